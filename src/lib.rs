@@ -1,0 +1,3 @@
+//! voxbridge plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
+
+pub mod audio;

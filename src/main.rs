@@ -1,0 +1,3 @@
+//! The `voxbridge` program.
+
+fn main() {}
