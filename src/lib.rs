@@ -1,3 +1,5 @@
 //! voxbridge plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
 
 pub mod audio;
+pub mod error;
+pub mod mapping;

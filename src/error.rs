@@ -1,0 +1,120 @@
+//! What can go wrong, in one type: who, what, and whether trying again may help.
+//!
+//! Nothing here knows how a wire spells an error: a client protocol's mapping turns [`ErrorKind`] into its own code,
+//! words and close frame, in one place ([`crate::downstream`]).
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// Whose doing it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The client sent what it should not have.
+    Client,
+    /// voxbridge itself.
+    Bridge,
+    /// The model's side.
+    Upstream,
+}
+
+/// What went wrong. Mapping files name these in snake case under `[errors]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// A text frame that is not JSON.
+    MalformedJson,
+    /// JSON, but no object.
+    NotAnObject,
+    /// An object without the key that names the command.
+    MissingCommand,
+    /// A command this protocol does not have.
+    UnknownCommand,
+    /// A command with a field of the wrong type, range or length.
+    Invalid,
+    /// A binary frame above the protocol's limit; it is dropped.
+    FrameTooLarge,
+    /// A voice reference that cannot be read.
+    BadReference,
+    /// A settings change that cannot be carried out, such as a sample rate out of range.
+    BadSetting,
+    /// The connection names no model.
+    NoModel,
+    /// The connection names a model no route leads to.
+    UnknownModel,
+    /// A speech model or voice that the configuration does not know.
+    UnknownVoice,
+    /// The upstream cannot be reached, or refuses or loses every attempt.
+    Unavailable,
+    /// The upstream's queue takes nobody.
+    QueueFull,
+    /// The upstream's queue does not move.
+    QueueStuck,
+    /// An utterance could not be transcribed.
+    TranscribeFailed,
+    /// A text could not be spoken.
+    SpeakFailed,
+}
+
+impl ErrorKind {
+    /// Every kind, for tables and checks.
+    pub const ALL: [Self; 16] = [
+        Self::MalformedJson,
+        Self::NotAnObject,
+        Self::MissingCommand,
+        Self::UnknownCommand,
+        Self::Invalid,
+        Self::FrameTooLarge,
+        Self::BadReference,
+        Self::BadSetting,
+        Self::NoModel,
+        Self::UnknownModel,
+        Self::UnknownVoice,
+        Self::Unavailable,
+        Self::QueueFull,
+        Self::QueueStuck,
+        Self::TranscribeFailed,
+        Self::SpeakFailed,
+    ];
+
+    /// Who it comes from.
+    #[must_use]
+    pub const fn origin(self) -> Origin {
+        match self {
+            Self::Unavailable
+            | Self::QueueFull
+            | Self::QueueStuck
+            | Self::TranscribeFailed
+            | Self::SpeakFailed => Origin::Upstream,
+            Self::UnknownVoice => Origin::Bridge,
+            _ => Origin::Client,
+        }
+    }
+}
+
+/// One error on its way to a client and to the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// What.
+    pub kind: ErrorKind,
+    /// In words: what exactly, and where.
+    pub detail: String,
+    /// The utterance it concerns, where it concerns one.
+    pub segment_id: Option<u32>,
+}
+
+impl Error {
+    /// An error that concerns no utterance.
+    #[must_use]
+    pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), segment_id: None }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}: {}", self.kind.origin(), self.kind, self.detail)
+    }
+}
+
+impl std::error::Error for Error {}

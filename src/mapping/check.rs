@@ -1,0 +1,126 @@
+//! Saying what is wrong with a file: its name, line, column and the nearest thing that would have been right.
+
+use std::fmt;
+
+/// One mistake in a TOML file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file as the user knows it.
+    pub file: String,
+    /// Line from 1; 0 when the mistake has no place.
+    pub line: usize,
+    /// Column from 1, in characters.
+    pub column: usize,
+    /// What is wrong, and the nearest valid spelling where there is one.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.message),
+            line => write!(f, "{}:{line}:{}: {}", self.file, self.column, self.message),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Problem {
+    /// A mistake at a byte range of `source`.
+    #[must_use]
+    pub fn at(file: &str, source: &str, offset: usize, message: impl Into<String>) -> Self {
+        let before = &source[..source.floor_char_boundary(offset)];
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            file: file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[start..].chars().count() + 1,
+            message: message.into(),
+        }
+    }
+
+    /// A mistake of the file as a whole.
+    #[must_use]
+    pub fn whole(file: &str, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line: 0, column: 0, message: message.into() }
+    }
+
+    /// A mistake the TOML reader found; names the nearest valid key.
+    #[must_use]
+    pub fn from_toml(file: &str, source: &str, error: &toml::de::Error) -> Self {
+        let message = with_hint(error.message());
+        match error.span() {
+            Some(span) => Self::at(file, source, span.start, message),
+            None => Self::whole(file, message),
+        }
+    }
+}
+
+/// Reads a TOML document.
+///
+/// # Errors
+/// The first mistake, with its place.
+pub fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, source: &str) -> Result<T, Problem> {
+    toml::from_str(source).map_err(|error| Problem::from_toml(file, source, &error))
+}
+
+/// serde lists what it expected in backquotes behind the wrong word; the nearest of them is the hint.
+fn with_hint(message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let message = message.trim_end();
+    match quoted.split_first() {
+        Some((wrong, known)) if message.starts_with("unknown ") => {
+            format!("{message}{}", did_you_mean(wrong, known.iter().copied()))
+        }
+        _ => message.to_owned(),
+    }
+}
+
+/// `, did you mean …?` with the nearest of the known words, or nothing when none is near.
+pub fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> String {
+    // 0.6 of Damerau-Levenshtein likeness: `langage` finds `language`, `colour` finds nothing.
+    const NEAR: f64 = 0.6;
+    known
+        .map(|word| (strsim::normalized_damerau_levenshtein(wrong, word), word))
+        .filter(|(likeness, _)| *likeness >= NEAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map_or_else(String::new, |(_, word)| format!(", did you mean `{word}`?"))
+}
+
+/// "`a`, `b` and `c`".
+pub fn listed<'k>(words: impl Iterator<Item = &'k str>) -> String {
+    let quoted: Vec<String> = words.map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        None => "nothing".to_owned(),
+        Some((last, [])) => last.clone(),
+        Some((last, most)) => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize, Debug)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        #[allow(dead_code, reason = "only its name matters")]
+        listen: Option<String>,
+    }
+
+    #[test]
+    fn an_unknown_key_is_placed_and_hinted() {
+        let problem = parse_toml::<Sample>("x.toml", "\nlisten = \"a\"\n  lisen = \"b\"\n").unwrap_err();
+        assert_eq!((problem.line, problem.column), (3, 3));
+        assert!(problem.to_string().starts_with("x.toml:3:3: unknown field `lisen`"), "{problem}");
+        assert!(problem.message.ends_with("did you mean `listen`?"), "{problem}");
+    }
+
+    #[test]
+    fn words_are_listed_as_people_do() {
+        assert_eq!(listed(["a", "b", "c"].into_iter()), "`a`, `b` and `c`");
+        assert_eq!(listed([].into_iter()), "nothing");
+        assert_eq!(did_you_mean("colour", ["listen"].into_iter()), "");
+    }
+}

@@ -1,0 +1,316 @@
+//! Taking named values out of a JSON text in one pass: JSON pointers in, borrowed scalars out.
+//!
+//! A message of 128 kB with one base64 string in it costs one scan and no copy; what no pointer asks for is skipped
+//! without being built (JSON pointers: RFC 6901).
+
+use std::{borrow::Cow, fmt};
+
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// A value found in a message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number that fits.
+    Int(i64),
+    /// Any other number.
+    Float(f64),
+    /// A string, borrowed from the message unless it holds escapes.
+    Str(Cow<'a, str>),
+    /// An array; its scalars, and [`Node::Object`] for anything nested.
+    List(Vec<Node<'a>>),
+    /// An object that was asked for as a whole: only its presence is told.
+    Object,
+}
+
+impl Node<'_> {
+    /// The JSON type's name as users know it.
+    #[must_use]
+    pub const fn type_name(&self) -> &'static str {
+        match self {
+            Node::Null => "null",
+            Node::Bool(_) => "boolean",
+            Node::Int(_) => "integer",
+            Node::Float(_) => "number",
+            Node::Str(_) => "string",
+            Node::List(_) => "array",
+            Node::Object => "object",
+        }
+    }
+
+    /// The string, if it is one.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Node::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number as a float, if it is one.
+    #[must_use]
+    pub const fn as_f64(&self) -> Option<f64> {
+        match self {
+            Node::Int(number) => Some(*number as f64),
+            Node::Float(number) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
+/// Why a text gave nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExtractError {
+    /// Not JSON; the parser's words with line and column.
+    #[error("{0}")]
+    Json(String),
+    /// JSON, but not an object at the top; holds the type that came instead.
+    #[error("expected a JSON object, got {0}")]
+    NotAnObject(&'static str),
+}
+
+/// A compiled set of pointers; slots are numbered in the order they were given.
+#[derive(Debug, Default)]
+pub struct Shape {
+    root: Branch,
+    slots: usize,
+}
+
+/// One object level: which keys lead where. Few keys, so a scan beats a map.
+#[derive(Debug, Default)]
+struct Branch {
+    keys: Vec<(Box<str>, Step)>,
+}
+
+#[derive(Debug, Default)]
+struct Step {
+    slot: Option<usize>,
+    deeper: Branch,
+}
+
+impl Shape {
+    /// Compiles pointers such as `/input/audio`; equal pointers share a slot's value but keep their own number.
+    pub fn compile<'p>(pointers: impl IntoIterator<Item = &'p str>) -> Self {
+        let mut shape = Self::default();
+        for pointer in pointers {
+            shape.add(pointer);
+        }
+        shape
+    }
+
+    /// Adds one pointer and returns its slot; a pointer that is already there returns the slot it has.
+    pub fn add(&mut self, pointer: &str) -> usize {
+        let mut parts =
+            pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
+        let mut branch = &mut self.root;
+        while let Some(part) = parts.next() {
+            let step = branch.step(&part);
+            if parts.peek().is_none() {
+                return *step.slot.get_or_insert_with(|| {
+                    self.slots += 1;
+                    self.slots - 1
+                });
+            }
+            branch = &mut step.deeper;
+        }
+        // An empty pointer names the message itself, which is always an object: a slot that is never filled.
+        self.slots += 1;
+        self.slots - 1
+    }
+
+    /// Scans `text`; a pointer that leads nowhere stays `None`. Of repeated keys the last one counts.
+    ///
+    /// # Errors
+    /// [`ExtractError`] for anything but one JSON object.
+    pub fn extract<'a>(&self, text: &'a str) -> Result<Found<'a>, ExtractError> {
+        let mut found = Found(vec![None; self.slots]);
+        let mut json = serde_json::Deserializer::from_str(text);
+        let top = Walk { branch: &self.root, found: &mut found }.deserialize(&mut json);
+        let top = top.and_then(|top| json.end().map(|()| top));
+        match top.map_err(|error| ExtractError::Json(error.to_string()))? {
+            Node::Object => Ok(found),
+            other => Err(ExtractError::NotAnObject(other.type_name())),
+        }
+    }
+}
+
+impl Branch {
+    fn step(&mut self, key: &str) -> &mut Step {
+        let place = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
+            self.keys.push((key.into(), Step::default()));
+            self.keys.len() - 1
+        });
+        &mut self.keys[place].1
+    }
+
+    fn get(&self, key: &str) -> Option<&Step> {
+        self.keys.iter().find(|(known, _)| **known == *key).map(|(_, step)| step)
+    }
+}
+
+/// The values of one message, by slot.
+#[derive(Debug)]
+pub struct Found<'a>(Vec<Option<Node<'a>>>);
+
+impl<'a> Found<'a> {
+    /// The value at a slot; `None` when the message has no such place.
+    #[must_use]
+    pub fn get(&self, slot: usize) -> Option<&Node<'a>> {
+        self.0.get(slot).and_then(Option::as_ref)
+    }
+
+    /// Takes the value out.
+    pub fn take(&mut self, slot: usize) -> Option<Node<'a>> {
+        self.0.get_mut(slot).and_then(Option::take)
+    }
+}
+
+/// Visits a value whose inside is known to `branch`.
+struct Walk<'s, 'f, 'a> {
+    branch: &'s Branch,
+    found: &'f mut Found<'a>,
+}
+
+impl<'a> DeserializeSeed<'a> for Walk<'_, '_, 'a> {
+    type Value = Node<'a>;
+
+    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Node<'a>, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
+    type Value = Node<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Node<'a>, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Node<'a>, E> {
+        Ok(Node::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Node<'a>, E> {
+        Ok(Node::Int(value))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Node<'a>, E> {
+        Ok(i64::try_from(value).map_or(Node::Float(value as f64), Node::Int))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Node<'a>, E> {
+        Ok(Node::Float(value))
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, value: &'a str) -> Result<Node<'a>, E> {
+        Ok(Node::Str(Cow::Borrowed(value)))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Node<'a>, E> {
+        Ok(Node::Str(Cow::Owned(value.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut items: A) -> Result<Node<'a>, A::Error> {
+        let nothing = Branch::default();
+        let mut list = Vec::new();
+        while let Some(node) = items.next_element_seed(Walk { branch: &nothing, found: &mut *self.found })? {
+            list.push(node);
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Node<'a>, A::Error> {
+        while let Some(step) = map.next_key_seed(Key(self.branch))? {
+            match step {
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Some(step) => {
+                    let node = map.next_value_seed(Walk { branch: &step.deeper, found: &mut *self.found })?;
+                    if let Some(slot) = step.slot {
+                        self.found.0[slot] = Some(node);
+                    }
+                }
+            }
+        }
+        Ok(Node::Object)
+    }
+}
+
+/// Looks a key up while it is still borrowed, so that no key is ever allocated.
+struct Key<'s>(&'s Branch);
+
+impl<'a, 's> DeserializeSeed<'a> for Key<'s> {
+    type Value = Option<&'s Step>;
+
+    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_identifier(self)
+    }
+}
+
+impl<'s> Visitor<'_> for Key<'s> {
+    type Value = Option<&'s Step>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.get(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape() -> Shape {
+        Shape::compile(["/type", "/metrics/kv_cache_length", "/audio", "/words", "/a~1b"])
+    }
+
+    #[test]
+    fn finds_nested_values_and_borrows_long_strings() {
+        let text = r#"{"x":[{"type":"no"}],"type":"t","metrics":{"kv_cache_length":75,"y":{}},"audio":"AAAA","a/b":1.5}"#;
+        let found = shape().extract(text).unwrap();
+        assert_eq!(
+            found.get(0).and_then(Node::as_str),
+            Some("t"),
+            "a `type` inside an array is not the message's"
+        );
+        assert_eq!(found.get(1), Some(&Node::Int(75)));
+        assert!(matches!(found.get(2), Some(Node::Str(Cow::Borrowed("AAAA")))));
+        assert_eq!(found.get(3), None);
+        assert_eq!(found.get(4), Some(&Node::Float(1.5)));
+    }
+
+    #[test]
+    fn lists_keep_scalars_and_the_last_of_repeated_keys_counts() {
+        let found = shape().extract(r#"{"words":["a","b\n",{"q":[1]}],"type":1,"type":"x"}"#).unwrap();
+        let words = vec![Node::Str("a".into()), Node::Str("b\n".into()), Node::Object];
+        assert_eq!(found.get(3), Some(&Node::List(words)));
+        assert_eq!(found.get(0).and_then(Node::as_str), Some("x"));
+    }
+
+    #[test]
+    fn everything_but_an_object_is_an_error_with_its_type() {
+        for (text, name) in [("[1,2]", "array"), ("null", "null"), ("5", "integer"), ("\"x\"", "string")] {
+            assert_eq!(shape().extract(text).unwrap_err(), ExtractError::NotAnObject(name));
+        }
+        for text in ["", "{", "{}x", "\u{feff}{}", "nul"] {
+            assert!(matches!(shape().extract(text), Err(ExtractError::Json(_))), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let deep = format!("{}{}", "{\"type\":".repeat(5000), "[".repeat(5000));
+        assert!(matches!(shape().extract(&deep), Err(ExtractError::Json(_))));
+    }
+}

@@ -1,0 +1,329 @@
+//! One field of a command or one query parameter: where it stands, what it may be, what it becomes.
+
+use serde::Deserialize;
+
+use super::extract::Node;
+
+/// What a field is in the bridge's own words. Mapping files name these in snake case after `to =`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// The model asked for; picks the route.
+    Model,
+    /// Language of the user's speech, ISO 639-1.
+    Language,
+    /// Words that may occur.
+    HotWords,
+    /// `high`, `normal` or `low`.
+    VadSensitivity,
+    /// Silence that ends an utterance, ms.
+    EndSilenceMs,
+    /// Longest utterance, ms.
+    SegmentMaxMs,
+    /// Whether partial transcripts are sent.
+    Partials,
+    /// The speech model.
+    SpeakModel,
+    /// A voice by name.
+    Voice,
+    /// Sample rate of the client's audio, Hz.
+    InputRateHz,
+    /// Channels of the client's audio.
+    InputChannels,
+    /// Sample rate of the audio the client gets, Hz.
+    OutputRateHz,
+    /// The text to speak.
+    Text,
+    /// The client's name for a speech request.
+    RequestId,
+    /// A voice sample, base64.
+    ReferenceAudio,
+    /// How to speak, in words.
+    Instruction,
+}
+
+/// A field as the file spells it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FieldFile {
+    /// JSON pointer; `/` and the field's name unless given.
+    pub at: Option<String>,
+    /// What it becomes; a field without it has no effect, and `because` says why.
+    pub to: Option<Target>,
+    /// Why it has no effect, or not always.
+    pub because: Option<String>,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub of: TypeName,
+    /// Values of a `choice`.
+    #[serde(default)]
+    pub values: Vec<String>,
+    /// Must be there.
+    #[serde(default)]
+    pub required: bool,
+    /// `null` is an error. Otherwise it means "not given".
+    #[serde(default)]
+    pub not_null: bool,
+    /// A bad value is as good as none: the real server never looks at it.
+    #[serde(default)]
+    pub lenient: bool,
+    /// Smallest number, or fewest characters of a text.
+    pub min: Option<f64>,
+    /// Greatest number, or most characters of a text.
+    pub max: Option<f64>,
+    /// The number must be greater than this.
+    pub above: Option<f64>,
+    /// Inside this range the value acts; outside it is accepted without effect.
+    pub acts: Option<[i64; 2]>,
+}
+
+/// Types of fields, after pydantic's lax mode, which the Macaw server validates with (field notes §1.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TypeName {
+    /// A string.
+    Text,
+    /// A whole number; numeric strings and `1000.0` count.
+    Integer,
+    /// A number; numeric strings count.
+    Number,
+    /// A boolean; 0, 1, "yes", "no" and their like count.
+    Flag,
+    /// An array of strings.
+    TextList,
+    /// One of `values`.
+    Choice,
+    /// An object; nothing in it is looked at.
+    Object,
+}
+
+/// A checked value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+    /// A number.
+    Number(f64),
+    /// A boolean.
+    Flag(bool),
+    /// Strings.
+    TextList(Vec<String>),
+    /// There, and that is all.
+    Object,
+}
+
+/// A compiled field.
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// Its name in the protocol.
+    pub name: String,
+    /// Its slot in the protocol's [`super::extract::Shape`]; unused for query parameters.
+    pub slot: usize,
+    /// As written.
+    pub file: FieldFile,
+}
+
+impl Field {
+    /// Checks a value that came; `Ok(None)` when there is none, or none that counts.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the field's name.
+    pub fn read(&self, node: Option<&Node<'_>>) -> Result<Option<Value>, String> {
+        match node {
+            None if self.file.required => Err("Field required".to_owned()),
+            None => Ok(None),
+            Some(Node::Null) if !self.file.not_null && !self.file.required => Ok(None),
+            Some(node) => match self.convert(node) {
+                Ok(value) => Ok(Some(value)),
+                Err(_) if self.file.lenient => Ok(None),
+                Err(problem) => Err(problem),
+            },
+        }
+    }
+
+    /// Whether the value lies in the range in which it acts.
+    #[must_use]
+    pub fn acts(&self, value: &Value) -> bool {
+        match (self.file.acts, value) {
+            (Some([from, to]), Value::Integer(number)) => (from..=to).contains(number),
+            _ => true,
+        }
+    }
+
+    fn convert(&self, node: &Node<'_>) -> Result<Value, String> {
+        match self.file.of {
+            TypeName::Text => self.text(node),
+            TypeName::Integer => self.number(node, true),
+            TypeName::Number => self.number(node, false),
+            TypeName::Flag => flag(node).map(Value::Flag),
+            TypeName::TextList => text_list(node).map(Value::TextList),
+            TypeName::Choice => self.choice(node),
+            TypeName::Object => match node {
+                Node::Object => Ok(Value::Object),
+                other => Err(format!("Input should be an object, got {}", shown(other))),
+            },
+        }
+    }
+
+    fn text(&self, node: &Node<'_>) -> Result<Value, String> {
+        let text =
+            node.as_str().ok_or_else(|| format!("Input should be a valid string, got {}", shown(node)))?;
+        let letters = text.chars().count() as f64;
+        if let Some(min) = self.file.min.filter(|min| letters < *min) {
+            return Err(format!("String should have at least {min} character{}, got {letters}", plural(min)));
+        }
+        if let Some(max) = self.file.max.filter(|max| letters > *max) {
+            return Err(format!("String should have at most {max} characters, got {letters}"));
+        }
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn choice(&self, node: &Node<'_>) -> Result<Value, String> {
+        match node.as_str().filter(|text| self.file.values.iter().any(|value| value == text)) {
+            Some(text) => Ok(Value::Text(text.to_owned())),
+            None => Err(format!("Input should be {}, got {}", either(&self.file.values), shown(node))),
+        }
+    }
+
+    fn number(&self, node: &Node<'_>, whole: bool) -> Result<Value, String> {
+        let kind = if whole { "integer" } else { "number" };
+        let number = match node {
+            Node::Int(number) => Some(*number as f64),
+            Node::Float(number) => Some(*number),
+            Node::Bool(flag) => Some(f64::from(u8::from(*flag))),
+            Node::Str(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        let number = number
+            .filter(|number: &f64| number.is_finite() && (!whole || number.fract() == 0.0))
+            .ok_or_else(|| format!("Input should be a valid {kind}, got {}", shown(node)))?;
+        let (min, max, above) = (self.file.min, self.file.max, self.file.above);
+        if let Some(above) = above.filter(|above| number <= *above) {
+            return Err(format!("Input should be greater than {above}, got {number}"));
+        }
+        if let Some(min) = min.filter(|min| number < *min) {
+            return Err(format!("Input should be greater than or equal to {min}, got {number}"));
+        }
+        if let Some(max) = max.filter(|max| number > *max) {
+            return Err(format!("Input should be less than or equal to {max}, got {number}"));
+        }
+        Ok(if whole { Value::Integer(number as i64) } else { Value::Number(number) })
+    }
+}
+
+fn flag(node: &Node<'_>) -> Result<bool, String> {
+    let value = match node {
+        Node::Bool(flag) => Some(*flag),
+        Node::Int(0) => Some(false),
+        Node::Int(1) => Some(true),
+        Node::Float(number) if *number == 0.0 || *number == 1.0 => Some(*number == 1.0),
+        Node::Str(text) => match text.to_ascii_lowercase().as_str() {
+            "1" | "on" | "t" | "true" | "y" | "yes" => Some(true),
+            "0" | "off" | "f" | "false" | "n" | "no" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    };
+    value.ok_or_else(|| format!("Input should be a valid boolean, got {}", shown(node)))
+}
+
+fn text_list(node: &Node<'_>) -> Result<Vec<String>, String> {
+    let Node::List(items) = node else {
+        return Err(format!("Input should be a valid list, got {}", shown(node)));
+    };
+    let texts = items.iter().map(|item| {
+        item.as_str()
+            .map(str::to_owned)
+            .ok_or_else(|| format!("Input should be a valid string, got {}", shown(item)))
+    });
+    texts.collect()
+}
+
+/// A value as people see it in an error, never longer than a line.
+pub(crate) fn shown(node: &Node<'_>) -> String {
+    const LONGEST: usize = 40;
+    match node {
+        Node::Null => "null".to_owned(),
+        Node::Bool(value) => value.to_string(),
+        Node::Int(value) => value.to_string(),
+        Node::Float(value) => value.to_string(),
+        Node::Str(text) if text.chars().count() > LONGEST => {
+            format!("'{}…'", text.chars().take(LONGEST).collect::<String>())
+        }
+        Node::Str(text) => format!("'{text}'"),
+        Node::List(items) => if items.is_empty() { "[]" } else { "an array" }.to_owned(),
+        Node::Object => "an object".to_owned(),
+    }
+}
+
+fn either(values: &[String]) -> String {
+    let quoted: Vec<String> = values.iter().map(|value| format!("'{value}'")).collect();
+    match quoted.split_last() {
+        Some((last, most)) if !most.is_empty() => format!("{} or {last}", most.join(", ")),
+        Some((only, _)) => only.clone(),
+        None => "nothing".to_owned(),
+    }
+}
+
+fn plural(number: f64) -> &'static str {
+    if number == 1.0 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(toml: &str) -> Field {
+        Field { name: "f".into(), slot: 0, file: toml::from_str(toml).unwrap() }
+    }
+
+    #[test]
+    fn numbers_are_taken_the_lax_way() {
+        let timeout = field("type = \"integer\"\nabove = 0");
+        for node in [Node::Int(2000), Node::Str("2000".into()), Node::Float(2000.0)] {
+            assert_eq!(timeout.read(Some(&node)), Ok(Some(Value::Integer(2000))));
+        }
+        for node in
+            [Node::Int(0), Node::Int(-5), Node::Str("abc".into()), Node::Float(0.5), Node::List(vec![])]
+        {
+            assert!(timeout.read(Some(&node)).is_err(), "{node:?}");
+        }
+        assert_eq!(timeout.read(Some(&Node::Null)), Ok(None));
+        assert_eq!(timeout.read(None), Ok(None));
+    }
+
+    #[test]
+    fn texts_are_measured_in_characters() {
+        let text = field("type = \"text\"\nrequired = true\nmin = 1\nmax = 3");
+        assert!(text.read(Some(&Node::Str("äöü".into()))).is_ok());
+        assert!(text.read(Some(&Node::Str("".into()))).unwrap_err().contains("at least 1 character,"));
+        assert!(text.read(Some(&Node::Str("abcd".into()))).unwrap_err().contains("at most 3"));
+        assert_eq!(text.read(None).unwrap_err(), "Field required");
+        assert!(text.read(Some(&Node::Null)).is_err());
+        assert!(text.read(Some(&Node::Int(5))).is_err(), "numbers are not strings");
+    }
+
+    #[test]
+    fn flags_choices_and_lists() {
+        let partials = field("type = \"flag\"");
+        assert_eq!(partials.read(Some(&Node::Str("No".into()))), Ok(Some(Value::Flag(false))));
+        assert!(partials.read(Some(&Node::Int(2))).is_err());
+        let choice = field("type = \"choice\"\nvalues = [\"high\", \"normal\", \"low\"]");
+        let problem = choice.read(Some(&Node::Str("HIGH".into()))).unwrap_err();
+        assert_eq!(problem, "Input should be 'high', 'normal' or 'low', got 'HIGH'");
+        let lenient = field("type = \"choice\"\nvalues = [\"a\"]\nlenient = true");
+        assert_eq!(lenient.read(Some(&Node::Int(1))), Ok(None));
+        let words = field("type = \"text_list\"");
+        assert!(words.read(Some(&Node::Str("PIX".into()))).is_err());
+        assert!(words.read(Some(&Node::List(vec![Node::Int(1)]))).is_err());
+    }
+
+    #[test]
+    fn a_value_outside_its_range_of_effect_is_accepted() {
+        let silence = field("type = \"integer\"\nacts = [100, 2000]");
+        assert!(silence.acts(&Value::Integer(500)));
+        assert!(!silence.acts(&Value::Integer(30_000)));
+    }
+}

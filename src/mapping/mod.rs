@@ -1,0 +1,169 @@
+//! Mapping files: how a client protocol or an upstream dialect spells things, and what a profile makes of the verbs.
+//!
+//! Read and compiled once at start. They hold names, paths, types, units, limits, prompts and event tables; behaviour
+//! is Rust. The schema of the three kinds is `mappings/README.md`.
+
+pub mod check;
+pub mod client;
+pub mod explain;
+pub mod extract;
+pub mod field;
+pub mod profile;
+pub mod template;
+pub mod upstream;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Deserialize;
+
+pub use self::{check::Problem, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
+
+/// The three kinds of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// How a client spells things.
+    Client,
+    /// How an upstream spells things.
+    Upstream,
+    /// What the verbs of one mean in terms of the other.
+    Profile,
+}
+
+impl Kind {
+    /// As the files and folders spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Upstream => "upstream",
+            Self::Profile => "profile",
+        }
+    }
+}
+
+/// The files that are part of the program.
+const EMBEDDED: [(&str, &str); 3] = [
+    ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
+    ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
+    ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
+];
+
+/// Every mapping there is, by kind and name.
+#[derive(Debug, Default, Clone)]
+pub struct Library {
+    clients: BTreeMap<String, Arc<ClientMapping>>,
+    upstreams: BTreeMap<String, Arc<UpstreamMapping>>,
+    profiles: BTreeMap<String, Arc<Profile>>,
+    sources: BTreeMap<(Kind, String), (String, String)>,
+}
+
+impl Library {
+    /// The embedded mappings alone.
+    ///
+    /// # Errors
+    /// A mistake in an embedded file; a test rules it out.
+    pub fn embedded() -> Result<Self, Problem> {
+        let mut library = Self::default();
+        for (file, source) in EMBEDDED {
+            library.add(file, source)?;
+        }
+        Ok(library)
+    }
+
+    /// Compiles a file and adds it; one of the same kind and name is replaced.
+    ///
+    /// # Errors
+    /// The file's first mistake.
+    pub fn add(&mut self, file: &str, source: &str) -> Result<(), Problem> {
+        #[derive(Deserialize)]
+        struct Head {
+            kind: Kind,
+        }
+        let head: Head = check::parse_toml(file, source)?;
+        let name = match head.kind {
+            Kind::Client => {
+                let mapping = ClientMapping::compile(file, source)?;
+                keep(&mut self.clients, mapping.name.clone(), mapping)
+            }
+            Kind::Upstream => {
+                let mapping = UpstreamMapping::compile(file, source)?;
+                keep(&mut self.upstreams, mapping.name.clone(), mapping)
+            }
+            Kind::Profile => {
+                let mapping = Profile::compile(file, source)?;
+                keep(&mut self.profiles, mapping.name.clone(), mapping)
+            }
+        };
+        self.sources.insert((head.kind, name), (file.to_owned(), source.to_owned()));
+        Ok(())
+    }
+
+    /// A client protocol by name.
+    ///
+    /// # Errors
+    /// A sentence with the nearest name there is.
+    pub fn client(&self, name: &str) -> Result<Arc<ClientMapping>, String> {
+        find(&self.clients, "client protocol", name)
+    }
+
+    /// An upstream dialect by name.
+    ///
+    /// # Errors
+    /// A sentence with the nearest name there is.
+    pub fn upstream(&self, name: &str) -> Result<Arc<UpstreamMapping>, String> {
+        find(&self.upstreams, "upstream dialect", name)
+    }
+
+    /// A profile by name.
+    ///
+    /// # Errors
+    /// A sentence with the nearest name there is.
+    pub fn profile(&self, name: &str) -> Result<Arc<Profile>, String> {
+        find(&self.profiles, "profile", name)
+    }
+
+    /// The client protocol served at a URL path.
+    #[must_use]
+    pub fn client_at(&self, path: &str) -> Option<&Arc<ClientMapping>> {
+        self.clients.values().find(|client| client.paths.iter().any(|known| known == path))
+    }
+
+    /// Every client protocol.
+    pub fn clients(&self) -> impl Iterator<Item = &Arc<ClientMapping>> {
+        self.clients.values()
+    }
+
+    /// Every file: kind, name, where it comes from, its text.
+    pub fn files(&self) -> impl Iterator<Item = (Kind, &str, &str, &str)> {
+        self.sources
+            .iter()
+            .map(|((kind, name), (file, source))| (*kind, name.as_str(), file.as_str(), source.as_str()))
+    }
+}
+
+fn keep<T>(map: &mut BTreeMap<String, Arc<T>>, name: String, mapping: T) -> String {
+    map.insert(name.clone(), Arc::new(mapping));
+    name
+}
+
+fn find<T>(map: &BTreeMap<String, Arc<T>>, what: &str, name: &str) -> Result<Arc<T>, String> {
+    map.get(name).cloned().ok_or_else(|| {
+        let known = || map.keys().map(String::as_str);
+        let hint = check::did_you_mean(name, known());
+        format!("there is no {what} `{name}`{hint}; there is {}", check::listed(known()))
+    })
+}
+
+fn expect_kind(file: &str, source: &str, found: Kind, expected: Kind) -> Result<(), Problem> {
+    if found == expected {
+        return Ok(());
+    }
+    let offset = source.find("kind").unwrap_or(0);
+    Err(Problem::at(
+        file,
+        source,
+        offset,
+        format!("this is a {} file, not a {} file", found.name(), expected.name()),
+    ))
+}

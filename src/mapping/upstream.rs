@@ -1,0 +1,246 @@
+//! An upstream dialect's file: connecting, modes, what is sent, what is received. The schema is `mappings/README.md`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{check::Problem, extract::Shape, template::Template};
+
+/// The upstream's modes of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// One question, one answer.
+    Chat,
+    /// Full-duplex audio.
+    Audio,
+    /// Full-duplex audio and video.
+    Video,
+}
+
+/// What the bridge says to an upstream. Mapping files name these in snake case under `[send]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SendName {
+    /// Opens the session.
+    Init,
+    /// Opens the session with a voice.
+    InitWithVoice,
+    /// Asks for the words of an utterance.
+    Transcribe,
+    /// Has a text spoken in the server's own voice.
+    Speak,
+    /// Has a text spoken in a given voice.
+    SpeakWithVoice,
+    /// Ends the session politely.
+    Close,
+}
+
+impl SendName {
+    /// Every message.
+    pub const ALL: [Self; 6] =
+        [Self::Init, Self::InitWithVoice, Self::Transcribe, Self::Speak, Self::SpeakWithVoice, Self::Close];
+
+    /// The values its template may use.
+    #[must_use]
+    pub const fn slots(self) -> &'static [&'static str] {
+        match self {
+            Self::Init => &[],
+            Self::InitWithVoice => &["voice"],
+            Self::Transcribe => &["prompt", "audio"],
+            Self::Speak => &["system", "text"],
+            Self::SpeakWithVoice => &["before_voice", "voice", "after_voice", "text"],
+            Self::Close => &["reason"],
+        }
+    }
+}
+
+/// What an upstream says. Mapping files name these in snake case after `event =`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiveName {
+    /// Waiting in the queue: `position`, `length`, `wait_s`.
+    Queued,
+    /// A worker is assigned.
+    Granted,
+    /// The session is initialised: `session_id`, `kv_length`.
+    Ready,
+    /// The model listens.
+    Listen,
+    /// A piece of text: `text`.
+    Text,
+    /// A piece of audio: `audio`.
+    Audio,
+    /// The answer is complete: `text`, `audio`.
+    Done,
+    /// The session is over: `reason`, `detail`.
+    Closed,
+    /// An error: `code`, `detail`.
+    Failed,
+}
+
+/// The file, as written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UpstreamFile {
+    kind: super::Kind,
+    name: String,
+    title: String,
+    #[serde(default)]
+    notes: Vec<String>,
+    path: String,
+    mode_key: String,
+    modes: BTreeMap<Mode, String>,
+    message_max_bytes: usize,
+    audio_max_ms: u64,
+    audio_rate_hz: u32,
+    voice_rate_hz: u32,
+    send: BTreeMap<SendName, Spanned<String>>,
+    receive: Vec<RuleFile>,
+    meanings: Meanings,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleFile {
+    #[serde(rename = "match")]
+    when: BTreeMap<String, String>,
+    event: ReceiveName,
+    #[serde(default)]
+    take: Take,
+}
+
+/// Where the parts of a received message stand, as JSON pointers.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Take {
+    position: Option<String>,
+    length: Option<String>,
+    wait_s: Option<String>,
+    session_id: Option<String>,
+    kv_length: Option<String>,
+    text: Option<String>,
+    audio: Option<String>,
+    reason: Option<String>,
+    detail: Option<String>,
+    code: Option<String>,
+}
+
+/// Words by which a dialect's failures are told apart.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Meanings {
+    /// In the detail of a closed session: the answer was empty, nothing went wrong.
+    pub empty_answer: Vec<String>,
+    /// Error codes: the queue takes nobody.
+    pub queue_full: Vec<String>,
+}
+
+/// An upstream dialect, compiled.
+#[derive(Debug)]
+pub struct UpstreamMapping {
+    /// Its name.
+    pub name: String,
+    /// Its name for people.
+    pub title: String,
+    /// What a reader should know, a line each.
+    pub notes: Vec<String>,
+    /// URL path when the configured URL has none.
+    pub path: String,
+    /// Query parameter that names the mode.
+    pub mode_key: String,
+    /// The modes it has.
+    pub modes: BTreeMap<Mode, String>,
+    /// Largest message either way, bytes.
+    pub message_max_bytes: usize,
+    /// Longest audio of one utterance, ms.
+    pub audio_max_ms: u64,
+    /// Rate of audio it takes, Hz.
+    pub audio_rate_hz: u32,
+    /// Rate of audio it sends, Hz.
+    pub voice_rate_hz: u32,
+    /// How its failures are told apart.
+    pub meanings: Meanings,
+    pub(crate) shape: Shape,
+    pub(crate) rules: Vec<Rule>,
+    send: BTreeMap<SendName, Template>,
+}
+
+/// One kind of received message, compiled: conditions first, then the slots of its parts.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) when: Vec<(usize, String)>,
+    pub(crate) event: ReceiveName,
+    pub(crate) position: Option<usize>,
+    pub(crate) length: Option<usize>,
+    pub(crate) wait_s: Option<usize>,
+    pub(crate) session_id: Option<usize>,
+    pub(crate) kv_length: Option<usize>,
+    pub(crate) text: Option<usize>,
+    pub(crate) audio: Option<usize>,
+    pub(crate) reason: Option<usize>,
+    pub(crate) detail: Option<usize>,
+    pub(crate) code: Option<usize>,
+}
+
+impl UpstreamMapping {
+    pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
+        let read: UpstreamFile = super::check::parse_toml(file, source)?;
+        super::expect_kind(file, source, read.kind, super::Kind::Upstream)?;
+        let mut shape = Shape::default();
+        let rules = read.receive.into_iter().map(|rule| rule.compile(&mut shape)).collect();
+        let template = |name: SendName, text: &Spanned<String>| {
+            Template::compile(text.get_ref(), name.slots())
+                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+        };
+        let send = read.send.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
+        let send: BTreeMap<SendName, Template> = send.collect::<Result<_, Problem>>()?;
+        if let Some(missing) = SendName::ALL.iter().find(|name| !send.contains_key(name)) {
+            return Err(Problem::whole(file, format!("[send] says nothing about {missing:?}")));
+        }
+        Ok(Self {
+            name: read.name,
+            title: read.title,
+            notes: read.notes,
+            path: read.path,
+            mode_key: read.mode_key,
+            modes: read.modes,
+            message_max_bytes: read.message_max_bytes,
+            audio_max_ms: read.audio_max_ms,
+            audio_rate_hz: read.audio_rate_hz,
+            voice_rate_hz: read.voice_rate_hz,
+            meanings: read.meanings,
+            shape,
+            rules,
+            send,
+        })
+    }
+
+    /// The template of a message.
+    #[must_use]
+    pub fn message(&self, name: SendName) -> Option<&Template> {
+        self.send.get(&name)
+    }
+}
+
+impl RuleFile {
+    fn compile(self, shape: &mut Shape) -> Rule {
+        let when = self.when.into_iter().map(|(pointer, value)| (shape.add(&pointer), value)).collect();
+        let mut slot = |pointer: Option<String>| pointer.map(|pointer| shape.add(&pointer));
+        Rule {
+            when,
+            event: self.event,
+            position: slot(self.take.position),
+            length: slot(self.take.length),
+            wait_s: slot(self.take.wait_s),
+            session_id: slot(self.take.session_id),
+            kv_length: slot(self.take.kv_length),
+            text: slot(self.take.text),
+            audio: slot(self.take.audio),
+            reason: slot(self.take.reason),
+            detail: slot(self.take.detail),
+            code: slot(self.take.code),
+        }
+    }
+}
