@@ -3,7 +3,12 @@
 //! Inside voxbridge audio is int16 mono at 16 kHz on the way up ([`SPEECH_RATE_HZ`]) and float32 mono at 24 kHz as
 //! the model sends it on the way down ([`MODEL_RATE_HZ`]).
 
+pub mod intake;
+pub mod output;
 pub mod pcm;
+pub mod resample;
+pub mod vad;
+pub mod wav;
 
 /// Rate of everything sent to the model (MiniCPM-o field notes §1.6: raw float32, 16 kHz, mono).
 pub const SPEECH_RATE_HZ: u32 = 16_000;

@@ -1,0 +1,169 @@
+//! What clients send, turned into what the inside works with: int16 little-endian interleaved bytes at any rate in,
+//! int16 mono at 16 kHz ([`SPEECH_RATE_HZ`]) out.
+//!
+//! The first channel is taken, as Macaw does. Frames may end anywhere, also within a sample: the odd bytes are carried
+//! over to the next frame (design §4.8). Audio at 16 kHz mono comes out bit for bit. Every sample group (one sample of
+//! each channel) is accounted for: pending, out, or skipped.
+
+use super::resample::{Resampler, UnsupportedRate};
+use super::{SPEECH_RATE_HZ, pcm};
+
+/// The most channels a client may send; the remaining ones of a sample group are ignored.
+pub const MAX_CHANNELS: u16 = 8;
+
+/// An audio format that cannot be taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// The sample rate is out of range.
+    #[error(transparent)]
+    Rate(#[from] UnsupportedRate),
+    /// Zero channels, or too many.
+    #[error("{actual} audio channels are not supported (expected 1 to {MAX_CHANNELS})")]
+    Channels {
+        /// The number of channels asked for.
+        actual: u16,
+    },
+}
+
+/// One client's audio on its way in.
+#[derive(Debug)]
+pub struct Intake {
+    resampler: Resampler,
+    /// The rate is [`SPEECH_RATE_HZ`]: samples are copied, not resampled.
+    straight: bool,
+    group_bytes: usize,
+    carry: Carry,
+    /// Reused between frames; empty until audio at another rate than [`SPEECH_RATE_HZ`] arrives.
+    resampled: Vec<f32>,
+    input_samples: u64,
+    skipped_samples: u64,
+}
+
+impl Intake {
+    /// Takes in interleaved int16 at `rate_hz` with that many channels.
+    ///
+    /// # Errors
+    /// [`FormatError`] for a rate outside 8 to 192 kHz, or no channel, or more than [`MAX_CHANNELS`].
+    pub fn new(rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
+        if !(1..=MAX_CHANNELS).contains(&channels) {
+            return Err(FormatError::Channels { actual: channels });
+        }
+        Ok(Self {
+            resampler: Resampler::new(rate_hz, SPEECH_RATE_HZ)?,
+            straight: rate_hz == SPEECH_RATE_HZ,
+            group_bytes: usize::from(channels) * 2,
+            carry: Carry::default(),
+            resampled: Vec::new(),
+            input_samples: 0,
+            skipped_samples: 0,
+        })
+    }
+
+    /// Takes a frame in and appends what is ready of it to `out`.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<i16>) {
+        let (first, whole) = self.carry.split(bytes, self.group_bytes);
+        self.input_samples += (first.is_some() as usize + whole.len() / self.group_bytes) as u64;
+        let samples = first.into_iter().chain(whole.chunks_exact(self.group_bytes).map(first_channel));
+        if self.straight {
+            out.extend(samples);
+            return;
+        }
+        push_f32(&mut self.resampler, samples, &mut self.resampled);
+        drain(&mut self.resampled, out);
+    }
+
+    /// Takes in a frame of muted audio: keeps the alignment of the bytes and discards the samples. Gives the number of
+    /// sample groups discarded. A stretch should be flushed before it is muted, or it goes on after the gap.
+    pub fn skip(&mut self, bytes: &[u8]) -> usize {
+        let (first, whole) = self.carry.split(bytes, self.group_bytes);
+        let groups = first.is_some() as usize + whole.len() / self.group_bytes;
+        self.skipped_samples += groups as u64;
+        groups
+    }
+
+    /// Ends a stretch: appends everything pending to `out`. Bytes of an incomplete sample group stay for the next frame.
+    pub fn flush(&mut self, out: &mut Vec<i16>) {
+        self.resampler.flush(&mut self.resampled);
+        drain(&mut self.resampled, out);
+    }
+
+    /// Whole sample groups taken in so far, at the client's rate; those skipped are not among them.
+    #[must_use]
+    pub const fn input_samples(&self) -> u64 {
+        self.input_samples
+    }
+
+    /// Whole sample groups discarded by [`skip`](Self::skip) so far.
+    #[must_use]
+    pub const fn skipped_samples(&self) -> u64 {
+        self.skipped_samples
+    }
+
+    /// Sample groups taken in that are not out yet, at the client's rate: at most 50 ms of them, none after a flush.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        if self.straight { 0 } else { self.resampler.pending() }
+    }
+}
+
+/// Bytes of a sample group that is not complete yet.
+#[derive(Debug, Default)]
+struct Carry {
+    bytes: [u8; MAX_CHANNELS as usize * 2],
+    len: usize,
+}
+
+impl Carry {
+    /// The first channel of the group that `bytes` completes, if they do, and the whole groups after it. What remains
+    /// at the end is carried on.
+    fn split<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> (Option<i16>, &'a [u8]) {
+        let mut first = None;
+        let mut rest = bytes;
+        if self.len > 0 {
+            rest = self.top_up(rest, group_bytes);
+            if self.len < group_bytes {
+                return (None, rest);
+            }
+            first = Some(first_channel(&self.bytes));
+            self.len = 0;
+        }
+        let (whole, ragged) = rest.split_at(rest.len() - rest.len() % group_bytes);
+        self.top_up(ragged, group_bytes);
+        (first, whole)
+    }
+
+    /// Fills up to one group; gives what is left of `bytes`.
+    fn top_up<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> &'a [u8] {
+        let (taken, rest) = bytes.split_at(bytes.len().min(group_bytes - self.len));
+        self.bytes[self.len..self.len + taken.len()].copy_from_slice(taken);
+        self.len += taken.len();
+        rest
+    }
+}
+
+fn first_channel(group: &[u8]) -> i16 {
+    i16::from_le_bytes([group[0], group[1]])
+}
+
+/// Feeds int16 samples to the resampler by way of a block on the stack.
+fn push_f32(resampler: &mut Resampler, samples: impl Iterator<Item = i16>, sink: &mut Vec<f32>) {
+    // 20 ms at 48 kHz: the usual frame is one block, which is the resampler's chunk, too.
+    const BLOCK_SAMPLES: usize = 960;
+    let mut block = [0.0f32; BLOCK_SAMPLES];
+    let mut len = 0;
+    for sample in samples {
+        block[len] = pcm::to_f32(sample);
+        len += 1;
+        if len == BLOCK_SAMPLES {
+            resampler.push(&block, sink);
+            len = 0;
+        }
+    }
+    resampler.push(&block[..len], sink);
+}
+
+/// Moves the samples to int16, rounded and clipped: the filter overshoots where loud speech was clipped before.
+fn drain(samples: &mut Vec<f32>, out: &mut Vec<i16>) {
+    out.extend(samples.iter().copied().map(pcm::to_i16));
+    samples.clear();
+}
