@@ -2,4 +2,7 @@
 
 pub mod audio;
 pub mod error;
+pub mod event;
 pub mod mapping;
+#[cfg(feature = "io")]
+pub mod server;

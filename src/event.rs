@@ -1,0 +1,305 @@
+//! The neutral vocabulary between N client protocols and M upstream dialects.
+//!
+//! An `…Event` came in, a `…Command` goes out. Nothing here knows a wire, and nothing here holds state.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+pub use crate::mapping::{client::CloseName, upstream::Mode};
+use crate::{audio::vad::Sensitivity, error::Error};
+
+/// One upstream connection of a session; a number is never used twice in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(pub u32);
+
+/// A frame that came in.
+#[derive(Debug, Clone, Copy)]
+pub enum Frame<'a> {
+    /// A WebSocket text message.
+    Text(&'a str),
+    /// A WebSocket binary message.
+    Binary(&'a [u8]),
+}
+
+/// A frame that goes out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// A WebSocket text message.
+    Text(String),
+    /// A WebSocket binary message.
+    Binary(Bytes),
+    /// A WebSocket close frame: code and reason. Nothing follows it.
+    Close(u16, String),
+}
+
+/// What the client wants.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientEvent<'a> {
+    /// Microphone audio in the session's input format, cut anywhere.
+    Audio(&'a [u8]),
+    /// Other settings from now on.
+    Configure(Vec<Setting>),
+    /// Speak a text; whatever is being spoken stops.
+    Speak(Box<SpeakRequest>),
+    /// Stop speaking.
+    CancelSpeech,
+    /// End the utterance now.
+    Commit,
+    /// End the session.
+    Close(CloseName),
+}
+
+/// One setting of a session.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Setting {
+    /// Language of the user's speech, ISO 639-1.
+    Language(String),
+    /// Words that may occur.
+    HotWords(Vec<String>),
+    /// How easily speech is detected.
+    VadSensitivity(Sensitivity),
+    /// Silence that ends an utterance.
+    EndSilence(Duration),
+    /// Longest utterance.
+    SegmentMax(Duration),
+    /// Whether partial transcripts are sent.
+    Partials(bool),
+    /// Speech model; a configured voice by that name is used.
+    SpeakModel(String),
+    /// Voice by name.
+    Voice(String),
+    /// Sample rate of the client's audio, Hz.
+    InputRate(u32),
+    /// Channels of the client's audio.
+    InputChannels(u16),
+    /// Sample rate of the audio the client gets, Hz.
+    OutputRate(u32),
+}
+
+/// A text to speak.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SpeakRequest {
+    /// The text, as the client wrote it.
+    pub text: String,
+    /// The client's name for it.
+    pub request_id: Option<String>,
+    /// Voice by name.
+    pub voice: Option<String>,
+    /// Language of the text, ISO 639-1.
+    pub language: Option<String>,
+    /// The client's own voice sample.
+    pub reference: Option<VoiceSample>,
+    /// How to speak, in words.
+    pub instruction: Option<String>,
+}
+
+/// A voice sample ready for the wire: a JSON string of base64, raw float32, 16 kHz mono (field notes §3).
+#[derive(Clone, PartialEq, Eq)]
+pub struct VoiceSample(pub Arc<str>);
+
+impl std::fmt::Debug for VoiceSample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VoiceSample({} bytes)", self.0.len())
+    }
+}
+
+/// What the client is told. Times are relative as the Macaw server gives them (field notes macaw.md §1.3).
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientCommand {
+    /// The session is open.
+    SessionCreated {
+        /// Its id.
+        session_id: String,
+        /// The model asked for.
+        model: String,
+        /// The language asked for when connecting.
+        language: Option<String>,
+    },
+    /// The user began to speak.
+    SpeechStarted {
+        /// Audio heard so far, ms, where the decision fell.
+        at_ms: u64,
+    },
+    /// The user stopped.
+    SpeechEnded {
+        /// Audio heard so far, ms, where the decision fell.
+        at_ms: u64,
+    },
+    /// What was understood so far.
+    TranscriptPartial {
+        /// All of it, not only what is new.
+        text: String,
+        /// The utterance.
+        segment_id: u32,
+        /// Length of the utterance's audio, ms.
+        at_ms: u64,
+    },
+    /// What was understood.
+    TranscriptFinal {
+        /// The words.
+        text: String,
+        /// The utterance.
+        segment_id: u32,
+        /// Length of the utterance's audio, ms.
+        duration_ms: u64,
+        /// Language the model was asked in.
+        language: String,
+    },
+    /// Audio follows.
+    SpeakingStarted {
+        /// The request.
+        request_id: String,
+        /// Since the request, ms.
+        at_ms: u64,
+        /// The text being spoken.
+        text: String,
+    },
+    /// Audio, encoded as the client wants it.
+    Audio(Bytes),
+    /// No more audio follows.
+    SpeakingEnded {
+        /// The request.
+        request_id: String,
+        /// Since the request, ms.
+        at_ms: u64,
+        /// The client asked for the end.
+        cancelled: bool,
+        /// Audio sent, ms.
+        audio_ms: u64,
+    },
+    /// Audio comes faster than real time.
+    RateLimited {
+        /// How long the client should wait, ms.
+        delay_ms: u64,
+    },
+    /// Audio was dropped.
+    FramesDropped {
+        /// How much, ms.
+        dropped_ms: u64,
+    },
+    /// Something went wrong.
+    Error(Error),
+    /// The session is over; the last event.
+    SessionClosed {
+        /// Why.
+        why: CloseName,
+        /// Since the session was opened, ms.
+        total_ms: u64,
+        /// Utterances so far.
+        segments: u32,
+        /// Its id.
+        session_id: String,
+    },
+}
+
+/// What an upstream says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LaneEvent<'a> {
+    /// Waiting in its queue.
+    Queued {
+        /// Place in the queue, from 1.
+        position: Option<u32>,
+        /// Length of the queue.
+        length: Option<u32>,
+    },
+    /// A worker is assigned; it wants to be initialised.
+    Granted,
+    /// Initialised.
+    Ready,
+    /// The model listens.
+    Listen,
+    /// A piece of text.
+    Text(&'a str),
+    /// A piece of audio, float32 mono at the dialect's rate.
+    Audio(&'a [f32]),
+    /// The answer is complete.
+    Done {
+        /// All of its text.
+        text: Option<&'a str>,
+        /// All of its audio, where it was not streamed.
+        audio: &'a [f32],
+    },
+    /// The upstream session is over.
+    Closed(Ending),
+    /// Something this bridge does not know, or cannot read; the log gets it.
+    Unknown(String),
+}
+
+/// How an upstream session ended, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// What it means.
+    pub meaning: EndMeaning,
+    /// Reason or code, and the diagnostic where there is one.
+    pub words: String,
+}
+
+/// What an end means for the question that was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndMeaning {
+    /// An end like any other.
+    Over,
+    /// The model had nothing to say.
+    EmptyAnswer,
+    /// The queue takes nobody.
+    QueueFull,
+}
+
+/// What an upstream is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LaneCommand {
+    /// Initialise, with a voice or the server's own.
+    Init(Option<VoiceSample>),
+    /// What was said?
+    Transcribe {
+        /// The prompt.
+        prompt: String,
+        /// int16 mono 16 kHz.
+        audio: Arc<Vec<i16>>,
+    },
+    /// Say this.
+    Speak {
+        /// System prompt, before the voice sample where there is one.
+        before_voice: String,
+        /// System prompt after the voice sample.
+        after_voice: String,
+        /// User message with the text.
+        request: String,
+        /// The voice.
+        voice: Option<VoiceSample>,
+    },
+    /// Goodbye.
+    Close,
+}
+
+/// Why a lane's transport is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// It never came up: DNS, TCP, TLS or time.
+    Unreachable(String),
+    /// HTTP said no with this status.
+    Refused(u16),
+    /// A close frame: code and reason.
+    Closed(u16, String),
+    /// It broke.
+    Lost(String),
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreachable(words) => write!(f, "cannot be reached: {words}"),
+            // Starlette answers unknown WebSocket routes like this; there is no authentication (field notes §7.6).
+            Self::Refused(403) => f.write_str(
+                "refused the connection with HTTP 403: wrong path, mode or dialect, or not ready yet",
+            ),
+            Self::Refused(status) => write!(f, "refused the connection with HTTP {status}"),
+            Self::Closed(code, reason) if reason.is_empty() => {
+                write!(f, "closed the connection with code {code}")
+            }
+            Self::Closed(code, reason) => write!(f, "closed the connection with code {code} ({reason})"),
+            Self::Lost(words) => write!(f, "lost the connection: {words}"),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
+
+pub mod tap;
