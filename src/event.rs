@@ -202,11 +202,16 @@ pub enum LaneEvent<'a> {
         position: Option<u32>,
         /// Length of the queue.
         length: Option<u32>,
+        /// How long it may take, s.
+        wait_s: Option<f64>,
     },
     /// A worker is assigned; it wants to be initialised.
     Granted,
     /// Initialised.
-    Ready,
+    Ready {
+        /// The upstream's name for the session.
+        session_id: Option<&'a str>,
+    },
     /// The model listens.
     Listen,
     /// A piece of text.

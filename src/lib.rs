@@ -1,8 +1,10 @@
 //! voxbridge plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
 
 pub mod audio;
+pub mod downstream;
 pub mod error;
 pub mod event;
 pub mod mapping;
 #[cfg(feature = "io")]
 pub mod server;
+pub mod upstream;

@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::{
     check::Problem,
     extract::Shape,
-    field::{Field, FieldFile, Target},
+    field::{Field, FieldFile},
     template::Template,
 };
 use crate::error::ErrorKind;

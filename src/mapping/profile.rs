@@ -87,7 +87,7 @@ struct SpeakFile {
 }
 
 /// How long a lane may take for what.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaneTimes {
     /// First pause before another attempt, ms; it doubles, with jitter.

@@ -64,7 +64,7 @@ pub enum ReceiveName {
     Queued,
     /// A worker is assigned.
     Granted,
-    /// The session is initialised: `session_id`, `kv_length`.
+    /// The session is initialised: `session_id`.
     Ready,
     /// The model listens.
     Listen,
@@ -119,7 +119,6 @@ struct Take {
     length: Option<String>,
     wait_s: Option<String>,
     session_id: Option<String>,
-    kv_length: Option<String>,
     text: Option<String>,
     audio: Option<String>,
     reason: Option<String>,
@@ -176,7 +175,6 @@ pub(crate) struct Rule {
     pub(crate) length: Option<usize>,
     pub(crate) wait_s: Option<usize>,
     pub(crate) session_id: Option<usize>,
-    pub(crate) kv_length: Option<usize>,
     pub(crate) text: Option<usize>,
     pub(crate) audio: Option<usize>,
     pub(crate) reason: Option<usize>,
@@ -235,7 +233,6 @@ impl RuleFile {
             length: slot(self.take.length),
             wait_s: slot(self.take.wait_s),
             session_id: slot(self.take.session_id),
-            kv_length: slot(self.take.kv_length),
             text: slot(self.take.text),
             audio: slot(self.take.audio),
             reason: slot(self.take.reason),

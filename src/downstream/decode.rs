@@ -1,0 +1,189 @@
+//! What came from the client: frames and the query string become [`ClientEvent`]s, or an error in neutral words.
+
+use std::time::Duration;
+
+use super::{Codec, Ignored, reference};
+use crate::{
+    audio::vad::Sensitivity,
+    error::{Error, ErrorKind},
+    event::{ClientEvent, CloseName, Frame, Setting, SpeakRequest},
+    mapping::{
+        client::Verb,
+        extract::{ExtractError, Found, Node},
+        field::{Field, Target, Value, shown},
+    },
+};
+
+/// What a connection asks for by its query string.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Connect {
+    /// The model; `None` when the query names none.
+    pub model: Option<String>,
+    /// Settings named in the query.
+    pub settings: Vec<Setting>,
+}
+
+impl Codec {
+    /// Reads the query string (percent-encoded, without `?`); unknown parameters are ignored, as clients expect.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] with the parameter that is wrong.
+    pub fn connect(&mut self, query: &str) -> Result<Connect, Error> {
+        let mut connect = Connect::default();
+        let mapping = self.mapping.clone();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let Some(field) = mapping.query.iter().find(|field| field.name == name) else { continue };
+            let read = field.read(Some(&Node::Str(value.clone())));
+            let read = read.map_err(|problem| invalid("connect", [(field, problem)]))?;
+            let Some(value) = self.effective(field, "connect", read) else { continue };
+            match (field.file.to, value) {
+                (Some(Target::Model), Value::Text(model)) => connect.model = Some(model),
+                (Some(target), value) => connect.settings.extend(setting(target, value)),
+                (None, _) => {}
+            }
+        }
+        Ok(connect)
+    }
+
+    /// Reads one frame.
+    ///
+    /// # Errors
+    /// Whatever is wrong with it; the session goes on unless the protocol says otherwise.
+    pub fn decode<'a>(&mut self, frame: Frame<'a>) -> Result<ClientEvent<'a>, Error> {
+        match frame {
+            Frame::Binary(bytes) => self.audio(bytes),
+            Frame::Text(text) => self.command(text),
+        }
+    }
+
+    fn audio<'a>(&self, bytes: &'a [u8]) -> Result<ClientEvent<'a>, Error> {
+        let max = self.mapping.audio_in.frame_max_bytes;
+        if bytes.len() > max {
+            let detail = format!("{} bytes (max {max})", bytes.len());
+            return Err(Error::new(ErrorKind::FrameTooLarge, detail));
+        }
+        Ok(ClientEvent::Audio(bytes))
+    }
+
+    fn command(&mut self, text: &str) -> Result<ClientEvent<'static>, Error> {
+        let mapping = self.mapping.clone();
+        let found = mapping.shape.extract(text).map_err(|error| match error {
+            ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
+            ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
+        })?;
+        let name = match found.get(0) {
+            None | Some(Node::Null) => return Err(Error::new(ErrorKind::MissingCommand, "")),
+            Some(node) => node,
+        };
+        let command =
+            name.as_str().and_then(|name| mapping.commands.iter().find(|command| command.name == name));
+        let Some(command) = command else {
+            // A number is quoted too, as the real server does: Unknown command type: '5'.
+            let name = shown(name);
+            let name = if name.starts_with('\'') { name } else { format!("'{name}'") };
+            return Err(Error::new(ErrorKind::UnknownCommand, name));
+        };
+        let values = self.fields(&command.name, &command.fields, &found)?;
+        match command.verb {
+            Verb::Configure => Ok(ClientEvent::Configure(settings(values))),
+            Verb::Speak => speak_request(values).map(|request| ClientEvent::Speak(Box::new(request))),
+            Verb::CancelSpeech => Ok(ClientEvent::CancelSpeech),
+            Verb::Commit => Ok(ClientEvent::Commit),
+            Verb::Close => Ok(ClientEvent::Close(CloseName::ClientClose)),
+            Verb::CancelSession => Ok(ClientEvent::Close(CloseName::ClientCancel)),
+        }
+    }
+
+    /// Every field's value, or an error that names every bad one.
+    fn fields(
+        &mut self,
+        command: &str,
+        fields: &[Field],
+        found: &Found<'_>,
+    ) -> Result<Vec<(Target, Value)>, Error> {
+        let mut values = Vec::new();
+        let mut problems = Vec::new();
+        for field in fields {
+            match field.read(found.get(field.slot)) {
+                Err(problem) => problems.push((field, problem)),
+                Ok(read) => {
+                    let value = self.effective(field, command, read);
+                    values.extend(field.file.to.zip(value));
+                }
+            }
+        }
+        if problems.is_empty() { Ok(values) } else { Err(invalid(command, problems)) }
+    }
+
+    /// The value if it does anything; one that does nothing is noted.
+    fn effective(&mut self, field: &Field, command: &str, value: Option<Value>) -> Option<Value> {
+        let value = value?;
+        if field.file.to.is_some() && field.acts(&value) {
+            return Some(value);
+        }
+        self.ignored.push(Ignored {
+            command: command.to_owned(),
+            field: field.name.clone(),
+            because: field.file.because.clone().unwrap_or_default(),
+        });
+        None
+    }
+}
+
+fn invalid<'f>(command: &str, problems: impl IntoIterator<Item = (&'f Field, String)>) -> Error {
+    let problems: Vec<String> =
+        problems.into_iter().map(|(field, problem)| format!("{}: {problem}", field.name)).collect();
+    Error::new(ErrorKind::Invalid, format!("'{command}': {}", problems.join("; ")))
+}
+
+fn settings(values: Vec<(Target, Value)>) -> Vec<Setting> {
+    values.into_iter().filter_map(|(target, value)| setting(target, value)).collect()
+}
+
+/// A setting by its target; `None` for targets that are no settings.
+fn setting(target: Target, value: Value) -> Option<Setting> {
+    // A number beyond what a rate can be is kept as the greatest, which is refused with the range when it is applied.
+    let as_u32 = |number: i64| u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX });
+    Some(match (target, value) {
+        (Target::Language, Value::Text(language)) => Setting::Language(language),
+        (Target::HotWords, Value::TextList(words)) => Setting::HotWords(words),
+        (Target::VadSensitivity, Value::Text(name)) => Setting::VadSensitivity(match name.as_str() {
+            "high" => Sensitivity::High,
+            "low" => Sensitivity::Low,
+            _ => Sensitivity::Normal,
+        }),
+        (Target::EndSilenceMs, Value::Integer(ms)) => Setting::EndSilence(milliseconds(ms)),
+        (Target::SegmentMaxMs, Value::Integer(ms)) => Setting::SegmentMax(milliseconds(ms)),
+        (Target::Partials, Value::Flag(on)) => Setting::Partials(on),
+        (Target::SpeakModel, Value::Text(name)) => Setting::SpeakModel(name),
+        (Target::Voice, Value::Text(name)) => Setting::Voice(name),
+        (Target::InputRateHz, Value::Integer(rate)) => Setting::InputRate(as_u32(rate)),
+        (Target::InputChannels, Value::Integer(count)) => {
+            Setting::InputChannels(u16::try_from(count).unwrap_or(u16::MAX))
+        }
+        (Target::OutputRateHz, Value::Integer(rate)) => Setting::OutputRate(as_u32(rate)),
+        _ => return None,
+    })
+}
+
+fn milliseconds(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+fn speak_request(values: Vec<(Target, Value)>) -> Result<SpeakRequest, Error> {
+    let mut request = SpeakRequest::default();
+    for (target, value) in values {
+        let Value::Text(text) = value else { continue };
+        match target {
+            Target::Text => request.text = text,
+            // "" counts as absent, as on the real server (field notes macaw.md §1.4).
+            Target::RequestId => request.request_id = Some(text).filter(|id| !id.is_empty()),
+            Target::Voice => request.voice = Some(text),
+            Target::Language => request.language = Some(text),
+            Target::Instruction => request.instruction = Some(text).filter(|words| !words.trim().is_empty()),
+            Target::ReferenceAudio => request.reference = reference::read(&text)?,
+            _ => {}
+        }
+    }
+    Ok(request)
+}

@@ -1,0 +1,52 @@
+//! The client side's wire: frames of a binary-PCM protocol to and from the neutral vocabulary.
+//!
+//! One codec serves every such protocol; a mapping file says how each spells things. It knows nothing of sessions.
+
+mod decode;
+mod encode;
+mod reference;
+
+use std::sync::Arc;
+
+pub use self::decode::Connect;
+use crate::mapping::ClientMapping;
+
+/// One connection's codec.
+#[derive(Debug)]
+pub struct Codec {
+    mapping: Arc<ClientMapping>,
+    /// Wall clock when the session was opened, seconds since 1970; events tell times on it.
+    opened_unix_s: f64,
+    /// Fields without effect, found since the last look.
+    ignored: Vec<Ignored>,
+}
+
+/// A field that was accepted and does nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ignored {
+    /// The command, or `connect` for a query parameter.
+    pub command: String,
+    /// The field.
+    pub field: String,
+    /// Why it does nothing.
+    pub because: String,
+}
+
+impl Codec {
+    /// A codec for one connection, opened at `opened_unix_s` seconds since 1970.
+    #[must_use]
+    pub const fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
+        Self { mapping, opened_unix_s, ignored: Vec::new() }
+    }
+
+    /// The protocol it speaks.
+    #[must_use]
+    pub const fn mapping(&self) -> &Arc<ClientMapping> {
+        &self.mapping
+    }
+
+    /// Fields without effect since the last call.
+    pub fn take_ignored(&mut self) -> Vec<Ignored> {
+        std::mem::take(&mut self.ignored)
+    }
+}

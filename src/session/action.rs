@@ -1,0 +1,97 @@
+//! What a session wants done. Handlers append; the bridge takes them out in order and spells them on the wires.
+
+use std::collections::VecDeque;
+
+use crate::{
+    error::Error,
+    event::{ClientCommand, CloseName, Lane, LaneCommand, Mode},
+};
+
+/// One thing to do.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Tell the client.
+    Client(ClientCommand),
+    /// Close the client's connection for this reason; nothing is told after it.
+    EndClient(CloseName),
+    /// Connect to an upstream.
+    OpenLane(Lane, Mode),
+    /// Tell an upstream.
+    ToLane(Lane, LaneCommand),
+    /// Drop the transport; nothing of this lane is heard afterwards.
+    DropLane(Lane),
+    /// For the log and the metrics.
+    Observe(Observation),
+}
+
+/// What operators want to know.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observation {
+    /// A lane's attempt failed and another follows.
+    LaneRetry {
+        /// Which.
+        lane: Lane,
+        /// Why, in words.
+        words: String,
+        /// Pause before the next attempt, ms.
+        pause_ms: u64,
+    },
+    /// A lane is initialised.
+    LaneReady {
+        /// Which.
+        lane: Lane,
+        /// The upstream's name for it.
+        session_id: Option<String>,
+        /// Since it was first dialled, ms.
+        waited_ms: u64,
+    },
+    /// A lane waits in the upstream's queue.
+    LaneQueued {
+        /// Which.
+        lane: Lane,
+        /// In words.
+        words: String,
+    },
+    /// An upstream said something this bridge does not know.
+    UnknownFromLane {
+        /// Which.
+        lane: Lane,
+        /// In words.
+        words: String,
+    },
+    /// The client was told of an error.
+    ErrorTold(Error),
+    /// Something was accepted that does nothing.
+    NoEffect(String),
+}
+
+/// The things to do, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Actions(VecDeque<Action>);
+
+impl Actions {
+    pub(crate) fn push(&mut self, action: Action) {
+        self.0.push_back(action);
+    }
+
+    pub(crate) fn client(&mut self, command: ClientCommand) {
+        self.push(Action::Client(command));
+    }
+
+    pub(crate) fn error(&mut self, error: Error) {
+        self.observe(Observation::ErrorTold(error.clone()));
+        self.client(ClientCommand::Error(error));
+    }
+
+    pub(crate) fn observe(&mut self, observation: Observation) {
+        self.push(Action::Observe(observation));
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Action> {
+        self.0.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

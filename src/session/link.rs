@@ -1,0 +1,401 @@
+//! One lane's life: dialled, queued, initialised, asked, closed politely; tried again while it has not been asked.
+//!
+//! A link knows nothing of what it is asked for. Its owner asks when it is [`Link::is_ready`] and hears [`News`].
+
+use std::time::{Duration, Instant};
+
+use super::action::{Action, Actions, Observation};
+use crate::{
+    error::ErrorKind,
+    event::{EndMeaning, Ending, Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
+    mapping::profile::LaneTimes,
+};
+
+/// What the lanes of a session share.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) out: Actions,
+    pub(crate) rng: fastrand::Rng,
+    pub(crate) times: LaneTimes,
+    /// Links that are done and wait for the end of their transport.
+    pub(crate) leaving: Vec<Link>,
+    next_lane: u32,
+}
+
+impl Host {
+    pub(crate) fn new(times: LaneTimes, seed: u64) -> Self {
+        let rng = fastrand::Rng::with_seed(seed);
+        Self { out: Actions::default(), rng, times, leaving: Vec::new(), next_lane: 0 }
+    }
+}
+
+/// What its owner should know.
+#[derive(Debug, PartialEq)]
+pub(crate) enum News {
+    /// Nothing.
+    None,
+    /// It can be asked.
+    Ready,
+    /// It waits in a queue that somebody else holds up.
+    Queued,
+    /// The queue does not move: this in words, once.
+    Stuck(String),
+    /// The model had nothing to say; the link is on its way out.
+    Empty,
+    /// It failed for good; the link is on its way out.
+    Failed(Failure),
+}
+
+/// Why a link failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What it is to the client; for a link that had been asked, the owner knows better.
+    pub(crate) kind: ErrorKind,
+    /// In words.
+    pub(crate) words: String,
+    /// It had been asked.
+    pub(crate) asked: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Connecting.
+    Dialling { until: Instant },
+    /// Connected; the queue decides.
+    Waiting(Queue),
+    /// `init` sent.
+    Initialising { until: Instant },
+    /// Initialised and not asked.
+    Ready,
+    /// Owes an answer; silent since.
+    Asked { heard_at: Instant },
+    /// Closed from our side or theirs; waits for the end of the transport.
+    Leaving { until: Instant, retry: bool },
+    /// Waits before another attempt.
+    Pausing { until: Instant },
+    /// Over.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Queue {
+    since: Instant,
+    moved_at: Instant,
+    position: Option<u32>,
+    told: bool,
+}
+
+/// One lane.
+#[derive(Debug)]
+pub(crate) struct Link {
+    lane: Lane,
+    mode: Mode,
+    voice: Option<VoiceSample>,
+    phase: Phase,
+    opened_at: Instant,
+    trouble: Option<Trouble>,
+}
+
+/// Attempts that failed since the last progress.
+#[derive(Debug)]
+struct Trouble {
+    since: Instant,
+    attempts: u32,
+    kind: ErrorKind,
+    words: String,
+}
+
+impl Link {
+    /// Dials.
+    pub(crate) fn open(now: Instant, mode: Mode, voice: Option<VoiceSample>, host: &mut Host) -> Self {
+        let mut link = Self { lane: Lane(0), mode, voice, phase: Phase::Gone, opened_at: now, trouble: None };
+        link.dial(now, host);
+        link
+    }
+
+    pub(crate) const fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    pub(crate) const fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::Ready)
+    }
+
+    pub(crate) const fn owes_answer(&self) -> bool {
+        matches!(self.phase, Phase::Asked { .. })
+    }
+
+    pub(crate) const fn is_gone(&self) -> bool {
+        matches!(self.phase, Phase::Gone)
+    }
+
+    /// Not asked yet and initialised, or to be, with this voice.
+    pub(crate) fn serves(&self, voice: Option<&VoiceSample>) -> bool {
+        let fresh = !matches!(self.phase, Phase::Asked { .. } | Phase::Leaving { .. } | Phase::Gone);
+        fresh && self.voice.as_ref() == voice
+    }
+
+    /// Asks a ready link.
+    pub(crate) fn ask(&mut self, now: Instant, question: LaneCommand, host: &mut Host) {
+        host.out.push(Action::ToLane(self.lane, question));
+        self.phase = Phase::Asked { heard_at: now };
+    }
+
+    /// The answer is complete.
+    pub(crate) const fn answered(&mut self) {
+        self.phase = Phase::Ready;
+    }
+
+    /// Leaves politely, wherever it is (field notes §1.2: a bare drop made 14 of 20 following connects fail).
+    pub(crate) fn close(&mut self, now: Instant, host: &mut Host) {
+        let patience = Duration::from_millis(host.times.close_max_ms);
+        match &mut self.phase {
+            // Nobody has been assigned yet, so there is nobody to say goodbye to.
+            Phase::Dialling { .. } | Phase::Waiting(_) => {
+                host.out.push(Action::DropLane(self.lane));
+                self.phase = Phase::Gone;
+            }
+            Phase::Initialising { until } => {
+                // A worker answers only when it is initialised, which may take 10 to 16 s.
+                let until = *until + patience;
+                host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                self.phase = Phase::Leaving { until, retry: false };
+            }
+            Phase::Ready | Phase::Asked { .. } => {
+                host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                self.phase = Phase::Leaving { until: now + patience, retry: false };
+            }
+            Phase::Leaving { retry, .. } => *retry = false,
+            Phase::Pausing { .. } => self.phase = Phase::Gone,
+            Phase::Gone => {}
+        }
+    }
+
+    /// Leaves politely and hands itself over to the session, which waits for the end of the transport.
+    pub(crate) fn retire(mut self, now: Instant, host: &mut Host) {
+        self.close(now, host);
+        if !self.is_gone() {
+            host.leaving.push(self);
+        }
+    }
+
+    /// The transport is up.
+    pub(crate) fn opened(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Dialling { .. }) {
+            self.phase = Phase::Waiting(Queue { since: now, moved_at: now, position: None, told: false });
+        }
+    }
+
+    /// The upstream said something.
+    pub(crate) fn event(&mut self, now: Instant, event: &LaneEvent<'_>, host: &mut Host) -> News {
+        match (&mut self.phase, event) {
+            (_, LaneEvent::Unknown(words)) => {
+                host.out.observe(Observation::UnknownFromLane { lane: self.lane, words: words.clone() });
+                News::None
+            }
+            (Phase::Waiting(queue), LaneEvent::Queued { position, length, wait_s }) => {
+                if queue.position != *position || queue.position.is_none() {
+                    queue.moved_at = now;
+                    queue.position = *position;
+                }
+                self.trouble = None;
+                let words = queue_words(*position, *length, *wait_s);
+                host.out.observe(Observation::LaneQueued { lane: self.lane, words });
+                News::Queued
+            }
+            (Phase::Waiting(_), LaneEvent::Granted) => {
+                host.out.push(Action::ToLane(self.lane, LaneCommand::Init(self.voice.clone())));
+                self.phase = Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
+                News::None
+            }
+            (Phase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
+                self.phase = Phase::Ready;
+                self.trouble = None;
+                host.out.observe(Observation::LaneReady {
+                    lane: self.lane,
+                    session_id: session_id.map(str::to_owned),
+                    waited_ms: millis(now - self.opened_at),
+                });
+                News::Ready
+            }
+            (Phase::Asked { heard_at }, LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen) => {
+                *heard_at = now;
+                News::None
+            }
+            (_, LaneEvent::Closed(ending)) => self.ended(now, ending, host),
+            _ => News::None,
+        }
+    }
+
+    fn ended(&mut self, now: Instant, ending: &Ending, host: &Host) -> News {
+        // Its close frame follows; until then the worker is still being cleaned up.
+        let until = now + Duration::from_millis(host.times.close_max_ms);
+        let asked = match self.phase {
+            Phase::Asked { .. } => true,
+            Phase::Leaving { .. } | Phase::Pausing { .. } | Phase::Gone => return News::None,
+            _ => false,
+        };
+        let retry = !asked;
+        self.phase = Phase::Leaving { until, retry };
+        let words = format!("the upstream ended the session: {}", ending.words);
+        match (asked, ending.meaning) {
+            (true, EndMeaning::EmptyAnswer) => News::Empty,
+            (true, _) => News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked }),
+            (false, meaning) => {
+                let full = meaning == EndMeaning::QueueFull;
+                self.note_trouble(now, if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable }, words);
+                News::None
+            }
+        }
+    }
+
+    /// The transport is gone.
+    pub(crate) fn closed(&mut self, now: Instant, why: &Why, host: &mut Host) -> News {
+        match self.phase {
+            Phase::Gone | Phase::Pausing { .. } => News::None,
+            Phase::Leaving { retry: false, .. } => {
+                self.phase = Phase::Gone;
+                News::None
+            }
+            Phase::Leaving { retry: true, .. } => self.pause(now, host),
+            Phase::Asked { .. } => {
+                self.phase = Phase::Gone;
+                let words = format!("the upstream {why} before it had answered");
+                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
+            }
+            _ => {
+                self.note_trouble(now, ErrorKind::Unavailable, format!("the upstream {why}"));
+                self.pause(now, host)
+            }
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn timeout(&mut self, now: Instant, host: &mut Host) -> News {
+        if self.next_timeout(&host.times).is_none_or(|due| due > now) {
+            return News::None;
+        }
+        let times = host.times;
+        match &mut self.phase {
+            Phase::Dialling { .. } => {
+                let words = format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
+                self.give_up_attempt(now, ErrorKind::Unavailable, words, host)
+            }
+            Phase::Waiting(queue) => {
+                let waited = now - queue.since;
+                let place = queue.position.map_or("said nothing".to_owned(), |at| format!("left us at position {at}"));
+                let words = format!("the upstream's queue {place} for {:.0} s; another client may hold the worker", waited.as_secs_f64());
+                if waited >= Duration::from_millis(times.queue_max_ms) {
+                    return self.fail(now, Failure { kind: ErrorKind::QueueStuck, words, asked: false }, host);
+                }
+                queue.told = true;
+                News::Stuck(words)
+            }
+            Phase::Initialising { .. } => {
+                let words = format!("the upstream did not initialise within {} ms", times.init_max_ms);
+                self.give_up_attempt(now, ErrorKind::Unavailable, words, host)
+            }
+            Phase::Asked { .. } => {
+                let words = format!("the upstream did not answer within {} ms", times.answer_max_ms);
+                self.close(now, host);
+                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
+            }
+            Phase::Leaving { retry, .. } => {
+                let retry = *retry;
+                host.out.push(Action::DropLane(self.lane));
+                self.phase = Phase::Gone;
+                if retry { self.pause(now, host) } else { News::None }
+            }
+            Phase::Pausing { .. } => {
+                self.dial(now, host);
+                News::None
+            }
+            Phase::Ready | Phase::Gone => News::None,
+        }
+    }
+
+    /// When [`Link::timeout`] has something to do.
+    pub(crate) fn next_timeout(&self, times: &LaneTimes) -> Option<Instant> {
+        let ms = Duration::from_millis;
+        match &self.phase {
+            Phase::Dialling { until }
+            | Phase::Initialising { until }
+            | Phase::Leaving { until, .. }
+            | Phase::Pausing { until } => Some(*until),
+            Phase::Waiting(queue) if queue.told => Some(queue.since + ms(times.queue_max_ms)),
+            Phase::Waiting(queue) => {
+                Some((queue.moved_at + ms(times.queue_stuck_ms)).min(queue.since + ms(times.queue_max_ms)))
+            }
+            Phase::Asked { heard_at } => Some(*heard_at + ms(times.answer_max_ms)),
+            Phase::Ready | Phase::Gone => None,
+        }
+    }
+
+    fn dial(&mut self, now: Instant, host: &mut Host) {
+        // A number of its own for each attempt: whatever still comes of the last one is for nobody.
+        self.lane = Lane(host.next_lane);
+        host.next_lane += 1;
+        host.out.push(Action::OpenLane(self.lane, self.mode));
+        self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
+    }
+
+    fn note_trouble(&mut self, now: Instant, kind: ErrorKind, words: String) {
+        let trouble = self.trouble.get_or_insert(Trouble { since: now, attempts: 0, kind, words: String::new() });
+        trouble.attempts += 1;
+        trouble.kind = kind;
+        trouble.words = words;
+    }
+
+    fn give_up_attempt(&mut self, now: Instant, kind: ErrorKind, words: String, host: &mut Host) -> News {
+        host.out.push(Action::DropLane(self.lane));
+        self.note_trouble(now, kind, words);
+        self.pause(now, host)
+    }
+
+    /// Another attempt after a pause that doubles, with jitter, until the lifetime cap.
+    fn pause(&mut self, now: Instant, host: &mut Host) -> News {
+        let times = host.times;
+        let Some(trouble) = &self.trouble else {
+            self.dial(now, host);
+            return News::None;
+        };
+        let cap = Duration::from_millis(times.retry_total_ms);
+        let worst = Duration::from_millis(times.queue_max_ms) + cap;
+        let spent = now - trouble.since;
+        if spent >= cap || now - self.opened_at >= worst {
+            let attempts = trouble.attempts;
+            let words =
+                format!("{} ({attempts} attempts in {:.1} s)", trouble.words, spent.as_secs_f64());
+            return self.fail(now, Failure { kind: trouble.kind, words, asked: false }, host);
+        }
+        let doubled = times.retry_first_ms << (trouble.attempts - 1).min(16);
+        let whole = doubled.min(times.retry_max_ms) as f64;
+        let pause = Duration::from_secs_f64(whole * (0.5 + host.rng.f64() / 2.0) / 1000.0);
+        // Never past the cap: the last attempt is worth making at its end.
+        let until = (now + pause).min(trouble.since + cap);
+        host.out.observe(Observation::LaneRetry {
+            lane: self.lane,
+            words: trouble.words.clone(),
+            pause_ms: millis(until - now),
+        });
+        self.phase = Phase::Pausing { until };
+        News::None
+    }
+
+    fn fail(&mut self, now: Instant, failure: Failure, host: &mut Host) -> News {
+        self.close(now, host);
+        self.phase = Phase::Gone;
+        News::Failed(failure)
+    }
+}
+
+fn queue_words(position: Option<u32>, length: Option<u32>, wait_s: Option<f64>) -> String {
+    let position = position.map_or("unknown".to_owned(), |position| position.to_string());
+    let length = length.map_or(String::new(), |length| format!(" of {length}"));
+    let wait = wait_s.map_or(String::new(), |wait| format!(", about {wait:.0} s"));
+    format!("position {position}{length}{wait}")
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,466 @@
+//! One conversation, sans-IO: settings, utterances, texts being spoken, and the lanes that serve them.
+//!
+//! Takes neutral events with the instant they came, appends [`action`]s. Knows no wire, no clock and no task.
+//!
+//! - [`ear`] turns microphone audio into utterances, [`meter`] judges how fast it comes
+//! - [`hear`] turns utterances into words, [`speak`] texts into audio
+//! - [`link`] is one lane's life, [`reading`] makes a text speakable, [`voices`] finds the voice for it
+
+pub(crate) mod action;
+mod ear;
+mod hear;
+mod link;
+mod meter;
+mod reading;
+mod speak;
+mod voices;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub use self::{action::Observation, ear::Account, voices::VoiceBook};
+use self::{
+    action::Action,
+    ear::{Ear, Heard, Hearing},
+    hear::{Asking, Hear},
+    link::{Host, Link, millis},
+    meter::{Meter, Verdict},
+    speak::{Script, Speak, Speaking},
+};
+use crate::{
+    audio::vad::Sensitivity,
+    error::{Error, ErrorKind},
+    event::{ClientCommand, ClientEvent, CloseName, Lane, LaneEvent, Setting, SpeakRequest, Why},
+    mapping::{
+        Profile,
+        client::{AudioIn, AudioOut},
+    },
+};
+
+/// What a session starts from.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What the verbs mean.
+    pub profile: Arc<Profile>,
+    /// The client protocol's audio and limits.
+    pub audio_in: AudioIn,
+    /// The client protocol's audio.
+    pub audio_out: AudioOut,
+    /// Longest question the upstream takes, ms.
+    pub audio_max_ms: u64,
+    /// Voices by name.
+    pub voices: Arc<VoiceBook>,
+    /// Seed of everything random: ids and jitter.
+    pub seed: u64,
+}
+
+/// What the client set.
+#[derive(Debug, Clone)]
+struct Settings {
+    language: Option<String>,
+    hot_words: Vec<String>,
+    partials: bool,
+    speak_model: Option<String>,
+    voice: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// In use.
+    Open,
+    /// To be closed as soon as what was said is answered, or at this instant.
+    Finishing(CloseName, Instant),
+    /// The client is gone; the lanes are on their way.
+    Over,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    setup: Setup,
+    settings: Settings,
+    session_id: String,
+    opened_at: Instant,
+    phase: Phase,
+    idle: Option<Duration>,
+    idle_since: Instant,
+    meter: Meter,
+    dropped_groups: u64,
+    ear: Ear,
+    heard: Vec<Heard>,
+    hear: Hear,
+    speak: Speak,
+    host: Host,
+}
+
+impl Session {
+    /// Opens a session: the client is told at once, whatever the upstream does.
+    pub(crate) fn open(now: Instant, setup: Setup, model: String, settings: Vec<Setting>) -> Self {
+        let mut host = Host::new(setup.profile.lanes, setup.seed);
+        let session_id = format!("sess_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
+        let hearing = Hearing {
+            rate_hz: setup.audio_in.rate_hz,
+            channels: setup.audio_in.channels,
+            sensitivity: Sensitivity::Normal,
+            end_ms: setup.profile.listen.end_ms,
+            segment_max_ms: setup.profile.listen.segment_max_ms.min(whole_u32(setup.audio_max_ms)),
+        };
+        let audio_out = &setup.audio_out;
+        let speak = Speak::new(audio_out.rate_hz, audio_out.frame_max_bytes);
+        let speak = speak.unwrap_or_else(|_| Speak::at_model_rate(audio_out.frame_max_bytes));
+        let idle = Some(Duration::from_millis(setup.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
+        let mut session = Self {
+            settings: Settings {
+                language: None,
+                hot_words: Vec::new(),
+                partials: setup.profile.hear.partials,
+                speak_model: None,
+                voice: None,
+            },
+            session_id,
+            opened_at: now,
+            phase: Phase::Open,
+            idle,
+            idle_since: now,
+            meter: Meter::new(setup.audio_in.rate_limit, setup.audio_in.ahead_max_ms),
+            dropped_groups: 0,
+            ear: Ear::new(setup.profile.listen.clone(), hearing),
+            heard: Vec::new(),
+            hear: Hear::default(),
+            speak,
+            host,
+            setup,
+        };
+        let language = settings.iter().find_map(|setting| match setting {
+            Setting::Language(language) => Some(language.clone()),
+            _ => None,
+        });
+        let created =
+            ClientCommand::SessionCreated { session_id: session.session_id.clone(), model, language };
+        session.host.out.client(created);
+        session.configure(now, settings);
+        session
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.session_id
+    }
+
+    pub(crate) const fn opened_at(&self) -> Instant {
+        self.opened_at
+    }
+
+    /// Where every sample went, and how many sample groups were dropped as too far ahead of the clock.
+    pub(crate) fn account(&self) -> (Account, u64) {
+        (self.ear.account(), self.dropped_groups)
+    }
+
+    /// The client said something.
+    pub(crate) fn client(&mut self, now: Instant, event: ClientEvent<'_>) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        match event {
+            ClientEvent::Audio(bytes) => self.audio(now, bytes),
+            ClientEvent::Configure(settings) => self.configure(now, settings),
+            ClientEvent::Speak(request) => self.start_speaking(now, *request),
+            ClientEvent::CancelSpeech => {
+                self.speak.cancel(now, &mut self.host);
+                self.idle_since = now;
+            }
+            ClientEvent::Commit => {
+                self.ear.commit(&mut self.heard);
+                self.tell_heard(now);
+            }
+            ClientEvent::Close(why) => self.finish(now, why),
+        }
+        self.settle(now);
+    }
+
+    /// Bad input: the client is told, the session goes on.
+    pub(crate) fn refuse(&mut self, error: Error) {
+        if self.phase == Phase::Open {
+            self.host.out.error(error);
+        }
+    }
+
+    /// For the log.
+    pub(crate) fn observe(&mut self, observation: Observation) {
+        self.host.out.observe(observation);
+    }
+
+    /// The client's transport is gone.
+    pub(crate) fn client_gone(&mut self, now: Instant) {
+        if self.phase != Phase::Over {
+            self.end(now);
+        }
+    }
+
+    /// voxbridge stops: what is being said and spoken is finished first, within a bound.
+    pub(crate) fn drain(&mut self, now: Instant) {
+        if self.phase == Phase::Open {
+            self.finish(now, CloseName::Shutdown);
+            self.settle(now);
+        }
+    }
+
+    fn audio(&mut self, now: Instant, bytes: &[u8]) {
+        self.idle_since = now;
+        let groups = self.ear.groups(bytes.len());
+        let length = Duration::from_secs_f64(groups as f64 / f64::from(self.ear.hearing().rate_hz.max(1)));
+        if groups > 0 {
+            match self.meter.frame(now, length) {
+                Verdict::Take => {}
+                Verdict::TakeAndWarn(delay_ms) => self.host.out.client(ClientCommand::RateLimited { delay_ms }),
+                Verdict::Drop => {
+                    self.dropped_groups += groups;
+                    let dropped_ms = millis(length).max(1);
+                    return self.host.out.client(ClientCommand::FramesDropped { dropped_ms });
+                }
+            }
+        }
+        if self.speak.is_audible() {
+            self.ear.mute(bytes, &mut self.heard);
+        } else {
+            self.ear.hear(bytes, &mut self.heard);
+        }
+        self.tell_heard(now);
+    }
+
+    fn tell_heard(&mut self, now: Instant) {
+        let mut heard = std::mem::take(&mut self.heard);
+        let asking = asking(&self.setup.profile, &self.settings);
+        for heard in heard.drain(..) {
+            self.hear.heard(now, heard, &asking, &mut self.host);
+        }
+        self.heard = heard;
+    }
+
+    fn configure(&mut self, now: Instant, settings: Vec<Setting>) {
+        let mut hearing = self.ear.hearing().clone();
+        for setting in settings {
+            match setting {
+                Setting::Language(language) => self.settings.language = Some(language),
+                Setting::HotWords(words) => self.settings.hot_words = words,
+                Setting::Partials(on) => self.settings.partials = on,
+                Setting::SpeakModel(model) => self.settings.speak_model = Some(model),
+                Setting::Voice(voice) => self.settings.voice = Some(voice),
+                Setting::VadSensitivity(sensitivity) => hearing.sensitivity = sensitivity,
+                Setting::EndSilence(silence) => hearing.end_ms = whole_u32(millis(silence)),
+                Setting::SegmentMax(max) => {
+                    hearing.segment_max_ms = whole_u32(millis(max).min(self.setup.audio_max_ms));
+                }
+                Setting::InputRate(rate_hz) => hearing.rate_hz = rate_hz,
+                Setting::InputChannels(channels) => hearing.channels = channels,
+                Setting::OutputRate(rate_hz) => {
+                    if let Err(error) = self.speak.set_rate(rate_hz) {
+                        self.refuse(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
+                    }
+                }
+            }
+        }
+        if let Err(error) = self.ear.set(hearing, &mut self.heard) {
+            self.refuse(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
+        }
+        self.tell_heard(now);
+    }
+
+    fn start_speaking(&mut self, now: Instant, request: SpeakRequest) {
+        let rules = &self.setup.profile.speak;
+        let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
+        let text = reading::speakable(&request.text, rules.symbols(language));
+        let choice = self.setup.voices.choose(
+            request.reference,
+            request.voice.as_deref().or(self.settings.voice.as_deref()),
+            self.settings.speak_model.as_deref(),
+        );
+        let voice = match choice {
+            Err(error) => return self.refuse(error),
+            Ok(_) if text.is_empty() => {
+                return self.refuse(Error::new(ErrorKind::SpeakFailed, "Text must not be empty"));
+            }
+            Ok(choice) => {
+                if let Some(note) = choice.note {
+                    self.host.out.observe(Observation::NoEffect(note));
+                }
+                choice.voice
+            }
+        };
+        let request_id =
+            request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.host.rng.u32(..)));
+        let script = Script {
+            request_id,
+            parts: reading::parts(&text, rules.part_max_chars).into(),
+            text: request.text,
+            instruction: request.instruction,
+            voice,
+        };
+        self.speak.start(now, script, &speaking(&self.setup.profile), &mut self.host);
+    }
+
+    /// A lane's transport is up.
+    pub(crate) fn lane_opened(&mut self, now: Instant, lane: Lane) {
+        if self.hear.lane() == Some(lane) {
+            self.hear.opened(now);
+        } else {
+            self.speak.opened(now, lane);
+        }
+    }
+
+    /// An upstream said something.
+    pub(crate) fn lane_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>) {
+        if self.hear.lane() == Some(lane) {
+            let asking = asking(&self.setup.profile, &self.settings);
+            self.hear.event(now, event, &asking, &mut self.host);
+        } else if self.speak.owns(lane) {
+            let queued = self.speak.event(now, lane, event, &speaking(&self.setup.profile), &mut self.host);
+            if queued {
+                // The worker that is wanted may be the one we hold in reserve for the user's words.
+                self.hear.yield_worker(now, &mut self.host);
+            }
+        } else {
+            self.with_leaving(lane, |link, host| {
+                link.event(now, event, host);
+            });
+        }
+        self.settle(now);
+    }
+
+    /// A lane's transport is gone.
+    pub(crate) fn lane_closed(&mut self, now: Instant, lane: Lane, why: &Why) {
+        if self.hear.lane() == Some(lane) {
+            let asking = asking(&self.setup.profile, &self.settings);
+            self.hear.closed(now, why, &asking, &mut self.host);
+        } else if self.speak.owns(lane) {
+            self.speak.closed(now, lane, why, &speaking(&self.setup.profile), &mut self.host);
+        } else {
+            self.with_leaving(lane, |link, host| {
+                link.closed(now, why, host);
+            });
+        }
+        self.settle(now);
+    }
+
+    fn with_leaving(&mut self, lane: Lane, act: impl FnOnce(&mut Link, &mut Host)) {
+        let Some(at) = self.host.leaving.iter().position(|link| link.lane() == lane) else { return };
+        let mut link = self.host.leaving.swap_remove(at);
+        act(&mut link, &mut self.host);
+        if !link.is_gone() {
+            self.host.leaving.push(link);
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn timeout(&mut self, now: Instant) {
+        let asking = asking(&self.setup.profile, &self.settings);
+        if self.hear.interim_is_due(now)
+            && let Some(audio) = self.ear.so_far()
+        {
+            self.hear.ask_interim(now, audio, &asking, &mut self.host);
+        }
+        self.hear.timeout(now, &asking, &mut self.host);
+        self.speak.timeout(now, &speaking(&self.setup.profile), &mut self.host);
+        for mut link in std::mem::take(&mut self.host.leaving) {
+            link.timeout(now, &mut self.host);
+            if !link.is_gone() {
+                self.host.leaving.push(link);
+            }
+        }
+        if self.idle_due().is_some_and(|due| due <= now) {
+            self.finish(now, CloseName::Idle);
+        }
+        self.settle(now);
+    }
+
+    /// When [`Session::timeout`] has something to do.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let times = &self.host.times;
+        let finishing = match self.phase {
+            Phase::Finishing(_, until) => Some(until),
+            Phase::Open | Phase::Over => None,
+        };
+        let leaving = self.host.leaving.iter().filter_map(|link| link.next_timeout(times)).min();
+        let hear = self.hear.next_timeout(times, &self.setup.profile.hear);
+        [finishing, leaving, hear, self.speak.next_timeout(times), self.idle_due()].into_iter().flatten().min()
+    }
+
+    /// When the session ends for want of audio; never while a text is spoken, for a listener sends none.
+    fn idle_due(&self) -> Option<Instant> {
+        let open = self.phase == Phase::Open && !self.speak.is_busy();
+        self.idle.filter(|_| open).map(|idle| self.idle_since + idle)
+    }
+
+    /// Everything is done and said, and every lane is gone.
+    pub(crate) fn is_finished(&self) -> bool {
+        let lanes = self.hear.lane().is_some() || !self.speak.is_idle() || !self.host.leaving.is_empty();
+        self.phase == Phase::Over && !lanes && self.host.out.is_empty()
+    }
+
+    /// The next thing to do.
+    pub(crate) fn pop_action(&mut self) -> Option<Action> {
+        self.host.out.pop()
+    }
+
+    /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
+    /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
+    fn finish(&mut self, now: Instant, why: CloseName) {
+        if why == CloseName::Shutdown {
+            self.ear.commit(&mut self.heard);
+            self.tell_heard(now);
+        } else {
+            self.speak.cancel(now, &mut self.host);
+        }
+        self.ear.stop();
+        let asking = asking(&self.setup.profile, &self.settings);
+        self.hear.abandon_recording(now, self.ear.at_ms(), &asking, &mut self.host);
+        self.phase = Phase::Finishing(why, now + self.setup.profile.hear.speech_end_wait);
+    }
+
+    /// Ends when nothing is owed any more.
+    fn settle(&mut self, now: Instant) {
+        if self.speak.is_busy() {
+            self.idle_since = now;
+        }
+        let Phase::Finishing(why, until) = self.phase else { return };
+        if now < until && !(self.hear.is_settled() && !self.speak.is_busy()) {
+            return;
+        }
+        self.end(now);
+        self.host.out.client(ClientCommand::SessionClosed {
+            why,
+            total_ms: millis(now - self.opened_at),
+            segments: self.hear.segments(),
+            session_id: self.session_id.clone(),
+        });
+        self.host.out.push(Action::EndClient(why));
+    }
+
+    /// Closes every pair and leaves every lane.
+    fn end(&mut self, now: Instant) {
+        self.phase = Phase::Over;
+        self.ear.stop();
+        self.speak.cancel(now, &mut self.host);
+        let asking = asking(&self.setup.profile, &self.settings);
+        self.hear.stop(now, self.ear.at_ms(), &asking, &mut self.host);
+    }
+}
+
+fn asking<'s>(profile: &'s Profile, settings: &'s Settings) -> Asking<'s> {
+    Asking {
+        rules: &profile.hear,
+        mode: profile.mode,
+        language: settings.language.as_deref().unwrap_or(&profile.hear.language),
+        hot_words: &settings.hot_words,
+        partials: settings.partials,
+    }
+}
+
+fn speaking(profile: &Profile) -> Speaking<'_> {
+    Speaking { rules: &profile.speak, mode: profile.mode }
+}
+
+fn whole_u32(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

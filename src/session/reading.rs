@@ -1,0 +1,193 @@
+//! A text made ready to be read aloud: symbols the model cannot say become words, long texts become parts.
+//!
+//! Streaming speech forbids the model `: ： ； # “ ” ‘ ’ @ * 【 】 「 」 ( ) （ ） [ ] & / $` (MiniCPM-o field notes §2): what
+//! is not spelled out is dropped or rephrased by chance.
+
+use std::collections::BTreeMap;
+
+/// The text with everything the model cannot say spelled out or dropped; empty when nothing is left to say.
+pub(crate) fn speakable(text: &str, symbols: Option<&BTreeMap<String, String>>) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut at = 0;
+    while let Some(&letter) = letters.get(at) {
+        let before = at.checked_sub(1).and_then(|at| letters.get(at)).copied().unwrap_or(' ');
+        let after = letters.get(at + 1).copied().unwrap_or(' ');
+        let word = symbols.and_then(|symbols| symbols.get(letter.encode_utf8(&mut [0; 4])));
+        at += 1;
+        match (letter, word) {
+            // "$5" is read "5 dollars".
+            ('$', Some(word)) if after.is_ascii_digit() => {
+                let number = amount(&letters[at..]);
+                at += number.len();
+                out.extend(number);
+                out.push_str(word);
+            }
+            (_, Some(word)) => out.push_str(word),
+            (':' | '：', None) if before.is_ascii_digit() && after.is_ascii_digit() => out.push(' '),
+            (':' | '(' | ')' | '[' | ']', None) => out.push_str(", "),
+            ('：' | '；' | '（' | '）' | '【' | '】' | '「' | '」', None) => out.push('，'),
+            // A curly apostrophe inside a word is a straight one.
+            ('‘' | '’', None) if before.is_alphanumeric() && after.is_alphanumeric() => out.push('\''),
+            ('‘' | '’' | '“' | '”' | '*' | '#' | '@' | '&' | '/' | '$', None) => out.push(' '),
+            (other, None) => out.push(other),
+        }
+    }
+    tidy(&out)
+}
+
+/// Digits with their separators, without a full stop that ends the sentence.
+fn amount(letters: &[char]) -> &[char] {
+    let end = letters.iter().position(|letter| !letter.is_ascii_digit() && !matches!(letter, '.' | ','));
+    let number = &letters[..end.unwrap_or(letters.len())];
+    let last_digit = number.iter().rposition(char::is_ascii_digit).map_or(0, |at| at + 1);
+    &number[..last_digit]
+}
+
+/// One space at a time, none before punctuation, no comma beside other punctuation.
+fn tidy(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_whitespace() {
+            if !out.is_empty() && !out.ends_with(' ') {
+                out.push(' ');
+            }
+            continue;
+        }
+        if is_punctuation(letter) {
+            out.truncate(out.trim_end().len());
+            if out.is_empty() || (is_comma(letter) && out.ends_with(is_punctuation)) {
+                continue;
+            }
+            if out.ends_with(is_comma) {
+                out.pop();
+            }
+        }
+        out.push(letter);
+    }
+    let said = out.trim_end_matches(|letter| letter == ' ' || is_comma(letter));
+    if said.chars().any(char::is_alphanumeric) { said.to_owned() } else { String::new() }
+}
+
+const fn is_comma(letter: char) -> bool {
+    matches!(letter, ',' | '，')
+}
+
+const fn is_punctuation(letter: char) -> bool {
+    matches!(letter, ',' | '，' | '.' | '!' | '?' | ';' | '。' | '！' | '？')
+}
+
+/// Cuts a text into parts of at most `max_chars`, at the ends of sentences; a longer sentence at commas, then at
+/// spaces, then anywhere.
+pub(crate) fn parts(text: &str, max_chars: usize) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for sentence in sentences(text) {
+        for piece in fitted(sentence, max_chars) {
+            match parts.last_mut() {
+                Some(part) if part.chars().count() + piece.chars().count() <= max_chars => part.push_str(&piece),
+                _ => parts.push(piece),
+            }
+        }
+    }
+    parts.iter_mut().for_each(|part| *part = part.trim().to_owned());
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// Sentences with the space behind them.
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = sentence_end(rest)?;
+        let (sentence, after) = rest.split_at(end);
+        rest = after;
+        Some(sentence)
+    })
+}
+
+fn sentence_end(text: &str) -> Option<usize> {
+    let mut letters = text.char_indices().peekable();
+    while let Some((at, letter)) = letters.next() {
+        let next = letters.peek().map(|(_, next)| *next);
+        let ends = match letter {
+            '。' | '！' | '？' | '\n' => true,
+            // A full stop inside a number or a name ends nothing.
+            '.' | '!' | '?' => next.is_none_or(char::is_whitespace),
+            _ => false,
+        };
+        if ends {
+            let mut end = at + letter.len_utf8();
+            end += text[end..].len() - text[end..].trim_start().len();
+            return Some(end);
+        }
+    }
+    (!text.is_empty()).then_some(text.len())
+}
+
+/// A sentence, cut where it is longer than a part may be.
+fn fitted(sentence: &str, max_chars: usize) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let mut rest = sentence;
+    while rest.chars().count() > max_chars {
+        let limit = rest.char_indices().nth(max_chars).map_or(rest.len(), |(at, _)| at);
+        let head = &rest[..limit];
+        let at = [',', '，', '、', ' ']
+            .iter()
+            .find_map(|mark| head.rfind(*mark).map(|at| at + mark.len_utf8()))
+            .unwrap_or(limit);
+        pieces.push(rest[..at].to_owned());
+        rest = &rest[at..];
+    }
+    pieces.push(rest.to_owned());
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Library;
+    use proptest::prelude::*;
+
+    const FORBIDDEN: &str = ":：；#“”‘’@*【】「」()（）[]&/$";
+
+    fn english(text: &str) -> String {
+        let profile = Library::embedded().unwrap().profile("speech").unwrap();
+        speakable(text, profile.speak.symbols("en-GB"))
+    }
+
+    #[test]
+    fn symbols_become_what_a_person_would_say() {
+        assert_eq!(english("Q&A costs $5.50, isn’t it?"), "Q and A costs 5.50 dollars, isn't it?");
+        assert_eq!(english("At 10:30: “Go” (now)!"), "At 10 30, Go, now!");
+        assert_eq!(english("mail me@x.org **today**"), "mail me at x.org today");
+        assert_eq!(english("It costs $5."), "It costs 5 dollars.");
+        assert_eq!(english("你好：（世界）"), "你好，世界");
+        for nothing in ["", "   ", "***", "()", "…"] {
+            assert_eq!(english(nothing), "", "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_sentence_ends() {
+        let text = "One is short. Two costs 3.5 euro! 三个句子。And the last one";
+        assert_eq!(parts(text, 20), ["One is short.", "Two costs 3.5 euro!", "三个句子。", "And the last one"]);
+        assert_eq!(parts(text, 1000), [text]);
+        assert_eq!(parts("a, b, c d e f", 6), ["a, b,", "c d e", "f"]);
+        assert!(parts("  ", 20).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_forbidden_is_left(text in any::<String>()) {
+            prop_assert!(!english(&text).contains(|letter| FORBIDDEN.contains(letter)));
+        }
+
+        #[test]
+        fn no_word_is_lost_and_no_part_too_long(text in "[a-z ,.!?]{0,400}", max in 16usize..60) {
+            let parts = parts(&text, max);
+            let letters = |text: &str| text.chars().filter(|letter| !letter.is_whitespace()).collect::<String>();
+            prop_assert!(parts.iter().all(|part| part.chars().count() <= max));
+            prop_assert_eq!(letters(&parts.concat()), letters(&text));
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Texts being spoken: one at a time, the latest wins, exactly one end for each start.
+//!
+//! An answer that was cancelled cannot be stopped upstream (MiniCPM-o field notes §2), so its lane is waited out before
+//! its worker is given back: the client hears silence at once, the model finishes for nobody.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use super::{
+    action::Observation,
+    link::{Failure, Host, Link, News, millis},
+};
+use crate::{
+    audio::{output::Voice, resample::UnsupportedRate},
+    error::{Error, ErrorKind},
+    event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
+    mapping::profile::{LaneTimes, SpeakRules},
+};
+
+/// Lanes waited out at a time. One more text then waits, so that a client takes two workers at most.
+const MAX_DRAINING: usize = 1;
+
+/// A text ready to be spoken.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) request_id: String,
+    /// As the client wrote it.
+    pub(crate) text: String,
+    /// As the model gets it, in parts.
+    pub(crate) parts: VecDeque<String>,
+    pub(crate) instruction: Option<String>,
+    pub(crate) voice: Option<VoiceSample>,
+}
+
+/// What speaking needs of the session's settings.
+pub(crate) struct Speaking<'s> {
+    pub(crate) rules: &'s SpeakRules,
+    pub(crate) mode: Mode,
+}
+
+/// Everything about speaking in one session.
+#[derive(Debug)]
+pub(crate) struct Speak {
+    current: Option<Speech>,
+    draining: Vec<Drain>,
+    voice: Voice,
+    out_rate_hz: u32,
+    frame_max_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Speech {
+    script: Script,
+    asked_at: Instant,
+    link: Option<Link>,
+    /// The client was told that audio follows.
+    started: bool,
+    /// The part being answered has brought audio.
+    part_heard: bool,
+    attempts: u32,
+    sent_bytes: u64,
+}
+
+/// A cancelled answer that is waited out.
+#[derive(Debug)]
+struct Drain {
+    link: Link,
+    until: Instant,
+}
+
+impl Speak {
+    /// Speaks at `out_rate_hz`, in frames of at most `frame_max_bytes`.
+    ///
+    /// # Errors
+    /// [`UnsupportedRate`] for a rate out of range.
+    pub(crate) fn new(out_rate_hz: u32, frame_max_bytes: usize) -> Result<Self, UnsupportedRate> {
+        let voice = Voice::new(out_rate_hz)?;
+        // Frames hold whole samples.
+        let frame_max_bytes = (frame_max_bytes & !1).max(2);
+        Ok(Self { current: None, draining: Vec::new(), voice, out_rate_hz, frame_max_bytes })
+    }
+
+    /// Speaks at the model's own rate, which needs no resampler and so cannot fail.
+    pub(crate) fn at_model_rate(frame_max_bytes: usize) -> Self { todo }
+
+    /// Speaks at another rate from the next text on.
+    ///
+    /// # Errors
+    /// [`UnsupportedRate`] for a rate out of range; the old one stays.
+    pub(crate) fn set_rate(&mut self, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
+        self.voice = Voice::new(out_rate_hz)?;
+        self.out_rate_hz = out_rate_hz;
+        Ok(())
+    }
+
+    /// Whether audio is being sent: the microphone is muted then.
+    pub(crate) fn is_audible(&self) -> bool {
+        self.current.as_ref().is_some_and(|speech| speech.started)
+    }
+
+    /// Whether a text is being spoken or about to be.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Whether no lane is in use.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.current.is_none() && self.draining.is_empty()
+    }
+
+    /// Whether a lane is one of these.
+    pub(crate) fn owns(&self, lane: Lane) -> bool {
+        self.links().any(|link| link.lane() == lane)
+    }
+
+    fn links(&self) -> impl Iterator<Item = &Link> {
+        let current = self.current.as_ref().and_then(|speech| speech.link.as_ref());
+        current.into_iter().chain(self.draining.iter().map(|drain| &drain.link))
+    }
+
+    /// Speaks a text; what was being spoken is cancelled first.
+    pub(crate) fn start(&mut self, now: Instant, script: Script, speaking: &Speaking<'_>, host: &mut Host) {
+        let spare = self.stop_current(now, true, host).and_then(|link| {
+            if link.serves(script.voice.as_ref()) {
+                return Some(link);
+            }
+            self.part_with(now, link, host);
+            None
+        });
+        self.current = Some(Speech {
+            script,
+            asked_at: now,
+            link: spare,
+            started: false,
+            part_heard: false,
+            attempts: 0,
+            sent_bytes: 0,
+        });
+        self.proceed(now, speaking, host);
+    }
+
+    /// Stops speaking; silent when nothing is being spoken (golden c10i).
+    pub(crate) fn cancel(&mut self, now: Instant, host: &mut Host) {
+        if let Some(link) = self.stop_current(now, true, host) {
+            self.part_with(now, link, host);
+        }
+    }
+
+    /// Ends the current text towards the client and hands back its lane.
+    fn stop_current(&mut self, now: Instant, cancelled: bool, host: &mut Host) -> Option<Link> {
+        let mut speech = self.current.take()?;
+        let link = speech.link.take();
+        self.voice.clear();
+        self.tell_end(now, &speech, cancelled, host);
+        link
+    }
+
+    fn tell_end(&self, now: Instant, speech: &Speech, cancelled: bool, host: &mut Host) {
+        if !speech.started {
+            // Nothing was announced, so there is nothing to end (golden c10e).
+            return;
+        }
+        host.out.client(ClientCommand::SpeakingEnded {
+            request_id: speech.script.request_id.clone(),
+            at_ms: millis(now - speech.asked_at),
+            cancelled,
+            audio_ms: speech.sent_bytes / 2 * 1000 / u64::from(self.out_rate_hz),
+        });
+    }
+
+    /// Gives a lane back: at once when it owes nothing, else when it has finished.
+    fn part_with(&mut self, now: Instant, link: Link, host: &mut Host) {
+        if link.owes_answer() {
+            let until = now + Duration::from_millis(host.times.drain_max_ms);
+            self.draining.push(Drain { link, until });
+        } else {
+            link.retire(now, host);
+        }
+    }
+
+    /// The upstream said something on one of these lanes.
+    pub(crate) fn event(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        event: &LaneEvent<'_>,
+        speaking: &Speaking<'_>,
+        host: &mut Host,
+    ) -> bool {
+        if let Some(at) = self.draining.iter().position(|drain| drain.link.lane() == lane) {
+            self.drained(now, at, event, host);
+            self.proceed(now, speaking, host);
+            return false;
+        }
+        let Some(link) = self.current.as_mut().and_then(|speech| speech.link.as_mut()) else { return false };
+        let owed = link.owes_answer();
+        let news = link.event(now, event, host);
+        let queued = news == News::Queued;
+        self.news(now, news, speaking, host);
+        if owed {
+            match event {
+                LaneEvent::Audio(samples) => self.audio(now, samples, host),
+                LaneEvent::Done { audio, .. } => self.part_done(now, audio, speaking, host),
+                _ => {}
+            }
+        }
+        queued
+    }
+
+    fn drained(&mut self, now: Instant, at: usize, event: &LaneEvent<'_>, host: &mut Host) {
+        let done = matches!(event, LaneEvent::Done { .. });
+        let news = self.draining[at].link.event(now, event, host);
+        if done || matches!(news, News::Empty | News::Failed(_)) {
+            self.draining.remove(at).link.retire(now, host);
+        }
+    }
+
+    fn audio(&mut self, now: Instant, samples: &[f32], host: &mut Host) {
+        let Some(speech) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
+        speech.part_heard = true;
+        let mut bytes = Vec::new();
+        self.voice.push(samples, &mut bytes);
+        self.send(now, bytes, host);
+    }
+
+    /// Sends audio, after its announcement.
+    fn send(&mut self, now: Instant, bytes: Vec<u8>, host: &mut Host) {
+        let Some(speech) = self.current.as_mut().filter(|_| !bytes.is_empty()) else { return };
+        if !speech.started {
+            speech.started = true;
+            host.out.client(ClientCommand::SpeakingStarted {
+                request_id: speech.script.request_id.clone(),
+                at_ms: millis(now - speech.asked_at),
+                text: speech.script.text.clone(),
+            });
+        }
+        speech.sent_bytes += bytes.len() as u64;
+        let mut bytes = Bytes::from(bytes);
+        while !bytes.is_empty() {
+            let frame = bytes.split_to(bytes.len().min(self.frame_max_bytes));
+            host.out.client(ClientCommand::Audio(frame));
+        }
+    }
+
+    /// One part of the text is spoken; `audio` is all of it where the upstream did not stream.
+    fn part_done(&mut self, now: Instant, audio: &[f32], speaking: &Speaking<'_>, host: &mut Host) {
+        let Some(speech) = &mut self.current else { return };
+        if let Some(link) = &mut speech.link {
+            link.answered();
+        }
+        let heard_before = std::mem::take(&mut speech.part_heard);
+        speech.script.parts.pop_front();
+        if !heard_before {
+            self.audio(now, audio, host);
+            if let Some(speech) = &mut self.current {
+                speech.part_heard = false;
+            }
+        }
+        if self.current.as_ref().is_some_and(|speech| speech.script.parts.is_empty()) {
+            self.finish(now, host);
+        }
+        self.proceed(now, speaking, host);
+    }
+
+    /// The whole text is spoken.
+    fn finish(&mut self, now: Instant, host: &mut Host) {
+        let mut rest = Vec::new();
+        self.voice.flush(&mut rest);
+        self.send(now, rest, host);
+        let silent = self.current.as_ref().is_some_and(|speech| !speech.started);
+        if silent {
+            // The back-end swallows its speech errors (field notes §2): text came, audio did not.
+            host.out.error(Error::new(ErrorKind::SpeakFailed, "the upstream answered without audio"));
+        }
+        if let Some(link) = self.stop_current(now, false, host) {
+            self.part_with(now, link, host);
+        }
+    }
+
+    fn news(&mut self, now: Instant, news: News, speaking: &Speaking<'_>, host: &mut Host) {
+        match news {
+            News::None | News::Queued => {}
+            News::Ready => self.proceed(now, speaking, host),
+            News::Stuck(words) => host.out.error(Error::new(ErrorKind::QueueStuck, words)),
+            News::Empty => self.part_done(now, &[], speaking, host),
+            News::Failed(failure) => self.failed(now, failure, speaking, host),
+        }
+    }
+
+    fn failed(&mut self, now: Instant, failure: Failure, speaking: &Speaking<'_>, host: &mut Host) {
+        let Some(speech) = &mut self.current else { return };
+        if let Some(link) = speech.link.take() {
+            link.retire(now, host);
+        }
+        speech.attempts += 1;
+        if failure.asked && !speech.started && speech.attempts < speaking.rules.attempts {
+            host.out.observe(Observation::NoEffect(format!("text asked again: {}", failure.words)));
+            return self.proceed(now, speaking, host);
+        }
+        let kind = if failure.asked { ErrorKind::SpeakFailed } else { failure.kind };
+        host.out.error(Error::new(kind, failure.words));
+        // The error first, then the end, and not as a cancel (golden c10l).
+        self.stop_current(now, false, host);
+    }
+
+    pub(crate) fn opened(&mut self, now: Instant, lane: Lane) {
+        let current = self.current.as_mut().and_then(|speech| speech.link.as_mut());
+        if let Some(link) = current.filter(|link| link.lane() == lane) {
+            link.opened(now);
+        }
+    }
+
+    pub(crate) fn closed(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        why: &Why,
+        speaking: &Speaking<'_>,
+        host: &mut Host,
+    ) {
+        if let Some(at) = self.draining.iter().position(|drain| drain.link.lane() == lane) {
+            self.draining.remove(at);
+            return self.proceed(now, speaking, host);
+        }
+        if let Some(link) = self.current.as_mut().and_then(|speech| speech.link.as_mut()) {
+            let news = link.closed(now, why, host);
+            self.news(now, news, speaking, host);
+        }
+    }
+
+    pub(crate) fn timeout(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
+        let mut at = 0;
+        while let Some(drain) = self.draining.get_mut(at) {
+            let failed = matches!(drain.link.timeout(now, host), News::Failed(_));
+            if failed || drain.until <= now {
+                self.draining.remove(at).link.retire(now, host);
+            } else {
+                at += 1;
+            }
+        }
+        if let Some(link) = self.current.as_mut().and_then(|speech| speech.link.as_mut()) {
+            let news = link.timeout(now, host);
+            self.news(now, news, speaking, host);
+        }
+        self.proceed(now, speaking, host);
+    }
+
+    pub(crate) fn next_timeout(&self, times: &LaneTimes) -> Option<Instant> {
+        let links = self.links().filter_map(|link| link.next_timeout(times));
+        links.chain(self.draining.iter().map(|drain| drain.until)).min()
+    }
+
+    /// Dials or asks, whichever can be done now.
+    fn proceed(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
+        let may_dial = self.draining.len() <= MAX_DRAINING;
+        let Some(speech) = &mut self.current else { return };
+        match &mut speech.link {
+            None if may_dial => {
+                speech.link = Some(Link::open(now, speaking.mode, speech.script.voice.clone(), host));
+            }
+            Some(link) if link.is_ready() => {
+                let Some(part) = speech.script.parts.front() else { return };
+                let question = LaneCommand::Speak {
+                    before_voice: speaking.rules.before_voice.clone(),
+                    after_voice: speaking.rules.after_voice_with(speech.script.instruction.as_deref()),
+                    request: speaking.rules.request(part),
+                    voice: speech.script.voice.clone(),
+                };
+                link.ask(now, question, host);
+            }
+            _ => {}
+        }
+    }
+}

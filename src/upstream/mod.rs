@@ -1,0 +1,248 @@
+//! The model side's wire: text frames of one dialect to and from the neutral vocabulary.
+//!
+//! One dialect type serves every mapping file; it holds no session state, only room to decode audio into.
+
+use std::sync::Arc;
+
+use crate::{
+    audio::pcm,
+    event::{EndMeaning, Ending, Frame, LaneCommand, LaneEvent},
+    mapping::{
+        UpstreamMapping,
+        extract::{Found, Node},
+        template::Fill,
+        upstream::{ReceiveName, Rule, SendName},
+    },
+};
+
+/// One session's dialect.
+#[derive(Debug)]
+pub struct Dialect {
+    mapping: Arc<UpstreamMapping>,
+    /// Decoded audio of the message at hand; given back empty, so an idle session holds none.
+    samples: Vec<f32>,
+}
+
+impl Dialect {
+    /// A dialect for one session.
+    #[must_use]
+    pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
+        Self { mapping, samples: Vec::new() }
+    }
+
+    /// The mapping it speaks by.
+    #[must_use]
+    pub const fn mapping(&self) -> &Arc<UpstreamMapping> {
+        &self.mapping
+    }
+
+    /// Reads one frame, leniently: what cannot be read is [`LaneEvent::Unknown`], never an error.
+    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, told: impl FnOnce(LaneEvent<'_>)) {
+        self.samples.clear();
+        let Frame::Text(text) = frame else {
+            return told(LaneEvent::Unknown("a binary frame".to_owned()));
+        };
+        match self.mapping.shape.extract(text) {
+            Ok(found) => told(event(&self.mapping, &found, &mut self.samples)),
+            Err(error) => told(LaneEvent::Unknown(error.to_string())),
+        }
+        self.samples = Vec::new();
+    }
+
+    /// The text frame for a command.
+    #[must_use]
+    pub fn encode(&self, command: &LaneCommand) -> String {
+        let (name, room) = match command {
+            LaneCommand::Init(None) => (SendName::Init, 64),
+            LaneCommand::Init(Some(voice)) => (SendName::InitWithVoice, 256 + 2 * voice.0.len()),
+            LaneCommand::Transcribe { audio, .. } => {
+                (SendName::Transcribe, 1024 + pcm::base64_f32_len(audio.len()))
+            }
+            LaneCommand::Speak { voice: None, request, .. } => (SendName::Speak, 1024 + request.len()),
+            LaneCommand::Speak { voice: Some(voice), request, .. } => {
+                (SendName::SpeakWithVoice, 1024 + request.len() + 2 * voice.0.len())
+            }
+            LaneCommand::Close => (SendName::Close, 64),
+        };
+        let mut json = String::with_capacity(room);
+        if let Some(template) = self.mapping.message(name) {
+            template.render(&mut json, |slot| fill(command, name.slots()[slot]));
+        }
+        json
+    }
+}
+
+/// A slot's value; the names are those of [`SendName::slots`].
+fn fill<'v>(command: &'v LaneCommand, slot: &str) -> Fill<'v> {
+    match (command, slot) {
+        (LaneCommand::Init(Some(voice)) | LaneCommand::Speak { voice: Some(voice), .. }, "voice") => {
+            Fill::Raw(&voice.0)
+        }
+        (LaneCommand::Transcribe { prompt, .. }, "prompt") => Fill::Str(prompt),
+        (LaneCommand::Transcribe { audio, .. }, "audio") => Fill::Audio(audio),
+        // Without a voice sample there is nothing to put between the two halves of the prompt.
+        (LaneCommand::Speak { after_voice, .. }, "system" | "after_voice") => Fill::Str(after_voice),
+        (LaneCommand::Speak { before_voice, .. }, "before_voice") => Fill::Str(before_voice),
+        (LaneCommand::Speak { request, .. }, "text") => Fill::Str(request),
+        (LaneCommand::Close, "reason") => Fill::Str("turn_done"),
+        _ => Fill::Null,
+    }
+}
+
+fn event<'f>(mapping: &UpstreamMapping, found: &'f Found<'_>, samples: &'f mut Vec<f32>) -> LaneEvent<'f> {
+    let Some(rule) = mapping.rules.iter().find(|rule| matches(rule, found)) else {
+        return LaneEvent::Unknown(describe(mapping, found));
+    };
+    let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
+    let count = |slot: Option<usize>| {
+        let number = slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64)?;
+        Some(number.clamp(0.0, f64::from(u32::MAX)) as u32)
+    };
+    match rule.event {
+        ReceiveName::Queued => {
+            LaneEvent::Queued { position: count(rule.position), length: count(rule.length) }
+        }
+        ReceiveName::Granted => LaneEvent::Granted,
+        ReceiveName::Ready => LaneEvent::Ready { session_id: text(rule.session_id) },
+        ReceiveName::Listen => LaneEvent::Listen,
+        ReceiveName::Text => LaneEvent::Text(text(rule.text).unwrap_or_default()),
+        ReceiveName::Audio => match decode_audio(text(rule.audio), samples) {
+            Ok(()) => LaneEvent::Audio(samples),
+            Err(problem) => LaneEvent::Unknown(problem),
+        },
+        ReceiveName::Done => {
+            // An answer whose audio cannot be read is still an answer.
+            let _ = decode_audio(text(rule.audio), samples);
+            LaneEvent::Done { text: text(rule.text), audio: samples }
+        }
+        ReceiveName::Closed => LaneEvent::Closed(ending(mapping, text(rule.reason), text(rule.detail))),
+        ReceiveName::Failed => LaneEvent::Closed(ending(mapping, text(rule.code), text(rule.detail))),
+    }
+}
+
+fn matches(rule: &Rule, found: &Found<'_>) -> bool {
+    rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
+}
+
+fn decode_audio(text: Option<&str>, samples: &mut Vec<f32>) -> Result<(), String> {
+    pcm::pull_base64_f32(text.unwrap_or_default(), samples).map_err(|error| error.to_string())
+}
+
+fn ending(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>) -> Ending {
+    let reason = reason.unwrap_or("no reason given");
+    let is_in = |list: &[String], text: &str| list.iter().any(|entry| text.contains(entry.as_str()));
+    let meaning = if detail.is_some_and(|detail| is_in(&mapping.meanings.empty_answer, detail)) {
+        EndMeaning::EmptyAnswer
+    } else if is_in(&mapping.meanings.queue_full, reason) {
+        EndMeaning::QueueFull
+    } else {
+        EndMeaning::Over
+    };
+    let words = detail.map_or_else(|| reason.to_owned(), |detail| format!("{reason}: {detail}"));
+    Ending { meaning, words }
+}
+
+/// The values the rules look at, for the log.
+fn describe(mapping: &UpstreamMapping, found: &Found<'_>) -> String {
+    let mut slots: Vec<usize> =
+        mapping.rules.iter().flat_map(|rule| rule.when.iter().map(|when| when.0)).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    let values: Vec<&str> =
+        slots.iter().filter_map(|slot| found.get(*slot)).filter_map(Node::as_str).collect();
+    if values.is_empty() {
+        "a message without a type".to_owned()
+    } else {
+        format!("a message of type {}", values.join("/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{event::VoiceSample, mapping::Library};
+
+    fn dialect() -> Dialect {
+        Dialect::new(Library::embedded().unwrap().upstream("minicpm-o").unwrap())
+    }
+
+    fn seen(text: &str) -> String {
+        let mut seen = String::new();
+        dialect().decode(Frame::Text(text), |event| seen = format!("{event:?}"));
+        seen
+    }
+
+    #[test]
+    fn the_real_servers_messages_are_understood() {
+        for (text, event) in [
+            (r#"{"type":"session.queue_done"}"#, "Granted"),
+            (
+                r#"{"type":"session.queued","position":1,"estimated_wait_s":0.8,"ticket_id":"q","queue_length":1}"#,
+                "Queued { position: Some(1), length: Some(1), wait_s: Some(0.8) }",
+            ),
+            (r#"{"type":"session.created","session_id":"s","metrics":{"kv_cache_length":17}}"#, "Ready { session_id: Some(\"s\") }"),
+            (r#"{"type":"response.output.delta","kind":"text","text":" jumps"}"#, "Text(\" jumps\")"),
+            (
+                r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAAAAAAD8="}"#,
+                "Audio([0.0, 0.5])",
+            ),
+            (
+                r#"{"type":"response.done","text":"x","reason":"turn_end"}"#,
+                "Done { text: Some(\"x\"), audio: [] }",
+            ),
+            (r#"{"type":"response.done","text":"x","audio":null}"#, "Done { text: Some(\"x\"), audio: [] }"),
+            (
+                r#"{"type":"session.closed","session_id":null,"reason":"backend_error"}"#,
+                "Closed(Ending { meaning: Over, words: \"backend_error\" })",
+            ),
+            (
+                r#"{"type":"error","error":{"code":"queue_full","message":"Queue full","type":"server_error"}}"#,
+                "Closed(Ending { meaning: QueueFull, words: \"queue_full: Queue full\" })",
+            ),
+        ] {
+            assert_eq!(seen(text), event, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_crash_on_an_empty_answer_is_an_empty_answer() {
+        let text = r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"torch.cat(): expected a non-empty list of Tensors"}}"#;
+        assert!(seen(text).contains("EmptyAnswer"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown_and_never_fatal() {
+        for text in ["{", "[]", "{}", r#"{"type":"session.resume"}"#, r#"{"type":7}"#] {
+            assert!(seen(text).starts_with("Unknown"), "{text}");
+        }
+        assert!(
+            seen(r#"{"type":"response.output.delta","kind":"audio","audio":"AAA"}"#).starts_with("Unknown")
+        );
+        assert!(seen(r#"{"type":"response.output.delta","kind":"text"}"#).starts_with("Text(\"\")"));
+    }
+
+    #[test]
+    fn questions_are_spelled_as_the_field_notes_say() {
+        let ask = LaneCommand::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
+        let json: serde_json::Value = serde_json::from_str(&dialect().encode(&ask)).unwrap();
+        let content = &json["input"]["messages"][0]["content"];
+        assert_eq!(content[0]["text"], "p \"q\"");
+        assert_eq!(content[1], serde_json::json!({"type": "audio", "data": "AAAAAAAAAD8="}));
+        assert_eq!(json["input"]["tts"]["enabled"], false);
+        assert!(json["input"].get("use_tts_template").is_none());
+
+        let voice = VoiceSample("\"AAAAAA==\"".into());
+        let speak = LaneCommand::Speak {
+            before_voice: "b".into(),
+            after_voice: "a".into(),
+            request: "r".into(),
+            voice: Some(voice.clone()),
+        };
+        let json: serde_json::Value = serde_json::from_str(&dialect().encode(&speak)).unwrap();
+        assert_eq!(json["input"]["tts"]["ref_audio_data"], "AAAAAA==");
+        assert_eq!(json["input"]["messages"][0]["content"][1]["data"], "AAAAAA==");
+        let init: serde_json::Value =
+            serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)))).unwrap();
+        assert_eq!(init["payload"]["voice"]["ref_audio_base64"], "AAAAAA==");
+    }
+}
