@@ -167,3 +167,100 @@ fn drain(samples: &mut Vec<f32>, out: &mut Vec<i16>) {
     out.extend(samples.iter().copied().map(pcm::to_i16));
     samples.clear();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(samples: &[i16]) -> Vec<u8> {
+        samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn unsupported_formats_are_refused() {
+        assert_eq!(Intake::new(16_000, 0).unwrap_err(), FormatError::Channels { actual: 0 });
+        assert_eq!(
+            Intake::new(16_000, 9).unwrap_err().to_string(),
+            "9 audio channels are not supported (expected 1 to 8)"
+        );
+        assert!(
+            Intake::new(4_000, 1)
+                .unwrap_err()
+                .to_string()
+                .contains("4000 Hz is not supported (expected 8000 to")
+        );
+    }
+
+    #[test]
+    fn a_full_scale_square_clips_instead_of_wrapping() {
+        let square: Vec<i16> =
+            (0..4_800).map(|i| if i / 24 % 2 == 0 { i16::MAX } else { i16::MIN }).collect();
+        let mut intake = Intake::new(48_000, 1).unwrap();
+        let mut out = Vec::new();
+        intake.push(&bytes(&square), &mut out);
+        intake.flush(&mut out);
+        assert_eq!(out.len(), 1_600);
+        assert!(out.contains(&i16::MAX) && out.contains(&i16::MIN), "the filter overshoots");
+        let wrapped = out.windows(2).skip(8).any(|pair| pair[0] > 30_000 && pair[1] < -30_000);
+        assert!(!wrapped, "a band-limited square does not swing in one sample");
+    }
+
+    #[test]
+    fn muting_keeps_the_alignment() {
+        let mut intake = Intake::new(16_000, 2).unwrap();
+        let audio = bytes(&[1, -1, 2, -2, 3, -3, 4, -4]);
+        let mut out = Vec::new();
+        intake.push(&audio[..3], &mut out);
+        assert_eq!(intake.skip(&audio[3..9]), 2, "the group begun before and one more");
+        intake.flush(&mut out);
+        intake.push(&audio[9..], &mut out);
+        assert_eq!(out, [3, 4]);
+        assert_eq!((intake.input_samples(), intake.skipped_samples()), (2, 2));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn sixteen_kilohertz_is_copied_whatever_the_framing(
+            samples in prop::collection::vec(any::<i16>(), 0..600), channels in 1u16..=8,
+            cuts in prop::collection::vec(1usize..50, 0..60),
+        ) {
+            let audio = bytes(&samples);
+            let mut intake = Intake::new(16_000, channels).unwrap();
+            let (mut out, mut rest) = (Vec::new(), &audio[..]);
+            for cut in cuts {
+                let (head, tail) = rest.split_at(cut.min(rest.len()));
+                rest = tail;
+                intake.push(head, &mut out);
+            }
+            intake.push(rest, &mut out);
+            let firsts: Vec<i16> =
+                samples.chunks_exact(usize::from(channels)).map(|group| group[0]).collect();
+            prop_assert_eq!(intake.input_samples(), firsts.len() as u64);
+            prop_assert_eq!(out, firsts);
+        }
+
+        #[test]
+        fn every_sample_is_accounted_for(
+            rate_hz in prop::sample::select(vec![8_000u32, 12_345, 44_100, 48_000]),
+            frames in prop::collection::vec((0usize..4_000, prop::bool::weighted(0.2)), 1..12),
+        ) {
+            let mut intake = Intake::new(rate_hz, 2).unwrap();
+            let (mut out, mut total) = (Vec::new(), 0u64);
+            for (len, muted) in frames {
+                total += len as u64;
+                let frame = vec![7u8; len];
+                if muted { intake.skip(&frame); } else { intake.push(&frame, &mut out); }
+                let out_at_input_rate = out.len() as u64 * u64::from(rate_hz) / 16_000;
+                prop_assert!(intake.pending() <= u64::from(rate_hz) / 20, "{} pending", intake.pending());
+                prop_assert!((out_at_input_rate + intake.pending()).abs_diff(intake.input_samples()) <= 1);
+                prop_assert_eq!(intake.input_samples() + intake.skipped_samples(), total / 4);
+            }
+            intake.flush(&mut out);
+            prop_assert_eq!(intake.pending(), 0);
+            prop_assert_eq!(out.len() as u64, (intake.input_samples() * 16_000).div_ceil(u64::from(rate_hz)));
+        }
+    }
+}

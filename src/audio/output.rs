@@ -52,3 +52,47 @@ impl Voice {
         self.resampled.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn speech() -> Vec<f32> {
+        (0..24_000).map(|i| (i as f32 * 0.05).sin() * 0.8 + (i as f32 * 0.31).sin() * 0.1).collect()
+    }
+
+    #[test]
+    fn the_rate_of_the_model_is_only_converted() {
+        let (mut voice, mut out, mut expected) = (Voice::new(24_000).unwrap(), Vec::new(), Vec::new());
+        voice.push(&speech(), &mut out);
+        voice.flush(&mut out);
+        pcm::push_s16le(&speech(), &mut expected);
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn other_rates_have_exact_lengths_and_no_seams() {
+        for rate_hz in [8_000u32, 16_000, 22_050, 44_100, 48_000] {
+            let (mut voice, mut whole, mut pieces) = (Voice::new(rate_hz).unwrap(), Vec::new(), Vec::new());
+            voice.push(&speech(), &mut whole);
+            voice.flush(&mut whole);
+            assert_eq!(whole.len(), rate_hz as usize * 2, "one second");
+            for piece in speech().chunks(777) {
+                voice.push(piece, &mut pieces);
+            }
+            voice.flush(&mut pieces);
+            assert!(whole == pieces, "{rate_hz} Hz depends on the framing");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_cancelled_turn_is_heard() {
+        let (mut voice, mut out) = (Voice::new(48_000).unwrap(), Vec::new());
+        voice.push(&speech()[..1_000], &mut out);
+        voice.clear();
+        out.clear();
+        voice.push(&[0.0; 1_000], &mut out);
+        voice.flush(&mut out);
+        assert_eq!(out, vec![0; 4_000]);
+    }
+}

@@ -127,3 +127,77 @@ fn mend(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
     Cow::Borrowed(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hound::{WavSpec, WavWriter};
+    use proptest::prelude::*;
+    use std::io::Cursor;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn write<S: hound::Sample + Copy>(
+        format: SampleFormat,
+        bits: u16,
+        channels: u16,
+        samples: &[S],
+    ) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        let spec = WavSpec { channels, sample_rate: 22_050, bits_per_sample: bits, sample_format: format };
+        let mut writer = WavWriter::new(&mut bytes, spec).unwrap();
+        samples.iter().for_each(|sample| writer.write_sample(*sample).unwrap());
+        writer.finalize().unwrap();
+        bytes.into_inner()
+    }
+
+    #[test]
+    fn every_sample_format_is_read() {
+        for bits in [8u16, 16, 24, 32] {
+            let half = 1i32 << (bits - 2);
+            let bytes = write(SampleFormat::Int, bits, 2, &[half, 1, -half, 1]);
+            assert_eq!(read(&bytes, MINUTE).unwrap(), (vec![0.5, -0.5], 22_050), "{bits} bits");
+        }
+        let bytes = write(SampleFormat::Float, 32, 3, &[0.25f32, 9.0, 9.0, -1.0, 9.0, 9.0]);
+        assert_eq!(read(&bytes, MINUTE).unwrap().0, [0.25, -1.0]);
+    }
+
+    #[test]
+    fn a_header_of_unknown_length_means_to_the_end() {
+        let mut bytes = write_s16(&[100, 200, 300], 16_000);
+        bytes[40..44].copy_from_slice(&u32::MAX.to_le_bytes());
+        bytes.push(7);
+        assert_eq!(read(&bytes, MINUTE).unwrap().0.len(), 3);
+    }
+
+    #[test]
+    fn clips_too_long_and_rates_too_odd_are_refused() {
+        let error = read(&write_s16(&[0; 16_000], 8_000), Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.to_string(), "the recording lasts 2.0s, which is too long (expected at most 1.0s)");
+        assert!(matches!(read(&write_s16(&[0], 4_000), MINUTE), Err(WavError::Rate(_))));
+        assert!(matches!(read(b"ID3 not a wav", MINUTE), Err(WavError::Format(_))));
+    }
+
+    #[test]
+    fn a_clip_is_resampled_whole() {
+        assert_eq!(resample_all(&[0.1; 44_100], 44_100, 16_000).unwrap().len(), 16_000);
+        assert!(resample_all(&[0.1], 1, 16_000).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(samples in prop::collection::vec(any::<i16>(), 0..400)) {
+            let (back, rate_hz) = read(&write_s16(&samples, 16_000), MINUTE).unwrap();
+            prop_assert_eq!(rate_hz, 16_000);
+            prop_assert_eq!(back, samples.iter().map(|s| crate::audio::pcm::to_f32(*s)).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn damaged_files_never_panic(at in 0usize..60, byte: u8, len in 0usize..60) {
+            let mut bytes = write_s16(&[1, 2, 3, 4, 5, 6, 7, 8], 16_000);
+            bytes[at] = byte;
+            bytes.truncate(len);
+            let _ = read(&bytes, MINUTE);
+        }
+    }
+}
