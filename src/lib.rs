@@ -1,3 +1,4 @@
 //! voxbridge plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
 
 pub mod audio;
+pub mod simulator;
