@@ -10,9 +10,11 @@ use std::{
 
 use super::{
     ConnId, EngineAnswer, FaultKind, JobId, SimInput, SimOutput, SimulatorConfig,
+    backlog::{Backlog, TOO_MUCH},
+    bench::{Bench, Emit, Ending, hex12},
     fault::Faults,
-    generate::Model,
-    session::{Backlog, Bench, Emit, Ending, Session, TOO_MUCH, hex12},
+    model::Model,
+    session::Session,
     wire::{self, Clock},
 };
 

@@ -1,7 +1,7 @@
 //! One answer being generated: first its text, then its speech, then the deltas at their times.
 //!
-//! A generation cannot be stopped from outside (field notes §2). When its session ends, [`Model`] keeps what is left of
-//! it, and whatever is generated meanwhile comes out corrupted.
+//! A generation cannot be stopped from outside (field notes §2). When its session ends, the worker's model keeps what is
+//! left of it (`model`), and whatever is generated meanwhile comes out corrupted.
 
 use std::{
     collections::VecDeque,
@@ -11,9 +11,9 @@ use std::{
 
 use super::{
     Backend, EngineAnswer, EngineRequest, FaultKind, JobId,
+    bench::{Bench, Emit, Ending},
     chat::ChatRequest,
     script,
-    session::{Bench, Emit, Ending},
     voice::{Hum, SAMPLE_RATE_HZ, Sound},
     wire::{self, Event, Metrics},
 };
@@ -23,49 +23,6 @@ const CHARS_PER_SPEECH_DELTA: usize = 16;
 
 /// What the streaming generator raises when its first token ends the answer (field notes §2).
 const EMPTY_ANSWER: &str = "torch.cat(): expected a non-empty list of Tensors";
-
-/// What a worker's model remembers across sessions.
-#[derive(Debug, Default)]
-pub(super) struct Model {
-    /// Positions in use; PyTorch shows the previous session's in `session.created` (field notes §6.2).
-    pub(super) kv_cache_length: u64,
-    left_over: Vec<LeftOver>,
-}
-
-/// A generation whose session is gone.
-#[derive(Debug)]
-enum LeftOver {
-    Until(Instant),
-    Awaiting(Box<Generation>),
-}
-
-impl Model {
-    /// Keeps a generation running although nobody hears it any more. C++ is assumed to be no better than PyTorch.
-    pub(super) fn adopt(&mut self, generation: Generation) {
-        self.left_over.push(match (generation.job, generation.ends()) {
-            (Some(_), _) => LeftOver::Awaiting(Box::new(generation)),
-            (None, Some(end)) => LeftOver::Until(end),
-            (None, None) => return,
-        });
-    }
-
-    /// Whether somebody else's generation still runs.
-    fn busy(&mut self, now: Instant) -> bool {
-        self.left_over.retain(|left| match left {
-            LeftOver::Until(end) => *end > now,
-            LeftOver::Awaiting(_) => true,
-        });
-        !self.left_over.is_empty()
-    }
-
-    /// Takes the engines' answer to a generation whose session is gone; nothing more is asked for it.
-    pub(super) fn answered(&mut self, job: JobId) {
-        self.left_over.retain(|left| match left {
-            LeftOver::Until(_) => true,
-            LeftOver::Awaiting(generation) => generation.job != Some(job),
-        });
-    }
-}
 
 #[derive(Debug)]
 enum Step {
@@ -83,7 +40,7 @@ pub(super) struct Generation {
     pub(super) response_id: String,
     started: Instant,
     corrupted: bool,
-    job: Option<JobId>,
+    pub(super) job: Option<JobId>,
     text: String,
     sound: Option<Sound>,
     steps: VecDeque<(Instant, Step)>,
@@ -228,7 +185,8 @@ impl Generation {
         self.steps.front().map(|(at, _)| *at)
     }
 
-    fn ends(&self) -> Option<Instant> {
+    /// When the last delta is due.
+    pub(super) fn ends(&self) -> Option<Instant> {
         self.steps.back().map(|(at, _)| *at)
     }
 

@@ -9,15 +9,27 @@
 //! `socket`, behind the `io` feature. Only `mode=chat` is served so far; duplex modes are refused as unknown ones are.
 
 mod backend;
+mod backlog;
+mod bench;
 mod chat;
 mod fault;
 mod gateway;
 mod generate;
+mod model;
 mod python;
 mod script;
 mod session;
 mod voice;
 mod wire;
+
+#[cfg(feature = "io")]
+pub mod engines;
+#[cfg(feature = "io")]
+mod record;
+#[cfg(feature = "io")]
+pub mod socket;
+#[cfg(feature = "io")]
+mod transport;
 
 #[cfg(test)]
 mod tests;

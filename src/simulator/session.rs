@@ -3,127 +3,19 @@
 //! The worker reads each message at once and judges its form; the back-end takes the appends in order and judges their
 //! content when their turn comes. Every violation ends the session.
 
-use std::{collections::VecDeque, time::Instant};
+use std::time::Instant;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Backend, EngineAnswer, EngineRequest, FaultKind, JobId, SimulatorConfig,
+    Backend, EngineAnswer, FaultKind, JobId,
+    backlog::{Backlog, TOO_MUCH},
+    bench::{Bench, Ending, hex12},
     chat::{ChatRequest, Refusal, init_voice},
-    fault::Faults,
-    generate::{Generation, Model},
+    generate::Generation,
     python,
-    wire::{self, Clock, Diagnostic, Event, Metrics},
+    wire::{self, Event, Metrics},
 };
-
-/// How a session ends, seen from the gateway.
-#[derive(Debug)]
-pub(super) enum Ending {
-    /// `session.closed` was said; the gateway closes with 1000.
-    Polite,
-    /// The gateway itself failed, with this exception text.
-    Failed(&'static str),
-    /// The TCP connection breaks.
-    Aborted,
-}
-
-/// What a session wants done.
-#[derive(Debug)]
-pub(super) enum Emit {
-    Text(String),
-    Engine(JobId, EngineRequest),
-    Heard(Vec<f32>),
-}
-
-/// Everything around a session while it handles one thing.
-pub(super) struct Bench<'a> {
-    pub(super) now: Instant,
-    pub(super) cfg: &'a SimulatorConfig,
-    pub(super) clock: &'a Clock,
-    pub(super) rng: &'a mut fastrand::Rng,
-    pub(super) faults: &'a mut Faults,
-    pub(super) model: &'a mut Model,
-    pub(super) jobs: &'a mut u64,
-    pub(super) out: &'a mut Vec<Emit>,
-}
-
-impl Bench<'_> {
-    pub(super) fn emit(&mut self, emit: Emit) {
-        self.out.push(emit);
-    }
-
-    pub(super) fn say(&mut self, text: String) {
-        self.emit(Emit::Text(text));
-    }
-
-    pub(super) fn ask(&mut self, request: EngineRequest) -> JobId {
-        *self.jobs += 1;
-        let job = JobId(*self.jobs);
-        self.emit(Emit::Engine(job, request));
-        job
-    }
-
-    pub(super) fn seconds(&self) -> f64 {
-        self.clock.seconds(self.now)
-    }
-
-    /// The back-end's `session.closed`.
-    pub(super) fn closed(&self, session_id: &str, reason: &str, diagnostic: Option<&str>) -> String {
-        let event = Event {
-            name: "session.closed",
-            session_id: Some(Some(session_id)),
-            reason: Some(reason),
-            diagnostic: diagnostic.map(|message| Diagnostic { message }),
-            server_send_ts: Some(self.seconds()),
-            ..Event::default()
-        };
-        event.write(self.cfg.backend)
-    }
-}
-
-/// Twelve hexadecimal digits.
-pub(super) fn hex12(rng: &mut fastrand::Rng) -> String {
-    format!("{:012x}", rng.u64(..) >> 16)
-}
-
-/// Text frames that wait for their turn, bounded: the real ones wait in socket buffers.
-#[derive(Debug)]
-pub(super) struct Backlog<T> {
-    waiting: VecDeque<T>,
-    bytes: usize,
-}
-
-/// More than any client that follows the protocol leaves waiting.
-const BACKLOG_FRAMES: usize = 1024;
-/// Two messages of the largest size.
-const BACKLOG_BYTES: usize = 256 << 20;
-
-impl<T> Default for Backlog<T> {
-    fn default() -> Self {
-        Self { waiting: VecDeque::new(), bytes: 0 }
-    }
-}
-
-impl<T> Backlog<T> {
-    /// `false` if there is no more room.
-    #[must_use]
-    pub(super) fn push(&mut self, item: T, bytes: usize) -> bool {
-        let fits = self.waiting.len() < BACKLOG_FRAMES && self.bytes.saturating_add(bytes) <= BACKLOG_BYTES;
-        if fits {
-            self.bytes += bytes;
-            self.waiting.push_back(item);
-        }
-        fits
-    }
-
-    pub(super) fn pop(&mut self) -> Option<T> {
-        let item = self.waiting.pop_front();
-        if self.waiting.is_empty() {
-            self.bytes = 0;
-        }
-        item
-    }
-}
 
 #[derive(Debug)]
 enum Stage {
@@ -323,9 +215,6 @@ impl Session {
         self.generation
     }
 }
-
-/// The simulator's own limit; the real gateway would stop reading instead.
-pub(super) const TOO_MUCH: &str = "simulator: too many messages wait";
 
 fn object(text: &str) -> Option<Map<String, Value>> {
     match serde_json::from_str(text) {

@@ -5,6 +5,8 @@ mod engines;
 mod faults;
 mod queue;
 mod shapes;
+#[cfg(feature = "io")]
+mod socket;
 mod validation;
 
 use std::{
