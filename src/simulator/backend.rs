@@ -39,14 +39,19 @@ impl Backend {
     }
 }
 
+/// Text that names no back-end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown back-end `{0}`; the back-ends are pytorch and cpp")]
+pub struct ParseBackendError(String);
+
 impl std::str::FromStr for Backend {
-    type Err = String;
+    type Err = ParseBackendError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "pytorch" => Ok(Self::Pytorch),
             "cpp" => Ok(Self::Cpp),
-            _ => Err(format!("unknown back-end `{text}`; the back-ends are pytorch and cpp")),
+            _ => Err(ParseBackendError(text.to_owned())),
         }
     }
 }

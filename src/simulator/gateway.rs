@@ -40,14 +40,40 @@ pub struct Gateway {
 
 #[derive(Debug)]
 enum Connection {
-    Queued { update: Instant, stuck: bool, held: Backlog<Frame> },
+    Queued { update: Instant, stuck: bool, held: Backlog<Frame<String>> },
     Serving { worker: usize, session: Box<Session> },
 }
 
-#[derive(Debug)]
-enum Frame {
-    Text(String),
+/// A frame, lent by the driver or kept while its connection waits.
+#[derive(Debug, Clone, Copy)]
+enum Frame<T> {
+    Text(T),
     Binary,
+}
+
+impl Frame<&str> {
+    fn kept(self) -> Frame<String> {
+        match self {
+            Self::Text(text) => Frame::Text(text.to_owned()),
+            Self::Binary => Frame::Binary,
+        }
+    }
+
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary => 0,
+        }
+    }
+}
+
+impl Frame<String> {
+    fn lent(&self) -> Frame<&str> {
+        match self {
+            Self::Text(text) => Frame::Text(text),
+            Self::Binary => Frame::Binary,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -80,12 +106,13 @@ impl Gateway {
         match input {
             // Only chat gets past `decide` so far.
             SimInput::Connected(conn, _mode) => self.connected(conn, now),
-            SimInput::Text(conn, text) => self.frame(conn, &Frame::Text(text.to_owned()), now),
-            SimInput::Binary(conn) => self.frame(conn, &Frame::Binary, now),
+            SimInput::Text(conn, text) => self.frame(conn, Frame::Text(text), now),
+            SimInput::Binary(conn) => self.frame(conn, Frame::Binary, now),
             SimInput::Closed(conn) => self.closed(conn, now),
             SimInput::EngineDone(job, answer) => self.engine_done(job, &answer, now),
             SimInput::Timeout => {}
         }
+        self.assign_waiting(now);
         self.run_due(now);
     }
 
@@ -132,7 +159,7 @@ impl Gateway {
         self.out.push_back(SimOutput::Text(conn, wire::queued(Some(&ticket), length, length)));
     }
 
-    fn assign(&mut self, conn: ConnId, worker: usize, mut held: Backlog<Frame>, now: Instant) {
+    fn assign(&mut self, conn: ConnId, worker: usize, mut held: Backlog<Frame<String>>, now: Instant) {
         self.out.push_back(SimOutput::Text(conn, wire::queue_done()));
         let refuses = self.workers[worker].refuses_until.is_some_and(|until| until > now);
         if refuses || self.faults.hits(FaultKind::RefusedAfterQueue) {
@@ -144,11 +171,11 @@ impl Gateway {
         self.workers[worker].serves = Some(conn);
         self.connections.insert(conn, Connection::Serving { worker, session: Box::new(Session::new()) });
         while let Some(frame) = held.pop() {
-            self.frame(conn, &frame, now);
+            self.frame(conn, frame.lent(), now);
         }
     }
 
-    /// Gives idle workers to those who wait, in order.
+    /// Gives idle workers to those who wait, in order; after everything that may have freed one.
     fn assign_waiting(&mut self, now: Instant) {
         while let Some(worker) = self.workers.iter().position(|worker| worker.serves.is_none()) {
             let free = |conn: &ConnId| {
@@ -162,15 +189,10 @@ impl Gateway {
         }
     }
 
-    fn frame(&mut self, conn: ConnId, frame: &Frame, now: Instant) {
+    fn frame(&mut self, conn: ConnId, frame: Frame<&str>, now: Instant) {
         match (self.connections.get_mut(&conn), frame) {
-            (Some(Connection::Queued { held, .. }), Frame::Text(text)) => {
-                if !held.push(Frame::Text(text.clone()), text.len()) {
-                    self.fail_queued(conn);
-                }
-            }
-            (Some(Connection::Queued { held, .. }), Frame::Binary) => {
-                if !held.push(Frame::Binary, 0) {
+            (Some(Connection::Queued { held, .. }), frame) => {
+                if !held.push(frame.kept(), frame.bytes()) {
                     self.fail_queued(conn);
                 }
             }
@@ -267,7 +289,6 @@ impl Gateway {
         if let Some(generation) = session.left_over() {
             freed.model.adopt(generation);
         }
-        self.assign_waiting(now);
     }
 
     fn deadlines(&self) -> impl Iterator<Item = (Instant, ConnId)> {
@@ -291,6 +312,7 @@ impl Gateway {
                 }
                 _ => self.with_session(conn, at, |session, bench| session.tick(bench)),
             }
+            self.assign_waiting(at);
         }
     }
 }

@@ -36,7 +36,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-pub use backend::Backend;
+pub use backend::{Backend, ParseBackendError};
 pub use fault::{Fault, FaultKind, ParseFaultError};
 pub use gateway::Gateway;
 pub use script::{CORRUPTED, READ_ALOUD};

@@ -3,6 +3,7 @@
 mod ends;
 mod engines;
 mod faults;
+mod properties;
 mod queue;
 mod shapes;
 #[cfg(feature = "io")]

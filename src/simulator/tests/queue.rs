@@ -91,3 +91,15 @@ fn nobody_fills_the_memory_of_the_queue() {
     assert_eq!(lab.ended(flood), polite());
     assert_eq!(lab.gateway.connections(), 1);
 }
+
+#[test]
+fn a_long_queue_of_doomed_sessions_unwinds() {
+    let mut lab = Lab::new(SimulatorConfig { queue_limit: 3_000, ..SimulatorConfig::default() });
+    let first = lab.session();
+    for _ in 0..3_000 {
+        let waiting = lab.connect();
+        lab.input(SimInput::Text(waiting, "[]"));
+    }
+    lab.close(first, "x");
+    assert_eq!(lab.gateway.connections(), 0);
+}
