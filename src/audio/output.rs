@@ -14,6 +14,13 @@ pub struct Voice {
     resampled: Vec<f32>,
 }
 
+impl Default for Voice {
+    /// A voice at [`MODEL_RATE_HZ`].
+    fn default() -> Self {
+        Self::new(MODEL_RATE_HZ).expect("the model's own rate is within the supported range")
+    }
+}
+
 impl Voice {
     /// A voice at `out_rate_hz` samples per second; [`MODEL_RATE_HZ`] needs no resampling.
     ///

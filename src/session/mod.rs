@@ -97,7 +97,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens a session: the client is told at once, whatever the upstream does.
-    pub(crate) fn open(now: Instant, setup: Setup, model: String, settings: Vec<Setting>) -> Self {
+    pub(crate) fn open(now: Instant, setup: Setup, model: String, mut settings: Vec<Setting>) -> Self {
         let mut host = Host::new(setup.profile.lanes, setup.seed);
         let session_id = format!("sess_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
         let hearing = Hearing {
@@ -107,9 +107,8 @@ impl Session {
             end_ms: setup.profile.listen.end_ms,
             segment_max_ms: setup.profile.listen.segment_max_ms.min(whole_u32(setup.audio_max_ms)),
         };
-        let audio_out = &setup.audio_out;
-        let speak = Speak::new(audio_out.rate_hz, audio_out.frame_max_bytes);
-        let speak = speak.unwrap_or_else(|_| Speak::at_model_rate(audio_out.frame_max_bytes));
+        let speak = Speak::new(setup.audio_out.frame_max_bytes);
+        settings.insert(0, Setting::OutputRate(setup.audio_out.rate_hz));
         let idle = Some(Duration::from_millis(setup.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
         let mut session = Self {
             settings: Settings {

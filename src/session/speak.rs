@@ -15,7 +15,7 @@ use super::{
     link::{Failure, Host, Link, News, millis},
 };
 use crate::{
-    audio::{output::Voice, resample::UnsupportedRate},
+    audio::{MODEL_RATE_HZ, output::Voice, resample::UnsupportedRate},
     error::{Error, ErrorKind},
     event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
     mapping::profile::{LaneTimes, SpeakRules},
@@ -73,19 +73,18 @@ struct Drain {
 }
 
 impl Speak {
-    /// Speaks at `out_rate_hz`, in frames of at most `frame_max_bytes`.
-    ///
-    /// # Errors
-    /// [`UnsupportedRate`] for a rate out of range.
-    pub(crate) fn new(out_rate_hz: u32, frame_max_bytes: usize) -> Result<Self, UnsupportedRate> {
-        let voice = Voice::new(out_rate_hz)?;
+    /// Speaks at the model's own rate, in frames of at most `frame_max_bytes`.
+    pub(crate) fn new(frame_max_bytes: usize) -> Self {
         // Frames hold whole samples.
         let frame_max_bytes = (frame_max_bytes & !1).max(2);
-        Ok(Self { current: None, draining: Vec::new(), voice, out_rate_hz, frame_max_bytes })
+        Self {
+            current: None,
+            draining: Vec::new(),
+            voice: Voice::default(),
+            out_rate_hz: MODEL_RATE_HZ,
+            frame_max_bytes,
+        }
     }
-
-    /// Speaks at the model's own rate, which needs no resampler and so cannot fail.
-    pub(crate) fn at_model_rate(frame_max_bytes: usize) -> Self { todo }
 
     /// Speaks at another rate from the next text on.
     ///

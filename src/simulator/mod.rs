@@ -1,0 +1,226 @@
+//! An embedded MiniCPM-o gateway: what the bridge's tests and demo talk to when no model is at hand.
+//!
+//! It answers as the real gateway, worker and back-end do on the wire (field notes §1–§3, §6), with their traps: the
+//! refused worker after an impolite close, the generation that outlives its session, the fail-fast validation. It is
+//! not a model. Without engines its transcripts say how much they heard and its voice hums; with engines (another
+//! process) the text and the speech are real.
+//!
+//! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets around it are in
+//! `socket`, behind the `io` feature. Only `mode=chat` is served so far; duplex modes are refused as unknown ones are.
+
+mod backend;
+mod backlog;
+mod bench;
+mod chat;
+mod fault;
+mod gateway;
+mod generate;
+mod model;
+mod python;
+mod script;
+mod session;
+mod voice;
+mod wire;
+
+#[cfg(feature = "io")]
+pub mod engines;
+#[cfg(feature = "io")]
+mod record;
+#[cfg(feature = "io")]
+pub mod socket;
+#[cfg(feature = "io")]
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+pub use backend::{Backend, ParseBackendError};
+pub use fault::{Fault, FaultKind, ParseFaultError};
+pub use gateway::Gateway;
+pub use script::{CORRUPTED, READ_ALOUD};
+
+/// One WebSocket connection; the driver chooses the numbers and never reuses one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// One request to the engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// The value of `mode` in the connection's query (field notes §1.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Turns of messages.
+    Chat,
+    /// Full duplex, audio. Not served yet.
+    Audio,
+    /// Full duplex, audio and frames; what a query without `mode` means. Not served yet.
+    Video,
+}
+
+/// Why a handshake is answered with an HTTP status instead of a WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the handshake is refused with HTTP {status}")]
+pub struct Refused {
+    /// Always 403: the real gateway closes before it accepts (field notes §1.1).
+    pub status: u16,
+}
+
+/// Which mode the query string asks for.
+///
+/// Exact and case-sensitive, `video` when absent, the last one wins when repeated.
+///
+/// # Errors
+/// [`Refused`] for an unknown mode, and for the duplex modes as long as the simulator does not serve them.
+pub fn decide(query: Option<&str>) -> Result<Mode, Refused> {
+    let given = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+        .filter_map(|(key, value)| (key == "mode").then_some(value))
+        .last();
+    let mode = match given.as_deref() {
+        Some("chat") => Mode::Chat,
+        Some("audio") => Mode::Audio,
+        Some("video") | None => Mode::Video,
+        Some(_) => return Err(Refused { status: 403 }),
+    };
+    if mode == Mode::Chat { Ok(mode) } else { Err(Refused { status: 403 }) }
+}
+
+/// How long things take. The defaults have the proportions of the captures (field notes §6), shortened where the real
+/// server only waits for its GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timing {
+    /// From `session.init` to `session.created`.
+    pub init: Duration,
+    /// From `input.append` to the first delta.
+    pub first_delta: Duration,
+    /// Between two deltas of a text answer.
+    pub text_delta: Duration,
+    /// For each second of speech; below one second the answer is faster than real time.
+    pub speech_second: Duration,
+    /// From `session.close` to `session.closed`.
+    pub close: Duration,
+    /// How long a worker refuses the next session after an impolite end (field notes §1.2).
+    pub cleanup: Duration,
+    /// Between two `session.queue_update`.
+    pub queue_update: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            init: Duration::from_millis(40),
+            first_delta: Duration::from_millis(170),
+            text_delta: Duration::from_millis(80),
+            speech_second: Duration::from_millis(250),
+            close: Duration::from_millis(20),
+            cleanup: Duration::from_millis(300),
+            queue_update: Duration::from_secs(3),
+        }
+    }
+}
+
+impl Timing {
+    /// Everything a session does costs no time; the queue's rhythm and the cleanup after an impolite end remain.
+    #[must_use]
+    pub fn instant() -> Self {
+        let zero = Duration::ZERO;
+        Self {
+            init: zero,
+            first_delta: zero,
+            text_delta: zero,
+            speech_second: zero,
+            close: zero,
+            ..Self::default()
+        }
+    }
+}
+
+/// What kind of gateway to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SimulatorConfig {
+    /// Which back-end the workers run.
+    pub backend: Backend,
+    /// Sessions served at once.
+    pub workers: usize,
+    /// Connections that may wait; the real default is 1000 (field notes §1.2).
+    pub queue_limit: usize,
+    /// How long things take.
+    pub timing: Timing,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Ask engines for transcripts and speech instead of making them up.
+    pub engines: bool,
+    /// Where the ids come from: same seed and inputs, same outputs.
+    pub seed: u64,
+    /// Report every ASR request's samples with [`SimOutput::Heard`]; the socket driver records messages as well.
+    pub record: bool,
+}
+
+impl Default for SimulatorConfig {
+    fn default() -> Self {
+        Self {
+            backend: Backend::Pytorch,
+            workers: 1,
+            queue_limit: 1000,
+            timing: Timing::default(),
+            faults: Vec::new(),
+            engines: false,
+            seed: 0,
+            record: false,
+        }
+    }
+}
+
+/// What came in.
+#[derive(Debug)]
+pub enum SimInput<'a> {
+    /// A handshake that [`decide`] accepted.
+    Connected(ConnId, Mode),
+    /// A text frame.
+    Text(ConnId, &'a str),
+    /// A binary frame; its content does not matter.
+    Binary(ConnId),
+    /// The client's transport is gone, by a close frame or without.
+    Closed(ConnId),
+    /// The engines answered.
+    EngineDone(JobId, EngineAnswer),
+    /// The instant of the last [`SimOutput::Wait`] has come.
+    Timeout,
+}
+
+/// What goes out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SimOutput {
+    /// Send a text frame.
+    Text(ConnId, String),
+    /// Close with this code and reason; the connection's number is forgotten.
+    Close(ConnId, u16, String),
+    /// Abort the TCP connection without a close frame; the connection's number is forgotten.
+    Drop(ConnId),
+    /// Ask the engines.
+    Engine(JobId, EngineRequest),
+    /// The samples of an ASR request, as the back-end decoded them. Only with [`SimulatorConfig::record`].
+    Heard(ConnId, Vec<f32>),
+    /// Nothing more until an input, or [`SimInput::Timeout`] at this instant.
+    Wait(Option<Instant>),
+}
+
+/// Work for the engines.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EngineRequest {
+    /// Float32 samples at 16 kHz, mono.
+    Recognise(Vec<f32>),
+    /// A text to be spoken.
+    Speak(String),
+}
+
+/// What the engines made of an [`EngineRequest`]; the error's text becomes the session's diagnostic.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EngineAnswer {
+    /// The transcript; an empty one has the back-end's own consequences (field notes §2).
+    Transcript(Result<String, String>),
+    /// Float32 samples at 24 kHz, mono.
+    Speech(Result<Vec<f32>, String>),
+}

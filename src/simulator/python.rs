@@ -1,0 +1,93 @@
+//! The parts of Python's behaviour that show on the wire: what counts as true, how base64 is read, how it complains.
+//!
+//! Not a Python: only what a request can reach. Sources: field notes §1.5 and CPython's `binascii`.
+
+use serde_json::Value;
+
+use crate::audio::pcm::{PcmError, pull_base64_f32};
+
+/// `bool(value)`.
+pub(super) fn truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+/// `str(value)` of what JSON can hold, near enough.
+pub(super) fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// `repr(value)` as it stands in error messages.
+pub(super) fn repr(value: &Value) -> String {
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::String(text) => format!("'{text}'"),
+        other => other.to_string(),
+    }
+}
+
+/// `np.frombuffer(base64.b64decode(text), dtype=np.float32)`, with the words of its exceptions.
+pub(super) fn float32(text: &str) -> Result<Vec<f32>, String> {
+    let mut samples = Vec::new();
+    let strict = pull_base64_f32(text, &mut samples);
+    let outcome = match strict {
+        Err(PcmError::Base64(_)) => pull_base64_f32(&lenient(text)?, &mut samples),
+        done => done,
+    };
+    match outcome {
+        Ok(()) => Ok(samples),
+        Err(PcmError::Ragged(_)) => Err("buffer size must be a multiple of element size".to_owned()),
+        Err(PcmError::Base64(_)) => Err("Incorrect padding".to_owned()),
+    }
+}
+
+/// Well-formed base64 of what a decoder finds that skips every illegal character and stops at a complete padding.
+fn lenient(text: &str) -> Result<String, String> {
+    let mut clean = String::with_capacity(text.len() + 3);
+    let mut padding = 0;
+    for character in text.chars() {
+        if character == '=' {
+            padding += 1;
+            if clean.len() % 4 >= 2 && clean.len() % 4 + padding >= 4 {
+                break;
+            }
+        } else if character.is_ascii_alphanumeric() || matches!(character, '+' | '/') {
+            padding = 0;
+            clean.push(character);
+        }
+    }
+    match (clean.len() % 4, padding) {
+        (0, _) => Ok(clean),
+        (1, _) => Err(format!(
+            "Invalid base64-encoded string: number of data characters ({}) cannot be 1 more than a multiple of 4",
+            clean.len()
+        )),
+        (2, 2) => Ok(clean + "=="),
+        (3, 1) => Ok(clean + "="),
+        _ => Err("Incorrect padding".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn illegal_characters_are_skipped_and_lengths_are_not_forgiven() {
+        assert_eq!(float32("AAAAAA=="), Ok(vec![0.0]));
+        assert_eq!(float32("AA\nAA!!AA=="), Ok(vec![0.0]));
+        assert_eq!(float32("é#"), Ok(Vec::new()));
+        assert_eq!(float32("AAAAAA"), Err("Incorrect padding".to_owned()));
+        assert!(float32("AAAAA").unwrap_err().contains("data characters (5)"));
+        assert_eq!(float32("AAAA"), Err("buffer size must be a multiple of element size".to_owned()));
+    }
+}

@@ -1,0 +1,55 @@
+//! What the simulator received, kept for tests that compare sample by sample. Unbounded, so only on request.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::ConnId;
+
+/// One thing that was received.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Received {
+    /// A text frame, as it came.
+    Message(ConnId, String),
+    /// A binary frame.
+    Binary(ConnId),
+    /// The samples of an ASR request as the back-end decoded them, 16 kHz mono.
+    Audio(ConnId, Vec<f32>),
+    /// The end of a client's transport while its session was open; a polite client has none.
+    Gone(ConnId),
+}
+
+/// A shared handle on what was received, in the order of reception.
+#[derive(Debug, Clone, Default)]
+pub struct Recorder(Arc<Mutex<Vec<Received>>>);
+
+impl Recorder {
+    /// Everything so far.
+    #[must_use]
+    pub fn all(&self) -> Vec<Received> {
+        self.lock().clone()
+    }
+
+    /// Everything so far, which is then forgotten.
+    #[must_use]
+    pub fn take(&self) -> Vec<Received> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// The audio of every ASR request so far.
+    #[must_use]
+    pub fn heard(&self) -> Vec<Vec<f32>> {
+        let audio = |received: &Received| match received {
+            Received::Audio(_, samples) => Some(samples.clone()),
+            _ => None,
+        };
+        self.lock().iter().filter_map(audio).collect()
+    }
+
+    pub(super) fn push(&self, received: Received) {
+        self.lock().push(received);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Received>> {
+        // A list is whole between two pushes, whatever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,124 @@
+//! What the simulator says when no engine says it: transcripts, answers, and how a text falls into deltas.
+
+/// The official read-aloud prompt (field notes §5); what follows it is spoken verbatim.
+pub const READ_ALOUD: &str = "请朗读以下内容。";
+
+/// Prefix of every answer that was generated while another generation still ran on the same model.
+///
+/// Two generations on one model are corrupt on a real server (field notes §2); here a client that does not wait is told
+/// so. No character of it is banned from speech.
+pub const CORRUPTED: &str = "CORRUPTED BY AN UNFINISHED GENERATION ";
+
+/// Characters that the PyTorch back-end cannot generate in streamed speech (field notes §2).
+const BANNED: &str = ":：；#“”‘’@*【】「」()（）[]&/$";
+
+/// The model's own bound on an answer, whatever the request allows (the C++ back-end's `n_predict`).
+const MAX_ANSWER_TOKENS: usize = 2048;
+
+/// Latin characters in a token, near enough; a CJK character is a token of its own.
+const CHARS_PER_TOKEN: usize = 4;
+
+/// Characters in a delta of a text answer, about ten tokens (field notes §2).
+const TEXT_DELTA_CHARS: usize = 20;
+
+/// The transcript of so many samples at 16 kHz.
+pub(super) fn transcript(samples: usize) -> String {
+    format!("simulated transcript: {:.2} s of speech", samples as f64 / 16_000.0)
+}
+
+/// The answer to a user's text: the text itself after the read-aloud prompt, something short otherwise.
+pub(super) fn answer(user_text: &str, speaks: bool) -> String {
+    if speaks && let Some((_, read)) = user_text.split_once(READ_ALOUD) {
+        return read.trim().to_owned();
+    }
+    let start: String = user_text.trim().chars().take(40).collect();
+    if start.is_empty() { "simulated answer".to_owned() } else { format!("simulated answer to: {start}") }
+}
+
+/// The text without the characters that are banned from streamed speech.
+pub(super) fn without_banned(text: &str) -> String {
+    text.chars().filter(|character| !BANNED.contains(*character)).collect()
+}
+
+/// About how many tokens a text has.
+pub(super) fn tokens(text: &str) -> usize {
+    let wide = text.chars().filter(|character| is_wide(*character)).count();
+    let narrow = text.chars().count() - wide;
+    wide + narrow.div_ceil(CHARS_PER_TOKEN)
+}
+
+/// As much of the text as `max_new_tokens` allows: what is longer is cut, not summarised (field notes §5).
+pub(super) fn truncate(text: &str, max_new_tokens: usize) -> &str {
+    let quarters = max_new_tokens.clamp(1, MAX_ANSWER_TOKENS) * CHARS_PER_TOKEN;
+    let mut used = 0;
+    for (at, character) in text.char_indices() {
+        used += if is_wide(character) { CHARS_PER_TOKEN } else { 1 };
+        if used > quarters {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+/// A text answer's deltas: broken before a space where one is near, else after [`TEXT_DELTA_CHARS`].
+pub(super) fn text_deltas(text: &str) -> Vec<String> {
+    let mut deltas = Vec::new();
+    let mut rest = text;
+    while let Some((end, _)) = rest.char_indices().nth(TEXT_DELTA_CHARS) {
+        let cut = rest[..end].rfind(' ').filter(|at| *at > 0).unwrap_or(end);
+        deltas.push(rest[..cut].to_owned());
+        rest = &rest[cut..];
+    }
+    if !rest.is_empty() {
+        deltas.push(rest.to_owned());
+    }
+    deltas
+}
+
+/// Exactly `parts` texts (some may be empty at the end) of `chars` characters each, the last one taking the rest.
+pub(super) fn spoken_deltas(text: &str, chars: usize, parts: usize) -> Vec<String> {
+    let mut deltas = Vec::with_capacity(parts);
+    let mut rest = text;
+    for _ in 1..parts {
+        let end = rest.char_indices().nth(chars).map_or(rest.len(), |(at, _)| at);
+        deltas.push(rest[..end].to_owned());
+        rest = &rest[end..];
+    }
+    deltas.push(rest.to_owned());
+    deltas
+}
+
+fn is_wide(character: char) -> bool {
+    ('\u{2E80}'..='\u{9FFF}').contains(&character) || ('\u{AC00}'..='\u{FFEF}').contains(&character)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deltas_join_to_the_text() {
+        let text =
+            "the quick brown fox jumps over the lazy dog 敏捷的棕色狐狸跳过了懒狗敏捷的棕色狐狸跳过了懒狗";
+        assert_eq!(text_deltas(text).concat(), text);
+        assert_eq!(text_deltas(text)[0], "the quick brown fox");
+        assert_eq!(spoken_deltas(text, 16, 3).concat(), text);
+        assert_eq!(spoken_deltas("ab", 16, 3), ["ab", "", ""]);
+    }
+
+    #[test]
+    fn reads_aloud_only_after_the_prompt() {
+        assert_eq!(answer("请朗读以下内容。 Hello there. ", true), "Hello there.");
+        assert_eq!(answer("Hello there.", true), "simulated answer to: Hello there.");
+        assert_eq!(answer("", false), "simulated answer");
+    }
+
+    #[test]
+    fn banned_and_cut() {
+        assert_eq!(without_banned("At 10:30 (UTC) & more"), "At 1030 UTC  more");
+        assert_eq!(without_banned(CORRUPTED), CORRUPTED);
+        assert_eq!(truncate("abcdefghij", 2), "abcdefgh");
+        assert_eq!(truncate("你好吗", 2), "你好");
+        assert_eq!(tokens("你好 abc"), 3);
+    }
+}

@@ -1,0 +1,107 @@
+//! A voice without an engine: soft hummed vowels, one per character, as long as the text.
+//!
+//! Every sample is a function of the text and its place, so a stretch can be rendered alone and twice the same.
+
+use std::ops::Range;
+
+/// The model's output rate.
+pub(super) const SAMPLE_RATE_HZ: usize = 24_000;
+
+/// Speech starts after 0.12 s of silence (field notes §2).
+const LEAD_IN_SAMPLES: usize = 2_880;
+
+/// About fourteen characters a second.
+const CHAR_SAMPLES: usize = SAMPLE_RATE_HZ / 14;
+
+/// Loudest sample of the synthetic voice.
+const PEAK: f32 = 0.3;
+
+/// Two resonances, roughly those of the vowels a, e, i, o, u, in Hz.
+const VOWELS: [(f32, f32); 5] =
+    [(730.0, 1090.0), (530.0, 1840.0), (270.0, 2290.0), (570.0, 840.0), (300.0, 870.0)];
+
+/// What a speaking answer sounds like.
+#[derive(Debug)]
+pub(super) enum Sound {
+    /// Hummed here.
+    Synthetic(Hum),
+    /// Made by an engine.
+    Given(Vec<f32>),
+}
+
+/// A text to be hummed.
+#[derive(Debug)]
+pub(super) struct Hum {
+    chars: Vec<char>,
+    pitch_hz: f32,
+}
+
+impl Hum {
+    /// The pitch follows the reference voice, so that a reference that arrives is heard.
+    pub(super) fn new(text: &str, reference: Option<&[f32]>) -> Self {
+        Self { chars: text.chars().collect(), pitch_hz: reference.map_or(120.0, pitch_of) }
+    }
+
+    fn sample(&self, at: usize) -> f32 {
+        let Some(voiced) = at.checked_sub(LEAD_IN_SAMPLES) else { return 0.0 };
+        let within = voiced % CHAR_SAMPLES;
+        let Some(character) = self.chars.get(voiced / CHAR_SAMPLES).filter(|c| c.is_alphanumeric()) else {
+            return 0.0;
+        };
+        let (low, high) = VOWELS[*character as usize % VOWELS.len()];
+        let phase = within as f32 / SAMPLE_RATE_HZ as f32 * std::f32::consts::TAU;
+        let hum =
+            (phase * self.pitch_hz).sin() * 0.5 + (phase * low).sin() * 0.3 + (phase * high).sin() * 0.2;
+        // A raised sine over the character: nothing clicks.
+        let swell = (within as f32 / CHAR_SAMPLES as f32 * std::f32::consts::PI).sin();
+        hum * swell * PEAK
+    }
+}
+
+impl Sound {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Synthetic(hum) => LEAD_IN_SAMPLES + hum.chars.len() * CHAR_SAMPLES,
+            Self::Given(samples) => samples.len(),
+        }
+    }
+
+    /// The samples of a range, which is cut to what there is.
+    pub(super) fn samples(&self, range: Range<usize>) -> Vec<f32> {
+        let range = range.start.min(self.len())..range.end.min(self.len());
+        match self {
+            Self::Synthetic(hum) => range.map(|at| hum.sample(at)).collect(),
+            Self::Given(samples) => samples.get(range).unwrap_or_default().to_vec(),
+        }
+    }
+}
+
+/// A pitch between 90 and 249 Hz from the bits of the reference.
+fn pitch_of(reference: &[f32]) -> f32 {
+    let hash = reference.iter().fold(17u32, |hash, sample| hash.wrapping_mul(31) ^ sample.to_bits());
+    90.0 + (hash % 160) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_follows_the_text_and_parts_join() {
+        let sound = Sound::Synthetic(Hum::new("fourteen chars", None));
+        let whole = sound.samples(0..sound.len());
+        assert!(whole.len().abs_diff(SAMPLE_RATE_HZ + LEAD_IN_SAMPLES) < 20, "{}", whole.len());
+        let parts = [sound.samples(0..10_000), sound.samples(10_000..usize::MAX)].concat();
+        assert_eq!(parts, whole);
+        assert!(whole[..LEAD_IN_SAMPLES].iter().all(|sample| *sample == 0.0));
+        let peak = whole.iter().fold(0.0f32, |peak, sample| peak.max(sample.abs()));
+        assert!((0.1..=PEAK).contains(&peak), "{peak}");
+    }
+
+    #[test]
+    fn another_reference_is_another_voice() {
+        let plain = Sound::Synthetic(Hum::new("abc", None)).samples(0..9000);
+        let cloned = Sound::Synthetic(Hum::new("abc", Some(&[0.1, 0.2]))).samples(0..9000);
+        assert_ne!(plain, cloned);
+    }
+}

@@ -1,0 +1,127 @@
+//! The server's events as JSON, field for field as captured (field notes §1.2, §1.3, §6).
+//!
+//! PyTorch events keep the captured order of fields and leave absent values out; C++ events are sorted by name, as its
+//! JSON library writes them, and say `"audio":null` where there is none.
+
+use std::time::{Duration, Instant};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Backend;
+
+/// Unix time at an instant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    pub(super) started: Instant,
+    pub(super) unix: Duration,
+}
+
+impl Clock {
+    /// Seconds with millisecond resolution, as `server_send_ts` has them.
+    pub(super) fn seconds(&self, now: Instant) -> f64 {
+        let elapsed = self.unix + now.saturating_duration_since(self.started);
+        elapsed.as_millis() as f64 / 1000.0
+    }
+}
+
+/// Any event of a session; what is `None` is not sent.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Event<'a> {
+    #[serde(rename = "type")]
+    pub(super) name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) session_id: Option<Option<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mode: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) input_id: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) audio: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) diagnostic: Option<Diagnostic<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) metrics: Option<Metrics>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server_send_ts: Option<f64>,
+}
+
+/// Why a session died, where the back-end says so.
+#[derive(Debug, Serialize)]
+pub(super) struct Diagnostic<'a> {
+    pub(super) message: &'a str,
+}
+
+/// The part of the metrics that chat shows.
+#[derive(Debug, Serialize)]
+pub(super) struct Metrics {
+    backend: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_cache_length: Option<u64>,
+}
+
+impl Metrics {
+    /// C++ leaves zero values out (field notes §1.7).
+    pub(super) fn new(backend: Backend, kv_cache_length: u64) -> Self {
+        let shown = backend == Backend::Pytorch || kv_cache_length > 0;
+        Self { backend: backend.name(), kv_cache_length: shown.then_some(kv_cache_length) }
+    }
+}
+
+impl Event<'_> {
+    /// The event as this back-end would write it.
+    pub(super) fn write(&self, backend: Backend) -> String {
+        // Serialising these structs to memory cannot fail: no maps with other keys than text, no failing writer.
+        match backend {
+            Backend::Pytorch => serde_json::to_string(self).unwrap_or_default(),
+            Backend::Cpp => serde_json::to_value(self).unwrap_or_default().to_string(),
+        }
+    }
+}
+
+/// The worker's own last word: no diagnostic, no time (field notes §1.5).
+pub(super) fn worker_closed(session_id: Option<&str>) -> String {
+    let event = Event {
+        name: "session.closed",
+        session_id: Some(session_id),
+        reason: Some("backend_error"),
+        ..Event::default()
+    };
+    event.write(Backend::Pytorch)
+}
+
+pub(super) fn queue_done() -> String {
+    json!({"type": "session.queue_done"}).to_string()
+}
+
+/// `ticket` only in the first one (field notes §1.2).
+pub(super) fn queued(ticket: Option<&str>, position: usize, queue_length: usize) -> String {
+    let name = if ticket.is_some() { "session.queued" } else { "session.queue_update" };
+    // The capture says 0.8 s at position 1; the real estimate is a moving average of session lengths.
+    let wait = (position * 8) as f64 / 10.0;
+    let mut event =
+        json!({"type": name, "position": position, "estimated_wait_s": wait, "queue_length": queue_length});
+    if let Some(ticket) = ticket {
+        event["ticket_id"] = ticket.into();
+    }
+    event.to_string()
+}
+
+pub(super) fn error(code: &str, message: &str) -> String {
+    json!({"type": "error", "error": {"code": code, "message": message, "type": "server_error"}}).to_string()
+}
+
+/// Base64 of raw little-endian float32.
+pub(super) fn base64_f32(samples: &[f32]) -> String {
+    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    STANDARD.encode(bytes)
+}
