@@ -1,0 +1,319 @@
+"""Real speech on a CPU behind two pipes: Moonshine (base, English) recognises, flite speaks.
+
+Usage: python3 engines.py DIR, where DIR was prepared by the `setup` script beside this file.
+
+Every message is one line of JSON; audio follows it as raw float32 little endian, mono.
+
+  first of all      <- {"ready":true,"recogniser":"moonshine-base","synthesiser":"flite awb"}
+                       (or {"ready":false,"error":"..."}, and the end)
+  {"id":1,"op":"recognise","bytes":N} + N bytes at 16 kHz     <- {"id":1,"text":"..."}
+  {"id":2,"op":"speak","text":"...","voice":"awb"}            <- {"id":2,"bytes":N} + N bytes at 24 kHz
+  anything it cannot do                                       <- {"id":...,"error":"..."}
+
+Requests are answered in order. The end of standard input is the end of the process.
+"""
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+import unicodedata
+import wave
+
+RECOGNISER = "moonshine-base"
+VOICE = "awb"
+
+HEAR_HZ = 16_000
+SPEAK_HZ = 24_000
+
+# The model was trained on clips of at most about 30 s, and its convolutions need about 0.1 s.
+LONGEST = 30 * HEAR_HZ
+SHORTEST = HEAR_HZ // 10
+# Below -60 dBFS there is nothing to hear, and a greedy decoder given silence invents words.
+SILENT_PEAK = 1e-3
+# Speech has fewer tokens a second than this; a decoder that goes on is repeating itself (the model's own notes).
+TOKENS_PER_SECOND = 6.5
+FEWEST_TOKENS = 8
+START_TOKEN, END_TOKEN = 1, 2
+
+MOST_AUDIO_BYTES = 10 * 60 * HEAR_HZ * 4
+MOST_TEXT_BYTES = 10_000
+MOST_HEADER_BYTES = 1 << 20
+# Less than the other side waits for an answer.
+SPEAK_SECONDS = 30
+
+
+class Refused(Exception):
+    """This request cannot be served; the next one may."""
+
+
+class Recogniser:
+    def __init__(self, directory):
+        import onnxruntime
+        import tokenizers
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+
+        def load(name):
+            path = os.path.join(directory, name + ".onnx")
+            return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+        self.encoder = load("encoder_model")
+        self.decoder = load("decoder_model_merged")
+        self.tokenizer = tokenizers.Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
+        self.encoder_inputs = {i.name for i in self.encoder.get_inputs()}
+        self.decoder_inputs = {i.name for i in self.decoder.get_inputs()}
+        # Batch, heads, past, head dimension: the first and third are free, and the past starts empty.
+        self.empty_past = {
+            i.name: np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32)
+            for i in self.decoder.get_inputs()
+            if i.name.startswith("past_key_values.")
+        }
+        self.present = [o.name.replace("present", "past_key_values", 1) for o in self.decoder.get_outputs()[1:]]
+
+    def text(self, samples):
+        said = (self.text_of_clip(clip) for clip in clips(samples))
+        return " ".join(text for text in said if text)
+
+    def text_of_clip(self, samples):
+        if len(samples) < SHORTEST or np.abs(samples).max() < SILENT_PEAK:
+            return ""
+        audio = samples[np.newaxis, :]
+        mask = np.ones(audio.shape, np.int64)
+        feed = {"input_values": audio}
+        if "attention_mask" in self.encoder_inputs:
+            feed["attention_mask"] = mask
+        hidden = self.encoder.run(None, feed)[0]
+
+        most = max(FEWEST_TOKENS, math.ceil(len(samples) / HEAR_HZ * TOKENS_PER_SECOND))
+        past, tokens, token = dict(self.empty_past), [], START_TOKEN
+        for step in range(most):
+            feed = {
+                "input_ids": np.array([[token]], np.int64),
+                "encoder_hidden_states": hidden,
+                "use_cache_branch": np.array([step > 0]),
+                **past,
+            }
+            if "encoder_attention_mask" in self.decoder_inputs:
+                feed["encoder_attention_mask"] = mask
+            logits, *present = self.decoder.run(None, feed)
+            token = int(logits[0, -1].argmax())
+            if token == END_TOKEN:
+                break
+            tokens.append(token)
+            for name, value in zip(self.present, present):
+                # The keys of the audio are computed once; the cached branch returns empty ones.
+                if step == 0 or ".decoder." in name:
+                    past[name] = value
+        return self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+
+
+def clips(samples):
+    """Cuts what is longer than the model can take, at the quietest tenth of a second of the last ten."""
+    hop, window = HEAR_HZ // 50, HEAR_HZ // 10
+    while len(samples) > LONGEST:
+        begin = LONGEST - 10 * HEAR_HZ
+        energy = np.square(samples[begin:LONGEST], dtype=np.float64)
+        total = np.concatenate(([0.0], np.cumsum(energy)))
+        loudness = (total[window:] - total[:-window])[::hop]
+        cut = begin + int(loudness.argmin()) * hop + window // 2
+        yield samples[:cut]
+        samples = samples[cut:]
+    yield samples
+
+
+class Synthesiser:
+    def __init__(self, directory):
+        own = os.path.join(directory, "bin", "flite")
+        self.program = own if os.path.exists(own) else shutil.which("flite")
+        if not self.program:
+            raise Refused("flite is not installed")
+        self.environment = dict(os.environ)
+        if self.program == own:
+            # The fetched flite finds its voices only here; the rest of the process must not see these libraries.
+            found = [os.path.join(directory, "lib"), os.environ.get("LD_LIBRARY_PATH")]
+            self.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, found))
+        # "Voices available: kal awb_time kal16 awb rms slt"
+        self.voices = self.run("-lv").partition(":")[2].split()
+        if VOICE not in self.voices:
+            raise Refused(f"flite has no voice {VOICE}")
+
+    def run(self, *arguments):
+        try:
+            done = subprocess.run(
+                [self.program, *arguments],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=SPEAK_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise Refused(f"flite took longer than {SPEAK_SECONDS} s") from None
+        except OSError as error:
+            raise Refused(f"flite does not run: {error}") from None
+        if done.returncode != 0:
+            raise Refused(f"flite failed: {done.stderr.decode(errors='replace').strip()[-200:]}")
+        return done.stdout.decode(errors="replace")
+
+    def audio(self, text, voice):
+        # flite takes a name it does not know for the path of a voice file, so only its own list will do.
+        if voice not in self.voices:
+            raise Refused(f"no voice {voice!r}; there are: {' '.join(self.voices)}")
+        if len(text.encode(errors="replace")) > MOST_TEXT_BYTES:
+            raise Refused(f"more than {MOST_TEXT_BYTES} bytes of text")
+        speakable = plain(text)
+        if not any(c.isalnum() for c in speakable):
+            if any(c.isalnum() for c in text):
+                raise Refused("flite speaks English only, and nothing of this text is")
+            return np.zeros(0, np.float32)
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "speech.wav")
+            self.run("-voice", voice, "-t", speakable, "-o", path)
+            with wave.open(path, "rb") as speech:
+                rate = speech.getframerate()
+                pcm = np.frombuffer(speech.readframes(speech.getnframes()), "<i2")
+        return resampled(pcm.astype(np.float32) / 32_768, rate, SPEAK_HZ)
+
+
+def plain(text):
+    """The text in ASCII: flite reads bytes, and would take a curly apostrophe for three letters."""
+    marks = str.maketrans("‘’‛“”„‐‑–—", "'''\"\"\"----")
+    flat = unicodedata.normalize("NFKD", text.translate(marks))
+    return re.sub(r"[^\x20-\x7e]+", lambda m: " " if m[0].isspace() else "", flat).strip()
+
+
+def resampled(samples, rate, wanted):
+    """A rational change of rate through one Kaiser-windowed sinc (80 dB), aligned to the input."""
+    shared = math.gcd(rate, wanted)
+    up, down = wanted // shared, rate // shared
+    if up == down or not len(samples):
+        return samples
+    half = 32 * max(up, down)
+    # A little below the lower Nyquist rate: the filter's slope must end before it.
+    cutoff = 0.94 / max(up, down)
+    taps = cutoff * np.sinc(cutoff * np.arange(-half, half + 1)) * np.kaiser(2 * half + 1, 8.0)
+    spread = np.zeros(len(samples) * up, np.float32)
+    spread[::up] = samples
+    full = np.convolve(spread, (taps * up).astype(np.float32))
+    return full[half : half + len(spread) : down]
+
+
+def read_exactly(stream, count):
+    data = stream.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
+
+
+def take_audio(stream, count):
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise Refused('"bytes" must be a whole number')
+    if count > MOST_AUDIO_BYTES:
+        # Read away, or the rest of the audio would be taken for requests.
+        while count:
+            count -= len(read_exactly(stream, min(count, 1 << 16)))
+        raise Refused(f"more than {MOST_AUDIO_BYTES} bytes of audio")
+    data = read_exactly(stream, count)
+    if count % 4:
+        raise Refused(f"{count} bytes are not a whole number of float32 samples")
+    return np.nan_to_num(np.frombuffer(data, "<f4"), posinf=0.0, neginf=0.0)
+
+
+def answer(request, stream, recogniser, synthesiser):
+    """The reply's header and the bytes after it."""
+    # The audio is taken first whatever the request is, so that the next header is where it should be.
+    audio = take_audio(stream, request.get("bytes", 0))
+    op = request.get("op")
+    if op == "recognise":
+        return {"text": recogniser.text(audio)}, b""
+    if op == "speak":
+        text, voice = request.get("text"), request.get("voice", VOICE)
+        if not isinstance(text, str) or not isinstance(voice, str):
+            raise Refused('"text" and "voice" must be strings')
+        speech = synthesiser.audio(text, voice).astype("<f4").tobytes()
+        return {"bytes": len(speech)}, speech
+    raise Refused(f"no such operation: {op!r}")
+
+
+def read_request(stream):
+    """The next request, or None at the end of the input."""
+    line = stream.readline(MOST_HEADER_BYTES)
+    if not line:
+        return None
+    if not line.endswith(b"\n"):
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(MOST_HEADER_BYTES)
+        raise Refused(f"a request of more than {MOST_HEADER_BYTES} bytes")
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"not JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise Refused("a request is a JSON object")
+    return request
+
+
+def serve(stream, send, recogniser, synthesiser):
+    while True:
+        identity = None
+        try:
+            request = read_request(stream)
+            if request is None:
+                return
+            identity = request.get("id")
+            header, body = answer(request, stream, recogniser, synthesiser)
+        except EOFError:
+            return
+        except Refused as refusal:
+            header, body = {"error": str(refusal)}, b""
+        except Exception as error:  # whatever it is, the next request deserves an answer
+            traceback.print_exc()
+            header, body = {"error": f"{type(error).__name__}: {error}"}, b""
+        send({"id": identity, **header}, body)
+
+
+def main():
+    # An interrupt of the terminal is for the parent, which ends this process by closing its input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Replies own standard output alone: anything a library prints goes to standard error.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+
+    def send(header, body=b""):
+        replies.write(json.dumps(header).encode() + b"\n" + body)
+        replies.flush()
+
+    try:
+        if len(sys.argv) != 2:
+            raise Refused("usage: engines.py DIR")
+        directory = os.path.abspath(sys.argv[1])
+        sys.path.insert(0, os.path.join(directory, "python"))
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        global np
+        import numpy as np
+
+        recogniser = Recogniser(os.path.join(directory, RECOGNISER))
+        synthesiser = Synthesiser(os.path.join(directory, "flite"))
+    except Exception as error:
+        send({"ready": False, "error": str(error) or type(error).__name__})
+        sys.exit(1)
+
+    try:
+        send({"ready": True, "recogniser": RECOGNISER, "synthesiser": f"flite {VOICE}"})
+        serve(sys.stdin.buffer, send, recogniser, synthesiser)
+    except BrokenPipeError:
+        # Nobody reads any more; not even the interpreter's last flush.
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+//! The helper process: how it is started, asked, and what it said last. Not the queue before it.
+//!
+//! The messages are described at the top of `examples/engines/engines.py`.
+
+use std::io;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// The helper's program text, given on its command line: it can be neither missing nor of another version.
+const HELPER: &str = include_str!("../../../examples/engines/engines.py");
+
+/// How long a helper that closed its pipes may take to exit and say why.
+const EXIT_BOUND: Duration = Duration::from_secs(2);
+
+/// A header holds the transcript of at most ten minutes of speech, some 10 kB.
+const HEADER_LIMIT_BYTES: u64 = 1 << 20;
+
+/// At most ten minutes of speech come back (24 kHz float32).
+const SPEECH_LIMIT_BYTES: usize = 600 * 24_000 * 4;
+
+/// Text and audio; one of them is empty.
+pub(super) type Answer = (String, Vec<u8>);
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum Demand {
+    Recognise { bytes: usize },
+    Speak { text: String, voice: &'static str },
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    id: u64,
+    #[serde(flatten)]
+    demand: &'a Demand,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    id: Option<u64>,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    bytes: usize,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Ready {
+    pub(super) ready: bool,
+    #[serde(default)]
+    pub(super) recogniser: String,
+    #[serde(default)]
+    pub(super) synthesiser: String,
+    pub(super) error: Option<String>,
+}
+
+/// The process and its pipes.
+pub(super) struct Helper {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    /// Ends with the last line the helper complained with.
+    complaints: JoinHandle<String>,
+    asked: u64,
+}
+
+impl Helper {
+    pub(super) fn spawn(python: &Path, dir: &Path) -> io::Result<Self> {
+        let mut child = Command::new(python)
+            // Isolated: no packages of the user's, no PYTHON* variables; the helper adds the engines' own.
+            .args(["-I", "-c", HELPER])
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other("the process has no pipes"));
+        };
+        let complaints = tokio::spawn(read_complaints(stderr));
+        Ok(Self { child, stdin, stdout: BufReader::new(stdout), complaints, asked: 0 })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id().unwrap_or_default()
+    }
+
+    /// One question and its answer, or the refusal; an error here means that the helper is lost.
+    pub(super) async fn ask(
+        &mut self,
+        demand: &Demand,
+        audio: Vec<u8>,
+    ) -> io::Result<Result<Answer, String>> {
+        self.asked += 1;
+        let mut message = serde_json::to_vec(&Request { id: self.asked, demand })?;
+        message.push(b'\n');
+        self.stdin.write_all(&message).await?;
+        self.stdin.write_all(&audio).await?;
+        self.stdin.flush().await?;
+        drop(audio);
+
+        let reply: Reply = self.header().await?;
+        if reply.id != Some(self.asked) || reply.bytes > SPEECH_LIMIT_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its answers make no sense"));
+        }
+        let mut audio = vec![0; reply.bytes];
+        self.stdout.read_exact(&mut audio).await?;
+        Ok(reply.error.map_or(Ok((reply.text, audio)), Err))
+    }
+
+    /// The next line the helper says.
+    pub(super) async fn header<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
+        let mut line = Vec::new();
+        (&mut self.stdout).take(HEADER_LIMIT_BYTES).read_until(b'\n', &mut line).await?;
+        if line.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_slice(&line)?)
+    }
+
+    /// Why the pipes broke: how the process ended, if it did.
+    pub(super) async fn last_words(&mut self, error: &io::Error) -> String {
+        match timeout(EXIT_BOUND, self.child.wait()).await {
+            Ok(status) => self.obituary(status).await,
+            Err(_) => error.to_string(),
+        }
+    }
+
+    /// Waits for the end of the process and says how it came; may be given up and called again.
+    pub(super) async fn death(&mut self) -> String {
+        let status = self.child.wait().await;
+        self.obituary(status).await
+    }
+
+    async fn obituary(&mut self, status: io::Result<ExitStatus>) -> String {
+        let end = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        // Bounded: a child of the helper may hold its standard error open.
+        match timeout(EXIT_BOUND, &mut self.complaints).await {
+            Ok(Ok(complaint)) if !complaint.is_empty() => format!("{end}, {complaint}"),
+            _ => end,
+        }
+    }
+}
+
+/// Drains what the helper says on standard error, so that it never blocks on it, and keeps the last line.
+async fn read_complaints(stderr: ChildStderr) -> String {
+    let mut stderr = BufReader::new(stderr);
+    let (mut line, mut last) = (Vec::new(), String::new());
+    loop {
+        line.clear();
+        match (&mut stderr).take(HEADER_LIMIT_BYTES).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return last,
+            Ok(_) => {}
+        }
+        let said = String::from_utf8_lossy(&line);
+        let said = said.trim();
+        if !said.is_empty() {
+            tracing::debug!(said, "speech engines");
+            said.clone_into(&mut last);
+        }
+    }
+}
