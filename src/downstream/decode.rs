@@ -21,20 +21,25 @@ pub struct Connect {
     pub model: Option<String>,
     /// Settings named in the query.
     pub settings: Vec<Setting>,
+    /// Parameters that are wrong; the session goes on without them.
+    pub problems: Vec<Error>,
 }
 
 impl Codec {
     /// Reads the query string (percent-encoded, without `?`); unknown parameters are ignored, as clients expect.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] with the parameter that is wrong.
-    pub fn connect(&mut self, query: &str) -> Result<Connect, Error> {
+    #[must_use]
+    pub fn connect(&mut self, query: &str) -> Connect {
         let mut connect = Connect::default();
         let mapping = self.mapping.clone();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let Some(field) = mapping.query.iter().find(|field| field.name == name) else { continue };
-            let read = field.read(Some(&Node::Str(value.clone())));
-            let read = read.map_err(|problem| invalid("connect", [(field, problem)]))?;
+            let read = match field.read(Some(&Node::Str(value))) {
+                Ok(read) => read,
+                Err(problem) => {
+                    connect.problems.push(invalid("connect", [(field, problem)]));
+                    continue;
+                }
+            };
             let Some(value) = self.effective(field, "connect", read) else { continue };
             match (field.file.to, value) {
                 (Some(Target::Model), Value::Text(model)) => connect.model = Some(model),
@@ -42,7 +47,7 @@ impl Codec {
                 (None, _) => {}
             }
         }
-        Ok(connect)
+        connect
     }
 
     /// Reads one frame.

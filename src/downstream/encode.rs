@@ -2,7 +2,7 @@
 
 use super::Codec;
 use crate::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{ClientCommand, CloseName, Message},
     mapping::{client::EventName, template::Fill},
 };
@@ -147,7 +147,7 @@ fn shortened(mut reason: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
+    use crate::{error::ErrorKind, mapping::Library};
 
     fn codec() -> Codec {
         Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1_234_567_890.0)

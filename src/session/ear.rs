@@ -117,7 +117,8 @@ impl Ear {
     /// # Errors
     /// [`FormatError`] for a rate or channel count that cannot be taken in; the old way stays.
     pub(crate) fn set(&mut self, hearing: Hearing, out: &mut Vec<Heard>) -> Result<(), FormatError> {
-        let format_changed = (hearing.rate_hz, hearing.channels) != (self.hearing.rate_hz, self.hearing.channels);
+        let format_changed =
+            (hearing.rate_hz, hearing.channels) != (self.hearing.rate_hz, self.hearing.channels);
         let intake = Intake::new(hearing.rate_hz, hearing.channels)?;
         let config = config(&self.listen, &hearing);
         self.hearing = hearing;
@@ -158,7 +159,9 @@ impl Ear {
 
     /// Ends the piece being recorded; the utterance goes on. Nothing happens when none is.
     pub(crate) fn commit(&mut self, out: &mut Vec<Heard>) {
-        let Some(working) = self.working.as_mut().filter(|working| working.recording.is_some()) else { return };
+        let Some(working) = self.working.as_mut().filter(|working| working.recording.is_some()) else {
+            return;
+        };
         working.flush(out);
         // What is left is less than a hop: too little to judge, and part of what was committed.
         let rest = std::mem::take(&mut working.fresh);

@@ -314,7 +314,13 @@ impl Hear {
     }
 
     /// The session ends: the utterance that is still being spoken is dropped, its pair closed at `at_ms`.
-    pub(crate) fn abandon_recording(&mut self, now: Instant, at_ms: u64, asking: &Asking<'_>, host: &mut Host) {
+    pub(crate) fn abandon_recording(
+        &mut self,
+        now: Instant,
+        at_ms: u64,
+        asking: &Asking<'_>,
+        host: &mut Host,
+    ) {
         if let Some(utterance) =
             self.utterances.back_mut().filter(|utterance| matches!(utterance.state, State::Recording))
         {
@@ -350,10 +356,12 @@ impl Hear {
     /// Does all that can be done now: tells, asks, dials.
     fn proceed(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
         self.tell(now, asking, host);
-        let waiting = self.utterances.iter_mut().find(|utterance| matches!(utterance.state, State::Waiting(_)));
+        let none_left = self.utterances.is_empty();
+        let waiting =
+            self.utterances.iter_mut().find(|utterance| matches!(utterance.state, State::Waiting(_)));
         match (&mut self.link, waiting) {
-            (Some(link), Some(utterance)) if link.is_ready() => {
-                if let State::Waiting(audio) = &utterance.state {
+            (Some(link), Some(utterance)) => {
+                if let (State::Waiting(audio), true) = (&utterance.state, link.is_ready()) {
                     let audio = audio.clone();
                     link.ask(now, asking.question(audio.clone()), host);
                     utterance.state = State::Asked(audio, String::new());
@@ -364,11 +372,11 @@ impl Hear {
                 self.link = Some(Link::open(now, asking.mode, None, host));
             }
             // Dialled at the first sound, so that queueing and initialising overlap the user's speech.
-            (None, None) if !self.utterances.is_empty() && !self.yielded => {
+            (None, None) if !none_left && !self.yielded => {
                 self.link = Some(Link::open(now, asking.mode, None, host));
             }
-            (Some(_), None) if self.utterances.is_empty() && self.interim.is_none() => self.leave(now, host),
-            _ => {}
+            (Some(_), None) if none_left && self.interim.is_none() => self.leave(now, host),
+            (Some(_) | None, None) => {}
         }
     }
 
@@ -388,7 +396,8 @@ impl Hear {
                 self.utterances.remove(at);
                 continue;
             }
-            let overdue = utterance.complete_at.is_some_and(|complete| now >= complete + asking.rules.speech_end_wait);
+            let overdue =
+                utterance.complete_at.is_some_and(|complete| now >= complete + asking.rules.speech_end_wait);
             if overdue && !utterance.released {
                 utterance.released = true;
                 if let Some(at_ms) = utterance.closes {

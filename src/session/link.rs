@@ -205,7 +205,8 @@ impl Link {
             }
             (Phase::Waiting(_), LaneEvent::Granted) => {
                 host.out.push(Action::ToLane(self.lane, LaneCommand::Init(self.voice.clone())));
-                self.phase = Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
+                self.phase =
+                    Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
                 News::None
             }
             (Phase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
@@ -243,7 +244,11 @@ impl Link {
             (true, _) => News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked }),
             (false, meaning) => {
                 let full = meaning == EndMeaning::QueueFull;
-                self.note_trouble(now, if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable }, words);
+                self.note_trouble(
+                    now,
+                    if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable },
+                    words,
+                );
                 News::None
             }
         }
@@ -278,15 +283,25 @@ impl Link {
         let times = host.times;
         match &mut self.phase {
             Phase::Dialling { .. } => {
-                let words = format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
+                let words =
+                    format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
                 self.give_up_attempt(now, ErrorKind::Unavailable, words, host)
             }
             Phase::Waiting(queue) => {
                 let waited = now - queue.since;
-                let place = queue.position.map_or("said nothing".to_owned(), |at| format!("left us at position {at}"));
-                let words = format!("the upstream's queue {place} for {:.0} s; another client may hold the worker", waited.as_secs_f64());
+                let place = queue
+                    .position
+                    .map_or("said nothing".to_owned(), |at| format!("left us at position {at}"));
+                let words = format!(
+                    "the upstream's queue {place} for {:.0} s; another client may hold the worker",
+                    waited.as_secs_f64()
+                );
                 if waited >= Duration::from_millis(times.queue_max_ms) {
-                    return self.fail(now, Failure { kind: ErrorKind::QueueStuck, words, asked: false }, host);
+                    return self.fail(
+                        now,
+                        Failure { kind: ErrorKind::QueueStuck, words, asked: false },
+                        host,
+                    );
                 }
                 queue.told = true;
                 News::Stuck(words)
@@ -340,7 +355,8 @@ impl Link {
     }
 
     fn note_trouble(&mut self, now: Instant, kind: ErrorKind, words: String) {
-        let trouble = self.trouble.get_or_insert(Trouble { since: now, attempts: 0, kind, words: String::new() });
+        let trouble =
+            self.trouble.get_or_insert(Trouble { since: now, attempts: 0, kind, words: String::new() });
         trouble.attempts += 1;
         trouble.kind = kind;
         trouble.words = words;
@@ -364,8 +380,7 @@ impl Link {
         let spent = now - trouble.since;
         if spent >= cap || now - self.opened_at >= worst {
             let attempts = trouble.attempts;
-            let words =
-                format!("{} ({attempts} attempts in {:.1} s)", trouble.words, spent.as_secs_f64());
+            let words = format!("{} ({attempts} attempts in {:.1} s)", trouble.words, spent.as_secs_f64());
             return self.fail(now, Failure { kind: trouble.kind, words, asked: false }, host);
         }
         let doubled = times.retry_first_ms << (trouble.attempts - 1).min(16);

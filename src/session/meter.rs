@@ -91,7 +91,8 @@ mod tests {
     #[test]
     fn a_burst_is_taken_up_to_ten_seconds_ahead() {
         let (mut meter, start) = (Meter::new(1.2, 10_000), start());
-        let verdicts: Vec<Verdict> = (0..120).map(|_| meter.frame(start, Duration::from_millis(100))).collect();
+        let verdicts: Vec<Verdict> =
+            (0..120).map(|_| meter.frame(start, Duration::from_millis(100))).collect();
         assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Drop).count(), 20, "golden c12b");
     }
 

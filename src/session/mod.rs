@@ -20,7 +20,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{action::Observation, ear::Account, voices::VoiceBook};
 use self::{
     action::Action,
     ear::{Ear, Heard, Hearing},
@@ -29,6 +28,7 @@ use self::{
     meter::{Meter, Verdict},
     speak::{Script, Speak, Speaking},
 };
+pub use self::{action::Observation, ear::Account, voices::VoiceBook};
 use crate::{
     audio::vad::Sensitivity,
     error::{Error, ErrorKind},
@@ -212,7 +212,9 @@ impl Session {
         if groups > 0 {
             match self.meter.frame(now, length) {
                 Verdict::Take => {}
-                Verdict::TakeAndWarn(delay_ms) => self.host.out.client(ClientCommand::RateLimited { delay_ms }),
+                Verdict::TakeAndWarn(delay_ms) => {
+                    self.host.out.client(ClientCommand::RateLimited { delay_ms })
+                }
                 Verdict::Drop => {
                     self.dropped_groups += groups;
                     let dropped_ms = millis(length).max(1);
@@ -255,7 +257,10 @@ impl Session {
                 Setting::InputChannels(channels) => hearing.channels = channels,
                 Setting::OutputRate(rate_hz) => {
                     if let Err(error) = self.speak.set_rate(rate_hz) {
-                        self.refuse(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
+                        self.refuse(Error::new(
+                            ErrorKind::BadSetting,
+                            format!("audio to the client: {error}"),
+                        ));
                     }
                 }
             }
@@ -287,8 +292,7 @@ impl Session {
                 choice.voice
             }
         };
-        let request_id =
-            request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.host.rng.u32(..)));
+        let request_id = request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.host.rng.u32(..)));
         let script = Script {
             request_id,
             parts: reading::parts(&text, rules.part_max_chars).into(),
@@ -382,7 +386,10 @@ impl Session {
         };
         let leaving = self.host.leaving.iter().filter_map(|link| link.next_timeout(times)).min();
         let hear = self.hear.next_timeout(times, &self.setup.profile.hear);
-        [finishing, leaving, hear, self.speak.next_timeout(times), self.idle_due()].into_iter().flatten().min()
+        [finishing, leaving, hear, self.speak.next_timeout(times), self.idle_due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// When the session ends for want of audio; never while a text is spoken, for a listener sends none.

@@ -84,7 +84,9 @@ pub(crate) fn parts(text: &str, max_chars: usize) -> Vec<String> {
     for sentence in sentences(text) {
         for piece in fitted(sentence, max_chars) {
             match parts.last_mut() {
-                Some(part) if part.chars().count() + piece.chars().count() <= max_chars => part.push_str(&piece),
+                Some(part) if part.chars().count() + piece.chars().count() <= max_chars => {
+                    part.push_str(&piece)
+                }
                 _ => parts.push(piece),
             }
         }
@@ -170,7 +172,10 @@ mod tests {
     #[test]
     fn long_texts_are_cut_at_sentence_ends() {
         let text = "One is short. Two costs 3.5 euro! 三个句子。And the last one";
-        assert_eq!(parts(text, 20), ["One is short.", "Two costs 3.5 euro!", "三个句子。", "And the last one"]);
+        assert_eq!(
+            parts(text, 20),
+            ["One is short.", "Two costs 3.5 euro!", "三个句子。", "And the last one"]
+        );
         assert_eq!(parts(text, 1000), [text]);
         assert_eq!(parts("a, b, c d e f", 6), ["a, b,", "c d e", "f"]);
         assert!(parts("  ", 20).is_empty());

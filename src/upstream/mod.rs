@@ -99,9 +99,11 @@ fn event<'f>(mapping: &UpstreamMapping, found: &'f Found<'_>, samples: &'f mut V
         Some(number.clamp(0.0, f64::from(u32::MAX)) as u32)
     };
     match rule.event {
-        ReceiveName::Queued => {
-            LaneEvent::Queued { position: count(rule.position), length: count(rule.length) }
-        }
+        ReceiveName::Queued => LaneEvent::Queued {
+            position: count(rule.position),
+            length: count(rule.length),
+            wait_s: rule.wait_s.and_then(|slot| found.get(slot)).and_then(Node::as_f64),
+        },
         ReceiveName::Granted => LaneEvent::Granted,
         ReceiveName::Ready => LaneEvent::Ready { session_id: text(rule.session_id) },
         ReceiveName::Listen => LaneEvent::Listen,
@@ -180,7 +182,10 @@ mod tests {
                 r#"{"type":"session.queued","position":1,"estimated_wait_s":0.8,"ticket_id":"q","queue_length":1}"#,
                 "Queued { position: Some(1), length: Some(1), wait_s: Some(0.8) }",
             ),
-            (r#"{"type":"session.created","session_id":"s","metrics":{"kv_cache_length":17}}"#, "Ready { session_id: Some(\"s\") }"),
+            (
+                r#"{"type":"session.created","session_id":"s","metrics":{"kv_cache_length":17}}"#,
+                "Ready { session_id: Some(\"s\") }",
+            ),
             (r#"{"type":"response.output.delta","kind":"text","text":" jumps"}"#, "Text(\" jumps\")"),
             (
                 r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAAAAAAD8="}"#,

@@ -1,0 +1,189 @@
+//! One session, sans-IO: codec + session + dialect behind two methods.
+//!
+//! The contract: give [`Bridge::handle_input`] one input, then drain [`Bridge::poll_output`] until it says
+//! [`Output::Wait`] or [`Output::Finished`]. It cannot fail: what goes wrong becomes outputs. The driver decides nothing;
+//! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the session's ear → an
+//! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the session's speech → [`Codec::encode`].
+
+use std::{collections::BTreeSet, collections::VecDeque, sync::Arc, time::Instant};
+
+use crate::{
+    downstream::{Codec, Connect, Ignored},
+    error::Error,
+    event::{ClientCommand, Frame, Lane, Message, Mode, Why},
+    mapping::UpstreamMapping,
+    session::{Account, Observation, Session, Setup, action::Action},
+    upstream::Dialect,
+};
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// A frame from the client.
+    Client(Frame<'a>),
+    /// The client's transport is gone.
+    ClientClosed,
+    /// A lane's transport is up.
+    LaneOpened(Lane),
+    /// A frame from an upstream.
+    Lane(Lane, Frame<'a>),
+    /// A lane's transport is gone, or never came up.
+    LaneClosed(Lane, Why),
+    /// The instant of the last [`Output::Wait`] has come.
+    Timeout,
+    /// voxbridge stops: finish what is going on, begin nothing.
+    Drain,
+}
+
+/// What to do.
+#[derive(Debug, PartialEq)]
+pub enum Output {
+    /// Send this to the client; nothing follows a close frame.
+    ToClient(Message),
+    /// Connect to an upstream in this mode.
+    OpenLane(Lane, Mode),
+    /// Send this to an upstream.
+    ToLane(Lane, Message),
+    /// Drop the transport; nothing of this lane is expected any more.
+    CloseLane(Lane),
+    /// For the log and the metrics.
+    Observe(Observation),
+    /// Nothing more until something happens, or until then.
+    Wait(Option<Instant>),
+    /// The session is over and every lane is gone.
+    Finished,
+}
+
+/// One session's bridge.
+#[derive(Debug)]
+pub struct Bridge {
+    codec: Codec,
+    dialect: Dialect,
+    /// `None` for a connection that was refused.
+    session: Option<Session>,
+    opened_at: Instant,
+    ready: VecDeque<Output>,
+    client_open: bool,
+    noted: BTreeSet<Ignored>,
+}
+
+impl Bridge {
+    /// Opens a session for a connection that was accepted.
+    #[must_use]
+    pub fn open(
+        now: Instant,
+        codec: Codec,
+        connect: Connect,
+        dialect: Arc<UpstreamMapping>,
+        setup: Setup,
+    ) -> Self {
+        let mut session = Session::open(now, setup, connect.model.unwrap_or_default(), connect.settings);
+        connect.problems.into_iter().for_each(|problem| session.refuse(problem));
+        let mut bridge = Self::new(now, codec, dialect, Some(session));
+        bridge.note_ignored();
+        bridge
+    }
+
+    /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.
+    #[must_use]
+    pub fn refuse(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
+        let mut bridge = Self::new(now, codec, dialect, None);
+        let told = bridge.codec.encode(ClientCommand::Error(error.clone()), 0.0);
+        bridge.ready.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
+        bridge.ready.extend(told.map(Output::ToClient));
+        let close = bridge.codec.close_after(error).unwrap_or(Message::Close(1008, String::new()));
+        bridge.ready.push_back(Output::ToClient(close));
+        bridge
+    }
+
+    fn new(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, session: Option<Session>) -> Self {
+        Self {
+            codec,
+            dialect: Dialect::new(dialect),
+            client_open: session.is_some(),
+            session,
+            opened_at: now,
+            ready: VecDeque::new(),
+            noted: BTreeSet::new(),
+        }
+    }
+
+    /// The session's id; empty for a connection that was refused.
+    #[must_use]
+    pub fn session_id(&self) -> &str {
+        self.session.as_ref().map_or("", Session::id)
+    }
+
+    /// Where every audio sample went, and how many sample groups were dropped as too far ahead of the clock.
+    #[must_use]
+    pub fn account(&self) -> (Account, u64) {
+        self.session.as_ref().map_or_else(Default::default, Session::account)
+    }
+
+    /// Takes one input; drain [`Bridge::poll_output`] before the next.
+    pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
+        let Some(session) = &mut self.session else { return };
+        match input {
+            Input::Client(_) if !self.client_open => {}
+            Input::Client(frame) => {
+                match self.codec.decode(frame) {
+                    Ok(event) => session.client(now, event),
+                    Err(error) => session.refuse(error),
+                }
+                self.note_ignored();
+            }
+            Input::ClientClosed => {
+                self.client_open = false;
+                session.client_gone(now);
+            }
+            Input::LaneOpened(lane) => session.lane_opened(now, lane),
+            Input::Lane(lane, frame) => {
+                self.dialect.decode(frame, |event| session.lane_event(now, lane, &event))
+            }
+            Input::LaneClosed(lane, why) => session.lane_closed(now, lane, &why),
+            Input::Timeout => session.timeout(now),
+            Input::Drain => session.drain(now),
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self, now: Instant) -> Output {
+        if let Some(output) = self.ready.pop_front() {
+            return output;
+        }
+        let Some(session) = &mut self.session else { return Output::Finished };
+        while let Some(action) = session.pop_action() {
+            match action {
+                // Encoded when it is taken out: audio that waits is not yet base64.
+                Action::Client(command) if self.client_open => {
+                    let at_s = (now - self.opened_at).as_secs_f64();
+                    if let Some(message) = self.codec.encode(command, at_s) {
+                        return Output::ToClient(message);
+                    }
+                }
+                Action::EndClient(why) if std::mem::take(&mut self.client_open) => {
+                    return Output::ToClient(self.codec.close(why));
+                }
+                Action::Client(_) | Action::EndClient(_) => {}
+                Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
+                Action::ToLane(lane, command) => {
+                    return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
+                }
+                Action::DropLane(lane) => return Output::CloseLane(lane),
+                Action::Observe(observation) => return Output::Observe(observation),
+            }
+        }
+        if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout()) }
+    }
+
+    /// Tells operators, once a session each, what was accepted without effect.
+    fn note_ignored(&mut self) {
+        let Some(session) = &mut self.session else { return };
+        for ignored in self.codec.take_ignored() {
+            if self.noted.insert(ignored.clone()) {
+                let Ignored { command, field, because } = ignored;
+                session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
+            }
+        }
+    }
+}
