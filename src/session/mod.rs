@@ -147,10 +147,6 @@ impl Session {
         &self.session_id
     }
 
-    pub(crate) const fn opened_at(&self) -> Instant {
-        self.opened_at
-    }
-
     /// Where every sample went, and how many sample groups were dropped as too far ahead of the clock.
     pub(crate) fn account(&self) -> (Account, u64) {
         (self.ear.account(), self.dropped_groups)
