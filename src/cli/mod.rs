@@ -1,0 +1,5 @@
+//! The command line: its arguments, and the commands that are clients of a Macaw server.
+
+pub mod args;
+
+pub use args::{Cli, Command};
