@@ -2,14 +2,21 @@
 
 pub mod args;
 pub mod client;
+pub mod demo;
 pub mod error;
 pub mod seen;
 pub mod show;
+pub mod speak;
+pub mod transcribe;
 
 mod brief;
 mod dial;
+mod input;
+mod listen;
+mod split;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use args::{Cli, Command};
 pub use client::{Client, Target, Timing};

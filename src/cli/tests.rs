@@ -3,6 +3,8 @@
 
 mod connecting;
 mod fake;
+mod speaking;
+mod transcribing;
 
 use std::time::Duration;
 
