@@ -2,6 +2,10 @@
 
 pub mod audio;
 pub mod bridge;
+#[cfg(feature = "io")]
+pub mod cli;
+#[cfg(feature = "io")]
+pub mod config;
 pub mod downstream;
 pub mod error;
 pub mod event;
@@ -10,4 +14,6 @@ pub mod mapping;
 pub mod server;
 pub mod session;
 pub mod simulator;
+#[cfg(feature = "io")]
+pub mod telemetry;
 pub mod upstream;
