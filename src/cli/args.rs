@@ -130,8 +130,8 @@ pub struct ServeArgs {
     /// Directory with mapping files that add to the built-in ones or override them
     #[arg(long, value_name = "DIR")]
     pub mappings: Option<PathBuf>,
-    /// Close a client that sends no audio for so long, in milliseconds [default: as the client protocol says]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Close a client that sends no audio for so long, in milliseconds, 0 for never [default: as the client protocol says]
+    #[arg(long, value_name = "MS")]
     pub idle_timeout_ms: Option<u64>,
     /// Certificates (PEM) to trust for a wss:// upstream, besides those of this system
     #[arg(long, value_name = "FILE")]

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod client;
+mod commands;
 pub mod demo;
 pub mod error;
 pub mod seen;
@@ -20,4 +21,5 @@ mod view;
 
 pub use args::{Cli, Command};
 pub use client::{Client, Target, Timing};
+pub use commands::run;
 pub use error::ClientError;
