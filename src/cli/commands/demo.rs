@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use tokio::sync::oneshot;
+
 use super::{Failure, simulate::start_engines, stop_signal};
 use crate::{
     cli::{args::DemoArgs, demo, show::SideBySide},
@@ -31,12 +33,9 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
         simulator = simulator.with_engines(engines);
     }
     let upstream = format!("ws://{}/v1/realtime", simulator.local_addr());
-    let (stopped, stopping) = tokio::sync::watch::channel(false);
-    let until_stopped = |mut stopping: tokio::sync::watch::Receiver<bool>| async move {
-        // A sender that is gone means the demo is over.
-        let _ = stopping.wait_for(|stop| *stop).await;
-    };
-    let simulating = tokio::spawn(simulator.run(until_stopped(stopping.clone())));
+    let (stop_simulator, simulator_stopped) = oneshot::channel::<()>();
+    let (stop_server, server_stopped) = oneshot::channel::<()>();
+    let simulating = tokio::spawn(simulator.run(async { drop(simulator_stopped.await) }));
 
     let upstream = UpstreamConfig { url: upstream, ..UpstreamConfig::of_dialect() };
     let config = Config { upstream: vec![upstream.clone()], ..Config::default() };
@@ -45,7 +44,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     service.tap = Some(view.clone());
     let server = Server::bind("127.0.0.1:0", service).await.map_err(Failure::failed)?;
     let url = format!("ws://{}/v1/realtime", server.local_addr().map_err(Failure::failed)?);
-    let serving = tokio::spawn(server.run(until_stopped(stopping)));
+    let serving = tokio::spawn(server.run(async { drop(server_stopped.await) }));
 
     view.header();
     let heard = demo::run_client(&url, recording, true, &args.output).await;
@@ -60,9 +59,10 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
         );
         stop.await;
     }
-    stopped.send_replace(true);
     // The bridge first: its lanes say goodbye to the simulator.
+    drop(stop_server);
     let _ = serving.await;
+    drop(stop_simulator);
     let _ = simulating.await;
     heard.map(|_| ()).map_err(Failure::from)
 }
