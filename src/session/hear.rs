@@ -343,6 +343,7 @@ impl Hear {
             utterance.closes = utterance.closes.or(Some(at_ms));
         }
         self.interim = None;
+        self.interim_due = None;
         self.proceed(now, asking, host);
         self.leave(now, host);
     }
