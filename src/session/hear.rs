@@ -281,6 +281,11 @@ impl Hear {
         self.proceed(now, asking, host);
     }
 
+    /// Another lane may be dialled again.
+    pub(crate) fn resume(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
+        self.proceed(now, asking, host);
+    }
+
     pub(crate) fn next_timeout(&self, times: &LaneTimes, rules: &HearRules) -> Option<Instant> {
         let link = self.link.as_ref().and_then(|link| link.next_timeout(times));
         let release = self.front().and_then(|front| front.complete_at).map(|at| at + rules.speech_end_wait);
@@ -368,6 +373,7 @@ impl Hear {
                     utterance.state = State::Asked(audio, String::new());
                 }
             }
+            (None, _) if !host.may_dial() => {}
             (None, Some(_)) => {
                 self.yielded = false;
                 self.link = Some(Link::open(now, asking.mode, None, host));

@@ -27,7 +27,16 @@ impl Host {
         let rng = fastrand::Rng::with_seed(seed);
         Self { out: Actions::default(), rng, times, leaving: Vec::new(), next_lane: 0 }
     }
+
+    /// Whether another lane may be dialled; if not, when one of [`Host::leaving`] is gone.
+    pub(crate) const fn may_dial(&self) -> bool {
+        self.leaving.len() <= MAX_LEAVING
+    }
 }
+
+/// Lanes on their way out above which none is dialled: a client that starts and cancels, and an upstream that takes long
+/// to say goodbye, would else hold one worker after the other.
+const MAX_LEAVING: usize = 2;
 
 /// What its owner should know.
 #[derive(Debug, PartialEq)]

@@ -342,6 +342,7 @@ impl Session {
             self.with_leaving(lane, |link, host| {
                 link.closed(now, why, host);
             });
+            self.resume(now);
         }
         self.settle(now);
     }
@@ -352,6 +353,15 @@ impl Session {
         act(&mut link, &mut self.host);
         if !link.is_gone() {
             self.host.leaving.push(link);
+        }
+    }
+
+    /// Dials what had to wait until a lane was gone.
+    fn resume(&mut self, now: Instant) {
+        if self.phase != Phase::Over {
+            let asking = asking(&self.setup.profile, &self.settings);
+            self.hear.resume(now, &asking, &mut self.host);
+            self.speak.resume(now, &speaking(&self.setup.profile), &mut self.host);
         }
     }
 
@@ -371,6 +381,7 @@ impl Session {
                 self.host.leaving.push(link);
             }
         }
+        self.resume(now);
         if self.idle_due().is_some_and(|due| due <= now) {
             self.finish(now, CloseName::Idle);
         }

@@ -348,6 +348,11 @@ impl Speak {
         self.proceed(now, speaking, host);
     }
 
+    /// Another lane may be dialled again.
+    pub(crate) fn resume(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
+        self.proceed(now, speaking, host);
+    }
+
     pub(crate) fn next_timeout(&self, times: &LaneTimes) -> Option<Instant> {
         let links = self.links().filter_map(|link| link.next_timeout(times));
         links.chain(self.draining.iter().map(|drain| drain.until)).min()
@@ -355,7 +360,7 @@ impl Speak {
 
     /// Dials or asks, whichever can be done now.
     fn proceed(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
-        let may_dial = self.draining.len() <= MAX_DRAINING;
+        let may_dial = self.draining.len() <= MAX_DRAINING && host.may_dial();
         let Some(speech) = &mut self.current else { return };
         match &mut speech.link {
             None if may_dial => {
