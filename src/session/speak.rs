@@ -298,6 +298,9 @@ impl Speak {
         speech.attempts += 1;
         if failure.asked && !speech.started && speech.attempts < speaking.rules.attempts {
             host.out.observe(Observation::NoEffect(format!("text asked again: {}", failure.words)));
+            // What came was too little to be heard, and comes again.
+            speech.part_heard = false;
+            self.voice.clear();
             return self.proceed(now, speaking, host);
         }
         let kind = if failure.asked { ErrorKind::SpeakFailed } else { failure.kind };
