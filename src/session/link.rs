@@ -150,9 +150,11 @@ impl Link {
         self.phase = Phase::Asked { heard_at: now };
     }
 
-    /// The answer is complete.
+    /// The answer is complete; a link that ended with it stays on its way out.
     pub(crate) const fn answered(&mut self) {
-        self.phase = Phase::Ready;
+        if self.owes_answer() {
+            self.phase = Phase::Ready;
+        }
     }
 
     /// Leaves politely, wherever it is (field notes §1.2: a bare drop made 14 of 20 following connects fail).

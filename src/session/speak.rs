@@ -285,7 +285,13 @@ impl Speak {
             News::None | News::Queued => {}
             News::Ready => self.proceed(now, speaking, host),
             News::Stuck(words) => host.out.error(Error::new(ErrorKind::QueueStuck, words)),
-            News::Empty => self.part_done(now, &[], speaking, host),
+            News::Empty => {
+                // The link ended with its answer; what is left of the text needs another.
+                if let Some(link) = self.current.as_mut().and_then(|speech| speech.link.take()) {
+                    link.retire(now, host);
+                }
+                self.part_done(now, &[], speaking, host);
+            }
             News::Failed(failure) => self.failed(now, failure, speaking, host),
         }
     }
