@@ -49,6 +49,8 @@ pub(crate) struct Speak {
     draining: Vec<Drain>,
     voice: Voice,
     out_rate_hz: u32,
+    /// The voice for the next text, where another rate was set during this one.
+    next_voice: Option<(Voice, u32)>,
     frame_max_bytes: usize,
 }
 
@@ -82,6 +84,7 @@ impl Speak {
             draining: Vec::new(),
             voice: Voice::default(),
             out_rate_hz: MODEL_RATE_HZ,
+            next_voice: None,
             frame_max_bytes,
         }
     }
@@ -91,8 +94,7 @@ impl Speak {
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
     pub(crate) fn set_rate(&mut self, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.voice = Voice::new(out_rate_hz)?;
-        self.out_rate_hz = out_rate_hz;
+        self.next_voice = Some((Voice::new(out_rate_hz)?, out_rate_hz));
         Ok(())
     }
 
@@ -130,6 +132,10 @@ impl Speak {
             self.part_with(now, link, host);
             None
         });
+        if let Some((voice, out_rate_hz)) = self.next_voice.take() {
+            self.voice = voice;
+            self.out_rate_hz = out_rate_hz;
+        }
         self.current = Some(Speech {
             script,
             asked_at: now,
