@@ -118,6 +118,11 @@ impl Hear {
         self.interim_due = None;
         self.next_segment += 1;
         let Some(utterance) = self.utterances.back_mut() else { return };
+        if !piece.voiced && !piece.last {
+            // Nothing to ask and nothing to tell: the same utterance goes on, however often nothing is committed.
+            utterance.segment_id = self.next_segment;
+            return;
+        }
         utterance.complete_at = Some(now);
         utterance.closes = piece.last.then_some(piece.at_ms);
         // What holds no speech, such as the rest after a commit, has no words.
