@@ -134,9 +134,20 @@ impl Ear {
         Ok(())
     }
 
-    /// Length of a frame of audio, in sample groups.
+    /// Sample groups that a frame of audio completes.
     pub(crate) fn groups(&self, bytes: usize) -> u64 {
-        (bytes / (2 * usize::from(self.hearing.channels.max(1)))) as u64
+        let groups = match &self.working {
+            Some(working) => working.intake.groups(bytes),
+            None => bytes / (2 * usize::from(self.hearing.channels.max(1))),
+        };
+        groups as u64
+    }
+
+    /// Drops a frame as if it had never been sent, but for the alignment of the bytes after it.
+    pub(crate) fn discard(&mut self, bytes: &[u8]) {
+        if let Some(working) = self.working() {
+            working.intake.discard(bytes);
+        }
     }
 
     /// Takes a frame in.

@@ -216,6 +216,7 @@ impl Session {
                     self.host.out.client(ClientCommand::RateLimited { delay_ms })
                 }
                 Verdict::Drop => {
+                    self.ear.discard(bytes);
                     self.dropped_groups += groups;
                     let dropped_ms = millis(length).max(1);
                     return self.host.out.client(ClientCommand::FramesDropped { dropped_ms });
