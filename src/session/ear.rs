@@ -293,7 +293,10 @@ impl Working {
     }
 }
 
-/// The detector's settings. The utterance's limit counts its pre-roll, so that no question exceeds it.
+/// The utterance's limit falls at the end of a hop, which is shorter than this, ms.
+const HOP_MAX_MS: u32 = 20;
+
+/// The detector's settings. The utterance's limit counts its pre-roll and the last hop, so that no question exceeds it.
 fn config(listen: &Listen, hearing: &Hearing) -> VadConfig {
     let preset = match hearing.sensitivity {
         Sensitivity::High => listen.sensitivity.high,
@@ -305,7 +308,10 @@ fn config(listen: &Listen, hearing: &Hearing) -> VadConfig {
         gate_dbfs: preset.gate_dbfs,
         start_ms: listen.start_ms,
         end_ms: hearing.end_ms,
-        max_ms: hearing.segment_max_ms.saturating_sub(listen.pre_roll_ms).max(listen.start_ms),
+        max_ms: hearing
+            .segment_max_ms
+            .saturating_sub(listen.pre_roll_ms.saturating_add(HOP_MAX_MS))
+            .max(listen.start_ms),
     }
 }
 
