@@ -5,6 +5,8 @@ pub mod bridge;
 pub mod downstream;
 pub mod error;
 pub mod event;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod mapping;
 #[cfg(feature = "io")]
 pub mod server;
