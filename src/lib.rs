@@ -11,6 +11,8 @@ pub mod error;
 pub mod event;
 pub mod mapping;
 #[cfg(feature = "io")]
+pub mod net;
+#[cfg(feature = "io")]
 pub mod server;
 pub mod session;
 pub mod simulator;

@@ -209,7 +209,7 @@ impl Session {
             match self.meter.frame(now, length) {
                 Verdict::Take => {}
                 Verdict::TakeAndWarn(delay_ms) => {
-                    self.host.out.client(ClientCommand::RateLimited { delay_ms })
+                    self.host.out.client(ClientCommand::RateLimited { delay_ms });
                 }
                 Verdict::Drop => {
                     self.dropped_groups += groups;
@@ -426,7 +426,8 @@ impl Session {
             self.idle_since = now;
         }
         let Phase::Finishing(why, until) = self.phase else { return };
-        if now < until && !(self.hear.is_settled() && !self.speak.is_busy()) {
+        let owing = !self.hear.is_settled() || self.speak.is_busy();
+        if owing && now < until {
             return;
         }
         self.end(now);
