@@ -302,11 +302,11 @@ impl Pair {
 
     /// Every event of this type so far.
     pub(crate) fn events(&self, name: &str) -> Vec<&Value> {
-        let of_type = |seen| match seen {
-            &Seen::Event(ref event) if event["type"] == name => Some(event),
+        let all = self.log.iter().filter_map(|(_, seen)| match seen {
+            Seen::Event(event) => Some(event),
             _ => None,
-        };
-        self.log.iter().filter_map(|(_, seen)| of_type(seen)).collect()
+        });
+        all.filter(|event| event["type"] == name).collect()
     }
 
     /// What the client saw by [`Seen::name`], a run of binary frames as one.
@@ -362,7 +362,7 @@ impl Pair {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.to_client(message),
+                Output::ToClient(message) => self.client_sees(message),
                 Output::Observe(observation) => self.observed.push(observation),
                 Output::OpenLane(lane, mode) => {
                     assert_eq!(mode, Mode::Chat, "the simulator serves no other");
@@ -387,7 +387,7 @@ impl Pair {
         panic!("the bridge never waits; the client saw {:?}", self.names());
     }
 
-    fn to_client(&mut self, message: Message) {
+    fn client_sees(&mut self, message: Message) {
         assert!(self.client_open, "to a client that is gone: {message:?}");
         let seen = match message {
             Message::Text(text) => Seen::Event(serde_json::from_str(&text).unwrap()),
