@@ -10,6 +10,8 @@ mod exchange;
 #[path = "support/pair.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 mod pair;
+#[path = "support/sanity.rs"]
+mod sanity;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -209,7 +211,7 @@ fn judge(
             findings.problems.push(format!("{} without {missing:?}", item.name()));
         }
     }
-    findings.problems.extend(insane(pair));
+    findings.problems.extend(sanity::problems(pair));
     findings
 }
 
@@ -359,46 +361,4 @@ fn compare_special(expect: &[Map<String, Value>], told: &[Item]) -> Vec<String> 
         items.iter().map(|item| format!("      {}", json!(item))).collect::<Vec<_>>().join("\n")
     };
     vec![format!("listed as\n{}\n    told\n{}", lines(expect), lines(&told))]
-}
-
-/// What no exchange may show: times that contradict each other, odd audio, pairs that do not close.
-fn insane(pair: &Pair) -> Vec<String> {
-    let mut problems = Vec::new();
-    let mut open: BTreeMap<&str, u64> = BTreeMap::new();
-    for (at, seen) in &pair.log {
-        let event = match seen {
-            Seen::Event(event) => event,
-            Seen::Binary(bytes) => {
-                if bytes.is_empty() || bytes.len() % 2 != 0 || bytes.len() > 65_536 {
-                    problems.push(format!("a binary frame of {} bytes", bytes.len()));
-                }
-                if !open.contains_key("tts.speaking") {
-                    problems.push(format!("audio at {at:?} outside start and end"));
-                }
-                continue;
-            }
-            Seen::Close(..) => continue,
-        };
-        let number = |field: &str| event[field].as_u64().unwrap_or(u64::MAX);
-        let name = event["type"].as_str().unwrap();
-        if let Some(what) = name.strip_suffix("_start") {
-            if open.insert(what, number("timestamp_ms")).is_some() {
-                problems.push(format!("{name} twice"));
-            }
-        } else if let Some(what) = name.strip_suffix("_end") {
-            let ordered = open.remove(what).is_some_and(|start| start <= number("timestamp_ms"));
-            if !ordered || name.starts_with("tts") && number("timestamp_ms") != number("duration_ms") {
-                problems.push(format!("{name} without start or with wrong times: {event}"));
-            }
-        } else if name == "session.closed" && u128::from(number("total_duration_ms")) != at.as_millis() {
-            problems.push(format!("at {at:?}: {event}"));
-        } else if name == "transcript.final" && number("start_ms") >= number("end_ms") {
-            problems.push(format!("{event}"));
-        }
-    }
-    let left = pair.log.iter().any(|(_, seen)| matches!(seen, Seen::Close(..)));
-    if left && !open.is_empty() {
-        problems.push(format!("never ended: {open:?}"));
-    }
-    problems
 }

@@ -260,6 +260,13 @@ impl Pair {
         self.settle();
     }
 
+    /// The gateway dies with every lane, and another takes its place.
+    pub(crate) fn replace_gateway(&mut self, simulator: SimulatorConfig) {
+        self.gateway = Gateway::new(simulator, self.now, UNIX + self.now());
+        self.gateway_wait = None;
+        self.break_lanes();
+    }
+
     /// Lets time pass.
     pub(crate) fn advance(&mut self, time: Duration) {
         let end = self.now + time;
