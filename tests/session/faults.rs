@@ -142,6 +142,22 @@ fn a_text_that_cannot_be_spoken_is_an_error_and_its_pair_closes() {
 }
 
 #[test]
+fn a_text_stuck_in_the_queue_is_told_once_and_can_be_given_up() {
+    let mut pair = Pair::new(PairConfig::with_faults(&["stuck-queue,times=1"]));
+    say(&mut pair, LONG, "stuck");
+    pair.advance(ms(14_999));
+    assert_eq!(errors(&pair), []);
+    pair.advance(secs(15));
+    let told = errors(&pair);
+    assert!(told.len() == 1 && told[0].0 == "service_unavailable", "{told:?}");
+    assert!(told[0].1.contains("position 1"), "{told:?}");
+    pair.client(&json!({"type": "tts.cancel"}));
+    is_spoken(&mut pair);
+    is_understood(&mut pair);
+    ends_well(pair);
+}
+
+#[test]
 fn a_network_that_breaks_at_any_time_leaves_no_pair_open() {
     for after_ms in (0..3000).step_by(97) {
         let mut pair = Pair::new(PairConfig { latency: ms(10), ..PairConfig::default() });

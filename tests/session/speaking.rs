@@ -23,8 +23,8 @@ fn a_sentence_is_spoken() {
 
 #[test]
 fn cancelled_before_its_first_sound_a_text_never_was() {
-    for wait in [0, 20, 45, 200] {
-        let mut pair = Pair::new(PairConfig::default());
+    for (wait, latency) in [(0, 0), (20, 0), (45, 0), (200, 0), (0, 20), (30, 20), (50, 20), (100, 20)] {
+        let mut pair = Pair::new(PairConfig { latency: ms(latency), ..PairConfig::default() });
         say(&mut pair, LONG, "never");
         pair.advance(ms(wait));
         pair.client(&json!({"type": "tts.cancel"}));

@@ -135,6 +135,8 @@ pub(crate) struct Pair {
     client_open: bool,
     /// The bridge said that it is done.
     pub(crate) finished: bool,
+    /// Audio the client sent.
+    pub(crate) sent_bytes: u64,
     /// What the client saw, and when.
     pub(crate) log: Vec<(Duration, Seen)>,
     /// What passed on the lanes.
@@ -186,6 +188,7 @@ impl Pair {
             gateway_wait: None,
             client_open: true,
             finished: false,
+            sent_bytes: 0,
             log: Vec::new(),
             traffic: Vec::new(),
             observed: Vec::new(),
@@ -200,6 +203,11 @@ impl Pair {
     /// Virtual time since the session was opened.
     pub(crate) fn now(&self) -> Duration {
         self.now - self.started
+    }
+
+    /// Whether the client's connection is over.
+    pub(crate) fn closed(&self) -> bool {
+        !self.client_open
     }
 
     /// The bridge, for what it accounts for.
@@ -224,6 +232,7 @@ impl Pair {
 
     /// The client sends a binary frame.
     pub(crate) fn client_binary(&mut self, bytes: &[u8]) {
+        self.sent_bytes += bytes.len() as u64;
         self.tell_bridge(Input::Client(Frame::Binary(bytes)));
     }
 
@@ -249,13 +258,24 @@ impl Pair {
 
     /// The network between bridge and gateway breaks: every lane is lost on both sides, what was under way too.
     pub(crate) fn break_lanes(&mut self) {
+        for (_, flight) in std::mem::take(&mut self.flights) {
+            if let Flight::Hangup(lane) = flight {
+                self.tell_gateway(SimInput::Closed(conn(lane)));
+            }
+        }
+        let lost: Vec<Lane> = self.lanes.keys().copied().collect();
+        for lane in &lost {
+            self.tell_gateway(SimInput::Closed(conn(*lane)));
+        }
+        // What the gateway still says, it says to nobody; what the bridge does about it is under way again.
         self.flights.clear();
-        for lane in std::mem::take(&mut self.lanes).into_keys() {
-            self.tell_gateway(SimInput::Closed(conn(lane)));
-            self.flights.clear();
-            let why = Why::Lost("Connection reset by peer (os error 104)".to_owned());
-            self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
-            self.handle(Input::LaneClosed(lane, why));
+        for lane in lost {
+            // The bridge may have dropped it over the loss of another.
+            if self.lanes.remove(&lane).is_some() {
+                let why = Why::Lost("Connection reset by peer (os error 104)".to_owned());
+                self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
+                self.handle(Input::LaneClosed(lane, why));
+            }
         }
         self.settle();
     }
