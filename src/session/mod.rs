@@ -147,10 +147,6 @@ impl Session {
         &self.session_id
     }
 
-    pub(crate) const fn opened_at(&self) -> Instant {
-        self.opened_at
-    }
-
     /// Where every sample went, and how many sample groups were dropped as too far ahead of the clock.
     pub(crate) fn account(&self) -> (Account, u64) {
         (self.ear.account(), self.dropped_groups)
@@ -213,7 +209,7 @@ impl Session {
             match self.meter.frame(now, length) {
                 Verdict::Take => {}
                 Verdict::TakeAndWarn(delay_ms) => {
-                    self.host.out.client(ClientCommand::RateLimited { delay_ms })
+                    self.host.out.client(ClientCommand::RateLimited { delay_ms });
                 }
                 Verdict::Drop => {
                     self.dropped_groups += groups;
@@ -437,7 +433,8 @@ impl Session {
             self.idle_since = now;
         }
         let Phase::Finishing(why, until) = self.phase else { return };
-        if now < until && !(self.hear.is_settled() && !self.speak.is_busy()) {
+        let owing = !self.hear.is_settled() || self.speak.is_busy();
+        if owing && now < until {
             return;
         }
         self.end(now);
