@@ -243,6 +243,13 @@ impl Session {
                 Setting::HotWords(words) => self.settings.hot_words = words,
                 Setting::Partials(on) => self.settings.partials = on,
                 Setting::SpeakModel(model) => self.settings.speak_model = Some(model),
+                Setting::SpeakModelIfKnown(model) if self.setup.voices.knows(&model) => {
+                    self.settings.speak_model = Some(model);
+                }
+                Setting::SpeakModelIfKnown(model) => {
+                    let note = format!("speech model {model:?} is not configured; it changes nothing");
+                    self.host.out.observe(Observation::NoEffect(note));
+                }
                 Setting::Voice(voice) => self.settings.voice = Some(voice),
                 Setting::VadSensitivity(sensitivity) => hearing.sensitivity = sensitivity,
                 Setting::EndSilence(silence) => hearing.end_ms = whole_u32(millis(silence)),
