@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     bridge::{Bridge, Input, Output},
+    error::Origin,
     event::{Frame, Lane, Message, Why},
     net::Transport,
     session::Observation,
@@ -92,6 +93,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     /// Runs the session to its end.
     pub(super) async fn run(mut self) {
+        info!("session opened");
         while let Some(due) = self.drain_bridge() {
             let happened = self.next(due).await;
             self.handle(happened);
@@ -373,9 +375,15 @@ fn observe(observation: &Observation) {
         }
         Observation::LaneQueued { lane, words } => debug!(lane = lane.0, "queued upstream: {words}"),
         Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
-        Observation::ErrorTold(error) => {
-            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
+        // What a client sent may be quoted in the detail, and so may what was said.
+        Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
+            info!(kind = ?error.kind, "the client was told of its error");
+            trace!("{}", error.detail);
         }
+        Observation::ErrorTold(error) => {
+            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail)
+        }
+        Observation::AskedAgain(words) => warn!("asking again: {words}"),
         Observation::NoEffect(words) => info!("without effect: {words}"),
     }
 }

@@ -297,7 +297,7 @@ impl Speak {
         }
         speech.attempts += 1;
         if failure.asked && !speech.started && speech.attempts < speaking.rules.attempts {
-            host.out.observe(Observation::NoEffect(format!("text asked again: {}", failure.words)));
+            host.out.observe(Observation::AskedAgain(failure.words));
             return self.proceed(now, speaking, host);
         }
         let kind = if failure.asked { ErrorKind::SpeakFailed } else { failure.kind };
