@@ -1,3 +1,11 @@
 //! The `voxbridge` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use voxbridge::cli::{Cli, run};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    run(Cli::parse()).await
+}

@@ -4,7 +4,7 @@
 
 mod decode;
 mod encode;
-mod reference;
+pub mod reference;
 
 use std::sync::Arc;
 

@@ -246,6 +246,8 @@ pub struct ClientMapping {
     pub notes: Vec<String>,
     /// URL paths it is served at.
     pub paths: Vec<String>,
+    /// JSON pointer to what names a command, and an event.
+    pub command_key: String,
     /// Query parameters.
     pub query: Vec<Field>,
     /// Audio from the client.
@@ -311,6 +313,7 @@ impl ClientMapping {
             title: read.title,
             notes: read.notes,
             paths: read.paths,
+            command_key: read.command_key.into_inner(),
             query: fields(read.query, &mut Shape::default()),
             audio_in: read.audio_in,
             audio_out: read.audio_out,

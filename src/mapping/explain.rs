@@ -1,1 +1,148 @@
-//! `mappings explain`
+//! `mappings explain`: what becomes of every command, field and event of a client, for one profile and dialect.
+
+use std::fmt::Write as _;
+
+use super::{
+    ClientMapping, Profile, UpstreamMapping,
+    client::{EventName, Verb},
+    field::{Field, Target},
+};
+
+/// Prints the table as Markdown, which reads well as plain text too.
+#[must_use]
+pub fn explain(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> String {
+    let mut out = String::new();
+    let title = format!("# {} on {}, profile `{}`\n\n", client.title, dialect.title, profile.name);
+    out.push_str(&title);
+    notes(&mut out, [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten());
+    table(&mut out, "What the client sends", ["client", "becomes"], commands(client, profile));
+    table(&mut out, "What the client gets", ["event", "comes from"], events(client));
+    let paths = client.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(out, "Served at {paths}; upstream at `{}`, mode `{:?}`.", dialect.path, profile.mode);
+    out
+}
+
+fn notes<'n>(out: &mut String, notes: impl Iterator<Item = &'n String>) {
+    for note in notes {
+        let _ = writeln!(out, "- {note}");
+    }
+    out.push('\n');
+}
+
+fn table(out: &mut String, title: &str, heads: [&str; 2], rows: Vec<[String; 2]>) {
+    let _ = writeln!(out, "## {title}\n");
+    let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0).max(heads[0].len());
+    let _ = writeln!(out, "| {:width$} | {} |", heads[0], heads[1]);
+    let _ = writeln!(out, "|{:-<1$}|---|", "", width + 2);
+    for [left, right] in rows {
+        let _ = writeln!(out, "| {left:width$} | {right} |");
+    }
+    out.push('\n');
+}
+
+fn commands(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
+    let audio = &client.audio_in;
+    let mut rows = vec![[
+        "binary frame".to_owned(),
+        format!(
+            "int16 PCM, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, cut into utterances",
+            audio.rate_hz, audio.channels
+        ),
+    ]];
+    rows.extend(client.query.iter().map(|field| row(&format!("?{}=", field.name), field)));
+    for command in &client.commands {
+        rows.push([format!("`{}`", command.name), verb(command.verb, profile)]);
+        rows.extend(command.fields.iter().map(|field| row(&format!("— `{}`", field.name), field)));
+    }
+    rows
+}
+
+fn row(name: &str, field: &Field) -> [String; 2] {
+    let because = field.file.because.as_deref();
+    let becomes = match (field.file.to, because) {
+        (Some(target), None) => effect(target).to_owned(),
+        (Some(target), Some(because)) => format!("{}; {because}", effect(target)),
+        (None, because) => format!("accepted without effect: {}", because.unwrap_or("no reason given")),
+    };
+    [name.to_owned(), becomes]
+}
+
+fn verb(verb: Verb, profile: &Profile) -> String {
+    match verb {
+        Verb::Configure => "settings from now on; never acknowledged".to_owned(),
+        Verb::Speak => format!(
+            "a chat turn with the read-aloud prompts, spoken in parts of at most {} characters; replaces what is being spoken",
+            profile.speak.part_max_chars
+        ),
+        Verb::CancelSpeech => "silence at once; the model's answer is waited out and discarded".to_owned(),
+        Verb::Commit => {
+            "the utterance so far is transcribed now; the rest of it follows as another".to_owned()
+        }
+        Verb::Close | Verb::CancelSession => {
+            "what was said is still answered, what is being said is dropped; then the session ends".to_owned()
+        }
+    }
+}
+
+const fn effect(target: Target) -> &'static str {
+    match target {
+        Target::Model => "picks the route, and so the profile; echoed in the first event",
+        Target::Language => "language of the transcription prompt, and of spelled-out symbols",
+        Target::HotWords => "named in the transcription prompt",
+        Target::VadSensitivity => "threshold and gate of the voice activity detection",
+        Target::EndSilenceMs => "silence that ends an utterance",
+        Target::SegmentMaxMs => "longest utterance",
+        Target::Partials => "whether partial transcripts are sent",
+        Target::SpeakModel => "a configured voice of that name, or one of the configured speech models",
+        Target::SpeakModelIfKnown => "picks the voice of that name; another name changes nothing",
+        Target::Voice => "a configured voice of that name; otherwise the default voice",
+        Target::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
+        Target::InputChannels => "channels of the binary frames; the first is taken",
+        Target::OutputRateHz => "sample rate of the audio sent back, 8 to 192 kHz (extension)",
+        Target::Text => "the text, with the symbols the model cannot say spelled out",
+        Target::RequestId => "echoed in the events about this text",
+        Target::ReferenceAudio => "the voice for this text: a WAV file, or raw int16 at 16 kHz",
+        Target::Instruction => "added to the system prompt of this text",
+    }
+}
+
+fn events(client: &ClientMapping) -> Vec<[String; 2]> {
+    let mut rows: Vec<[String; 2]> = Vec::new();
+    for name in EventName::ALL {
+        let Some(template) = client.event(name) else { continue };
+        let mut json = String::new();
+        template.render(&mut json, |_| super::template::Fill::Null);
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
+        let key = client.command_key.trim_start_matches('/');
+        let spelled = value.get(key).and_then(serde_json::Value::as_str).map_or(json.clone(), str::to_owned);
+        rows.push([format!("`{spelled}`"), name.source().to_owned()]);
+    }
+    rows.push([
+        "binary frame".to_owned(),
+        format!("the model's voice, int16 PCM, {} Hz unless set otherwise", client.audio_out.rate_hz),
+    ]);
+    rows.extend(client.never.iter().map(|(name, why)| [format!("`{name}`"), format!("never: {why}")]));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mapping::Library;
+
+    #[test]
+    fn every_command_field_and_event_is_explained() {
+        let library = Library::embedded().unwrap();
+        let (client, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
+        let text = super::explain(&client, &library.profile("speech").unwrap(), &dialect);
+        for command in &client.commands {
+            assert!(text.contains(&format!("`{}`", command.name)), "{}", command.name);
+            for field in &command.fields {
+                assert!(text.contains(&format!("`{}`", field.name)), "{}", field.name);
+            }
+        }
+        for event in ["vad.speech_start", "transcript.final", "tts.speaking_end", "session.hold", "error"] {
+            assert!(text.contains(&format!("`{event}`")), "{event}");
+        }
+        assert!(!text.contains("no reason given"));
+    }
+}

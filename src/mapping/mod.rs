@@ -134,6 +134,11 @@ impl Library {
         self.clients.values()
     }
 
+    /// Every profile.
+    pub fn profiles(&self) -> impl Iterator<Item = &Arc<Profile>> {
+        self.profiles.values()
+    }
+
     /// Every file: kind, name, where it comes from, its text.
     pub fn files(&self) -> impl Iterator<Item = (Kind, &str, &str, &str)> {
         self.sources

@@ -1,3 +1,116 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
+//!
+//! - [`accept`] answers HTTP and upgrades; [`route`] finds the profile for a connection
+//! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
+//! - [`socket`] is one WebSocket of it, [`dial`] opens those towards upstreams, [`tap`] looks on
 
+mod accept;
+pub mod dial;
+mod drive;
+pub mod route;
+mod socket;
 pub mod tap;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, mpsc, watch},
+};
+use tracing::{info, warn};
+
+use self::{dial::Dialer, route::Routes, tap::Tap};
+use crate::{
+    mapping::{Library, UpstreamMapping},
+    session::VoiceBook,
+};
+
+/// After the order to stop, sessions have this long to finish what is being said; it covers the five seconds a
+/// transcript may take and the polite end of the lanes.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a server is made of.
+pub struct Service {
+    /// Client protocols, profiles, dialects.
+    pub library: Library,
+    /// Which profile serves which connection.
+    pub routes: Routes,
+    /// The upstream's dialect.
+    pub dialect: Arc<UpstreamMapping>,
+    /// The way to the upstream.
+    pub dialer: Dialer,
+    /// Voices by name.
+    pub voices: Arc<VoiceBook>,
+    /// A session without a binary frame for this long is closed, ms; 0 for never, `None` for what the protocol says.
+    pub idle_ms: Option<u64>,
+    /// Sessions at a time; more are refused with HTTP 503.
+    pub sessions_max: usize,
+    /// Sees every frame.
+    pub tap: Option<Arc<dyn Tap>>,
+}
+
+/// A server whose address is bound.
+pub struct Server {
+    listener: TcpListener,
+    service: Arc<Service>,
+}
+
+impl Server {
+    /// Binds the address.
+    ///
+    /// # Errors
+    /// The system's own, such as an address in use.
+    pub async fn bind(listen: &str, service: Service) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(listen).await?, service: Arc::new(service) })
+    }
+
+    /// The address, with the port the system chose.
+    ///
+    /// # Errors
+    /// The system's own.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` is done, then lets sessions finish within a bound.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let (draining, drain) = watch::channel(false);
+        let (alive, mut none_left) = mpsc::channel::<()>(1);
+        let shared = Arc::new(Shared {
+            sessions: Arc::new(Semaphore::new(self.service.sessions_max)),
+            service: self.service,
+            drain,
+            alive,
+        });
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => accept::spawn(stream, peer, shared.clone()),
+                    Err(error) => {
+                        // Out of file descriptors, mostly: sessions go on, and so must accepting.
+                        warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        info!("stopping: sessions finish what is being said");
+        draining.send_replace(true);
+        drop(shared);
+        if tokio::time::timeout(STOP_WITHIN, none_left.recv()).await.is_err() {
+            warn!("some sessions did not finish in time");
+        }
+    }
+}
+
+/// What every connection shares.
+struct Shared {
+    service: Arc<Service>,
+    sessions: Arc<Semaphore>,
+    drain: watch::Receiver<bool>,
+    /// Held by every connection; when all are gone its channel ends.
+    alive: mpsc::Sender<()>,
+}

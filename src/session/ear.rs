@@ -102,11 +102,6 @@ impl Ear {
         Self { listen, hearing, working: None, muted: false }
     }
 
-    /// Whether an utterance is being recorded.
-    pub(crate) fn is_recording(&self) -> bool {
-        self.working.as_ref().is_some_and(|working| working.recording.is_some())
-    }
-
     /// How it listens now.
     pub(crate) const fn hearing(&self) -> &Hearing {
         &self.hearing

@@ -256,7 +256,7 @@ impl Hear {
             && utterance.attempts < asking.rules.attempts
         {
             utterance.state = State::Waiting(audio.clone());
-            host.out.observe(Observation::NoEffect(format!("utterance asked again: {}", failure.words)));
+            host.out.observe(Observation::AskedAgain(failure.words));
             return;
         }
         let kind = if failure.asked { ErrorKind::TranscribeFailed } else { failure.kind };

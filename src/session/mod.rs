@@ -147,10 +147,6 @@ impl Session {
         &self.session_id
     }
 
-    pub(crate) const fn opened_at(&self) -> Instant {
-        self.opened_at
-    }
-
     /// Where every sample went, and how many sample groups were dropped as too far ahead of the clock.
     pub(crate) fn account(&self) -> (Account, u64) {
         (self.ear.account(), self.dropped_groups)
@@ -213,7 +209,7 @@ impl Session {
             match self.meter.frame(now, length) {
                 Verdict::Take => {}
                 Verdict::TakeAndWarn(delay_ms) => {
-                    self.host.out.client(ClientCommand::RateLimited { delay_ms })
+                    self.host.out.client(ClientCommand::RateLimited { delay_ms });
                 }
                 Verdict::Drop => {
                     self.ear.discard(bytes);
@@ -248,6 +244,13 @@ impl Session {
                 Setting::HotWords(words) => self.settings.hot_words = words,
                 Setting::Partials(on) => self.settings.partials = on,
                 Setting::SpeakModel(model) => self.settings.speak_model = Some(model),
+                Setting::SpeakModelIfKnown(model) if self.setup.voices.knows(&model) => {
+                    self.settings.speak_model = Some(model);
+                }
+                Setting::SpeakModelIfKnown(model) => {
+                    let note = format!("speech model {model:?} is not configured; it changes nothing");
+                    self.host.out.observe(Observation::NoEffect(note));
+                }
                 Setting::Voice(voice) => self.settings.voice = Some(voice),
                 Setting::VadSensitivity(sensitivity) => hearing.sensitivity = sensitivity,
                 Setting::EndSilence(silence) => hearing.end_ms = whole_u32(millis(silence)),
@@ -442,7 +445,8 @@ impl Session {
             self.idle_since = now;
         }
         let Phase::Finishing(why, until) = self.phase else { return };
-        if now < until && !(self.hear.is_settled() && !self.speak.is_busy()) {
+        let owing = !self.hear.is_settled() || self.speak.is_busy();
+        if owing && now < until {
             return;
         }
         self.end(now);

@@ -309,7 +309,7 @@ impl Speak {
         }
         speech.attempts += 1;
         if failure.asked && !speech.started && speech.attempts < speaking.rules.attempts {
-            host.out.observe(Observation::NoEffect(format!("text asked again: {}", failure.words)));
+            host.out.observe(Observation::AskedAgain(failure.words));
             // What came was too little to be heard, and comes again.
             speech.part_heard = false;
             self.voice.clear();

@@ -25,6 +25,8 @@ mod wire;
 #[cfg(feature = "io")]
 pub mod engines;
 #[cfg(feature = "io")]
+pub mod process;
+#[cfg(feature = "io")]
 mod record;
 #[cfg(feature = "io")]
 pub mod socket;

@@ -11,10 +11,12 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use self::helper::{Answer, Demand, Helper, Ready};
+use super::engines::Engines;
 use crate::audio::SPEECH_RATE_HZ;
 
 mod helper;
@@ -103,6 +105,18 @@ pub fn find(dir: &Path) -> Result<EngineSet, EngineError> {
     match python {
         Some(python) if python.exists() => Ok(EngineSet { dir: dir.to_owned(), python }),
         _ => Err(missing("the Python it was prepared for is gone".into())),
+    }
+}
+
+impl Engines for EngineProcess {
+    fn recognise(&self, samples: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
+        let answer = Self::recognise(self, samples);
+        Box::pin(async move { answer.await.map_err(|error| error.to_string()) })
+    }
+
+    fn speak(&self, text: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
+        let answer = Self::speak(self, text);
+        Box::pin(async move { answer.await.map_err(|error| error.to_string()) })
     }
 }
 

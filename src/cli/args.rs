@@ -1,0 +1,290 @@
+//! The command line: what can be said, and how it is explained. What is done with it is elsewhere.
+//!
+//! Options of `serve` are all optional here, because a configuration file may say them too: flags win over the
+//! environment (clap sees to that), and the environment over the file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   it worked
+  1   it failed: the server reported an error, the connection was lost, or there is no result
+  2   the command line or the configuration is wrong
+  65  the input is not what it should be (no WAV file, no text)
+  66  the input cannot be read
+  69  no server answers at the address
+
+The demo needs nothing installed and nobody's server:
+  voxbridge demo";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  voxbridge demo                             the recording that comes with the program
+  voxbridge demo question.wav -o answer.wav  a recording of your own
+  voxbridge demo --stay                      keep the servers up, to try your own client on them";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  voxbridge serve --upstream ws://gpu-host:8006/v1/realtime
+  voxbridge serve --config voxbridge.toml --log debug
+  VOXBRIDGE_UPSTREAM=wss://gpu-host/v1/realtime voxbridge serve --listen 0.0.0.0:8000
+
+Flags win over environment variables, and those over the configuration file.";
+
+const SIMULATE_EXAMPLES: &str = "\
+Examples:
+  voxbridge simulate
+  voxbridge simulate --backend cpp --fault slow-init=3
+  voxbridge simulate --fault queue-full,times=2 --fault die-mid-answer=4
+
+Faults: queue-full, busy, 403-after-queue[=TIMES], stuck-queue, slow-init=SECONDS, die-before-created,
+never-answers, die-mid-answer[=DELTAS], drop-mid-answer[=DELTAS], empty-transcript, no-audio.
+`,times=N` after a fault lets it strike only so often.";
+
+const TRANSCRIBE_EXAMPLES: &str = "\
+Examples:
+  voxbridge transcribe meeting.wav
+  voxbridge transcribe --language de --json interview.wav > events.jsonl
+  ffmpeg -i talk.mp3 -f wav - | voxbridge transcribe -
+
+The recording is played in real time, as a microphone would; a minute of audio takes a minute.
+Transcripts go to standard output, one utterance per line; progress and notes go to standard error.";
+
+const SPEAK_EXAMPLES: &str = "\
+Examples:
+  voxbridge speak \"Good morning.\" -o morning.wav
+  voxbridge speak - -o chapter.wav < chapter.txt
+  voxbridge speak \"Good morning.\" -o - | aplay";
+
+const MAPPINGS_EXAMPLES: &str = "\
+Examples:
+  voxbridge mappings list
+  voxbridge mappings show macaw > my-protocol.toml
+  voxbridge mappings explain macaw speech minicpm-o";
+
+/// Plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(name = "voxbridge", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Show the bridge at work: a recording goes in, both wires are shown, an answer comes out
+    Demo(DemoArgs),
+    /// Serve Macaw clients with a MiniCPM-o server
+    Serve(ServeArgs),
+    /// Be a MiniCPM-o server without a model, for tests and trials
+    Simulate(SimulateArgs),
+    /// Send a recording to a server and print its words
+    Transcribe(TranscribeArgs),
+    /// Have a text spoken by a server and save it as a WAV file
+    Speak(SpeakArgs),
+    /// Check the configuration and the mapping files without serving
+    Check(CheckArgs),
+    /// List, show and explain the mapping files
+    Mappings(MappingsArgs),
+}
+
+/// `voxbridge demo`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
+pub struct DemoArgs {
+    /// Recording to play; without it, the one that comes with the program
+    #[arg(value_name = "WAV")]
+    pub recording: Option<PathBuf>,
+    /// Directory with real speech engines for the simulated model, as examples/engines/setup makes it
+    #[arg(long, value_name = "DIR")]
+    pub engines: Option<PathBuf>,
+    /// Keep the servers up afterwards, until Ctrl-C
+    #[arg(long)]
+    pub stay: bool,
+    /// Where the spoken answer goes
+    #[arg(short, long, value_name = "OUT.wav", default_value = "voxbridge-demo.wav")]
+    pub output: PathBuf,
+}
+
+/// `voxbridge serve`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    /// MiniCPM-o server, such as ws://HOST:8006/v1/realtime; needed here or in the configuration
+    #[arg(long, value_name = "URL", env = "VOXBRIDGE_UPSTREAM", hide_env_values = true)]
+    pub upstream: Option<String>,
+    /// Address to listen on [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "IP:PORT", env = "VOXBRIDGE_LISTEN", hide_env_values = true)]
+    pub listen: Option<SocketAddr>,
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// What the clients' verbs mean: speech, conversation, video, or one of your own [default: speech]
+    #[arg(long, value_name = "NAME", env = "VOXBRIDGE_PROFILE", hide_env_values = true)]
+    pub profile: Option<String>,
+    /// Directory with mapping files that add to the built-in ones or override them
+    #[arg(long, value_name = "DIR")]
+    pub mappings: Option<PathBuf>,
+    /// Close a client that sends no audio for so long, in milliseconds, 0 for never [default: as the client protocol says]
+    #[arg(long, value_name = "MS")]
+    pub idle_timeout_ms: Option<u64>,
+    /// Certificates (PEM) to trust for a wss:// upstream, besides those of this system
+    #[arg(long, value_name = "FILE")]
+    pub upstream_ca: Option<PathBuf>,
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct LogArgs {
+    /// How much to log: error, warn, info, debug, trace, or a filter such as voxbridge=debug [default: info]
+    #[arg(long = "log", value_name = "LEVEL", env = "VOXBRIDGE_LOG", hide_env_values = true)]
+    pub level: Option<String>,
+    /// How to write the log: text or json [default: text]
+    #[arg(
+        long = "log-format",
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        env = "VOXBRIDGE_LOG_FORMAT",
+        hide_env_values = true
+    )]
+    pub format: Option<LogFormat>,
+}
+
+/// How a log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// `voxbridge simulate`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = SIMULATE_EXAMPLES)]
+pub struct SimulateArgs {
+    /// Address to listen on
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8006")]
+    pub listen: SocketAddr,
+    /// Which back-end's wire to speak: pytorch or cpp
+    #[arg(long, value_name = "NAME", default_value = "pytorch", hide_possible_values = true)]
+    pub backend: BackendArg,
+    /// Directory with real speech engines, as examples/engines/setup makes it
+    #[arg(long, value_name = "DIR")]
+    pub engines: Option<PathBuf>,
+    /// Something that goes wrong; may be given several times
+    #[arg(long = "fault", value_name = "NAME[=VALUE]")]
+    pub faults: Vec<String>,
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// The back-ends of MiniCPM-o servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendArg {
+    /// The PyTorch back-end of the MiniCPM-o demo
+    Pytorch,
+    /// The C++ back-end, llama.cpp-omni
+    Cpp,
+}
+
+/// `voxbridge transcribe`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = TRANSCRIBE_EXAMPLES)]
+pub struct TranscribeArgs {
+    /// WAV file, or - for standard input
+    #[arg(value_name = "FILE|-")]
+    pub file: PathBuf,
+    /// The server, ws:// or wss://
+    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
+    pub url: String,
+    /// Model to ask for; a Macaw server wants one that it has, voxbridge takes any [default: minicpm-o]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Language of the speech, such as en or de
+    #[arg(long, value_name = "xx")]
+    pub language: Option<String>,
+    /// Print every event of the server as a line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `voxbridge speak`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = SPEAK_EXAMPLES)]
+pub struct SpeakArgs {
+    /// Text to speak, or - for standard input; a long one is spoken in pieces
+    #[arg(value_name = "TEXT|-", allow_hyphen_values = true)]
+    pub text: String,
+    /// WAV file to write (24 kHz, 16 bit), or - for standard output
+    #[arg(short, long, value_name = "OUT.wav")]
+    pub output: PathBuf,
+    /// The server, ws:// or wss://
+    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
+    pub url: String,
+    /// Model to ask for; a Macaw server wants one that it has, voxbridge takes any [default: minicpm-o]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Voice, by the server's name for it
+    #[arg(long, value_name = "NAME")]
+    pub voice: Option<String>,
+}
+
+/// Where `voxbridge serve` listens unless told otherwise.
+const DEFAULT_URL: &str = "ws://127.0.0.1:8000/v1/realtime";
+
+/// `voxbridge check`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CheckArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// Directory with mapping files that add to the built-in ones or override them
+    #[arg(long, value_name = "DIR")]
+    pub mappings: Option<PathBuf>,
+}
+
+/// `voxbridge mappings`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = MAPPINGS_EXAMPLES, disable_help_subcommand = true)]
+pub struct MappingsArgs {
+    /// Directory with mapping files that add to the built-in ones or override them
+    #[arg(long, value_name = "DIR", global = true)]
+    pub mappings: Option<PathBuf>,
+    /// What to do with them.
+    #[command(subcommand)]
+    pub command: MappingsCommand,
+}
+
+/// What can be done with mapping files.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum MappingsCommand {
+    /// Names and titles of all of them
+    List,
+    /// Print one of them, to read or to start your own from
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// What becomes of every command, field and event of a client
+    Explain {
+        /// Client protocol, such as macaw
+        client: String,
+        /// Profile, such as speech
+        profile: String,
+        /// Upstream dialect, such as minicpm-o
+        dialect: String,
+    },
+}
+
+#[cfg(test)]
+mod tests;

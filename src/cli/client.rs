@@ -1,0 +1,268 @@
+//! A small Macaw client: one WebSocket connection, one session.
+//!
+//! It works against voxbridge and against a real Macaw server, which ends without a close frame (Macaw field notes
+//! §1.6). Nothing is buffered here: what is sent is flushed, what comes is handed on.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes, error::ProtocolError};
+
+use super::dial::{self, Socket};
+use super::error::ClientError;
+use super::seen::ClientSeen;
+
+/// Whom to call, and what to ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// `ws://` or `wss://`; without a path, `/v1/realtime` is meant.
+    pub url: String,
+    /// The model; one that the URL names already stays if this is `None`.
+    pub model: Option<String>,
+    /// Language of the speech, ISO 639-1.
+    pub language: Option<String>,
+}
+
+/// How long things take. The defaults are for real servers; tests are quicker.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// From one 40 ms frame of audio to the next.
+    pub frame: Duration,
+    /// Silence from the server that ends a transcription in which everything is answered.
+    pub quiet: Duration,
+    /// How long a transcript that did not come before its `vad.speech_end` is waited for.
+    pub late: Duration,
+    /// How long an utterance may stay open after the recording's end without any event.
+    pub stall: Duration,
+    /// How long the first audio of a text, or the next, may take.
+    pub answer: Duration,
+    /// From one empty frame to the next while nothing else is sent.
+    pub keep_alive: Duration,
+    /// How long `session.created` may take.
+    pub created: Duration,
+    /// How long `session.closed` and the transport's end may take.
+    pub close: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            frame: Duration::from_millis(40),
+            quiet: Duration::from_secs(1),
+            late: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            // A busy model queues; voxbridge itself gives up before this.
+            answer: Duration::from_secs(120),
+            // The server closes after 60 s without a binary frame, also while it speaks (field notes §1.6).
+            keep_alive: Duration::from_secs(20),
+            created: Duration::from_secs(10),
+            close: Duration::from_secs(5),
+        }
+    }
+}
+
+/// One event, and how the server wrote it.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// What it says.
+    pub seen: ClientSeen,
+    /// The message.
+    pub text: Utf8Bytes,
+}
+
+/// One message of the server.
+#[derive(Debug, Clone)]
+pub enum Incoming {
+    /// A text message.
+    Event(Event),
+    /// A binary message: speech, int16 little endian.
+    Audio(Bytes),
+}
+
+/// A server that takes nothing for this long is not there any more.
+const SEND_BOUND: Duration = Duration::from_secs(10);
+
+/// How long the transport may outlive `session.closed` before this side ends it.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// An open session.
+pub struct Client {
+    socket: Socket,
+    timing: Timing,
+    session_id: String,
+    /// The server's close frame, or what became of the connection, once it is over.
+    ending: Option<String>,
+}
+
+impl Client {
+    /// Connects, and waits for `session.created`.
+    ///
+    /// # Errors
+    /// [`ClientError::Url`], [`ClientError::Unreachable`], [`ClientError::Refused`], [`ClientError::NoSession`], or
+    /// [`ClientError::Server`] if the server says why it wants no session.
+    pub async fn connect(target: &Target, timing: Timing) -> Result<(Self, Event), ClientError> {
+        let socket = dial::dial(target).await?;
+        let mut client = Self { socket, timing, session_id: String::new(), ending: None };
+        let refused = |why: String| ClientError::NoSession { url: target.url.clone(), why };
+        let first = timeout(timing.created, client.next())
+            .await
+            .map_err(|_| refused(format!("no session.created within {:.0?}", timing.created)))?;
+        match first? {
+            Some(Incoming::Event(event)) => match &event.seen {
+                ClientSeen::SessionCreated { session_id } => {
+                    client.session_id.clone_from(session_id);
+                    Ok((client, event))
+                }
+                ClientSeen::Error { code, message, .. } => Err(server_error(code, message)),
+                _ => Err(refused(format!("expected session.created, got {}", excerpt(&event.text)))),
+            },
+            Some(Incoming::Audio(_)) => Err(refused("expected session.created, got audio".to_owned())),
+            None => Err(refused(client.ending().to_owned())),
+        }
+    }
+
+    /// The server's name for the session.
+    #[must_use]
+    pub fn session_id(&self) -> &str {
+        &self.session_id
+    }
+
+    /// The durations it was connected with.
+    #[must_use]
+    pub const fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// The next message; `None` when the connection is over. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] if the connection breaks or the server violates the protocol.
+    pub async fn next(&mut self) -> Result<Option<Incoming>, ClientError> {
+        while self.ending.is_none() {
+            match self.socket.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    return Ok(Some(Incoming::Event(Event { seen: ClientSeen::read(&text), text })));
+                }
+                Some(Ok(Message::Binary(audio))) => return Ok(Some(Incoming::Audio(audio))),
+                Some(Ok(Message::Close(frame))) => {
+                    self.ending = Some(match frame {
+                        Some(frame) => format!("the server closed it with {} {}", frame.code, frame.reason),
+                        None => "the server closed it".to_owned(),
+                    });
+                }
+                // Pings are answered by the library.
+                Some(Ok(_)) => {}
+                None => self.ending = Some("the server hung up".to_owned()),
+                Some(Err(why)) if is_end(&why) => self.ending = Some("the server hung up".to_owned()),
+                Some(Err(why)) => return Err(ClientError::Lost(why.to_string())),
+            }
+        }
+        Ok(None)
+    }
+
+    /// How the connection ended, in words.
+    #[must_use]
+    pub fn ending(&self) -> &str {
+        self.ending.as_deref().unwrap_or("it is still open").trim_end()
+    }
+
+    /// Sends microphone audio, int16 mono 16 kHz; the real server wants at least 512 samples (field notes §1.7).
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] if the connection is over, or the server does not take it.
+    pub async fn send_audio(&mut self, samples: &[i16]) -> Result<(), ClientError> {
+        let bytes: Bytes = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        self.send(Message::Binary(bytes)).await
+    }
+
+    /// Shows that somebody is there, without a sound: an empty binary message (field notes §1.6).
+    ///
+    /// # Errors
+    /// As [`Self::send_audio`].
+    pub async fn keep_alive(&mut self) -> Result<(), ClientError> {
+        self.send(Message::Binary(Bytes::new())).await
+    }
+
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// As [`Self::send_audio`].
+    pub async fn command(&mut self, command: &Value) -> Result<(), ClientError> {
+        self.send(Message::text(command.to_string())).await
+    }
+
+    /// Ends the session politely: `session.close`, `session.closed`, the transport's end, all within
+    /// [`Timing::close`]. `each` sees the events that still come. `true` if the server said goodbye.
+    pub async fn close(mut self, mut each: impl FnMut(&Event)) -> bool {
+        let mut deadline = Instant::now() + self.timing.close;
+        let mut said_goodbye = false;
+        if self.command(&json!({"type": "session.close"})).await.is_ok() {
+            while let Ok(Ok(Some(message))) = timeout_at(deadline, self.next()).await {
+                let Incoming::Event(event) = message else { continue };
+                each(&event);
+                if matches!(event.seen, ClientSeen::SessionClosed { .. }) {
+                    said_goodbye = true;
+                    // The real server sends no close frame; it hangs up at once.
+                    deadline = deadline.min(Instant::now() + FAREWELL);
+                }
+            }
+        }
+        // Sends a close frame, or flushes the answer to the server's.
+        let _ = timeout(FAREWELL, self.socket.close(None)).await;
+        said_goodbye
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), ClientError> {
+        match timeout(SEND_BOUND, self.socket.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            // Why the server went is still to be read and says more than "broken pipe".
+            Ok(Err(why)) => {
+                Err(ClientError::Lost(self.last_words().await.unwrap_or_else(|| why.to_string())))
+            }
+            Err(_) => Err(ClientError::Lost(format!("the server took nothing for {SEND_BOUND:?}"))),
+        }
+    }
+
+    /// The error or close frame that the server left behind.
+    async fn last_words(&mut self) -> Option<String> {
+        while let Ok(Ok(Some(message))) = timeout(FAREWELL, self.next()).await {
+            if let Incoming::Event(Event { seen: ClientSeen::Error { code, message, .. }, .. }) = message {
+                return Some(server_error(&code, &message).to_string());
+            }
+        }
+        self.ending.clone()
+    }
+}
+
+/// The error that an `error` event makes.
+pub(super) fn server_error(code: &str, message: &str) -> ClientError {
+    let code = if code.is_empty() { "an error" } else { code };
+    ClientError::Server { code: printable(code), message: printable(message) }
+}
+
+/// A server's words on one line, without anything that steers a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// Enough of a message to recognise it.
+fn excerpt(text: &str) -> String {
+    const MOST: usize = 80;
+    printable(&text.chars().take(MOST).collect::<String>())
+}
+
+/// The other side is gone; how does not matter (uvicorn ends with TCP alone).
+fn is_end(why: &tungstenite::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    match why {
+        tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => true,
+        tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => true,
+        tungstenite::Error::Io(why) => {
+            matches!(why.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+        }
+        _ => false,
+    }
+}

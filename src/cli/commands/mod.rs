@@ -1,0 +1,74 @@
+//! The commands that are servers, or look at files; the clients are beside this folder.
+
+mod check;
+mod demo;
+mod mappings;
+mod serve;
+mod simulate;
+
+use std::process::ExitCode;
+
+use super::{Cli, Command, speak, transcribe};
+
+/// The command line or the configuration is wrong (clap's own code).
+const USAGE: u8 = 2;
+
+/// Why a command failed: the exit code and the line to print.
+pub(super) struct Failure {
+    code: u8,
+    words: String,
+}
+
+impl Failure {
+    /// The configuration is wrong.
+    pub(super) fn usage(words: impl ToString) -> Self {
+        Self { code: USAGE, words: words.to_string() }
+    }
+
+    /// It was understood and failed.
+    pub(super) fn failed(words: impl ToString) -> Self {
+        Self { code: 1, words: words.to_string() }
+    }
+}
+
+impl From<super::ClientError> for Failure {
+    fn from(error: super::ClientError) -> Self {
+        Self { code: error.exit_code(), words: error.to_string() }
+    }
+}
+
+/// Carries out the command; what went wrong goes to standard error.
+pub async fn run(cli: Cli) -> ExitCode {
+    let done = match cli.command {
+        Command::Demo(args) => demo::run(args).await,
+        Command::Serve(args) => serve::run(args).await,
+        Command::Simulate(args) => simulate::run(args).await,
+        Command::Transcribe(args) => transcribe::run(&args).await.map_err(Failure::from),
+        Command::Speak(args) => speak::run(&args).await.map_err(Failure::from),
+        Command::Check(args) => check::run(&args),
+        Command::Mappings(args) => mappings::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("voxbridge: {}", failure.words);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Done when the user or the system wants the program to stop.
+///
+/// # Errors
+/// The system cannot tell.
+pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}

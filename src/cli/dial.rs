@@ -1,0 +1,117 @@
+//! From a URL to an open WebSocket: the address with its query, TCP, TLS where it is `wss://`, and the handshake.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::{self, http::Uri, protocol::WebSocketConfig};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use super::client::Target;
+use super::error::ClientError;
+use crate::net::{Endpoint, Transport};
+
+/// An open connection.
+pub(super) type Socket = WebSocketStream<Box<dyn Transport>>;
+
+/// The path of the protocol, for URLs that name a host only.
+const PATH: &str = "/v1/realtime";
+
+/// The model asked for when none is named. voxbridge takes any; a Macaw server wants one that it has.
+const MODEL: &str = "minicpm-o";
+
+/// DNS, TCP, TLS and the handshake together; a server that is there needs well under a second.
+const CONNECT_BOUND: Duration = Duration::from_secs(10);
+
+/// The real server's own limit (field notes §1.1: above 16 MiB it closes with 1009).
+const MESSAGE_MAX_BYTES: usize = 16 << 20;
+
+/// What may wait to be written; every message is flushed at once, so this is one message and some room.
+const WRITE_MAX_BYTES: usize = 1 << 20;
+
+/// Connects within [`CONNECT_BOUND`].
+pub(super) async fn dial(target: &Target) -> Result<Socket, ClientError> {
+    let (endpoint, uri) = address(target)?;
+    let unreachable = |why: String| ClientError::Unreachable { url: target.url.clone(), why };
+    match timeout(CONNECT_BOUND, open(&endpoint, &uri)).await {
+        Ok(Ok(socket)) => Ok(socket),
+        Ok(Err(tungstenite::Error::Http(response))) => {
+            Err(ClientError::Refused { url: target.url.clone(), status: response.status().as_u16() })
+        }
+        Ok(Err(tungstenite::Error::Io(why))) => Err(unreachable(why.to_string())),
+        Ok(Err(why)) => Err(unreachable(why.to_string())),
+        Err(_) => Err(unreachable(format!("no answer within {CONNECT_BOUND:?}"))),
+    }
+}
+
+/// The server, and the URL with path and query as it wants them.
+fn address(target: &Target) -> Result<(Endpoint, Uri), ClientError> {
+    let bad = |why: &str| ClientError::Url { url: target.url.clone(), why: why.to_owned() };
+    let given: Uri = target.url.parse().map_err(|why| bad(&format!("{why}")))?;
+    let endpoint = Endpoint::of(&given, None).map_err(|why| bad(&why))?;
+    let path = match given.path() {
+        "" | "/" => PATH,
+        path => path,
+    };
+    let query = query(given.query().unwrap_or_default(), target);
+    let url = format!("{}://{}{path}?{query}", endpoint.scheme, endpoint.authority);
+    Ok((endpoint, url.parse().map_err(|why| bad(&format!("{why}")))?))
+}
+
+/// What the URL asked already, with the options in place of parameters of the same name.
+fn query(given: &str, target: &Target) -> String {
+    let pairs: Vec<_> = form_urlencoded::parse(given.as_bytes()).collect();
+    let named = pairs.iter().any(|(key, _)| key == "model");
+    let model = target.model.as_deref().or((!named).then_some(MODEL));
+    let options = [("model", model), ("language", target.language.as_deref())];
+    let replaced = |key: &str| options.iter().any(|(name, value)| *name == key && value.is_some());
+
+    let mut out = form_urlencoded::Serializer::new(String::new());
+    out.extend_pairs(pairs.iter().filter(|(key, _)| !replaced(key)));
+    out.extend_pairs(options.iter().filter_map(|(name, value)| value.map(|value| (name, value))));
+    out.finish()
+}
+
+async fn open(endpoint: &Endpoint, uri: &Uri) -> Result<Socket, tungstenite::Error> {
+    let transport = endpoint.connect().await?;
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_MAX_BYTES))
+        .max_frame_size(Some(MESSAGE_MAX_BYTES))
+        .write_buffer_size(0)
+        .max_write_buffer_size(WRITE_MAX_BYTES);
+    let (socket, _) = client_async_with_config(uri, transport, Some(config)).await?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(url: &str, model: Option<&str>, language: Option<&str>) -> Result<String, ClientError> {
+        let target =
+            Target { url: url.into(), model: model.map(Into::into), language: language.map(Into::into) };
+        address(&target).map(|(_, uri)| uri.to_string())
+    }
+
+    #[test]
+    fn options_become_parameters_and_the_path_may_be_left_out() {
+        let plain = "ws://127.0.0.1:8000/v1/realtime";
+        assert_eq!(asked(plain, None, None).unwrap(), format!("{plain}?model=minicpm-o"));
+        assert_eq!(asked("ws://127.0.0.1:8000", Some("m"), None).unwrap(), format!("{plain}?model=m"));
+        assert_eq!(
+            asked("wss://host/x?a=1&model=old", Some("a b&c"), Some("de")).unwrap(),
+            "wss://host/x?a=1&model=a+b%26c&language=de"
+        );
+        assert_eq!(
+            asked("ws://[::1]:1/?model=mine", None, None).unwrap(),
+            "ws://[::1]:1/v1/realtime?model=mine"
+        );
+    }
+
+    #[test]
+    fn other_addresses_are_refused_in_words() {
+        for url in ["http://host/", "host:8000", "", "ws://", "/v1/realtime"] {
+            let error = asked(url, None, None).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What can go wrong on the client side of the command line, and which exit code says so.
+//!
+//! The codes above 2 are those of sysexits.h, which shells and service managers know.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use crate::audio::wav::WavError;
+
+/// The command was understood and failed.
+const FAILED: u8 = 1;
+/// The command line makes no sense (clap's own code).
+const USAGE: u8 = 2;
+/// EX_DATAERR: the input is there and is not what it should be.
+const DATA: u8 = 65;
+/// EX_NOINPUT: the input cannot be read.
+const NO_INPUT: u8 = 66;
+/// EX_UNAVAILABLE: nobody answers at the address.
+const UNAVAILABLE: u8 = 69;
+
+/// Why a client command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The URL is none of a WebSocket server.
+    #[error("`{url}` is no address of a server: {why} (expected ws://HOST[:PORT]/PATH or wss://…)")]
+    Url {
+        /// As it was given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// DNS, TCP, TLS or time.
+    #[error(
+        "cannot reach {url}: {why}; start a server with `voxbridge serve --upstream ws://HOST/v1/realtime`, \
+         or name another one with --url"
+    )]
+    Unreachable {
+        /// Where.
+        url: String,
+        /// What happened.
+        why: String,
+    },
+    /// HTTP said no.
+    #[error("{url} refused the connection with HTTP {status}; is the path right?")]
+    Refused {
+        /// Where.
+        url: String,
+        /// The status.
+        status: u16,
+    },
+    /// Connected, but no session came of it.
+    #[error("{url} opened no session: {why}")]
+    NoSession {
+        /// Where.
+        url: String,
+        /// What came instead.
+        why: String,
+    },
+    /// An `error` event that ends what was being done.
+    #[error("the server reports {code}: {message}")]
+    Server {
+        /// The server's code.
+        code: String,
+        /// The server's words.
+        message: String,
+    },
+    /// The connection ended before the work was done.
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    /// The server is connected and silent.
+    #[error("the server has not answered for {0:.0?}")]
+    Stalled(Duration),
+    /// Something came of it, but not all.
+    #[error("the transcript may be incomplete: {count} of the server's errors, the last {last}")]
+    Incomplete {
+        /// How many errors.
+        count: usize,
+        /// The last one, in the server's words.
+        last: String,
+    },
+    /// A text was spoken without a sound.
+    #[error("the server sent no audio")]
+    NoAudio,
+    /// More audio than any text takes.
+    #[error("the server sent more than {0} bytes of audio; giving up")]
+    TooMuchAudio(usize),
+    /// The input cannot be read.
+    #[error("cannot read {what}: {why}")]
+    NoInput {
+        /// A file name or "standard input".
+        what: String,
+        /// The system's words.
+        why: io::Error,
+    },
+    /// The recording cannot be used.
+    #[error("{what}: {why}")]
+    BadAudio {
+        /// A file name or "standard input".
+        what: String,
+        /// Why not.
+        why: WavError,
+    },
+    /// The text cannot be used.
+    #[error("{0}")]
+    BadText(String),
+    /// The result cannot be written.
+    #[error("cannot write {}: {why}", what.display())]
+    Output {
+        /// A file name or "standard output".
+        what: PathBuf,
+        /// The system's words.
+        why: io::Error,
+    },
+}
+
+impl ClientError {
+    /// The exit code of the program.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Url { .. } => USAGE,
+            Self::Unreachable { .. } | Self::Refused { .. } | Self::NoSession { .. } => UNAVAILABLE,
+            Self::NoInput { .. } => NO_INPUT,
+            Self::BadAudio { .. } | Self::BadText(_) => DATA,
+            Self::Server { .. }
+            | Self::Lost(_)
+            | Self::Stalled(_)
+            | Self::Incomplete { .. }
+            | Self::NoAudio
+            | Self::TooMuchAudio(_)
+            | Self::Output { .. } => FAILED,
+        }
+    }
+
+    /// A failure to write to the terminal or a pipe.
+    pub(super) fn stdout(why: io::Error) -> Self {
+        Self::Output { what: PathBuf::from("standard output"), why }
+    }
+}

@@ -1,0 +1,332 @@
+//! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
+//! is served.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    downstream::reference,
+    mapping::{
+        Library, Problem, Profile,
+        check::{did_you_mean, listed, parse_toml},
+        upstream::Mode,
+    },
+    server::{
+        Service,
+        dial::Dialer,
+        route::{Route, RouteFile, Routes},
+    },
+    session::VoiceBook,
+};
+
+/// Where clients are served unless told otherwise: this machine only.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:8000";
+/// Sessions at a time unless told otherwise; each may hold some hundred kilobytes while it is active.
+const DEFAULT_SESSIONS_MAX: usize = 1000;
+/// The least idle time that still lets a client send a frame in time.
+const IDLE_MIN_MS: u64 = 100;
+
+/// The configuration file, and what is laid over it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Address to listen on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// Profile for everything no route takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Directory with mapping files that add to the built-in ones or override them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mappings: Option<PathBuf>,
+    /// A session without a binary frame for this long is closed, ms; 0 for never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout_ms: Option<u64>,
+    /// Sessions at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions_max: Option<usize>,
+    /// Language of sessions that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Speech models clients may name; any when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tts_models: Vec<String>,
+    /// The model's side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstream: Vec<UpstreamConfig>,
+    /// Which profile serves which connection, first match wins.
+    #[serde(default, rename = "route", skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteFile>,
+    /// Voice samples (WAV files) by name; `default` speaks when a client names none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub voices: BTreeMap<String, PathBuf>,
+    /// What is logged.
+    #[serde(default)]
+    pub log: LogConfig,
+}
+
+/// One upstream.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpstreamConfig {
+    /// `ws://` or `wss://`.
+    pub url: String,
+    /// Its dialect.
+    #[serde(default = "default_dialect")]
+    pub dialect: String,
+    /// Certificates (PEM) to trust besides those of this system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// A level or a filter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// `text` or `json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+}
+
+impl UpstreamConfig {
+    /// Nothing but the usual dialect.
+    #[must_use]
+    pub fn of_dialect() -> Self {
+        Self { dialect: default_dialect(), ..Self::default() }
+    }
+}
+
+fn default_dialect() -> String {
+    "minicpm-o".to_owned()
+}
+
+impl Config {
+    /// Reads a configuration file; paths in it are relative to it.
+    ///
+    /// # Errors
+    /// The file's first mistake, with its place and the nearest valid key.
+    pub fn read(path: &Path) -> Result<Self, Problem> {
+        let name = path.display().to_string();
+        let source = fs::read_to_string(path).map_err(|error| Problem::whole(&name, error.to_string()))?;
+        let mut config: Self = parse_toml(&name, &source)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let resolve = |path: &mut PathBuf| *path = base.join(&*path);
+        config.mappings.iter_mut().for_each(resolve);
+        config.voices.values_mut().for_each(resolve);
+        config.upstream.iter_mut().filter_map(|upstream| upstream.ca.as_mut()).for_each(resolve);
+        Ok(config)
+    }
+
+    /// Lays `over` over this: what it says wins.
+    #[must_use]
+    pub fn overlaid(mut self, over: Self) -> Self {
+        self.listen = over.listen.or(self.listen);
+        self.profile = over.profile.or(self.profile);
+        self.mappings = over.mappings.or(self.mappings);
+        self.idle_timeout_ms = over.idle_timeout_ms.or(self.idle_timeout_ms);
+        self.sessions_max = over.sessions_max.or(self.sessions_max);
+        self.language = over.language.or(self.language);
+        self.log.level = over.log.level.or(self.log.level);
+        self.log.format = over.log.format.or(self.log.format);
+        for upstream in over.upstream {
+            match self.upstream.first_mut() {
+                Some(first) => {
+                    first.url = upstream.url;
+                    first.ca = upstream.ca.or_else(|| first.ca.take());
+                }
+                None => self.upstream.push(upstream),
+            }
+        }
+        self
+    }
+
+    /// The mapping files: the built-in ones, and those of the directory.
+    ///
+    /// # Errors
+    /// The first mistake in a file.
+    pub fn library(&self) -> Result<Library, Problem> {
+        let mut library = Library::embedded()?;
+        if let Some(directory) = &self.mappings {
+            for (name, source) in toml_files(directory)? {
+                library.add(&name, &source)?;
+            }
+        }
+        Ok(library)
+    }
+
+    /// Everything a server needs, found, read and checked.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn service(&self) -> Result<Service, String> {
+        let library = self.library().map_err(|problem| problem.to_string())?;
+        if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && ms < IDLE_MIN_MS) {
+            return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} or more"));
+        }
+        let upstream = match self.upstream.as_slice() {
+            [upstream] => upstream,
+            [] => return Err("no upstream: name one with --upstream ws://HOST:8006/v1/realtime, in VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration".to_owned()),
+            more => return Err(format!("[[upstream]]: {} are configured; this version serves one", more.len())),
+        };
+        let dialect = library.upstream(&upstream.dialect)?;
+        let dialer = Dialer::new(&upstream.url, upstream.ca.as_deref(), dialect.clone());
+        let dialer = dialer.map_err(|error| format!("upstream: {error}"))?;
+        let mode = Dialer::mode_of(&upstream.url, &dialect);
+        let routes = self.routes(&library, mode.as_deref())?;
+        Ok(Service {
+            routes,
+            dialer,
+            dialect,
+            voices: Arc::new(self.voices()?),
+            idle_ms: self.idle_timeout_ms,
+            sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
+            tap: None,
+            library,
+        })
+    }
+
+    /// The routes, and the profile for everything else: the one named, or the one that fits the URL's mode.
+    fn routes(&self, library: &Library, mode: Option<&str>) -> Result<Routes, String> {
+        let mut routes = Vec::new();
+        for route in &self.routes {
+            let profile = self.tuned(library.profile(&route.profile)?)?;
+            routes.push(Route { client: route.client.clone(), model: route.model.clone(), profile });
+        }
+        // Routes without a catch-all mean it: an unknown model is then an error (design §3).
+        if self.routes.is_empty() || self.profile.is_some() {
+            let profile = match (&self.profile, mode) {
+                (Some(name), _) => library.profile(name)?,
+                (None, None) => library.profile("speech")?,
+                (None, Some(mode)) => profile_for(library, mode)?,
+            };
+            routes.push(Route { client: "*".into(), model: "*".into(), profile: self.tuned(profile)? });
+        }
+        Ok(Routes::new(routes))
+    }
+
+    /// A profile with what the configuration says about all of them.
+    fn tuned(&self, profile: Arc<Profile>) -> Result<Arc<Profile>, String> {
+        let Some(language) = &self.language else { return Ok(profile) };
+        let mut tuned = (*profile).clone();
+        if !tuned.hear.languages().any(|known| known == language) {
+            let known = || profile.hear.languages();
+            let hint = did_you_mean(language, known());
+            return Err(format!(
+                "language: profile {:?} has no prompt for `{language}`{hint}; it has {}",
+                profile.name,
+                listed(known())
+            ));
+        }
+        tuned.hear.language.clone_from(language);
+        Ok(Arc::new(tuned))
+    }
+
+    fn voices(&self) -> Result<VoiceBook, String> {
+        let read = |(name, path): (&String, &PathBuf)| {
+            let bad = |problem: String| format!("voices.{name}: {}: {problem}", path.display());
+            let bytes = fs::read(path).map_err(|error| bad(error.to_string()))?;
+            Ok((name.clone(), reference::from_wav(&bytes).map_err(bad)?))
+        };
+        let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
+        Ok(VoiceBook::new(voices, self.tts_models.clone()))
+    }
+}
+
+fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
+    let wanted = match mode {
+        "chat" => Mode::Chat,
+        "audio" => Mode::Audio,
+        "video" => Mode::Video,
+        other => return Err(format!("upstream: there is no mode {other:?}; there is chat, audio and video")),
+    };
+    library.profiles().find(|profile| profile.mode == wanted).cloned().ok_or_else(|| {
+        format!("upstream: no profile of this version works in mode {mode:?}; name one with --profile")
+    })
+}
+
+/// The `.toml` files of a directory and the directories in it, by name.
+fn toml_files(directory: &Path) -> Result<Vec<(String, String)>, Problem> {
+    let name = directory.display().to_string();
+    let entries = fs::read_dir(directory).map_err(|error| Problem::whole(&name, error.to_string()))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        let name = path.display().to_string();
+        if path.is_dir() {
+            files.extend(toml_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            let source =
+                fs::read_to_string(&path).map_err(|error| Problem::whole(&name, error.to_string()))?;
+            files.push((name, source));
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(toml: &str) -> Config {
+        parse_toml("t", toml).unwrap()
+    }
+
+    const UPSTREAM: &str = "[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n";
+
+    #[test]
+    fn later_layers_win() {
+        let file = config(&format!("listen = \"a\"\nprofile = \"speech\"\n{UPSTREAM}"));
+        let flags = Config {
+            listen: Some("b".into()),
+            upstream: vec![UpstreamConfig { url: "ws://x".into(), dialect: default_dialect(), ca: None }],
+            ..Config::default()
+        };
+        let both = file.overlaid(flags);
+        assert_eq!((both.listen.as_deref(), both.profile.as_deref()), (Some("b"), Some("speech")));
+        assert_eq!(both.upstream.len(), 1);
+        assert_eq!(both.upstream[0].url, "ws://x");
+    }
+
+    #[test]
+    fn mistakes_say_what_would_have_been_right() {
+        for (toml, hint) in [
+            (UPSTREAM.replace("url", "ulr").as_str(), "did you mean `url`"),
+            ("profil = \"x\"", "did you mean `profile`"),
+        ] {
+            let problem = parse_toml::<Config>("t", toml).unwrap_err().to_string();
+            assert!(problem.contains(hint), "{problem}");
+        }
+        for (toml, words) in [
+            ("".to_owned(), "no upstream"),
+            (format!("profile = \"speach\"\n{UPSTREAM}"), "did you mean `speech`"),
+            (format!("language = \"xx\"\n{UPSTREAM}"), "no prompt for `xx`"),
+            (format!("idle_timeout_ms = 99\n{UPSTREAM}"), "100 or more"),
+            (UPSTREAM.replace("ws://", "http://"), "neither ws nor wss"),
+            (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
+            (UPSTREAM.replace("realtime", "realtime?mode=audio"), "mode \"audio\""),
+            (format!("{UPSTREAM}[voices]\na = \"/nowhere.wav\""), "voices.a: /nowhere.wav"),
+        ] {
+            let problem = config(&toml).service().err().unwrap_or_default();
+            assert!(problem.contains(words), "{toml}: {problem}");
+        }
+        assert!(config(&UPSTREAM.replace("realtime", "realtime?mode=chat&x=1")).service().is_ok());
+    }
+
+    #[test]
+    fn routes_without_a_catch_all_leave_models_unknown() {
+        let routed = format!("{UPSTREAM}[[route]]\nmodel = \"whisper*\"\nprofile = \"speech\"\n");
+        let service = config(&routed).service().unwrap_or_else(|problem| panic!("{problem}"));
+        assert!(service.routes.find("macaw", "whisper-tiny").is_some());
+        assert!(service.routes.find("macaw", "nope").is_none());
+    }
+}

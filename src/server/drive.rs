@@ -1,0 +1,389 @@
+//! The one task of a session: moves frames between sockets and the bridge, dials lanes, waits.
+//!
+//! It decides nothing. Each round drains the bridge into the outboxes, then waits for one thing: a frame, the end of a
+//! socket, a dialled lane, a deadline, or the order to stop. One stuck side never stalls the other: every socket has an
+//! outbox of its own, and lanes are not read while the client is far behind.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    time::{Instant, Sleep},
+};
+use tokio_tungstenite::{WebSocketStream, tungstenite::Message as WsMessage};
+use tower::Service as _;
+use tracing::{debug, info, trace, warn};
+
+use super::{
+    dial::{Dialer, UpstreamSocket},
+    socket::{Came, Socket},
+    tap::{Passed, Tap, Wire},
+};
+use crate::{
+    bridge::{Bridge, Input, Output},
+    error::Origin,
+    event::{Frame, Lane, Message, Why},
+    net::Transport,
+    session::Observation,
+};
+
+/// Above this many bytes on their way to the client its lanes are not read: the upstream waits, not our memory.
+const CLIENT_BEHIND_BYTES: usize = 1024 * 1024;
+/// How long a client may take to read the end of its session.
+const CLIENT_FAREWELL: Duration = Duration::from_secs(5);
+/// How long an upstream that is dropped may take to answer the close frame.
+const LANE_FAREWELL: Duration = Duration::from_secs(1);
+
+/// A session and its sockets.
+pub(super) struct Driver<C> {
+    bridge: Bridge,
+    client: Option<Socket<C>>,
+    lanes: Vec<(Lane, Line)>,
+    dialer: Dialer,
+    tap: Option<Arc<dyn Tap>>,
+    /// The order to stop; `None` once it came. Registered once, not every round.
+    stop: Option<BoxFuture<'static, ()>>,
+    sleep: Pin<Box<Sleep>>,
+    /// Whose turn it is to be read first, so that a busy client cannot starve its lanes.
+    lanes_first: bool,
+}
+
+/// One lane's transport.
+enum Line {
+    Dialling(BoxFuture<'static, Result<UpstreamSocket, Why>>),
+    Up(Box<Socket<Box<dyn Transport>>>),
+}
+
+/// One thing that happened.
+enum Happened {
+    Client(Came),
+    Lane(Lane, Came),
+    Dialled(Lane, Result<Box<UpstreamSocket>, Why>),
+    Drain,
+    Due,
+}
+
+impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
+    pub(super) fn new(
+        bridge: Bridge,
+        client: WebSocketStream<C>,
+        dialer: Dialer,
+        tap: Option<Arc<dyn Tap>>,
+        drain: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            stop: Some(Box::pin(ordered(drain))),
+            bridge,
+            client: Some(Socket::new(client)),
+            lanes: Vec::new(),
+            dialer,
+            tap,
+            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            lanes_first: false,
+        }
+    }
+
+    /// Runs the session to its end.
+    pub(super) async fn run(mut self) {
+        info!("session opened");
+        while let Some(due) = self.drain_bridge() {
+            let happened = self.next(due).await;
+            self.handle(happened);
+        }
+        if let Some(client) = self.client.take() {
+            client.farewell(CLIENT_FAREWELL);
+        }
+        let (account, dropped) = self.bridge.account();
+        info!(
+            taken = account.taken,
+            muted = account.muted,
+            recorded = account.recorded,
+            silent = account.silent,
+            dropped,
+            "session ended"
+        );
+    }
+
+    /// Does all the bridge wants; the instant it wants to be woken at, or `None` when it is finished.
+    fn drain_bridge(&mut self) -> Option<Option<Instant>> {
+        loop {
+            match self.bridge.poll_output(now()) {
+                Output::ToClient(message) => self.send_client(message),
+                Output::ToLane(lane, message) => self.send_lane(lane, message),
+                Output::OpenLane(lane, mode) => {
+                    debug!(lane = lane.0, ?mode, "dialling");
+                    self.lanes.push((lane, Line::Dialling(self.dialer.call(mode))));
+                }
+                Output::CloseLane(lane) => {
+                    if let Some(Line::Up(mut socket)) = self.take_line(lane) {
+                        socket.send(Message::Close(1000, String::new()));
+                        socket.farewell(LANE_FAREWELL);
+                    }
+                }
+                Output::Observe(observation) => observe(&observation),
+                Output::Wait(due) => return Some(due.map(Instant::from_std)),
+                Output::Finished => return None,
+            }
+        }
+    }
+
+    fn send_client(&mut self, message: Message) {
+        self.tap(Wire::ToClient, &message);
+        let last = matches!(message, Message::Close(..));
+        if let Some(client) = &mut self.client {
+            client.send(message);
+        }
+        if last && let Some(client) = self.client.take() {
+            client.farewell(CLIENT_FAREWELL);
+        }
+    }
+
+    fn send_lane(&mut self, lane: Lane, message: Message) {
+        self.tap(Wire::ToLane(lane), &message);
+        if let Some((_, Line::Up(socket))) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
+            socket.send(message);
+        }
+    }
+
+    fn tap(&self, wire: Wire, message: &Message) {
+        if let Some(tap) = &self.tap {
+            let passed = match message {
+                Message::Text(text) => Passed::Text(text),
+                Message::Binary(bytes) => Passed::Binary(bytes),
+                Message::Close(code, _) => Passed::Close(Some(*code)),
+            };
+            tap.passed(self.bridge.session_id(), now(), wire, passed);
+        }
+    }
+
+    fn take_line(&mut self, lane: Lane) -> Option<Line> {
+        let at = self.lanes.iter().position(|(known, _)| *known == lane)?;
+        Some(self.lanes.swap_remove(at).1)
+    }
+
+    /// Waits for one thing to happen.
+    async fn next(&mut self, due: Option<Instant>) -> Happened {
+        let ticks = self.client.iter().map(Socket::next_tick);
+        let ticks = ticks.chain(self.lanes.iter().filter_map(|(_, line)| line.next_tick()));
+        let wake = ticks.chain(due).min();
+        if let Some(wake) = wake {
+            self.sleep.as_mut().reset(wake);
+        }
+        self.lanes_first = !self.lanes_first;
+        let Self { client, lanes, stop, sleep, lanes_first, .. } = self;
+        let event = poll_fn(|cx| {
+            if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, cx) {
+                return Poll::Ready(happened);
+            }
+            if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) {
+                return Poll::Ready(Happened::Drain);
+            }
+            if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Happened::Due);
+            }
+            Poll::Pending
+        });
+        event.await
+    }
+
+    fn handle(&mut self, happened: Happened) {
+        match happened {
+            Happened::Client(came) => self.client_came(came),
+            Happened::Lane(lane, came) => self.lane_came(lane, came),
+            Happened::Dialled(lane, Ok(socket)) => {
+                if let Some((_, line)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
+                    *line = Line::Up(Box::new(Socket::new(*socket)));
+                    self.bridge.handle_input(now(), Input::LaneOpened(lane));
+                }
+            }
+            Happened::Dialled(lane, Err(why)) => self.lane_ended(lane, why),
+            Happened::Drain => {
+                self.stop = None;
+                self.bridge.handle_input(now(), Input::Drain);
+            }
+            Happened::Due => self.tick(),
+        }
+    }
+
+    fn client_came(&mut self, came: Came) {
+        match came {
+            Came::Message(message) => {
+                let Some(frame) = frame(&message) else { return };
+                self.saw(Wire::FromClient, frame);
+                self.bridge.handle_input(now(), Input::Client(frame));
+            }
+            Came::End(why) => self.client_ended(&why),
+        }
+    }
+
+    fn client_ended(&mut self, why: &Why) {
+        debug!(%why, "the client");
+        if let Some(tap) = &self.tap {
+            let code = if let Why::Closed(code, _) = why { Some(*code) } else { None };
+            tap.passed(self.bridge.session_id(), now(), Wire::FromClient, Passed::Close(code));
+        }
+        if let Some(client) = self.client.take() {
+            client.farewell(CLIENT_FAREWELL);
+        }
+        self.bridge.handle_input(now(), Input::ClientClosed);
+    }
+
+    fn lane_came(&mut self, lane: Lane, came: Came) {
+        match came {
+            Came::Message(message) => {
+                let Some(frame) = frame(&message) else { return };
+                self.saw(Wire::FromLane(lane), frame);
+                self.bridge.handle_input(now(), Input::Lane(lane, frame));
+            }
+            Came::End(why) => self.lane_ended(lane, why),
+        }
+    }
+
+    fn lane_ended(&mut self, lane: Lane, why: Why) {
+        debug!(lane = lane.0, %why, "the upstream");
+        if let Some(tap) = &self.tap {
+            let code = if let Why::Closed(code, _) = &why { Some(*code) } else { None };
+            tap.passed(self.bridge.session_id(), now(), Wire::FromLane(lane), Passed::Close(code));
+        }
+        drop(self.take_line(lane));
+        self.bridge.handle_input(now(), Input::LaneClosed(lane, why));
+    }
+
+    fn saw(&self, wire: Wire, frame: Frame<'_>) {
+        if let Some(tap) = &self.tap {
+            let passed = match frame {
+                Frame::Text(text) => Passed::Text(text),
+                Frame::Binary(bytes) => Passed::Binary(bytes),
+            };
+            tap.passed(self.bridge.session_id(), now(), wire, passed);
+        }
+    }
+
+    fn tick(&mut self) {
+        let at = Instant::now();
+        if let Some(why) = self.client.as_mut().and_then(|client| client.tick(at)) {
+            info!(%why, "the client is given up");
+            self.client = None;
+            self.bridge.handle_input(now(), Input::ClientClosed);
+        }
+        let dead: Vec<_> =
+            self.lanes.iter_mut().filter_map(|(lane, line)| Some((*lane, line.tick(at)?))).collect();
+        for (lane, why) in dead {
+            self.lane_ended(lane, why);
+        }
+        self.bridge.handle_input(now(), Input::Timeout);
+    }
+}
+
+impl Line {
+    fn next_tick(&self) -> Option<Instant> {
+        match self {
+            Self::Dialling(_) => None,
+            Self::Up(socket) => Some(socket.next_tick()),
+        }
+    }
+
+    fn tick(&mut self, now: Instant) -> Option<Why> {
+        match self {
+            Self::Dialling(_) => None,
+            Self::Up(socket) => socket.tick(now),
+        }
+    }
+}
+
+/// Writes what can be written, then finds the first thing that came.
+fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    client: &mut Option<Socket<C>>,
+    lanes: &mut [(Lane, Line)],
+    lanes_first: bool,
+    cx: &mut Context<'_>,
+) -> Poll<Happened> {
+    let mut behind = false;
+    if let Some(client) = client {
+        if let Poll::Ready(Err(why)) = client.poll_write(cx) {
+            return Poll::Ready(Happened::Client(Came::End(why)));
+        }
+        behind = client.outbox_bytes() > CLIENT_BEHIND_BYTES;
+    }
+    if lanes_first && let Poll::Ready(happened) = poll_lanes(lanes, behind, cx) {
+        return Poll::Ready(happened);
+    }
+    if let Some(client) = client
+        && let Poll::Ready(came) = client.poll_read(cx)
+    {
+        return Poll::Ready(Happened::Client(came));
+    }
+    if lanes_first { Poll::Pending } else { poll_lanes(lanes, behind, cx) }
+}
+
+fn poll_lanes(lanes: &mut [(Lane, Line)], behind: bool, cx: &mut Context<'_>) -> Poll<Happened> {
+    for (lane, line) in lanes {
+        match line {
+            Line::Dialling(dial) => {
+                if let Poll::Ready(dialled) = dial.as_mut().poll(cx) {
+                    return Poll::Ready(Happened::Dialled(*lane, dialled.map(Box::new)));
+                }
+            }
+            Line::Up(socket) => {
+                if let Poll::Ready(Err(why)) = socket.poll_write(cx) {
+                    return Poll::Ready(Happened::Lane(*lane, Came::End(why)));
+                }
+                if !behind && let Poll::Ready(came) = socket.poll_read(cx) {
+                    return Poll::Ready(Happened::Lane(*lane, came));
+                }
+            }
+        }
+    }
+    Poll::Pending
+}
+
+/// Done when the order to stop comes; a sender that is gone has none to give.
+pub(super) async fn ordered(mut drain: watch::Receiver<bool>) {
+    if drain.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn frame(message: &WsMessage) -> Option<Frame<'_>> {
+    match message {
+        WsMessage::Text(text) => Some(Frame::Text(text)),
+        WsMessage::Binary(bytes) => Some(Frame::Binary(bytes)),
+        _ => None,
+    }
+}
+
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+/// What operators see. Never audio, text or credentials.
+fn observe(observation: &Observation) {
+    match observation {
+        Observation::LaneRetry { lane, words, pause_ms } => {
+            warn!(lane = lane.0, pause_ms, "{words}; trying again");
+        }
+        Observation::LaneReady { lane, session_id, waited_ms } => {
+            debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
+        }
+        Observation::LaneQueued { lane, words } => debug!(lane = lane.0, "queued upstream: {words}"),
+        Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
+        // What a client sent may be quoted in the detail, and so may what was said.
+        Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
+            info!(kind = ?error.kind, "the client was told of its error");
+            trace!("{}", error.detail);
+        }
+        Observation::ErrorTold(error) => {
+            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail)
+        }
+        Observation::AskedAgain(words) => warn!("asking again: {words}"),
+        Observation::NoEffect(words) => info!("without effect: {words}"),
+    }
+}

@@ -1,0 +1,209 @@
+//! One WebSocket of a session: an outbox, pings, and an end that is waited for.
+//!
+//! Polled by the session's task; holds no task and no timer of its own but for the farewell.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{Sink, Stream, StreamExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    time::Instant,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Error as WsError, Message as WsMessage,
+        protocol::{CloseFrame, frame::coding::CloseCode},
+    },
+};
+
+use crate::event::{Message, Why};
+
+/// Pause between pings, as uvicorn's (field notes macaw.md §1.1).
+const PING_EVERY: Duration = Duration::from_secs(20);
+/// Silence, pongs included, after which a peer counts as gone: two pings unanswered.
+const DEAD_AFTER: Duration = Duration::from_secs(60);
+/// A peer that takes nothing for this long does not read.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+/// What came out of a socket.
+#[derive(Debug)]
+pub(super) enum Came {
+    /// A message.
+    Message(WsMessage),
+    /// The end.
+    End(Why),
+}
+
+/// One WebSocket.
+pub(super) struct Socket<S> {
+    stream: WebSocketStream<S>,
+    outbox: VecDeque<WsMessage>,
+    outbox_bytes: usize,
+    unflushed: bool,
+    /// Since when the peer has taken nothing.
+    stalled_since: Option<Instant>,
+    heard_at: Instant,
+    ping_at: Instant,
+    /// The peer's close frame, once it came.
+    closing: Option<Why>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
+    pub(super) fn new(stream: WebSocketStream<S>) -> Self {
+        let now = Instant::now();
+        Self {
+            stream,
+            outbox: VecDeque::new(),
+            outbox_bytes: 0,
+            unflushed: false,
+            stalled_since: None,
+            heard_at: now,
+            ping_at: now + PING_EVERY,
+            closing: None,
+        }
+    }
+
+    /// Puts a message into the outbox.
+    pub(super) fn send(&mut self, message: Message) {
+        let message = match message {
+            Message::Text(text) => WsMessage::text(text),
+            Message::Binary(bytes) => WsMessage::Binary(bytes),
+            Message::Close(code, reason) => {
+                WsMessage::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
+            }
+        };
+        self.outbox_bytes += message.len();
+        self.outbox.push_back(message);
+    }
+
+    /// Bytes the peer has not taken yet.
+    pub(super) const fn outbox_bytes(&self) -> usize {
+        self.outbox_bytes
+    }
+
+    /// When [`Socket::tick`] has something to do.
+    pub(super) fn next_tick(&self) -> Instant {
+        let stalled = self.stalled_since.map(|since| since + STALLED_AFTER);
+        stalled.into_iter().fold(self.ping_at.min(self.heard_at + DEAD_AFTER), Instant::min)
+    }
+
+    /// Pings, and notices a peer that is gone or does not read.
+    pub(super) fn tick(&mut self, now: Instant) -> Option<Why> {
+        if now >= self.heard_at + DEAD_AFTER {
+            return Some(Why::Lost(format!("nothing heard for {} s, pings included", DEAD_AFTER.as_secs())));
+        }
+        if self.stalled_since.is_some_and(|since| now >= since + STALLED_AFTER) {
+            return Some(Why::Lost(format!("it has not read for {} s", STALLED_AFTER.as_secs())));
+        }
+        if now >= self.ping_at {
+            self.ping_at = now + PING_EVERY;
+            self.outbox.push_back(WsMessage::Ping(Bytes::new()));
+        }
+        None
+    }
+
+    /// Writes what can be written; ready when the outbox is empty and flushed, or when the peer is gone.
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Why>> {
+        let written = self.poll_outbox(cx).map_err(|error| Why::Lost(error.to_string()));
+        match written {
+            Poll::Pending if self.stalled_since.is_none() => self.stalled_since = Some(Instant::now()),
+            Poll::Pending => {}
+            Poll::Ready(_) => self.stalled_since = None,
+        }
+        written
+    }
+
+    fn poll_outbox(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
+        while !self.outbox.is_empty() {
+            ready!(Pin::new(&mut self.stream).poll_ready(cx))?;
+            if let Some(message) = self.outbox.pop_front() {
+                self.outbox_bytes = self.outbox_bytes.saturating_sub(message.len());
+                self.unflushed = true;
+                self.stalled_since = None;
+                Pin::new(&mut self.stream).start_send(message)?;
+            }
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The next thing that comes. After a close frame the end of the transport is waited for.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+        loop {
+            let next = ready!(Pin::new(&mut self.stream).poll_next(cx));
+            self.heard_at = Instant::now();
+            match next {
+                Some(Ok(WsMessage::Close(frame))) => {
+                    let (code, reason) = frame
+                        .map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
+                    self.closing = Some(Why::Closed(code, reason));
+                }
+                Some(Ok(message @ (WsMessage::Text(_) | WsMessage::Binary(_)))) => {
+                    return Poll::Ready(Came::Message(message));
+                }
+                // Pings are answered by the library; pongs have done their work by being heard.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Came::End(self.broken(&error))),
+                None => {
+                    let why = self.closing.take().unwrap_or_else(|| Why::Lost("end of stream".to_owned()));
+                    return Poll::Ready(Came::End(why));
+                }
+            }
+        }
+    }
+
+    /// What an error of the peer's making is answered with (RFC 6455 §7.4.1).
+    fn broken(&mut self, error: &WsError) -> Why {
+        if let Some(why) = self.closing.take() {
+            return why;
+        }
+        let code = match error {
+            WsError::Capacity(_) => Some(CloseCode::Size),
+            WsError::Utf8(_) => Some(CloseCode::Invalid),
+            WsError::Protocol(problem) if !is_abrupt(problem) => Some(CloseCode::Protocol),
+            _ => None,
+        };
+        if let Some(code) = code {
+            let frame = CloseFrame { code, reason: shortened(&error.to_string()).into() };
+            self.outbox.push_back(WsMessage::Close(Some(frame)));
+        }
+        Why::Lost(error.to_string())
+    }
+
+    /// Sends what is left, waits for the peer's end within a bound, and is gone. Runs on its own: the session need not
+    /// wait, and unread bytes must not turn the close frame into a reset.
+    pub(super) fn farewell(mut self, within: Duration) {
+        tokio::spawn(async move {
+            let goodbye = async {
+                let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
+                if written.is_ok() {
+                    while let Some(Ok(_)) = self.stream.next().await {}
+                    let mut rest = [0; 4096];
+                    while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
+                }
+            };
+            // Past the bound the peer has had its chance.
+            let _ = tokio::time::timeout(within, goodbye).await;
+        });
+    }
+}
+
+fn is_abrupt(problem: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
+    use tokio_tungstenite::tungstenite::error::ProtocolError;
+    matches!(problem, ProtocolError::ResetWithoutClosingHandshake)
+}
+
+/// RFC 6455 §5.5: at most 123 bytes of reason.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(123)]
+}
