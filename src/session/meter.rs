@@ -64,7 +64,7 @@ impl Meter {
             return Verdict::Take;
         }
         self.warned_at = Some(now);
-        Verdict::TakeAndWarn(millis(length.mul_f64(rate - 1.0)).max(1))
+        Verdict::TakeAndWarn(millis(length.mul_f64((rate - 1.0).max(0.0))).max(1))
     }
 }
 
@@ -92,6 +92,14 @@ mod tests {
             [(500, 40), (1500, 40), (2500, 40)],
             "golden c12a, where timers cost a millisecond"
         );
+    }
+
+    #[test]
+    fn a_limit_below_real_time_asks_for_no_negative_wait() {
+        let (mut meter, start) = (Meter::new(0.5, 10_000), start());
+        let late = start + Duration::from_secs(1);
+        meter.frame(start, Duration::from_millis(100));
+        assert_eq!(meter.frame(late, Duration::from_millis(600)), Verdict::TakeAndWarn(1));
     }
 
     #[test]
