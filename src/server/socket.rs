@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{Sink, Stream, StreamExt as _};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::Instant,
 };
 use tokio_tungstenite::{
@@ -182,14 +182,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
 
     /// Sends what is left, waits for the peer's end within a bound, and is gone. Runs on its own: the session need not
     /// wait, and unread bytes must not turn the close frame into a reset.
+    ///
+    /// After the closing handshake the server ends the transport (RFC 6455 §7.1.1); until it does, a client waits.
     pub(super) fn farewell(mut self, within: Duration) {
         tokio::spawn(async move {
             let goodbye = async {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
                 if written.is_ok() {
                     while let Some(Ok(_)) = self.stream.next().await {}
+                    let transport = self.stream.get_mut();
+                    // One that is already gone needs no end.
+                    let _ = transport.shutdown().await;
                     let mut rest = [0; 4096];
-                    while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
+                    while matches!(transport.read(&mut rest).await, Ok(1..)) {}
                 }
             };
             // Past the bound the peer has had its chance.
@@ -206,4 +211,45 @@ fn is_abrupt(problem: &tokio_tungstenite::tungstenite::error::ProtocolError) -> 
 /// RFC 6455 §5.5: at most 123 bytes of reason.
 fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(123)]
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::SinkExt as _;
+    use tokio::{io::DuplexStream, time::timeout};
+    use tokio_tungstenite::tungstenite::protocol::Role;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    async fn pair() -> (Socket<DuplexStream>, WebSocketStream<DuplexStream>) {
+        let (here, there) = tokio::io::duplex(4096);
+        let server = WebSocketStream::from_raw_socket(here, Role::Server, None).await;
+        (Socket::new(server), WebSocketStream::from_raw_socket(there, Role::Client, None).await)
+    }
+
+    /// A client's stream goes on after the closing handshake, until the server ends the transport.
+    async fn assert_ends(mut client: WebSocketStream<DuplexStream>) {
+        let end = async { while client.next().await.is_some() {} };
+        timeout(Duration::from_secs(5), end).await.expect("the transport does not end");
+    }
+
+    #[tokio::test]
+    async fn the_server_ends_the_transport_it_closes() {
+        let (mut server, client) = pair().await;
+        server.send(Message::Close(1000, String::new()));
+        server.farewell(MINUTE);
+        assert_ends(client).await;
+    }
+
+    #[tokio::test]
+    async fn the_server_ends_the_transport_the_client_closes() {
+        let (mut server, mut client) = pair().await;
+        client.send(WsMessage::Close(None)).await.unwrap();
+        let came = std::future::poll_fn(|cx| server.poll_read(cx)).await;
+        assert!(matches!(came, Came::End(Why::Closed(1005, _))), "{came:?}");
+        server.farewell(MINUTE);
+        assert_ends(client).await;
+    }
 }
