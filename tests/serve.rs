@@ -14,7 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench::{Bench, Client, Options, Seen, assert_pairs, audio, events, quick, recording, upgrade, upstream_at};
+use bench::{
+    Bench, Client, Options, Seen, assert_pairs, audio, events, quick, recording, upgrade, upstream_at,
+};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -106,12 +108,7 @@ async fn a_connection_that_cannot_be_served_is_told_why_and_closed() {
             "Query parameter 'model' is required",
             "Missing required query parameter: model",
         ),
-        (
-            "?model=nope",
-            "model_not_found",
-            "Model 'nope' not found in registry",
-            "Model not found: nope",
-        ),
+        ("?model=nope", "model_not_found", "Model 'nope' not found in registry", "Model not found: nope"),
         ("?model=", "model_not_found", "Model '' not found in registry", "Model not found: "),
     ] {
         let mut client = bench.dial(&format!("/v1/realtime{query}")).await;
@@ -167,7 +164,10 @@ async fn what_is_offered_and_not_had_is_ignored() {
         let (head, mut client) = bench.upgrade("/v1/realtime?model=x", offer).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         let head = head.to_lowercase();
-        assert!(!head.contains("sec-websocket-extensions") && !head.contains("sec-websocket-protocol"), "{head}");
+        assert!(
+            !head.contains("sec-websocket-extensions") && !head.contains("sec-websocket-protocol"),
+            "{head}"
+        );
         client.event("session.created").await;
         assert_works(&mut client).await;
     }
@@ -376,7 +376,8 @@ async fn the_order_to_stop_lets_an_utterance_finish() {
 
 #[tokio::test]
 async fn the_order_to_stop_lets_a_text_be_spoken_to_its_end() {
-    let mut bench = Bench::with(SimulatorConfig { record: true, ..SimulatorConfig::default() }, Config::default()).await;
+    let mut bench =
+        Bench::with(SimulatorConfig { record: true, ..SimulatorConfig::default() }, Config::default()).await;
     let mut client = bench.client("model=x").await;
     client.command(json!({"type": "tts.speak", "text": "Two seconds of this, and some more words."})).await;
     client.event("tts.speaking_start").await;

@@ -27,8 +27,7 @@ use voxbridge::{
 };
 
 /// Frames of 10, 20, 40 and 256 ms at 16 kHz mono, and odd ones: cut within samples, now and then to a single byte.
-const FRAMINGS: [&[usize]; 6] =
-    [&[320], &[640], &[1280], &[8192], &[333], &[1, 333, 1, 1, 777, 0, 5, 4095]];
+const FRAMINGS: [&[usize]; 6] = [&[320], &[640], &[1280], &[8192], &[333], &[1, 333, 1, 1, 777, 0, 5, 4095]];
 
 /// How a client sends.
 struct Way<'w> {
@@ -153,7 +152,8 @@ async fn the_format_may_be_configured_as_well() {
 #[tokio::test]
 async fn what_cannot_be_taken_in_is_told_and_changes_nothing() {
     let bench = Bench::start().await;
-    for query in ["sample_rate=4000", "sample_rate=x", "channels=0", "channels=99", "sample_rate=99999999999"] {
+    for query in ["sample_rate=4000", "sample_rate=x", "channels=0", "channels=99", "sample_rate=99999999999"]
+    {
         let mut client = bench.client(&format!("model=x&{query}")).await;
         let error = client.event("error").await;
         assert_eq!(error["recoverable"], true, "{query}: {error}");
@@ -242,14 +242,8 @@ async fn speech_reaches_the_client_exactly() {
         assert!(said.len() > 24_000, "{} samples", said.len());
         assert_close(&audio(&seen), &rounded(&said), 1, "speech");
         let kinds: Vec<&str> = seen.iter().map(Seen::kind).filter(|kind| *kind != "audio").collect();
-        let expected = [
-            "session.created",
-            "tts.speaking_start",
-            "tts.speaking_end",
-            "session.closed",
-            "close",
-            "end",
-        ];
+        let expected =
+            ["session.created", "tts.speaking_start", "tts.speaking_end", "session.closed", "close", "end"];
         assert_eq!(kinds, expected);
         let end = events(&seen, "tts.speaking_end")[0];
         assert_eq!((&end["request_id"], &end["cancelled"]), (&json!("r1"), &json!(false)));
