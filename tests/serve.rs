@@ -91,7 +91,7 @@ async fn a_handshake_of_another_version_is_refused() {
     let bench = Bench::start().await;
     let answer = bench
         .http(
-            "GET /v1/realtime?model=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            "GET /v1/realtime?model=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 8\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
         )
         .await;
@@ -133,7 +133,7 @@ async fn the_session_is_created_whatever_the_upstream_does() {
     for upstream in [silent.local_addr().unwrap(), dead] {
         let config = Config { upstream: vec![upstream_at(upstream)], ..Config::default() };
         let bench = Bench::with(quick(), config).await;
-        let asked = Instant::now();
+        let asked = tokio::time::Instant::now();
         let mut client = bench.client("model=x").await;
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
         client.command(json!({"type": "nonsense"})).await;
@@ -267,7 +267,7 @@ async fn a_goodbye_is_answered_before_the_close_frame() {
     for (command, reason) in [("session.close", "client_request"), ("session.cancel", "cancelled")] {
         let mut client = bench.client("model=x").await;
         client.command(json!({"type": command})).await;
-        let asked = Instant::now();
+        let asked = tokio::time::Instant::now();
         let rest = client.rest().await;
         assert!(matches!(rest, [Seen::Event(_), Seen::Close(1000, _), Seen::End(None)]), "{rest:?}");
         assert_eq!(events(rest, "session.closed")[0]["reason"], reason);

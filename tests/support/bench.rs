@@ -195,13 +195,25 @@ async fn head(stream: &mut TcpStream) -> (String, Vec<u8>) {
 }
 
 /// What a client received.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) enum Seen {
     Event(Value),
     Audio(Vec<u8>),
     Close(u16, String),
     /// The transport's end; why, if it was no orderly one.
     End(Option<String>),
+}
+
+/// Events as they stand on the wire, audio by its length alone.
+impl std::fmt::Debug for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Event(event) => write!(f, "{event}"),
+            Self::Audio(audio) => write!(f, "{} bytes of audio", audio.len()),
+            Self::Close(code, reason) => write!(f, "close {code} {reason:?}"),
+            Self::End(why) => write!(f, "end {why:?}"),
+        }
+    }
 }
 
 impl Seen {
@@ -292,12 +304,7 @@ impl Client {
 
     /// What came so far, in short.
     pub(crate) fn story(&self) -> String {
-        let shorten = |seen: &Seen| match seen {
-            Seen::Event(event) => event.to_string(),
-            Seen::Audio(audio) => format!("{} bytes of audio", audio.len()),
-            other => format!("{other:?}"),
-        };
-        self.seen.iter().map(shorten).collect::<Vec<_>>().join("\n")
+        format!("{:#?}", self.seen)
     }
 }
 
