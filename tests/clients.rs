@@ -1,7 +1,6 @@
 //! Public clients of the protocol, unmodified: the `macaw` command line, the demo page's way with its WebSocket, and the
 //! WebSocket libraries that programs of one's own are likely to use.
 #![cfg(feature = "io")]
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/engines.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]

@@ -468,7 +468,7 @@ mod tests {
         loop {
             let lane = link.lane();
             assert_eq!(actions(&mut host), [Action::OpenLane(lane, Mode::Chat)]);
-            link.opened(now);
+            link.opened(now, &mut host);
             link.event(now, &LaneEvent::Granted, &mut host);
             assert_eq!(actions(&mut host), [Action::ToLane(lane, LaneCommand::Init(None))]);
             if matches!(link.closed(now, &Why::Lost("reset".into()), &mut host), News::Failed(_)) {
@@ -483,9 +483,9 @@ mod tests {
 
     #[test]
     fn a_transport_that_is_given_up_is_dropped_once() {
-        let (mut now, mut host, mut link) = start();
+        let (_, mut host, mut link) = start();
         loop {
-            now = link.next_timeout(&host.times).unwrap();
+            let now = link.next_timeout(&host.times).unwrap();
             let failed = matches!(link.timeout(now, &mut host), News::Failed(_));
             let dropped =
                 actions(&mut host).into_iter().filter(|action| matches!(action, Action::DropLane(_)));
