@@ -138,7 +138,7 @@ impl Bridge {
             }
             Input::LaneOpened(lane) => session.lane_opened(now, lane),
             Input::Lane(lane, frame) => {
-                self.dialect.decode(frame, |event| session.lane_event(now, lane, &event))
+                self.dialect.decode(frame, |event| session.lane_event(now, lane, &event));
             }
             Input::LaneClosed(lane, why) => session.lane_closed(now, lane, &why),
             Input::Timeout => session.timeout(now),

@@ -178,7 +178,7 @@ impl Config {
             more => return Err(format!("[[upstream]]: {} are configured; this version serves one", more.len())),
         };
         let dialect = library.upstream(&upstream.dialect)?;
-        let dialer = Dialer::new(&upstream.url, upstream.ca.as_ref(), dialect.clone());
+        let dialer = Dialer::new(&upstream.url, upstream.ca.as_deref(), dialect.clone());
         let dialer = dialer.map_err(|error| format!("upstream: {error}"))?;
         let mode = Dialer::mode_of(&upstream.url, &dialect);
         let routes = self.routes(&library, mode.as_deref())?;
@@ -311,7 +311,7 @@ mod tests {
             (format!("profile = \"speach\"\n{UPSTREAM}"), "did you mean `speech`"),
             (format!("language = \"xx\"\n{UPSTREAM}"), "no prompt for `xx`"),
             (format!("idle_timeout_ms = 99\n{UPSTREAM}"), "100 or more"),
-            (UPSTREAM.replace("ws://", "http://"), "ws:// or wss://"),
+            (UPSTREAM.replace("ws://", "http://"), "neither ws nor wss"),
             (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
             (UPSTREAM.replace("realtime", "realtime?mode=audio"), "mode \"audio\""),
             (format!("{UPSTREAM}[voices]\na = \"/nowhere.wav\""), "voices.a: /nowhere.wav"),

@@ -67,6 +67,8 @@ pub enum Setting {
     Partials(bool),
     /// Speech model; a configured voice by that name is used.
     SpeakModel(String),
+    /// The same; a name nobody configured changes nothing.
+    SpeakModelIfKnown(String),
     /// Voice by name.
     Voice(String),
     /// Sample rate of the client's audio, Hz.

@@ -1,4 +1,43 @@
 //! voxbridge plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
+//!
+//! It is a proxy that speaks two languages. Towards its clients it is a binary-PCM speech server (Macaw OpenVoice's
+//! `/v1/realtime` first of all), towards the model it is a client of the MiniCPM-o Realtime API.
+//!
+//! # Layout
+//!
+//! Lowest first; nothing imports what stands below it in this list.
+//!
+//! | module | what | may it touch a socket, a clock, a task? |
+//! |---|---|---|
+//! | [`audio`] | sample formats, resampling, voice activity | no |
+//! | [`mapping`] | how protocols spell things: schema, checks, templates | no |
+//! | [`error`] | what can go wrong | no |
+//! | [`event`] | the neutral vocabulary: N protocols + M dialects, never N × M | no |
+//! | [`downstream`] | the client's wire ↔ the vocabulary | no |
+//! | [`upstream`] | the model's wire ↔ the vocabulary | no |
+//! | [`session`] | one conversation: utterances, texts being spoken, lanes, timers | no |
+//! | [`bridge`] | codec + session + dialect behind two methods | no |
+//! | [`simulator`] | a MiniCPM-o gateway without a model: sans-IO core, sockets around it | core no, sockets yes |
+//! | `net`, `server` | accept, route, dial, one task per session | yes |
+//! | `telemetry`, `config`, `cli` | logs, configuration, commands | yes |
+//!
+//! The wall is kept by construction: without the `io` feature only the pure part exists, and a lint denies clocks
+//! everywhere. Time comes in as an argument, randomness as a seed; so a conversation can be tested in virtual time, and
+//! the same inputs at the same instants give the same bytes.
+//!
+//! # The way of one audio frame
+//!
+//! Up: `server::drive` reads a WebSocket message → [`bridge::Bridge::handle_input`] → [`downstream::Codec::decode`] → the
+//! session's ear ([`audio::intake`], [`audio::vad`]) → an utterance → a question on a lane →
+//! [`upstream::Dialect::encode`] → `server::drive` writes it. Down: [`upstream::Dialect::decode`] → the session's speech
+//! ([`audio::output`]) → [`downstream::Codec::encode`].
+//!
+//! # Words
+//!
+//! *Downstream* is the client's side, *upstream* the model's. A *lane* is one upstream session that serves one purpose. An
+//! *utterance* is one stretch of user speech. A `…Event` came in, a `…Command` goes out.
+
+#![warn(clippy::unwrap_used)]
 
 pub mod audio;
 pub mod bridge;
@@ -9,7 +48,11 @@ pub mod config;
 pub mod downstream;
 pub mod error;
 pub mod event;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod mapping;
+#[cfg(feature = "io")]
+pub mod net;
 #[cfg(feature = "io")]
 pub mod server;
 pub mod session;

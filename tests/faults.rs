@@ -1,6 +1,5 @@
 //! What a client sees when the upstream fails: an error that says what and where, closed pairs, and a session that goes on.
 #![cfg(feature = "io")]
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/bench.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]

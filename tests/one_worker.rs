@@ -1,6 +1,5 @@
 //! A back-end with a single worker is never left impolitely: the next session would be refused for it.
 #![cfg(feature = "io")]
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/bench.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]

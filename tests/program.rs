@@ -1,6 +1,5 @@
 //! The program itself: its commands, its words and its exit codes, each in a process of its own.
 #![cfg(all(feature = "io", unix))]
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/bench.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]

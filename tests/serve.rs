@@ -1,6 +1,5 @@
 //! The server at its socket: HTTP, the handshake, every way in which a session ends, and clients that misbehave.
 #![cfg(feature = "io")]
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/bench.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]

@@ -1,7 +1,6 @@
 //! Every sample survives both ways: what the upstream hears is what the client sent, what the client plays is what the
 //! upstream said.
 #![cfg(feature = "io")]
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/bench.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]

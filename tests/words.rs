@@ -2,7 +2,6 @@
 //!
 //! What transcripts do not show (aliasing, small drops, gain) is what `sound.rs` is for.
 #![cfg(feature = "io")]
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/bench.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]

@@ -81,6 +81,17 @@ impl Intake {
         groups
     }
 
+    /// Drops a frame: keeps the alignment of the bytes and counts nothing.
+    pub fn discard(&mut self, bytes: &[u8]) {
+        self.carry.split(bytes, self.group_bytes);
+    }
+
+    /// Sample groups that a frame of that many bytes completes.
+    #[must_use]
+    pub const fn groups(&self, bytes: usize) -> usize {
+        (self.carry.len + bytes) / self.group_bytes
+    }
+
     /// Ends a stretch: appends everything pending to `out`. Bytes of an incomplete sample group stay for the next frame.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
         self.resampler.flush(&mut self.resampled);
@@ -217,6 +228,19 @@ mod tests {
         intake.push(&audio[9..], &mut out);
         assert_eq!(out, [3, 4]);
         assert_eq!((intake.input_samples(), intake.skipped_samples()), (2, 2));
+    }
+
+    #[test]
+    fn dropping_keeps_the_alignment() {
+        let mut intake = Intake::new(16_000, 1).unwrap();
+        let audio = bytes(&[1, 2, 3, 4]);
+        let mut out = Vec::new();
+        intake.push(&audio[..1], &mut out);
+        assert_eq!(intake.groups(4), 2, "the one begun before and one more");
+        intake.discard(&audio[1..5]);
+        intake.push(&audio[5..], &mut out);
+        assert_eq!(out, [3, 4]);
+        assert_eq!((intake.input_samples(), intake.skipped_samples()), (2, 0));
     }
 
     proptest! {

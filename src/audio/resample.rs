@@ -152,7 +152,8 @@ impl Engine {
 
     /// Takes at most [`missing`](Self::missing) samples; gives the output once the chunk is complete.
     fn push(&mut self, samples: &[f32]) -> Option<&[f32]> {
-        self.input[self.filled..self.filled + samples.len()].copy_from_slice(samples);
+        let room = &mut self.input[self.filled..self.filled + samples.len()];
+        room.iter_mut().zip(samples).for_each(|(place, sample)| *place = tamed(*sample));
         self.filled += samples.len();
         (self.missing() == 0).then(|| self.process())
     }
@@ -200,6 +201,15 @@ impl std::fmt::Debug for Engine {
             .field("filled", &self.filled)
             .finish_non_exhaustive()
     }
+}
+
+/// Louder samples than this are clipped: far above full scale, where everything is clipped in the end, and far below
+/// what makes an FFT overflow.
+const LOUDEST: f32 = 8.0;
+
+/// What a filter can take: rubato's FFT panics on infinities and NaN, which a float WAV file and a model may contain.
+const fn tamed(sample: f32) -> f32 {
+    if sample.is_nan() { 0.0 } else { sample.clamp(-LOUDEST, LOUDEST) }
 }
 
 /// The FFT's input chunk in samples: the multiple of the shortest common chunk of the two rates that is nearest above
@@ -352,6 +362,18 @@ mod tests {
         resampler.push(&clip, &mut second);
         resampler.flush(&mut second);
         assert_eq!(first, second, "a stretch does not depend on the one before");
+    }
+
+    #[test]
+    fn what_is_no_number_is_silence_and_does_no_harm() {
+        for from_hz in [44_100, 12_345, 24_000] {
+            let mut clip = tone(440.0, from_hz, from_hz as usize);
+            let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN];
+            clip[100..105].copy_from_slice(&odd);
+            let out = convert(&clip, from_hz, 16_000);
+            assert_eq!(out.len(), 16_000);
+            assert!(out.iter().all(|sample| sample.is_finite()), "{from_hz}");
+        }
     }
 
     #[test]

@@ -123,7 +123,8 @@ impl Segmenter {
                 .then(|| self.switch(Some(0.0), Edge::Start));
         };
         *since_start_ms += self.hop_ms;
-        let limit = *since_start_ms >= self.config.max_ms as f32;
+        // One more hop would be too long: what is recorded never exceeds the limit, whatever the hop's length.
+        let limit = *since_start_ms + self.hop_ms > self.config.max_ms as f32;
         self.against_ms = if speech { 0.0 } else { self.against_ms + self.hop_ms };
         if self.reached(self.config.end_ms) {
             return Some(self.switch(None, Edge::End));

@@ -1,21 +1,14 @@
 //! From a URL to an open WebSocket: the address with its query, TCP, TLS where it is `wss://`, and the handshake.
 
-use std::{io, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::{net::TcpStream, time::timeout};
-use tokio_rustls::TlsConnector;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, http::Uri, protocol::WebSocketConfig};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::client::Target;
 use super::error::ClientError;
-
-/// Anything bytes go through.
-pub(super) trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+use crate::net::{Endpoint, Transport};
 
 /// An open connection.
 pub(super) type Socket = WebSocketStream<Box<dyn Transport>>;
@@ -37,35 +30,31 @@ const WRITE_MAX_BYTES: usize = 1 << 20;
 
 /// Connects within [`CONNECT_BOUND`].
 pub(super) async fn dial(target: &Target) -> Result<Socket, ClientError> {
-    let uri = address(target)?;
+    let (endpoint, uri) = address(target)?;
     let unreachable = |why: String| ClientError::Unreachable { url: target.url.clone(), why };
-    match timeout(CONNECT_BOUND, open(&uri)).await {
+    match timeout(CONNECT_BOUND, open(&endpoint, &uri)).await {
         Ok(Ok(socket)) => Ok(socket),
         Ok(Err(tungstenite::Error::Http(response))) => {
             Err(ClientError::Refused { url: target.url.clone(), status: response.status().as_u16() })
         }
-        Ok(Err(tungstenite::Error::Io(why))) => Err(unreachable(in_words(&why))),
+        Ok(Err(tungstenite::Error::Io(why))) => Err(unreachable(why.to_string())),
         Ok(Err(why)) => Err(unreachable(why.to_string())),
         Err(_) => Err(unreachable(format!("no answer within {CONNECT_BOUND:?}"))),
     }
 }
 
-/// The URL with path and query as the server wants them.
-fn address(target: &Target) -> Result<Uri, ClientError> {
+/// The server, and the URL with path and query as it wants them.
+fn address(target: &Target) -> Result<(Endpoint, Uri), ClientError> {
     let bad = |why: &str| ClientError::Url { url: target.url.clone(), why: why.to_owned() };
     let given: Uri = target.url.parse().map_err(|why| bad(&format!("{why}")))?;
-    let scheme = match given.scheme_str() {
-        Some(scheme @ ("ws" | "wss")) => scheme,
-        Some(_) => return Err(bad("the scheme is neither ws nor wss")),
-        None => return Err(bad("it has no scheme")),
-    };
-    let authority = given.authority().ok_or_else(|| bad("it names no host"))?;
+    let endpoint = Endpoint::of(&given, None).map_err(|why| bad(&why))?;
     let path = match given.path() {
         "" | "/" => PATH,
         path => path,
     };
     let query = query(given.query().unwrap_or_default(), target);
-    format!("{scheme}://{authority}{path}?{query}").parse().map_err(|why| bad(&format!("{why}")))
+    let url = format!("{}://{}{path}?{query}", endpoint.scheme, endpoint.authority);
+    Ok((endpoint, url.parse().map_err(|why| bad(&format!("{why}")))?))
 }
 
 /// What the URL asked already, with the options in place of parameters of the same name.
@@ -82,15 +71,8 @@ fn query(given: &str, target: &Target) -> String {
     out.finish()
 }
 
-async fn open(uri: &Uri) -> Result<Socket, tungstenite::Error> {
-    let secure = uri.scheme_str() == Some("wss");
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    let tcp = TcpStream::connect((host, port)).await?;
-    // 40 ms frames must not wait for one another.
-    tcp.set_nodelay(true)?;
-    let transport: Box<dyn Transport> =
-        if secure { Box::new(encrypt(host, tcp).await?) } else { Box::new(tcp) };
+async fn open(endpoint: &Endpoint, uri: &Uri) -> Result<Socket, tungstenite::Error> {
+    let transport = endpoint.connect().await?;
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_MAX_BYTES))
         .max_frame_size(Some(MESSAGE_MAX_BYTES))
@@ -100,30 +82,6 @@ async fn open(uri: &Uri) -> Result<Socket, tungstenite::Error> {
     Ok(socket)
 }
 
-/// TLS with the certificates this system trusts.
-async fn encrypt(host: &str, tcp: TcpStream) -> io::Result<impl Transport + 'static> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        return Err(io::Error::other("this system has no trusted certificates"));
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    TlsConnector::from(Arc::new(config)).connect(name, tcp).await
-}
-
-/// Without "(os error 111)".
-fn in_words(why: &io::Error) -> String {
-    match why.kind() {
-        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-        _ => why.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +89,7 @@ mod tests {
     fn asked(url: &str, model: Option<&str>, language: Option<&str>) -> Result<String, ClientError> {
         let target =
             Target { url: url.into(), model: model.map(Into::into), language: language.map(Into::into) };
-        address(&target).map(|uri| uri.to_string())
+        address(&target).map(|(_, uri)| uri.to_string())
     }
 
     #[test]

@@ -161,6 +161,7 @@ fn setting(target: Target, value: Value) -> Option<Setting> {
         (Target::SegmentMaxMs, Value::Integer(ms)) => Setting::SegmentMax(milliseconds(ms)),
         (Target::Partials, Value::Flag(on)) => Setting::Partials(on),
         (Target::SpeakModel, Value::Text(name)) => Setting::SpeakModel(name),
+        (Target::SpeakModelIfKnown, Value::Text(name)) => Setting::SpeakModelIfKnown(name),
         (Target::Voice, Value::Text(name)) => Setting::Voice(name),
         (Target::InputRateHz, Value::Integer(rate)) => Setting::InputRate(as_u32(rate)),
         (Target::InputChannels, Value::Integer(count)) => {

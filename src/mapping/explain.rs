@@ -94,6 +94,7 @@ const fn effect(target: Target) -> &'static str {
         Target::SegmentMaxMs => "longest utterance",
         Target::Partials => "whether partial transcripts are sent",
         Target::SpeakModel => "a configured voice of that name, or one of the configured speech models",
+        Target::SpeakModelIfKnown => "picks the voice of that name; another name changes nothing",
         Target::Voice => "a configured voice of that name; otherwise the default voice",
         Target::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
         Target::InputChannels => "channels of the binary frames; the first is taken",

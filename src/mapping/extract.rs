@@ -21,7 +21,7 @@ pub enum Node<'a> {
     /// A string, borrowed from the message unless it holds escapes.
     Str(Cow<'a, str>),
     /// An array; its scalars, and [`Node::Object`] for anything nested.
-    List(Vec<Node<'a>>),
+    List(Vec<Self>),
     /// An object that was asked for as a whole: only its presence is told.
     Object,
 }

@@ -24,6 +24,8 @@ pub enum Target {
     Partials,
     /// The speech model.
     SpeakModel,
+    /// The speech model if there is one by that name, and no error if there is not.
+    SpeakModelIfKnown,
     /// A voice by name.
     Voice,
     /// Sample rate of the client's audio, Hz.

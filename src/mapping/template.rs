@@ -72,10 +72,13 @@ impl Template {
     /// [`TemplateError`] says what is wrong with the text.
     pub fn compile(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
         let template = Self::cut(&minify(text), slots)?;
-        let mut sample = String::new();
-        template.render(&mut sample, |_| Fill::Null);
-        serde_json::from_str::<serde::de::IgnoredAny>(&sample)
-            .map_err(|error| TemplateError::NotJson(error.to_string()))?;
+        // A string shows a hole inside a string, which `null` would not.
+        for fill in [Fill::Null, Fill::Str("text")] {
+            let mut sample = String::new();
+            template.render(&mut sample, |_| fill);
+            serde_json::from_str::<serde::de::IgnoredAny>(&sample)
+                .map_err(|error| TemplateError::NotJson(error.to_string()))?;
+        }
         Ok(template)
     }
 
@@ -230,7 +233,9 @@ mod tests {
         let unknown = Template::compile("{\"a\":${langage}}", known).unwrap_err().to_string();
         assert!(unknown.contains("did you mean `language`"), "{unknown}");
         assert_eq!(Template::compile("{\"a\":${text", known).unwrap_err(), TemplateError::Open);
-        assert!(matches!(Template::compile("{\"a\":${text},}", known), Err(TemplateError::NotJson(_))));
+        for no_json in ["{\"a\":${text},}", "{\"a\":\"${text}\"}", "{${text}:1}"] {
+            assert!(matches!(Template::compile(no_json, known), Err(TemplateError::NotJson(_))), "{no_json}");
+        }
     }
 
     #[test]

@@ -1,24 +1,15 @@
-//! Opening a WebSocket to an upstream: name, TCP, TLS, upgrade.
+//! Opening a WebSocket to an upstream, in the mode a lane wants.
 //!
 //! A [`tower::Service`] from mode to socket, so that what chooses among upstreams can be put in front of it.
 
 use std::{
-    path::PathBuf,
+    path::Path,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use futures_util::future::BoxFuture;
 use hyper::Uri;
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
-use tokio_rustls::TlsConnector;
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{Error as WsError, protocol::WebSocketConfig},
@@ -27,89 +18,50 @@ use tokio_tungstenite::{
 use crate::{
     event::{Mode, Why},
     mapping::UpstreamMapping,
+    net::{Endpoint, Transport},
 };
 
 /// Read buffer of an upstream socket: 16 KiB cost least (field notes libraries.md), the default is 128 KiB a socket.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 
-/// A byte stream, encrypted or not.
-pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
-
 /// A WebSocket to an upstream.
 pub type UpstreamSocket = WebSocketStream<Box<dyn Transport>>;
 
-/// Where an upstream is.
+/// The way to an upstream.
 #[derive(Clone)]
 pub struct Dialer {
     target: Arc<Target>,
 }
 
 struct Target {
-    host: String,
-    port: u16,
-    tls: Option<TlsConnector>,
-    /// Path and query without the mode.
+    endpoint: Endpoint,
+    /// The URL up to the mode's value.
     url: String,
     mapping: Arc<UpstreamMapping>,
 }
 
-/// Why a URL leads nowhere.
-#[derive(Debug, thiserror::Error)]
-pub enum TargetError {
-    /// Not a URL of a WebSocket.
-    #[error("{url:?} is not a WebSocket URL ({problem}); it looks like ws://HOST:PORT/v1/realtime")]
-    Url {
-        /// As given.
-        url: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The certificate file.
-    #[error("{}: {problem}", path.display())]
-    Certificates {
-        /// As given.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
-}
-
 impl Dialer {
-    /// The way to `url` (`ws://` or `wss://`); a path and a mode in it are replaced by the dialect's when absent. Certificates
-    /// are checked against the system's authorities and those in the PEM file `ca`.
+    /// The way to `url` (`ws://` or `wss://`). The dialect's path stands in for one that is missing, the lane's mode for
+    /// one that is there; certificates are checked against the system's authorities and those in the PEM file `ca`.
     ///
     /// # Errors
-    /// [`TargetError`] for a URL or a certificate file that cannot be used.
-    pub fn new(url: &str, ca: Option<&PathBuf>, mapping: Arc<UpstreamMapping>) -> Result<Self, TargetError> {
-        let bad = |problem: &str| TargetError::Url { url: url.to_owned(), problem: problem.to_owned() };
-        let uri: Uri = url.parse().map_err(|error| bad(&format!("{error}")))?;
-        let secure = match uri.scheme_str() {
-            Some("ws") => false,
-            Some("wss") => true,
-            _ => return Err(bad("it must begin with ws:// or wss://")),
+    /// What is wrong with the URL or the file, in words.
+    pub fn new(url: &str, ca: Option<&Path>, mapping: Arc<UpstreamMapping>) -> Result<Self, String> {
+        let bad = |problem: String| {
+            format!("{url:?}: {problem}; an upstream looks like ws://HOST:8006{}", mapping.path)
         };
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| bad("it names no host"))?;
-        let authority = uri.authority().map_or("", |authority| authority.as_str());
-        if authority.contains('@') {
-            return Err(bad("credentials in a URL end up in logs"));
-        }
+        let uri: Uri = url.parse().map_err(|error| bad(format!("it is no URL ({error})")))?;
+        let endpoint = Endpoint::of(&uri, ca).map_err(bad)?;
         let path = if uri.path() == "/" { &mapping.path } else { uri.path() };
         let mut query = form_urlencoded::Serializer::new(String::new());
-        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
-            if name != mapping.mode_key {
-                query.append_pair(&name, &value);
-            }
+        let given = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+        query.extend_pairs(given.filter(|(name, _)| *name != mapping.mode_key));
+        let mut query = query.finish();
+        if !query.is_empty() {
+            query.push('&');
         }
-        let (scheme, query) = (if secure { "wss" } else { "ws" }, query.finish());
-        let target = Target {
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
-            tls: secure.then(|| connector(ca)).transpose()?,
-            url: format!("{scheme}://{authority}{path}?{query}{}", if query.is_empty() { "" } else { "&" }),
-            mapping,
-        };
-        Ok(Self { target: Arc::new(target) })
+        let url = format!("{}://{}{path}?{query}{}=", endpoint.scheme, endpoint.authority, mapping.mode_key);
+        Ok(Self { target: Arc::new(Target { endpoint, url, mapping }) })
     }
 
     /// The mode a URL names, if it names one.
@@ -138,27 +90,16 @@ impl tower::Service<Mode> for Dialer {
 
 impl Target {
     async fn dial(&self, mode: Mode) -> Result<UpstreamSocket, Why> {
+        let place = &self.endpoint.authority;
         let Some(mode) = self.mapping.modes.get(&mode) else {
-            return Err(Why::Unreachable(format!("the dialect {} has no mode {mode:?}", self.mapping.name)));
+            return Err(Why::Unreachable(format!("{place}: its dialect has no mode {mode:?}")));
         };
-        let place = format!("{}:{}", self.host, self.port);
-        let unreachable = |error: &dyn std::fmt::Display| Why::Unreachable(format!("{place}: {error}"));
-        let tcp =
-            TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| unreachable(&error))?;
-        tcp.set_nodelay(true).map_err(|error| unreachable(&error))?;
-        let transport: Box<dyn Transport> = match &self.tls {
-            None => Box::new(tcp),
-            Some(tls) => {
-                let name = ServerName::try_from(self.host.clone()).map_err(|error| unreachable(&error))?;
-                let stream = tls.connect(name, tcp).await;
-                Box::new(stream.map_err(|error| unreachable(&format!("TLS: {error}")))?)
-            }
-        };
-        let url = format!("{}{}={mode}", self.url, self.mapping.mode_key);
-        match client_async_with_config(url, transport, Some(self.limits())).await {
+        let transport = self.endpoint.connect().await;
+        let transport = transport.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
+        match client_async_with_config(format!("{}{mode}", self.url), transport, Some(self.limits())).await {
             Ok((socket, _)) => Ok(socket),
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
-            Err(error) => Err(unreachable(&error)),
+            Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }
     }
 
@@ -171,32 +112,4 @@ impl Target {
             .max_message_size(Some(max))
             .max_frame_size(Some(max))
     }
-}
-
-fn connector(ca: Option<&PathBuf>) -> Result<TlsConnector, TargetError> {
-    let mut roots = RootCertStore::empty();
-    // A system without authorities still has its uses: with a `ca` of one's own.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = ca {
-        let bad = |problem: String| TargetError::Certificates { path: path.clone(), problem };
-        let before = roots.len();
-        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
-        for certificate in certificates {
-            let certificate = certificate.map_err(|error| bad(error.to_string()))?;
-            roots.add(certificate).map_err(|error| bad(error.to_string()))?;
-        }
-        if roots.len() == before {
-            return Err(bad("no certificate in it".to_owned()));
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| TargetError::Certificates {
-            path: ca.cloned().unwrap_or_default(),
-            problem: error.to_string(),
-        })?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }

@@ -23,13 +23,15 @@ use tower::Service as _;
 use tracing::{debug, info, trace, warn};
 
 use super::{
-    dial::{Dialer, Transport, UpstreamSocket},
+    dial::{Dialer, UpstreamSocket},
     socket::{Came, Socket},
     tap::{Passed, Tap, Wire},
 };
 use crate::{
     bridge::{Bridge, Input, Output},
+    error::Origin,
     event::{Frame, Lane, Message, Why},
+    net::Transport,
     session::Observation,
 };
 
@@ -64,7 +66,7 @@ enum Line {
 enum Happened {
     Client(Came),
     Lane(Lane, Came),
-    Dialled(Lane, Result<UpstreamSocket, Why>),
+    Dialled(Lane, Result<Box<UpstreamSocket>, Why>),
     Drain,
     Due,
 }
@@ -91,6 +93,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     /// Runs the session to its end.
     pub(super) async fn run(mut self) {
+        info!("session opened");
         while let Some(due) = self.drain_bridge() {
             let happened = self.next(due).await;
             self.handle(happened);
@@ -113,8 +116,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     fn drain_bridge(&mut self) -> Option<Option<Instant>> {
         loop {
             match self.bridge.poll_output(now()) {
-                Output::ToClient(message) => self.to_client(message),
-                Output::ToLane(lane, message) => self.to_lane(lane, message),
+                Output::ToClient(message) => self.send_client(message),
+                Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::OpenLane(lane, mode) => {
                     debug!(lane = lane.0, ?mode, "dialling");
                     self.lanes.push((lane, Line::Dialling(self.dialer.call(mode))));
@@ -132,7 +135,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
     }
 
-    fn to_client(&mut self, message: Message) {
+    fn send_client(&mut self, message: Message) {
         self.tap(Wire::ToClient, &message);
         let last = matches!(message, Message::Close(..));
         if let Some(client) = &mut self.client {
@@ -143,7 +146,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
     }
 
-    fn to_lane(&mut self, lane: Lane, message: Message) {
+    fn send_lane(&mut self, lane: Lane, message: Message) {
         self.tap(Wire::ToLane(lane), &message);
         if let Some((_, Line::Up(socket))) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             socket.send(message);
@@ -197,7 +200,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             Happened::Lane(lane, came) => self.lane_came(lane, came),
             Happened::Dialled(lane, Ok(socket)) => {
                 if let Some((_, line)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
-                    *line = Line::Up(Box::new(Socket::new(socket)));
+                    *line = Line::Up(Box::new(Socket::new(*socket)));
                     self.bridge.handle_input(now(), Input::LaneOpened(lane));
                 }
             }
@@ -326,7 +329,7 @@ fn poll_lanes(lanes: &mut [(Lane, Line)], behind: bool, cx: &mut Context<'_>) ->
         match line {
             Line::Dialling(dial) => {
                 if let Poll::Ready(dialled) = dial.as_mut().poll(cx) {
-                    return Poll::Ready(Happened::Dialled(*lane, dialled));
+                    return Poll::Ready(Happened::Dialled(*lane, dialled.map(Box::new)));
                 }
             }
             Line::Up(socket) => {
@@ -372,9 +375,15 @@ fn observe(observation: &Observation) {
         }
         Observation::LaneQueued { lane, words } => debug!(lane = lane.0, "queued upstream: {words}"),
         Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
-        Observation::ErrorTold(error) => {
-            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail)
+        // What a client sent may be quoted in the detail, and so may what was said.
+        Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
+            info!(kind = ?error.kind, "the client was told of its error");
+            trace!("{}", error.detail);
         }
+        Observation::ErrorTold(error) => {
+            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
+        }
+        Observation::AskedAgain(words) => warn!("asking again: {words}"),
         Observation::NoEffect(words) => info!("without effect: {words}"),
     }
 }

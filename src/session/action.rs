@@ -61,6 +61,8 @@ pub enum Observation {
     },
     /// The client was told of an error.
     ErrorTold(Error),
+    /// What an upstream died on is asked again; why, in words.
+    AskedAgain(String),
     /// Something was accepted that does nothing.
     NoEffect(String),
 }

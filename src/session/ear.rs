@@ -129,9 +129,20 @@ impl Ear {
         Ok(())
     }
 
-    /// Length of a frame of audio, in sample groups.
+    /// Sample groups that a frame of audio completes.
     pub(crate) fn groups(&self, bytes: usize) -> u64 {
-        (bytes / (2 * usize::from(self.hearing.channels.max(1)))) as u64
+        let groups = match &self.working {
+            Some(working) => working.intake.groups(bytes),
+            None => bytes / (2 * usize::from(self.hearing.channels.max(1))),
+        };
+        groups as u64
+    }
+
+    /// Drops a frame as if it had never been sent, but for the alignment of the bytes after it.
+    pub(crate) fn discard(&mut self, bytes: &[u8]) {
+        if let Some(working) = self.working() {
+            working.intake.discard(bytes);
+        }
     }
 
     /// Takes a frame in.
@@ -277,7 +288,10 @@ impl Working {
     }
 }
 
-/// The detector's settings. The utterance's limit counts its pre-roll, so that no question exceeds it.
+/// The utterance's limit falls at the end of a hop, which is shorter than this, ms.
+const HOP_MAX_MS: u32 = 20;
+
+/// The detector's settings. The utterance's limit counts its pre-roll and the last hop, so that no question exceeds it.
 fn config(listen: &Listen, hearing: &Hearing) -> VadConfig {
     let preset = match hearing.sensitivity {
         Sensitivity::High => listen.sensitivity.high,
@@ -289,7 +303,10 @@ fn config(listen: &Listen, hearing: &Hearing) -> VadConfig {
         gate_dbfs: preset.gate_dbfs,
         start_ms: listen.start_ms,
         end_ms: hearing.end_ms,
-        max_ms: hearing.segment_max_ms.saturating_sub(listen.pre_roll_ms).max(listen.start_ms),
+        max_ms: hearing
+            .segment_max_ms
+            .saturating_sub(listen.pre_roll_ms.saturating_add(HOP_MAX_MS))
+            .max(listen.start_ms),
     }
 }
 

@@ -118,6 +118,11 @@ impl Hear {
         self.interim_due = None;
         self.next_segment += 1;
         let Some(utterance) = self.utterances.back_mut() else { return };
+        if !piece.voiced && !piece.last {
+            // Nothing to ask and nothing to tell: the same utterance goes on, however often nothing is committed.
+            utterance.segment_id = self.next_segment;
+            return;
+        }
         utterance.complete_at = Some(now);
         utterance.closes = piece.last.then_some(piece.at_ms);
         // What holds no speech, such as the rest after a commit, has no words.
@@ -251,7 +256,7 @@ impl Hear {
             && utterance.attempts < asking.rules.attempts
         {
             utterance.state = State::Waiting(audio.clone());
-            host.out.observe(Observation::NoEffect(format!("utterance asked again: {}", failure.words)));
+            host.out.observe(Observation::AskedAgain(failure.words));
             return;
         }
         let kind = if failure.asked { ErrorKind::TranscribeFailed } else { failure.kind };
@@ -278,6 +283,11 @@ impl Hear {
             let news = link.timeout(now, host);
             self.news(now, news, asking, host);
         }
+        self.proceed(now, asking, host);
+    }
+
+    /// Another lane may be dialled again.
+    pub(crate) fn resume(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
         self.proceed(now, asking, host);
     }
 
@@ -343,6 +353,7 @@ impl Hear {
             utterance.closes = utterance.closes.or(Some(at_ms));
         }
         self.interim = None;
+        self.interim_due = None;
         self.proceed(now, asking, host);
         self.leave(now, host);
     }
@@ -367,6 +378,7 @@ impl Hear {
                     utterance.state = State::Asked(audio, String::new());
                 }
             }
+            (None, _) if !host.may_dial() => {}
             (None, Some(_)) => {
                 self.yielded = false;
                 self.link = Some(Link::open(now, asking.mode, None, host));

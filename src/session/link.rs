@@ -27,7 +27,16 @@ impl Host {
         let rng = fastrand::Rng::with_seed(seed);
         Self { out: Actions::default(), rng, times, leaving: Vec::new(), next_lane: 0 }
     }
+
+    /// Whether another lane may be dialled; if not, when one of [`Host::leaving`] is gone.
+    pub(crate) const fn may_dial(&self) -> bool {
+        self.leaving.len() <= MAX_LEAVING
+    }
 }
+
+/// Lanes on their way out above which none is dialled: a client that starts and cancels, and an upstream that takes long
+/// to say goodbye, would else hold one worker after the other.
+const MAX_LEAVING: usize = 2;
 
 /// What its owner should know.
 #[derive(Debug, PartialEq)]
@@ -141,9 +150,11 @@ impl Link {
         self.phase = Phase::Asked { heard_at: now };
     }
 
-    /// The answer is complete.
+    /// The answer is complete; a link that ended with it stays on its way out.
     pub(crate) const fn answered(&mut self) {
-        self.phase = Phase::Ready;
+        if self.owes_answer() {
+            self.phase = Phase::Ready;
+        }
     }
 
     /// Leaves politely, wherever it is (field notes §1.2: a bare drop made 14 of 20 following connects fail).
@@ -287,6 +298,7 @@ impl Link {
                 News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
             }
             _ => {
+                self.phase = Phase::Gone;
                 self.note_trouble(now, ErrorKind::Unavailable, format!("the upstream {why}"));
                 self.pause(now, host)
             }
@@ -379,11 +391,12 @@ impl Link {
 
     fn give_up_attempt(&mut self, now: Instant, kind: ErrorKind, words: String, host: &mut Host) -> News {
         host.out.push(Action::DropLane(self.lane));
+        self.phase = Phase::Gone;
         self.note_trouble(now, kind, words);
         self.pause(now, host)
     }
 
-    /// Another attempt after a pause that doubles, with jitter, until the lifetime cap.
+    /// Another attempt after a pause that doubles, with jitter, until the lifetime cap. The last transport is gone.
     fn pause(&mut self, now: Instant, host: &mut Host) -> News {
         let times = host.times;
         let Some(trouble) = &self.trouble else {
@@ -428,4 +441,58 @@ fn queue_words(position: Option<u32>, length: Option<u32>, wait_s: Option<f64>) 
 
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Library;
+
+    fn start() -> (Instant, Host, Link) {
+        #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+        let now = Instant::now();
+        let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
+        let mut host = Host::new(times, 1);
+        let link = Link::open(now, Mode::Chat, None, &mut host);
+        (now, host, link)
+    }
+
+    fn actions(host: &mut Host) -> Vec<Action> {
+        std::iter::from_fn(|| host.out.pop()).filter(|action| !matches!(action, Action::Observe(_))).collect()
+    }
+
+    #[test]
+    fn nothing_is_sent_on_a_transport_that_is_gone() {
+        let (mut now, mut host, mut link) = start();
+        // The upstream takes the connection, grants a worker and then breaks, until the attempts are used up.
+        loop {
+            let lane = link.lane();
+            assert_eq!(actions(&mut host), [Action::OpenLane(lane, Mode::Chat)]);
+            link.opened(now, &mut host);
+            link.event(now, &LaneEvent::Granted, &mut host);
+            assert_eq!(actions(&mut host), [Action::ToLane(lane, LaneCommand::Init(None))]);
+            if matches!(link.closed(now, &Why::Lost("reset".into()), &mut host), News::Failed(_)) {
+                break;
+            }
+            now = link.next_timeout(&host.times).unwrap();
+            link.timeout(now, &mut host);
+        }
+        assert_eq!(actions(&mut host), []);
+        assert!(link.is_gone());
+    }
+
+    #[test]
+    fn a_transport_that_is_given_up_is_dropped_once() {
+        let (_, mut host, mut link) = start();
+        loop {
+            let now = link.next_timeout(&host.times).unwrap();
+            let failed = matches!(link.timeout(now, &mut host), News::Failed(_));
+            let dropped =
+                actions(&mut host).into_iter().filter(|action| matches!(action, Action::DropLane(_)));
+            assert!(dropped.count() <= 1);
+            if failed {
+                break;
+            }
+        }
+    }
 }

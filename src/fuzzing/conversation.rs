@@ -1,0 +1,291 @@
+//! A bridge driven by bytes: each says what happens next, to whom, and how much time passes.
+//!
+//! Every noise is speech here and zeros are silence, so that utterances begin and end often. The driver lies as far as
+//! a driver can: events of lanes that are gone or never were, timeouts early and late, everything after the end.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use super::{LIBRARY, codec};
+use crate::{
+    bridge::{Bridge, Input, Output},
+    event::{Frame, Lane, Message, Why},
+    mapping::{Kind, Library},
+    session::Setup,
+};
+
+/// Outputs after one input above which it counts as endless: a second of audio makes two frames of a client's length.
+const MOST_OUTPUTS: usize = 10_000;
+/// Every lane is gone by then (the profile's init_max, close_max and some), whatever the upstreams do.
+const LAST_LANE_GONE: Duration = Duration::from_secs(100);
+
+const COMMANDS: [&str; 16] = [
+    r#"{"type":"tts.speak","text":"Hello."}"#,
+    r#"{"type":"tts.speak","text":"One sentence. Another: 3 $ & more!","voice":"x","request_id":"r"}"#,
+    r#"{"type":"tts.speak","text":"Hi","ref_audio":"AAABAAIA"}"#,
+    r#"{"type":"tts.cancel"}"#,
+    r#"{"type":"input_audio_buffer.commit"}"#,
+    r#"{"type":"session.configure","silence_timeout_ms":100,"vad_sensitivity":"high"}"#,
+    r#"{"type":"session.configure","input_sample_rate":48000,"input_channels":2}"#,
+    r#"{"type":"session.configure","input_sample_rate":8000,"channels":1,"max_segment_duration_ms":1000}"#,
+    r#"{"type":"session.configure","input_sample_rate":16000,"enable_partial_transcripts":false}"#,
+    r#"{"type":"session.configure","output_sample_rate":8000}"#,
+    r#"{"type":"session.configure","output_sample_rate":9223372036854775807,"input_channels":1e300}"#,
+    r#"{"type":"session.configure","language":"zh","hot_words":["a","\""]}"#,
+    r#"{"type":"session.close"}"#,
+    r#"{"type":"session.cancel"}"#,
+    r#"{"type":"tts.speak","text":""}"#,
+    "{",
+];
+
+const REPLIES: [&str; 16] = [
+    r#"{"type":"session.queue_done"}"#,
+    r#"{"type":"session.created","session_id":"s"}"#,
+    r#"{"type":"session.queued","position":1,"queue_length":2,"estimated_wait_s":-1e308}"#,
+    r#"{"type":"session.queue_update","position":0}"#,
+    r#"{"type":"response.output.delta","kind":"text","text":" word"}"#,
+    r#"{"type":"response.output.delta","kind":"text","text":""}"#,
+    r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8AAAA/AAAAPwAAAD8AAAA/AAAAPwAAAD8="}"#,
+    r#"{"type":"response.output.delta","kind":"audio","audio":"AADAfwAAgH8="}"#,
+    r#"{"type":"response.output.delta","kind":"audio","audio":"?"}"#,
+    r#"{"type":"response.done","text":"all words"}"#,
+    r#"{"type":"response.done","text":"","audio":"AAAAPwAAAD8="}"#,
+    r#"{"type":"session.closed","reason":"turn_done"}"#,
+    r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"torch.cat(): expected a non-empty list of Tensors"}}"#,
+    r#"{"type":"error","error":{"code":"queue_full","message":"Queue full"}}"#,
+    r#"{"type":"error","error":{"code":"x"}}"#,
+    "[]",
+];
+
+/// A conversation of any inputs in any order.
+pub fn bridge_inputs(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let interim_ms = if bytes.next() % 2 == 0 { "interim_ms = 0 " } else { "interim_ms = 200 " };
+    let profile = PROFILE_SOURCE
+        .replace("threshold = 0.55", "threshold = -1.0")
+        .replace("gate_dbfs = -65", "gate_dbfs = -100")
+        .replace("interim_ms = 0 ", interim_ms);
+    let mut library = LIBRARY.clone();
+    library.add("speech.toml", &profile).expect("only numbers were changed");
+    let mut driver = Driver::open(&library, "macaw", "minicpm-o", "speech");
+    while !bytes.0.is_empty() {
+        driver.step(&mut bytes);
+    }
+    driver.end();
+}
+
+/// A short conversation by a file that was accepted.
+pub(super) fn one_utterance(library: &Library, kind: Kind, name: &str) {
+    let or = |wanted: Kind, embedded: &'static str| {
+        if kind == wanted { name.to_owned() } else { embedded.to_owned() }
+    };
+    let (client, upstream) = (or(Kind::Client, "macaw"), or(Kind::Upstream, "minicpm-o"));
+    let mut driver = Driver::open(library, &client, &upstream, &or(Kind::Profile, "speech"));
+    for step in [2, 2, 0, 4, 8, 8, 7, 8, 3, 3, 8, 11, 8] {
+        driver.step(&mut Bytes(&[step, 0, 200, 1]));
+    }
+}
+
+const PROFILE_SOURCE: &str = include_str!("../../mappings/profile/speech.toml");
+
+/// Zeros follow when the bytes have run out.
+struct Bytes<'d>(&'d [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    /// As many bytes as the next one says.
+    fn text(&mut self) -> String {
+        let len = usize::from(self.next()).min(self.0.len());
+        let (text, rest) = self.0.split_at(len);
+        self.0 = rest;
+        String::from_utf8_lossy(text).into_owned()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Dialled,
+    Up,
+    Gone,
+}
+
+struct Driver {
+    bridge: Bridge,
+    now: Instant,
+    wait: Option<Instant>,
+    lanes: BTreeMap<Lane, Transport>,
+    noise: fastrand::Rng,
+    closed: bool,
+    speaking: bool,
+    finished: bool,
+}
+
+impl Driver {
+    fn open(library: &Library, client: &str, upstream: &str, profile: &str) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "an instant must come from somewhere; only differences count"
+        )]
+        let now = Instant::now();
+        let mut codec = codec(library, client);
+        let upstream = library.upstream(upstream).expect("it is in the library");
+        let setup = Setup {
+            profile: library.profile(profile).expect("it is in the library"),
+            audio_in: codec.mapping().audio_in.clone(),
+            audio_out: codec.mapping().audio_out.clone(),
+            audio_max_ms: upstream.audio_max_ms,
+            voices: Default::default(),
+            seed: 7,
+        };
+        let connect = codec.connect("model=m");
+        let mut driver = Self {
+            bridge: Bridge::open(now, codec, connect, upstream, setup),
+            now,
+            wait: None,
+            lanes: BTreeMap::new(),
+            noise: fastrand::Rng::with_seed(7),
+            closed: false,
+            speaking: false,
+            finished: false,
+        };
+        driver.drain();
+        driver
+    }
+
+    fn step(&mut self, bytes: &mut Bytes<'_>) {
+        match bytes.next() % 12 {
+            0 => self.input(Input::Client(Frame::Text(COMMANDS[usize::from(bytes.next()) % 16]))),
+            1 => self.input(Input::Client(Frame::Text(&bytes.text()))),
+            // Up to half a second at a time, of any length.
+            kind @ (2 | 3) => {
+                let len = usize::from(bytes.next()) * 64 + usize::from(bytes.next() % 64);
+                let mut audio = vec![0; len];
+                if kind == 2 {
+                    self.noise.fill(&mut audio);
+                }
+                self.input(Input::Client(Frame::Binary(&audio)));
+            }
+            4 => {
+                let lane = self.lane(bytes);
+                self.lanes.entry(lane).and_modify(|at| {
+                    if *at == Transport::Dialled {
+                        *at = Transport::Up;
+                    }
+                });
+                self.input(Input::LaneOpened(lane));
+            }
+            5 => {
+                let (lane, reply) = (self.lane(bytes), REPLIES[usize::from(bytes.next()) % 16]);
+                self.input(Input::Lane(lane, Frame::Text(reply)));
+            }
+            6 => {
+                let (lane, reply) = (self.lane(bytes), bytes.text());
+                self.input(Input::Lane(lane, Frame::Text(&reply)));
+            }
+            7 => {
+                let lane = self.lane(bytes);
+                self.lanes.entry(lane).and_modify(|at| *at = Transport::Gone);
+                let why = match bytes.next() % 4 {
+                    0 => Why::Unreachable("dns".into()),
+                    1 => Why::Refused(403),
+                    2 => Why::Closed(1000, String::new()),
+                    _ => Why::Lost("reset".into()),
+                };
+                self.input(Input::LaneClosed(lane, why));
+            }
+            8 => {
+                self.now = self.wait.unwrap_or(self.now).max(self.now);
+                self.input(Input::Timeout);
+            }
+            9 => {
+                let time = Duration::from_millis(u64::from(bytes.next()).pow(2));
+                self.now += time;
+                self.input(Input::Timeout);
+            }
+            10 if bytes.next() == 0 => self.input(Input::Drain),
+            11 if bytes.next() == 0 => self.input(Input::ClientClosed),
+            _ => self.input(Input::Timeout),
+        }
+    }
+
+    /// The newest lanes are the likeliest; now and then one that never was.
+    fn lane(&self, bytes: &mut Bytes<'_>) -> Lane {
+        let back = usize::from(bytes.next());
+        let last = self.lanes.keys().rev().nth(back % 8);
+        *last.filter(|_| back < 250).unwrap_or(&Lane(back as u32))
+    }
+
+    /// The client goes; every lane follows within a bound.
+    fn end(mut self) {
+        self.input(Input::ClientClosed);
+        let gone_at = self.now;
+        while !self.finished {
+            let wait = self.wait.expect("lanes are left and nothing is waited for");
+            assert!(wait > self.now, "waits for an instant that has passed");
+            self.now = wait;
+            assert!(self.now <= gone_at + LAST_LANE_GONE, "a lane is never left");
+            self.input(Input::Timeout);
+        }
+        assert!(
+            self.lanes.values().all(|at| *at == Transport::Gone),
+            "a lane was forgotten: {:?}",
+            self.lanes
+        );
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        self.closed |= matches!(input, Input::ClientClosed);
+        self.bridge.handle_input(self.now, input);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        for _ in 0..MOST_OUTPUTS {
+            match self.bridge.poll_output(self.now) {
+                Output::Wait(wait) => {
+                    self.wait = wait;
+                    return;
+                }
+                Output::Finished => {
+                    self.finished = true;
+                    return;
+                }
+                Output::ToClient(message) => self.check_client(&message),
+                Output::OpenLane(lane, _) => {
+                    assert_eq!(self.lanes.insert(lane, Transport::Dialled), None, "{lane:?} is used twice");
+                }
+                Output::ToLane(lane, _) => {
+                    assert_eq!(self.lanes.get(&lane), Some(&Transport::Up), "{lane:?}");
+                }
+                Output::CloseLane(lane) => {
+                    let at = self.lanes.insert(lane, Transport::Gone);
+                    assert!(matches!(at, Some(Transport::Up | Transport::Dialled)), "{lane:?} was {at:?}");
+                }
+                Output::Observe(_) => {}
+            }
+        }
+        panic!("more than {MOST_OUTPUTS} outputs after one input");
+    }
+
+    fn check_client(&mut self, message: &Message) {
+        assert!(!self.closed, "after the close: {message:?}");
+        match message {
+            Message::Binary(_) => assert!(self.speaking, "audio outside speaking_start … speaking_end"),
+            Message::Close(..) => self.closed = true,
+            Message::Text(json) => {
+                let speaking = json.contains(r#""type":"tts.speaking_start""#);
+                if speaking || json.contains(r#""type":"tts.speaking_end""#) {
+                    assert_ne!(self.speaking, speaking, "{json}");
+                    self.speaking = speaking;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A byte stream to a server named by a URL: name, TCP, and TLS where the URL says so. Shared by the bridge's way to its
+//! upstreams and by the client commands; knows no WebSocket.
+
+use std::{io, path::Path, sync::Arc};
+
+use hyper::Uri;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
+
+/// Anything bytes go through.
+pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+
+/// A server that can be connected to.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    /// `ws` or `wss`.
+    pub(crate) scheme: &'static str,
+    /// Host and port as the URL spells them.
+    pub(crate) authority: String,
+    host: String,
+    port: u16,
+    tls: Option<TlsConnector>,
+}
+
+impl Endpoint {
+    /// The server of a `ws://` or `wss://` URL, trusting this system's authorities and those in the PEM file `ca`.
+    ///
+    /// # Errors
+    /// What is wrong with the URL or the file, in words.
+    pub(crate) fn of(uri: &Uri, ca: Option<&Path>) -> Result<Self, String> {
+        let secure = match uri.scheme_str() {
+            Some("ws") => false,
+            Some("wss") => true,
+            Some(_) => return Err("the scheme is neither ws nor wss".to_owned()),
+            None => return Err("it has no scheme".to_owned()),
+        };
+        let authority = uri.authority().ok_or("it names no host")?;
+        if authority.as_str().contains('@') {
+            return Err("credentials in a URL end up in logs".to_owned());
+        }
+        Ok(Self {
+            scheme: if secure { "wss" } else { "ws" },
+            authority: authority.to_string(),
+            host: authority.host().trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: authority.port_u16().unwrap_or(if secure { 443 } else { 80 }),
+            tls: secure.then(|| connector(ca)).transpose()?,
+        })
+    }
+
+    /// Connects; the caller bounds the time.
+    ///
+    /// # Errors
+    /// The system's or TLS's, without codes.
+    pub(crate) async fn connect(&self) -> io::Result<Box<dyn Transport>> {
+        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(in_words)?;
+        // Small frames must not wait for one another.
+        tcp.set_nodelay(true)?;
+        let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
+        let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
+        Ok(Box::new(tls.connect(name, tcp).await.map_err(tls_in_words)?))
+    }
+}
+
+/// Without "(os error 111)".
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => io::Error::new(error.kind(), "connection refused"),
+        _ => error,
+    }
+}
+
+/// With the way out when it is the certificate.
+fn tls_in_words(error: io::Error) -> io::Error {
+    let certificate = error.get_ref().and_then(|inner| inner.downcast_ref());
+    if let Some(rustls::Error::InvalidCertificate(problem)) = certificate {
+        return io::Error::other(format!(
+            "its certificate is not trusted ({problem:?}); to trust it, name it in a `ca` file"
+        ));
+    }
+    io::Error::other(format!("TLS: {error}"))
+}
+
+fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
+    let own = ca.map_or_else(|| Ok(Vec::new()), certificates)?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots.add_parsable_certificates(own.iter().cloned());
+    if roots.is_empty() && own.is_empty() {
+        return Err(
+            "this system has no trusted certificates; name the server's own with a `ca` file".to_owned()
+        );
+    }
+    let provider = Arc::new(ring::default_provider());
+    let authorities = match roots.is_empty() {
+        true => None,
+        false => Some(
+            WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone())
+                .build()
+                .map_err(|error| error.to_string())?,
+        ),
+    };
+    let schemes = provider.signature_verification_algorithms;
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(OwnOrAuthority { own, authorities, schemes }))
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bad = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| bad(&error))?;
+    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| bad(&error))?;
+    if certificates.is_empty() { Err(bad(&"there is no certificate in it")) } else { Ok(certificates) }
+}
+
+/// Trusts a server whose very certificate was given, and otherwise asks the authorities.
+///
+/// The MiniCPM-o gateway makes itself a certificate that is its own authority (field notes §1.1), which no chain of
+/// trust allows for a server; knowing it byte for byte is as good.
+#[derive(Debug)]
+struct OwnOrAuthority {
+    own: Vec<CertificateDer<'static>>,
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    schemes: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for OwnOrAuthority {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.own.iter().any(|own| own == end_entity) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        match &self.authorities {
+            Some(verifier) => {
+                verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            }
+            None => Err(rustls::CertificateError::UnknownIssuer.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.schemes)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.schemes)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes.supported_schemes()
+    }
+}

@@ -1,0 +1,294 @@
+//! What must hold of every session, checked as it goes (design §4): each rule panics with what broke it.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use voxbridge::{
+    audio::pcm,
+    event::{Lane, Message},
+    session::Account,
+};
+
+use super::upstream::{Reply, voice_of};
+
+/// One lane hears, one speaks, one is waited out, and two were on their way out when the last was dialled.
+const MOST_LANES: usize = 5;
+/// The profile's `init_max_ms`, `close_max_ms`.
+const INIT_MAX: Duration = Duration::from_secs(60);
+const CLOSE_MAX: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+pub(crate) struct Checks {
+    lanes: BTreeMap<Lane, Seen>,
+    client: Client,
+    /// The byte that waits for its other half.
+    half: Option<u8>,
+    /// Every sample listened to, in order: neither muted nor dropped.
+    pub(crate) heard: Vec<i16>,
+    /// The pieces the upstream was asked about, as places in `heard`.
+    pub(crate) pieces: Vec<std::ops::Range<usize>>,
+    /// Rates or channels were changed, or samples changed on the way: their content is nobody's.
+    pub(crate) formats: bool,
+    muted: u64,
+    dropped: u64,
+}
+
+/// What a lane was told and has said.
+#[derive(Debug, Default)]
+struct Seen {
+    up: bool,
+    gone: bool,
+    init_at: Option<Instant>,
+    ready: bool,
+    /// It said that its session is over.
+    over: bool,
+    close_at: Option<Instant>,
+    /// The last text it was asked to speak.
+    text: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    left: bool,
+    in_speech: bool,
+    /// The text being spoken.
+    speaking: Option<String>,
+    last_final: Option<u64>,
+    session_closed: bool,
+    closed: bool,
+}
+
+impl Checks {
+    pub(crate) fn new(_start: Instant) -> Self {
+        Self {
+            lanes: BTreeMap::new(),
+            client: Client::default(),
+            half: None,
+            heard: Vec::new(),
+            pieces: Vec::new(),
+            formats: false,
+            muted: 0,
+            dropped: 0,
+        }
+    }
+
+    pub(crate) fn newest_lane(&self, back: usize) -> Option<Lane> {
+        self.lanes.keys().rev().nth(back).copied()
+    }
+
+    /// A lane gets a number of its own, and there are never many.
+    pub(crate) fn dialled(&mut self, lane: Lane) {
+        assert!(self.lanes.insert(lane, Seen::default()).is_none(), "{lane:?} is used twice");
+        let open = self.lanes.values().filter(|lane| !lane.gone).count();
+        assert!(open <= MOST_LANES, "{open} lanes are open");
+    }
+
+    /// Something reaches the bridge; false for what a driver would not deliver.
+    pub(crate) fn arrives(&mut self, _now: Instant, lane: Lane, reply: &Reply) -> bool {
+        let Some(seen) = self.lanes.get_mut(&lane) else { return false };
+        match reply {
+            Reply::Opened if seen.gone => return false,
+            Reply::Opened => seen.up = true,
+            Reply::Closed(_) => seen.gone = true,
+            Reply::Text(json) => {
+                let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
+                seen.ready |= seen.init_at.is_some() && says("session.created");
+                seen.over |= says("session.closed") || says("error");
+            }
+        }
+        true
+    }
+
+    /// The bridge tells a lane something: what kind, and whether it wants audio.
+    pub(crate) fn sent_to_lane(&mut self, now: Instant, lane: Lane, json: &str) -> (String, bool) {
+        let seen = self.lanes.get_mut(&lane).expect("it was dialled");
+        let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
+        let kind = value["type"].as_str().expect("it has a type").to_owned();
+        assert!(seen.up && !seen.gone, "{kind} on {lane:?}, whose transport is not up");
+        assert!(!seen.over, "{kind} on {lane:?}, whose session is over");
+        assert!(seen.close_at.is_none(), "{kind} on {lane:?} after session.close");
+        match kind.as_str() {
+            "session.init" => assert!(seen.init_at.replace(now).is_none(), "{lane:?} is initialised twice"),
+            "session.close" => seen.close_at = Some(now),
+            "input.append" => assert!(seen.ready, "{lane:?} is asked before it is ready"),
+            other => panic!("unknown message {other}"),
+        }
+        if kind != "input.append" {
+            return (kind, false);
+        }
+        let wants_audio = value["input"]["tts"]["enabled"] == true;
+        if wants_audio {
+            let content = &value["input"]["messages"][1]["content"];
+            seen.text = Some(content.as_str().expect("the text is a string").to_owned());
+        } else {
+            let audio = value["input"]["messages"][0]["content"][1]["data"].as_str().expect("audio is there");
+            self.piece(audio);
+        }
+        (kind, wants_audio)
+    }
+
+    /// A piece is a stretch of what was heard, behind the one before; or begins like it: asked again, or grown.
+    fn piece(&mut self, base64: &str) {
+        let mut samples = Vec::new();
+        pcm::pull_base64_f32(base64, &mut samples).expect("audio is float32");
+        let piece: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
+        assert!(!piece.is_empty() && piece.len() <= 16 * 30_000, "{} samples", piece.len());
+        if self.formats {
+            return;
+        }
+        let last = self.pieces.last().cloned().unwrap_or(0..0);
+        let at = find(&self.heard, &piece, last.start).expect("a piece is nothing that was heard");
+        assert!(at == last.start || at >= last.end, "samples at {at} were asked before: {last:?}");
+        self.pieces.push(at..at + piece.len());
+    }
+
+    /// The bridge drops a lane's transport: once, and politely where somebody was assigned.
+    pub(crate) fn dropped(&mut self, now: Instant, lane: Lane) {
+        let seen = self.lanes.get_mut(&lane).expect("it was dialled");
+        assert!(!seen.gone, "{lane:?} is dropped, but its transport is gone");
+        seen.gone = true;
+        match (seen.init_at, seen.close_at) {
+            (_, Some(close_at)) => {
+                assert!(now >= close_at + CLOSE_MAX, "{lane:?} is dropped while it says goodbye");
+            }
+            (Some(init_at), None) => {
+                let patient = now >= init_at + INIT_MAX && !seen.ready;
+                assert!(seen.over || patient, "{lane:?} is dropped without a goodbye");
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// A frame is on its way: its samples may be asked about at once.
+    pub(crate) fn frame_comes(&mut self, bytes: &[u8]) {
+        let all: Vec<u8> = self.half.iter().chain(bytes).copied().collect();
+        self.heard.extend(all.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
+    }
+
+    /// A frame was taken: every sample of it is listened to, muted or dropped, and the account says which.
+    pub(crate) fn frame(&mut self, bytes: &[u8], before: (Account, u64), after: (Account, u64)) {
+        if self.formats {
+            return;
+        }
+        let bytes_now = usize::from(self.half.is_some()) + bytes.len();
+        let groups = (bytes_now / 2) as u64;
+        self.half = bytes.last().copied().or(self.half).filter(|_| bytes_now % 2 == 1);
+        let taken = after.0.taken - before.0.taken;
+        let muted = after.0.muted - before.0.muted;
+        let dropped = after.1 - before.1;
+        if taken == 0 {
+            self.heard.truncate(self.heard.len() - groups as usize);
+        }
+        if self.client.closed || self.client.left || self.client.session_closed {
+            assert_eq!((taken, muted, dropped), (0, 0, 0), "the session is over");
+            return;
+        }
+        let total = taken + muted + dropped;
+        // A session that is about to close takes no more.
+        assert!(total == 0 || total == groups, "{groups} samples became {taken} + {muted} + {dropped}");
+        assert!([taken, muted, dropped].iter().filter(|count| **count > 0).count() <= 1);
+        assert!(muted == 0 || self.client.speaking.is_some(), "muted, though nothing is spoken");
+        self.muted += muted;
+        self.dropped += dropped;
+    }
+
+    pub(crate) fn client_left(&mut self) {
+        self.client.left = true;
+    }
+
+    /// The account adds up, every pair is closed, and every lane is gone.
+    pub(crate) fn ended(&self, (account, dropped): (Account, u64)) {
+        if !self.formats {
+            let sum = account.recorded + account.silent + account.pending;
+            assert_eq!(account.taken, sum, "{account:?}");
+            assert_eq!(
+                (account.taken, account.muted, dropped),
+                (self.heard.len() as u64, self.muted, self.dropped)
+            );
+            let mut asked: Vec<_> = self.pieces.clone();
+            asked.dedup_by(|next, last| {
+                next.start == last.start && {
+                    last.end = last.end.max(next.end);
+                    true
+                }
+            });
+            let asked: usize = asked.iter().map(ExactSizeIterator::len).sum();
+            // What was asked while the user still spoke may have been dropped with the session.
+            assert!(asked as u64 <= account.recorded + account.silent, "{account:?}, {asked} asked");
+        }
+        assert!(self.lanes.values().all(|lane| lane.gone), "a lane was forgotten: {:?}", self.lanes);
+    }
+
+    pub(crate) fn sent_to_client(&mut self, message: &Message) {
+        let client = &mut self.client;
+        assert!(!client.left && !client.closed, "nobody is there for {message:?}");
+        match message {
+            Message::Close(code, _) => {
+                assert!(client.session_closed && *code >= 1000, "closed without session.closed");
+                client.closed = true;
+            }
+            Message::Binary(audio) => {
+                assert!(!client.session_closed && !audio.is_empty() && audio.len() % 2 == 0);
+                let text = client.speaking.clone().expect("audio outside speaking_start … speaking_end");
+                if !self.formats {
+                    self.is_voice_of(&text, audio);
+                }
+            }
+            Message::Text(json) => {
+                let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
+                assert!(!client.session_closed, "after session.closed: {json}");
+                client.told(&value, json);
+            }
+        }
+    }
+
+    /// Audio comes from a lane that was asked for this very text.
+    fn is_voice_of(&self, text: &str, audio: &[u8]) {
+        let sample = i16::from_le_bytes([audio[0], audio[1]]);
+        assert!(audio.chunks_exact(2).all(|two| i16::from_le_bytes([two[0], two[1]]) == sample));
+        let first_sentence = text.split('.').next().unwrap_or(text);
+        let asked = self.lanes.iter().any(|(lane, seen)| {
+            let for_this =
+                seen.text.as_ref().is_some_and(|text| text.contains(&format!("{first_sentence}.")));
+            voice_of(lane.0) == sample && for_this
+        });
+        assert!(asked, "the audio {sample} is not of {first_sentence:?}");
+    }
+}
+
+impl Client {
+    fn told(&mut self, value: &Value, json: &str) {
+        match value["type"].as_str().expect("it has a type") {
+            "vad.speech_start" => assert!(!std::mem::replace(&mut self.in_speech, true), "{json}"),
+            "vad.speech_end" => assert!(std::mem::replace(&mut self.in_speech, false), "{json}"),
+            "tts.speaking_start" => {
+                let text = value["text"].as_str().expect("it names the text").to_owned();
+                assert!(self.speaking.replace(text).is_none(), "{json}");
+            }
+            "tts.speaking_end" => assert!(self.speaking.take().is_some(), "{json}"),
+            "transcript.final" => {
+                let segment_id = value["segment_id"].as_u64();
+                assert!(segment_id > self.last_final, "finals out of order: {json}");
+                self.last_final = segment_id;
+            }
+            "transcript.partial" => {
+                assert!(value["segment_id"].as_u64() > self.last_final, "a partial after its final: {json}");
+                assert!(self.in_speech, "a partial outside speech_start … speech_end: {json}");
+            }
+            "session.closed" => {
+                assert!(!self.in_speech, "speech_start has no end");
+                assert!(self.speaking.is_none(), "speaking_start has no end");
+                self.session_closed = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where `piece` stands in `all`, not before `from`.
+fn find(all: &[i16], piece: &[i16], from: usize) -> Option<usize> {
+    (from..=all.len().checked_sub(piece.len())?).find(|at| &all[*at..at + piece.len()] == piece)
+}

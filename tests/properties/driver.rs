@@ -1,0 +1,295 @@
+//! A bridge between a script's client and its upstreams, in virtual time: no socket, no sleep, no task.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use voxbridge::{
+    bridge::{Bridge, Input, Output},
+    downstream::Codec,
+    event::{Frame, Lane, Message, Why},
+    mapping::Library,
+    session::Setup,
+};
+
+use super::{
+    checks::Checks,
+    script::{Script, Step, Upstream},
+    sound::{Microphone, Sound, bytes},
+    upstream::{Replies, Reply},
+};
+
+/// Outputs after one input above which the bridge goes round in circles. The longest Burst makes far fewer.
+const MOST_OUTPUTS: usize = 10_000;
+/// After the client is gone every lane is left by then: the profile's init_max and close_max and some, whatever the
+/// upstreams do.
+const LAST_LANE_GONE: Duration = Duration::from_secs(100);
+
+/// A session under way.
+pub(crate) struct Driver {
+    pub(crate) bridge: Bridge,
+    pub(crate) now: Instant,
+    pub(crate) checks: Checks,
+    /// Everything that came out, with its time.
+    pub(crate) log: Vec<(Duration, Output)>,
+    start: Instant,
+    latest: Instant,
+    wait: Option<Instant>,
+    finished: bool,
+    upstreams: Vec<Upstream>,
+    /// What is on its way to the bridge, by the time it arrives.
+    coming: BTreeMap<(Instant, u64), (Lane, Reply)>,
+    sent: u64,
+    microphone: Microphone,
+    texts: u32,
+}
+
+/// The profile, listening to all but the hiss if so wanted.
+pub(crate) fn profile_source(interim: bool, noise_is_speech: bool) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mappings/profile/speech.toml");
+    let mut source = std::fs::read_to_string(path).unwrap();
+    let mut change = |from: &str, to: &str| {
+        assert!(source.contains(from), "{from}");
+        source = source.replace(from, to);
+    };
+    if interim {
+        change("interim_ms = 0 ", "interim_ms = 300 ");
+    }
+    if noise_is_speech {
+        change("threshold = 0.55, gate_dbfs = -65", "threshold = -1.0, gate_dbfs = -65");
+    }
+    source
+}
+
+impl Driver {
+    pub(crate) fn new(profile: &str, upstreams: Vec<Upstream>, query: &str) -> Self {
+        let mut library = Library::embedded().unwrap();
+        library.add("speech.toml", profile).unwrap();
+        let upstream = library.upstream("minicpm-o").unwrap();
+        let mut codec = Codec::new(library.client("macaw").unwrap(), 1e9);
+        let setup = Setup {
+            profile: library.profile("speech").unwrap(),
+            audio_in: codec.mapping().audio_in.clone(),
+            audio_out: codec.mapping().audio_out.clone(),
+            audio_max_ms: upstream.audio_max_ms,
+            voices: Default::default(),
+            seed: 5,
+        };
+        let connect = codec.connect(query);
+        // Early enough in the clock's life that it can be set back, late enough that nothing comes before its start.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "an instant must come from somewhere; only differences count"
+        )]
+        let start = Instant::now() + Duration::from_secs(1_000);
+        let mut driver = Self {
+            bridge: Bridge::open(start, codec, connect, upstream, setup),
+            now: start,
+            checks: Checks::new(start),
+            log: Vec::new(),
+            start,
+            latest: start,
+            wait: None,
+            finished: false,
+            upstreams,
+            coming: BTreeMap::new(),
+            sent: 0,
+            microphone: Microphone::new(9),
+            texts: 0,
+        };
+        driver.drain();
+        driver
+    }
+
+    /// Plays a script to its end and checks it all the way.
+    pub(crate) fn play(script: &Script) -> Self {
+        let profile = profile_source(script.interim, script.noise_is_speech);
+        let mut driver = Self::new(&profile, script.upstreams.clone(), "model=m");
+        for step in &script.steps {
+            driver.step(step);
+        }
+        driver.end();
+        driver
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) {
+        match step {
+            Step::Say(text) => self.say(text),
+            Step::Speak { long, voice } => self.speak(*long, *voice),
+            Step::Talk { sound, ms, frame_bytes } => self.talk(*sound, *ms, *frame_bytes),
+            Step::Burst { sound, bytes: len } => {
+                let mut audio = bytes(&self.microphone.record(*sound, len.div_ceil(2)));
+                audio.truncate(*len);
+                self.frame(&audio);
+            }
+            Step::Pass(time) => self.pass(self.now + *time),
+            Step::Oversleep(time) => {
+                self.now += *time;
+                self.input(Input::Timeout);
+            }
+            Step::Backwards(time) => {
+                self.now = (self.now - *time).max(self.start);
+                self.input(Input::Timeout);
+            }
+            Step::Timeout => self.input(Input::Timeout),
+            Step::Says(back, line) => {
+                if let Some(lane) = self.checks.newest_lane(*back) {
+                    self.deliver(lane, Reply::Text(line.clone()));
+                }
+            }
+            Step::Loses(back) => {
+                if let Some(lane) = self.checks.newest_lane(*back) {
+                    self.deliver(lane, Reply::Closed(Why::Lost("reset".into())));
+                }
+            }
+            Step::Stray(lane) => {
+                let lane = Lane(1_000_000 + lane);
+                self.input(Input::LaneOpened(lane));
+                self.input(Input::Lane(lane, Frame::Text(r#"{"type":"session.queue_done"}"#)));
+                self.input(Input::Lane(lane, Frame::Binary(b"x")));
+                self.input(Input::LaneClosed(lane, Why::Refused(403)));
+            }
+            Step::Drain => self.input(Input::Drain),
+            Step::Leave => self.leave(),
+        }
+    }
+
+    pub(crate) fn say(&mut self, text: &str) {
+        self.input(Input::Client(Frame::Text(text)));
+    }
+
+    fn speak(&mut self, long: bool, voice: Option<u8>) {
+        self.texts += 1;
+        let sentence = format!("This is text number {}. ", self.texts);
+        let text = if long { sentence.repeat(30) } else { sentence };
+        let voice = voice.map_or(String::new(), |voice| format!(r#","ref_audio":"AAA{voice}""#));
+        self.say(&format!(r#"{{"type":"tts.speak","text":"{text}"{voice}}}"#));
+    }
+
+    pub(crate) fn talk(&mut self, sound: Sound, ms: u64, frame_bytes: usize) {
+        let audio = bytes(&self.microphone.record(sound, 16 * ms as usize));
+        let mut sent = 0;
+        for frame in audio.chunks(frame_bytes) {
+            self.frame(frame);
+            sent += frame.len() as u64;
+            // 32 bytes are a millisecond.
+            self.pass(self.now + Duration::from_micros(frame.len() as u64 * 1_000 / 32));
+        }
+        debug_assert_eq!(sent, 32 * ms);
+    }
+
+    pub(crate) fn frame(&mut self, bytes: &[u8]) {
+        let before = self.bridge.account();
+        self.checks.frame_comes(bytes);
+        self.input(Input::Client(Frame::Binary(bytes)));
+        self.checks.frame(bytes, before, self.bridge.account());
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.checks.client_left();
+        self.input(Input::ClientClosed);
+    }
+
+    /// Lets time pass; what is due happens when it is due.
+    pub(crate) fn pass(&mut self, until: Instant) {
+        loop {
+            let arrival = self.coming.keys().next().copied().filter(|(at, _)| *at <= until);
+            let wait = self.wait.filter(|wait| *wait <= until && !self.finished);
+            match (arrival, wait) {
+                (Some(key), wait) if wait.is_none_or(|wait| key.0 <= wait) => {
+                    self.now = self.now.max(key.0);
+                    if let Some((lane, reply)) = self.coming.remove(&key) {
+                        self.deliver(lane, reply);
+                    }
+                }
+                (_, Some(wait)) => {
+                    self.now = self.now.max(wait);
+                    self.input(Input::Timeout);
+                }
+                (_, None) => break,
+            }
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// The client goes, if it is still there; every lane follows, and the bridge finishes.
+    pub(crate) fn end(&mut self) {
+        self.leave();
+        let bound = self.latest + LAST_LANE_GONE;
+        while !self.finished {
+            let wait = self.wait.expect("lanes are left, but nothing is waited for");
+            assert!(wait <= bound, "a lane is never left");
+            self.pass(wait.max(self.now));
+        }
+        self.checks.ended(self.bridge.account());
+        // Whatever still comes is for nobody.
+        self.pass(self.now + LAST_LANE_GONE);
+    }
+
+    fn deliver(&mut self, lane: Lane, reply: Reply) {
+        if !self.checks.arrives(self.now, lane, &reply) {
+            return;
+        }
+        match reply {
+            Reply::Opened => self.input(Input::LaneOpened(lane)),
+            Reply::Text(text) => self.input(Input::Lane(lane, Frame::Text(&text))),
+            Reply::Closed(why) => self.input(Input::LaneClosed(lane, why)),
+        }
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        let timeout = matches!(input, Input::Timeout);
+        self.latest = self.latest.max(self.now);
+        self.bridge.handle_input(self.now, input);
+        self.drain();
+        if let Some(wait) = self.wait.filter(|_| timeout && !self.finished) {
+            assert!(wait > self.now, "waits for an instant that has passed");
+        }
+    }
+
+    fn drain(&mut self) {
+        for _ in 0..MOST_OUTPUTS {
+            let output = self.bridge.poll_output(self.now);
+            self.wait = None;
+            match &output {
+                Output::Wait(wait) => {
+                    self.wait = *wait;
+                    return;
+                }
+                Output::Finished => {
+                    self.finished = true;
+                    return;
+                }
+                Output::ToClient(message) => self.checks.sent_to_client(message),
+                Output::OpenLane(lane, _) => {
+                    self.checks.dialled(*lane);
+                    let replies = self.upstream(*lane).dialled();
+                    self.schedule(*lane, replies);
+                }
+                Output::ToLane(lane, message) => {
+                    let Message::Text(json) = message else { panic!("not text: {message:?}") };
+                    let (kind, wants_audio) = self.checks.sent_to_lane(self.now, *lane, json);
+                    let replies = self.upstream(*lane).told(lane.0, &kind, wants_audio);
+                    self.schedule(*lane, replies);
+                }
+                Output::CloseLane(lane) => self.checks.dropped(self.now, *lane),
+                Output::Observe(_) => {}
+            }
+            self.log.push((self.now - self.start, output));
+        }
+        panic!("more than {MOST_OUTPUTS} outputs after one input");
+    }
+
+    fn upstream(&self, lane: Lane) -> &Upstream {
+        &self.upstreams[lane.0 as usize % self.upstreams.len()]
+    }
+
+    fn schedule(&mut self, lane: Lane, replies: Replies) {
+        for (after_ms, reply) in replies {
+            self.sent += 1;
+            let at = self.now + Duration::from_millis(after_ms);
+            self.coming.insert((at, self.sent), (lane, reply));
+        }
+    }
+}

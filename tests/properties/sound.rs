@@ -1,0 +1,60 @@
+//! Microphone audio whose every stretch is unlike any other, so that a piece of it can be found again.
+
+use std::{path::Path, sync::OnceLock, time::Duration};
+
+use voxbridge::audio::{pcm, wav};
+
+/// What a stretch of audio sounds like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sound {
+    /// A recording of speech, from there on.
+    Speech(usize),
+    /// Loud noise.
+    Noise,
+    /// A hiss of −80 dBFS: silence to every detector.
+    Hiss,
+}
+
+/// One client's microphone.
+pub(crate) struct Microphone {
+    random: fastrand::Rng,
+}
+
+impl Microphone {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed) }
+    }
+
+    /// That many samples; the two lowest bits are chance.
+    pub(crate) fn record(&mut self, sound: Sound, samples: usize) -> Vec<i16> {
+        let speech = recordings();
+        let mut sample = |at: usize| match sound {
+            Sound::Speech(from) => speech[(from + at) % speech.len()] ^ self.random.i16(0..4),
+            Sound::Noise => self.random.i16(-8000..8000),
+            Sound::Hiss => self.random.i16(-3..=3),
+        };
+        (0..samples).map(&mut sample).collect()
+    }
+}
+
+/// Every recording in a row, at 16 kHz, with half a second between them.
+pub(crate) fn recordings() -> &'static [i16] {
+    static SPEECH: OnceLock<Vec<i16>> = OnceLock::new();
+    SPEECH.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech");
+        let names = ["jfk_16k", "goforward_16k", "arctic_a0007_16k", "librivox_0880_16k"];
+        let clip = |name: &&str| {
+            let bytes = std::fs::read(folder.join(format!("{name}.wav"))).unwrap();
+            let (samples, rate_hz) = wav::read(&bytes, Duration::from_secs(60)).unwrap();
+            assert_eq!(rate_hz, 16_000);
+            let quiet = std::iter::repeat_n(0, 8_000);
+            samples.into_iter().map(pcm::to_i16).chain(quiet).collect::<Vec<_>>()
+        };
+        names.iter().flat_map(clip).collect()
+    })
+}
+
+/// As clients send it.
+pub(crate) fn bytes(samples: &[i16]) -> Vec<u8> {
+    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+}
