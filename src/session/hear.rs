@@ -12,11 +12,12 @@ use std::{
 use super::{
     action::Observation,
     ear::{Heard, Piece},
-    link::{Host, Link, News},
+    host::Host,
+    link::{Link, News},
     retry::Failure,
+    utterance::{State, Utterance, Words, length_ms},
 };
 use crate::{
-    audio::SPEECH_RATE_HZ,
     error::{Error, ErrorKind},
     event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, Why},
     mapping::profile::{HearRules, LaneTimes},
@@ -41,42 +42,6 @@ pub(crate) struct Hear {
     next_segment: u32,
     interim: Option<Interim>,
     interim_due: Option<Instant>,
-}
-
-/// A stretch of speech: a whole utterance, or a piece of one that was committed.
-#[derive(Debug)]
-struct Utterance {
-    segment_id: u32,
-    /// It begins an utterance: where, ms, and whether the client knows.
-    opens: Option<u64>,
-    opening_told: bool,
-    /// It ends an utterance: where, ms.
-    closes: Option<u64>,
-    /// When its audio was complete.
-    complete_at: Option<Instant>,
-    /// Its end was told before its words were known.
-    released: bool,
-    attempts: u32,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    /// The user still speaks.
-    Recording,
-    /// To be asked.
-    Waiting(Arc<Vec<i16>>),
-    /// Asked; what the model said so far.
-    Asked(Arc<Vec<i16>>, String),
-    /// Settled, with what the client is to be told.
-    Settled(Option<Result<Words, Error>>),
-}
-
-#[derive(Debug)]
-struct Words {
-    text: String,
-    duration_ms: u64,
-    language: String,
 }
 
 /// A decode of what was said so far, while the user still speaks.
@@ -425,50 +390,8 @@ impl Hear {
     }
 }
 
-impl Utterance {
-    const fn open(segment_id: u32, opens: Option<u64>) -> Self {
-        Self {
-            segment_id,
-            opens,
-            opening_told: false,
-            closes: None,
-            complete_at: None,
-            released: false,
-            attempts: 0,
-            state: State::Recording,
-        }
-    }
-
-    const fn is_asked(&self) -> bool {
-        matches!(self.state, State::Asked(..))
-    }
-
-    /// Tells the words of a settled utterance and its end; whether it is settled.
-    fn settle(&mut self, host: &mut Host) -> bool {
-        let State::Settled(told) = &mut self.state else { return false };
-        match told.take() {
-            Some(Ok(words)) => host.out.client(ClientCommand::TranscriptFinal {
-                text: words.text,
-                segment_id: self.segment_id,
-                duration_ms: words.duration_ms,
-                language: words.language,
-            }),
-            Some(Err(error)) => host.out.error(error),
-            None => {}
-        }
-        if let (Some(at_ms), false) = (self.closes, self.released) {
-            host.out.client(ClientCommand::SpeechEnded { at_ms });
-        }
-        true
-    }
-}
-
 impl Asking<'_> {
     fn question(&self, audio: Arc<Vec<i16>>) -> LaneCommand {
         LaneCommand::Transcribe { prompt: self.rules.prompt(self.language, self.hot_words), audio }
     }
-}
-
-fn length_ms(audio: &[i16]) -> u64 {
-    audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ)
 }

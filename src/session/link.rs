@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    action::{Action, Actions, Observation},
+    action::{Action, Observation},
+    host::Host,
     retry::{Failure, Trouble},
 };
 use crate::{
@@ -13,33 +14,6 @@ use crate::{
     event::{EndMeaning, Ending, Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
     mapping::profile::LaneTimes,
 };
-
-/// What the lanes of a session share.
-#[derive(Debug)]
-pub(crate) struct Host {
-    pub(crate) out: Actions,
-    pub(crate) rng: fastrand::Rng,
-    pub(crate) times: LaneTimes,
-    /// Links that are done and wait for the end of their transport.
-    pub(crate) leaving: Vec<Link>,
-    next_lane: u32,
-}
-
-impl Host {
-    pub(crate) fn new(times: LaneTimes, seed: u64) -> Self {
-        let rng = fastrand::Rng::with_seed(seed);
-        Self { out: Actions::default(), rng, times, leaving: Vec::new(), next_lane: 0 }
-    }
-
-    /// Whether another lane may be dialled; if not, when one of [`Host::leaving`] is gone.
-    pub(crate) const fn may_dial(&self) -> bool {
-        self.leaving.len() <= MAX_LEAVING
-    }
-}
-
-/// Lanes on their way out above which none is dialled: a client that starts and cancels, and an upstream that takes long
-/// to say goodbye, would else hold one worker after the other.
-const MAX_LEAVING: usize = 2;
 
 /// What its owner should know.
 #[derive(Debug, PartialEq)]
@@ -370,8 +344,7 @@ impl Link {
 
     fn dial(&mut self, now: Instant, host: &mut Host) {
         // A number of its own for each attempt: whatever still comes of the last one is for nobody.
-        self.lane = Lane(host.next_lane);
-        host.next_lane += 1;
+        self.lane = host.new_lane();
         host.out.push(Action::OpenLane(self.lane, self.mode));
         self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
     }
@@ -422,55 +395,4 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mapping::Library;
-
-    fn start() -> (Instant, Host, Link) {
-        #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
-        let now = Instant::now();
-        let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
-        let mut host = Host::new(times, 1);
-        let link = Link::open(now, Mode::Chat, None, &mut host);
-        (now, host, link)
-    }
-
-    fn actions(host: &mut Host) -> Vec<Action> {
-        std::iter::from_fn(|| host.out.pop()).filter(|action| !matches!(action, Action::Observe(_))).collect()
-    }
-
-    #[test]
-    fn nothing_is_sent_on_a_transport_that_is_gone() {
-        let (mut now, mut host, mut link) = start();
-        // The upstream takes the connection, grants a worker and then breaks, until the attempts are used up.
-        loop {
-            let lane = link.lane();
-            assert_eq!(actions(&mut host), [Action::OpenLane(lane, Mode::Chat)]);
-            link.opened(now, &mut host);
-            link.event(now, &LaneEvent::Granted, &mut host);
-            assert_eq!(actions(&mut host), [Action::ToLane(lane, LaneCommand::Init(None))]);
-            if matches!(link.closed(now, &Why::Lost("reset".into()), &mut host), News::Failed(_)) {
-                break;
-            }
-            now = link.next_timeout(&host.times).unwrap();
-            link.timeout(now, &mut host);
-        }
-        assert_eq!(actions(&mut host), []);
-        assert!(link.is_gone());
-    }
-
-    #[test]
-    fn a_transport_that_is_given_up_is_dropped_once() {
-        let (_, mut host, mut link) = start();
-        loop {
-            let now = link.next_timeout(&host.times).unwrap();
-            let failed = matches!(link.timeout(now, &mut host), News::Failed(_));
-            let dropped =
-                actions(&mut host).into_iter().filter(|action| matches!(action, Action::DropLane(_)));
-            assert!(dropped.count() <= 1);
-            if failed {
-                break;
-            }
-        }
-    }
-}
+mod tests;

@@ -3,17 +3,21 @@
 //! Takes neutral events with the instant they came, appends [`action`]s. Knows no wire, no clock and no task.
 //!
 //! - [`ear`] turns microphone audio into utterances, [`meter`] judges how fast it comes
-//! - [`hear`] turns utterances into words, [`speak`] texts into audio
-//! - [`link`] is one lane's life, [`retry`] its patience, [`reading`] makes a text speakable, [`voices`] finds the voice for it
+//! - [`settings`] is what the client set; [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio
+//! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share
+//! - [`reading`] makes a text speakable, [`voices`] finds the voice for it
 
 pub(crate) mod action;
 mod ear;
 mod hear;
+mod host;
 mod link;
 mod meter;
 mod reading;
 mod retry;
+mod settings;
 mod speak;
+mod utterance;
 mod voices;
 
 use std::{
@@ -24,16 +28,18 @@ use std::{
 use self::{
     action::Action,
     ear::{Ear, Heard, Hearing},
-    hear::{Asking, Hear},
-    link::{Host, Link, millis},
+    hear::Hear,
+    host::Host,
+    link::{Link, millis},
     meter::{Meter, Verdict},
-    speak::{Script, Speak, Speaking},
+    settings::{Settings, asking, speaking, whole_u32},
+    speak::Speak,
 };
 pub use self::{action::Observation, ear::Account, voices::VoiceBook};
 use crate::{
     audio::vad::Sensitivity,
-    error::{Error, ErrorKind},
-    event::{ClientCommand, ClientEvent, CloseName, Lane, LaneEvent, Setting, SpeakRequest, Why},
+    error::Error,
+    event::{ClientCommand, ClientEvent, CloseName, Lane, LaneEvent, Setting, Why},
     mapping::{
         Profile,
         client::{AudioIn, AudioOut},
@@ -55,16 +61,6 @@ pub struct Setup {
     pub voices: Arc<VoiceBook>,
     /// Seed of everything random: ids and jitter.
     pub seed: u64,
-}
-
-/// What the client set.
-#[derive(Debug, Clone)]
-struct Settings {
-    language: Option<String>,
-    hot_words: Vec<String>,
-    partials: bool,
-    speak_model: Option<String>,
-    voice: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,77 +233,6 @@ impl Session {
         self.heard = heard;
     }
 
-    fn configure(&mut self, now: Instant, settings: Vec<Setting>) {
-        let mut hearing = self.ear.hearing().clone();
-        for setting in settings {
-            match setting {
-                Setting::Language(language) => self.settings.language = Some(language),
-                Setting::HotWords(words) => self.settings.hot_words = words,
-                Setting::Partials(on) => self.settings.partials = on,
-                Setting::SpeakModel(model) => self.settings.speak_model = Some(model),
-                Setting::SpeakModelIfKnown(model) if self.setup.voices.knows(&model) => {
-                    self.settings.speak_model = Some(model);
-                }
-                Setting::SpeakModelIfKnown(model) => {
-                    let note = format!("speech model {model:?} is not configured; it changes nothing");
-                    self.host.out.observe(Observation::NoEffect(note));
-                }
-                Setting::Voice(voice) => self.settings.voice = Some(voice),
-                Setting::VadSensitivity(sensitivity) => hearing.sensitivity = sensitivity,
-                Setting::EndSilence(silence) => hearing.end_ms = whole_u32(millis(silence)),
-                Setting::SegmentMax(max) => {
-                    hearing.segment_max_ms = whole_u32(millis(max).min(self.setup.audio_max_ms));
-                }
-                Setting::InputRate(rate_hz) => hearing.rate_hz = rate_hz,
-                Setting::InputChannels(channels) => hearing.channels = channels,
-                Setting::OutputRate(rate_hz) => {
-                    if let Err(error) = self.speak.set_rate(rate_hz) {
-                        self.refuse(Error::new(
-                            ErrorKind::BadSetting,
-                            format!("audio to the client: {error}"),
-                        ));
-                    }
-                }
-            }
-        }
-        if let Err(error) = self.ear.set(hearing, &mut self.heard) {
-            self.refuse(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
-        }
-        self.tell_heard(now);
-    }
-
-    fn start_speaking(&mut self, now: Instant, request: SpeakRequest) {
-        let rules = &self.setup.profile.speak;
-        let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
-        let text = reading::speakable(&request.text, rules.symbols(language));
-        let choice = self.setup.voices.choose(
-            request.reference,
-            request.voice.as_deref().or(self.settings.voice.as_deref()),
-            self.settings.speak_model.as_deref(),
-        );
-        let voice = match choice {
-            Err(error) => return self.refuse(error),
-            Ok(_) if text.is_empty() => {
-                return self.refuse(Error::new(ErrorKind::SpeakFailed, "Text must not be empty"));
-            }
-            Ok(choice) => {
-                if let Some(note) = choice.note {
-                    self.host.out.observe(Observation::NoEffect(note));
-                }
-                choice.voice
-            }
-        };
-        let request_id = request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.host.rng.u32(..)));
-        let script = Script {
-            request_id,
-            parts: reading::parts(&text, rules.part_max_chars).into(),
-            text: request.text,
-            instruction: request.instruction,
-            voice,
-        };
-        self.speak.start(now, script, &speaking(&self.setup.profile), &mut self.host);
-    }
-
     /// A lane's transport is up.
     pub(crate) fn lane_opened(&mut self, now: Instant, lane: Lane) {
         if self.hear.lane() == Some(lane) {
@@ -470,22 +395,4 @@ impl Session {
         let asking = asking(&self.setup.profile, &self.settings);
         self.hear.stop(now, self.ear.at_ms(), &asking, &mut self.host);
     }
-}
-
-fn asking<'s>(profile: &'s Profile, settings: &'s Settings) -> Asking<'s> {
-    Asking {
-        rules: &profile.hear,
-        mode: profile.mode,
-        language: settings.language.as_deref().unwrap_or(&profile.hear.language),
-        hot_words: &settings.hot_words,
-        partials: settings.partials,
-    }
-}
-
-fn speaking(profile: &Profile) -> Speaking<'_> {
-    Speaking { rules: &profile.speak, mode: profile.mode }
-}
-
-fn whole_u32(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -12,7 +12,8 @@ use bytes::Bytes;
 
 use super::{
     action::Observation,
-    link::{Host, Link, News, millis},
+    host::Host,
+    link::{Link, News, millis},
     retry::Failure,
 };
 use crate::{

@@ -1,0 +1,51 @@
+//! One link, by hand.
+
+use super::*;
+use crate::mapping::Library;
+
+fn start() -> (Instant, Host, Link) {
+    #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+    let now = Instant::now();
+    let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
+    let mut host = Host::new(times, 1);
+    let link = Link::open(now, Mode::Chat, None, &mut host);
+    (now, host, link)
+}
+
+fn actions(host: &mut Host) -> Vec<Action> {
+    std::iter::from_fn(|| host.out.pop()).filter(|action| !matches!(action, Action::Observe(_))).collect()
+}
+
+#[test]
+fn nothing_is_sent_on_a_transport_that_is_gone() {
+    let (mut now, mut host, mut link) = start();
+    // The upstream takes the connection, grants a worker and then breaks, until the attempts are used up.
+    loop {
+        let lane = link.lane();
+        assert_eq!(actions(&mut host), [Action::OpenLane(lane, Mode::Chat)]);
+        link.opened(now, &mut host);
+        link.event(now, &LaneEvent::Granted, &mut host);
+        assert_eq!(actions(&mut host), [Action::ToLane(lane, LaneCommand::Init(None))]);
+        if matches!(link.closed(now, &Why::Lost("reset".into()), &mut host), News::Failed(_)) {
+            break;
+        }
+        now = link.next_timeout(&host.times).unwrap();
+        link.timeout(now, &mut host);
+    }
+    assert_eq!(actions(&mut host), []);
+    assert!(link.is_gone());
+}
+
+#[test]
+fn a_transport_that_is_given_up_is_dropped_once() {
+    let (_, mut host, mut link) = start();
+    loop {
+        let now = link.next_timeout(&host.times).unwrap();
+        let failed = matches!(link.timeout(now, &mut host), News::Failed(_));
+        let dropped = actions(&mut host).into_iter().filter(|action| matches!(action, Action::DropLane(_)));
+        assert!(dropped.count() <= 1);
+        if failed {
+            break;
+        }
+    }
+}

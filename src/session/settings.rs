@@ -1,0 +1,118 @@
+//! What the client set, and what follows from it for a question and for a text.
+
+use std::time::Instant;
+
+use super::{
+    Session,
+    action::Observation,
+    hear::Asking,
+    link::millis,
+    reading,
+    speak::{Script, Speaking},
+};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{Setting, SpeakRequest},
+    mapping::Profile,
+};
+
+/// What the client set.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) language: Option<String>,
+    pub(super) hot_words: Vec<String>,
+    pub(super) partials: bool,
+    pub(super) speak_model: Option<String>,
+    pub(super) voice: Option<String>,
+}
+
+impl Session {
+    pub(super) fn configure(&mut self, now: Instant, settings: Vec<Setting>) {
+        let mut hearing = self.ear.hearing().clone();
+        for setting in settings {
+            match setting {
+                Setting::Language(language) => self.settings.language = Some(language),
+                Setting::HotWords(words) => self.settings.hot_words = words,
+                Setting::Partials(on) => self.settings.partials = on,
+                Setting::SpeakModel(model) => self.settings.speak_model = Some(model),
+                Setting::SpeakModelIfKnown(model) if self.setup.voices.knows(&model) => {
+                    self.settings.speak_model = Some(model);
+                }
+                Setting::SpeakModelIfKnown(model) => {
+                    let note = format!("speech model {model:?} is not configured; it changes nothing");
+                    self.host.out.observe(Observation::NoEffect(note));
+                }
+                Setting::Voice(voice) => self.settings.voice = Some(voice),
+                Setting::VadSensitivity(sensitivity) => hearing.sensitivity = sensitivity,
+                Setting::EndSilence(silence) => hearing.end_ms = whole_u32(millis(silence)),
+                Setting::SegmentMax(max) => {
+                    hearing.segment_max_ms = whole_u32(millis(max).min(self.setup.audio_max_ms));
+                }
+                Setting::InputRate(rate_hz) => hearing.rate_hz = rate_hz,
+                Setting::InputChannels(channels) => hearing.channels = channels,
+                Setting::OutputRate(rate_hz) => {
+                    if let Err(error) = self.speak.set_rate(rate_hz) {
+                        self.refuse(Error::new(
+                            ErrorKind::BadSetting,
+                            format!("audio to the client: {error}"),
+                        ));
+                    }
+                }
+            }
+        }
+        if let Err(error) = self.ear.set(hearing, &mut self.heard) {
+            self.refuse(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
+        }
+        self.tell_heard(now);
+    }
+
+    pub(super) fn start_speaking(&mut self, now: Instant, request: SpeakRequest) {
+        let rules = &self.setup.profile.speak;
+        let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
+        let text = reading::speakable(&request.text, rules.symbols(language));
+        let choice = self.setup.voices.choose(
+            request.reference,
+            request.voice.as_deref().or(self.settings.voice.as_deref()),
+            self.settings.speak_model.as_deref(),
+        );
+        let voice = match choice {
+            Err(error) => return self.refuse(error),
+            Ok(_) if text.is_empty() => {
+                return self.refuse(Error::new(ErrorKind::SpeakFailed, "Text must not be empty"));
+            }
+            Ok(choice) => {
+                if let Some(note) = choice.note {
+                    self.host.out.observe(Observation::NoEffect(note));
+                }
+                choice.voice
+            }
+        };
+        let request_id = request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.host.rng.u32(..)));
+        let script = Script {
+            request_id,
+            parts: reading::parts(&text, rules.part_max_chars).into(),
+            text: request.text,
+            instruction: request.instruction,
+            voice,
+        };
+        self.speak.start(now, script, &speaking(&self.setup.profile), &mut self.host);
+    }
+}
+
+pub(super) fn asking<'s>(profile: &'s Profile, settings: &'s Settings) -> Asking<'s> {
+    Asking {
+        rules: &profile.hear,
+        mode: profile.mode,
+        language: settings.language.as_deref().unwrap_or(&profile.hear.language),
+        hot_words: &settings.hot_words,
+        partials: settings.partials,
+    }
+}
+
+pub(super) fn speaking(profile: &Profile) -> Speaking<'_> {
+    Speaking { rules: &profile.speak, mode: profile.mode }
+}
+
+pub(super) fn whole_u32(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

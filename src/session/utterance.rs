@@ -1,0 +1,85 @@
+//! One utterance from its first sound to its words.
+
+use std::{sync::Arc, time::Instant};
+
+use super::host::Host;
+use crate::{audio::SPEECH_RATE_HZ, error::Error, event::ClientCommand};
+
+/// A stretch of speech: a whole utterance, or a piece of one that was committed.
+#[derive(Debug)]
+pub(crate) struct Utterance {
+    pub(crate) segment_id: u32,
+    /// It begins an utterance: where, ms, and whether the client knows.
+    pub(crate) opens: Option<u64>,
+    pub(crate) opening_told: bool,
+    /// It ends an utterance: where, ms.
+    pub(crate) closes: Option<u64>,
+    /// When its audio was complete.
+    pub(crate) complete_at: Option<Instant>,
+    /// Its end was told before its words were known.
+    pub(crate) released: bool,
+    pub(crate) attempts: u32,
+    pub(crate) state: State,
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    /// The user still speaks.
+    Recording,
+    /// To be asked.
+    Waiting(Arc<Vec<i16>>),
+    /// Asked; what the model said so far.
+    Asked(Arc<Vec<i16>>, String),
+    /// Settled, with what the client is to be told.
+    Settled(Option<Result<Words, Error>>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Words {
+    pub(crate) text: String,
+    pub(crate) duration_ms: u64,
+    pub(crate) language: String,
+}
+
+impl Utterance {
+    pub(crate) const fn open(segment_id: u32, opens: Option<u64>) -> Self {
+        Self {
+            segment_id,
+            opens,
+            opening_told: false,
+            closes: None,
+            complete_at: None,
+            released: false,
+            attempts: 0,
+            state: State::Recording,
+        }
+    }
+
+    pub(crate) const fn is_asked(&self) -> bool {
+        matches!(self.state, State::Asked(..))
+    }
+
+    /// Tells the words of a settled utterance and its end; whether it is settled.
+    pub(crate) fn settle(&mut self, host: &mut Host) -> bool {
+        let State::Settled(told) = &mut self.state else { return false };
+        match told.take() {
+            Some(Ok(words)) => host.out.client(ClientCommand::TranscriptFinal {
+                text: words.text,
+                segment_id: self.segment_id,
+                duration_ms: words.duration_ms,
+                language: words.language,
+            }),
+            Some(Err(error)) => host.out.error(error),
+            None => {}
+        }
+        if let (Some(at_ms), false) = (self.closes, self.released) {
+            host.out.client(ClientCommand::SpeechEnded { at_ms });
+        }
+        true
+    }
+}
+
+/// Length of audio, ms.
+pub(crate) fn length_ms(audio: &[i16]) -> u64 {
+    audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ)
+}
