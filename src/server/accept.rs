@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, UPGRADE},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE},
     server::conn::http1,
     service::service_fn,
 };
@@ -120,7 +120,12 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
             tokio::spawn(session(upgraded, mapping, query, peer, shared, permit));
             answer
         }
-        Err(error) => refuse(StatusCode::BAD_REQUEST, "bad_handshake", &error.to_string()),
+        Err(error) => {
+            let mut answer = refuse(StatusCode::BAD_REQUEST, "bad_handshake", &error.to_string());
+            // RFC 6455 §4.4: which version would have been right.
+            answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            answer
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a client of the `speech` profile lives through, in virtual time.
 
 mod anything;
+mod backends;
 mod faults;
 mod hearing;
 #[path = "../support/pair.rs"]
