@@ -1,6 +1,8 @@
 //! The bridge's guarantees (design §4) over arbitrary sessions, in virtual time: what a client does, what upstreams do
 //! and what time does are chance; `properties/checks.rs` says what must hold of all of them.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
 #[path = "properties/checks.rs"]
 mod checks;
 #[path = "properties/driver.rs"]

@@ -257,12 +257,12 @@ impl Driver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.to_client(&message),
+                Output::ToClient(message) => self.client_gets(&message),
                 Output::OpenLane(lane, _) => {
                     assert_eq!(self.lanes.insert(lane, Transport::Dialled), None, "{lane:?} is used twice");
                 }
                 Output::ToLane(lane, _) => {
-                    assert_eq!(self.lanes.get(&lane), Some(&Transport::Up), "{lane:?}")
+                    assert_eq!(self.lanes.get(&lane), Some(&Transport::Up), "{lane:?}");
                 }
                 Output::CloseLane(lane) => {
                     let at = self.lanes.insert(lane, Transport::Gone);
@@ -274,7 +274,7 @@ impl Driver {
         panic!("more than {MOST_OUTPUTS} outputs after one input");
     }
 
-    fn to_client(&mut self, message: &Message) {
+    fn client_gets(&mut self, message: &Message) {
         assert!(!self.closed, "after the close: {message:?}");
         match message {
             Message::Binary(_) => assert!(self.speaking, "audio outside speaking_start … speaking_end"),

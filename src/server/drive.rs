@@ -381,7 +381,7 @@ fn observe(observation: &Observation) {
             trace!("{}", error.detail);
         }
         Observation::ErrorTold(error) => {
-            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail)
+            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
         }
         Observation::AskedAgain(words) => warn!("asking again: {words}"),
         Observation::NoEffect(words) => info!("without effect: {words}"),

@@ -468,9 +468,9 @@ mod tests {
 
     #[test]
     fn a_transport_that_is_given_up_is_dropped_once() {
-        let (mut now, mut host, mut link) = start();
+        let (_, mut host, mut link) = start();
         loop {
-            now = link.next_timeout(&host.times).unwrap();
+            let now = link.next_timeout(&host.times).unwrap();
             let failed = matches!(link.timeout(now, &mut host), News::Failed(_));
             let dropped =
                 actions(&mut host).into_iter().filter(|action| matches!(action, Action::DropLane(_)));

@@ -103,7 +103,7 @@ impl Checks {
     }
 
     /// The bridge tells a lane something: what kind, and whether it wants audio.
-    pub(crate) fn to_lane(&mut self, now: Instant, lane: Lane, json: &str) -> (String, bool) {
+    pub(crate) fn lane_gets(&mut self, now: Instant, lane: Lane, json: &str) -> (String, bool) {
         let seen = self.lanes.get_mut(&lane).expect("it was dialled");
         let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
         let kind = value["type"].as_str().expect("it has a type").to_owned();
@@ -152,7 +152,7 @@ impl Checks {
         seen.gone = true;
         match (seen.init_at, seen.close_at) {
             (_, Some(close_at)) => {
-                assert!(now >= close_at + CLOSE_MAX, "{lane:?} is dropped while it says goodbye")
+                assert!(now >= close_at + CLOSE_MAX, "{lane:?} is dropped while it says goodbye");
             }
             (Some(init_at), None) => {
                 let patient = now >= init_at + INIT_MAX && !seen.ready;
@@ -222,7 +222,7 @@ impl Checks {
         assert!(self.lanes.values().all(|lane| lane.gone), "a lane was forgotten: {:?}", self.lanes);
     }
 
-    pub(crate) fn to_client(&mut self, message: &Message) {
+    pub(crate) fn client_gets(&mut self, message: &Message) {
         let client = &mut self.client;
         assert!(!client.left && !client.closed, "nobody is there for {message:?}");
         match message {

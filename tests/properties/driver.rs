@@ -261,7 +261,7 @@ impl Driver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.checks.to_client(message),
+                Output::ToClient(message) => self.checks.client_gets(message),
                 Output::OpenLane(lane, _) => {
                     self.checks.dialled(*lane);
                     let replies = self.upstream(*lane).dialled();
@@ -269,7 +269,7 @@ impl Driver {
                 }
                 Output::ToLane(lane, message) => {
                     let Message::Text(json) = message else { panic!("not text: {message:?}") };
-                    let (kind, wants_audio) = self.checks.to_lane(self.now, *lane, json);
+                    let (kind, wants_audio) = self.checks.lane_gets(self.now, *lane, json);
                     let replies = self.upstream(*lane).told(lane.0, &kind, wants_audio);
                     self.schedule(*lane, replies);
                 }
