@@ -37,6 +37,8 @@
 //! *Downstream* is the client's side, *upstream* the model's. A *lane* is one upstream session that serves one purpose. An
 //! *utterance* is one stretch of user speech. A `…Event` came in, a `…Command` goes out.
 
+#![warn(clippy::unwrap_used)]
+
 pub mod audio;
 pub mod bridge;
 #[cfg(feature = "io")]

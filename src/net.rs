@@ -5,9 +5,13 @@ use std::{io, path::Path, sync::Arc};
 
 use hyper::Uri;
 use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -66,9 +70,7 @@ impl Endpoint {
         tcp.set_nodelay(true)?;
         let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
         let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
-        let stream =
-            tls.connect(name, tcp).await.map_err(|error| io::Error::other(format!("TLS: {error}")))?;
-        Ok(Box::new(stream))
+        Ok(Box::new(tls.connect(name, tcp).await.map_err(tls_in_words)?))
     }
 }
 
@@ -80,26 +82,103 @@ fn in_words(error: io::Error) -> io::Error {
     }
 }
 
+/// With the way out when it is the certificate.
+fn tls_in_words(error: io::Error) -> io::Error {
+    let certificate = error.get_ref().and_then(|inner| inner.downcast_ref());
+    if let Some(rustls::Error::InvalidCertificate(problem)) = certificate {
+        return io::Error::other(format!(
+            "its certificate is not trusted ({problem:?}); to trust it, name it in a `ca` file"
+        ));
+    }
+    io::Error::other(format!("TLS: {error}"))
+}
+
 fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
+    let own = ca.map_or_else(|| Ok(Vec::new()), certificates)?;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = ca {
-        let bad = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
-        let before = roots.len();
-        for certificate in CertificateDer::pem_file_iter(path).map_err(|error| bad(&error))? {
-            roots.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
-        }
-        if roots.len() == before {
-            return Err(bad(&"there is no certificate in it"));
-        }
+    roots.add_parsable_certificates(own.iter().cloned());
+    if roots.is_empty() && own.is_empty() {
+        return Err(
+            "this system has no trusted certificates; name the server's own with a `ca` file".to_owned()
+        );
     }
-    if roots.is_empty() {
-        return Err("this system has no trusted certificates".to_owned());
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let authorities = match roots.is_empty() {
+        true => None,
+        false => Some(
+            WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone())
+                .build()
+                .map_err(|error| error.to_string())?,
+        ),
+    };
+    let schemes = provider.signature_verification_algorithms;
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(OwnOrAuthority { own, authorities, schemes }))
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bad = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| bad(&error))?;
+    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| bad(&error))?;
+    if certificates.is_empty() { Err(bad(&"there is no certificate in it")) } else { Ok(certificates) }
+}
+
+/// Trusts a server whose very certificate was given, and otherwise asks the authorities.
+///
+/// The MiniCPM-o gateway makes itself a certificate that is its own authority (field notes §1.1), which no chain of
+/// trust allows for a server; knowing it byte for byte is as good.
+#[derive(Debug)]
+struct OwnOrAuthority {
+    own: Vec<CertificateDer<'static>>,
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    schemes: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for OwnOrAuthority {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.own.iter().any(|own| own == end_entity) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        match &self.authorities {
+            Some(verifier) => {
+                verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            }
+            None => Err(rustls::CertificateError::UnknownIssuer.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.schemes)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.schemes)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes.supported_schemes()
+    }
 }

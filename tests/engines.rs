@@ -1,6 +1,5 @@
 //! The real speech engines: they hear the shipped recordings, understand themselves, and say so when they die.
 #![cfg(feature = "io")]
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/engines.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]

@@ -2,7 +2,6 @@
 //!
 //! `tests/golden/macaw*/` holds the exchanges; where voxbridge means to differ, `tests/golden/differences.toml` says so
 //! and why. A difference that is listed and does not occur fails as much as one that occurs and is not listed.
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 #[path = "support/exchange.rs"]
 #[allow(dead_code, reason = "the data's own words that no comparison needs")]

@@ -263,7 +263,7 @@ impl Driver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.client_gets(&message),
+                Output::ToClient(message) => self.check_client(&message),
                 Output::OpenLane(lane, _) => {
                     assert_eq!(self.lanes.insert(lane, Transport::Dialled), None, "{lane:?} is used twice");
                 }
@@ -280,7 +280,7 @@ impl Driver {
         panic!("more than {MOST_OUTPUTS} outputs after one input");
     }
 
-    fn client_gets(&mut self, message: &Message) {
+    fn check_client(&mut self, message: &Message) {
         assert!(!self.closed, "after the close: {message:?}");
         match message {
             Message::Binary(_) => assert!(self.speaking, "audio outside speaking_start … speaking_end"),

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{Sink, Stream, StreamExt as _};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::Instant,
 };
 use tokio_tungstenite::{
@@ -188,8 +188,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
                 if written.is_ok() {
                     while let Some(Ok(_)) = self.stream.next().await {}
-                    let mut rest = [0; 4096];
-                    while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
+                    // Our end comes first: RFC 6455 §7.1.1 has clients wait for it.
+                    if self.stream.get_mut().shutdown().await.is_ok() {
+                        let mut rest = [0; 4096];
+                        while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
+                    }
                 }
             };
             // Past the bound the peer has had its chance.

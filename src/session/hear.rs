@@ -265,9 +265,9 @@ impl Hear {
         utterance.state = State::Settled(Some(Err(error)));
     }
 
-    pub(crate) fn opened(&mut self, now: Instant) {
+    pub(crate) fn opened(&mut self, now: Instant, host: &mut Host) {
         if let Some(link) = &mut self.link {
-            link.opened(now);
+            link.opened(now, host);
         }
     }
 

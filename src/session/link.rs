@@ -161,25 +161,32 @@ impl Link {
     pub(crate) fn close(&mut self, now: Instant, host: &mut Host) {
         let patience = Duration::from_millis(host.times.close_max_ms);
         match &mut self.phase {
-            // Nobody has been assigned yet, so there is nobody to say goodbye to.
-            Phase::Dialling { .. } | Phase::Waiting(_) => {
+            // The handshake may have been answered already; whoever answered it is told when it is known.
+            Phase::Dialling { until } => self.phase = Phase::Leaving { until: *until, retry: false },
+            // In the queue nobody has been assigned yet, so there is nobody to say goodbye to.
+            Phase::Waiting(queue) if queue.position.is_some() => {
                 host.out.push(Action::DropLane(self.lane));
                 self.phase = Phase::Gone;
             }
+            // A worker may be on its way; the gateway keeps what is said to it until then.
+            Phase::Waiting(_) => self.say_goodbye(now, host),
             Phase::Initialising { until } => {
                 // A worker answers only when it is initialised, which may take 10 to 16 s.
                 let until = *until + patience;
                 host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
                 self.phase = Phase::Leaving { until, retry: false };
             }
-            Phase::Ready | Phase::Asked { .. } => {
-                host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
-                self.phase = Phase::Leaving { until: now + patience, retry: false };
-            }
+            Phase::Ready | Phase::Asked { .. } => self.say_goodbye(now, host),
             Phase::Leaving { retry, .. } => *retry = false,
             Phase::Pausing { .. } => self.phase = Phase::Gone,
             Phase::Gone => {}
         }
+    }
+
+    fn say_goodbye(&mut self, now: Instant, host: &mut Host) {
+        host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+        let until = now + Duration::from_millis(host.times.close_max_ms);
+        self.phase = Phase::Leaving { until, retry: false };
     }
 
     /// Leaves politely and hands itself over to the session, which waits for the end of the transport.
@@ -191,9 +198,14 @@ impl Link {
     }
 
     /// The transport is up.
-    pub(crate) fn opened(&mut self, now: Instant) {
-        if matches!(self.phase, Phase::Dialling { .. }) {
-            self.phase = Phase::Waiting(Queue { since: now, moved_at: now, position: None, told: false });
+    pub(crate) fn opened(&mut self, now: Instant, host: &mut Host) {
+        match self.phase {
+            Phase::Dialling { .. } => {
+                self.phase = Phase::Waiting(Queue { since: now, moved_at: now, position: None, told: false });
+            }
+            // It was left while it was dialled.
+            Phase::Leaving { .. } => self.say_goodbye(now, host),
+            _ => {}
         }
     }
 
@@ -213,6 +225,12 @@ impl Link {
                 let words = queue_words(*position, *length, *wait_s);
                 host.out.observe(Observation::LaneQueued { lane: self.lane, words });
                 News::Queued
+            }
+            // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
+            (Phase::Leaving { .. }, LaneEvent::Queued { .. }) => {
+                host.out.push(Action::DropLane(self.lane));
+                self.phase = Phase::Gone;
+                News::None
             }
             (Phase::Waiting(_), LaneEvent::Granted) => {
                 host.out.push(Action::ToLane(self.lane, LaneCommand::Init(self.voice.clone())));
@@ -309,11 +327,8 @@ impl Link {
                     waited.as_secs_f64()
                 );
                 if waited >= Duration::from_millis(times.queue_max_ms) {
-                    return self.fail(
-                        now,
-                        Failure { kind: ErrorKind::QueueStuck, words, asked: false },
-                        host,
-                    );
+                    host.out.push(Action::DropLane(self.lane));
+                    return self.fail(Failure { kind: ErrorKind::QueueStuck, words, asked: false });
                 }
                 queue.told = true;
                 News::Stuck(words)
@@ -394,7 +409,7 @@ impl Link {
         if spent >= cap || now - self.opened_at >= worst {
             let attempts = trouble.attempts;
             let words = format!("{} ({attempts} attempts in {:.1} s)", trouble.words, spent.as_secs_f64());
-            return self.fail(now, Failure { kind: trouble.kind, words, asked: false }, host);
+            return self.fail(Failure { kind: trouble.kind, words, asked: false });
         }
         let doubled = times.retry_first_ms << (trouble.attempts - 1).min(16);
         let whole = doubled.min(times.retry_max_ms) as f64;
@@ -410,8 +425,8 @@ impl Link {
         News::None
     }
 
-    fn fail(&mut self, now: Instant, failure: Failure, host: &mut Host) -> News {
-        self.close(now, host);
+    /// For good; its transport is gone or dropped.
+    fn fail(&mut self, failure: Failure) -> News {
         self.phase = Phase::Gone;
         News::Failed(failure)
     }
@@ -453,7 +468,7 @@ mod tests {
         loop {
             let lane = link.lane();
             assert_eq!(actions(&mut host), [Action::OpenLane(lane, Mode::Chat)]);
-            link.opened(now);
+            link.opened(now, &mut host);
             link.event(now, &LaneEvent::Granted, &mut host);
             assert_eq!(actions(&mut host), [Action::ToLane(lane, LaneCommand::Init(None))]);
             if matches!(link.closed(now, &Why::Lost("reset".into()), &mut host), News::Failed(_)) {

@@ -310,9 +310,11 @@ impl Session {
     /// A lane's transport is up.
     pub(crate) fn lane_opened(&mut self, now: Instant, lane: Lane) {
         if self.hear.lane() == Some(lane) {
-            self.hear.opened(now);
+            self.hear.opened(now, &mut self.host);
+        } else if self.speak.owns(lane) {
+            self.speak.opened(now, lane, &mut self.host);
         } else {
-            self.speak.opened(now, lane);
+            self.with_leaving(lane, |link, host| link.opened(now, host));
         }
     }
 

@@ -321,10 +321,10 @@ impl Speak {
         self.stop_current(now, false, host);
     }
 
-    pub(crate) fn opened(&mut self, now: Instant, lane: Lane) {
+    pub(crate) fn opened(&mut self, now: Instant, lane: Lane, host: &mut Host) {
         let current = self.current.as_mut().and_then(|speech| speech.link.as_mut());
         if let Some(link) = current.filter(|link| link.lane() == lane) {
-            link.opened(now);
+            link.opened(now, host);
         }
     }
 

@@ -43,6 +43,8 @@ struct Seen {
     gone: bool,
     init_at: Option<Instant>,
     ready: bool,
+    /// It waits in the queue.
+    queued: bool,
     /// It said that its session is over.
     over: bool,
     close_at: Option<Instant>,
@@ -93,8 +95,10 @@ impl Checks {
             Reply::Opened if seen.gone => return false,
             Reply::Opened => seen.up = true,
             Reply::Closed(_) => seen.gone = true,
+            Reply::Text(_) if !seen.up => return false,
             Reply::Text(json) => {
                 let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
+                seen.queued |= seen.init_at.is_none() && json.contains(r#""type":"session.queue"#);
                 seen.ready |= seen.init_at.is_some() && says("session.created");
                 seen.over |= says("session.closed") || says("error");
             }
@@ -103,7 +107,7 @@ impl Checks {
     }
 
     /// The bridge tells a lane something: what kind, and whether it wants audio.
-    pub(crate) fn lane_gets(&mut self, now: Instant, lane: Lane, json: &str) -> (String, bool) {
+    pub(crate) fn sent_to_lane(&mut self, now: Instant, lane: Lane, json: &str) -> (String, bool) {
         let seen = self.lanes.get_mut(&lane).expect("it was dialled");
         let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
         let kind = value["type"].as_str().expect("it has a type").to_owned();
@@ -151,6 +155,8 @@ impl Checks {
         assert!(!seen.gone, "{lane:?} is dropped, but its transport is gone");
         seen.gone = true;
         match (seen.init_at, seen.close_at) {
+            // In the queue nobody hears a goodbye.
+            (None, Some(_)) if seen.queued => {}
             (_, Some(close_at)) => {
                 assert!(now >= close_at + CLOSE_MAX, "{lane:?} is dropped while it says goodbye");
             }
@@ -222,7 +228,7 @@ impl Checks {
         assert!(self.lanes.values().all(|lane| lane.gone), "a lane was forgotten: {:?}", self.lanes);
     }
 
-    pub(crate) fn client_gets(&mut self, message: &Message) {
+    pub(crate) fn sent_to_client(&mut self, message: &Message) {
         let client = &mut self.client;
         assert!(!client.left && !client.closed, "nobody is there for {message:?}");
         match message {

@@ -102,6 +102,11 @@ impl Driver {
         driver
     }
 
+    /// Nothing is owed to anybody and every lane is gone.
+    pub(crate) const fn is_finished(&self) -> bool {
+        self.finished
+    }
+
     /// Plays a script to its end and checks it all the way.
     pub(crate) fn play(script: &Script) -> Self {
         let profile = profile_source(script.interim, script.noise_is_speech);
@@ -261,7 +266,7 @@ impl Driver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.checks.client_gets(message),
+                Output::ToClient(message) => self.checks.sent_to_client(message),
                 Output::OpenLane(lane, _) => {
                     self.checks.dialled(*lane);
                     let replies = self.upstream(*lane).dialled();
@@ -269,7 +274,7 @@ impl Driver {
                 }
                 Output::ToLane(lane, message) => {
                     let Message::Text(json) = message else { panic!("not text: {message:?}") };
-                    let (kind, wants_audio) = self.checks.lane_gets(self.now, *lane, json);
+                    let (kind, wants_audio) = self.checks.sent_to_lane(self.now, *lane, json);
                     let replies = self.upstream(*lane).told(lane.0, &kind, wants_audio);
                     self.schedule(*lane, replies);
                 }

@@ -1,5 +1,4 @@
 //! What a client of the `speech` profile lives through, in virtual time.
-#![allow(clippy::unwrap_used, reason = "a helper of a test may panic as the test may")]
 
 mod anything;
 mod faults;

@@ -64,6 +64,7 @@ pub(crate) fn normalise(text: &str) -> Vec<String> {
 fn one_spelling(word: &str) -> &str {
     match word {
         "mr" => "mister",
+        "10" => "ten",
         "metre" => "meter",
         "metres" => "meters",
         other => other,

@@ -1,0 +1,44 @@
+"""A microphone that hears a recording: as much of `sounddevice` as the `macaw` command line uses.
+
+$MICROPHONE names a WAV file (16 kHz, mono, 16 bit); it is heard once, at the speed of sound, and silence follows.
+"""
+
+import os
+import threading
+import time
+import wave
+
+import numpy as np
+
+
+class InputStream:
+    def __init__(self, samplerate, channels, dtype, blocksize, callback):
+        with wave.open(os.environ["MICROPHONE"]) as recording:
+            shape = (recording.getframerate(), recording.getnchannels(), recording.getsampwidth())
+            assert shape == (samplerate, channels, 2), f"the recording is {shape}, {samplerate} Hz is wanted"
+            heard = np.frombuffer(recording.readframes(recording.getnframes()), "<i2")
+        self.samples = (heard / 32768).astype(dtype).reshape(-1, channels)
+        self.silence = np.zeros((blocksize, channels), dtype)
+        self.blocksize, self.samplerate, self.callback = blocksize, samplerate, callback
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def start(self):
+        self.thread.start()
+
+    def stop(self):
+        self.stopped.set()
+        self.thread.join()
+
+    def close(self):
+        assert self.stopped.is_set(), "closed while it runs"
+
+    def run(self):
+        began, at = time.monotonic(), 0
+        while True:
+            block = np.concatenate((self.samples[at : at + self.blocksize], self.silence))[: self.blocksize]
+            at += self.blocksize
+            # A block comes when its last sample was heard.
+            if self.stopped.wait(max(0.0, began + at / self.samplerate - time.monotonic())):
+                return
+            self.callback(block, self.blocksize, None, None)
