@@ -102,6 +102,8 @@ pub(crate) struct Link {
     voice: Option<VoiceSample>,
     phase: Phase,
     opened_at: Instant,
+    /// This attempt got a worker.
+    granted: bool,
     trouble: Option<Trouble>,
 }
 
@@ -117,7 +119,15 @@ struct Trouble {
 impl Link {
     /// Dials.
     pub(crate) fn open(now: Instant, mode: Mode, voice: Option<VoiceSample>, host: &mut Host) -> Self {
-        let mut link = Self { lane: Lane(0), mode, voice, phase: Phase::Gone, opened_at: now, trouble: None };
+        let mut link = Self {
+            lane: Lane(0),
+            mode,
+            voice,
+            phase: Phase::Gone,
+            opened_at: now,
+            granted: false,
+            trouble: None,
+        };
         link.dial(now, host);
         link
     }
@@ -204,7 +214,7 @@ impl Link {
                 self.phase = Phase::Waiting(Queue { since: now, moved_at: now, position: None, told: false });
             }
             // It was left while it was dialled.
-            Phase::Leaving { .. } => self.say_goodbye(now, host),
+            Phase::Leaving { retry: false, .. } => self.say_goodbye(now, host),
             _ => {}
         }
     }
@@ -227,12 +237,13 @@ impl Link {
                 News::Queued
             }
             // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
-            (Phase::Leaving { .. }, LaneEvent::Queued { .. }) => {
+            (Phase::Leaving { retry: false, .. }, LaneEvent::Queued { .. }) if !self.granted => {
                 host.out.push(Action::DropLane(self.lane));
                 self.phase = Phase::Gone;
                 News::None
             }
             (Phase::Waiting(_), LaneEvent::Granted) => {
+                self.granted = true;
                 host.out.push(Action::ToLane(self.lane, LaneCommand::Init(self.voice.clone())));
                 self.phase =
                     Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
@@ -376,6 +387,7 @@ impl Link {
     fn dial(&mut self, now: Instant, host: &mut Host) {
         // A number of its own for each attempt: whatever still comes of the last one is for nobody.
         self.lane = Lane(host.next_lane);
+        self.granted = false;
         host.next_lane += 1;
         host.out.push(Action::OpenLane(self.lane, self.mode));
         self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
@@ -479,6 +491,27 @@ mod tests {
         }
         assert_eq!(actions(&mut host), []);
         assert!(link.is_gone());
+    }
+
+    const QUEUED: LaneEvent<'_> = LaneEvent::Queued { position: Some(1), length: None, wait_s: None };
+
+    #[test]
+    fn a_late_word_of_the_queue_ends_neither_a_goodbye_nor_another_attempt() {
+        let (now, mut host, mut link) = start();
+        link.opened(now, &mut host);
+        link.event(now, &LaneEvent::Granted, &mut host);
+        link.close(now, &mut host);
+        actions(&mut host);
+        link.event(now, &QUEUED, &mut host);
+        assert_eq!((actions(&mut host), link.is_gone()), (vec![], false), "the worker says goodbye");
+
+        let (now, mut host, mut link) = start();
+        link.opened(now, &mut host);
+        let over = Ending { meaning: EndMeaning::Over, words: String::new() };
+        link.event(now, &LaneEvent::Closed(over), &mut host);
+        link.event(now, &QUEUED, &mut host);
+        link.closed(now, &Why::Closed(1000, String::new()), &mut host);
+        assert!(link.next_timeout(&host.times).is_some(), "another attempt follows");
     }
 
     #[test]
