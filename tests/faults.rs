@@ -7,7 +7,7 @@ mod bench;
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
-use bench::{Bench, Client, Seen, assert_pairs, events, quick, recording, scratch, simulate, upstream_at};
+use bench::{Bench, Client, Seen, assert_pairs, events, quick, recording, simulate, tuned, upstream_at};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use voxbridge::{
@@ -18,27 +18,17 @@ use voxbridge::{
 /// The default profile, impatient.
 fn impatient() -> PathBuf {
     static READY: OnceLock<PathBuf> = OnceLock::new();
-    let write = || {
-        let mut profile = include_str!("../mappings/profile/speech.toml").to_owned();
-        for (key, old, new) in [
-            ("retry_first_ms", 250, 50),
-            ("retry_max_ms", 4000, 200),
-            ("retry_total_ms", 10_000, 800),
-            ("dial_max_ms", 5000, 1000),
-            ("queue_stuck_ms", 15_000, 500),
-            ("queue_max_ms", 120_000, 1500),
-            ("init_max_ms", 60_000, 600),
-            ("answer_max_ms", 30_000, 1000),
-        ] {
-            let (from, to) = (format!("\n{key} = {old}\n"), format!("\n{key} = {new}\n"));
-            assert!(profile.contains(&from), "the profile has no {}", from.trim());
-            profile = profile.replace(&from, &to);
-        }
-        let dir = scratch("impatient");
-        std::fs::write(dir.join("speech.toml"), profile).unwrap();
-        dir
-    };
-    READY.get_or_init(write).clone()
+    let times = [
+        ("retry_first_ms", 250, 50),
+        ("retry_max_ms", 4000, 200),
+        ("retry_total_ms", 10_000, 800),
+        ("dial_max_ms", 5000, 1000),
+        ("queue_stuck_ms", 15_000, 500),
+        ("queue_max_ms", 120_000, 1500),
+        ("init_max_ms", 60_000, 600),
+        ("answer_max_ms", 30_000, 1000),
+    ];
+    READY.get_or_init(|| tuned("impatient", &times)).clone()
 }
 
 fn config() -> Config {

@@ -12,7 +12,7 @@ mod support;
 
 use std::{sync::Arc, time::Duration};
 
-use bench::{Bench, Options, assert_pairs, audio, bytes, events, quick, speech_dir};
+use bench::{Bench, Options, assert_pairs, audio, bytes, events, quick, speech_dir, tuned};
 use serde::Deserialize;
 use serde_json::json;
 use support::{engines_dir, normalise, word_errors};
@@ -22,6 +22,7 @@ use tokio::{
 };
 use voxbridge::{
     audio::wav::resample_all,
+    config::Config,
     simulator::{SimulatorConfig, process::EngineProcess},
 };
 
@@ -100,7 +101,11 @@ fn recordings() -> Vec<(Recording, Vec<f32>)> {
 }
 
 async fn bench(engines: Arc<EngineProcess>) -> Bench {
+    // A busy machine takes longer for the last words than a session waits for them after its goodbye.
+    let mappings =
+        Some(tuned("patient", &[("speech_end_wait_ms", 5000, 60_000), ("answer_max_ms", 30_000, 90_000)]));
     Bench::of(Options {
+        config: Config { mappings, ..Config::default() },
         simulator: SimulatorConfig { workers: SESSIONS, record: false, ..quick() },
         engines: Some(engines),
         ..Options::default()

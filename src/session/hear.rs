@@ -12,7 +12,8 @@ use std::{
 use super::{
     action::Observation,
     ear::{Heard, Piece},
-    link::{Failure, Host, Link, News},
+    link::{Host, Link, News},
+    retry::Failure,
 };
 use crate::{
     audio::SPEECH_RATE_HZ,

@@ -4,7 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::action::{Action, Actions, Observation};
+use super::{
+    action::{Action, Actions, Observation},
+    retry::{Failure, Trouble},
+};
 use crate::{
     error::ErrorKind,
     event::{EndMeaning, Ending, Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
@@ -55,21 +58,12 @@ pub(crate) enum News {
     Failed(Failure),
 }
 
-/// Why a link failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
-    /// What it is to the client; for a link that had been asked, the owner knows better.
-    pub(crate) kind: ErrorKind,
-    /// In words.
-    pub(crate) words: String,
-    /// It had been asked.
-    pub(crate) asked: bool,
-}
-
 #[derive(Debug)]
 enum Phase {
     /// Connecting.
     Dialling { until: Instant },
+    /// Connecting for nobody any more; whoever answers is told goodbye.
+    Unwanted { until: Instant },
     /// Connected; the queue decides.
     Waiting(Queue),
     /// `init` sent.
@@ -107,15 +101,6 @@ pub(crate) struct Link {
     trouble: Option<Trouble>,
 }
 
-/// Attempts that failed since the last progress.
-#[derive(Debug)]
-struct Trouble {
-    since: Instant,
-    attempts: u32,
-    kind: ErrorKind,
-    words: String,
-}
-
 impl Link {
     /// Dials.
     pub(crate) fn open(now: Instant, mode: Mode, voice: Option<VoiceSample>, host: &mut Host) -> Self {
@@ -150,7 +135,14 @@ impl Link {
 
     /// Not asked yet and initialised, or to be, with this voice.
     pub(crate) fn serves(&self, voice: Option<&VoiceSample>) -> bool {
-        let fresh = !matches!(self.phase, Phase::Asked { .. } | Phase::Leaving { .. } | Phase::Gone);
+        let fresh = matches!(
+            self.phase,
+            Phase::Dialling { .. }
+                | Phase::Waiting(_)
+                | Phase::Initialising { .. }
+                | Phase::Ready
+                | Phase::Pausing { .. }
+        );
         fresh && self.voice.as_ref() == voice
     }
 
@@ -169,10 +161,9 @@ impl Link {
 
     /// Leaves politely, wherever it is (field notes §1.2: a bare drop made 14 of 20 following connects fail).
     pub(crate) fn close(&mut self, now: Instant, host: &mut Host) {
-        let patience = Duration::from_millis(host.times.close_max_ms);
         match &mut self.phase {
-            // The handshake may have been answered already; whoever answered it is told when it is known.
-            Phase::Dialling { until } => self.phase = Phase::Leaving { until: *until, retry: false },
+            // The handshake may have been answered already.
+            Phase::Dialling { until } => self.phase = Phase::Unwanted { until: *until },
             // In the queue nobody has been assigned yet, so there is nobody to say goodbye to.
             Phase::Waiting(queue) if queue.position.is_some() => {
                 host.out.push(Action::DropLane(self.lane));
@@ -180,22 +171,22 @@ impl Link {
             }
             // A worker may be on its way; the gateway keeps what is said to it until then.
             Phase::Waiting(_) => self.say_goodbye(now, host),
+            // A worker answers only when it is initialised, which may take 10 to 16 s.
             Phase::Initialising { until } => {
-                // A worker answers only when it is initialised, which may take 10 to 16 s.
-                let until = *until + patience;
-                host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
-                self.phase = Phase::Leaving { until, retry: false };
+                let ready_at = *until;
+                self.say_goodbye(ready_at, host);
             }
             Phase::Ready | Phase::Asked { .. } => self.say_goodbye(now, host),
             Phase::Leaving { retry, .. } => *retry = false,
             Phase::Pausing { .. } => self.phase = Phase::Gone,
-            Phase::Gone => {}
+            Phase::Unwanted { .. } | Phase::Gone => {}
         }
     }
 
-    fn say_goodbye(&mut self, now: Instant, host: &mut Host) {
+    /// Says goodbye to an upstream that may be listening from `heard_at` on.
+    fn say_goodbye(&mut self, heard_at: Instant, host: &mut Host) {
         host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
-        let until = now + Duration::from_millis(host.times.close_max_ms);
+        let until = heard_at + Duration::from_millis(host.times.close_max_ms);
         self.phase = Phase::Leaving { until, retry: false };
     }
 
@@ -213,8 +204,7 @@ impl Link {
             Phase::Dialling { .. } => {
                 self.phase = Phase::Waiting(Queue { since: now, moved_at: now, position: None, told: false });
             }
-            // It was left while it was dialled.
-            Phase::Leaving { retry: false, .. } => self.say_goodbye(now, host),
+            Phase::Unwanted { .. } => self.say_goodbye(now, host),
             _ => {}
         }
     }
@@ -273,6 +263,10 @@ impl Link {
         let until = now + Duration::from_millis(host.times.close_max_ms);
         let asked = match self.phase {
             Phase::Asked { .. } => true,
+            Phase::Unwanted { .. } => {
+                self.phase = Phase::Leaving { until, retry: false };
+                return News::None;
+            }
             Phase::Leaving { .. } | Phase::Pausing { .. } | Phase::Gone => return News::None,
             _ => false,
         };
@@ -284,11 +278,8 @@ impl Link {
             (true, _) => News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked }),
             (false, meaning) => {
                 let full = meaning == EndMeaning::QueueFull;
-                self.note_trouble(
-                    now,
-                    if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable },
-                    words,
-                );
+                let kind = if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
+                Trouble::note(&mut self.trouble, now, kind, words);
                 News::None
             }
         }
@@ -298,7 +289,7 @@ impl Link {
     pub(crate) fn closed(&mut self, now: Instant, why: &Why, host: &mut Host) -> News {
         match self.phase {
             Phase::Gone | Phase::Pausing { .. } => News::None,
-            Phase::Leaving { retry: false, .. } => {
+            Phase::Unwanted { .. } | Phase::Leaving { retry: false, .. } => {
                 self.phase = Phase::Gone;
                 News::None
             }
@@ -310,7 +301,7 @@ impl Link {
             }
             _ => {
                 self.phase = Phase::Gone;
-                self.note_trouble(now, ErrorKind::Unavailable, format!("the upstream {why}"));
+                Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, format!("the upstream {why}"));
                 self.pause(now, host)
             }
         }
@@ -353,11 +344,14 @@ impl Link {
                 self.close(now, host);
                 News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
             }
-            Phase::Leaving { retry, .. } => {
-                let retry = *retry;
+            Phase::Leaving { retry: true, .. } => {
+                host.out.push(Action::DropLane(self.lane));
+                self.pause(now, host)
+            }
+            Phase::Unwanted { .. } | Phase::Leaving { retry: false, .. } => {
                 host.out.push(Action::DropLane(self.lane));
                 self.phase = Phase::Gone;
-                if retry { self.pause(now, host) } else { News::None }
+                News::None
             }
             Phase::Pausing { .. } => {
                 self.dial(now, host);
@@ -372,6 +366,7 @@ impl Link {
         let ms = Duration::from_millis;
         match &self.phase {
             Phase::Dialling { until }
+            | Phase::Unwanted { until }
             | Phase::Initialising { until }
             | Phase::Leaving { until, .. }
             | Phase::Pausing { until } => Some(*until),
@@ -393,48 +388,31 @@ impl Link {
         self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
     }
 
-    fn note_trouble(&mut self, now: Instant, kind: ErrorKind, words: String) {
-        let trouble =
-            self.trouble.get_or_insert(Trouble { since: now, attempts: 0, kind, words: String::new() });
-        trouble.attempts += 1;
-        trouble.kind = kind;
-        trouble.words = words;
-    }
-
     fn give_up_attempt(&mut self, now: Instant, kind: ErrorKind, words: String, host: &mut Host) -> News {
         host.out.push(Action::DropLane(self.lane));
         self.phase = Phase::Gone;
-        self.note_trouble(now, kind, words);
+        Trouble::note(&mut self.trouble, now, kind, words);
         self.pause(now, host)
     }
 
-    /// Another attempt after a pause that doubles, with jitter, until the lifetime cap. The last transport is gone.
+    /// Another attempt after a pause, or the end of all attempts. The last transport is gone.
     fn pause(&mut self, now: Instant, host: &mut Host) -> News {
-        let times = host.times;
         let Some(trouble) = &self.trouble else {
             self.dial(now, host);
             return News::None;
         };
-        let cap = Duration::from_millis(times.retry_total_ms);
-        let worst = Duration::from_millis(times.queue_max_ms) + cap;
-        let spent = now - trouble.since;
-        if spent >= cap || now - self.opened_at >= worst {
-            let attempts = trouble.attempts;
-            let words = format!("{} ({attempts} attempts in {:.1} s)", trouble.words, spent.as_secs_f64());
-            return self.fail(Failure { kind: trouble.kind, words, asked: false });
+        match trouble.next_attempt(now, self.opened_at, &host.times, &mut host.rng) {
+            Err(failure) => self.fail(failure),
+            Ok(until) => {
+                host.out.observe(Observation::LaneRetry {
+                    lane: self.lane,
+                    words: trouble.words().to_owned(),
+                    pause_ms: millis(until - now),
+                });
+                self.phase = Phase::Pausing { until };
+                News::None
+            }
         }
-        let doubled = times.retry_first_ms << (trouble.attempts - 1).min(16);
-        let whole = doubled.min(times.retry_max_ms) as f64;
-        let pause = Duration::from_secs_f64(whole * (0.5 + host.rng.f64() / 2.0) / 1000.0);
-        // Never past the cap: the last attempt is worth making at its end.
-        let until = (now + pause).min(trouble.since + cap);
-        host.out.observe(Observation::LaneRetry {
-            lane: self.lane,
-            words: trouble.words.clone(),
-            pause_ms: millis(until - now),
-        });
-        self.phase = Phase::Pausing { until };
-        News::None
     }
 
     /// For good; its transport is gone or dropped.

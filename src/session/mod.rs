@@ -4,7 +4,7 @@
 //!
 //! - [`ear`] turns microphone audio into utterances, [`meter`] judges how fast it comes
 //! - [`hear`] turns utterances into words, [`speak`] texts into audio
-//! - [`link`] is one lane's life, [`reading`] makes a text speakable, [`voices`] finds the voice for it
+//! - [`link`] is one lane's life, [`retry`] its patience, [`reading`] makes a text speakable, [`voices`] finds the voice for it
 
 pub(crate) mod action;
 mod ear;
@@ -12,6 +12,7 @@ mod hear;
 mod link;
 mod meter;
 mod reading;
+mod retry;
 mod speak;
 mod voices;
 

@@ -12,7 +12,8 @@ use bytes::Bytes;
 
 use super::{
     action::Observation,
-    link::{Failure, Host, Link, News, millis},
+    link::{Host, Link, News, millis},
+    retry::Failure,
 };
 use crate::{
     audio::{MODEL_RATE_HZ, output::Voice, resample::UnsupportedRate},

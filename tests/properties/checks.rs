@@ -43,10 +43,10 @@ struct Seen {
     gone: bool,
     init_at: Option<Instant>,
     ready: bool,
-    /// It waits in the queue.
-    queued: bool,
     /// It said that its session is over.
     over: bool,
+    /// It waits in the queue: nobody has been assigned.
+    queued: bool,
     close_at: Option<Instant>,
     /// The last text it was asked to speak.
     text: Option<String>,
@@ -98,9 +98,10 @@ impl Checks {
             Reply::Text(_) if !seen.up => return false,
             Reply::Text(json) => {
                 let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
-                seen.queued |= seen.init_at.is_none() && json.contains(r#""type":"session.queue"#);
                 seen.ready |= seen.init_at.is_some() && says("session.created");
                 seen.over |= says("session.closed") || says("error");
+                seen.queued |=
+                    seen.init_at.is_none() && (says("session.queued") || says("session.queue_update"));
             }
         }
         true
@@ -155,10 +156,10 @@ impl Checks {
         assert!(!seen.gone, "{lane:?} is dropped, but its transport is gone");
         seen.gone = true;
         match (seen.init_at, seen.close_at) {
-            // In the queue nobody hears a goodbye.
-            (None, Some(_)) if seen.queued => {}
+            // One that turns out to be queued has nobody to say goodbye to yet.
             (_, Some(close_at)) => {
-                assert!(now >= close_at + CLOSE_MAX, "{lane:?} is dropped while it says goodbye");
+                let patient = now >= close_at + CLOSE_MAX;
+                assert!(patient || seen.queued, "{lane:?} is dropped while it says goodbye");
             }
             (Some(init_at), None) => {
                 let patient = now >= init_at + INIT_MAX && !seen.ready;

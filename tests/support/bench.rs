@@ -361,6 +361,19 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     dir
 }
 
+/// A directory with the default profile, in which these keys have other numbers: key, old, new.
+pub(crate) fn tuned(name: &str, numbers: &[(&str, u32, u32)]) -> PathBuf {
+    let mut profile = include_str!("../../mappings/profile/speech.toml").to_owned();
+    for (key, old, new) in numbers {
+        let (from, to) = (format!("\n{key} = {old}\n"), format!("\n{key} = {new}\n"));
+        assert!(profile.contains(&from), "the profile has no {}", from.trim());
+        profile = profile.replace(&from, &to);
+    }
+    let dir = scratch(name);
+    std::fs::write(dir.join("speech.toml"), profile).unwrap();
+    dir
+}
+
 pub(crate) fn bytes(samples: &[i16]) -> Vec<u8> {
     samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
 }
