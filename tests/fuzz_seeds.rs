@@ -1,5 +1,7 @@
 //! Every seed of the fuzz targets through its target's body, so that the bodies stay true without a fuzzer.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
 use std::path::Path;
 
 use voxbridge::fuzzing;

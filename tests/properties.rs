@@ -1,6 +1,8 @@
 //! The bridge's guarantees (design §4) over arbitrary sessions, in virtual time: what a client does, what upstreams do
 //! and what time does are chance; `properties/checks.rs` says what must hold of all of them.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
 #[path = "properties/checks.rs"]
 mod checks;
 #[path = "properties/driver.rs"]
@@ -13,6 +15,8 @@ mod script;
 mod sound;
 #[path = "properties/upstream.rs"]
 mod upstream;
+
+use std::time::Duration;
 
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use voxbridge::{bridge::Output, event::Message, session::Observation};
@@ -59,6 +63,17 @@ proptest! {
             driver.log
         };
         prop_assert!(play() == play());
+    }
+
+    #[test]
+    fn a_session_left_alone_ends(script in script::script(false)) {
+        let profile = driver::profile_source(script.interim, script.noise_is_speech);
+        let mut driver = Driver::new(&profile, script.upstreams.clone(), "model=m");
+        script.steps.iter().for_each(|step| driver.step(step));
+        // Longer than a text of many parts, each waited for in vain, and the client's idle time.
+        driver.pass(driver.now + Duration::from_secs(2_000));
+        prop_assert!(driver.is_finished(), "something is waited for that never comes");
+        driver.end();
     }
 
     #[test]

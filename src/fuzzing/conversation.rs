@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -62,14 +63,8 @@ const REPLIES: [&str; 16] = [
 /// A conversation of any inputs in any order.
 pub fn bridge_inputs(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let interim_ms = if bytes.next() % 2 == 0 { "interim_ms = 0 " } else { "interim_ms = 200 " };
-    let profile = PROFILE_SOURCE
-        .replace("threshold = 0.55", "threshold = -1.0")
-        .replace("gate_dbfs = -65", "gate_dbfs = -100")
-        .replace("interim_ms = 0 ", interim_ms);
-    let mut library = LIBRARY.clone();
-    library.add("speech.toml", &profile).expect("only numbers were changed");
-    let mut driver = Driver::open(&library, "macaw", "minicpm-o", "speech");
+    let library = &NOISE_IS_SPEECH[usize::from(bytes.next() % 2)];
+    let mut driver = Driver::open(library, "macaw", "minicpm-o", "speech");
     while !bytes.0.is_empty() {
         driver.step(&mut bytes);
     }
@@ -88,7 +83,18 @@ pub(super) fn one_utterance(library: &Library, kind: Kind, name: &str) {
     }
 }
 
-const PROFILE_SOURCE: &str = include_str!("../../mappings/profile/speech.toml");
+/// Without decodes while the user still speaks, and with them.
+static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
+    ["interim_ms = 0 ", "interim_ms = 200 "].map(|interim| {
+        let profile = include_str!("../../mappings/profile/speech.toml")
+            .replace("threshold = 0.55", "threshold = -1.0")
+            .replace("gate_dbfs = -65", "gate_dbfs = -100")
+            .replace("interim_ms = 0 ", interim);
+        let mut library = LIBRARY.clone();
+        library.add("speech.toml", &profile).expect("only numbers were changed");
+        library
+    })
+});
 
 /// Zeros follow when the bytes have run out.
 struct Bytes<'d>(&'d [u8]);

@@ -70,13 +70,23 @@ pub(crate) struct Link {
     voice: Option<VoiceSample>,
     phase: Phase,
     opened_at: Instant,
+    /// This attempt got a worker.
+    granted: bool,
     trouble: Option<Trouble>,
 }
 
 impl Link {
     /// Dials.
     pub(crate) fn open(now: Instant, mode: Mode, voice: Option<VoiceSample>, host: &mut Host) -> Self {
-        let mut link = Self { lane: Lane(0), mode, voice, phase: Phase::Gone, opened_at: now, trouble: None };
+        let mut link = Self {
+            lane: Lane(0),
+            mode,
+            voice,
+            phase: Phase::Gone,
+            opened_at: now,
+            granted: false,
+            trouble: None,
+        };
         link.dial(now, host);
         link
     }
@@ -191,12 +201,13 @@ impl Link {
                 News::Queued
             }
             // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
-            (Phase::Leaving { .. }, LaneEvent::Queued { .. }) => {
+            (Phase::Leaving { retry: false, .. }, LaneEvent::Queued { .. }) if !self.granted => {
                 host.out.push(Action::DropLane(self.lane));
                 self.phase = Phase::Gone;
                 News::None
             }
             (Phase::Waiting(_), LaneEvent::Granted) => {
+                self.granted = true;
                 host.out.push(Action::ToLane(self.lane, LaneCommand::Init(self.voice.clone())));
                 self.phase =
                     Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
@@ -345,6 +356,7 @@ impl Link {
     fn dial(&mut self, now: Instant, host: &mut Host) {
         // A number of its own for each attempt: whatever still comes of the last one is for nobody.
         self.lane = host.new_lane();
+        self.granted = false;
         host.out.push(Action::OpenLane(self.lane, self.mode));
         self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
     }

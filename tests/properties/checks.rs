@@ -95,6 +95,7 @@ impl Checks {
             Reply::Opened if seen.gone => return false,
             Reply::Opened => seen.up = true,
             Reply::Closed(_) => seen.gone = true,
+            Reply::Text(_) if !seen.up => return false,
             Reply::Text(json) => {
                 let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
                 seen.ready |= seen.init_at.is_some() && says("session.created");

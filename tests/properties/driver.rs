@@ -102,6 +102,11 @@ impl Driver {
         driver
     }
 
+    /// Nothing is owed to anybody and every lane is gone.
+    pub(crate) const fn is_finished(&self) -> bool {
+        self.finished
+    }
+
     /// Plays a script to its end and checks it all the way.
     pub(crate) fn play(script: &Script) -> Self {
         let profile = profile_source(script.interim, script.noise_is_speech);

@@ -36,6 +36,27 @@ fn nothing_is_sent_on_a_transport_that_is_gone() {
     assert!(link.is_gone());
 }
 
+const QUEUED: LaneEvent<'_> = LaneEvent::Queued { position: Some(1), length: None, wait_s: None };
+
+#[test]
+fn a_late_word_of_the_queue_ends_neither_a_goodbye_nor_another_attempt() {
+    let (now, mut host, mut link) = start();
+    link.opened(now, &mut host);
+    link.event(now, &LaneEvent::Granted, &mut host);
+    link.close(now, &mut host);
+    actions(&mut host);
+    link.event(now, &QUEUED, &mut host);
+    assert_eq!((actions(&mut host), link.is_gone()), (vec![], false), "the worker says goodbye");
+
+    let (now, mut host, mut link) = start();
+    link.opened(now, &mut host);
+    let over = Ending { meaning: EndMeaning::Over, words: String::new() };
+    link.event(now, &LaneEvent::Closed(over), &mut host);
+    link.event(now, &QUEUED, &mut host);
+    link.closed(now, &Why::Closed(1000, String::new()), &mut host);
+    assert!(link.next_timeout(&host.times).is_some(), "another attempt follows");
+}
+
 #[test]
 fn a_transport_that_is_given_up_is_dropped_once() {
     let (_, mut host, mut link) = start();
