@@ -35,6 +35,8 @@ pub struct Listen {
     pub end_ms: u32,
     /// Longest utterance, ms.
     pub segment_max_ms: u32,
+    /// An utterance whose audio stops coming altogether ends after this, ms.
+    pub stall_ms: u32,
     /// Thresholds by sensitivity.
     pub sensitivity: Sensitivities,
 }

@@ -165,17 +165,21 @@ impl Ear {
 
     /// Ends the piece being recorded; the utterance goes on. Nothing happens when none is.
     pub(crate) fn commit(&mut self, out: &mut Vec<Heard>) {
-        let Some(working) = self.working.as_mut().filter(|working| working.recording.is_some()) else {
-            return;
-        };
-        working.flush(out);
-        // What is left is less than a hop: too little to judge, and part of what was committed.
-        let rest = std::mem::take(&mut working.fresh);
-        let Some(recording) = &mut working.recording else { return };
-        recording.audio.extend_from_slice(&rest);
-        working.listened += rest.len() as u64;
-        working.finish(false, out);
-        working.recording = Some(Recording::default());
+        if let Some(working) = self.working.as_mut().filter(|working| working.recording.is_some()) {
+            working.finish_all(false, out);
+            // Its last hops may have ended the utterance.
+            if working.activity.in_speech() {
+                working.recording = Some(Recording::default());
+            }
+        }
+    }
+
+    /// Ends the utterance being recorded: no more of it comes. Nothing happens when none is.
+    pub(crate) fn end(&mut self, out: &mut Vec<Heard>) {
+        if let Some(working) = self.working.as_mut().filter(|working| working.recording.is_some()) {
+            working.finish_all(true, out);
+            working.activity.reset();
+        }
     }
 
     /// Audio listened to so far, ms.
@@ -275,6 +279,17 @@ impl Working {
             last,
             at_ms: self.at_ms(),
         }));
+    }
+
+    /// Ends the piece being recorded with all that has come, to the last sample.
+    fn finish_all(&mut self, last: bool, out: &mut Vec<Heard>) {
+        self.flush(out);
+        let Some(recording) = &mut self.recording else { return };
+        // What is left is less than a hop: too little to judge, and part of what was said.
+        recording.audio.extend_from_slice(&self.fresh);
+        self.listened += self.fresh.len() as u64;
+        self.fresh.clear();
+        self.finish(last, out);
     }
 
     /// Gets out what the resampler still holds.

@@ -45,9 +45,11 @@ pub(crate) struct Hear {
 }
 
 /// A decode of what was said so far, while the user still speaks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Interim {
     text: String,
+    /// Length of the audio it is about, ms.
+    at_ms: u64,
 }
 
 impl Hear {
@@ -167,7 +169,7 @@ impl Hear {
             link.answered();
         }
         if let Some(interim) = self.interim.take() {
-            self.tell_interim(text.unwrap_or(&interim.text), asking, host);
+            self.tell_interim(text.unwrap_or(&interim.text), interim.at_ms, asking, host);
         } else if let Some(utterance) = self.utterances.iter_mut().find(|utterance| utterance.is_asked())
             && let State::Asked(audio, so_far) = &utterance.state
         {
@@ -180,13 +182,13 @@ impl Hear {
         self.proceed(now, asking, host);
     }
 
-    fn tell_interim(&self, text: &str, asking: &Asking<'_>, host: &mut Host) {
+    fn tell_interim(&self, text: &str, at_ms: u64, asking: &Asking<'_>, host: &mut Host) {
         let front = self.utterances.front().filter(|utterance| matches!(utterance.state, State::Recording));
         if let (Some(utterance), true, false) = (front, asking.partials, text.trim().is_empty()) {
             host.out.client(ClientCommand::TranscriptPartial {
                 text: text.trim().to_owned(),
                 segment_id: utterance.segment_id,
-                at_ms: 0,
+                at_ms,
             });
         }
     }
@@ -275,7 +277,7 @@ impl Hear {
         if let (Some(link), None) = (ready, &self.interim) {
             let question = asking.question(Arc::new(audio.to_vec()));
             link.ask(now, question, host);
-            self.interim = Some(Interim::default());
+            self.interim = Some(Interim { text: String::new(), at_ms: length_ms(audio) });
         }
     }
 

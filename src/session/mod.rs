@@ -83,6 +83,8 @@ pub(crate) struct Session {
     phase: Phase,
     idle: Option<Duration>,
     idle_since: Instant,
+    /// When the last audio came.
+    audio_at: Instant,
     meter: Meter,
     dropped_groups: u64,
     ear: Ear,
@@ -120,6 +122,7 @@ impl Session {
             phase: Phase::Open,
             idle,
             idle_since: now,
+            audio_at: now,
             meter: Meter::new(setup.audio_in.rate_limit, setup.audio_in.ahead_max_ms),
             dropped_groups: 0,
             ear: Ear::new(setup.profile.listen.clone(), hearing),
@@ -200,6 +203,7 @@ impl Session {
 
     fn audio(&mut self, now: Instant, bytes: &[u8]) {
         self.idle_since = now;
+        self.audio_at = now;
         let groups = self.ear.groups(bytes.len());
         let length = Duration::from_secs_f64(groups as f64 / f64::from(self.ear.hearing().rate_hz.max(1)));
         if groups > 0 {
@@ -314,6 +318,10 @@ impl Session {
             }
         }
         self.resume(now);
+        if self.stall_due().is_some_and(|due| due <= now) {
+            self.ear.end(&mut self.heard);
+            self.tell_heard(now);
+        }
         if self.idle_due().is_some_and(|due| due <= now) {
             self.finish(now, CloseName::Idle);
         }
@@ -329,10 +337,17 @@ impl Session {
         };
         let leaving = self.host.leaving.iter().filter_map(|link| link.next_timeout(times)).min();
         let hear = self.hear.next_timeout(times, &self.setup.profile.hear);
-        [finishing, leaving, hear, self.speak.next_timeout(times), self.idle_due()]
+        [finishing, leaving, hear, self.speak.next_timeout(times), self.stall_due(), self.idle_due()]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
+    fn stall_due(&self) -> Option<Instant> {
+        let recording = self.phase == Phase::Open && self.ear.so_far().is_some();
+        let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
+        recording.then(|| self.audio_at + stall)
     }
 
     /// When the session ends for want of audio; never while a text is spoken, for a listener sends none.

@@ -213,3 +213,39 @@ fn two_hundred_chat_sessions_in_a_row_on_one_worker() {
     assert_eq!(errors(&pair), []);
     ends_well(pair);
 }
+
+#[test]
+fn who_stops_sending_in_mid_speech_has_said_all() {
+    let mut pair = Pair::new(PairConfig::default());
+    pair.stream(&voice(1500), 20);
+    pair.advance(ms(1900));
+    assert!(pair.events("vad.speech_end").is_empty(), "a network may pause");
+    pair.advance(secs(2));
+    let told: Vec<String> = pair.names().into_iter().filter(|name| name != "transcript.partial").collect();
+    assert_eq!(told, ["session.created", "vad.speech_start", "transcript.final", "vad.speech_end"]);
+    let words = pair.events("transcript.final")[0]["text"].clone();
+    assert_eq!(words, "simulated transcript: 1.50 s of speech", "to the last sample");
+    is_understood(&mut pair);
+    ends_well(pair);
+}
+
+#[test]
+fn words_come_while_the_user_still_speaks_where_that_is_wanted() {
+    let mut config = PairConfig::default();
+    let speech = include_str!("../../mappings/profile/speech.toml");
+    config.library.add("speech.toml", &speech.replace("interim_ms = 0 ", "interim_ms = 1000 ")).unwrap();
+    let mut pair = Pair::new(config);
+    pair.stream(&voice(5000), 20);
+    let partials: Vec<u64> = pair
+        .events("transcript.partial")
+        .iter()
+        .map(|event| event["timestamp_ms"].as_u64().unwrap())
+        .collect();
+    assert!(partials.len() >= 3 && partials.is_sorted(), "{partials:?}");
+    assert!(pair.events("transcript.final").is_empty());
+    pair.stream(&zeros(1000), 20);
+    pair.advance(secs(2));
+    assert_eq!(pair.events("transcript.final").len(), 1);
+    is_understood(&mut pair);
+    ends_well(pair);
+}
