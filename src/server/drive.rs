@@ -117,6 +117,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         loop {
             match self.bridge.poll_output(now()) {
                 Output::ToClient(message) => self.send_client(message),
+                Output::DropAudio => self.client.iter_mut().for_each(Socket::drop_audio),
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::OpenLane(lane, mode) => {
                     debug!(lane = lane.0, ?mode, "dialling");

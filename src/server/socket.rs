@@ -83,6 +83,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
         self.outbox.push_back(message);
     }
 
+    /// Forgets the binary messages in the outbox.
+    pub(super) fn drop_audio(&mut self) {
+        self.outbox.retain(|message| !message.is_binary());
+        self.outbox_bytes = self.outbox.iter().map(WsMessage::len).sum();
+    }
+
     /// Bytes the peer has not taken yet.
     pub(super) const fn outbox_bytes(&self) -> usize {
         self.outbox_bytes
@@ -209,4 +215,40 @@ fn is_abrupt(problem: &tokio_tungstenite::tungstenite::error::ProtocolError) -> 
 /// RFC 6455 §5.5: at most 123 bytes of reason.
 fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(123)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+    #[tokio::test]
+    async fn audio_that_has_not_left_can_be_forgotten_and_the_rest_not() {
+        let (near, far) = tokio::io::duplex(1024);
+        let config = WebSocketConfig::default().write_buffer_size(0).max_write_buffer_size(1 << 20);
+        let near = WebSocketStream::from_raw_socket(near, Role::Server, Some(config)).await;
+        let mut socket = Socket::new(near);
+        let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+        socket.send(Message::Text("start".into()));
+        for _ in 0..10 {
+            socket.send(Message::Binary(Bytes::from_static(&[1; 5000])));
+        }
+        let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
+        assert!(stuck && socket.outbox_bytes() > 30_000, "the client does not read");
+        socket.drop_audio();
+        assert_eq!(socket.outbox_bytes(), 0);
+        socket.send(Message::Text("end".into()));
+        let reading = async {
+            let mut seen = Vec::new();
+            while seen.last() != Some(&WsMessage::text("end")) {
+                seen.push(client.next().await.unwrap().unwrap());
+            }
+            seen
+        };
+        let (written, seen) = tokio::join!(std::future::poll_fn(|cx| socket.poll_write(cx)), reading);
+        written.unwrap();
+        assert_eq!(seen[0], WsMessage::text("start"));
+        let audio = seen.iter().filter(|message| message.is_binary()).count();
+        assert_eq!((audio, seen.len()), (1, 3), "what had left arrives whole");
+    }
 }

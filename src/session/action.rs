@@ -12,6 +12,8 @@ use crate::{
 pub(crate) enum Action {
     /// Tell the client.
     Client(ClientCommand),
+    /// Forget audio on its way to the client that has not left yet; what is told stays.
+    DropAudio,
     /// Close the client's connection for this reason; nothing is told after it.
     EndClient(CloseName),
     /// Connect to an upstream.

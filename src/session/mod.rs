@@ -3,7 +3,8 @@
 //! Takes neutral events with the instant they came, appends [`action`]s. Knows no wire, no clock and no task.
 //!
 //! - [`ear`] turns microphone audio into utterances, [`meter`] judges how fast it comes
-//! - [`settings`] is what the client set; [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio
+//! - [`settings`] is what the client set; [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio for
+//!   the [`mouth`]
 //! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share
 //! - [`reading`] makes a text speakable, [`voices`] finds the voice for it
 
@@ -13,6 +14,7 @@ mod hear;
 mod host;
 mod link;
 mod meter;
+mod mouth;
 mod reading;
 mod retry;
 mod settings;

@@ -8,18 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-
 use super::{
     action::Observation,
     host::Host,
-    link::{Link, News, millis},
+    link::{Link, News},
+    mouth::Mouth,
     retry::Failure,
 };
 use crate::{
-    audio::{MODEL_RATE_HZ, output::Voice, resample::UnsupportedRate},
+    audio::resample::UnsupportedRate,
     error::{Error, ErrorKind},
-    event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
+    event::{Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
     mapping::profile::{LaneTimes, SpeakRules},
 };
 
@@ -49,24 +48,19 @@ pub(crate) struct Speaking<'s> {
 pub(crate) struct Speak {
     current: Option<Speech>,
     draining: Vec<Drain>,
-    voice: Voice,
-    out_rate_hz: u32,
-    /// The voice for the next text, where another rate was set during this one.
-    next_voice: Option<(Voice, u32)>,
-    frame_max_bytes: usize,
+    mouth: Mouth,
 }
 
 #[derive(Debug)]
 struct Speech {
     script: Script,
-    asked_at: Instant,
     link: Option<Link>,
-    /// The client was told that audio follows.
-    started: bool,
     /// The part being answered has brought audio.
     part_heard: bool,
+    /// Parts that were answered, and those of them without audio.
+    parts_done: usize,
+    silent_parts: usize,
     attempts: u32,
-    sent_bytes: u64,
 }
 
 /// A cancelled answer that is waited out.
@@ -77,18 +71,9 @@ struct Drain {
 }
 
 impl Speak {
-    /// Speaks at the model's own rate, in frames of at most `frame_max_bytes`.
+    /// Speaks in frames of at most `frame_max_bytes`.
     pub(crate) fn new(frame_max_bytes: usize) -> Self {
-        // Frames hold whole samples.
-        let frame_max_bytes = (frame_max_bytes & !1).max(2);
-        Self {
-            current: None,
-            draining: Vec::new(),
-            voice: Voice::default(),
-            out_rate_hz: MODEL_RATE_HZ,
-            next_voice: None,
-            frame_max_bytes,
-        }
+        Self { current: None, draining: Vec::new(), mouth: Mouth::new(frame_max_bytes) }
     }
 
     /// Speaks at another rate from the next text on.
@@ -96,13 +81,12 @@ impl Speak {
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
     pub(crate) fn set_rate(&mut self, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.next_voice = Some((Voice::new(out_rate_hz)?, out_rate_hz));
-        Ok(())
+        self.mouth.set_rate(out_rate_hz)
     }
 
     /// Whether audio is being sent: the microphone is muted then.
     pub(crate) fn is_audible(&self) -> bool {
-        self.current.as_ref().is_some_and(|speech| speech.started)
+        self.mouth.is_audible()
     }
 
     /// Whether a text is being spoken or about to be.
@@ -134,18 +118,14 @@ impl Speak {
             self.part_with(now, link, host);
             None
         });
-        if let Some((voice, out_rate_hz)) = self.next_voice.take() {
-            self.voice = voice;
-            self.out_rate_hz = out_rate_hz;
-        }
+        self.mouth.begin(now, script.request_id.clone(), script.text.clone());
         self.current = Some(Speech {
             script,
-            asked_at: now,
             link: spare,
-            started: false,
             part_heard: false,
+            parts_done: 0,
+            silent_parts: 0,
             attempts: 0,
-            sent_bytes: 0,
         });
         self.proceed(now, speaking, host);
     }
@@ -159,24 +139,9 @@ impl Speak {
 
     /// Ends the current text towards the client and hands back its lane.
     fn stop_current(&mut self, now: Instant, cancelled: bool, host: &mut Host) -> Option<Link> {
-        let mut speech = self.current.take()?;
-        let link = speech.link.take();
-        self.voice.clear();
-        self.tell_end(now, &speech, cancelled, host);
-        link
-    }
-
-    fn tell_end(&self, now: Instant, speech: &Speech, cancelled: bool, host: &mut Host) {
-        if !speech.started {
-            // Nothing was announced, so there is nothing to end (golden c10e).
-            return;
-        }
-        host.out.client(ClientCommand::SpeakingEnded {
-            request_id: speech.script.request_id.clone(),
-            at_ms: millis(now - speech.asked_at),
-            cancelled,
-            audio_ms: speech.sent_bytes / 2 * 1000 / u64::from(self.out_rate_hz),
-        });
+        let speech = self.current.take()?;
+        self.mouth.end(now, cancelled, &mut host.out);
+        speech.link
     }
 
     /// Gives a lane back: at once when it owes nothing, else when it has finished.
@@ -229,28 +194,7 @@ impl Speak {
     fn audio(&mut self, now: Instant, samples: &[f32], host: &mut Host) {
         let Some(speech) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
         speech.part_heard = true;
-        let mut bytes = Vec::new();
-        self.voice.push(samples, &mut bytes);
-        self.send(now, bytes, host);
-    }
-
-    /// Sends audio, after its announcement.
-    fn send(&mut self, now: Instant, bytes: Vec<u8>, host: &mut Host) {
-        let Some(speech) = self.current.as_mut().filter(|_| !bytes.is_empty()) else { return };
-        if !speech.started {
-            speech.started = true;
-            host.out.client(ClientCommand::SpeakingStarted {
-                request_id: speech.script.request_id.clone(),
-                at_ms: millis(now - speech.asked_at),
-                text: speech.script.text.clone(),
-            });
-        }
-        speech.sent_bytes += bytes.len() as u64;
-        let mut bytes = Bytes::from(bytes);
-        while !bytes.is_empty() {
-            let frame = bytes.split_to(bytes.len().min(self.frame_max_bytes));
-            host.out.client(ClientCommand::Audio(frame));
-        }
+        self.mouth.say(now, samples, &mut host.out);
     }
 
     /// One part of the text is spoken; `audio` is all of it where the upstream did not stream.
@@ -261,10 +205,11 @@ impl Speak {
         }
         let heard_before = std::mem::take(&mut speech.part_heard);
         speech.script.parts.pop_front();
+        speech.parts_done += 1;
         if !heard_before {
             self.audio(now, audio, host);
             if let Some(speech) = &mut self.current {
-                speech.part_heard = false;
+                speech.silent_parts += usize::from(!std::mem::take(&mut speech.part_heard));
             }
         }
         if self.current.as_ref().is_some_and(|speech| speech.script.parts.is_empty()) {
@@ -275,13 +220,13 @@ impl Speak {
 
     /// The whole text is spoken.
     fn finish(&mut self, now: Instant, host: &mut Host) {
-        let mut rest = Vec::new();
-        self.voice.flush(&mut rest);
-        self.send(now, rest, host);
-        let silent = self.current.as_ref().is_some_and(|speech| !speech.started);
-        if silent {
+        self.mouth.finish(now, &mut host.out);
+        let (silent, parts) =
+            self.current.as_ref().map_or((0, 0), |speech| (speech.silent_parts, speech.parts_done));
+        if silent > 0 {
             // The back-end swallows its speech errors (field notes §2): text came, audio did not.
-            host.out.error(Error::new(ErrorKind::SpeakFailed, "the upstream answered without audio"));
+            let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
+            host.out.error(Error::new(ErrorKind::SpeakFailed, words));
         }
         if let Some(link) = self.stop_current(now, false, host) {
             self.part_with(now, link, host);
@@ -310,11 +255,11 @@ impl Speak {
             link.retire(now, host);
         }
         speech.attempts += 1;
-        if failure.asked && !speech.started && speech.attempts < speaking.rules.attempts {
+        if failure.asked && !self.mouth.is_audible() && speech.attempts < speaking.rules.attempts {
             host.out.observe(Observation::AskedAgain(failure.words));
             // What came was too little to be heard, and comes again.
             speech.part_heard = false;
-            self.voice.clear();
+            self.mouth.forget();
             return self.proceed(now, speaking, host);
         }
         let kind = if failure.asked { ErrorKind::SpeakFailed } else { failure.kind };

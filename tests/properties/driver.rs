@@ -267,6 +267,8 @@ impl Driver {
                     return;
                 }
                 Output::ToClient(message) => self.checks.sent_to_client(message),
+                // Here everything has left already.
+                Output::DropAudio => {}
                 Output::OpenLane(lane, _) => {
                     self.checks.dialled(*lane);
                     let replies = self.upstream(*lane).dialled();

@@ -153,3 +153,25 @@ fn closing_the_session_midway_ends_the_text_first() {
     assert!(pair.finished);
     assert_eq!(sanity::problems(&pair), [""; 0]);
 }
+
+#[test]
+fn a_part_that_stays_silent_is_no_secret() {
+    let mut config = PairConfig::default();
+    let speech = include_str!("../../mappings/profile/speech.toml");
+    config
+        .library
+        .add("speech.toml", &speech.replace("part_max_chars = 300 ", "part_max_chars = 50 "))
+        .unwrap();
+    config.simulator.faults = vec!["no-audio,times=1".parse().unwrap()];
+    let mut pair = Pair::new(config);
+    say(&mut pair, LONG, "halves");
+    pair.next_event("tts.speaking_end");
+    let names = pair.names();
+    assert_eq!(names, ["session.created", "tts.speaking_start", "binary", "error", "tts.speaking_end"]);
+    let error = (
+        json!("tts_worker_error"),
+        "TTS worker error: the upstream answered 1 of 2 parts of the text without audio".to_owned(),
+    );
+    assert_eq!(errors(&pair), [error]);
+    ends_well(pair);
+}

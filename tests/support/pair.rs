@@ -390,6 +390,8 @@ impl Pair {
                     return;
                 }
                 Output::ToClient(message) => self.client_sees(message),
+                // Here everything has left already.
+                Output::DropAudio => {}
                 Output::Observe(observation) => self.observed.push(observation),
                 Output::OpenLane(lane, mode) => {
                     assert_eq!(mode, Mode::Chat, "the simulator serves no other");
