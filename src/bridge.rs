@@ -40,8 +40,9 @@ pub enum Input<'a> {
 pub enum Output {
     /// Send this to the client; nothing follows a close frame.
     ToClient(Message),
-    /// Forget binary frames for the client that have not left yet: nobody wants to hear them any more.
-    DropAudio,
+    /// Forget the last binary frames for the client, up to so many bytes, as far as they have not left yet: nobody wants to
+    /// hear them any more.
+    DropAudio(u64),
     /// Connect to an upstream in this mode.
     OpenLane(Lane, Mode),
     /// Send this to an upstream.
@@ -166,8 +167,8 @@ impl Bridge {
                 Action::EndClient(why) if std::mem::take(&mut self.client_open) => {
                     return Output::ToClient(self.codec.close(why));
                 }
-                Action::DropAudio if self.client_open => return Output::DropAudio,
-                Action::Client(_) | Action::EndClient(_) | Action::DropAudio => {}
+                Action::DropAudio(bytes) if self.client_open => return Output::DropAudio(bytes),
+                Action::Client(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
                 Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
                 Action::ToLane(lane, command) => {
                     return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));

@@ -264,7 +264,7 @@ impl Driver {
                     return;
                 }
                 Output::ToClient(message) => self.check_client(&message),
-                Output::DropAudio => {}
+                Output::DropAudio(_) => {}
                 Output::OpenLane(lane, _) => {
                     assert_eq!(self.lanes.insert(lane, Transport::Dialled), None, "{lane:?} is used twice");
                 }

@@ -144,12 +144,11 @@ async fn session(
     let bridge = open(mapping.clone(), &query, &shared);
     let span = info_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
     let service = &shared.service;
-    let driver =
-        Driver::new(bridge, client, service.dialer.clone(), service.tap.clone(), shared.drain.clone());
-    let alive = shared.alive.clone();
+    let (dialer, tap) = (service.dialer.clone(), service.tap.clone());
+    let driver = Driver::new(bridge, client, dialer, tap, shared.drain.clone(), shared.alive.clone());
     drop(shared);
     driver.run().instrument(span).await;
-    drop((permit, alive));
+    drop(permit);
 }
 
 /// The TCP stream under an upgraded connection, and what was read of it beyond the head.

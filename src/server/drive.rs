@@ -5,6 +5,7 @@
 //! outbox of its own, and lanes are not read while the client is far behind.
 
 use std::{
+    collections::BTreeSet,
     future::poll_fn,
     pin::Pin,
     sync::Arc,
@@ -15,7 +16,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, Sleep},
 };
 use tokio_tungstenite::{WebSocketStream, tungstenite::Message as WsMessage};
@@ -29,7 +30,7 @@ use super::{
 };
 use crate::{
     bridge::{Bridge, Input, Output},
-    error::Origin,
+    error::{ErrorKind, Origin},
     event::{Frame, Lane, Message, Why},
     net::Transport,
     session::Observation,
@@ -37,6 +38,8 @@ use crate::{
 
 /// Above this many bytes on their way to the client its lanes are not read: the upstream waits, not our memory.
 const CLIENT_BEHIND_BYTES: usize = 1024 * 1024;
+/// Above this many the client is not read either: who asks and does not read the answers has to wait for them.
+const CLIENT_DEAF_BYTES: usize = 2 * CLIENT_BEHIND_BYTES;
 /// How long a client may take to read the end of its session.
 const CLIENT_FAREWELL: Duration = Duration::from_secs(5);
 /// How long an upstream that is dropped may take to answer the close frame.
@@ -51,7 +54,13 @@ pub(super) struct Driver<C> {
     tap: Option<Arc<dyn Tap>>,
     /// The order to stop; `None` once it came. Registered once, not every round.
     stop: Option<BoxFuture<'static, ()>>,
+    /// Held as long as the session and its farewells last.
+    alive: mpsc::Sender<()>,
     sleep: Pin<Box<Sleep>>,
+    /// The last thing that happened was a deadline.
+    was_due: bool,
+    /// Errors of the client's own making that were logged.
+    told: BTreeSet<ErrorKind>,
     /// Whose turn it is to be read first, so that a busy client cannot starve its lanes.
     lanes_first: bool,
 }
@@ -78,6 +87,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         dialer: Dialer,
         tap: Option<Arc<dyn Tap>>,
         drain: watch::Receiver<bool>,
+        alive: mpsc::Sender<()>,
     ) -> Self {
         Self {
             stop: Some(Box::pin(ordered(drain))),
@@ -86,6 +96,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             lanes: Vec::new(),
             dialer,
             tap,
+            alive,
+            was_due: false,
+            told: BTreeSet::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
             lanes_first: false,
         }
@@ -99,7 +112,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             self.handle(happened);
         }
         if let Some(client) = self.client.take() {
-            client.farewell(CLIENT_FAREWELL);
+            client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
         let (account, dropped) = self.bridge.account();
         info!(
@@ -117,7 +130,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         loop {
             match self.bridge.poll_output(now()) {
                 Output::ToClient(message) => self.send_client(message),
-                Output::DropAudio => self.client.iter_mut().for_each(Socket::drop_audio),
+                Output::DropAudio(bytes) => {
+                    if let Some(client) = &mut self.client {
+                        client.drop_audio(bytes);
+                    }
+                }
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::OpenLane(lane, mode) => {
                     debug!(lane = lane.0, ?mode, "dialling");
@@ -126,13 +143,26 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 Output::CloseLane(lane) => {
                     if let Some(Line::Up(mut socket)) = self.take_line(lane) {
                         socket.send(Message::Close(1000, String::new()));
-                        socket.farewell(LANE_FAREWELL);
+                        socket.farewell(LANE_FAREWELL, self.alive.clone());
                     }
                 }
-                Output::Observe(observation) => observe(&observation),
+                Output::Observe(observation) => self.observe(&observation),
                 Output::Wait(due) => return Some(due.map(Instant::from_std)),
                 Output::Finished => return None,
             }
+        }
+    }
+
+    fn observe(&mut self, observation: &Observation) {
+        match observation {
+            // Once a kind: a client that errs errs often. What it sent may be quoted in the detail.
+            Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
+                if self.told.insert(error.kind) {
+                    info!(kind = ?error.kind, "the client was told of its error");
+                }
+                trace!("{}", error.detail);
+            }
+            other => observe(other),
         }
     }
 
@@ -143,7 +173,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             client.send(message);
         }
         if last && let Some(client) = self.client.take() {
-            client.farewell(CLIENT_FAREWELL);
+            client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
     }
 
@@ -176,16 +206,21 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         let ticks = ticks.chain(self.lanes.iter().filter_map(|(_, line)| line.next_tick()));
         let wake = ticks.chain(due).min();
         if let Some(wake) = wake {
+            // A socket that is never empty must not keep deadlines from coming.
+            if wake <= Instant::now() && !std::mem::replace(&mut self.was_due, true) {
+                return Happened::Due;
+            }
             self.sleep.as_mut().reset(wake);
         }
+        self.was_due = false;
         self.lanes_first = !self.lanes_first;
         let Self { client, lanes, stop, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
-            if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, cx) {
-                return Poll::Ready(happened);
-            }
             if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) {
                 return Poll::Ready(Happened::Drain);
+            }
+            if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, cx) {
+                return Poll::Ready(happened);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Happened::Due);
@@ -232,7 +267,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             tap.passed(self.bridge.session_id(), now(), Wire::FromClient, Passed::Close(code));
         }
         if let Some(client) = self.client.take() {
-            client.farewell(CLIENT_FAREWELL);
+            client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
         self.bridge.handle_input(now(), Input::ClientClosed);
     }
@@ -307,17 +342,18 @@ fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     lanes_first: bool,
     cx: &mut Context<'_>,
 ) -> Poll<Happened> {
-    let mut behind = false;
+    let (mut behind, mut deaf) = (false, false);
     if let Some(client) = client {
         if let Poll::Ready(Err(why)) = client.poll_write(cx) {
             return Poll::Ready(Happened::Client(Came::End(why)));
         }
         behind = client.outbox_bytes() > CLIENT_BEHIND_BYTES;
+        deaf = client.outbox_bytes() > CLIENT_DEAF_BYTES;
     }
     if lanes_first && let Poll::Ready(happened) = poll_lanes(lanes, behind, cx) {
         return Poll::Ready(happened);
     }
-    if let Some(client) = client
+    if let Some(client) = client.as_mut().filter(|_| !deaf)
         && let Poll::Ready(came) = client.poll_read(cx)
     {
         return Poll::Ready(Happened::Client(came));
@@ -376,11 +412,6 @@ fn observe(observation: &Observation) {
         }
         Observation::LaneQueued { lane, words } => debug!(lane = lane.0, "queued upstream: {words}"),
         Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
-        // What a client sent may be quoted in the detail, and so may what was said.
-        Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
-            info!(kind = ?error.kind, "the client was told of its error");
-            trace!("{}", error.detail);
-        }
         Observation::ErrorTold(error) => {
             warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
         }

@@ -25,9 +25,9 @@ use crate::{
     session::VoiceBook,
 };
 
-/// After the order to stop, sessions have this long to finish what is being said; it covers the five seconds a
-/// transcript may take and the polite end of the lanes.
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// After the order to stop, sessions have this long: five seconds a transcript may take, ten until answers for nobody are
+/// given up, three for the lanes' polite end. Service managers grant thirty.
+const STOP_WITHIN: Duration = Duration::from_secs(15);
 
 /// What a server is made of.
 pub struct Service {

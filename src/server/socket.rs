@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures_util::{Sink, Stream, StreamExt as _};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
     time::Instant,
 };
 use tokio_tungstenite::{
@@ -79,17 +80,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
                 WsMessage::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
             }
         };
-        self.outbox_bytes += message.len();
+        self.put(message);
+    }
+
+    fn put(&mut self, message: WsMessage) {
+        self.outbox_bytes += weight(&message);
         self.outbox.push_back(message);
     }
 
-    /// Forgets the binary messages in the outbox.
-    pub(super) fn drop_audio(&mut self) {
-        self.outbox.retain(|message| !message.is_binary());
-        self.outbox_bytes = self.outbox.iter().map(WsMessage::len).sum();
+    /// Forgets the last binary messages in the outbox, up to so many bytes.
+    pub(super) fn drop_audio(&mut self, bytes: u64) {
+        let mut left = bytes;
+        for at in (0..self.outbox.len()).rev() {
+            let len = self.outbox[at].len() as u64;
+            if self.outbox[at].is_binary() && len <= left {
+                left -= len;
+                self.outbox.remove(at);
+            }
+        }
+        self.outbox_bytes = self.outbox.iter().map(weight).sum();
     }
 
-    /// Bytes the peer has not taken yet.
+    /// What the peer has not taken yet takes about so much memory, bytes.
     pub(super) const fn outbox_bytes(&self) -> usize {
         self.outbox_bytes
     }
@@ -110,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
         }
         if now >= self.ping_at {
             self.ping_at = now + PING_EVERY;
-            self.outbox.push_back(WsMessage::Ping(Bytes::new()));
+            self.put(WsMessage::Ping(Bytes::new()));
         }
         None
     }
@@ -130,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
         while !self.outbox.is_empty() {
             ready!(Pin::new(&mut self.stream).poll_ready(cx))?;
             if let Some(message) = self.outbox.pop_front() {
-                self.outbox_bytes = self.outbox_bytes.saturating_sub(message.len());
+                self.outbox_bytes = self.outbox_bytes.saturating_sub(weight(&message));
                 self.unflushed = true;
                 self.stalled_since = None;
                 Pin::new(&mut self.stream).start_send(message)?;
@@ -181,15 +193,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
         };
         if let Some(code) = code {
             let frame = CloseFrame { code, reason: shortened(&error.to_string()).into() };
-            self.outbox.push_back(WsMessage::Close(Some(frame)));
+            self.put(WsMessage::Close(Some(frame)));
         }
         Why::Lost(error.to_string())
     }
 
     /// Sends what is left, waits for the peer's end within a bound, and is gone. Runs on its own: the session need not
     /// wait, and unread bytes must not turn the close frame into a reset.
-    pub(super) fn farewell(mut self, within: Duration) {
+    ///
+    /// Holds `alive` until then, so that the program does not end before the goodbye is out.
+    pub(super) fn farewell(mut self, within: Duration, alive: mpsc::Sender<()>) {
         tokio::spawn(async move {
+            let _alive = alive;
             let goodbye = async {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
                 if written.is_ok() {
@@ -205,6 +220,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
             let _ = tokio::time::timeout(within, goodbye).await;
         });
     }
+}
+
+/// What a message in the outbox takes of memory: a short one is mostly overhead.
+fn weight(message: &WsMessage) -> usize {
+    message.len() + 256
 }
 
 fn is_abrupt(problem: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
@@ -235,7 +255,7 @@ mod tests {
         }
         let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
         assert!(stuck && socket.outbox_bytes() > 30_000, "the client does not read");
-        socket.drop_audio();
+        socket.drop_audio(50_000);
         assert_eq!(socket.outbox_bytes(), 0);
         socket.send(Message::Text("end".into()));
         let reading = async {

@@ -12,8 +12,8 @@ use crate::{
 pub(crate) enum Action {
     /// Tell the client.
     Client(ClientCommand),
-    /// Forget audio on its way to the client that has not left yet; what is told stays.
-    DropAudio,
+    /// Forget the last so many bytes of audio for the client, as far as they have not left yet; what is told stays.
+    DropAudio(u64),
     /// Close the client's connection for this reason; nothing is told after it.
     EndClient(CloseName),
     /// Connect to an upstream.

@@ -68,6 +68,11 @@ impl Hear {
         self.link.as_ref().map(Link::lane)
     }
 
+    /// Whether its lane holds a worker.
+    pub(crate) fn holds_worker(&self) -> bool {
+        self.link.as_ref().is_some_and(Link::holds_worker)
+    }
+
     /// The ear heard something.
     pub(crate) fn heard(&mut self, now: Instant, heard: Heard, asking: &Asking<'_>, host: &mut Host) {
         match heard {
@@ -76,13 +81,13 @@ impl Hear {
                 self.yielded = false;
                 self.interim_due = (!asking.rules.interim.is_zero()).then(|| now + asking.rules.interim);
             }
-            Heard::Piece(piece) => self.complete(now, piece),
+            Heard::Piece(piece) => self.complete(now, piece, asking),
         }
         self.limit(asking, host);
         self.proceed(now, asking, host);
     }
 
-    fn complete(&mut self, now: Instant, piece: Piece) {
+    fn complete(&mut self, now: Instant, piece: Piece, asking: &Asking<'_>) {
         self.interim_due = None;
         self.next_segment += 1;
         let Some(utterance) = self.utterances.back_mut() else { return };
@@ -92,6 +97,9 @@ impl Hear {
             return;
         }
         utterance.complete_at = Some(now);
+        // As they were when it was said: the settings may be others when it is asked, or answered.
+        utterance.prompt = asking.prompt();
+        utterance.language = asking.language.to_owned();
         utterance.closes = piece.last.then_some(piece.at_ms);
         // What holds no speech, such as the rest after a commit, has no words.
         utterance.state =
@@ -174,7 +182,7 @@ impl Hear {
             && let State::Asked(audio, so_far) = &utterance.state
         {
             let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(so_far).trim().to_owned();
-            let words = Words { text, duration_ms: length_ms(audio), language: asking.language.to_owned() };
+            let words = Words { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
             utterance.state = State::Settled(Some(Ok(words)));
         }
         // One fresh session an utterance (field notes §5): what was asked before must not colour the next answer.
@@ -275,9 +283,9 @@ impl Hear {
         self.interim_due = Some(now + asking.rules.interim.max(Duration::from_millis(100)));
         let ready = self.link.as_mut().filter(|link| link.is_ready());
         if let (Some(link), None) = (ready, &self.interim) {
-            let question = asking.question(Arc::new(audio.to_vec()));
-            link.ask(now, question, host);
-            self.interim = Some(Interim { text: String::new(), at_ms: length_ms(audio) });
+            let (audio, at_ms) = (Arc::new(audio.to_vec()), length_ms(audio));
+            link.ask(now, LaneCommand::Transcribe { prompt: asking.prompt(), audio }, host);
+            self.interim = Some(Interim { text: String::new(), at_ms });
         }
     }
 
@@ -342,7 +350,8 @@ impl Hear {
             (Some(link), Some(utterance)) => {
                 if let (State::Waiting(audio), true) = (&utterance.state, link.is_ready()) {
                     let audio = audio.clone();
-                    link.ask(now, asking.question(audio.clone()), host);
+                    let prompt = utterance.prompt.clone();
+                    link.ask(now, LaneCommand::Transcribe { prompt, audio: audio.clone() }, host);
                     utterance.state = State::Asked(audio, String::new());
                 }
             }
@@ -393,7 +402,7 @@ impl Hear {
 }
 
 impl Asking<'_> {
-    fn question(&self, audio: Arc<Vec<i16>>) -> LaneCommand {
-        LaneCommand::Transcribe { prompt: self.rules.prompt(self.language, self.hot_words), audio }
+    fn prompt(&self) -> String {
+        self.rules.prompt(self.language, self.hot_words)
     }
 }

@@ -1,5 +1,7 @@
 //! What the lanes of a session share: the list of things to do, randomness, patience, and those on their way out.
 
+use std::time::{Duration, Instant};
+
 use super::{action::Actions, link::Link};
 use crate::{event::Lane, mapping::profile::LaneTimes};
 
@@ -11,13 +13,25 @@ pub(crate) struct Host {
     pub(crate) times: LaneTimes,
     /// Links that are done and wait for the end of their transport.
     pub(crate) leaving: Vec<Link>,
+    /// A lane of this session holds a worker; others may wait for it.
+    pub(crate) holds_worker: bool,
+    /// The session is to be over by then: voxbridge stops.
+    hurry: Option<Instant>,
     next_lane: u32,
 }
 
 impl Host {
     pub(crate) fn new(times: LaneTimes, seed: u64) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
-        Self { out: Actions::default(), rng, times, leaving: Vec::new(), next_lane: 0 }
+        Self {
+            out: Actions::default(),
+            rng,
+            times,
+            leaving: Vec::new(),
+            holds_worker: false,
+            hurry: None,
+            next_lane: 0,
+        }
     }
 
     /// A number no lane of this session has had.
@@ -27,12 +41,29 @@ impl Host {
         lane
     }
 
+    /// Until when an answer that nobody wants is waited out.
+    pub(crate) fn drained_by(&self, now: Instant) -> Instant {
+        let patient = now + Duration::from_millis(self.times.drain_max_ms);
+        self.hurry.map_or(patient, |by| patient.min(by))
+    }
+
+    /// From now on nothing is waited for longer than until then.
+    pub(crate) fn hurry(&mut self, by: Instant) {
+        self.hurry = Some(by);
+        self.leaving.iter_mut().for_each(|link| link.hurry(by));
+    }
+
     /// Whether another lane may be dialled; if not, when one of [`Host::leaving`] is gone.
-    pub(crate) const fn may_dial(&self) -> bool {
-        self.leaving.len() <= MAX_LEAVING
+    pub(crate) fn may_dial(&self) -> bool {
+        let draining = self.leaving.iter().filter(|link| link.is_draining()).count();
+        draining <= MAX_DRAINING && self.leaving.len() <= MAX_LEAVING
     }
 }
 
 /// Lanes on their way out above which none is dialled: a client that starts and cancels, and an upstream that takes long
 /// to say goodbye, would else hold one worker after the other.
 const MAX_LEAVING: usize = 2;
+
+/// Answers for nobody that are waited out at a time: one more question then waits, so that a client takes two workers at
+/// most.
+const MAX_DRAINING: usize = 1;

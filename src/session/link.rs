@@ -46,6 +46,9 @@ enum Phase {
     Ready,
     /// Owes an answer; silent since.
     Asked { heard_at: Instant },
+    /// Owes an answer nobody wants any more. It cannot be stopped (field notes §2: the gateway would hand out a worker
+    /// whose model still talks), so it is waited out.
+    Draining { until: Instant },
     /// Closed from our side or theirs; waits for the end of the transport.
     Leaving { until: Instant, retry: bool },
     /// Waits before another attempt.
@@ -103,6 +106,25 @@ impl Link {
         matches!(self.phase, Phase::Asked { .. })
     }
 
+    /// Owes an answer nobody wants.
+    pub(crate) const fn is_draining(&self) -> bool {
+        matches!(self.phase, Phase::Draining { .. })
+    }
+
+    /// A worker is at work for it, or about to be.
+    pub(crate) const fn holds_worker(&self) -> bool {
+        self.granted && !matches!(self.phase, Phase::Gone | Phase::Pausing { .. } | Phase::Dialling { .. })
+    }
+
+    /// Is to be gone by then, whatever it waits for.
+    pub(crate) fn hurry(&mut self, by: Instant) {
+        if let Phase::Draining { until } | Phase::Leaving { until, .. } | Phase::Unwanted { until } =
+            &mut self.phase
+        {
+            *until = (*until).min(by);
+        }
+    }
+
     pub(crate) const fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone)
     }
@@ -150,7 +172,7 @@ impl Link {
                 let ready_at = *until;
                 self.say_goodbye(ready_at, host);
             }
-            Phase::Ready | Phase::Asked { .. } => self.say_goodbye(now, host),
+            Phase::Ready | Phase::Asked { .. } | Phase::Draining { .. } => self.say_goodbye(now, host),
             Phase::Leaving { retry, .. } => *retry = false,
             Phase::Pausing { .. } => self.phase = Phase::Gone,
             Phase::Unwanted { .. } | Phase::Gone => {}
@@ -164,9 +186,14 @@ impl Link {
         self.phase = Phase::Leaving { until, retry: false };
     }
 
-    /// Leaves politely and hands itself over to the session, which waits for the end of the transport.
+    /// Leaves politely, once it owes nothing, and hands itself over to the session, which waits for the end of the
+    /// transport.
     pub(crate) fn retire(mut self, now: Instant, host: &mut Host) {
-        self.close(now, host);
+        if self.owes_answer() {
+            self.phase = Phase::Draining { until: host.drained_by(now) };
+        } else {
+            self.close(now, host);
+        }
         if !self.is_gone() {
             host.leaving.push(self);
         }
@@ -227,6 +254,10 @@ impl Link {
                 *heard_at = now;
                 News::None
             }
+            (Phase::Draining { .. }, LaneEvent::Done { .. }) => {
+                self.say_goodbye(now, host);
+                News::None
+            }
             (_, LaneEvent::Closed(ending)) => self.ended(now, ending, host),
             _ => News::None,
         }
@@ -237,7 +268,7 @@ impl Link {
         let until = now + Duration::from_millis(host.times.close_max_ms);
         let asked = match self.phase {
             Phase::Asked { .. } => true,
-            Phase::Unwanted { .. } => {
+            Phase::Unwanted { .. } | Phase::Draining { .. } => {
                 self.phase = Phase::Leaving { until, retry: false };
                 return News::None;
             }
@@ -263,7 +294,7 @@ impl Link {
     pub(crate) fn closed(&mut self, now: Instant, why: &Why, host: &mut Host) -> News {
         match self.phase {
             Phase::Gone | Phase::Pausing { .. } => News::None,
-            Phase::Unwanted { .. } | Phase::Leaving { retry: false, .. } => {
+            Phase::Unwanted { .. } | Phase::Draining { .. } | Phase::Leaving { retry: false, .. } => {
                 self.phase = Phase::Gone;
                 News::None
             }
@@ -291,7 +322,9 @@ impl Link {
             Phase::Dialling { .. } => {
                 let words =
                     format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
-                self.give_up_attempt(now, ErrorKind::Unavailable, words, host)
+                host.out.push(Action::DropLane(self.lane));
+                Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
+                self.pause(now, host)
             }
             Phase::Waiting(queue) => {
                 let waited = now - queue.since;
@@ -306,12 +339,25 @@ impl Link {
                     host.out.push(Action::DropLane(self.lane));
                     return self.fail(Failure { kind: ErrorKind::QueueStuck, words, asked: false });
                 }
+                if host.holds_worker {
+                    // It is this session itself that holds the queue up, and not for long.
+                    queue.moved_at = now;
+                    return News::None;
+                }
                 queue.told = true;
                 News::Stuck(words)
             }
             Phase::Initialising { .. } => {
                 let words = format!("the upstream did not initialise within {} ms", times.init_max_ms);
-                self.give_up_attempt(now, ErrorKind::Unavailable, words, host)
+                Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
+                self.say_goodbye(now, host);
+                let until = now + Duration::from_millis(times.close_max_ms);
+                self.phase = Phase::Leaving { until, retry: true };
+                News::None
+            }
+            Phase::Draining { .. } => {
+                self.say_goodbye(now, host);
+                News::None
             }
             Phase::Asked { .. } => {
                 let words = format!("the upstream did not answer within {} ms", times.answer_max_ms);
@@ -342,6 +388,7 @@ impl Link {
             Phase::Dialling { until }
             | Phase::Unwanted { until }
             | Phase::Initialising { until }
+            | Phase::Draining { until }
             | Phase::Leaving { until, .. }
             | Phase::Pausing { until } => Some(*until),
             Phase::Waiting(queue) if queue.told => Some(queue.since + ms(times.queue_max_ms)),
@@ -359,13 +406,6 @@ impl Link {
         self.granted = false;
         host.out.push(Action::OpenLane(self.lane, self.mode));
         self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
-    }
-
-    fn give_up_attempt(&mut self, now: Instant, kind: ErrorKind, words: String, host: &mut Host) -> News {
-        host.out.push(Action::DropLane(self.lane));
-        self.phase = Phase::Gone;
-        Trouble::note(&mut self.trouble, now, kind, words);
-        self.pause(now, host)
     }
 
     /// Another attempt after a pause, or the end of all attempts. The last transport is gone.

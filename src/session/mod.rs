@@ -48,6 +48,9 @@ use crate::{
     },
 };
 
+/// When voxbridge stops, answers that nobody waits for any more are waited out no longer than this.
+const HURRY: Duration = Duration::from_secs(10);
+
 /// What a session starts from.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -85,6 +88,8 @@ pub(crate) struct Session {
     phase: Phase,
     idle: Option<Duration>,
     idle_since: Instant,
+    /// Something was owed when last looked at.
+    owed: bool,
     /// When the last audio came.
     audio_at: Instant,
     meter: Meter,
@@ -124,6 +129,7 @@ impl Session {
             phase: Phase::Open,
             idle,
             idle_since: now,
+            owed: false,
             audio_at: now,
             meter: Meter::new(setup.audio_in.rate_limit, setup.audio_in.ahead_max_ms),
             dropped_groups: 0,
@@ -197,6 +203,7 @@ impl Session {
 
     /// voxbridge stops: what is being said and spoken is finished first, within a bound.
     pub(crate) fn drain(&mut self, now: Instant) {
+        self.host.hurry(now + HURRY);
         if self.phase == Phase::Open {
             self.finish(now, CloseName::Shutdown);
             self.settle(now);
@@ -243,8 +250,8 @@ impl Session {
     pub(crate) fn lane_opened(&mut self, now: Instant, lane: Lane) {
         if self.hear.lane() == Some(lane) {
             self.hear.opened(now, &mut self.host);
-        } else if self.speak.owns(lane) {
-            self.speak.opened(now, lane, &mut self.host);
+        } else if self.speak.lane() == Some(lane) {
+            self.speak.opened(now, &mut self.host);
         } else {
             self.with_leaving(lane, |link, host| link.opened(now, host));
         }
@@ -255,8 +262,8 @@ impl Session {
         if self.hear.lane() == Some(lane) {
             let asking = asking(&self.setup.profile, &self.settings);
             self.hear.event(now, event, &asking, &mut self.host);
-        } else if self.speak.owns(lane) {
-            let queued = self.speak.event(now, lane, event, &speaking(&self.setup.profile), &mut self.host);
+        } else if self.speak.lane() == Some(lane) {
+            let queued = self.speak.event(now, event, &speaking(&self.setup.profile), &mut self.host);
             if queued {
                 // The worker that is wanted may be the one we hold in reserve for the user's words.
                 self.hear.yield_worker(now, &mut self.host);
@@ -265,6 +272,7 @@ impl Session {
             self.with_leaving(lane, |link, host| {
                 link.event(now, event, host);
             });
+            self.resume(now);
         }
         self.settle(now);
     }
@@ -274,8 +282,8 @@ impl Session {
         if self.hear.lane() == Some(lane) {
             let asking = asking(&self.setup.profile, &self.settings);
             self.hear.closed(now, why, &asking, &mut self.host);
-        } else if self.speak.owns(lane) {
-            self.speak.closed(now, lane, why, &speaking(&self.setup.profile), &mut self.host);
+        } else if self.speak.lane() == Some(lane) {
+            self.speak.closed(now, why, &speaking(&self.setup.profile), &mut self.host);
         } else {
             self.with_leaving(lane, |link, host| {
                 link.closed(now, why, host);
@@ -305,6 +313,8 @@ impl Session {
 
     /// Time has passed.
     pub(crate) fn timeout(&mut self, now: Instant) {
+        let leaving = self.host.leaving.iter().any(Link::holds_worker);
+        self.host.holds_worker = leaving || self.hear.holds_worker() || self.speak.holds_worker();
         let asking = asking(&self.setup.profile, &self.settings);
         if self.hear.interim_is_due(now)
             && let Some(audio) = self.ear.so_far()
@@ -352,15 +362,23 @@ impl Session {
         recording.then(|| self.audio_at + stall)
     }
 
-    /// When the session ends for want of audio; never while a text is spoken, for a listener sends none.
+    /// The client waits for words or for speech.
+    fn owes(&self) -> bool {
+        self.speak.is_busy() || !self.hear.is_settled()
+    }
+
+    /// When the session ends for want of audio: who listens sends none, and who waits for words sends none either, as long
+    /// as an upstream's queue may take.
     fn idle_due(&self) -> Option<Instant> {
-        let open = self.phase == Phase::Open && !self.speak.is_busy();
-        self.idle.filter(|_| open).map(|idle| self.idle_since + idle)
+        let idle = self.idle.filter(|_| self.phase == Phase::Open && !self.speak.is_busy())?;
+        let due = self.idle_since + idle;
+        let patience = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
+        Some(if self.hear.is_settled() { due } else { due.max(self.audio_at + patience) })
     }
 
     /// Everything is done and said, and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        let lanes = self.hear.lane().is_some() || !self.speak.is_idle() || !self.host.leaving.is_empty();
+        let lanes = self.hear.lane().is_some() || self.speak.is_busy() || !self.host.leaving.is_empty();
         self.phase == Phase::Over && !lanes && self.host.out.is_empty()
     }
 
@@ -386,12 +404,13 @@ impl Session {
 
     /// Ends when nothing is owed any more.
     fn settle(&mut self, now: Instant) {
-        if self.speak.is_busy() {
+        let owes = self.owes();
+        if self.speak.is_busy() || (self.owed && !owes) {
             self.idle_since = now;
         }
+        self.owed = owes;
         let Phase::Finishing(why, until) = self.phase else { return };
-        let owing = !self.hear.is_settled() || self.speak.is_busy();
-        if owing && now < until {
+        if self.owes() && now < until {
             return;
         }
         self.end(now);

@@ -94,7 +94,7 @@ impl Mouth {
         self.forget();
         let Some(text) = self.text.take().filter(|text| text.announced) else { return };
         if cancelled {
-            out.push(Action::DropAudio);
+            out.push(Action::DropAudio(text.sent_bytes));
         }
         out.client(ClientCommand::SpeakingEnded {
             request_id: text.request_id,

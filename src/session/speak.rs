@@ -3,10 +3,7 @@
 //! An answer that was cancelled cannot be stopped upstream (MiniCPM-o field notes §2), so its lane is waited out before
 //! its worker is given back: the client hears silence at once, the model finishes for nobody.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Instant};
 
 use super::{
     action::Observation,
@@ -21,9 +18,6 @@ use crate::{
     event::{Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
     mapping::profile::{LaneTimes, SpeakRules},
 };
-
-/// Lanes waited out at a time. One more text then waits, so that a client takes two workers at most.
-const MAX_DRAINING: usize = 1;
 
 /// A text ready to be spoken.
 #[derive(Debug)]
@@ -47,7 +41,6 @@ pub(crate) struct Speaking<'s> {
 #[derive(Debug)]
 pub(crate) struct Speak {
     current: Option<Speech>,
-    draining: Vec<Drain>,
     mouth: Mouth,
 }
 
@@ -63,17 +56,10 @@ struct Speech {
     attempts: u32,
 }
 
-/// A cancelled answer that is waited out.
-#[derive(Debug)]
-struct Drain {
-    link: Link,
-    until: Instant,
-}
-
 impl Speak {
     /// Speaks in frames of at most `frame_max_bytes`.
     pub(crate) fn new(frame_max_bytes: usize) -> Self {
-        Self { current: None, draining: Vec::new(), mouth: Mouth::new(frame_max_bytes) }
+        Self { current: None, mouth: Mouth::new(frame_max_bytes) }
     }
 
     /// Speaks at another rate from the next text on.
@@ -94,19 +80,22 @@ impl Speak {
         self.current.is_some()
     }
 
-    /// Whether no lane is in use.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.current.is_none() && self.draining.is_empty()
+    /// The lane in use.
+    pub(crate) fn lane(&self) -> Option<Lane> {
+        self.link().map(Link::lane)
     }
 
-    /// Whether a lane is one of these.
-    pub(crate) fn owns(&self, lane: Lane) -> bool {
-        self.links().any(|link| link.lane() == lane)
+    /// Whether its lane holds a worker.
+    pub(crate) fn holds_worker(&self) -> bool {
+        self.link().is_some_and(Link::holds_worker)
     }
 
-    fn links(&self) -> impl Iterator<Item = &Link> {
-        let current = self.current.as_ref().and_then(|speech| speech.link.as_ref());
-        current.into_iter().chain(self.draining.iter().map(|drain| &drain.link))
+    fn link(&self) -> Option<&Link> {
+        self.current.as_ref()?.link.as_ref()
+    }
+
+    fn link_mut(&mut self) -> Option<&mut Link> {
+        self.current.as_mut()?.link.as_mut()
     }
 
     /// Speaks a text; what was being spoken is cancelled first.
@@ -115,7 +104,7 @@ impl Speak {
             if link.serves(script.voice.as_ref()) {
                 return Some(link);
             }
-            self.part_with(now, link, host);
+            link.retire(now, host);
             None
         });
         self.mouth.begin(now, script.request_id.clone(), script.text.clone());
@@ -133,7 +122,7 @@ impl Speak {
     /// Stops speaking; silent when nothing is being spoken (golden c10i).
     pub(crate) fn cancel(&mut self, now: Instant, host: &mut Host) {
         if let Some(link) = self.stop_current(now, true, host) {
-            self.part_with(now, link, host);
+            link.retire(now, host);
         }
     }
 
@@ -144,31 +133,15 @@ impl Speak {
         speech.link
     }
 
-    /// Gives a lane back: at once when it owes nothing, else when it has finished.
-    fn part_with(&mut self, now: Instant, link: Link, host: &mut Host) {
-        if link.owes_answer() {
-            let until = now + Duration::from_millis(host.times.drain_max_ms);
-            self.draining.push(Drain { link, until });
-        } else {
-            link.retire(now, host);
-        }
-    }
-
-    /// The upstream said something on one of these lanes.
+    /// The upstream said something; whether it was that others are to be waited for.
     pub(crate) fn event(
         &mut self,
         now: Instant,
-        lane: Lane,
         event: &LaneEvent<'_>,
         speaking: &Speaking<'_>,
         host: &mut Host,
     ) -> bool {
-        if let Some(at) = self.draining.iter().position(|drain| drain.link.lane() == lane) {
-            self.drained(now, at, event, host);
-            self.proceed(now, speaking, host);
-            return false;
-        }
-        let Some(link) = self.current.as_mut().and_then(|speech| speech.link.as_mut()) else { return false };
+        let Some(link) = self.link_mut() else { return false };
         let owed = link.owes_answer();
         let news = link.event(now, event, host);
         let queued = news == News::Queued;
@@ -181,14 +154,6 @@ impl Speak {
             }
         }
         queued
-    }
-
-    fn drained(&mut self, now: Instant, at: usize, event: &LaneEvent<'_>, host: &mut Host) {
-        let done = matches!(event, LaneEvent::Done { .. });
-        let news = self.draining[at].link.event(now, event, host);
-        if done || matches!(news, News::Empty | News::Failed(_)) {
-            self.draining.remove(at).link.retire(now, host);
-        }
     }
 
     fn audio(&mut self, now: Instant, samples: &[f32], host: &mut Host) {
@@ -229,7 +194,7 @@ impl Speak {
             host.out.error(Error::new(ErrorKind::SpeakFailed, words));
         }
         if let Some(link) = self.stop_current(now, false, host) {
-            self.part_with(now, link, host);
+            link.retire(now, host);
         }
     }
 
@@ -268,42 +233,21 @@ impl Speak {
         self.stop_current(now, false, host);
     }
 
-    pub(crate) fn opened(&mut self, now: Instant, lane: Lane, host: &mut Host) {
-        let current = self.current.as_mut().and_then(|speech| speech.link.as_mut());
-        if let Some(link) = current.filter(|link| link.lane() == lane) {
+    pub(crate) fn opened(&mut self, now: Instant, host: &mut Host) {
+        if let Some(link) = self.link_mut() {
             link.opened(now, host);
         }
     }
 
-    pub(crate) fn closed(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        why: &Why,
-        speaking: &Speaking<'_>,
-        host: &mut Host,
-    ) {
-        if let Some(at) = self.draining.iter().position(|drain| drain.link.lane() == lane) {
-            self.draining.remove(at);
-            return self.proceed(now, speaking, host);
-        }
-        if let Some(link) = self.current.as_mut().and_then(|speech| speech.link.as_mut()) {
+    pub(crate) fn closed(&mut self, now: Instant, why: &Why, speaking: &Speaking<'_>, host: &mut Host) {
+        if let Some(link) = self.link_mut() {
             let news = link.closed(now, why, host);
             self.news(now, news, speaking, host);
         }
     }
 
     pub(crate) fn timeout(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
-        let mut at = 0;
-        while let Some(drain) = self.draining.get_mut(at) {
-            let failed = matches!(drain.link.timeout(now, host), News::Failed(_));
-            if failed || drain.until <= now {
-                self.draining.remove(at).link.retire(now, host);
-            } else {
-                at += 1;
-            }
-        }
-        if let Some(link) = self.current.as_mut().and_then(|speech| speech.link.as_mut()) {
+        if let Some(link) = self.link_mut() {
             let news = link.timeout(now, host);
             self.news(now, news, speaking, host);
         }
@@ -316,16 +260,14 @@ impl Speak {
     }
 
     pub(crate) fn next_timeout(&self, times: &LaneTimes) -> Option<Instant> {
-        let links = self.links().filter_map(|link| link.next_timeout(times));
-        links.chain(self.draining.iter().map(|drain| drain.until)).min()
+        self.link()?.next_timeout(times)
     }
 
     /// Dials or asks, whichever can be done now.
     fn proceed(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
-        let may_dial = self.draining.len() <= MAX_DRAINING && host.may_dial();
         let Some(speech) = &mut self.current else { return };
         match &mut speech.link {
-            None if may_dial => {
+            None if host.may_dial() => {
                 speech.link = Some(Link::open(now, speaking.mode, speech.script.voice.clone(), host));
             }
             Some(link) if link.is_ready() => {

@@ -19,6 +19,9 @@ pub(crate) struct Utterance {
     /// Its end was told before its words were known.
     pub(crate) released: bool,
     pub(crate) attempts: u32,
+    /// The question, and the language it is asked in.
+    pub(crate) prompt: String,
+    pub(crate) language: String,
     pub(crate) state: State,
 }
 
@@ -51,6 +54,8 @@ impl Utterance {
             complete_at: None,
             released: false,
             attempts: 0,
+            prompt: String::new(),
+            language: String::new(),
             state: State::Recording,
         }
     }

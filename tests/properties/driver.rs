@@ -268,7 +268,7 @@ impl Driver {
                 }
                 Output::ToClient(message) => self.checks.sent_to_client(message),
                 // Here everything has left already.
-                Output::DropAudio => {}
+                Output::DropAudio(_) => {}
                 Output::OpenLane(lane, _) => {
                     self.checks.dialled(*lane);
                     let replies = self.upstream(*lane).dialled();

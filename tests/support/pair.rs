@@ -391,7 +391,7 @@ impl Pair {
                 }
                 Output::ToClient(message) => self.client_sees(message),
                 // Here everything has left already.
-                Output::DropAudio => {}
+                Output::DropAudio(_) => {}
                 Output::Observe(observation) => self.observed.push(observation),
                 Output::OpenLane(lane, mode) => {
                     assert_eq!(mode, Mode::Chat, "the simulator serves no other");
