@@ -249,3 +249,49 @@ fn words_come_while_the_user_still_speaks_where_that_is_wanted() {
     is_understood(&mut pair);
     ends_well(pair);
 }
+
+#[test]
+fn what_was_said_is_asked_in_the_language_it_was_said_in() {
+    let mut pair = Pair::new(PairConfig::with_faults(&["slow-init=3"]));
+    pair.client(&json!({"type": "session.configure", "language": "zh", "hot_words": ["Macaw"]}));
+    pair.stream(&utterance(), 40);
+    pair.client(&json!({"type": "session.configure", "language": "en", "hot_words": []}));
+    let heard = pair.run_until(|pair| !pair.events("transcript.final").is_empty(), secs(10));
+    assert!(heard.is_some(), "{:?}", pair.names());
+    assert_eq!(pair.events("transcript.final")[0]["language"], "zh");
+    let asked = pair.sent("input.append");
+    assert!(asked[0].contains("请仔细听") && asked[0].contains("Macaw"), "the prompt is the one of then");
+    ends_well(pair);
+}
+
+#[test]
+fn an_answer_nobody_waits_for_is_waited_out_before_the_goodbye() {
+    let mut pair = Pair::new(PairConfig::default());
+    pair.stream(&[voice(1200), zeros(400)].concat(), 20);
+    let asked = pair.run_until(|pair| !pair.sent("input.append").is_empty(), secs(5));
+    assert!(asked.is_some() && pair.events("transcript.final").is_empty(), "{:?}", pair.names());
+    pair.close_client();
+    pair.advance(secs(10));
+    assert!(pair.finished);
+    let order: Vec<&str> = pair
+        .traffic
+        .iter()
+        .filter_map(|(_, traffic)| match traffic {
+            Traffic::Received(_, json) if json.contains("response.done") => Some("done"),
+            Traffic::Sent(_, json) if json.contains("session.close") => Some("goodbye"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order, ["done", "goodbye"]);
+}
+
+#[test]
+fn a_client_that_waits_for_its_words_is_not_idle() {
+    let mut pair = Pair::new(PairConfig::with_faults(&["slow-init=58,times=2"]));
+    pair.stream(&voice(1500), 20);
+    pair.advance(secs(70));
+    assert_eq!(pair.events("transcript.final").len(), 1, "{:?}", pair.names());
+    assert!(pair.events("session.closed").is_empty());
+    pair.advance(secs(70));
+    assert_eq!(pair.events("session.closed")[0]["reason"], "inactivity_timeout");
+}

@@ -13,7 +13,7 @@ mod speaking;
 
 use std::time::Duration;
 
-use pair::{Pair, PairConfig, recording, zeros};
+use pair::{Pair, PairConfig, Traffic, recording, zeros};
 use serde_json::{Value, json};
 
 /// About five seconds of speech.

@@ -175,3 +175,18 @@ fn a_part_that_stays_silent_is_no_secret() {
     assert_eq!(errors(&pair), [error]);
     ends_well(pair);
 }
+
+#[test]
+fn a_queue_that_is_held_up_by_the_client_itself_is_no_news() {
+    let mut config = PairConfig::default();
+    // One worker, slower than real time: a sentence of five seconds takes twenty.
+    config.simulator.timing.speech_second = secs(4);
+    let mut pair = Pair::new(config);
+    say(&mut pair, LONG, "one");
+    pair.next_event("tts.speaking_start");
+    pair.client(&json!({"type": "tts.cancel"}));
+    say(&mut pair, "And now this.", "two");
+    pair.run_until(|pair| pair.events("tts.speaking_end").len() == 2, secs(90)).expect("it is spoken");
+    assert_eq!(errors(&pair), []);
+    ends_well(pair);
+}

@@ -354,6 +354,15 @@ impl Pair {
             .collect()
     }
 
+    /// What the bridge sent with this text in it.
+    pub(crate) fn sent(&self, text: &str) -> Vec<&str> {
+        let sent = self.traffic.iter().filter_map(|(_, traffic)| match traffic {
+            Traffic::Sent(_, message) if message.contains(text) => Some(message.as_str()),
+            _ => None,
+        });
+        sent.collect()
+    }
+
     /// How many messages with this text in them the gateway sent.
     pub(crate) fn received_count(&self, text: &str) -> usize {
         let has =
