@@ -204,13 +204,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
     /// Holds `alive` until then, so that the program does not end before the goodbye is out.
     pub(super) fn farewell(mut self, within: Duration, alive: mpsc::Sender<()>) {
         tokio::spawn(async move {
-            let _alive = alive;
             let goodbye = async {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
                 if written.is_ok() {
                     while let Some(Ok(_)) = self.stream.next().await {}
                     // Our end comes first: RFC 6455 §7.1.1 has clients wait for it.
                     if self.stream.get_mut().shutdown().await.is_ok() {
+                        // All is said; what follows is only to be gentle.
+                        drop(alive);
                         let mut rest = [0; 4096];
                         while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
                     }

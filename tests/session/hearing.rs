@@ -205,10 +205,7 @@ fn two_hundred_chat_sessions_in_a_row_on_one_worker() {
         is_understood(&mut pair);
         is_spoken(&mut pair);
     }
-    assert!(
-        pair.traffic.iter().filter(|(_, traffic)| matches!(traffic, pair::Traffic::Dialled(_))).count()
-            >= 200
-    );
+    assert!(pair.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count() >= 200);
     assert_eq!(pair.received_count("session_failed"), 0, "a worker refused");
     assert_eq!(errors(&pair), []);
     ends_well(pair);

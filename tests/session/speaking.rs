@@ -132,7 +132,7 @@ fn a_long_text_is_spoken_in_parts_and_in_one_go() {
         .traffic
         .iter()
         .filter_map(|(_, traffic)| match traffic {
-            pair::Traffic::Sent(_, text) if text.contains("input.append") => Some(text.as_str()),
+            Traffic::Sent(_, text) if text.contains("input.append") => Some(text.as_str()),
             _ => None,
         })
         .collect();
