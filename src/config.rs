@@ -14,7 +14,7 @@ use crate::{
     downstream::reference,
     mapping::{
         Library, Problem, Profile,
-        check::{did_you_mean, listed, parse_toml},
+        check::{LONGEST_MS, did_you_mean, listed, parse_toml},
         upstream::Mode,
     },
     server::{
@@ -29,6 +29,8 @@ use crate::{
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8000";
 /// Sessions at a time unless told otherwise; each may hold some hundred kilobytes while it is active.
 const DEFAULT_SESSIONS_MAX: usize = 1000;
+/// More sessions than any machine has ports for.
+const SESSIONS_MAX: usize = 1_000_000;
 /// The least idle time that still lets a client send a frame in time.
 const IDLE_MIN_MS: u64 = 100;
 
@@ -169,9 +171,7 @@ impl Config {
     /// What is wrong, in words.
     pub fn service(&self) -> Result<Service, String> {
         let library = self.library().map_err(|problem| problem.to_string())?;
-        if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && ms < IDLE_MIN_MS) {
-            return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} or more"));
-        }
+        self.check_numbers()?;
         let upstream = match self.upstream.as_slice() {
             [upstream] => upstream,
             [] => return Err("no upstream: name one with --upstream ws://HOST:8006/v1/realtime, in VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration".to_owned()),
@@ -192,6 +192,30 @@ impl Config {
             tap: None,
             library,
         })
+    }
+
+    /// Whether it could be served, but for an upstream when none is named.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self) -> Result<(), String> {
+        if !self.upstream.is_empty() {
+            return self.service().map(drop);
+        }
+        let library = self.library().map_err(|problem| problem.to_string())?;
+        self.check_numbers()?;
+        self.routes(&library, None)?;
+        self.voices().map(drop)
+    }
+
+    fn check_numbers(&self) -> Result<(), String> {
+        if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
+            return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
+        }
+        if self.sessions_max.is_some_and(|max| !(1..=SESSIONS_MAX).contains(&max)) {
+            return Err(format!("sessions_max: must be 1 to {SESSIONS_MAX}"));
+        }
+        Ok(())
     }
 
     /// The routes, and the profile for everything else: the one named, or the one that fits the URL's mode.
@@ -310,7 +334,9 @@ mod tests {
             ("".to_owned(), "no upstream"),
             (format!("profile = \"speach\"\n{UPSTREAM}"), "did you mean `speech`"),
             (format!("language = \"xx\"\n{UPSTREAM}"), "no prompt for `xx`"),
-            (format!("idle_timeout_ms = 99\n{UPSTREAM}"), "100 or more"),
+            (format!("idle_timeout_ms = 99\n{UPSTREAM}"), "100 to 86400000"),
+            (format!("idle_timeout_ms = 86400001\n{UPSTREAM}"), "100 to 86400000"),
+            (format!("sessions_max = 0\n{UPSTREAM}"), "1 to 1000000"),
             (UPSTREAM.replace("ws://", "http://"), "neither ws nor wss"),
             (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
             (UPSTREAM.replace("realtime", "realtime?mode=audio"), "mode \"audio\""),
@@ -320,6 +346,15 @@ mod tests {
             assert!(problem.contains(words), "{toml}: {problem}");
         }
         assert!(config(&UPSTREAM.replace("realtime", "realtime?mode=chat&x=1")).service().is_ok());
+    }
+
+    #[test]
+    fn without_an_upstream_the_rest_is_checked() {
+        assert_eq!(config("").check(), Ok(()));
+        for toml in ["profile = \"speach\"", "idle_timeout_ms = 99", "[voices]\na = \"/nowhere.wav\""] {
+            assert!(config(toml).check().is_err(), "{toml}");
+        }
+        assert!(config(&UPSTREAM.replace("ws://", "http://")).check().is_err());
     }
 
     #[test]

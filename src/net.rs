@@ -1,7 +1,16 @@
 //! A byte stream to a server named by a URL: name, TCP, and TLS where the URL says so. Shared by the bridge's way to its
 //! upstreams and by the client commands; knows no WebSocket.
 
-use std::{io, path::Path, sync::Arc};
+use std::{
+    io::{self, IoSlice},
+    path::Path,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+};
 
 use hyper::Uri;
 use rustls::{
@@ -14,7 +23,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::TlsConnector;
@@ -22,6 +31,88 @@ use tokio_rustls::TlsConnector;
 /// Anything bytes go through.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+
+/// How many bytes have gone through a stream. What waits for a long message sees by it whether the peer lives.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Traffic {
+    /// Bytes read so far.
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Relaxed)
+    }
+
+    /// Bytes the transport has taken so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+}
+
+/// A stream whose bytes are counted.
+#[derive(Debug)]
+pub struct Counted<S> {
+    stream: S,
+    traffic: Arc<Traffic>,
+}
+
+impl<S> Counted<S> {
+    /// Counts the bytes of a stream from now on.
+    pub(crate) fn new(stream: S) -> (Self, Arc<Traffic>) {
+        let traffic = Arc::<Traffic>::default();
+        (Self { stream, traffic: traffic.clone() }, traffic)
+    }
+
+    fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.traffic.written.fetch_add(bytes as u64, Relaxed);
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.traffic.read.fetch_add((buf.filled().len() - before) as u64, Relaxed);
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.count(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.count(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
 
 /// A server that can be connected to.
 #[derive(Clone)]

@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 fn voxbridge(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
     command.args(args).current_dir(scratch("program")).kill_on_drop(true).stdin(Stdio::null());
-    for name in ["UPSTREAM", "LISTEN", "CONFIG", "PROFILE", "LOG", "LOG_FORMAT"] {
-        command.env_remove(format!("VOXBRIDGE_{name}"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
+        command.env_remove(name);
     }
     command
 }
@@ -34,7 +34,14 @@ struct Ran {
 }
 
 async fn run(args: &[&str]) -> Ran {
-    let output = timeout(PATIENCE, voxbridge(args).output()).await.expect("it does not end").unwrap();
+    run_with(args, &[]).await
+}
+
+/// With variables of the environment, named without what they have in common.
+async fn run_with(args: &[&str], variables: &[(&str, &str)]) -> Ran {
+    let mut command = voxbridge(args);
+    command.envs(variables.iter().map(|(name, value)| (format!("VOXBRIDGE_{name}"), value)));
+    let output = timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap();
     let Output { status, stdout, stderr } = output;
     Ran {
         code: status.code().unwrap(),
@@ -136,6 +143,39 @@ async fn a_configuration_is_checked_to_the_letter() {
     }
     let unset = run(&["serve"]).await;
     assert!(unset.code == 2 && unset.stderr.contains("--upstream"), "{}", unset.stderr);
+}
+
+#[tokio::test]
+async fn the_environment_is_checked_as_it_is_served() {
+    let file = file("layers.toml", "language = \"zh\"\nidle_timeout_ms = 5000\nsessions_max = 7\n");
+    let alone = run(&["check", "--config", &file]).await;
+    assert_eq!(alone.code, 0, "{}", alone.stderr);
+    assert!(alone.stdout.contains("# no upstream is configured"), "{}", alone.stdout);
+
+    let variables = [("UPSTREAM", "ws://gpu/x"), ("IDLE_TIMEOUT_MS", "6000"), ("SESSIONS_MAX", "8")];
+    let layered = run_with(&["check", "--config", &file, "--sessions-max", "9"], &variables).await;
+    assert_eq!(layered.code, 0, "{}", layered.stderr);
+    for line in
+        ["url = \"ws://gpu/x\"", "idle_timeout_ms = 6000", "sessions_max = 9", "language = \"zh\"", "# ok: "]
+    {
+        assert!(layered.stdout.contains(line), "nothing of {line}: {}", layered.stdout);
+    }
+    assert!(!layered.stdout.contains("no upstream"), "{}", layered.stdout);
+
+    for (variable, value) in [
+        ("UPSTREAM", "http://bad"),
+        ("MAPPINGS", "/nowhere"),
+        ("LANGUAGE", "xx"),
+        ("SESSIONS_MAX", "0"),
+        ("IDLE_TIMEOUT_MS", "1"),
+        ("UPSTREAM_CA", "/nowhere.pem"),
+    ] {
+        let upstream = if variable == "UPSTREAM" { value } else { "wss://gpu/x" };
+        for command in ["check", "serve"] {
+            let failed = run_with(&[command], &[("UPSTREAM", upstream), (variable, value)]).await;
+            assert_eq!(failed.code, 2, "{command} {variable}: {}", failed.stderr);
+        }
+    }
 }
 
 #[tokio::test]

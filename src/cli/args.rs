@@ -34,6 +34,13 @@ Examples:
 
 Flags win over environment variables, and those over the configuration file.";
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  voxbridge check --config voxbridge.toml
+  voxbridge check --mappings my-mappings
+
+It takes what serve takes, from flags, environment and file, and prints what holds.";
+
 const SIMULATE_EXAMPLES: &str = "\
 Examples:
   voxbridge simulate
@@ -80,7 +87,8 @@ pub enum Command {
     /// Show the bridge at work: a recording goes in, both wires are shown, an answer comes out
     Demo(DemoArgs),
     /// Serve Macaw clients with a MiniCPM-o server
-    Serve(ServeArgs),
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ConfigArgs),
     /// Be a MiniCPM-o server without a model, for tests and trials
     Simulate(SimulateArgs),
     /// Send a recording to a server and print its words
@@ -88,7 +96,8 @@ pub enum Command {
     /// Have a text spoken by a server and save it as a WAV file
     Speak(SpeakArgs),
     /// Check the configuration and the mapping files without serving
-    Check(CheckArgs),
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(ConfigArgs),
     /// List, show and explain the mapping files
     Mappings(MappingsArgs),
 }
@@ -111,11 +120,10 @@ pub struct DemoArgs {
     pub output: PathBuf,
 }
 
-/// `voxbridge serve`.
+/// `voxbridge serve` and `voxbridge check`: what may be in the configuration file, said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(after_help = SERVE_EXAMPLES)]
-pub struct ServeArgs {
-    /// MiniCPM-o server, such as ws://HOST:8006/v1/realtime; needed here or in the configuration
+pub struct ConfigArgs {
+    /// MiniCPM-o server, such as ws://HOST:8006/v1/realtime; to serve, it is needed here or in the configuration
     #[arg(long, value_name = "URL", env = "VOXBRIDGE_UPSTREAM", hide_env_values = true)]
     pub upstream: Option<String>,
     /// Address to listen on [default: 127.0.0.1:8000]
@@ -124,17 +132,23 @@ pub struct ServeArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
-    /// What the clients' verbs mean: speech, conversation, video, or one of your own [default: speech]
+    /// What the clients' verbs mean: speech, or one of your own [default: speech]
     #[arg(long, value_name = "NAME", env = "VOXBRIDGE_PROFILE", hide_env_values = true)]
     pub profile: Option<String>,
     /// Directory with mapping files that add to the built-in ones or override them
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
     pub mappings: Option<PathBuf>,
+    /// Language of sessions that name none: en or zh [default: en]
+    #[arg(long, value_name = "xx", env = "VOXBRIDGE_LANGUAGE", hide_env_values = true)]
+    pub language: Option<String>,
     /// Close a client that sends no audio for so long, in milliseconds, 0 for never [default: as the client protocol says]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", env = "VOXBRIDGE_IDLE_TIMEOUT_MS", hide_env_values = true)]
     pub idle_timeout_ms: Option<u64>,
+    /// Sessions at a time [default: 1000]
+    #[arg(long, value_name = "N", env = "VOXBRIDGE_SESSIONS_MAX", hide_env_values = true)]
+    pub sessions_max: Option<usize>,
     /// Certificates (PEM) to trust for a wss:// upstream, besides those of this system
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
     pub upstream_ca: Option<PathBuf>,
     /// How much to log.
     #[command(flatten)]
@@ -242,23 +256,12 @@ pub struct SpeakArgs {
 /// Where `voxbridge serve` listens unless told otherwise.
 const DEFAULT_URL: &str = "ws://127.0.0.1:8000/v1/realtime";
 
-/// `voxbridge check`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct CheckArgs {
-    /// Configuration file (TOML)
-    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
-    pub config: Option<PathBuf>,
-    /// Directory with mapping files that add to the built-in ones or override them
-    #[arg(long, value_name = "DIR")]
-    pub mappings: Option<PathBuf>,
-}
-
 /// `voxbridge mappings`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_help = MAPPINGS_EXAMPLES, disable_help_subcommand = true)]
 pub struct MappingsArgs {
     /// Directory with mapping files that add to the built-in ones or override them
-    #[arg(long, value_name = "DIR", global = true)]
+    #[arg(long, value_name = "DIR", global = true, env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
     pub mappings: Option<PathBuf>,
     /// What to do with them.
     #[command(subcommand)]

@@ -33,6 +33,11 @@ impl Codec {
         let mapping = self.mapping.clone();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let Some(field) = mapping.query.iter().find(|field| field.name == name) else { continue };
+            // A model's name is only matched and echoed: a long one is cut, not taken for a missing one.
+            let value = match (field.file.to, field.file.max) {
+                (Some(Target::Model), Some(max)) => value.chars().take(max as usize).collect(),
+                _ => value,
+            };
             let read = match field.read(Some(&Node::Str(value))) {
                 Ok(read) => read,
                 Err(problem) => {
@@ -192,4 +197,49 @@ fn speak_request(values: Vec<(Target, Value)>) -> Result<SpeakRequest, Error> {
         }
     }
     Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Library;
+
+    fn codec() -> Codec {
+        Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 0.0)
+    }
+
+    #[test]
+    fn what_is_kept_echoed_and_logged_is_bounded_and_so_is_what_is_said_about_it() {
+        for (command, field, most) in [
+            ("session.configure", "language", 256),
+            ("session.configure", "model_tts", 256),
+            ("tts.speak", "voice", 256),
+            ("tts.speak", "language", 256),
+            ("tts.speak", "request_id", 256),
+            ("tts.speak", "instruction", 2000),
+        ] {
+            let told = |letters: usize| {
+                let json = serde_json::json!({"type": command, "text": "Hi", field: "ü".repeat(letters)});
+                codec().decode(Frame::Text(&json.to_string())).map(drop)
+            };
+            assert_eq!(told(most), Ok(()), "{command} {field}");
+            let error = told(100_000).unwrap_err();
+            assert!(error.kind == ErrorKind::Invalid && error.detail.len() < 200, "{}", error.detail);
+        }
+        for words in [vec!["a".repeat(257)], vec!["a".to_owned(); 257]] {
+            let json = serde_json::json!({"type": "session.configure", "hot_words": words});
+            assert!(codec().decode(Frame::Text(&json.to_string())).is_err());
+        }
+        // The real server never looks at these; a bad one is as good as none.
+        let json = serde_json::json!({"type": "session.configure", "tts_voice": "a".repeat(257)});
+        assert_eq!(codec().decode(Frame::Text(&json.to_string())), Ok(ClientEvent::Configure(Vec::new())));
+    }
+
+    #[test]
+    fn so_is_the_query() {
+        let long = "a".repeat(257);
+        let connect = codec().connect(&format!("model={long}&language={long}"));
+        assert_eq!(connect.model.as_deref(), Some(&long[1..]), "any model will do, so this one is cut");
+        assert!(connect.settings.is_empty() && connect.problems.len() == 1, "{connect:?}");
+    }
 }

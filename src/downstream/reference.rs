@@ -2,16 +2,26 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, alphabet, engine::general_purpose::STANDARD};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::{
-    audio::{SPEECH_RATE_HZ, pcm, wav},
+    audio::{
+        SPEECH_RATE_HZ, pcm,
+        wav::{self, WavError},
+    },
     error::{Error, ErrorKind},
     event::VoiceSample,
 };
 
-/// A clip longer than this adds nothing but weight: ten seconds are what voice cloning is trained on.
-const LONGEST: Duration = Duration::from_secs(60);
+/// A clip longer than this adds nothing but weight: a few seconds are what voice cloning needs.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Bytes of raw int16 that last so long.
+const RAW_MAX_BYTES: usize = 2 * SPEECH_RATE_HZ as usize * LONGEST.as_secs() as usize;
+/// A WAV file of that length at 48 kHz, stereo, float32, and room for what else it holds. What such a file holds of its
+/// own accord, its header says; this bounds what is decoded before the header can be read.
+const WAV_MAX_BYTES: usize = 2 * 4 * 48_000 * LONGEST.as_secs() as usize + 64 * 1024;
+/// How base64 of `RIFF` begins.
+const RIFF: &[u8] = b"UklGR";
 
 /// Reads a sample: a WAV file of any rate, or else raw int16 mono at 16 kHz. Letters outside the alphabet are dropped
 /// as Python's decoder does; only wrong padding is an error, and what is empty then counts as absent (field notes
@@ -21,7 +31,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// [`ErrorKind::BadReference`] with what is wrong.
 pub(super) fn read(text: &str) -> Result<Option<VoiceSample>, Error> {
     let bad = |detail: String| Error::new(ErrorKind::BadReference, detail);
-    let clean: String = text.chars().filter(|letter| *letter == '=' || is_base64(*letter)).collect();
+    let clean: Vec<u8> = text.bytes().filter(|letter| KEPT[usize::from(*letter)]).collect();
+    check_length(&clean).map_err(|problem| bad(format!("'ref_audio': {problem}")))?;
     let bytes = STANDARD.decode(clean).map_err(|_| bad("base64 in 'ref_audio'".to_owned()))?;
     if bytes.is_empty() {
         return Ok(None);
@@ -31,6 +42,22 @@ pub(super) fn read(text: &str) -> Result<Option<VoiceSample>, Error> {
         return Ok(Some(sample(&samples.collect::<Vec<_>>())));
     }
     from_wav(&bytes).map(Some).map_err(|problem| bad(format!("'ref_audio': {problem}")))
+}
+
+/// Refuses what is too long from the length of its base64, before any of it is decoded.
+fn check_length(base64: &[u8]) -> Result<(), String> {
+    let padding = base64.iter().rev().take_while(|letter| **letter == b'=').count();
+    let bytes = (base64.len() - padding) / 4 * 3 + (base64.len() - padding) % 4 * 3 / 4;
+    if base64.starts_with(RIFF) {
+        let problem =
+            || format!("a WAV file of {bytes} bytes is too large (expected at most {WAV_MAX_BYTES})");
+        return if bytes > WAV_MAX_BYTES { Err(problem()) } else { Ok(()) };
+    }
+    if bytes > RAW_MAX_BYTES {
+        let actual = Duration::from_secs_f64(bytes as f64 / f64::from(2 * SPEECH_RATE_HZ));
+        return Err(WavError::TooLong { expected: LONGEST, actual }.to_string());
+    }
+    Ok(())
 }
 
 /// A WAV file as a voice sample.
@@ -51,9 +78,16 @@ fn sample(samples: &[i16]) -> VoiceSample {
     VoiceSample(json.into())
 }
 
-fn is_base64(letter: char) -> bool {
-    alphabet::STANDARD.as_str().contains(letter)
-}
+/// The letters of base64 and its padding, by byte.
+const KEPT: [bool; 256] = {
+    let mut kept = [false; 256];
+    let mut letter: u8 = 0;
+    while letter < 128 {
+        kept[letter as usize] = letter.is_ascii_alphanumeric() || matches!(letter, b'+' | b'/' | b'=');
+        letter += 1;
+    }
+    kept
+};
 
 #[cfg(test)]
 mod tests {
@@ -75,5 +109,26 @@ mod tests {
         assert_eq!(read(&STANDARD.encode(raw)).unwrap(), expected);
         assert_eq!(read(&STANDARD.encode(&wav)).unwrap(), expected);
         assert!(read(&STANDARD.encode(&wav[..20])).unwrap_err().detail.starts_with("'ref_audio': "));
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_in_either_form() {
+        let seconds = |seconds: usize, more: usize| vec![7i16; seconds * SPEECH_RATE_HZ as usize + more];
+        let raw = |samples: &[i16]| -> String {
+            STANDARD.encode(samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>())
+        };
+        assert!(read(&raw(&seconds(30, 0))).unwrap().is_some());
+        for text in [
+            raw(&seconds(30, 1)),
+            raw(&seconds(60, 0)),
+            STANDARD.encode(wav::write_s16(&seconds(31, 0), SPEECH_RATE_HZ)),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::BadReference);
+            assert!(error.detail.contains("too long (expected at most 30.0s)"), "{}", error.detail);
+        }
+        let mut huge = STANDARD.encode(wav::write_s16(&[0], SPEECH_RATE_HZ));
+        huge.extend(std::iter::repeat_n('A', WAV_MAX_BYTES / 3 * 4));
+        assert!(read(&huge).unwrap_err().detail.contains("too large"));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize as _, Deserializer, de::Error as _};
+
 /// One mistake in a TOML file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -65,6 +67,37 @@ pub fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, source: &str) -> R
     toml::from_str(source).map_err(|error| Problem::from_toml(file, source, &error))
 }
 
+/// No time in a file is longer: a day is more than any session needs, and little enough to add to any clock.
+pub(crate) const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// A time in milliseconds, for `deserialize_with`.
+pub(super) fn ms<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
+    let ms = u64::deserialize(from)?;
+    let bounded = N::try_from(ms).ok().filter(|_| ms <= LONGEST_MS);
+    bounded.ok_or_else(|| D::Error::custom(format!("{ms} ms is too long; at most {LONGEST_MS}, a day")))
+}
+
+/// A number from 0 to 1, for `deserialize_with`.
+pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    let number = f32::deserialize(from)?;
+    let share = Some(number).filter(|number| (0.0..=1.0).contains(number));
+    share.ok_or_else(|| D::Error::custom(format!("{number} is not from 0 to 1")))
+}
+
+/// A level in dB, for `deserialize_with`.
+pub(super) fn level<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    let number = f32::deserialize(from)?;
+    let level = Some(number).filter(|number| number.is_finite());
+    level.ok_or_else(|| D::Error::custom(format!("{number} is no level")))
+}
+
+/// A rate that may be zero, for `deserialize_with`.
+pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let number = f64::deserialize(from)?;
+    let rate = Some(number).filter(|number| number.is_finite() && *number >= 0.0);
+    rate.ok_or_else(|| D::Error::custom(format!("{number} is no rate; 0 or more, 0 for never")))
+}
+
 /// serde lists what it expected in backquotes behind the wrong word; the nearest of them is the hint.
 fn with_hint(message: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
@@ -122,5 +155,38 @@ mod tests {
         assert_eq!(listed(["a", "b", "c"].into_iter()), "`a`, `b` and `c`");
         assert_eq!(listed([].into_iter()), "nothing");
         assert_eq!(did_you_mean("colour", ["listen"].into_iter()), "");
+    }
+
+    #[test]
+    fn numbers_no_clock_or_meter_could_bear_are_refused_where_they_stand() {
+        let profile = include_str!("../../mappings/profile/speech.toml");
+        let client = include_str!("../../mappings/client/macaw.toml");
+        let upstream = include_str!("../../mappings/upstream/minicpm-o.toml");
+        for (source, key, value) in [
+            (profile, "pre_roll_ms", "86400001"),
+            (profile, "stall_ms", "4294967295"),
+            (profile, "speech_end_wait_ms", "9223372036854775807"),
+            (profile, "backlog_max_ms", "9223372036854775807"),
+            (profile, "retry_total_ms", "9223372036854775807"),
+            (profile, "answer_max_ms", "86400001"),
+            (client, "idle_ms", "9223372036854775807"),
+            (client, "ahead_max_ms", "86400001"),
+            (client, "rate_limit", "inf"),
+            (client, "rate_limit", "-0.5"),
+            (upstream, "audio_max_ms", "9223372036854775807"),
+        ] {
+            let at = source.lines().position(|line| line.starts_with(key)).unwrap();
+            let lines = source.lines().enumerate();
+            let lines =
+                lines.map(|(line, text)| if line == at { format!("{key} = {value}") } else { text.into() });
+            let source = lines.collect::<Vec<String>>().join("\n");
+            let problem = crate::mapping::Library::default().add("f", &source).unwrap_err();
+            assert_eq!((problem.line, problem.column), (at + 1, key.len() + 4), "{problem}");
+        }
+        for (old, new) in [("threshold = 0.55", "threshold = nan"), ("gate_dbfs = -65", "gate_dbfs = -inf")] {
+            let problem =
+                crate::mapping::Library::default().add("f", &profile.replace(old, new)).unwrap_err();
+            assert!(problem.line > 0, "{problem}");
+        }
     }
 }

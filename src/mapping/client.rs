@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    check::Problem,
+    check::{self, Problem},
     extract::Shape,
     field::{Field, FieldFile},
     template::Template,
@@ -170,10 +170,13 @@ pub struct AudioIn {
     /// A larger WebSocket message ends the connection with close code 1009, bytes.
     pub message_max_bytes: usize,
     /// Faster than this many seconds of audio a second draws a `rate_limited` event; 0 for never.
+    #[serde(deserialize_with = "check::rate")]
     pub rate_limit: f64,
     /// Audio further ahead of the clock than this is dropped and reported, ms; 0 for never.
+    #[serde(deserialize_with = "check::ms")]
     pub ahead_max_ms: u64,
     /// A session without a binary frame for this long is closed, ms; 0 for never.
+    #[serde(deserialize_with = "check::ms")]
     pub idle_ms: u64,
 }
 
@@ -291,7 +294,7 @@ pub struct ErrorWords {
 
 impl ClientMapping {
     pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
-        let read: ClientFile = super::check::parse_toml(file, source)?;
+        let read: ClientFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Client)?;
         let mut shape = Shape::default();
         shape.add(read.command_key.get_ref());

@@ -44,6 +44,9 @@ pub enum Target {
     Instruction,
 }
 
+/// Longest item of a list of texts: longer than any name or phrase.
+const ITEM_MAX_CHARS: usize = 256;
+
 /// A field as the file spells it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +74,7 @@ pub struct FieldFile {
     pub lenient: bool,
     /// Smallest number, or fewest characters of a text.
     pub min: Option<f64>,
-    /// Greatest number, or most characters of a text.
+    /// Greatest number, most characters of a text, or most items of a list.
     pub max: Option<f64>,
     /// The number must be greater than this.
     pub above: Option<f64>,
@@ -160,7 +163,7 @@ impl Field {
             TypeName::Integer => self.number(node, true),
             TypeName::Number => self.number(node, false),
             TypeName::Flag => flag(node).map(Value::Flag),
-            TypeName::TextList => text_list(node).map(Value::TextList),
+            TypeName::TextList => self.text_list(node).map(Value::TextList),
             TypeName::Choice => self.choice(node),
             TypeName::Object => match node {
                 Node::Object => Ok(Value::Object),
@@ -180,6 +183,23 @@ impl Field {
             return Err(format!("String should have at most {max} characters, got {letters}"));
         }
         Ok(Value::Text(text.to_owned()))
+    }
+
+    fn text_list(&self, node: &Node<'_>) -> Result<Vec<String>, String> {
+        let Node::List(items) = node else {
+            return Err(format!("Input should be a valid list, got {}", shown(node)));
+        };
+        if let Some(max) = self.file.max.filter(|max| items.len() as f64 > *max) {
+            return Err(format!("List should have at most {max} items, got {}", items.len()));
+        }
+        let texts = items.iter().map(|item| match item.as_str() {
+            None => Err(format!("Input should be a valid string, got {}", shown(item))),
+            Some(text) if text.chars().count() > ITEM_MAX_CHARS => {
+                Err(format!("String should have at most {ITEM_MAX_CHARS} characters, got {}", shown(item)))
+            }
+            Some(text) => Ok(text.to_owned()),
+        });
+        texts.collect()
     }
 
     fn choice(&self, node: &Node<'_>) -> Result<Value, String> {
@@ -229,18 +249,6 @@ fn flag(node: &Node<'_>) -> Result<bool, String> {
         _ => None,
     };
     value.ok_or_else(|| format!("Input should be a valid boolean, got {}", shown(node)))
-}
-
-fn text_list(node: &Node<'_>) -> Result<Vec<String>, String> {
-    let Node::List(items) = node else {
-        return Err(format!("Input should be a valid list, got {}", shown(node)));
-    };
-    let texts = items.iter().map(|item| {
-        item.as_str()
-            .map(str::to_owned)
-            .ok_or_else(|| format!("Input should be a valid string, got {}", shown(item)))
-    });
-    texts.collect()
 }
 
 /// A value as people see it in an error, never longer than a line.
@@ -320,6 +328,22 @@ mod tests {
         let words = field("type = \"text_list\"");
         assert!(words.read(Some(&Node::Str("PIX".into()))).is_err());
         assert!(words.read(Some(&Node::List(vec![Node::Int(1)]))).is_err());
+    }
+
+    #[test]
+    fn lists_are_bounded_in_items_and_in_their_length() {
+        let words = field("type = \"text_list\"\nmax = 2");
+        fn list<'t>(texts: &[&'t str]) -> Node<'t> {
+            Node::List(texts.iter().map(|text| Node::Str((*text).into())).collect())
+        }
+        let longest = "ä".repeat(ITEM_MAX_CHARS);
+        assert!(words.read(Some(&list(&["PIX", &longest]))).is_ok());
+        let problem = words.read(Some(&list(&["a", "b", "c"]))).unwrap_err();
+        assert_eq!(problem, "List should have at most 2 items, got 3");
+        let longer = format!("{longest}ä");
+        let problem = words.read(Some(&list(&[&longer]))).unwrap_err();
+        assert!(problem.starts_with("String should have at most 256 characters, got 'äää"), "{problem}");
+        assert!(problem.chars().count() < 100, "{problem}");
     }
 
     #[test]

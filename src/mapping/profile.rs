@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{check::Problem, template::Template, upstream::Mode};
+use super::{
+    check::{self, Problem},
+    template::Template,
+    upstream::Mode,
+};
 
 /// The file, as written.
 #[derive(Debug, Deserialize)]
@@ -28,14 +32,19 @@ struct ProfileFile {
 #[serde(deny_unknown_fields)]
 pub struct Listen {
     /// Audio from before the decision that belongs to the utterance, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub pre_roll_ms: u32,
     /// Speech that starts an utterance, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub start_ms: u32,
     /// Silence that ends one, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub end_ms: u32,
     /// Longest utterance, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub segment_max_ms: u32,
     /// An utterance whose audio stops coming altogether ends after this, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub stall_ms: u32,
     /// Thresholds by sensitivity.
     pub sensitivity: Sensitivities,
@@ -58,8 +67,10 @@ pub struct Sensitivities {
 #[serde(deny_unknown_fields)]
 pub struct Preset {
     /// The detector's score above which a hop is speech, 0 to 1.
+    #[serde(deserialize_with = "check::share")]
     pub threshold: f32,
     /// Level below which nothing is speech, dB relative to full scale.
+    #[serde(deserialize_with = "check::level")]
     pub gate_dbfs: f32,
 }
 
@@ -70,8 +81,11 @@ struct HearFile {
     prompts: BTreeMap<String, String>,
     hot_words: Spanned<String>,
     partials: bool,
+    #[serde(deserialize_with = "check::ms")]
     speech_end_wait_ms: u64,
+    #[serde(deserialize_with = "check::ms")]
     interim_ms: u64,
+    #[serde(deserialize_with = "check::ms")]
     backlog_max_ms: u64,
     attempts: u32,
 }
@@ -93,24 +107,34 @@ struct SpeakFile {
 #[serde(deny_unknown_fields)]
 pub struct LaneTimes {
     /// First pause before another attempt, ms; it doubles, with jitter.
+    #[serde(deserialize_with = "check::ms")]
     pub retry_first_ms: u64,
     /// Longest pause, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub retry_max_ms: u64,
     /// After this long without success the lane fails, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub retry_total_ms: u64,
     /// Connecting, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub dial_max_ms: u64,
     /// A queue position that stays the same for this long is reported, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub queue_stuck_ms: u64,
     /// Longest wait in the queue, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub queue_max_ms: u64,
     /// From `init` to ready, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub init_max_ms: u64,
     /// Longest silence of the model while it owes an answer, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub answer_max_ms: u64,
     /// How long a cancelled answer is waited out before its worker is given back, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub drain_max_ms: u64,
     /// From the polite close to the end of the transport, ms.
+    #[serde(deserialize_with = "check::ms")]
     pub close_max_ms: u64,
 }
 
@@ -219,7 +243,7 @@ impl SpeakRules {
 
 impl Profile {
     pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
-        let read: ProfileFile = super::check::parse_toml(file, source)?;
+        let read: ProfileFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Profile)?;
         let plain = |text: &Spanned<String>, slots: &[&str]| {
             Template::compile_plain(text.get_ref(), slots)

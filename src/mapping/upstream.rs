@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{check::Problem, extract::Shape, template::Template};
+use super::{
+    check::{self, Problem},
+    extract::Shape,
+    template::Template,
+};
 
 /// The upstream's modes of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -93,6 +97,7 @@ struct UpstreamFile {
     mode_key: String,
     modes: BTreeMap<Mode, String>,
     message_max_bytes: usize,
+    #[serde(deserialize_with = "check::ms")]
     audio_max_ms: u64,
     audio_rate_hz: u32,
     voice_rate_hz: u32,
@@ -184,7 +189,7 @@ pub(crate) struct Rule {
 
 impl UpstreamMapping {
     pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
-        let read: UpstreamFile = super::check::parse_toml(file, source)?;
+        let read: UpstreamFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Upstream)?;
         let mut shape = Shape::default();
         let rules = read.receive.into_iter().map(|rule| rule.compile(&mut shape)).collect();

@@ -11,21 +11,22 @@ use std::{
 use futures_util::future::BoxFuture;
 use hyper::Uri;
 use tokio_tungstenite::{
-    WebSocketStream, client_async_with_config,
+    client_async_with_config,
     tungstenite::{Error as WsError, protocol::WebSocketConfig},
 };
 
+use super::socket::Metered;
 use crate::{
     event::{Mode, Why},
     mapping::UpstreamMapping,
-    net::{Endpoint, Transport},
+    net::{Counted, Endpoint, Transport},
 };
 
 /// Read buffer of an upstream socket: 16 KiB cost least (field notes libraries.md), the default is 128 KiB a socket.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A WebSocket to an upstream.
-pub type UpstreamSocket = WebSocketStream<Box<dyn Transport>>;
+pub type UpstreamSocket = Metered<Box<dyn Transport>>;
 
 /// The way to an upstream.
 #[derive(Clone)]
@@ -96,8 +97,10 @@ impl Target {
         };
         let transport = self.endpoint.connect().await;
         let transport = transport.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
+        let (transport, traffic) = Counted::new(transport);
+        let transport: Box<dyn Transport> = Box::new(transport);
         match client_async_with_config(format!("{}{mode}", self.url), transport, Some(self.limits())).await {
-            Ok((socket, _)) => Ok(socket),
+            Ok((stream, _)) => Ok(Metered { stream, traffic }),
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
             Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }

@@ -5,6 +5,7 @@
 use std::{
     collections::VecDeque,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -24,13 +25,16 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::event::{Message, Why};
+use crate::{
+    event::{Message, Why},
+    net::Traffic,
+};
 
 /// Pause between pings, as uvicorn's (field notes macaw.md §1.1).
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// Silence, pongs included, after which a peer counts as gone: two pings unanswered.
 const DEAD_AFTER: Duration = Duration::from_secs(60);
-/// A peer that takes nothing for this long does not read.
+/// A peer that takes not a byte for this long does not read.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// What came out of a socket.
@@ -42,9 +46,27 @@ pub(super) enum Came {
     End(Why),
 }
 
+/// A WebSocket, and the traffic of the stream under it: one long message on a slow line is many signs of life.
+pub struct Metered<S> {
+    pub(super) stream: WebSocketStream<S>,
+    pub(super) traffic: Arc<Traffic>,
+}
+
+/// Without a count of its bytes, signs of life are whole messages.
+impl<S> From<WebSocketStream<S>> for Metered<S> {
+    fn from(stream: WebSocketStream<S>) -> Self {
+        Self { stream, traffic: Arc::default() }
+    }
+}
+
 /// One WebSocket.
 pub(super) struct Socket<S> {
     stream: WebSocketStream<S>,
+    traffic: Arc<Traffic>,
+    /// Bytes the peer had taken when it was last seen to take any.
+    taken: u64,
+    /// Bytes it had sent when it was last heard.
+    heard: u64,
     outbox: VecDeque<WsMessage>,
     outbox_bytes: usize,
     unflushed: bool,
@@ -57,10 +79,14 @@ pub(super) struct Socket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
-    pub(super) fn new(stream: WebSocketStream<S>) -> Self {
+    pub(super) fn new(socket: impl Into<Metered<S>>) -> Self {
         let now = Instant::now();
+        let Metered { stream, traffic } = socket.into();
         Self {
             stream,
+            traffic,
+            taken: 0,
+            heard: 0,
             outbox: VecDeque::new(),
             outbox_bytes: 0,
             unflushed: false,
@@ -130,8 +156,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
     /// Writes what can be written; ready when the outbox is empty and flushed, or when the peer is gone.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Why>> {
         let written = self.poll_outbox(cx).map_err(|error| Why::Lost(error.to_string()));
+        let taken = self.traffic.written();
+        let moved = std::mem::replace(&mut self.taken, taken) != taken;
         match written {
-            Poll::Pending if self.stalled_since.is_none() => self.stalled_since = Some(Instant::now()),
+            Poll::Pending if moved || self.stalled_since.is_none() => {
+                self.stalled_since = Some(Instant::now());
+            }
             Poll::Pending => {}
             Poll::Ready(_) => self.stalled_since = None,
         }
@@ -158,8 +188,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
     /// The next thing that comes. After a close frame the end of the transport is waited for.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
         loop {
-            let next = ready!(Pin::new(&mut self.stream).poll_next(cx));
-            self.heard_at = Instant::now();
+            let next = Pin::new(&mut self.stream).poll_next(cx);
+            // Part of a message is a sign of life as well.
+            let heard = self.traffic.read();
+            if std::mem::replace(&mut self.heard, heard) != heard || next.is_ready() {
+                self.heard_at = Instant::now();
+            }
+            let next = ready!(next);
             match next {
                 Some(Ok(WsMessage::Close(frame))) => {
                     let (code, reason) = frame
@@ -241,6 +276,8 @@ fn shortened(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::Counted;
+    use tokio::io::DuplexStream;
     use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
     #[tokio::test]
@@ -271,5 +308,88 @@ mod tests {
         assert_eq!(seen[0], WsMessage::text("start"));
         let audio = seen.iter().filter(|message| message.is_binary()).count();
         assert_eq!((audio, seen.len()), (1, 3), "what had left arrives whole");
+    }
+
+    /// Empty frames of a client, masked with zeros.
+    const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
+    const TEXT: [u8; 6] = [0x81, 0x80, 0, 0, 0, 0];
+
+    /// A server's socket on a counted line, and the client's bare end of it.
+    async fn line() -> (Socket<Counted<DuplexStream>>, DuplexStream) {
+        let (near, far) = tokio::io::duplex(1024);
+        let (near, traffic) = Counted::new(near);
+        let stream = WebSocketStream::from_raw_socket(near, Role::Server, None).await;
+        (Socket::new(Metered { stream, traffic }), far)
+    }
+
+    /// Drives a socket as the session does until a message comes, or the end.
+    async fn drive(socket: &mut Socket<Counted<DuplexStream>>) -> Came {
+        loop {
+            let mut tick = Box::pin(tokio::time::sleep_until(socket.next_tick()));
+            let came = std::future::poll_fn(|cx| {
+                if let Poll::Ready(Err(why)) = socket.poll_write(cx) {
+                    return Poll::Ready(Some(Came::End(why)));
+                }
+                match socket.poll_read(cx) {
+                    Poll::Ready(came) => Poll::Ready(Some(came)),
+                    Poll::Pending => tick.as_mut().poll(cx).map(|()| None),
+                }
+            });
+            if let Some(came) = came.await {
+                return came;
+            }
+            if let Some(why) = socket.tick(Instant::now()) {
+                return Came::End(why);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_message_is_no_stall_on_a_slow_line() {
+        let (mut socket, mut far) = line().await;
+        socket.send(Message::Binary(vec![1; 200 * 1024].into()));
+        let client = async {
+            let mut some = [0; 1024];
+            for second in 0..200 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                far.read_exact(&mut some).await.unwrap();
+                if second % 20 == 0 {
+                    far.write_all(&PONG).await.unwrap();
+                }
+            }
+            far.write_all(&TEXT).await.unwrap();
+        };
+        let (came, ()) = tokio::join!(drive(&mut socket), client);
+        assert!(matches!(came, Came::Message(WsMessage::Text(_))), "{came:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_message_is_no_silence_on_a_slow_line() {
+        let (mut socket, mut far) = line().await;
+        let client = async {
+            far.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0, 3, 0x20, 0, 0, 0, 0, 0]).await.unwrap();
+            for _ in 0..200 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                far.write_all(&[0; 1024]).await.unwrap();
+            }
+        };
+        let (came, ()) = tokio::join!(drive(&mut socket), client);
+        let Came::Message(WsMessage::Binary(bytes)) = came else { panic!("{came:?}") };
+        assert_eq!(bytes.len(), 200 * 1024);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_or_says_nothing_is_given_up() {
+        for (bytes, patience, words) in
+            [(200 * 1024, STALLED_AFTER, "has not read for 30 s"), (0, DEAD_AFTER, "nothing heard for 60 s")]
+        {
+            let (mut socket, _far) = line().await;
+            socket.send(Message::Binary(vec![1; bytes].into()));
+            let start = Instant::now();
+            let came = drive(&mut socket).await;
+            assert!(matches!(&came, Came::End(Why::Lost(why)) if why.contains(words)), "{came:?}");
+            let late = start.elapsed().saturating_sub(patience);
+            assert!(start.elapsed() >= patience && late < Duration::from_millis(10), "{late:?}");
+        }
     }
 }

@@ -113,7 +113,7 @@ fn event<'f>(mapping: &UpstreamMapping, found: &'f Found<'_>, samples: &'f mut V
             Err(problem) => LaneEvent::Unknown(problem),
         },
         ReceiveName::Done => {
-            // An answer whose audio cannot be read is still an answer.
+            // An answer whose audio cannot be read is still an answer: its text counts.
             let _ = decode_audio(text(rule.audio), samples);
             LaneEvent::Done { text: text(rule.text), audio: samples }
         }
@@ -127,7 +127,15 @@ fn matches(rule: &Rule, found: &Found<'_>) -> bool {
 }
 
 fn decode_audio(text: Option<&str>, samples: &mut Vec<f32>) -> Result<(), String> {
-    pcm::pull_base64_f32(text.unwrap_or_default(), samples).map_err(|error| error.to_string())
+    let text = text.unwrap_or_default();
+    pcm::pull_base64_f32(without_data_prefix(text), samples)
+        .map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
+}
+
+/// Without `data:audio/…;base64,`: the C++ back-end takes it (field notes §1.7), so others may send it.
+fn without_data_prefix(text: &str) -> &str {
+    let url = text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+    url.map_or(text, |(_, data)| data)
 }
 
 fn ending(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>) -> Ending {
@@ -192,6 +200,10 @@ mod tests {
                 "Audio([0.0, 0.5])",
             ),
             (
+                r#"{"type":"response.output.delta","kind":"audio","audio":"data:audio/pcm;base64,AAAAAAAAAD8="}"#,
+                "Audio([0.0, 0.5])",
+            ),
+            (
                 r#"{"type":"response.done","text":"x","reason":"turn_end"}"#,
                 "Done { text: Some(\"x\"), audio: [] }",
             ),
@@ -220,9 +232,13 @@ mod tests {
         for text in ["{", "[]", "{}", r#"{"type":"session.resume"}"#, r#"{"type":7}"#] {
             assert!(seen(text).starts_with("Unknown"), "{text}");
         }
-        assert!(
-            seen(r#"{"type":"response.output.delta","kind":"audio","audio":"AAA"}"#).starts_with("Unknown")
-        );
+        for (audio, words) in [
+            ("AAA", "audio of 3 characters that was dropped: the audio is not valid base64"),
+            ("AAAA", "audio of 4 characters that was dropped: 3 bytes of audio are not a whole number"),
+        ] {
+            let text = format!(r#"{{"type":"response.output.delta","kind":"audio","audio":"{audio}"}}"#);
+            assert!(seen(&text).starts_with(&format!("Unknown(\"{words}")), "{}", seen(&text));
+        }
         assert!(seen(r#"{"type":"response.output.delta","kind":"text"}"#).starts_with("Text(\"\")"));
     }
 

@@ -12,7 +12,7 @@ fn the_definitions_are_sound() {
 fn every_example_of_the_help_parses() {
     let examples = [DEMO_EXAMPLES, SERVE_EXAMPLES, SIMULATE_EXAMPLES, TRANSCRIBE_EXAMPLES, SPEAK_EXAMPLES]
         .into_iter()
-        .chain([MAPPINGS_EXAMPLES, EXIT_CODES])
+        .chain([CHECK_EXAMPLES, MAPPINGS_EXAMPLES, EXIT_CODES])
         .flat_map(str::lines);
     let mut seen = 0;
     for line in examples.filter(|line| line.starts_with("  ")) {

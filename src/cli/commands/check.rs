@@ -1,21 +1,20 @@
-//! `voxbridge check`: the configuration and every mapping file, without serving.
+//! `voxbridge check`: the configuration as it would be served, and every mapping file, without serving.
 
-use super::Failure;
-use crate::{cli::args::CheckArgs, config::Config};
+use super::{Failure, layers::layered};
+use crate::{cli::args::ConfigArgs, telemetry};
 
-pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let mut config =
-        args.config.as_deref().map(Config::read).transpose().map_err(Failure::usage)?.unwrap_or_default();
-    config.mappings = args.mappings.clone().or(config.mappings);
+pub(super) fn run(args: ConfigArgs) -> Result<(), Failure> {
+    let config = layered(args)?;
+    // Says what is wrong with the filter.
+    telemetry::init(&config.log).map_err(Failure::usage)?;
     let library = config.library().map_err(Failure::usage)?;
-    if args.config.is_some() {
-        config.service().map_err(Failure::usage)?;
-        let shown = toml::to_string_pretty(&config).map_err(Failure::failed)?;
-        print!("{shown}");
-        println!();
-    }
+    config.check().map_err(Failure::usage)?;
+    println!("{}", toml::to_string_pretty(&config).map_err(Failure::failed)?);
     for (kind, name, file, _) in library.files() {
         println!("# ok: {} {name} ({file})", kind.name());
+    }
+    if config.upstream.is_empty() {
+        println!("# no upstream is configured; to serve, one is needed");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod layers;
 mod mappings;
 mod serve;
 mod simulate;
@@ -45,7 +46,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Simulate(args) => simulate::run(args).await,
         Command::Transcribe(args) => transcribe::run(&args).await.map_err(Failure::from),
         Command::Speak(args) => speak::run(&args).await.map_err(Failure::from),
-        Command::Check(args) => check::run(&args),
+        Command::Check(args) => check::run(args),
         Command::Mappings(args) => mappings::run(args),
     };
     match done {

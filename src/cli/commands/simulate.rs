@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Failure, serve::log_config, stop_signal};
+use super::{Failure, layers::log_config, stop_signal};
 use crate::{
     cli::args::{BackendArg, SimulateArgs},
     simulator::{Backend, Fault, SimulatorConfig, engines::Engines, process::EngineProcess, socket},

@@ -1,0 +1,41 @@
+//! What a command line and its environment say, laid over the configuration file; the same for every command.
+
+use super::Failure;
+use crate::{
+    cli::args::{ConfigArgs, LogArgs, LogFormat},
+    config::{Config, LogConfig, UpstreamConfig},
+};
+
+/// File, then environment and flags.
+pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
+    let file = args.config.as_deref().map(Config::read).transpose().map_err(Failure::usage)?;
+    let upstream = args.upstream.map(|url| UpstreamConfig {
+        url,
+        ca: args.upstream_ca.clone(),
+        ..UpstreamConfig::of_dialect()
+    });
+    let mut config = file.unwrap_or_default().overlaid(Config {
+        listen: args.listen.map(|listen| listen.to_string()),
+        profile: args.profile,
+        mappings: args.mappings,
+        idle_timeout_ms: args.idle_timeout_ms,
+        sessions_max: args.sessions_max,
+        language: args.language,
+        upstream: upstream.into_iter().collect(),
+        log: log_config(args.log),
+        ..Config::default()
+    });
+    // The certificates may be named without naming the upstream again.
+    if let (Some(ca), Some(upstream)) = (args.upstream_ca, config.upstream.first_mut()) {
+        upstream.ca = Some(ca);
+    }
+    Ok(config)
+}
+
+pub(super) fn log_config(args: LogArgs) -> LogConfig {
+    let format = args.format.map(|format| match format {
+        LogFormat::Text => "text".to_owned(),
+        LogFormat::Json => "json".to_owned(),
+    });
+    LogConfig { level: args.level, format }
+}
