@@ -67,7 +67,8 @@ pub struct Bridge {
     opened_at: Instant,
     ready: VecDeque<Output>,
     client_open: bool,
-    noted: BTreeSet<Ignored>,
+    /// What operators were told that it has no effect, once each.
+    noted: BTreeSet<String>,
 }
 
 impl Bridge {
@@ -174,20 +175,25 @@ impl Bridge {
                     return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
+                Action::Observe(Observation::NoEffect(words)) if is_noted(&mut self.noted, &words) => {}
                 Action::Observe(observation) => return Output::Observe(observation),
             }
         }
         if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout()) }
     }
 
-    /// Tells operators, once a session each, what was accepted without effect.
+    /// Hands on what the codec accepted without effect.
     fn note_ignored(&mut self) {
         let Some(session) = &mut self.session else { return };
-        for ignored in self.codec.take_ignored() {
-            if self.noted.insert(ignored.clone()) {
-                let Ignored { command, field, because } = ignored;
-                session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
-            }
+        for Ignored { command, field, because } in self.codec.take_ignored() {
+            session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
         }
     }
+}
+
+/// Whether operators know; from now on they do.
+fn is_noted(noted: &mut BTreeSet<String>, words: &str) -> bool {
+    // A client that names another voice each time is not worth more memory than this.
+    const MOST: usize = 64;
+    noted.contains(words) || noted.len() >= MOST || !noted.insert(words.to_owned())
 }

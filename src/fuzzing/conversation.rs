@@ -87,7 +87,7 @@ pub(super) fn one_utterance(library: &Library, kind: Kind, name: &str) {
 static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
     ["interim_ms = 0 ", "interim_ms = 200 "].map(|interim| {
         let profile = include_str!("../../mappings/profile/speech.toml")
-            .replace("threshold = 0.55", "threshold = -1.0")
+            .replace("threshold = 0.55", "threshold = 0.0")
             .replace("gate_dbfs = -65", "gate_dbfs = -100")
             .replace("interim_ms = 0 ", interim);
         let mut library = LIBRARY.clone();

@@ -28,12 +28,14 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 use super::{
     Shared,
     drive::{Driver, ordered},
+    socket::Metered,
 };
 use crate::{
     bridge::Bridge,
     downstream::Codec,
     error::{Error, ErrorKind},
     mapping::ClientMapping,
+    net::Counted,
     session::Setup,
 };
 
@@ -140,7 +142,9 @@ async fn session(
 ) {
     let Some((stream, read)) = raw_stream(upgraded, peer).await else { return };
     let limits = limits(&mapping);
-    let client = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
+    let (stream, traffic) = Counted::new(stream);
+    let stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
+    let client = Metered { stream, traffic };
     let bridge = open(mapping.clone(), &query, &shared);
     let span = info_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
     let service = &shared.service;

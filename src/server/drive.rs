@@ -19,13 +19,13 @@ use tokio::{
     sync::{mpsc, watch},
     time::{Instant, Sleep},
 };
-use tokio_tungstenite::{WebSocketStream, tungstenite::Message as WsMessage};
+use tokio_tungstenite::tungstenite::Message as WsMessage;
 use tower::Service as _;
 use tracing::{debug, info, trace, warn};
 
 use super::{
     dial::{Dialer, UpstreamSocket},
-    socket::{Came, Socket},
+    socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
 };
 use crate::{
@@ -83,7 +83,7 @@ enum Happened {
 impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     pub(super) fn new(
         bridge: Bridge,
-        client: WebSocketStream<C>,
+        client: Metered<C>,
         dialer: Dialer,
         tap: Option<Arc<dyn Tap>>,
         drain: watch::Receiver<bool>,
@@ -353,7 +353,9 @@ fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     if lanes_first && let Poll::Ready(happened) = poll_lanes(lanes, behind, cx) {
         return Poll::Ready(happened);
     }
-    if let Some(client) = client.as_mut().filter(|_| !deaf)
+    if let Some(client) = client.as_mut().filter(|_| deaf) {
+        client.unread();
+    } else if let Some(client) = client
         && let Poll::Ready(came) = client.poll_read(cx)
     {
         return Poll::Ready(Happened::Client(came));
@@ -373,7 +375,9 @@ fn poll_lanes(lanes: &mut [(Lane, Line)], behind: bool, cx: &mut Context<'_>) ->
                 if let Poll::Ready(Err(why)) = socket.poll_write(cx) {
                     return Poll::Ready(Happened::Lane(*lane, Came::End(why)));
                 }
-                if !behind && let Poll::Ready(came) = socket.poll_read(cx) {
+                if behind {
+                    socket.unread();
+                } else if let Poll::Ready(came) = socket.poll_read(cx) {
                     return Poll::Ready(Happened::Lane(*lane, came));
                 }
             }

@@ -52,13 +52,6 @@ pub struct Metered<S> {
     pub(super) traffic: Arc<Traffic>,
 }
 
-/// Without a count of its bytes, signs of life are whole messages.
-impl<S> From<WebSocketStream<S>> for Metered<S> {
-    fn from(stream: WebSocketStream<S>) -> Self {
-        Self { stream, traffic: Arc::default() }
-    }
-}
-
 /// One WebSocket.
 pub(super) struct Socket<S> {
     stream: WebSocketStream<S>,
@@ -79,9 +72,9 @@ pub(super) struct Socket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
-    pub(super) fn new(socket: impl Into<Metered<S>>) -> Self {
+    pub(super) fn new(socket: Metered<S>) -> Self {
         let now = Instant::now();
-        let Metered { stream, traffic } = socket.into();
+        let Metered { stream, traffic } = socket;
         Self {
             stream,
             traffic,
@@ -185,6 +178,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
         Poll::Ready(Ok(()))
     }
 
+    /// It is not read for now, so its silence says nothing.
+    pub(super) fn unread(&mut self) {
+        self.heard_at = Instant::now();
+    }
+
     /// The next thing that comes. After a close frame the end of the transport is waited for.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
         loop {
@@ -285,7 +283,7 @@ mod tests {
         let (near, far) = tokio::io::duplex(1024);
         let config = WebSocketConfig::default().write_buffer_size(0).max_write_buffer_size(1 << 20);
         let near = WebSocketStream::from_raw_socket(near, Role::Server, Some(config)).await;
-        let mut socket = Socket::new(near);
+        let mut socket = Socket::new(Metered { stream: near, traffic: Arc::default() });
         let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
         socket.send(Message::Text("start".into()));
         for _ in 0..10 {

@@ -57,7 +57,7 @@ pub(crate) fn profile_source(interim: bool, noise_is_speech: bool) -> String {
         change("interim_ms = 0 ", "interim_ms = 300 ");
     }
     if noise_is_speech {
-        change("threshold = 0.55, gate_dbfs = -65", "threshold = -1.0, gate_dbfs = -65");
+        change("threshold = 0.55, gate_dbfs = -65", "threshold = 0.0, gate_dbfs = -65");
     }
     source
 }
