@@ -48,11 +48,9 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
 
     view.header();
     let heard = demo::run_client(&url, recording, true, &args.output).await;
-    view.flush();
-    if let Ok(heard) = &heard {
-        report(heard);
-    }
     if args.stay && heard.is_ok() {
+        view.flush();
+        heard.iter().for_each(report);
         println!(
             "\nserving Macaw clients at {url}?model=any, simulating MiniCPM-o at {}; Ctrl-C stops",
             upstream.url
@@ -64,6 +62,10 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let _ = serving.await;
     drop(stop_simulator);
     let _ = simulating.await;
+    if !args.stay {
+        view.flush();
+        heard.iter().for_each(report);
+    }
     heard.map(|_| ()).map_err(Failure::from)
 }
 
