@@ -23,7 +23,7 @@ use tokio_tungstenite::{
         protocol::{Role, WebSocketConfig},
     },
 };
-use tracing::{Instrument as _, debug, info, info_span, warn};
+use tracing::{Instrument as _, debug, error_span, info, warn};
 
 use super::{
     Shared,
@@ -146,7 +146,8 @@ async fn session(
     let stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
     let client = Metered { stream, traffic };
     let bridge = open(mapping.clone(), &query, &shared);
-    let span = info_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
+    // Of the highest level, so that whatever is logged says which session it is about.
+    let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
     let service = &shared.service;
     let (dialer, tap) = (service.dialer.clone(), service.tap.clone());
     let driver = Driver::new(bridge, client, dialer, tap, shared.drain.clone(), shared.alive.clone());
