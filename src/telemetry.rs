@@ -1,10 +1,11 @@
-//! The log: set up once, from the configuration.
+//! The log: set up once, from the configuration; and what sessions let operators see.
 
 use std::io::{self, IsTerminal as _};
 
+use tracing::{debug, info, trace, warn};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::LogConfig;
+use crate::{config::LogConfig, session::Observation};
 
 /// Starts logging to standard error.
 ///
@@ -21,4 +22,23 @@ pub fn init(log: &LogConfig) -> Result<(), String> {
         other => return Err(format!("log format {other:?}: there is text and json")),
     };
     set.map_err(|error| error.to_string())
+}
+
+/// What operators see. Never audio, text or credentials.
+pub(crate) fn observe(observation: &Observation) {
+    match observation {
+        Observation::LaneRetry { lane, words, pause_ms } => {
+            warn!(lane = lane.0, pause_ms, "{words}; trying again");
+        }
+        Observation::LaneReady { lane, session_id, waited_ms } => {
+            debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
+        }
+        Observation::LaneQueued { lane, words } => debug!(lane = lane.0, "queued upstream: {words}"),
+        Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
+        Observation::ErrorTold(error) => {
+            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
+        }
+        Observation::AskedAgain(words) => warn!("asking again: {words}"),
+        Observation::NoEffect(words) => info!("without effect: {words}"),
+    }
 }

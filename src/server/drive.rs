@@ -4,14 +4,7 @@
 //! socket, a dialled lane, a deadline, or the order to stop. One stuck side never stalls the other: every socket has an
 //! outbox of its own, and lanes are not read while the client is far behind.
 
-use std::{
-    collections::BTreeSet,
-    future::poll_fn,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{collections::BTreeSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -21,10 +14,11 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 use tower::Service as _;
-use tracing::{debug, info, trace, warn};
+use tracing::{debug, info, trace};
 
 use super::{
-    dial::{Dialer, UpstreamSocket},
+    dial::Dialer,
+    lines::{Happened, Line, poll_sockets},
     socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
 };
@@ -32,14 +26,9 @@ use crate::{
     bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
     event::{Frame, Lane, Message, Why},
-    net::Transport,
     session::Observation,
 };
 
-/// Above this many bytes on their way to the client its lanes are not read: the upstream waits, not our memory.
-const CLIENT_BEHIND_BYTES: usize = 1024 * 1024;
-/// Above this many the client is not read either: who asks and does not read the answers has to wait for them.
-const CLIENT_DEAF_BYTES: usize = 2 * CLIENT_BEHIND_BYTES;
 /// How long a client may take to read the end of its session.
 const CLIENT_FAREWELL: Duration = Duration::from_secs(5);
 /// How long an upstream that is dropped may take to answer the close frame.
@@ -63,21 +52,6 @@ pub(super) struct Driver<C> {
     told: BTreeSet<ErrorKind>,
     /// Whose turn it is to be read first, so that a busy client cannot starve its lanes.
     lanes_first: bool,
-}
-
-/// One lane's transport.
-enum Line {
-    Dialling(BoxFuture<'static, Result<UpstreamSocket, Why>>),
-    Up(Box<Socket<Box<dyn Transport>>>),
-}
-
-/// One thing that happened.
-enum Happened {
-    Client(Came),
-    Lane(Lane, Came),
-    Dialled(Lane, Result<Box<UpstreamSocket>, Why>),
-    Drain,
-    Due,
 }
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
@@ -162,7 +136,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 }
                 trace!("{}", error.detail);
             }
-            other => observe(other),
+            other => crate::telemetry::observe(other),
         }
     }
 
@@ -319,73 +293,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     }
 }
 
-impl Line {
-    fn next_tick(&self) -> Option<Instant> {
-        match self {
-            Self::Dialling(_) => None,
-            Self::Up(socket) => Some(socket.next_tick()),
-        }
-    }
-
-    fn tick(&mut self, now: Instant) -> Option<Why> {
-        match self {
-            Self::Dialling(_) => None,
-            Self::Up(socket) => socket.tick(now),
-        }
-    }
-}
-
-/// Writes what can be written, then finds the first thing that came.
-fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    client: &mut Option<Socket<C>>,
-    lanes: &mut [(Lane, Line)],
-    lanes_first: bool,
-    cx: &mut Context<'_>,
-) -> Poll<Happened> {
-    let (mut behind, mut deaf) = (false, false);
-    if let Some(client) = client {
-        if let Poll::Ready(Err(why)) = client.poll_write(cx) {
-            return Poll::Ready(Happened::Client(Came::End(why)));
-        }
-        behind = client.outbox_bytes() > CLIENT_BEHIND_BYTES;
-        deaf = client.outbox_bytes() > CLIENT_DEAF_BYTES;
-    }
-    if lanes_first && let Poll::Ready(happened) = poll_lanes(lanes, behind, cx) {
-        return Poll::Ready(happened);
-    }
-    if let Some(client) = client.as_mut().filter(|_| deaf) {
-        client.unread();
-    } else if let Some(client) = client
-        && let Poll::Ready(came) = client.poll_read(cx)
-    {
-        return Poll::Ready(Happened::Client(came));
-    }
-    if lanes_first { Poll::Pending } else { poll_lanes(lanes, behind, cx) }
-}
-
-fn poll_lanes(lanes: &mut [(Lane, Line)], behind: bool, cx: &mut Context<'_>) -> Poll<Happened> {
-    for (lane, line) in lanes {
-        match line {
-            Line::Dialling(dial) => {
-                if let Poll::Ready(dialled) = dial.as_mut().poll(cx) {
-                    return Poll::Ready(Happened::Dialled(*lane, dialled.map(Box::new)));
-                }
-            }
-            Line::Up(socket) => {
-                if let Poll::Ready(Err(why)) = socket.poll_write(cx) {
-                    return Poll::Ready(Happened::Lane(*lane, Came::End(why)));
-                }
-                if behind {
-                    socket.unread();
-                } else if let Poll::Ready(came) = socket.poll_read(cx) {
-                    return Poll::Ready(Happened::Lane(*lane, came));
-                }
-            }
-        }
-    }
-    Poll::Pending
-}
-
 /// Done when the order to stop comes; a sender that is gone has none to give.
 pub(super) async fn ordered(mut drain: watch::Receiver<bool>) {
     if drain.wait_for(|stop| *stop).await.is_err() {
@@ -403,23 +310,4 @@ fn frame(message: &WsMessage) -> Option<Frame<'_>> {
 
 fn now() -> std::time::Instant {
     Instant::now().into_std()
-}
-
-/// What operators see. Never audio, text or credentials.
-fn observe(observation: &Observation) {
-    match observation {
-        Observation::LaneRetry { lane, words, pause_ms } => {
-            warn!(lane = lane.0, pause_ms, "{words}; trying again");
-        }
-        Observation::LaneReady { lane, session_id, waited_ms } => {
-            debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
-        }
-        Observation::LaneQueued { lane, words } => debug!(lane = lane.0, "queued upstream: {words}"),
-        Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
-        Observation::ErrorTold(error) => {
-            warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
-        }
-        Observation::AskedAgain(words) => warn!("asking again: {words}"),
-        Observation::NoEffect(words) => info!("without effect: {words}"),
-    }
 }

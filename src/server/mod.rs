@@ -2,11 +2,12 @@
 //!
 //! - [`accept`] answers HTTP and upgrades; [`route`] finds the profile for a connection
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
-//! - [`socket`] is one WebSocket of it, [`dial`] opens those towards upstreams, [`tap`] looks on
+//! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 
 mod accept;
 pub mod dial;
 mod drive;
+mod lines;
 pub mod route;
 mod socket;
 pub mod tap;

@@ -1,0 +1,106 @@
+//! Polling a session's sockets: what can be written is written, then the first thing that came is found.
+//!
+//! Who may be read is decided here: nobody for whom the client has fallen too far behind.
+
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::Instant,
+};
+
+use super::{
+    dial::UpstreamSocket,
+    socket::{Came, Socket},
+};
+use crate::{
+    event::{Lane, Why},
+    net::Transport,
+};
+
+/// Above this many bytes on their way to the client its lanes are not read: the upstream waits, not our memory.
+const CLIENT_BEHIND_BYTES: usize = 1024 * 1024;
+/// Above this many the client is not read either: who asks and does not read the answers has to wait for them.
+const CLIENT_DEAF_BYTES: usize = 2 * CLIENT_BEHIND_BYTES;
+/// One lane's transport.
+pub(super) enum Line {
+    Dialling(BoxFuture<'static, Result<UpstreamSocket, Why>>),
+    Up(Box<Socket<Box<dyn Transport>>>),
+}
+
+/// One thing that happened.
+pub(super) enum Happened {
+    Client(Came),
+    Lane(Lane, Came),
+    Dialled(Lane, Result<Box<UpstreamSocket>, Why>),
+    Drain,
+    Due,
+}
+
+impl Line {
+    pub(super) fn next_tick(&self) -> Option<Instant> {
+        match self {
+            Self::Dialling(_) => None,
+            Self::Up(socket) => Some(socket.next_tick()),
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Instant) -> Option<Why> {
+        match self {
+            Self::Dialling(_) => None,
+            Self::Up(socket) => socket.tick(now),
+        }
+    }
+}
+
+/// Writes what can be written, then finds the first thing that came.
+pub(super) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    client: &mut Option<Socket<C>>,
+    lanes: &mut [(Lane, Line)],
+    lanes_first: bool,
+    cx: &mut Context<'_>,
+) -> Poll<Happened> {
+    let (mut behind, mut deaf) = (false, false);
+    if let Some(client) = client {
+        if let Poll::Ready(Err(why)) = client.poll_write(cx) {
+            return Poll::Ready(Happened::Client(Came::End(why)));
+        }
+        behind = client.outbox_bytes() > CLIENT_BEHIND_BYTES;
+        deaf = client.outbox_bytes() > CLIENT_DEAF_BYTES;
+    }
+    if lanes_first && let Poll::Ready(happened) = poll_lanes(lanes, behind, cx) {
+        return Poll::Ready(happened);
+    }
+    if let Some(client) = client.as_mut().filter(|_| deaf) {
+        client.unread();
+    } else if let Some(client) = client
+        && let Poll::Ready(came) = client.poll_read(cx)
+    {
+        return Poll::Ready(Happened::Client(came));
+    }
+    if lanes_first { Poll::Pending } else { poll_lanes(lanes, behind, cx) }
+}
+
+fn poll_lanes(lanes: &mut [(Lane, Line)], behind: bool, cx: &mut Context<'_>) -> Poll<Happened> {
+    for (lane, line) in lanes {
+        match line {
+            Line::Dialling(dial) => {
+                if let Poll::Ready(dialled) = dial.as_mut().poll(cx) {
+                    return Poll::Ready(Happened::Dialled(*lane, dialled.map(Box::new)));
+                }
+            }
+            Line::Up(socket) => {
+                if let Poll::Ready(Err(why)) = socket.poll_write(cx) {
+                    return Poll::Ready(Happened::Lane(*lane, Came::End(why)));
+                }
+                if behind {
+                    socket.unread();
+                } else if let Poll::Ready(came) = socket.poll_read(cx) {
+                    return Poll::Ready(Happened::Lane(*lane, came));
+                }
+            }
+        }
+    }
+    Poll::Pending
+}
