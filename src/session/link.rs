@@ -189,8 +189,9 @@ impl Link {
     /// Leaves politely, once it owes nothing, and hands itself over to the session, which waits for the end of the
     /// transport.
     pub(crate) fn retire(mut self, now: Instant, host: &mut Host) {
-        if self.owes_answer() {
-            self.phase = Phase::Draining { until: host.drained_by(now) };
+        let until = host.drained_by(now);
+        if self.owes_answer() && until > now {
+            self.phase = Phase::Draining { until };
         } else {
             self.close(now, host);
         }

@@ -70,3 +70,23 @@ fn a_transport_that_is_given_up_is_dropped_once() {
         }
     }
 }
+
+#[test]
+fn an_answer_for_nobody_is_not_waited_out_once_time_is_up() {
+    for (late, drains) in [(0, true), (11, false)] {
+        let (now, mut host, mut link) = start();
+        link.opened(now, &mut host);
+        link.event(now, &LaneEvent::Granted, &mut host);
+        link.event(now, &LaneEvent::Ready { session_id: None }, &mut host);
+        link.ask(now, LaneCommand::Close, &mut host);
+        host.hurry(now + Duration::from_secs(10));
+        actions(&mut host);
+        let now = now + Duration::from_secs(late);
+        let lane = link.lane();
+        link.retire(now, &mut host);
+        assert_eq!(host.leaving[0].is_draining(), drains);
+        assert!(host.leaving[0].next_timeout(&host.times).unwrap() > now, "no deadline in the past");
+        let goodbye = Action::ToLane(lane, LaneCommand::Close);
+        assert_eq!(actions(&mut host).contains(&goodbye), !drains);
+    }
+}
