@@ -18,17 +18,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, sync::OwnedSemaphorePermit};
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{
-        handshake::server::create_response_with_body,
-        protocol::{Role, WebSocketConfig},
-    },
+    tungstenite::{handshake::server::create_response_with_body, protocol::Role},
 };
 use tracing::{Instrument as _, debug, error_span, info, warn};
 
 use super::{
     Shared,
     drive::{Driver, ordered},
-    socket::Metered,
+    socket::{Metered, limits},
 };
 use crate::{
     bridge::Bridge,
@@ -141,7 +138,7 @@ async fn session(
     permit: OwnedSemaphorePermit,
 ) {
     let Some((stream, read)) = raw_stream(upgraded, peer).await else { return };
-    let limits = limits(&mapping);
+    let limits = limits(READ_BUFFER_BYTES, mapping.audio_in.message_max_bytes);
     let (stream, traffic) = Counted::new(stream);
     let stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
     let client = Metered { stream, traffic };
@@ -201,16 +198,6 @@ fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
         seed: fastrand::u64(..),
     };
     Bridge::open(now, codec, connect, service.dialect.clone(), setup)
-}
-
-fn limits(mapping: &ClientMapping) -> WebSocketConfig {
-    let max = mapping.audio_in.message_max_bytes;
-    WebSocketConfig::default()
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(0)
-        .max_write_buffer_size(max)
-        .max_message_size(Some(max))
-        .max_frame_size(Some(max))
 }
 
 fn busy(message: &str) -> Answer {

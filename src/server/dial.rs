@@ -10,12 +10,9 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use hyper::Uri;
-use tokio_tungstenite::{
-    client_async_with_config,
-    tungstenite::{Error as WsError, protocol::WebSocketConfig},
-};
+use tokio_tungstenite::{client_async_with_config, tungstenite::Error as WsError};
 
-use super::socket::Metered;
+use super::socket::{Metered, limits};
 use crate::{
     event::{Mode, Why},
     mapping::UpstreamMapping,
@@ -99,20 +96,11 @@ impl Target {
         let transport = transport.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
         let (transport, traffic) = Counted::new(transport);
         let transport: Box<dyn Transport> = Box::new(transport);
-        match client_async_with_config(format!("{}{mode}", self.url), transport, Some(self.limits())).await {
+        let limits = limits(READ_BUFFER_BYTES, self.mapping.message_max_bytes);
+        match client_async_with_config(format!("{}{mode}", self.url), transport, Some(limits)).await {
             Ok((stream, _)) => Ok(Metered { stream, traffic }),
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
             Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }
-    }
-
-    fn limits(&self) -> WebSocketConfig {
-        let max = self.mapping.message_max_bytes;
-        WebSocketConfig::default()
-            .read_buffer_size(READ_BUFFER_BYTES)
-            .write_buffer_size(0)
-            .max_write_buffer_size(max)
-            .max_message_size(Some(max))
-            .max_frame_size(Some(max))
     }
 }

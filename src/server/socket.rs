@@ -21,7 +21,7 @@ use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
         Error as WsError, Message as WsMessage,
-        protocol::{CloseFrame, frame::coding::CloseCode},
+        protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
     },
 };
 
@@ -256,6 +256,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
     }
 }
 
+/// The library's settings: its defaults bound neither what waits to be written nor, far enough, what is read (field notes
+/// libraries.md). Every message is written at once; the outbox is ours.
+pub(super) fn limits(read_buffer_bytes: usize, message_max_bytes: usize) -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(read_buffer_bytes)
+        .write_buffer_size(0)
+        .max_write_buffer_size(message_max_bytes)
+        .max_message_size(Some(message_max_bytes))
+        .max_frame_size(Some(message_max_bytes))
+}
+
 /// What a message in the outbox takes of memory: a short one is mostly overhead.
 fn weight(message: &WsMessage) -> usize {
     message.len() + 256
@@ -276,12 +287,12 @@ mod tests {
     use super::*;
     use crate::net::Counted;
     use tokio::io::DuplexStream;
-    use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+    use tokio_tungstenite::tungstenite::protocol::Role;
 
     #[tokio::test]
     async fn audio_that_has_not_left_can_be_forgotten_and_the_rest_not() {
         let (near, far) = tokio::io::duplex(1024);
-        let config = WebSocketConfig::default().write_buffer_size(0).max_write_buffer_size(1 << 20);
+        let config = limits(4096, 1 << 20);
         let near = WebSocketStream::from_raw_socket(near, Role::Server, Some(config)).await;
         let mut socket = Socket::new(Metered { stream: near, traffic: Arc::default() });
         let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
