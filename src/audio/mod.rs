@@ -1,10 +1,11 @@
-//! Audio as plain computation: sample formats, resampling, voice activity. No sockets, no clock.
+//! Audio as plain computation: sample formats, resampling, level, voice activity. No sockets, no clock.
 //!
 //! Inside voxbridge audio is int16 mono at 16 kHz on the way up ([`SPEECH_RATE_HZ`]) and float32 mono at 24 kHz as
 //! the model sends it on the way down ([`MODEL_RATE_HZ`]).
 
 pub mod earshot;
 pub mod intake;
+pub mod level;
 pub mod output;
 pub mod pcm;
 pub mod resample;
