@@ -1,4 +1,4 @@
-//! Audio as plain computation: sample formats, resampling, level, voice activity, units. No sockets, no clock.
+//! Audio as plain computation: sample formats, resampling, level, voice activity, units, pace. No sockets, no clock.
 //!
 //! Inside voxbridge audio is int16 mono at 16 kHz on the way up ([`SPEECH_RATE_HZ`]) and float32 mono at 24 kHz as
 //! the model sends it on the way down ([`MODEL_RATE_HZ`]).
@@ -8,6 +8,7 @@ pub mod intake;
 pub mod level;
 pub mod output;
 pub mod pcm;
+pub mod playout;
 pub mod resample;
 pub mod units;
 pub mod vad;
