@@ -12,7 +12,7 @@ use crate::{
     error::Error,
     event::{ClientCommand, Frame, Lane, Message, Mode, Why},
     mapping::UpstreamMapping,
-    session::{Account, Observation, Session, Setup, action::Action},
+    session::{Account, Observation, Session, Setup, Streamed, action::Action},
     upstream::Dialect,
 };
 
@@ -124,6 +124,12 @@ impl Bridge {
         self.session.as_ref().map_or_else(Default::default, Session::account)
     }
 
+    /// Where the audio of a conversation went; none in a session without one.
+    #[must_use]
+    pub fn streamed(&self) -> Option<Streamed> {
+        self.session.as_ref().and_then(Session::streamed)
+    }
+
     /// Takes one input; drain [`Bridge::poll_output`] before the next.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         let Some(session) = &mut self.session else { return };
@@ -142,7 +148,7 @@ impl Bridge {
             }
             Input::LaneOpened(lane) => session.lane_opened(now, lane),
             Input::Lane(lane, frame) => {
-                self.dialect.decode(frame, |event| session.lane_event(now, lane, &event));
+                self.dialect.decode(frame, |event, mark| session.lane_event(now, lane, &event, mark));
             }
             Input::LaneClosed(lane, why) => session.lane_closed(now, lane, &why),
             Input::Timeout => session.timeout(now),
@@ -179,7 +185,7 @@ impl Bridge {
                 Action::Observe(observation) => return Output::Observe(observation),
             }
         }
-        if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout()) }
+        if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout(now)) }
     }
 
     /// Hands on what the codec accepted without effect.

@@ -339,7 +339,7 @@ mod tests {
             (format!("sessions_max = 0\n{UPSTREAM}"), "1 to 1000000"),
             (UPSTREAM.replace("ws://", "http://"), "neither ws nor wss"),
             (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
-            (UPSTREAM.replace("realtime", "realtime?mode=audio"), "mode \"audio\""),
+            (UPSTREAM.replace("realtime", "realtime?mode=Audio"), "no mode \"Audio\""),
             (format!("{UPSTREAM}[voices]\na = \"/nowhere.wav\""), "voices.a: /nowhere.wav"),
         ] {
             let problem = config(&toml).service().err().unwrap_or_default();

@@ -54,11 +54,15 @@ pub enum ErrorKind {
     TranscribeFailed,
     /// A text could not be spoken.
     SpeakFailed,
+    /// A conversation lost its upstream session; another is being looked for.
+    ConversationInterrupted,
+    /// No other was found in time.
+    ConversationLost,
 }
 
 impl ErrorKind {
     /// Every kind, for tables and checks.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::MalformedJson,
         Self::NotAnObject,
         Self::MissingCommand,
@@ -75,6 +79,8 @@ impl ErrorKind {
         Self::QueueStuck,
         Self::TranscribeFailed,
         Self::SpeakFailed,
+        Self::ConversationInterrupted,
+        Self::ConversationLost,
     ];
 
     /// Who it comes from.
@@ -85,7 +91,9 @@ impl ErrorKind {
             | Self::QueueFull
             | Self::QueueStuck
             | Self::TranscribeFailed
-            | Self::SpeakFailed => Origin::Upstream,
+            | Self::SpeakFailed
+            | Self::ConversationInterrupted
+            | Self::ConversationLost => Origin::Upstream,
             Self::UnknownVoice => Origin::Bridge,
             _ => Origin::Client,
         }

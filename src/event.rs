@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-pub use crate::mapping::{client::CloseName, upstream::Mode};
+pub use crate::mapping::{client::CloseName, profile::Microphone, upstream::Mode};
 use crate::{audio::vad::Sensitivity, error::Error};
 
 /// One upstream connection of a session; a number is never used twice in a session.
@@ -46,6 +46,8 @@ pub enum ClientEvent<'a> {
     CancelSpeech,
     /// End the utterance now.
     Commit,
+    /// What the camera sees.
+    Frame(VideoFrame),
     /// End the session.
     Close(CloseName),
 }
@@ -77,6 +79,10 @@ pub enum Setting {
     InputChannels(u16),
     /// Sample rate of the audio the client gets, Hz.
     OutputRate(u32),
+    /// What becomes of the microphone while the client hears speech.
+    Microphone(Microphone),
+    /// Whether the client wants to know when a conversation changes to another upstream session.
+    RolloverEvents(bool),
 }
 
 /// A text to speak.
@@ -106,6 +112,74 @@ impl std::fmt::Debug for VoiceSample {
     }
 }
 
+/// A picture ready for the wire: a JSON string of base64, JPEG (protocol page "Video Full-Duplex").
+#[derive(Clone, PartialEq, Eq)]
+pub struct VideoFrame(pub Arc<str>);
+
+impl std::fmt::Debug for VideoFrame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VideoFrame({} bytes)", self.0.len())
+    }
+}
+
+/// Whose words a transcript holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaker {
+    /// The user.
+    User,
+    /// The model.
+    Assistant,
+}
+
+impl Speaker {
+    /// As transcripts name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+
+    /// Where the words come from: the user's are recognised, the model's are its own.
+    #[must_use]
+    pub const fn source(self) -> &'static str {
+        match self {
+            Self::User => "transcription",
+            Self::Assistant => "model",
+        }
+    }
+}
+
+/// Why a conversation goes on in another upstream session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RolloverReason {
+    /// The upstream's time limit is near.
+    Time,
+    /// The model's context is nearly full.
+    Context,
+    /// The model went on talking although it was told to listen.
+    NotYielding,
+    /// The upstream session was lost.
+    Lost,
+    /// Its worker had to speak a text.
+    Lent,
+}
+
+impl RolloverReason {
+    /// As the event names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time_limit",
+            Self::Context => "context_full",
+            Self::NotYielding => "not_yielding",
+            Self::Lost => "upstream_lost",
+            Self::Lent => "worker_lent",
+        }
+    }
+}
+
 /// What the client is told. Times are relative as the Macaw server gives them (field notes macaw.md §1.3).
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientCommand {
@@ -130,6 +204,8 @@ pub enum ClientCommand {
     },
     /// What was understood so far.
     TranscriptPartial {
+        /// Whose words.
+        speaker: Speaker,
         /// All of it, not only what is new.
         text: String,
         /// The utterance.
@@ -139,14 +215,16 @@ pub enum ClientCommand {
     },
     /// What was understood.
     TranscriptFinal {
+        /// Whose words.
+        speaker: Speaker,
         /// The words.
         text: String,
         /// The utterance.
         segment_id: u32,
         /// Length of the utterance's audio, ms.
         duration_ms: u64,
-        /// Language the model was asked in.
-        language: String,
+        /// Language the model was asked in; none where it was not asked.
+        language: Option<String>,
     },
     /// Audio follows.
     SpeakingStarted {
@@ -179,6 +257,17 @@ pub enum ClientCommand {
     FramesDropped {
         /// How much, ms.
         dropped_ms: u64,
+    },
+    /// The conversation went on in another upstream session.
+    RolledOver {
+        /// Why.
+        reason: RolloverReason,
+        /// How long no audio reached a model, ms.
+        gap_ms: u64,
+        /// The next session had been made ready beforehand.
+        standby: bool,
+        /// Audio that was kept meanwhile and follows now, ms.
+        kept_ms: u64,
     },
     /// Something went wrong.
     Error(Error),
@@ -233,6 +322,17 @@ pub enum LaneEvent<'a> {
     Unknown(String),
 }
 
+/// What a message says about itself, beside what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark<'a> {
+    /// The answer it belongs to.
+    pub response_id: Option<&'a str>,
+    /// The append it answers.
+    pub input_id: Option<&'a str>,
+    /// Positions of the model's context in use.
+    pub context_tokens: Option<u32>,
+}
+
 /// How an upstream session ended, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
@@ -258,6 +358,10 @@ pub enum EndMeaning {
 pub enum LaneCommand {
     /// Initialise, with a voice or the server's own.
     Init(Option<VoiceSample>),
+    /// Initialise for talk.
+    Converse(Box<Opening>),
+    /// One unit of talk.
+    Append(Append),
     /// What was said?
     Transcribe {
         /// The prompt.
@@ -278,6 +382,31 @@ pub enum LaneCommand {
     },
     /// Goodbye.
     Close,
+}
+
+/// What a conversation starts from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opening {
+    /// System prompt.
+    pub prompt: String,
+    /// Inference settings, a JSON object. Sent every time: a session without them inherits the last one's (field notes
+    /// §1.6).
+    pub config: Arc<str>,
+    /// The model's voice, or the server's own.
+    pub voice: Option<VoiceSample>,
+}
+
+/// What the model hears, and sees, in one second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Append {
+    /// int16 mono 16 kHz, exactly one unit.
+    pub audio: Arc<Vec<i16>>,
+    /// Echoed by upstreams that do.
+    pub input_id: Box<str>,
+    /// The model is to stop talking.
+    pub force_listen: bool,
+    /// What the camera saw.
+    pub frame: Option<VideoFrame>,
 }
 
 /// Why a lane's transport is gone.

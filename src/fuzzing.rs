@@ -41,7 +41,7 @@ pub fn upstream_decoder(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for frame in [Frame::Text(&text), Frame::Binary(data)] {
         let mut told = 0;
-        dialect.decode(frame, |event| {
+        dialect.decode(frame, |event, _| {
             told += 1;
             if let LaneEvent::Audio(samples) | LaneEvent::Done { audio: samples, .. } = event {
                 assert!(samples.len() * 4 <= text.len());

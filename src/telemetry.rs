@@ -38,6 +38,17 @@ pub(crate) fn observe(observation: &Observation) {
         Observation::ErrorTold(error) => {
             warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
         }
+        Observation::RolledOver { reason, gap_ms, standby, kept_ms } => {
+            info!(
+                reason = reason.name(),
+                gap_ms, standby, kept_ms, "the conversation goes on in another upstream session"
+            );
+        }
+        Observation::Interrupted => debug!("the model was interrupted"),
+        Observation::SlowStep { step_ms, count } => {
+            warn!(step_ms, count, "the upstream takes longer for a second of audio than a second");
+        }
+        Observation::Underrun => debug!("the client ran out of audio while the model was speaking"),
         Observation::AskedAgain(words) => warn!("asking again: {words}"),
         Observation::NoEffect(words) => info!("without effect: {words}"),
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Codec, Ignored, reference};
+use super::{Codec, Ignored, picture, reference};
 use crate::{
     audio::vad::Sensitivity,
     error::{Error, ErrorKind},
-    event::{ClientEvent, CloseName, Frame, Setting, SpeakRequest},
+    event::{ClientEvent, CloseName, Frame, Microphone, Setting, SpeakRequest, VideoFrame},
     mapping::{
         client::Verb,
         extract::{ExtractError, Found, Node},
@@ -99,6 +99,7 @@ impl Codec {
             Verb::Speak => speak_request(values).map(|request| ClientEvent::Speak(Box::new(request))),
             Verb::CancelSpeech => Ok(ClientEvent::CancelSpeech),
             Verb::Commit => Ok(ClientEvent::Commit),
+            Verb::Frame => video_frame(values).map(ClientEvent::Frame),
             Verb::Close => Ok(ClientEvent::Close(CloseName::ClientClose)),
             Verb::CancelSession => Ok(ClientEvent::Close(CloseName::ClientCancel)),
         }
@@ -173,6 +174,11 @@ fn setting(target: Target, value: Value) -> Option<Setting> {
             Setting::InputChannels(u16::try_from(count).unwrap_or(u16::MAX))
         }
         (Target::OutputRateHz, Value::Integer(rate)) => Setting::OutputRate(as_u32(rate)),
+        (Target::Microphone, Value::Text(name)) => Setting::Microphone(match name.as_str() {
+            "muted" => Microphone::Muted,
+            _ => Microphone::Open,
+        }),
+        (Target::RolloverEvents, Value::Flag(on)) => Setting::RolloverEvents(on),
         _ => return None,
     })
 }
@@ -197,6 +203,17 @@ fn speak_request(values: Vec<(Target, Value)>) -> Result<SpeakRequest, Error> {
         }
     }
     Ok(request)
+}
+
+/// A picture, ready for the upstream's wire.
+fn video_frame(values: Vec<(Target, Value)>) -> Result<VideoFrame, Error> {
+    let image = values.into_iter().find_map(|value| match value {
+        (Target::Image, Value::Text(image)) => Some(image),
+        _ => None,
+    });
+    let image = image.unwrap_or_default();
+    let image = image.rsplit_once(";base64,").map_or(image.as_str(), |(_, data)| data);
+    picture::read(image).map_err(|problem| Error::new(ErrorKind::Invalid, format!("'image': {problem}")))
 }
 
 #[cfg(test)]

@@ -85,6 +85,16 @@ impl Codec {
                 | ClientCommand::TranscriptFinal { segment_id, .. },
                 "segment_id",
             ) => Fill::Int((*segment_id).into()),
+            (
+                ClientCommand::TranscriptPartial { speaker, .. }
+                | ClientCommand::TranscriptFinal { speaker, .. },
+                "speaker",
+            ) => Fill::Str(speaker.name()),
+            (
+                ClientCommand::TranscriptPartial { speaker, .. }
+                | ClientCommand::TranscriptFinal { speaker, .. },
+                "source",
+            ) => Fill::Str(speaker.source()),
             (ClientCommand::TranscriptPartial { at_ms, .. }, "at_ms") => whole(*at_ms),
             (ClientCommand::TranscriptFinal { .. }, "start_ms") => Fill::Int(0),
             (ClientCommand::TranscriptFinal { .. }, "start_s") => Fill::Float(0.0),
@@ -92,7 +102,7 @@ impl Codec {
             (ClientCommand::TranscriptFinal { duration_ms, .. }, "end_s" | "duration_s") => {
                 Fill::Float(*duration_ms as f64 / 1000.0)
             }
-            (ClientCommand::TranscriptFinal { language, .. }, "language") => Fill::Str(language),
+            (ClientCommand::TranscriptFinal { language, .. }, "language") => language.as_deref().into(),
             (
                 ClientCommand::SpeakingStarted { request_id, .. }
                 | ClientCommand::SpeakingEnded { request_id, .. },
@@ -107,6 +117,10 @@ impl Codec {
             (ClientCommand::SpeakingEnded { audio_ms, .. }, "audio_ms") => whole(*audio_ms),
             (ClientCommand::RateLimited { delay_ms }, "delay_ms") => whole(*delay_ms),
             (ClientCommand::FramesDropped { dropped_ms }, "dropped_ms") => whole(*dropped_ms),
+            (ClientCommand::RolledOver { reason, .. }, "reason") => Fill::Str(reason.name()),
+            (ClientCommand::RolledOver { gap_ms, .. }, "gap_ms") => whole(*gap_ms),
+            (ClientCommand::RolledOver { standby, .. }, "standby") => Fill::Bool(*standby),
+            (ClientCommand::RolledOver { kept_ms, .. }, "kept_ms") => whole(*kept_ms),
             (ClientCommand::SessionClosed { why, .. }, "reason") => {
                 self.mapping.close(*why).map_or(Fill::Null, |words| Fill::Str(&words.reason))
             }
@@ -132,6 +146,7 @@ const fn event_name(command: &ClientCommand) -> EventName {
         ClientCommand::SpeakingEnded { .. } => EventName::SpeakingEnded,
         ClientCommand::RateLimited { .. } => EventName::RateLimited,
         ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
+        ClientCommand::RolledOver { .. } => EventName::RolledOver,
         ClientCommand::SessionClosed { .. } => EventName::SessionClosed,
         // Audio has no event and errors have words of their own; both are handled before this is asked.
         ClientCommand::Audio(_) | ClientCommand::Error(_) => EventName::Error,
@@ -165,10 +180,11 @@ mod tests {
         let json = text(ClientCommand::SpeechStarted { at_ms: 920 });
         assert_eq!(json, r#"{"type":"vad.speech_start","timestamp_ms":920,"timestamp":1234567890.123}"#);
         let json = text(ClientCommand::TranscriptFinal {
+            speaker: crate::event::Speaker::User,
             text: "hello \"you\"".into(),
             segment_id: 3,
             duration_ms: 3420,
-            language: "en".into(),
+            language: Some("en".into()),
         });
         assert!(
             json.starts_with(r#"{"type":"transcript.final","text":"hello \"you\"","segment_id":3,"#),

@@ -4,6 +4,7 @@
 
 mod decode;
 mod encode;
+mod picture;
 pub mod reference;
 
 use std::sync::Arc;

@@ -25,6 +25,8 @@ pub enum Verb {
     CancelSpeech,
     /// Ends the utterance now.
     Commit,
+    /// Shows the model a picture.
+    Frame,
     /// Ends the session.
     Close,
     /// Ends the session; spelled apart because some protocols answer it with another reason.
@@ -53,6 +55,8 @@ pub enum EventName {
     RateLimited,
     /// Audio was dropped.
     FramesDropped,
+    /// The conversation went on in another upstream session.
+    RolledOver,
     /// Something went wrong.
     Error,
     /// The session is over.
@@ -61,7 +65,7 @@ pub enum EventName {
 
 impl EventName {
     /// Every event.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SessionCreated,
         Self::SpeechStarted,
         Self::TranscriptPartial,
@@ -71,6 +75,7 @@ impl EventName {
         Self::SpeakingEnded,
         Self::RateLimited,
         Self::FramesDropped,
+        Self::RolledOver,
         Self::Error,
         Self::SessionClosed,
     ];
@@ -81,7 +86,7 @@ impl EventName {
         match self {
             Self::SessionCreated => &["session_id", "model", "language"],
             Self::SpeechStarted | Self::SpeechEnded => &["at_ms", "unix_s"],
-            Self::TranscriptPartial => &["text", "segment_id", "at_ms", "unix_s"],
+            Self::TranscriptPartial => &["text", "segment_id", "at_ms", "speaker", "source", "unix_s"],
             Self::TranscriptFinal => &[
                 "text",
                 "segment_id",
@@ -91,12 +96,15 @@ impl EventName {
                 "end_s",
                 "duration_s",
                 "language",
+                "speaker",
+                "source",
                 "unix_s",
             ],
             Self::SpeakingStarted => &["request_id", "at_ms", "text", "unix_s"],
             Self::SpeakingEnded => &["request_id", "at_ms", "cancelled", "audio_ms", "unix_s"],
             Self::RateLimited => &["delay_ms"],
             Self::FramesDropped => &["dropped_ms"],
+            Self::RolledOver => &["reason", "gap_ms", "standby", "kept_ms", "unix_s"],
             Self::Error => &["code", "message", "recoverable", "segment_id"],
             Self::SessionClosed => &["session_id", "reason", "total_ms", "segments"],
         }
@@ -113,6 +121,9 @@ impl EventName {
             Self::SpeakingStarted => "the first audio of the model's read-aloud answer",
             Self::SpeakingEnded => "the end of that audio, a cancel, or its failure",
             Self::RateLimited | Self::FramesDropped => "the bridge's audio meter",
+            Self::RolledOver => {
+                "the bridge: the conversation goes on in another upstream session (extension; for who asks)"
+            }
             Self::Error => "bad input, the bridge, or the upstream; the message says which",
         }
     }
@@ -130,6 +141,14 @@ pub enum CloseName {
     Idle,
     /// voxbridge stops.
     Shutdown,
+    /// The upstream is lost for good.
+    Upstream,
+}
+
+impl CloseName {
+    /// Every reason.
+    pub const ALL: [Self; 5] =
+        [Self::ClientClose, Self::ClientCancel, Self::Idle, Self::Shutdown, Self::Upstream];
 }
 
 /// The file, as written.
@@ -341,7 +360,7 @@ impl ClientMapping {
                 ));
             }
         }
-        for name in [CloseName::ClientClose, CloseName::ClientCancel, CloseName::Idle, CloseName::Shutdown] {
+        for name in CloseName::ALL {
             if !self.closes.contains_key(&name) {
                 return Err(Problem::whole(file, format!("[closes] says nothing about {name:?}")));
             }

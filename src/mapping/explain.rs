@@ -75,6 +75,7 @@ fn verb(verb: Verb, profile: &Profile) -> String {
             profile.speak.part_max_chars
         ),
         Verb::CancelSpeech => "silence at once; the model's answer is waited out and discarded".to_owned(),
+        Verb::Frame => "a picture for the model, where the profile's mode is video (extension)".to_owned(),
         Verb::Commit => {
             "the utterance so far is transcribed now; the rest of it follows as another".to_owned()
         }
@@ -103,6 +104,11 @@ const fn effect(target: Target) -> &'static str {
         Target::RequestId => "echoed in the events about this text",
         Target::ReferenceAudio => "the voice for this text: a WAV file, or raw int16 at 16 kHz",
         Target::Instruction => "added to the system prompt of this text",
+        Target::Microphone => {
+            "in a conversation: `open`, who speaks interrupts; `muted`, it is discarded while speech is heard (extension)"
+        }
+        Target::RolloverEvents => "whether the client is told of rollovers (extension)",
+        Target::Image => "goes with the next second of audio, the newest alone (extension)",
     }
 }
 

@@ -42,6 +42,12 @@ pub enum Target {
     ReferenceAudio,
     /// How to speak, in words.
     Instruction,
+    /// `open` or `muted`.
+    Microphone,
+    /// Whether rollovers are told.
+    RolloverEvents,
+    /// A picture, JPEG in base64.
+    Image,
 }
 
 /// Longest item of a list of texts: longer than any name or phrase.

@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod client;
+pub mod converse;
 pub mod explain;
 pub mod extract;
 pub mod field;
@@ -43,10 +44,12 @@ impl Kind {
 }
 
 /// The files that are part of the program.
-const EMBEDDED: [(&str, &str); 3] = [
+const EMBEDDED: [(&str, &str); 5] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
+    ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
+    ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),
 ];
 
 /// Every mapping there is, by kind and name.
@@ -91,11 +94,32 @@ impl Library {
                 keep(&mut self.upstreams, mapping.name.clone(), mapping)
             }
             Kind::Profile => {
-                let mapping = Profile::compile(file, source)?;
+                let base = self.base_of(file, source)?;
+                let mapping = Profile::compile(file, source, base.as_deref())?;
                 keep(&mut self.profiles, mapping.name.clone(), mapping)
             }
         };
-        self.sources.insert((head.kind, name), (file.to_owned(), source.to_owned()));
+        self.sources.insert((head.kind, name.clone()), (file.to_owned(), source.to_owned()));
+        if head.kind == Kind::Profile { self.renew_heirs_of(&name) } else { Ok(()) }
+    }
+
+    /// The profile that a profile's file extends.
+    fn base_of(&self, file: &str, source: &str) -> Result<Option<Arc<Profile>>, Problem> {
+        let Some(name) = Profile::base_of(file, source)? else { return Ok(None) };
+        let at = source.find("extends").unwrap_or(0);
+        self.profile(&name).map(Some).map_err(|words| Problem::at(file, source, at, words))
+    }
+
+    /// Compiles again what extends a profile: it may be another one now.
+    fn renew_heirs_of(&mut self, name: &str) -> Result<(), Problem> {
+        let extends = |heir: &&Arc<Profile>| heir.extends.as_deref() == Some(name) && heir.name != name;
+        let heirs: Vec<String> =
+            self.profiles.values().filter(extends).map(|heir| heir.name.clone()).collect();
+        for heir in heirs {
+            if let Some((file, source)) = self.sources.get(&(Kind::Profile, heir)).cloned() {
+                self.add(&file, &source)?;
+            }
+        }
         Ok(())
     }
 

@@ -7,11 +7,16 @@ use toml::Spanned;
 
 use super::{
     check::{self, Problem},
+    converse::ConverseFile,
     template::Template,
     upstream::Mode,
 };
 
-/// The file, as written.
+pub use super::converse::{
+    AssistantText, BargeIn, ConverseRules, LevelRules, Microphone, Playout, Rhythm, Rollover,
+};
+
+/// The file, as written. A section that is absent is the one of the profile it extends.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
@@ -20,11 +25,16 @@ struct ProfileFile {
     title: String,
     #[serde(default)]
     notes: Vec<String>,
+    extends: Option<String>,
     mode: Mode,
-    listen: Listen,
-    hear: HearFile,
-    speak: SpeakFile,
-    lanes: LaneTimes,
+    listen: Option<Listen>,
+    hear: Option<HearFile>,
+    speak: Option<SpeakFile>,
+    playout: Option<Playout>,
+    lanes: Option<LaneTimes>,
+    converse: Option<ConverseFile>,
+    barge_in: Option<BargeIn>,
+    rollover: Option<Rollover>,
 }
 
 /// Finding utterances in the microphone's audio.
@@ -147,6 +157,8 @@ pub struct Profile {
     pub title: String,
     /// What a reader should know, a line each.
     pub notes: Vec<String>,
+    /// The profile it extends.
+    pub extends: Option<String>,
     /// The upstream mode it needs.
     pub mode: Mode,
     /// Finding utterances.
@@ -155,8 +167,23 @@ pub struct Profile {
     pub hear: HearRules,
     /// Speaking.
     pub speak: SpeakRules,
+    /// How audio leaves.
+    pub playout: Playout,
     /// Patience.
     pub lanes: LaneTimes,
+    /// Talk, where the model is the partner and not an engine.
+    pub talk: Option<TalkRules>,
+}
+
+/// Everything about talk.
+#[derive(Debug, Clone)]
+pub struct TalkRules {
+    /// How it is held.
+    pub converse: ConverseRules,
+    /// How the user interrupts.
+    pub barge_in: BargeIn,
+    /// When it goes on in another upstream session.
+    pub rollover: Rollover,
 }
 
 /// How utterances are transcribed.
@@ -242,52 +269,105 @@ impl SpeakRules {
 }
 
 impl Profile {
-    pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
+    /// The name of the profile a file extends.
+    pub(super) fn base_of(file: &str, source: &str) -> Result<Option<String>, Problem> {
+        #[derive(Deserialize)]
+        struct Head {
+            extends: Option<String>,
+        }
+        check::parse_toml::<Head>(file, source).map(|head| head.extends)
+    }
+
+    pub(super) fn compile(file: &str, source: &str, base: Option<&Self>) -> Result<Self, Problem> {
         let read: ProfileFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Profile)?;
-        let plain = |text: &Spanned<String>, slots: &[&str]| {
-            Template::compile_plain(text.get_ref(), slots)
-                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+        let missing = |section: &str| {
+            Problem::whole(
+                file,
+                format!("there is no [{section}], and no profile it `extends` to take it from"),
+            )
         };
-        let (hear, speak) = (read.hear, read.speak);
-        if !hear.prompts.contains_key(&hear.language) {
-            return Err(Problem::whole(
-                file,
-                format!("[hear.prompts] has none for `language = {:?}`", hear.language),
-            ));
+        let hear = read.hear.map(|hear| hear.compile(file, source)).transpose()?;
+        let speak = read.speak.map(|speak| speak.compile(file, source)).transpose()?;
+        let converse = read.converse.map(|converse| converse.compile(file, source)).transpose()?;
+        let listen = read.listen.or_else(|| base.map(|base| base.listen.clone()));
+        let listen = listen.ok_or_else(|| missing("listen"))?;
+        if listen.segment_max_ms < 1000 {
+            return Err(Problem::whole(file, "`segment_max_ms` must be 1000 or more"));
         }
-        if speak.part_max_chars < 16 || read.listen.segment_max_ms < 1000 {
-            return Err(Problem::whole(
-                file,
-                "`part_max_chars` must be 16 or more and `segment_max_ms` 1000 or more",
-            ));
-        }
+        let inherited = base.and_then(|base| base.talk.as_ref());
+        let talk = match read.mode {
+            Mode::Chat => None,
+            Mode::Audio | Mode::Video => Some(TalkRules {
+                converse: converse
+                    .or_else(|| inherited.map(|talk| talk.converse.clone()))
+                    .ok_or_else(|| missing("converse"))?,
+                barge_in: read
+                    .barge_in
+                    .or_else(|| inherited.map(|talk| talk.barge_in))
+                    .ok_or_else(|| missing("barge_in"))?,
+                rollover: read
+                    .rollover
+                    .or_else(|| inherited.map(|talk| talk.rollover))
+                    .ok_or_else(|| missing("rollover"))?,
+            }),
+        };
         Ok(Self {
             name: read.name,
             title: read.title,
             notes: read.notes,
+            extends: read.extends,
             mode: read.mode,
-            listen: read.listen,
-            lanes: read.lanes,
-            hear: HearRules {
-                hot_words: plain(&hear.hot_words, &["words"])?,
-                language: hear.language,
-                prompts: hear.prompts,
-                partials: hear.partials,
-                speech_end_wait: Duration::from_millis(hear.speech_end_wait_ms),
-                interim: Duration::from_millis(hear.interim_ms),
-                backlog_max_ms: hear.backlog_max_ms,
-                attempts: hear.attempts.max(1),
-            },
-            speak: SpeakRules {
-                instruction: plain(&speak.instruction, &["instruction"])?,
-                text: plain(&speak.text, &["text"])?,
-                before_voice: speak.before_voice,
-                after_voice: speak.after_voice,
-                part_max_chars: speak.part_max_chars,
-                attempts: speak.attempts.max(1),
-                symbols: speak.symbols,
-            },
+            listen,
+            hear: hear.or_else(|| base.map(|base| base.hear.clone())).ok_or_else(|| missing("hear"))?,
+            speak: speak.or_else(|| base.map(|base| base.speak.clone())).ok_or_else(|| missing("speak"))?,
+            playout: read
+                .playout
+                .or_else(|| base.map(|base| base.playout))
+                .ok_or_else(|| missing("playout"))?,
+            lanes: read.lanes.or_else(|| base.map(|base| base.lanes)).ok_or_else(|| missing("lanes"))?,
+            talk,
         })
     }
+}
+
+impl HearFile {
+    fn compile(self, file: &str, source: &str) -> Result<HearRules, Problem> {
+        if !self.prompts.contains_key(&self.language) {
+            let message = format!("[hear.prompts] has none for `language = {:?}`", self.language);
+            return Err(Problem::whole(file, message));
+        }
+        Ok(HearRules {
+            hot_words: plain(&self.hot_words, &["words"], file, source)?,
+            language: self.language,
+            prompts: self.prompts,
+            partials: self.partials,
+            speech_end_wait: Duration::from_millis(self.speech_end_wait_ms),
+            interim: Duration::from_millis(self.interim_ms),
+            backlog_max_ms: self.backlog_max_ms,
+            attempts: self.attempts.max(1),
+        })
+    }
+}
+
+impl SpeakFile {
+    fn compile(self, file: &str, source: &str) -> Result<SpeakRules, Problem> {
+        if self.part_max_chars < 16 {
+            return Err(Problem::whole(file, "`part_max_chars` must be 16 or more"));
+        }
+        Ok(SpeakRules {
+            instruction: plain(&self.instruction, &["instruction"], file, source)?,
+            text: plain(&self.text, &["text"], file, source)?,
+            before_voice: self.before_voice,
+            after_voice: self.after_voice,
+            part_max_chars: self.part_max_chars,
+            attempts: self.attempts.max(1),
+            symbols: self.symbols,
+        })
+    }
+}
+
+fn plain(text: &Spanned<String>, slots: &[&str], file: &str, source: &str) -> Result<Template, Problem> {
+    Template::compile_plain(text.get_ref(), slots)
+        .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
 }

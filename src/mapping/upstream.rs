@@ -37,14 +37,32 @@ pub enum SendName {
     Speak,
     /// Has a text spoken in a given voice.
     SpeakWithVoice,
+    /// Opens a conversation.
+    Converse,
+    /// Opens a conversation with a voice.
+    ConverseWithVoice,
+    /// One unit of a conversation.
+    Append,
+    /// One unit of a conversation, with a picture.
+    AppendWithFrame,
     /// Ends the session politely.
     Close,
 }
 
 impl SendName {
     /// Every message.
-    pub const ALL: [Self; 6] =
-        [Self::Init, Self::InitWithVoice, Self::Transcribe, Self::Speak, Self::SpeakWithVoice, Self::Close];
+    pub const ALL: [Self; 10] = [
+        Self::Init,
+        Self::InitWithVoice,
+        Self::Transcribe,
+        Self::Speak,
+        Self::SpeakWithVoice,
+        Self::Converse,
+        Self::ConverseWithVoice,
+        Self::Append,
+        Self::AppendWithFrame,
+        Self::Close,
+    ];
 
     /// The values its template may use.
     #[must_use]
@@ -55,6 +73,10 @@ impl SendName {
             Self::Transcribe => &["prompt", "audio"],
             Self::Speak => &["system", "text"],
             Self::SpeakWithVoice => &["before_voice", "voice", "after_voice", "text"],
+            Self::Converse => &["prompt", "config"],
+            Self::ConverseWithVoice => &["prompt", "config", "voice"],
+            Self::Append => &["audio", "input_id", "force_listen"],
+            Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame"],
             Self::Close => &["reason"],
         }
     }
@@ -104,6 +126,23 @@ struct UpstreamFile {
     send: BTreeMap<SendName, Spanned<String>>,
     receive: Vec<RuleFile>,
     meanings: Meanings,
+    duplex: Duplex,
+}
+
+/// What bounds a conversation.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Duplex {
+    /// The upstream ends a session after this long, by mode, ms; a mode that is absent has no limit.
+    pub session_max_ms: BTreeMap<Mode, u32>,
+    /// Positions of the model's context.
+    pub context_max_tokens: u32,
+    /// What a unit of silence takes of it, where the upstream does not say.
+    pub idle_unit_tokens: u32,
+    /// What a unit of speech takes, the user's or the model's.
+    pub busy_unit_tokens: u32,
+    /// What a picture takes.
+    pub frame_tokens: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -129,6 +168,9 @@ struct Take {
     reason: Option<String>,
     detail: Option<String>,
     code: Option<String>,
+    response_id: Option<String>,
+    input_id: Option<String>,
+    context_tokens: Option<String>,
 }
 
 /// Words by which a dialect's failures are told apart.
@@ -166,6 +208,8 @@ pub struct UpstreamMapping {
     pub voice_rate_hz: u32,
     /// How its failures are told apart.
     pub meanings: Meanings,
+    /// What bounds its conversations.
+    pub duplex: Duplex,
     pub(crate) shape: Shape,
     pub(crate) rules: Vec<Rule>,
     send: BTreeMap<SendName, Template>,
@@ -185,6 +229,9 @@ pub(crate) struct Rule {
     pub(crate) reason: Option<usize>,
     pub(crate) detail: Option<usize>,
     pub(crate) code: Option<usize>,
+    pub(crate) response_id: Option<usize>,
+    pub(crate) input_id: Option<usize>,
+    pub(crate) context_tokens: Option<usize>,
 }
 
 impl UpstreamMapping {
@@ -214,6 +261,7 @@ impl UpstreamMapping {
             audio_rate_hz: read.audio_rate_hz,
             voice_rate_hz: read.voice_rate_hz,
             meanings: read.meanings,
+            duplex: read.duplex,
             shape,
             rules,
             send,
@@ -243,6 +291,9 @@ impl RuleFile {
             reason: slot(self.take.reason),
             detail: slot(self.take.detail),
             code: slot(self.take.code),
+            response_id: slot(self.take.response_id),
+            input_id: slot(self.take.input_id),
+            context_tokens: slot(self.take.context_tokens),
         }
     }
 }

@@ -194,6 +194,7 @@ fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
         audio_in,
         audio_out: mapping.audio_out.clone(),
         audio_max_ms: service.dialect.audio_max_ms,
+        duplex: service.dialect.duplex.clone(),
         voices: service.voices.clone(),
         seed: fastrand::u64(..),
     };

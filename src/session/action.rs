@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseName, Lane, LaneCommand, Mode},
+    event::{ClientCommand, CloseName, Lane, LaneCommand, Mode, RolloverReason},
 };
 
 /// One thing to do.
@@ -54,6 +54,28 @@ pub enum Observation {
         /// In words.
         words: String,
     },
+    /// A conversation goes on in another upstream session.
+    RolledOver {
+        /// Why.
+        reason: RolloverReason,
+        /// How long no audio reached a model, ms.
+        gap_ms: u64,
+        /// The next session had been made ready beforehand.
+        standby: bool,
+        /// Audio that was kept meanwhile, ms.
+        kept_ms: u64,
+    },
+    /// The user, the client or a text interrupted the model.
+    Interrupted,
+    /// A unit took longer than it lasts: the upstream is too slow for real time.
+    SlowStep {
+        /// How long, ms.
+        step_ms: u64,
+        /// How many in this upstream session so far.
+        count: u64,
+    },
+    /// The client ran out of audio in the middle of a text.
+    Underrun,
     /// An upstream said something this bridge does not know.
     UnknownFromLane {
         /// Which.

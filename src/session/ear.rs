@@ -6,7 +6,7 @@ use crate::{
     audio::{
         SPEECH_RATE_HZ,
         intake::{FormatError, Intake},
-        vad::{Edge, Sensitivity, VadConfig, VoiceActivity},
+        vad::{Edge, Segmenter, Sensitivity, VadConfig, VoiceActivity},
     },
     mapping::profile::Listen,
 };
@@ -24,6 +24,8 @@ pub(crate) enum Heard {
     },
     /// A piece of an utterance is complete.
     Piece(Piece),
+    /// Somebody speaks who is [watched](Ear::watch) for.
+    Interrupted,
 }
 
 /// A stretch of speech to be transcribed.
@@ -62,6 +64,17 @@ pub struct Account {
     pub silent: u64,
     /// Samples not decided about yet.
     pub pending: u64,
+    /// Samples handed on to a conversation.
+    pub streamed: u64,
+}
+
+/// What is done with what is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// Utterances are recorded.
+    pub(crate) record: bool,
+    /// Everything is handed on.
+    pub(crate) stream: bool,
 }
 
 /// One session's ear. Holds nothing to speak of until audio arrives.
@@ -69,6 +82,7 @@ pub struct Account {
 pub(crate) struct Ear {
     listen: Listen,
     hearing: Hearing,
+    usage: Use,
     working: Option<Box<Working>>,
     muted: bool,
 }
@@ -83,6 +97,14 @@ struct Working {
     /// The last of what was not recorded.
     pre_roll: PreRoll,
     recording: Option<Recording>,
+    usage: Use,
+    /// Resampled audio to be handed on.
+    stream: Vec<i16>,
+    streamed: u64,
+    /// Finds who interrupts.
+    watch: Option<Segmenter>,
+    /// Something was speech since last asked.
+    voiced: bool,
     /// Samples listened to, muted ones not among them (field notes macaw.md §1.3).
     listened: u64,
     recorded: u64,
@@ -98,8 +120,36 @@ struct Recording {
 }
 
 impl Ear {
-    pub(crate) const fn new(listen: Listen, hearing: Hearing) -> Self {
-        Self { listen, hearing, working: None, muted: false }
+    pub(crate) const fn new(listen: Listen, hearing: Hearing, usage: Use) -> Self {
+        Self { listen, hearing, usage, working: None, muted: false }
+    }
+
+    /// Watches for somebody who speaks for `start_ms` from now on, or no longer; who speaks already is not new.
+    pub(crate) fn watch(&mut self, start_ms: Option<u32>) {
+        let Some(working) = &mut self.working else { return };
+        match start_ms {
+            None => working.watch = None,
+            Some(start_ms) if working.watch.is_none() => {
+                let config = VadConfig { start_ms, end_ms: start_ms, ..config(&self.listen, &self.hearing) };
+                working.watch = Some(Segmenter::new(config, working.activity.hop_samples()));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// What is to be handed on, to be taken away.
+    pub(crate) fn stream(&mut self) -> Option<&mut Vec<i16>> {
+        self.working.as_mut().map(|working| &mut working.stream).filter(|stream| !stream.is_empty())
+    }
+
+    /// Whether something was speech since last asked.
+    pub(crate) fn take_voiced(&mut self) -> bool {
+        self.working.as_mut().is_some_and(|working| std::mem::take(&mut working.voiced))
+    }
+
+    /// Whether an utterance is going on.
+    pub(crate) fn in_speech(&self) -> bool {
+        self.working.as_ref().is_some_and(|working| working.activity.in_speech())
     }
 
     /// How it listens now.
@@ -149,7 +199,9 @@ impl Ear {
     pub(crate) fn hear(&mut self, bytes: &[u8], out: &mut Vec<Heard>) {
         self.muted = false;
         let Some(working) = self.working() else { return };
+        let before = working.fresh.len();
         working.intake.push(bytes, &mut working.fresh);
+        working.hand_on(before);
         working.listen(out);
     }
 
@@ -208,6 +260,7 @@ impl Ear {
             silent: working.silent,
             pending: (working.fresh.len() + working.pre_roll.len()) as u64
                 + working.recording.as_ref().map_or(0, |recording| recording.audio.len() as u64),
+            streamed: working.streamed,
         })
     }
 
@@ -221,6 +274,11 @@ impl Ear {
                 fresh: Vec::new(),
                 pre_roll: PreRoll::new(u64::from(self.listen.pre_roll_ms) * SAMPLES_PER_MS),
                 recording: None,
+                usage: self.usage,
+                stream: Vec::new(),
+                streamed: 0,
+                watch: None,
+                voiced: false,
                 listened: 0,
                 recorded: 0,
                 silent: 0,
@@ -251,12 +309,21 @@ impl Working {
     fn hop(&mut self, hop: &[i16], out: &mut Vec<Heard>) {
         self.listened += hop.len() as u64;
         let result = self.activity.hop(hop);
+        self.voiced |= result.speech;
+        if self.watch.as_mut().and_then(|watch| watch.push(result.speech)) == Some(Edge::Start) {
+            out.push(Heard::Interrupted);
+        }
         match &mut self.recording {
             Some(recording) => {
-                recording.audio.extend_from_slice(hop);
                 recording.voiced |= result.speech;
+                if self.usage.record {
+                    recording.audio.extend_from_slice(hop);
+                } else {
+                    self.silent += hop.len() as u64;
+                }
             }
-            None => self.silent += self.pre_roll.push(hop),
+            None if self.usage.record => self.silent += self.pre_roll.push(hop),
+            None => self.silent += hop.len() as u64,
         }
         match result.edge {
             None => {}
@@ -286,7 +353,11 @@ impl Working {
         self.flush(out);
         let Some(recording) = &mut self.recording else { return };
         // What is left is less than a hop: too little to judge, and part of what was said.
-        recording.audio.extend_from_slice(&self.fresh);
+        if self.usage.record {
+            recording.audio.extend_from_slice(&self.fresh);
+        } else {
+            self.silent += self.fresh.len() as u64;
+        }
         self.listened += self.fresh.len() as u64;
         self.fresh.clear();
         self.finish(last, out);
@@ -294,8 +365,18 @@ impl Working {
 
     /// Gets out what the resampler still holds.
     fn flush(&mut self, out: &mut Vec<Heard>) {
+        let before = self.fresh.len();
         self.intake.flush(&mut self.fresh);
+        self.hand_on(before);
         self.listen(out);
+    }
+
+    /// Hands on what is newer than the first `before` samples.
+    fn hand_on(&mut self, before: usize) {
+        if self.usage.stream {
+            self.stream.extend_from_slice(&self.fresh[before..]);
+            self.streamed += (self.fresh.len() - before) as u64;
+        }
     }
 
     const fn at_ms(&self) -> u64 {

@@ -19,14 +19,15 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, Why},
+    event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, Speaker, Why},
     mapping::profile::{HearRules, LaneTimes},
 };
 
 /// What a question needs to know of the session's settings.
 pub(crate) struct Asking<'s> {
     pub(crate) rules: &'s HearRules,
-    pub(crate) mode: Mode,
+    /// Whether anybody wants to know the words.
+    pub(crate) wanted: bool,
     pub(crate) language: &'s str,
     pub(crate) hot_words: &'s [String],
     pub(crate) partials: bool,
@@ -39,7 +40,7 @@ pub(crate) struct Hear {
     link: Option<Link>,
     /// The link was given up so that a text can be spoken; the next question opens another.
     yielded: bool,
-    next_segment: u32,
+    pieces: u32,
     interim: Option<Interim>,
     interim_due: Option<Instant>,
 }
@@ -55,7 +56,7 @@ struct Interim {
 impl Hear {
     /// Utterances and committed pieces so far.
     pub(crate) const fn segments(&self) -> u32 {
-        self.next_segment
+        self.pieces
     }
 
     /// Nothing is owed to the client: no start without its end, no audio without its words.
@@ -77,23 +78,24 @@ impl Hear {
     pub(crate) fn heard(&mut self, now: Instant, heard: Heard, asking: &Asking<'_>, host: &mut Host) {
         match heard {
             Heard::Started { at_ms } => {
-                self.utterances.push_back(Utterance::open(self.next_segment, Some(at_ms)));
+                self.utterances.push_back(Utterance::open(host.segments.take(), Some(at_ms)));
                 self.yielded = false;
                 self.interim_due = (!asking.rules.interim.is_zero()).then(|| now + asking.rules.interim);
             }
-            Heard::Piece(piece) => self.complete(now, piece, asking),
+            Heard::Piece(piece) => self.complete(now, piece, asking, host),
+            Heard::Interrupted => {}
         }
         self.limit(asking, host);
         self.proceed(now, asking, host);
     }
 
-    fn complete(&mut self, now: Instant, piece: Piece, asking: &Asking<'_>) {
+    fn complete(&mut self, now: Instant, piece: Piece, asking: &Asking<'_>, host: &mut Host) {
         self.interim_due = None;
-        self.next_segment += 1;
+        self.pieces += 1;
         let Some(utterance) = self.utterances.back_mut() else { return };
         if !piece.voiced && !piece.last {
             // Nothing to ask and nothing to tell: the same utterance goes on, however often nothing is committed.
-            utterance.segment_id = self.next_segment;
+            utterance.segment_id = host.segments.take();
             return;
         }
         utterance.complete_at = Some(now);
@@ -102,10 +104,13 @@ impl Hear {
         utterance.language = asking.language.to_owned();
         utterance.closes = piece.last.then_some(piece.at_ms);
         // What holds no speech, such as the rest after a commit, has no words.
-        utterance.state =
-            if piece.voiced { State::Waiting(Arc::new(piece.audio)) } else { State::Settled(None) };
+        utterance.state = if piece.voiced && asking.wanted {
+            State::Waiting(Arc::new(piece.audio))
+        } else {
+            State::Settled(None)
+        };
         if !piece.last {
-            self.utterances.push_back(Utterance::open(self.next_segment, None));
+            self.utterances.push_back(Utterance::open(host.segments.take(), None));
         }
     }
 
@@ -164,6 +169,7 @@ impl Hear {
         so_far.push_str(text);
         if asking.partials && front == Some(at) && !so_far.trim().is_empty() {
             host.out.client(ClientCommand::TranscriptPartial {
+                speaker: Speaker::User,
                 text: so_far.trim().to_owned(),
                 segment_id: utterance.segment_id,
                 at_ms: length_ms(audio),
@@ -194,6 +200,7 @@ impl Hear {
         let front = self.utterances.front().filter(|utterance| matches!(utterance.state, State::Recording));
         if let (Some(utterance), true, false) = (front, asking.partials, text.trim().is_empty()) {
             host.out.client(ClientCommand::TranscriptPartial {
+                speaker: Speaker::User,
                 text: text.trim().to_owned(),
                 segment_id: utterance.segment_id,
                 at_ms,
@@ -358,11 +365,11 @@ impl Hear {
             (None, _) if !host.may_dial() => {}
             (None, Some(_)) => {
                 self.yielded = false;
-                self.link = Some(Link::open(now, asking.mode, None, host));
+                self.link = Some(Link::open(now, Mode::Chat, LaneCommand::Init(None), host));
             }
             // Dialled at the first sound, so that queueing and initialising overlap the user's speech.
-            (None, None) if !none_left && !self.yielded => {
-                self.link = Some(Link::open(now, asking.mode, None, host));
+            (None, None) if !none_left && !self.yielded && asking.wanted => {
+                self.link = Some(Link::open(now, Mode::Chat, LaneCommand::Init(None), host));
             }
             (Some(_), None) if none_left && self.interim.is_none() => self.leave(now, host),
             (Some(_) | None, None) => {}

@@ -1,14 +1,18 @@
-//! What the lanes of a session share: the list of things to do, randomness, patience, and those on their way out.
+//! What the lanes of a session share: the list of things to do, the mouth, what was said, randomness, patience, and those
+//! on their way out.
 
 use std::time::{Duration, Instant};
 
-use super::{action::Actions, link::Link};
+use super::{action::Actions, link::Link, memory::Memory, mouth::Mouth};
 use crate::{event::Lane, mapping::profile::LaneTimes};
 
 /// What the lanes of a session share.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) out: Actions,
+    pub(crate) mouth: Mouth,
+    pub(crate) memory: Memory,
+    pub(crate) segments: Segments,
     pub(crate) rng: fastrand::Rng,
     pub(crate) times: LaneTimes,
     /// Links that are done and wait for the end of their transport.
@@ -21,10 +25,13 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(times: LaneTimes, seed: u64) -> Self {
+    pub(crate) fn new(times: LaneTimes, mouth: Mouth, memory: Memory, seed: u64) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
         Self {
             out: Actions::default(),
+            mouth,
+            memory,
+            segments: Segments::default(),
             rng,
             times,
             leaving: Vec::new(),
@@ -39,6 +46,18 @@ impl Host {
         let lane = Lane(self.next_lane);
         self.next_lane += 1;
         lane
+    }
+
+    /// A host of lanes alone.
+    #[cfg(test)]
+    pub(crate) fn of_times(times: LaneTimes) -> Self {
+        let profile = crate::mapping::Library::embedded().unwrap().profile("speech").unwrap();
+        Self::new(times, Mouth::new(4096, profile.playout), Memory::new(0), 1)
+    }
+
+    /// Whether a lane that was left is still there.
+    pub(crate) fn is_leaving(&self, lane: Lane) -> bool {
+        self.leaving.iter().any(|link| link.lane() == lane)
     }
 
     /// Until when an answer that nobody wants is waited out.
@@ -57,6 +76,19 @@ impl Host {
     pub(crate) fn may_dial(&self) -> bool {
         let draining = self.leaving.iter().filter(|link| link.is_draining()).count();
         draining <= MAX_DRAINING && self.leaving.len() <= MAX_LEAVING
+    }
+}
+
+/// The numbers of utterances and turns, in the order they began.
+#[derive(Debug, Default)]
+pub(crate) struct Segments(u32);
+
+impl Segments {
+    /// The next number.
+    pub(crate) const fn take(&mut self) -> u32 {
+        let number = self.0;
+        self.0 += 1;
+        number
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
-    event::{EndMeaning, Ending, Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
+    event::{EndMeaning, Ending, Lane, LaneCommand, LaneEvent, Mode, Why},
     mapping::profile::LaneTimes,
 };
 
@@ -44,6 +44,8 @@ enum Phase {
     Initialising { until: Instant },
     /// Initialised and not asked.
     Ready,
+    /// In use for as long as it lasts, as a conversation is.
+    Engaged,
     /// Owes an answer; silent since.
     Asked { heard_at: Instant },
     /// Owes an answer nobody wants any more. It cannot be stopped (field notes §2: the gateway would hand out a worker
@@ -70,24 +72,25 @@ struct Queue {
 pub(crate) struct Link {
     lane: Lane,
     mode: Mode,
-    voice: Option<VoiceSample>,
+    /// What it is initialised with.
+    init: LaneCommand,
     phase: Phase,
     opened_at: Instant,
-    /// This attempt got a worker.
-    granted: bool,
+    /// When this attempt got a worker.
+    granted_at: Option<Instant>,
     trouble: Option<Trouble>,
 }
 
 impl Link {
     /// Dials.
-    pub(crate) fn open(now: Instant, mode: Mode, voice: Option<VoiceSample>, host: &mut Host) -> Self {
+    pub(crate) fn open(now: Instant, mode: Mode, init: LaneCommand, host: &mut Host) -> Self {
         let mut link = Self {
             lane: Lane(0),
             mode,
-            voice,
+            init,
             phase: Phase::Gone,
             opened_at: now,
-            granted: false,
+            granted_at: None,
             trouble: None,
         };
         link.dial(now, host);
@@ -113,7 +116,13 @@ impl Link {
 
     /// A worker is at work for it, or about to be.
     pub(crate) const fn holds_worker(&self) -> bool {
-        self.granted && !matches!(self.phase, Phase::Gone | Phase::Pausing { .. } | Phase::Dialling { .. })
+        self.granted_at.is_some()
+            && !matches!(self.phase, Phase::Gone | Phase::Pausing { .. } | Phase::Dialling { .. })
+    }
+
+    /// When its worker was assigned: the upstream's time limit counts from then (field notes §1.6).
+    pub(crate) const fn granted_at(&self) -> Option<Instant> {
+        self.granted_at
     }
 
     /// Is to be gone by then, whatever it waits for.
@@ -129,8 +138,8 @@ impl Link {
         matches!(self.phase, Phase::Gone)
     }
 
-    /// Not asked yet and initialised, or to be, with this voice.
-    pub(crate) fn serves(&self, voice: Option<&VoiceSample>) -> bool {
+    /// Not asked yet and initialised, or to be, like this.
+    pub(crate) fn serves(&self, init: &LaneCommand) -> bool {
         let fresh = matches!(
             self.phase,
             Phase::Dialling { .. }
@@ -139,7 +148,19 @@ impl Link {
                 | Phase::Ready
                 | Phase::Pausing { .. }
         );
-        fresh && self.voice.as_ref() == voice
+        fresh && self.init == *init
+    }
+
+    /// In use until it ends.
+    pub(crate) const fn is_engaged(&self) -> bool {
+        matches!(self.phase, Phase::Engaged)
+    }
+
+    /// From now on a ready link is in use until it ends; then it has failed, and is not tried again.
+    pub(crate) const fn engage(&mut self) {
+        if self.is_ready() {
+            self.phase = Phase::Engaged;
+        }
     }
 
     /// Asks a ready link.
@@ -172,7 +193,9 @@ impl Link {
                 let ready_at = *until;
                 self.say_goodbye(ready_at, host);
             }
-            Phase::Ready | Phase::Asked { .. } | Phase::Draining { .. } => self.say_goodbye(now, host),
+            Phase::Ready | Phase::Engaged | Phase::Asked { .. } | Phase::Draining { .. } => {
+                self.say_goodbye(now, host);
+            }
             Phase::Leaving { retry, .. } => *retry = false,
             Phase::Pausing { .. } => self.phase = Phase::Gone,
             Phase::Unwanted { .. } | Phase::Gone => {}
@@ -229,14 +252,14 @@ impl Link {
                 News::Queued
             }
             // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
-            (Phase::Leaving { retry: false, .. }, LaneEvent::Queued { .. }) if !self.granted => {
+            (Phase::Leaving { retry: false, .. }, LaneEvent::Queued { .. }) if self.granted_at.is_none() => {
                 host.out.push(Action::DropLane(self.lane));
                 self.phase = Phase::Gone;
                 News::None
             }
             (Phase::Waiting(_), LaneEvent::Granted) => {
-                self.granted = true;
-                host.out.push(Action::ToLane(self.lane, LaneCommand::Init(self.voice.clone())));
+                self.granted_at = Some(now);
+                host.out.push(Action::ToLane(self.lane, self.init.clone()));
                 self.phase =
                     Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
                 News::None
@@ -268,7 +291,7 @@ impl Link {
         // Its close frame follows; until then the worker is still being cleaned up.
         let until = now + Duration::from_millis(host.times.close_max_ms);
         let asked = match self.phase {
-            Phase::Asked { .. } => true,
+            Phase::Asked { .. } | Phase::Engaged => true,
             Phase::Unwanted { .. } | Phase::Draining { .. } => {
                 self.phase = Phase::Leaving { until, retry: false };
                 return News::None;
@@ -300,9 +323,10 @@ impl Link {
                 News::None
             }
             Phase::Leaving { retry: true, .. } => self.pause(now, host),
-            Phase::Asked { .. } => {
+            Phase::Asked { .. } | Phase::Engaged => {
+                let when = if self.owes_answer() { " before it had answered" } else { "" };
                 self.phase = Phase::Gone;
-                let words = format!("the upstream {why} before it had answered");
+                let words = format!("the upstream {why}{when}");
                 News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
             }
             _ => {
@@ -378,7 +402,7 @@ impl Link {
                 self.dial(now, host);
                 News::None
             }
-            Phase::Ready | Phase::Gone => News::None,
+            Phase::Ready | Phase::Engaged | Phase::Gone => News::None,
         }
     }
 
@@ -397,14 +421,14 @@ impl Link {
                 Some((queue.moved_at + ms(times.queue_stuck_ms)).min(queue.since + ms(times.queue_max_ms)))
             }
             Phase::Asked { heard_at } => Some(*heard_at + ms(times.answer_max_ms)),
-            Phase::Ready | Phase::Gone => None,
+            Phase::Ready | Phase::Engaged | Phase::Gone => None,
         }
     }
 
     fn dial(&mut self, now: Instant, host: &mut Host) {
         // A number of its own for each attempt: whatever still comes of the last one is for nobody.
         self.lane = host.new_lane();
-        self.granted = false;
+        self.granted_at = None;
         host.out.push(Action::OpenLane(self.lane, self.mode));
         self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
     }

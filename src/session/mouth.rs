@@ -1,17 +1,34 @@
-//! What the client hears of a text: announced once, sent in frames, ended once.
+//! What the client hears: one text after the other, each announced once, sent as it is heard, ended once.
+//!
+//! A text is what a client asked to be spoken, or a turn of the model. Whoever makes one begins it, says it piece by
+//! piece and finishes it; when it leaves is decided here, by the profile's pace. A text has ended when the client has
+//! heard its last sample: until then the microphone is muted, and until then it can be taken back.
 
-use std::time::Instant;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
 use super::{
-    action::{Action, Actions},
+    action::{Action, Actions, Observation},
     link::millis,
 };
 use crate::{
-    audio::{MODEL_RATE_HZ, output::Voice, resample::UnsupportedRate},
+    audio::{MODEL_RATE_HZ, output::Voice, playout::Pace, resample::UnsupportedRate},
     event::ClientCommand,
+    mapping::profile::{Playout, Rhythm},
 };
+
+/// Whose text it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The client's: it asked for it.
+    Request,
+    /// The model's own.
+    Turn,
+}
 
 /// One session's voice towards its client.
 #[derive(Debug)]
@@ -21,29 +38,42 @@ pub(crate) struct Mouth {
     /// A rate set while a text was spoken.
     next_voice: Option<(Voice, u32)>,
     frame_max_bytes: usize,
-    text: Option<Text>,
+    playout: Playout,
+    pace: Pace,
+    /// The front one is being heard, the back one is being made.
+    texts: VecDeque<Text>,
 }
 
-/// The text at hand.
 #[derive(Debug)]
 struct Text {
+    by: By,
     request_id: String,
     words: String,
     asked_at: Instant,
+    /// Made and not sent.
+    waiting: VecDeque<Bytes>,
+    /// Its first audio has come to the front.
+    begun: bool,
     announced: bool,
+    /// No more of it is made.
+    complete: bool,
     sent_bytes: u64,
 }
 
 impl Mouth {
     /// Speaks at the model's own rate, in frames of at most `frame_max_bytes`.
-    pub(crate) fn new(frame_max_bytes: usize) -> Self {
+    pub(crate) fn new(frame_max_bytes: usize, playout: Playout) -> Self {
+        let ms = |ms: u32| Duration::from_millis(ms.into());
+        let lead = (playout.pace == Rhythm::RealTime).then(|| ms(playout.lead_ms));
         Self {
             voice: Voice::default(),
             out_rate_hz: MODEL_RATE_HZ,
             next_voice: None,
             // Frames hold whole samples.
             frame_max_bytes: (frame_max_bytes & !1).max(2),
-            text: None,
+            playout,
+            pace: Pace::new(lead, ms(playout.hold_max_ms)),
+            texts: VecDeque::new(),
         }
     }
 
@@ -56,43 +86,149 @@ impl Mouth {
         Ok(())
     }
 
-    /// A text is to be spoken; the last one has ended.
-    pub(crate) fn begin(&mut self, now: Instant, request_id: String, words: String) {
-        if let Some((voice, out_rate_hz)) = self.next_voice.take() {
+    /// A text begins; `words` are told with its first audio.
+    pub(crate) fn begin(&mut self, now: Instant, by: By, request_id: String, words: String) {
+        if let Some((voice, out_rate_hz)) = self.next_voice.take_if(|_| self.texts.is_empty()) {
             self.voice = voice;
             self.out_rate_hz = out_rate_hz;
         }
-        self.text = Some(Text { request_id, words, asked_at: now, announced: false, sent_bytes: 0 });
+        self.texts.push_back(Text {
+            by,
+            request_id,
+            words,
+            asked_at: now,
+            waiting: VecDeque::new(),
+            begun: false,
+            announced: false,
+            complete: false,
+            sent_bytes: 0,
+        });
     }
 
-    /// Whether the client hears something: the microphone is muted then.
+    /// Whether the client hears something.
     pub(crate) fn is_audible(&self) -> bool {
-        self.text.as_ref().is_some_and(|text| text.announced)
+        self.texts.front().is_some_and(|text| text.announced)
     }
 
-    /// Sends audio of the model, float32.
+    /// Whether something is being heard or made.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.texts.is_empty()
+    }
+
+    /// Whether it is a text the client asked for.
+    pub(crate) fn is_busy_by(&self, by: By) -> bool {
+        self.texts.iter().any(|text| text.by == by)
+    }
+
+    /// Takes audio of the model, float32, for the text being made.
     pub(crate) fn say(&mut self, now: Instant, samples: &[f32], out: &mut Actions) {
         let mut bytes = Vec::new();
         self.voice.push(samples, &mut bytes);
-        self.send(now, bytes, out);
+        self.queue(bytes);
+        self.release(now, out);
     }
 
-    /// Sends what the resampler still holds.
+    /// The text is made; it ends when it was heard.
     pub(crate) fn finish(&mut self, now: Instant, out: &mut Actions) {
         let mut bytes = Vec::new();
         self.voice.flush(&mut bytes);
-        self.send(now, bytes, out);
+        self.queue(bytes);
+        if let Some(text) = self.texts.back_mut() {
+            text.complete = true;
+        }
+        self.release(now, out);
     }
 
-    /// Forgets what the resampler still holds.
+    /// Forgets what was made of a text nothing was heard of: it is made again.
     pub(crate) fn forget(&mut self) {
         self.voice.clear();
+        if let Some(text) = self.texts.back_mut() {
+            text.waiting.clear();
+        }
     }
 
-    /// Ends the text. What was not announced never was (golden c10e).
-    pub(crate) fn end(&mut self, now: Instant, cancelled: bool, out: &mut Actions) {
-        self.forget();
-        let Some(text) = self.text.take().filter(|text| text.announced) else { return };
+    /// Silence at once: what was heard of ends as cancelled, of the rest the client never learns (golden c10e).
+    pub(crate) fn cancel(&mut self, now: Instant, out: &mut Actions) {
+        self.voice.clear();
+        while let Some(text) = self.texts.pop_front() {
+            self.tell_end(now, text, true, out);
+        }
+        self.pace.stop();
+    }
+
+    /// Sends what is due, and ends what was heard.
+    pub(crate) fn release(&mut self, now: Instant, out: &mut Actions) {
+        while !self.texts.is_empty() {
+            self.send_due(now, out);
+            let heard = self.pace.played_at().is_none_or(|at| at <= now);
+            let over = self.texts.front().is_some_and(|text| text.complete && text.waiting.is_empty());
+            if !heard || !over {
+                return;
+            }
+            self.pace.stop();
+            if let Some(text) = self.texts.pop_front() {
+                self.tell_end(now, text, false, out);
+            }
+        }
+    }
+
+    /// When [`Mouth::release`] has something to do.
+    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let text = self.texts.front()?;
+        match self.next_length(text) {
+            Some(length) => Some(self.pace.next(now, length)),
+            None if text.complete => self.pace.played_at(),
+            None => None,
+        }
+    }
+
+    fn queue(&mut self, bytes: Vec<u8>) {
+        if let Some(text) = self.texts.back_mut().filter(|_| !bytes.is_empty()) {
+            text.waiting.push_back(bytes.into());
+        }
+    }
+
+    /// Sends of the front text what may leave now.
+    fn send_due(&mut self, now: Instant, out: &mut Actions) {
+        while let Some(length) = self.texts.front().and_then(|text| self.next_length(text)) {
+            let frame_bytes = self.frame_bytes();
+            let Some(text) = self.texts.front_mut() else { return };
+            if !std::mem::replace(&mut text.begun, true) {
+                self.pace.begin(now);
+            }
+            if self.pace.next(now, length) > now {
+                return;
+            }
+            let Some(mut piece) = text.waiting.pop_front() else { return };
+            let frame = piece.split_to(piece.len().min(frame_bytes));
+            if !piece.is_empty() {
+                text.waiting.push_front(piece);
+            }
+            if self.pace.sent(now, length) {
+                out.observe(Observation::Underrun);
+            }
+            text.send(now, frame, out);
+        }
+    }
+
+    /// How long the front text's next frame is.
+    fn next_length(&self, text: &Text) -> Option<Duration> {
+        let bytes = text.waiting.front()?.len().min(self.frame_bytes());
+        Some(Duration::from_nanos(bytes as u64 / 2 * 1_000_000_000 / u64::from(self.out_rate_hz)))
+    }
+
+    fn frame_bytes(&self) -> usize {
+        let paced = 2 * (u64::from(self.out_rate_hz) * u64::from(self.playout.frame_ms) / 1000).max(1);
+        match self.playout.pace {
+            Rhythm::Burst => self.frame_max_bytes,
+            Rhythm::RealTime => self.frame_max_bytes.min(paced as usize),
+        }
+    }
+
+    fn tell_end(&self, now: Instant, text: Text, cancelled: bool, out: &mut Actions) {
+        if !text.announced {
+            return;
+        }
         if cancelled {
             out.push(Action::DropAudio(text.sent_bytes));
         }
@@ -103,23 +239,19 @@ impl Mouth {
             audio_ms: text.sent_bytes / 2 * 1000 / u64::from(self.out_rate_hz),
         });
     }
+}
 
-    /// Sends audio, after its announcement.
-    fn send(&mut self, now: Instant, bytes: Vec<u8>, out: &mut Actions) {
-        let Some(text) = self.text.as_mut().filter(|_| !bytes.is_empty()) else { return };
-        if !text.announced {
-            text.announced = true;
+impl Text {
+    /// Sends a frame, after the text's announcement.
+    fn send(&mut self, now: Instant, frame: Bytes, out: &mut Actions) {
+        if !std::mem::replace(&mut self.announced, true) {
             out.client(ClientCommand::SpeakingStarted {
-                request_id: text.request_id.clone(),
-                at_ms: millis(now - text.asked_at),
-                text: text.words.clone(),
+                request_id: self.request_id.clone(),
+                at_ms: millis(now - self.asked_at),
+                text: std::mem::take(&mut self.words),
             });
         }
-        text.sent_bytes += bytes.len() as u64;
-        let mut bytes = Bytes::from(bytes);
-        while !bytes.is_empty() {
-            let frame = bytes.split_to(bytes.len().min(self.frame_max_bytes));
-            out.client(ClientCommand::Audio(frame));
-        }
+        self.sent_bytes += frame.len() as u64;
+        out.client(ClientCommand::Audio(frame));
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{Setting, SpeakRequest},
+    event::{Microphone, Setting, SpeakRequest, VoiceSample},
     mapping::Profile,
 };
 
@@ -24,6 +24,8 @@ pub(super) struct Settings {
     pub(super) partials: bool,
     pub(super) speak_model: Option<String>,
     pub(super) voice: Option<String>,
+    pub(super) microphone: Microphone,
+    pub(super) rollover_events: bool,
 }
 
 impl Session {
@@ -50,8 +52,16 @@ impl Session {
                 }
                 Setting::InputRate(rate_hz) => hearing.rate_hz = rate_hz,
                 Setting::InputChannels(channels) => hearing.channels = channels,
+                Setting::Microphone(microphone) if self.setup.profile.talk.is_some() => {
+                    self.settings.microphone = microphone;
+                }
+                Setting::Microphone(_) => {
+                    let note = "microphone: it is muted while a text is spoken, as on the real server";
+                    self.host.out.observe(Observation::NoEffect(note.to_owned()));
+                }
+                Setting::RolloverEvents(on) => self.settings.rollover_events = on,
                 Setting::OutputRate(rate_hz) => {
-                    if let Err(error) = self.speak.set_rate(rate_hz) {
+                    if let Err(error) = self.host.mouth.set_rate(rate_hz) {
                         self.refuse(Error::new(
                             ErrorKind::BadSetting,
                             format!("audio to the client: {error}"),
@@ -60,10 +70,21 @@ impl Session {
                 }
             }
         }
+        let voice = self.chosen_voice();
+        if let Some(converse) = &mut self.converse {
+            converse.set_voice(voice);
+        }
         if let Err(error) = self.ear.set(hearing, &mut self.heard) {
             self.refuse(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
+        self.stream();
         self.tell_heard(now);
+    }
+
+    /// The voice the settings name, for what the model says by itself.
+    pub(super) fn chosen_voice(&self) -> Option<VoiceSample> {
+        let (voice, model) = (self.settings.voice.as_deref(), self.settings.speak_model.as_deref());
+        self.setup.voices.choose(None, voice, model).ok().and_then(|choice| choice.voice)
     }
 
     pub(super) fn start_speaking(&mut self, now: Instant, request: SpeakRequest) {
@@ -95,6 +116,7 @@ impl Session {
             instruction: request.instruction,
             voice,
         };
+        self.silence(now);
         self.speak.start(now, script, &speaking(&self.setup.profile), &mut self.host);
     }
 }
@@ -102,7 +124,7 @@ impl Session {
 pub(super) fn asking<'s>(profile: &'s Profile, settings: &'s Settings) -> Asking<'s> {
     Asking {
         rules: &profile.hear,
-        mode: profile.mode,
+        wanted: profile.talk.as_ref().is_none_or(|talk| talk.converse.transcribe_user),
         language: settings.language.as_deref().unwrap_or(&profile.hear.language),
         hot_words: &settings.hot_words,
         partials: settings.partials,
@@ -110,7 +132,7 @@ pub(super) fn asking<'s>(profile: &'s Profile, settings: &'s Settings) -> Asking
 }
 
 pub(super) fn speaking(profile: &Profile) -> Speaking<'_> {
-    Speaking { rules: &profile.speak, mode: profile.mode }
+    Speaking { rules: &profile.speak }
 }
 
 pub(super) fn whole_u32(number: u64) -> u32 {

@@ -9,11 +9,10 @@ use super::{
     action::Observation,
     host::Host,
     link::{Link, News},
-    mouth::Mouth,
+    mouth::By,
     retry::Failure,
 };
 use crate::{
-    audio::resample::UnsupportedRate,
     error::{Error, ErrorKind},
     event::{Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
     mapping::profile::{LaneTimes, SpeakRules},
@@ -34,14 +33,12 @@ pub(crate) struct Script {
 /// What speaking needs of the session's settings.
 pub(crate) struct Speaking<'s> {
     pub(crate) rules: &'s SpeakRules,
-    pub(crate) mode: Mode,
 }
 
-/// Everything about speaking in one session.
-#[derive(Debug)]
+/// The text being made in one session.
+#[derive(Debug, Default)]
 pub(crate) struct Speak {
     current: Option<Speech>,
-    mouth: Mouth,
 }
 
 #[derive(Debug)]
@@ -57,25 +54,7 @@ struct Speech {
 }
 
 impl Speak {
-    /// Speaks in frames of at most `frame_max_bytes`.
-    pub(crate) fn new(frame_max_bytes: usize) -> Self {
-        Self { current: None, mouth: Mouth::new(frame_max_bytes) }
-    }
-
-    /// Speaks at another rate from the next text on.
-    ///
-    /// # Errors
-    /// [`UnsupportedRate`] for a rate out of range; the old one stays.
-    pub(crate) fn set_rate(&mut self, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.mouth.set_rate(out_rate_hz)
-    }
-
-    /// Whether audio is being sent: the microphone is muted then.
-    pub(crate) fn is_audible(&self) -> bool {
-        self.mouth.is_audible()
-    }
-
-    /// Whether a text is being spoken or about to be.
+    /// Whether a text is being made or about to be.
     pub(crate) const fn is_busy(&self) -> bool {
         self.current.is_some()
     }
@@ -100,14 +79,16 @@ impl Speak {
 
     /// Speaks a text; what was being spoken is cancelled first.
     pub(crate) fn start(&mut self, now: Instant, script: Script, speaking: &Speaking<'_>, host: &mut Host) {
-        let spare = self.stop_current(now, true, host).and_then(|link| {
-            if link.serves(script.voice.as_ref()) {
+        host.mouth.cancel(now, &mut host.out);
+        let init = LaneCommand::Init(script.voice.clone());
+        let spare = self.current.take().and_then(|speech| speech.link).and_then(|link| {
+            if link.serves(&init) {
                 return Some(link);
             }
             link.retire(now, host);
             None
         });
-        self.mouth.begin(now, script.request_id.clone(), script.text.clone());
+        host.mouth.begin(now, By::Request, script.request_id.clone(), script.text.clone());
         self.current = Some(Speech {
             script,
             link: spare,
@@ -121,16 +102,17 @@ impl Speak {
 
     /// Stops speaking; silent when nothing is being spoken (golden c10i).
     pub(crate) fn cancel(&mut self, now: Instant, host: &mut Host) {
-        if let Some(link) = self.stop_current(now, true, host) {
-            link.retire(now, host);
+        if host.mouth.is_busy_by(By::Request) {
+            host.mouth.cancel(now, &mut host.out);
         }
+        self.leave(now, host);
     }
 
-    /// Ends the current text towards the client and hands back its lane.
-    fn stop_current(&mut self, now: Instant, cancelled: bool, host: &mut Host) -> Option<Link> {
-        let speech = self.current.take()?;
-        self.mouth.end(now, cancelled, &mut host.out);
-        speech.link
+    /// Nothing more is made; the client hears what was.
+    fn leave(&mut self, now: Instant, host: &mut Host) {
+        if let Some(link) = self.current.take().and_then(|speech| speech.link) {
+            link.retire(now, host);
+        }
     }
 
     /// The upstream said something; whether it was that others are to be waited for.
@@ -159,7 +141,7 @@ impl Speak {
     fn audio(&mut self, now: Instant, samples: &[f32], host: &mut Host) {
         let Some(speech) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
         speech.part_heard = true;
-        self.mouth.say(now, samples, &mut host.out);
+        host.mouth.say(now, samples, &mut host.out);
     }
 
     /// One part of the text is spoken; `audio` is all of it where the upstream did not stream.
@@ -183,9 +165,8 @@ impl Speak {
         self.proceed(now, speaking, host);
     }
 
-    /// The whole text is spoken.
+    /// The whole text is made.
     fn finish(&mut self, now: Instant, host: &mut Host) {
-        self.mouth.finish(now, &mut host.out);
         let (silent, parts) =
             self.current.as_ref().map_or((0, 0), |speech| (speech.silent_parts, speech.parts_done));
         if silent > 0 {
@@ -193,9 +174,8 @@ impl Speak {
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
             host.out.error(Error::new(ErrorKind::SpeakFailed, words));
         }
-        if let Some(link) = self.stop_current(now, false, host) {
-            link.retire(now, host);
-        }
+        host.mouth.finish(now, &mut host.out);
+        self.leave(now, host);
     }
 
     fn news(&mut self, now: Instant, news: News, speaking: &Speaking<'_>, host: &mut Host) {
@@ -220,17 +200,18 @@ impl Speak {
             link.retire(now, host);
         }
         speech.attempts += 1;
-        if failure.asked && !self.mouth.is_audible() && speech.attempts < speaking.rules.attempts {
+        if failure.asked && !host.mouth.is_audible() && speech.attempts < speaking.rules.attempts {
             host.out.observe(Observation::AskedAgain(failure.words));
             // What came was too little to be heard, and comes again.
             speech.part_heard = false;
-            self.mouth.forget();
+            host.mouth.forget();
             return self.proceed(now, speaking, host);
         }
         let kind = if failure.asked { ErrorKind::SpeakFailed } else { failure.kind };
         host.out.error(Error::new(kind, failure.words));
         // The error first, then the end, and not as a cancel (golden c10l).
-        self.stop_current(now, false, host);
+        host.mouth.finish(now, &mut host.out);
+        self.current = None;
     }
 
     pub(crate) fn opened(&mut self, now: Instant, host: &mut Host) {
@@ -268,7 +249,8 @@ impl Speak {
         let Some(speech) = &mut self.current else { return };
         match &mut speech.link {
             None if host.may_dial() => {
-                speech.link = Some(Link::open(now, speaking.mode, speech.script.voice.clone(), host));
+                let init = LaneCommand::Init(speech.script.voice.clone());
+                speech.link = Some(Link::open(now, Mode::Chat, init, host));
             }
             Some(link) if link.is_ready() => {
                 let Some(part) = speech.script.parts.front() else { return };

@@ -3,7 +3,11 @@
 use std::{sync::Arc, time::Instant};
 
 use super::host::Host;
-use crate::{audio::SPEECH_RATE_HZ, error::Error, event::ClientCommand};
+use crate::{
+    audio::SPEECH_RATE_HZ,
+    error::Error,
+    event::{ClientCommand, Speaker},
+};
 
 /// A stretch of speech: a whole utterance, or a piece of one that was committed.
 #[derive(Debug)]
@@ -68,12 +72,16 @@ impl Utterance {
     pub(crate) fn settle(&mut self, host: &mut Host) -> bool {
         let State::Settled(told) = &mut self.state else { return false };
         match told.take() {
-            Some(Ok(words)) => host.out.client(ClientCommand::TranscriptFinal {
-                text: words.text,
-                segment_id: self.segment_id,
-                duration_ms: words.duration_ms,
-                language: words.language,
-            }),
+            Some(Ok(words)) => {
+                host.memory.said(Speaker::User, &words.text);
+                host.out.client(ClientCommand::TranscriptFinal {
+                    speaker: Speaker::User,
+                    text: words.text,
+                    segment_id: self.segment_id,
+                    duration_ms: words.duration_ms,
+                    language: Some(words.language),
+                });
+            }
             Some(Err(error)) => host.out.error(error),
             None => {}
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     audio::pcm,
-    event::{EndMeaning, Ending, Frame, LaneCommand, LaneEvent},
+    event::{Append, EndMeaning, Ending, Frame, LaneCommand, LaneEvent, Mark},
     mapping::{
         UpstreamMapping,
         extract::{Found, Node},
@@ -37,14 +37,19 @@ impl Dialect {
     }
 
     /// Reads one frame, leniently: what cannot be read is [`LaneEvent::Unknown`], never an error.
-    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, told: impl FnOnce(LaneEvent<'_>)) {
+    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, told: impl FnOnce(LaneEvent<'_>, Mark<'_>)) {
         self.samples.clear();
         let Frame::Text(text) = frame else {
-            return told(LaneEvent::Unknown("a binary frame".to_owned()));
+            return told(LaneEvent::Unknown("a binary frame".to_owned()), Mark::default());
         };
         match self.mapping.shape.extract(text) {
-            Ok(found) => told(event(&self.mapping, &found, &mut self.samples)),
-            Err(error) => told(LaneEvent::Unknown(error.to_string())),
+            Ok(found) => match self.mapping.rules.iter().find(|rule| matches(rule, &found)) {
+                Some(rule) => {
+                    told(event(&self.mapping, rule, &found, &mut self.samples), mark(rule, &found));
+                }
+                None => told(LaneEvent::Unknown(describe(&self.mapping, &found)), Mark::default()),
+            },
+            Err(error) => told(LaneEvent::Unknown(error.to_string()), Mark::default()),
         }
         self.samples = Vec::new();
     }
@@ -61,6 +66,20 @@ impl Dialect {
             LaneCommand::Speak { voice: None, request, .. } => (SendName::Speak, 1024 + request.len()),
             LaneCommand::Speak { voice: Some(voice), request, .. } => {
                 (SendName::SpeakWithVoice, 1024 + request.len() + 2 * voice.0.len())
+            }
+            LaneCommand::Converse(opening) => {
+                let name = match opening.voice {
+                    Some(_) => SendName::ConverseWithVoice,
+                    None => SendName::Converse,
+                };
+                let voice = opening.voice.as_ref().map_or(0, |voice| 2 * voice.0.len());
+                (name, 256 + opening.prompt.len() + opening.config.len() + voice)
+            }
+            LaneCommand::Append(Append { frame: None, audio, .. }) => {
+                (SendName::Append, 160 + pcm::base64_f32_len(audio.len()))
+            }
+            LaneCommand::Append(Append { frame: Some(frame), audio, .. }) => {
+                (SendName::AppendWithFrame, 200 + frame.0.len() + pcm::base64_f32_len(audio.len()))
             }
             LaneCommand::Close => (SendName::Close, 64),
         };
@@ -84,15 +103,38 @@ fn fill<'v>(command: &'v LaneCommand, slot: &str) -> Fill<'v> {
         (LaneCommand::Speak { after_voice, .. }, "system" | "after_voice") => Fill::Str(after_voice),
         (LaneCommand::Speak { before_voice, .. }, "before_voice") => Fill::Str(before_voice),
         (LaneCommand::Speak { request, .. }, "text") => Fill::Str(request),
+        (LaneCommand::Converse(opening), "prompt") => Fill::Str(&opening.prompt),
+        (LaneCommand::Converse(opening), "config") => Fill::Raw(&opening.config),
+        (LaneCommand::Converse(opening), "voice") => {
+            opening.voice.as_ref().map_or(Fill::Null, |voice| Fill::Raw(&voice.0))
+        }
+        (LaneCommand::Append(append), "audio") => Fill::Audio(&append.audio),
+        (LaneCommand::Append(append), "input_id") => Fill::Str(&append.input_id),
+        (LaneCommand::Append(append), "force_listen") => Fill::Bool(append.force_listen),
+        (LaneCommand::Append(append), "frame") => {
+            append.frame.as_ref().map_or(Fill::Null, |frame| Fill::Raw(&frame.0))
+        }
         (LaneCommand::Close, "reason") => Fill::Str("turn_done"),
         _ => Fill::Null,
     }
 }
 
-fn event<'f>(mapping: &UpstreamMapping, found: &'f Found<'_>, samples: &'f mut Vec<f32>) -> LaneEvent<'f> {
-    let Some(rule) = mapping.rules.iter().find(|rule| matches(rule, found)) else {
-        return LaneEvent::Unknown(describe(mapping, found));
-    };
+fn mark<'f>(rule: &Rule, found: &'f Found<'_>) -> Mark<'f> {
+    let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
+    let tokens = rule.context_tokens.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
+    Mark {
+        response_id: text(rule.response_id),
+        input_id: text(rule.input_id),
+        context_tokens: tokens.map(|tokens| tokens.clamp(0.0, f64::from(u32::MAX)) as u32),
+    }
+}
+
+fn event<'f>(
+    mapping: &UpstreamMapping,
+    rule: &Rule,
+    found: &'f Found<'_>,
+    samples: &'f mut Vec<f32>,
+) -> LaneEvent<'f> {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let count = |slot: Option<usize>| {
         let number = slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64)?;
@@ -178,7 +220,7 @@ mod tests {
 
     fn seen(text: &str) -> String {
         let mut seen = String::new();
-        dialect().decode(Frame::Text(text), |event| seen = format!("{event:?}"));
+        dialect().decode(Frame::Text(text), |event, _| seen = format!("{event:?}"));
         seen
     }
 

@@ -73,6 +73,7 @@ impl Driver {
             audio_in: codec.mapping().audio_in.clone(),
             audio_out: codec.mapping().audio_out.clone(),
             audio_max_ms: upstream.audio_max_ms,
+            duplex: upstream.duplex.clone(),
             voices: Default::default(),
             seed: 5,
         };

@@ -157,6 +157,7 @@ impl Pair {
             audio_in: client.audio_in.clone(),
             audio_out: client.audio_out.clone(),
             audio_max_ms: upstream.audio_max_ms,
+            duplex: upstream.duplex.clone(),
             voices: Arc::new(config.voices),
             seed: config.seed,
         };

@@ -7,8 +7,8 @@ fn start() -> (Instant, Host, Link) {
     #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
     let now = Instant::now();
     let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
-    let mut host = Host::new(times, 1);
-    let link = Link::open(now, Mode::Chat, None, &mut host);
+    let mut host = Host::of_times(times);
+    let link = Link::open(now, Mode::Chat, LaneCommand::Init(None), &mut host);
     (now, host, link)
 }
 

@@ -1,0 +1,39 @@
+//! Pictures from clients: base64 of a JPEG file, checked as far as a mistake would cost the upstream session.
+//!
+//! The C++ back-end ends the session over a picture it cannot decode (field notes §1.7), and neither back-end says more
+//! than that. So what is no base64 or no JPEG is refused here, by name; what is inside the JPEG is the model's business.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use crate::event::VideoFrame;
+
+/// How a JPEG file begins: SOI and the first byte of the next marker (ITU-T T.81, B.1.1).
+const JPEG: [u8; 3] = [0xff, 0xd8, 0xff];
+
+/// A picture ready for the wire.
+///
+/// # Errors
+/// What it is instead, in words.
+pub(super) fn read(base64: &str) -> Result<VideoFrame, String> {
+    let bytes = STANDARD.decode(base64).map_err(|error| format!("it is no base64: {error}"))?;
+    if !bytes.starts_with(&JPEG) {
+        return Err("it is no JPEG file".to_owned());
+    }
+    // Base64 needs no escapes in JSON.
+    Ok(VideoFrame(format!("\"{base64}\"").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_jpeg_in_base64_is_a_picture() {
+        assert_eq!(read("/9j/4AAQ").map(|frame| frame.0.to_string()), Ok("\"/9j/4AAQ\"".to_owned()));
+        for (text, words) in
+            [("/9j/4AA", "no base64"), ("iVBORw0KGgo=", "no JPEG"), ("", "no JPEG"), ("é", "no base64")]
+        {
+            assert!(read(text).unwrap_err().contains(words), "{text}");
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The model's turns: when one begins and ends, and what of an interrupted one still comes and must not be heard.
+//!
+//! A turn begins with its first text or audio and ends with the next `listen` (field notes §1.6, §1.7, §7.15): on
+//! PyTorch that carries the turn's own id, on C++ every unit has a `done` and an id of its own. An interrupted turn is
+//! fenced off: nothing is heard until the model has acknowledged a unit that forced it to listen and the user is quiet
+//! (§7.18), and what comes later under one of its ids is dropped.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use super::super::{host::Host, mouth::By, words::Words};
+use crate::{
+    audio::MODEL_RATE_HZ,
+    event::{ClientCommand, Mark, Speaker},
+    mapping::profile::BargeIn,
+};
+
+/// Ids of interrupted turns that are remembered: C++ has one a unit, and its audio comes a unit late at most.
+const STALE_MAX: usize = 8;
+/// Most text of one turn that is kept; the model would need an hour for it.
+const TEXT_MAX_BYTES: usize = 64 * 1024;
+
+/// A turn going on.
+#[derive(Debug)]
+struct Turn {
+    request_id: String,
+    segment_id: u32,
+    text: String,
+    /// Samples of its audio.
+    samples: u64,
+    /// The mouth has begun it.
+    begun: bool,
+    ids: VecDeque<Box<str>>,
+}
+
+/// What keeps an interrupted turn away.
+#[derive(Debug)]
+struct Fence {
+    since: Instant,
+    /// The first unit that forced the model to listen, and when it was sent.
+    forced: Option<(u64, Instant)>,
+    acknowledged: bool,
+}
+
+/// One conversation's turns.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    open: Option<Turn>,
+    fence: Option<Fence>,
+    stale_ids: VecDeque<Box<str>>,
+    /// What answers this unit or an earlier one belongs to an interrupted turn.
+    stale_through: u64,
+    words: Words,
+    unit: Unit,
+    /// When the last turn was over.
+    ended_at: Option<Instant>,
+}
+
+/// What the unit at hand has brought, to tell news from repetition.
+#[derive(Debug, Default)]
+struct Unit {
+    id: Option<Box<str>>,
+    text: bool,
+    audio: bool,
+    done: bool,
+}
+
+/// What a turn needs to know of its session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Telling {
+    /// Whether the client is told of the words.
+    pub(super) transcripts: bool,
+    /// And while they come.
+    pub(super) partials: bool,
+    /// A text is being spoken: the model has not the floor.
+    pub(super) floor_taken: bool,
+}
+
+impl Turns {
+    /// The model speaks, as far as the upstream has said.
+    pub(super) const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// The model is to listen.
+    pub(super) const fn is_fenced(&self) -> bool {
+        self.fence.is_some()
+    }
+
+    /// The model is to listen and has not been told.
+    pub(super) fn wants_force(&self) -> bool {
+        self.fence.as_ref().is_some_and(|fence| fence.forced.is_none())
+    }
+
+    /// When the last turn was over.
+    pub(super) const fn ended_at(&self) -> Option<Instant> {
+        self.ended_at
+    }
+
+    /// Text came.
+    pub(super) fn text(
+        &mut self,
+        now: Instant,
+        delta: &str,
+        mark: Mark<'_>,
+        telling: Telling,
+        host: &mut Host,
+    ) {
+        if !self.admits(now, mark, telling) || delta.is_empty() {
+            return;
+        }
+        self.unit.text = true;
+        let turn = open(&mut self.open, mark, host);
+        let before = turn.text.len();
+        if before < TEXT_MAX_BYTES {
+            self.words.push(delta, &mut turn.text);
+        }
+        let (said, news) = (turn.text.trim(), &turn.text[before..]);
+        if telling.transcripts && telling.partials && !said.is_empty() && !news.trim().is_empty() {
+            host.out.client(ClientCommand::TranscriptPartial {
+                speaker: Speaker::Assistant,
+                text: said.to_owned(),
+                segment_id: turn.segment_id,
+                at_ms: turn.audio_ms(),
+            });
+        }
+    }
+
+    /// Audio came.
+    pub(super) fn audio(
+        &mut self,
+        now: Instant,
+        samples: &[f32],
+        mark: Mark<'_>,
+        telling: Telling,
+        host: &mut Host,
+    ) {
+        if !self.admits(now, mark, telling) || samples.is_empty() {
+            return;
+        }
+        self.unit.audio = true;
+        let turn = open(&mut self.open, mark, host);
+        turn.samples += samples.len() as u64;
+        if !std::mem::replace(&mut turn.begun, true) {
+            let words = turn.text.trim().to_owned();
+            host.mouth.begin(now, By::Turn, turn.request_id.clone(), words);
+        }
+        host.mouth.say(now, samples, &mut host.out);
+    }
+
+    /// A unit is complete; it may repeat what it brought.
+    pub(super) fn done(
+        &mut self,
+        now: Instant,
+        text: Option<&str>,
+        audio: &[f32],
+        mark: Mark<'_>,
+        telling: Telling,
+        host: &mut Host,
+    ) {
+        if !self.admits(now, mark, telling) || std::mem::replace(&mut self.unit.done, true) {
+            return;
+        }
+        if !self.unit.audio {
+            self.audio(now, audio, mark, telling, host);
+        }
+        if let Some(text) = text.filter(|_| !self.unit.text) {
+            let said = self.open.as_ref().map_or("", |turn| turn.text.as_str());
+            let news = text.strip_prefix(said).unwrap_or(text).to_owned();
+            let repeated = !said.is_empty() && said.ends_with(text);
+            if !repeated {
+                self.text(now, &news, mark, telling, host);
+            }
+        }
+        if mark.response_id.is_none() {
+            self.unit = Unit::default();
+        }
+    }
+
+    /// The model listens. `number` is the unit this answers, `forced` whether that one forced it to.
+    pub(super) fn listen(
+        &mut self,
+        now: Instant,
+        number: Option<u64>,
+        forced: bool,
+        mark: Mark<'_>,
+        telling: Telling,
+        host: &mut Host,
+    ) {
+        if let Some(fence) = &mut self.fence {
+            let named = mark.input_id.and_then(|id| id.parse().ok()).or(number);
+            let first = fence.forced.map(|(first, _)| first);
+            if forced || first.zip(named).is_some_and(|(first, named)| named >= first) {
+                fence.acknowledged = true;
+            }
+            return;
+        }
+        if !self.is_stale(mark) {
+            self.close(now, telling, host);
+        }
+    }
+
+    /// The upstream session is over: so is the turn, and what came of it is heard to its end.
+    pub(super) fn lost(&mut self, now: Instant, telling: Telling, host: &mut Host) {
+        self.close(now, telling, host);
+        self.fence = None;
+        self.stale_ids.clear();
+        self.stale_through = 0;
+        self.unit = Unit::default();
+    }
+
+    /// The turn is over, as the model wants it.
+    fn close(&mut self, now: Instant, telling: Telling, host: &mut Host) {
+        let Some(mut turn) = self.open.take() else { return };
+        self.words.finish(&mut turn.text);
+        self.ended_at = Some(now);
+        turn.tell(telling, host);
+        if turn.begun {
+            host.mouth.finish(now, &mut host.out);
+        }
+    }
+
+    /// Silence: the turn is over for the client, and the model is to hear of it.
+    pub(super) fn interrupt(&mut self, now: Instant, telling: Telling, host: &mut Host) {
+        let Some(mut turn) = self.open.take() else { return };
+        self.words.clear();
+        self.ended_at = Some(now);
+        turn.tell(telling, host);
+        for id in turn.ids.drain(..) {
+            self.remember_stale(id);
+        }
+        self.raise_fence(now);
+    }
+
+    fn raise_fence(&mut self, now: Instant) {
+        if self.fence.is_none() {
+            self.fence = Some(Fence { since: now, forced: None, acknowledged: false });
+        }
+    }
+
+    /// A unit is sent; whether it forces the model to listen.
+    pub(super) fn force(&mut self, now: Instant, number: u64) -> bool {
+        let Some(fence) = &mut self.fence else { return false };
+        fence.forced.get_or_insert((number, now));
+        true
+    }
+
+    /// Lets the model speak again, once it has listened and the user is quiet. `sent` is the last unit's number.
+    pub(super) fn proceed(
+        &mut self,
+        now: Instant,
+        voice_at: Option<Instant>,
+        sent: u64,
+        floor_taken: bool,
+        rules: &BargeIn,
+    ) {
+        if floor_taken || self.fence_due(voice_at, rules).is_none_or(|due| due > now) {
+            return;
+        }
+        self.fence = None;
+        self.stale_through = sent;
+    }
+
+    /// When the fence falls; none while the model has not listened.
+    pub(super) fn fence_due(&self, voice_at: Option<Instant>, rules: &BargeIn) -> Option<Instant> {
+        let ms = Duration::from_millis;
+        let fence = self.fence.as_ref().filter(|fence| fence.acknowledged)?;
+        let quiet_since = voice_at.map_or(fence.since, |voice_at| voice_at.max(fence.since));
+        Some((quiet_since + ms(rules.quiet_ms)).min(fence.since + ms(rules.hold_max_ms)))
+    }
+
+    /// When a model that goes on talking is given up.
+    pub(super) fn yield_due(&self, rules: &BargeIn) -> Option<Instant> {
+        let fence = self.fence.as_ref().filter(|fence| !fence.acknowledged)?;
+        fence.forced.map(|(_, at)| at + Duration::from_millis(rules.yield_max_ms))
+    }
+
+    /// Whether what came may be heard; what may not be, and is no echo of the past, is told to stop.
+    fn admits(&mut self, now: Instant, mark: Mark<'_>, telling: Telling) -> bool {
+        self.unit.meet(mark);
+        if self.fence.is_some() {
+            if let Some(id) = mark.response_id {
+                self.remember_stale(id.into());
+            }
+            return false;
+        }
+        if self.is_stale(mark) {
+            return false;
+        }
+        if telling.floor_taken {
+            self.raise_fence(now);
+            return false;
+        }
+        true
+    }
+
+    fn is_stale(&self, mark: Mark<'_>) -> bool {
+        let number = mark.input_id.and_then(|id| id.parse::<u64>().ok());
+        number.is_some_and(|number| number <= self.stale_through)
+            || mark.response_id.is_some_and(|id| self.stale_ids.iter().any(|stale| **stale == *id))
+    }
+
+    fn remember_stale(&mut self, id: Box<str>) {
+        if self.stale_ids.contains(&id) {
+            return;
+        }
+        if self.stale_ids.len() == STALE_MAX {
+            self.stale_ids.pop_front();
+        }
+        self.stale_ids.push_back(id);
+    }
+}
+
+impl Unit {
+    /// Another answer is another unit; on PyTorch, where it is not, nothing is ever repeated.
+    fn meet(&mut self, mark: Mark<'_>) {
+        if mark.response_id.is_some() && self.id.as_deref() != mark.response_id {
+            *self = Self { id: mark.response_id.map(Into::into), ..Self::default() };
+        }
+    }
+}
+
+impl Turn {
+    fn audio_ms(&self) -> u64 {
+        self.samples * 1000 / u64::from(MODEL_RATE_HZ)
+    }
+
+    /// What was said, for the client and for the next upstream session.
+    fn tell(&mut self, telling: Telling, host: &mut Host) {
+        let text = self.text.trim();
+        if text.is_empty() {
+            return;
+        }
+        host.memory.said(Speaker::Assistant, text);
+        if telling.transcripts {
+            host.out.client(ClientCommand::TranscriptFinal {
+                speaker: Speaker::Assistant,
+                text: text.to_owned(),
+                segment_id: self.segment_id,
+                duration_ms: self.audio_ms(),
+                language: None,
+            });
+        }
+    }
+}
+
+/// The turn going on, or another one.
+fn open<'t>(slot: &'t mut Option<Turn>, mark: Mark<'_>, host: &mut Host) -> &'t mut Turn {
+    let turn = slot.get_or_insert_with(|| Turn {
+        request_id: format!("turn_{:08x}", host.rng.u32(..)),
+        segment_id: host.segments.take(),
+        text: String::new(),
+        samples: 0,
+        begun: false,
+        ids: VecDeque::new(),
+    });
+    if let Some(id) = mark.response_id.filter(|id| turn.ids.back().is_none_or(|last| **last != **id)) {
+        if turn.ids.len() == STALE_MAX / 2 {
+            turn.ids.pop_front();
+        }
+        turn.ids.push_back(id.into());
+    }
+    turn
+}

@@ -1,0 +1,162 @@
+//! What is owed, what is waited for, and how a session ends: every pair closed, every lane told goodbye.
+
+use std::time::{Duration, Instant};
+
+use super::{Phase, Session, action::Action, converse::Converse, link::millis, settings::asking};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{ClientCommand, CloseName},
+};
+
+/// When voxbridge stops, answers that nobody waits for any more are waited out no longer than this.
+const HURRY: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// The client's transport is gone.
+    pub(crate) fn client_gone(&mut self, now: Instant) {
+        if self.phase != Phase::Over {
+            self.end(now);
+        }
+    }
+
+    /// voxbridge stops: what is being said and spoken is finished first, within a bound.
+    pub(crate) fn drain(&mut self, now: Instant) {
+        self.host.hurry(now + HURRY);
+        if self.phase == Phase::Open {
+            self.finish(now, CloseName::Shutdown);
+            self.settle(now);
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn timeout(&mut self, now: Instant) {
+        self.lanes_timeout(now);
+        if self.stall_due().is_some_and(|due| due <= now) {
+            self.ear.end(&mut self.heard);
+            self.stream();
+            self.tell_heard(now);
+        }
+        if self.idle_due().is_some_and(|due| due <= now) {
+            self.finish(now, CloseName::Idle);
+        }
+        self.settle(now);
+    }
+
+    /// When [`Session::timeout`] has something to do.
+    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let finishing = match self.phase {
+            Phase::Finishing(_, until) => Some(until),
+            Phase::Open | Phase::Over => None,
+        };
+        let (lanes, mouth) = (self.next_lanes_timeout(now), self.host.mouth.next_timeout(now));
+        [finishing, lanes, mouth, self.stall_due(), self.idle_due()].into_iter().flatten().min()
+    }
+
+    /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
+    fn stall_due(&self) -> Option<Instant> {
+        let recording = self.phase == Phase::Open && self.ear.so_far().is_some();
+        let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
+        recording.then(|| self.audio_at + stall)
+    }
+
+    /// The client waits for words or for speech.
+    fn owes(&self) -> bool {
+        self.speaks() || !self.hear.is_settled()
+    }
+
+    /// The client hears something, or is about to.
+    fn speaks(&self) -> bool {
+        self.speak.is_busy() || self.host.mouth.is_busy()
+    }
+
+    /// When the session ends for want of audio: who listens sends none, and who waits for words sends none either, as long
+    /// as an upstream's queue may take.
+    fn idle_due(&self) -> Option<Instant> {
+        let idle = self.idle.filter(|_| self.phase == Phase::Open && !self.speaks())?;
+        let due = self.idle_since + idle;
+        let patience = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
+        Some(if self.hear.is_settled() { due } else { due.max(self.audio_at + patience) })
+    }
+
+    /// Everything is done and said, and every lane is gone.
+    pub(crate) fn is_finished(&self) -> bool {
+        let converses = self.converse.as_ref().is_some_and(Converse::has_lanes);
+        let lanes =
+            converses || self.hear.lane().is_some() || self.speak.is_busy() || !self.host.leaving.is_empty();
+        self.phase == Phase::Over && !lanes && self.host.out.is_empty()
+    }
+
+    /// The next thing to do.
+    pub(crate) fn pop_action(&mut self) -> Option<Action> {
+        self.host.out.pop()
+    }
+
+    /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
+    /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
+    pub(super) fn finish(&mut self, now: Instant, why: CloseName) {
+        if why == CloseName::Shutdown {
+            self.ear.commit(&mut self.heard);
+            self.tell_heard(now);
+        } else {
+            self.silence(now);
+        }
+        self.ear.stop();
+        self.stop_conversation(now);
+        let asking = asking(&self.setup.profile, &self.settings);
+        self.hear.abandon_recording(now, self.ear.at_ms(), &asking, &mut self.host);
+        self.phase = Phase::Finishing(why, now + self.setup.profile.hear.speech_end_wait);
+    }
+
+    /// After everything that may have changed something: the conversation and the mouth go on, and what has to end ends.
+    pub(super) fn settle(&mut self, now: Instant) {
+        self.host.mouth.release(now, &mut self.host.out);
+        if self.phase == Phase::Open {
+            self.converse_on(now);
+        }
+        let owes = self.owes();
+        if self.speaks() || (self.owed && !owes) {
+            self.idle_since = now;
+        }
+        self.owed = owes;
+        let Phase::Finishing(why, until) = self.phase else { return };
+        if self.owes() && now < until {
+            return;
+        }
+        self.end(now);
+        self.host.out.client(ClientCommand::SessionClosed {
+            why,
+            total_ms: millis(now - self.opened_at),
+            segments: self.hear.segments(),
+            session_id: self.session_id.clone(),
+        });
+        self.host.out.push(Action::EndClient(why));
+    }
+
+    fn converse_on(&mut self, now: Instant) {
+        self.watch();
+        let scene = self.scene();
+        let Some(converse) = &mut self.converse else { return };
+        converse.proceed(now, &scene, &mut self.host);
+        if let Some(failure) = converse.take_lost() {
+            self.host.out.error(Error::new(ErrorKind::ConversationLost, failure.words));
+            self.finish(now, CloseName::Upstream);
+        }
+    }
+
+    fn stop_conversation(&mut self, now: Instant) {
+        let scene = self.scene();
+        if let Some(converse) = &mut self.converse {
+            converse.stop(now, &scene, &mut self.host);
+        }
+    }
+
+    /// Closes every pair and leaves every lane.
+    fn end(&mut self, now: Instant) {
+        self.phase = Phase::Over;
+        self.ear.stop();
+        self.silence(now);
+        self.stop_conversation(now);
+        let asking = asking(&self.setup.profile, &self.settings);
+        self.hear.stop(now, self.ear.at_ms(), &asking, &mut self.host);
+    }
+}
