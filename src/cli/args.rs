@@ -49,6 +49,9 @@ Examples:
 
 Faults: queue-full, busy, 403-after-queue[=TIMES], stuck-queue, slow-init=SECONDS, die-before-created,
 never-answers, die-mid-answer[=DELTAS], drop-mid-answer[=DELTAS], empty-transcript, no-audio.
+In full duplex: slow-steps=SECONDS, burst[=UNITS], never-listens, ignores-force[=TIMES], yields, resumes,
+late-audio, die-mid-turn[=UNITS], drop-mid-turn[=UNITS], double-terminal, repeats-text, think,
+timeout=SECONDS, kv=N, context-full=N.
 `,times=N` after a fault lets it strike only so often.";
 
 const TRANSCRIBE_EXAMPLES: &str = "\

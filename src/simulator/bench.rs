@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::{
     EngineRequest, JobId, SimulatorConfig,
+    duplex::{Opening, Unit},
     fault::Faults,
     model::Model,
     wire::{Clock, Diagnostic, Event},
@@ -26,6 +27,8 @@ pub(super) enum Emit {
     Text(String),
     Engine(JobId, EngineRequest),
     Heard(Vec<f32>),
+    Opened(Opening),
+    Unit(Unit),
 }
 
 /// Everything around a session while it handles one thing.
@@ -37,6 +40,8 @@ pub(super) struct Bench<'a> {
     pub(super) faults: &'a mut Faults,
     pub(super) model: &'a mut Model,
     pub(super) jobs: &'a mut u64,
+    /// Full-duplex turns of the whole gateway so far.
+    pub(super) turns: &'a mut u64,
     pub(super) out: &'a mut Vec<Emit>,
 }
 

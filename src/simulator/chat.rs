@@ -249,13 +249,17 @@ fn cpp_audio_item(item: &Value) -> Option<&str> {
     keys.iter().find_map(|key| item.get(key)?.as_str().filter(|text| !text.is_empty()))
 }
 
-/// `data:` prefixes are taken off; left-over bytes are ignored; text that is no base64 throws.
-fn cpp_audio(text: &str) -> Result<Vec<f32>, Refusal> {
+/// Left-over bytes are ignored; text that is no base64 throws.
+pub(super) fn cpp_audio(text: &str) -> Result<Vec<f32>, Refusal> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
-    let payload = match text.split_once(',') {
+    let bytes = STANDARD.decode(cpp_payload(text)).map_err(|_| Refusal::Silent)?;
+    Ok(bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
+}
+
+/// The base64 without the `data:` prefix that C++ takes off.
+pub(super) fn cpp_payload(text: &str) -> &str {
+    match text.split_once(',') {
         Some((prefix, payload)) if prefix.contains("base64") => payload,
         _ => text,
-    };
-    let bytes = STANDARD.decode(payload).map_err(|_| Refusal::Silent)?;
-    Ok(bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
+    }
 }

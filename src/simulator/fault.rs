@@ -1,6 +1,6 @@
 //! What can be made to go wrong, by name: `NAME[=VALUE][,times=N]`.
 //!
-//! Each fault is one that the real services showed (field notes §1.2, §1.5, §2) or one that a network adds. `times`
+//! Each fault is one that the real services showed (field notes §1.2, §1.5, §2, §7) or one that a network adds. `times`
 //! bounds how often it strikes, so that a test can show the recovery.
 
 use std::{str::FromStr, time::Duration};
@@ -28,8 +28,38 @@ pub enum FaultKind {
     DropMidAnswer(u32),
     /// `empty-transcript`: recognition finds no words, which kills the PyTorch back-end.
     EmptyTranscript,
-    /// `no-audio`: an answer that should be spoken is only written.
+    /// `no-audio`: an answer that should be spoken is only written; in full duplex PyTorch then speaks silence.
     NoAudio,
+    /// `slow-steps=SECONDS`: each step of full duplex takes that much longer.
+    SlowSteps(Duration),
+    /// `burst[=UNITS]`: a turn begins with so many seconds of speech at once (default 34).
+    Burst(u32),
+    /// `never-listens`: a turn neither ends nor heeds `force_listen`.
+    NeverListens,
+    /// `ignores-force[=TIMES]`: a turn heeds `force_listen` only after having ignored it so often (default 2).
+    IgnoresForce(u32),
+    /// `yields`: a turn ends by itself when the user speaks.
+    Yields,
+    /// `resumes`: a turn that was interrupted goes on with the next unit that is not forced.
+    Resumes,
+    /// `late-audio`: a second of an interrupted turn still comes after the `listen`.
+    LateAudio,
+    /// `die-mid-turn[=UNITS]`: the back-end dies after so many units of a turn (default 1).
+    DieMidTurn(u32),
+    /// `drop-mid-turn[=UNITS]`: the TCP connection is aborted after so many units of a turn (default 1).
+    DropMidTurn(u32),
+    /// `double-terminal`: `listen` and `response.done` come twice, and a `response.done` behind each named `listen`.
+    DoubleTerminal,
+    /// `repeats-text`: every unit of a turn ends with a `response.done` that repeats all that was said.
+    RepeatsText,
+    /// `think`: a turn's text contains a thought and a control token, in pieces.
+    Think,
+    /// `timeout=SECONDS`: the watchdog ends the full-duplex session after that time.
+    Timeout(Duration),
+    /// `kv=N`: a full-duplex session starts with so many positions of the context in use.
+    KvStart(u64),
+    /// `context-full=N`: the session is closed with `context_full` once so many positions are in use.
+    ContextFull(u64),
 }
 
 /// One configured fault.
@@ -80,7 +110,7 @@ pub enum ParseFaultError {
 }
 
 /// The names, as they are written on a command line.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 26] = [
     "queue-full",
     "busy",
     "403-after-queue",
@@ -92,7 +122,25 @@ const NAMES: [&str; 11] = [
     "drop-mid-answer",
     "empty-transcript",
     "no-audio",
+    "slow-steps",
+    "burst",
+    "never-listens",
+    "ignores-force",
+    "yields",
+    "resumes",
+    "late-audio",
+    "die-mid-turn",
+    "drop-mid-turn",
+    "double-terminal",
+    "repeats-text",
+    "think",
+    "timeout",
+    "kv",
+    "context-full",
 ];
+
+/// Longest burst: as much as the longest session could play.
+const MAX_BURST: u32 = 600;
 
 /// Longest delay a fault may add; beyond it `Instant` arithmetic is no longer safe to assume.
 const MAX_SECONDS: f64 = 86_400.0;
@@ -118,37 +166,81 @@ impl FromStr for Fault {
 
 impl Fault {
     fn named(name: &str, value: Option<&str>) -> Result<Self, ParseFaultError> {
-        let wrong = |expected| ParseFaultError::Value {
-            name: name.to_owned(),
-            expected,
-            given: value.unwrap_or("nothing").to_owned(),
-        };
-        let count = |default: Option<u32>| match value {
-            None => Ok(default),
-            Some(text) => text.parse().map(Some).map_err(|_| wrong("a whole number")),
-        };
-        let plain = |kind: FaultKind| match value {
-            None => Ok(Self::from(kind)),
-            Some(_) => Err(wrong("no value")),
-        };
+        let value = Value { name, given: value };
         match name {
-            "queue-full" => plain(FaultKind::QueueFull),
-            "busy" => plain(FaultKind::Busy),
-            "403-after-queue" => Ok(Self { kind: FaultKind::RefusedAfterQueue, times: count(None)? }),
-            "stuck-queue" => plain(FaultKind::StuckQueue),
-            "slow-init" => value
-                .and_then(|text| text.parse().ok())
-                .filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds))
-                .map(|seconds| Self::from(FaultKind::SlowInit(Duration::from_secs_f64(seconds))))
-                .ok_or_else(|| wrong("a number of seconds up to 86400")),
-            "die-before-created" => plain(FaultKind::DieBeforeCreated),
-            "never-answers" => plain(FaultKind::NeverAnswers),
-            "die-mid-answer" => Ok(FaultKind::DieMidAnswer(count(Some(1))?.unwrap_or(1)).into()),
-            "drop-mid-answer" => Ok(FaultKind::DropMidAnswer(count(Some(1))?.unwrap_or(1)).into()),
-            "empty-transcript" => plain(FaultKind::EmptyTranscript),
-            "no-audio" => plain(FaultKind::NoAudio),
-            _ => Err(ParseFaultError::Unknown { name: name.to_owned() }),
+            "queue-full" => value.none(FaultKind::QueueFull),
+            "busy" => value.none(FaultKind::Busy),
+            "403-after-queue" => {
+                let times = value.given.map(|_| value.count(0..=u32::MAX)).transpose()?;
+                Ok(Self { kind: FaultKind::RefusedAfterQueue, times })
+            }
+            "stuck-queue" => value.none(FaultKind::StuckQueue),
+            "slow-init" => value.seconds().map(FaultKind::SlowInit).map(Self::from),
+            "die-before-created" => value.none(FaultKind::DieBeforeCreated),
+            "never-answers" => value.none(FaultKind::NeverAnswers),
+            "die-mid-answer" => value.or(1).map(FaultKind::DieMidAnswer).map(Self::from),
+            "drop-mid-answer" => value.or(1).map(FaultKind::DropMidAnswer).map(Self::from),
+            "empty-transcript" => value.none(FaultKind::EmptyTranscript),
+            "no-audio" => value.none(FaultKind::NoAudio),
+            _ => Self::in_duplex(&value),
         }
+    }
+
+    fn in_duplex(value: &Value<'_>) -> Result<Self, ParseFaultError> {
+        let kind = match value.name {
+            "slow-steps" => FaultKind::SlowSteps(value.seconds()?),
+            "burst" if value.given.is_none() => FaultKind::Burst(34),
+            "burst" => FaultKind::Burst(value.count(1..=MAX_BURST)?),
+            "never-listens" => return value.none(FaultKind::NeverListens),
+            "ignores-force" => FaultKind::IgnoresForce(value.or(2)?),
+            "yields" => return value.none(FaultKind::Yields),
+            "resumes" => return value.none(FaultKind::Resumes),
+            "late-audio" => return value.none(FaultKind::LateAudio),
+            "die-mid-turn" => FaultKind::DieMidTurn(value.or(1)?),
+            "drop-mid-turn" => FaultKind::DropMidTurn(value.or(1)?),
+            "double-terminal" => return value.none(FaultKind::DoubleTerminal),
+            "repeats-text" => return value.none(FaultKind::RepeatsText),
+            "think" => return value.none(FaultKind::Think),
+            "timeout" => FaultKind::Timeout(value.seconds()?),
+            "kv" => FaultKind::KvStart(value.count(0..=u32::MAX)?.into()),
+            "context-full" => FaultKind::ContextFull(value.count(0..=u32::MAX)?.into()),
+            name => return Err(ParseFaultError::Unknown { name: name.to_owned() }),
+        };
+        Ok(kind.into())
+    }
+}
+
+/// What stands behind a fault's name.
+struct Value<'a> {
+    name: &'a str,
+    given: Option<&'a str>,
+}
+
+impl Value<'_> {
+    fn none(&self, kind: FaultKind) -> Result<Fault, ParseFaultError> {
+        if self.given.is_none() { Ok(kind.into()) } else { Err(self.wrong("no value")) }
+    }
+
+    fn or(&self, default: u32) -> Result<u32, ParseFaultError> {
+        if self.given.is_none() { Ok(default) } else { self.count(0..=u32::MAX) }
+    }
+
+    fn count(&self, range: std::ops::RangeInclusive<u32>) -> Result<u32, ParseFaultError> {
+        let expected =
+            if *range.end() == MAX_BURST { "a whole number from 1 to 600" } else { "a whole number" };
+        let count = self.given.and_then(|text| text.parse().ok()).filter(|count| range.contains(count));
+        count.ok_or_else(|| self.wrong(expected))
+    }
+
+    fn seconds(&self) -> Result<Duration, ParseFaultError> {
+        let seconds = self.given.and_then(|text| text.parse().ok());
+        let seconds = seconds.filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
+        seconds.map(Duration::from_secs_f64).ok_or_else(|| self.wrong("a number of seconds up to 86400"))
+    }
+
+    fn wrong(&self, expected: &'static str) -> ParseFaultError {
+        let given = self.given.unwrap_or("nothing").to_owned();
+        ParseFaultError::Value { name: self.name.to_owned(), expected, given }
     }
 }
 
@@ -189,7 +281,8 @@ mod tests {
     #[test]
     fn every_name_is_understood() {
         for name in NAMES {
-            let text = if name == "slow-init" { "slow-init=2.5".to_owned() } else { name.to_owned() };
+            let needs_value = ["slow-init", "slow-steps", "timeout", "kv", "context-full"].contains(&name);
+            let text = if needs_value { format!("{name}=2") } else { name.to_owned() };
             assert!(parse(&text).is_ok(), "{text}");
         }
     }
@@ -207,9 +300,19 @@ mod tests {
     fn errors_say_what_is_valid() {
         let unknown = parse("explode").unwrap_err().to_string();
         assert!(unknown.contains("explode") && unknown.contains("die-mid-answer"), "{unknown}");
-        for bad in
-            ["slow-init", "slow-init=-1", "slow-init=NaN", "busy=1", "die-mid-answer=x", "busy,often", ""]
-        {
+        for bad in [
+            "slow-init",
+            "slow-init=-1",
+            "slow-init=NaN",
+            "busy=1",
+            "die-mid-answer=x",
+            "busy,often",
+            "",
+            "burst=0",
+            "burst=601",
+            "kv",
+            "timeout=never",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

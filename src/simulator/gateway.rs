@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    ConnId, EngineAnswer, FaultKind, JobId, SimInput, SimOutput, SimulatorConfig,
+    ConnId, EngineAnswer, FaultKind, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
     backlog::{Backlog, TOO_MUCH},
     bench::{Bench, Emit, Ending, hex12},
     fault::Faults,
@@ -35,12 +35,13 @@ pub struct Gateway {
     queue: VecDeque<ConnId>,
     workers: Vec<Worker>,
     jobs: u64,
+    turns: u64,
     out: VecDeque<SimOutput>,
 }
 
 #[derive(Debug)]
 enum Connection {
-    Queued { update: Instant, stuck: bool, held: Backlog<Frame<String>> },
+    Queued { mode: Mode, update: Instant, stuck: bool, held: Backlog<Frame<String>> },
     Serving { worker: usize, session: Box<Session> },
 }
 
@@ -95,6 +96,7 @@ impl Gateway {
             queue: VecDeque::new(),
             workers: std::iter::repeat_with(Worker::default).take(cfg.workers).collect(),
             jobs: 0,
+            turns: 0,
             out: VecDeque::new(),
             cfg,
         }
@@ -104,8 +106,7 @@ impl Gateway {
     pub fn handle_input(&mut self, now: Instant, input: SimInput<'_>) {
         self.run_due(now);
         match input {
-            // Only chat gets past `decide` so far.
-            SimInput::Connected(conn, _mode) => self.connected(conn, now),
+            SimInput::Connected(conn, mode) => self.connected(conn, mode, now),
             SimInput::Text(conn, text) => self.frame(conn, Frame::Text(text), now),
             SimInput::Binary(conn) => self.frame(conn, Frame::Binary, now),
             SimInput::Closed(conn) => self.closed(conn, now),
@@ -130,7 +131,7 @@ impl Gateway {
         self.connections.len()
     }
 
-    fn connected(&mut self, conn: ConnId, now: Instant) {
+    fn connected(&mut self, conn: ConnId, mode: Mode, now: Instant) {
         let stuck = self.faults.hits(FaultKind::StuckQueue);
         if self.faults.hits(FaultKind::QueueFull) {
             return self.refuse(conn, "queue_full", "Queue full");
@@ -139,9 +140,9 @@ impl Gateway {
             return self.refuse(conn, "worker_busy", "No worker available");
         }
         match self.workers.iter().position(|worker| worker.serves.is_none()) {
-            Some(worker) if !stuck => self.assign(conn, worker, Backlog::default(), now),
+            Some(worker) if !stuck => self.assign(conn, mode, worker, Backlog::default(), now),
             _ if self.queue.len() >= self.cfg.queue_limit => self.refuse(conn, "queue_full", "Queue full"),
-            _ => self.enqueue(conn, stuck, now),
+            _ => self.enqueue(conn, mode, stuck, now),
         }
     }
 
@@ -150,16 +151,23 @@ impl Gateway {
         self.out.push_back(SimOutput::Close(conn, 1013, message.to_owned()));
     }
 
-    fn enqueue(&mut self, conn: ConnId, stuck: bool, now: Instant) {
+    fn enqueue(&mut self, conn: ConnId, mode: Mode, stuck: bool, now: Instant) {
         self.queue.push_back(conn);
         let update = now + self.cfg.timing.queue_update;
-        self.connections.insert(conn, Connection::Queued { update, stuck, held: Backlog::default() });
+        self.connections.insert(conn, Connection::Queued { mode, update, stuck, held: Backlog::default() });
         let ticket = format!("q_{}", hex12(&mut self.rng));
         let length = self.queue.len();
         self.out.push_back(SimOutput::Text(conn, wire::queued(Some(&ticket), length, length)));
     }
 
-    fn assign(&mut self, conn: ConnId, worker: usize, mut held: Backlog<Frame<String>>, now: Instant) {
+    fn assign(
+        &mut self,
+        conn: ConnId,
+        mode: Mode,
+        worker: usize,
+        mut held: Backlog<Frame<String>>,
+        now: Instant,
+    ) {
         self.out.push_back(SimOutput::Text(conn, wire::queue_done()));
         let refuses = self.workers[worker].refuses_until.is_some_and(|until| until > now);
         if refuses || self.faults.hits(FaultKind::RefusedAfterQueue) {
@@ -169,10 +177,25 @@ impl Gateway {
             return;
         }
         self.workers[worker].serves = Some(conn);
-        self.connections.insert(conn, Connection::Serving { worker, session: Box::new(Session::new()) });
+        let session = Box::new(Session::new(mode, self.limit(mode).map(|limit| now + limit)));
+        self.connections.insert(conn, Connection::Serving { worker, session });
         while let Some(frame) = held.pop() {
             self.frame(conn, frame.lent(), now);
         }
+    }
+
+    /// How long the watchdog lets a session of this mode live; chat has none (field notes §1.6).
+    fn limit(&mut self, mode: Mode) -> Option<Duration> {
+        let limit = match mode {
+            Mode::Chat => return None,
+            Mode::Audio => self.cfg.limit_audio,
+            Mode::Video => self.cfg.limit_video,
+        };
+        let struck = self.faults.strike(|kind| match kind {
+            FaultKind::Timeout(after) => Some(after),
+            _ => None,
+        });
+        Some(struck.unwrap_or(limit))
     }
 
     /// Gives idle workers to those who wait, in order; after everything that may have freed one.
@@ -183,8 +206,8 @@ impl Gateway {
             };
             let Some(at) = self.queue.iter().position(free) else { return };
             let Some(conn) = self.queue.remove(at) else { return };
-            if let Some(Connection::Queued { held, .. }) = self.connections.remove(&conn) {
-                self.assign(conn, worker, held, now);
+            if let Some(Connection::Queued { mode, held, .. }) = self.connections.remove(&conn) {
+                self.assign(conn, mode, worker, held, now);
             }
         }
     }
@@ -254,6 +277,7 @@ impl Gateway {
             faults: &mut self.faults,
             model: &mut self.workers[worker].model,
             jobs: &mut self.jobs,
+            turns: &mut self.turns,
             out: &mut emitted,
         };
         let outcome = act(session, &mut bench);
@@ -261,6 +285,8 @@ impl Gateway {
             Emit::Text(text) => SimOutput::Text(conn, text),
             Emit::Engine(job, request) => SimOutput::Engine(job, request),
             Emit::Heard(samples) => SimOutput::Heard(conn, samples),
+            Emit::Opened(opening) => SimOutput::Opened(conn, opening),
+            Emit::Unit(unit) => SimOutput::Unit(conn, unit),
         }));
         if let Err(ending) = outcome {
             self.end(conn, &ending, now);
@@ -284,7 +310,9 @@ impl Gateway {
         let freed = &mut self.workers[worker];
         freed.serves = None;
         if bare {
-            freed.refuses_until = Some(now + self.cfg.timing.cleanup);
+            // A step under way is finished first (field notes §2).
+            let clean = now + self.cfg.timing.cleanup;
+            freed.refuses_until = Some(session.step_end().map_or(clean, |end| end.max(clean)));
         }
         if let Some(generation) = session.left_over() {
             freed.model.adopt(generation);

@@ -6,12 +6,14 @@
 //! process) the text and the speech are real.
 //!
 //! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets around it are in
-//! `socket`, behind the `io` feature. Only `mode=chat` is served so far; duplex modes are refused as unknown ones are.
+//! `socket`, behind the `io` feature. `mode=chat` is answered in `talk` and `generate`, the full-duplex modes in
+//! `duplex`.
 
 mod backend;
 mod backlog;
 mod bench;
 mod chat;
+mod duplex;
 mod fault;
 mod gateway;
 mod generate;
@@ -19,6 +21,7 @@ mod model;
 mod python;
 mod script;
 mod session;
+mod talk;
 mod voice;
 mod wire;
 
@@ -39,6 +42,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 pub use backend::{Backend, ParseBackendError};
+pub use duplex::{Opening, Unit, marker, read_marker};
 pub use fault::{Fault, FaultKind, ParseFaultError};
 pub use gateway::Gateway;
 pub use script::{CORRUPTED, READ_ALOUD};
@@ -56,9 +60,9 @@ pub struct JobId(pub u64);
 pub enum Mode {
     /// Turns of messages.
     Chat,
-    /// Full duplex, audio. Not served yet.
+    /// Full duplex, audio.
     Audio,
-    /// Full duplex, audio and frames; what a query without `mode` means. Not served yet.
+    /// Full duplex, audio and frames; what a query without `mode` means.
     Video,
 }
 
@@ -75,18 +79,17 @@ pub struct Refused {
 /// Exact and case-sensitive, `video` when absent, the last one wins when repeated.
 ///
 /// # Errors
-/// [`Refused`] for an unknown mode, and for the duplex modes as long as the simulator does not serve them.
+/// [`Refused`] for an unknown mode.
 pub fn decide(query: Option<&str>) -> Result<Mode, Refused> {
     let given = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
         .filter_map(|(key, value)| (key == "mode").then_some(value))
         .last();
-    let mode = match given.as_deref() {
-        Some("chat") => Mode::Chat,
-        Some("audio") => Mode::Audio,
-        Some("video") | None => Mode::Video,
-        Some(_) => return Err(Refused { status: 403 }),
-    };
-    if mode == Mode::Chat { Ok(mode) } else { Err(Refused { status: 403 }) }
+    match given.as_deref() {
+        Some("chat") => Ok(Mode::Chat),
+        Some("audio") => Ok(Mode::Audio),
+        Some("video") | None => Ok(Mode::Video),
+        Some(_) => Err(Refused { status: 403 }),
+    }
 }
 
 /// How long things take. The defaults have the proportions of the captures (field notes §6), shortened where the real
@@ -101,6 +104,10 @@ pub struct Timing {
     pub text_delta: Duration,
     /// For each second of speech; below one second the answer is faster than real time.
     pub speech_second: Duration,
+    /// For a unit of full duplex that the model only hears.
+    pub listen_step: Duration,
+    /// For a unit of full duplex in which the model speaks; beyond one second its speech has gaps.
+    pub speak_step: Duration,
     /// From `session.close` to `session.closed`.
     pub close: Duration,
     /// How long a worker refuses the next session after an impolite end (field notes §1.2).
@@ -116,6 +123,8 @@ impl Default for Timing {
             first_delta: Duration::from_millis(170),
             text_delta: Duration::from_millis(80),
             speech_second: Duration::from_millis(250),
+            listen_step: Duration::from_millis(80),
+            speak_step: Duration::from_millis(250),
             close: Duration::from_millis(20),
             cleanup: Duration::from_millis(300),
             queue_update: Duration::from_secs(3),
@@ -133,6 +142,8 @@ impl Timing {
             first_delta: zero,
             text_delta: zero,
             speech_second: zero,
+            listen_step: zero,
+            speak_step: zero,
             close: zero,
             ..Self::default()
         }
@@ -154,9 +165,18 @@ pub struct SimulatorConfig {
     pub faults: Vec<Fault>,
     /// Ask engines for transcripts and speech instead of making them up.
     pub engines: bool,
+    /// How long a `mode=audio` session may last, from the moment it has a worker (field notes §1.6).
+    pub limit_audio: Duration,
+    /// The same for `mode=video`.
+    pub limit_video: Duration,
+    /// Units of a full-duplex session in which the model only listens, to begin with (field notes §1.6).
+    pub force_listen_count: u32,
+    /// Units of a full-duplex turn that no engine speaks; more if its text needs them.
+    pub turn_units: usize,
     /// Where the ids come from: same seed and inputs, same outputs.
     pub seed: u64,
-    /// Report every ASR request's samples with [`SimOutput::Heard`]; the socket driver records messages as well.
+    /// Report every ASR request's samples with [`SimOutput::Heard`], every full-duplex session with
+    /// [`SimOutput::Opened`] and its input with [`SimOutput::Unit`]; the socket driver records messages as well.
     pub record: bool,
 }
 
@@ -169,6 +189,10 @@ impl Default for SimulatorConfig {
             timing: Timing::default(),
             faults: Vec::new(),
             engines: false,
+            limit_audio: Duration::from_secs(600),
+            limit_video: Duration::from_secs(300),
+            force_listen_count: 3,
+            turn_units: 3,
             seed: 0,
             record: false,
         }
@@ -205,6 +229,10 @@ pub enum SimOutput {
     Engine(JobId, EngineRequest),
     /// The samples of an ASR request, as the back-end decoded them. Only with [`SimulatorConfig::record`].
     Heard(ConnId, Vec<f32>),
+    /// A full-duplex session was created. Only with [`SimulatorConfig::record`].
+    Opened(ConnId, Opening),
+    /// One append of a full-duplex session, in order, when its turn came. Only with [`SimulatorConfig::record`].
+    Unit(ConnId, Unit),
     /// Nothing more until an input, or [`SimInput::Timeout`] at this instant.
     Wait(Option<Instant>),
 }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use serde_json::{Map, Value};
+
 use super::{JobId, generate::Generation};
 
 /// What a worker's model remembers across sessions.
@@ -9,6 +11,8 @@ use super::{JobId, generate::Generation};
 pub(super) struct Model {
     /// Positions in use; PyTorch shows the previous session's in `session.created` (field notes §6.2).
     pub(super) kv_cache_length: u64,
+    /// The last full-duplex `config`. PyTorch stores it on the shared view and never resets it (field notes §1.6).
+    pub(super) config: Map<String, Value>,
     left_over: Vec<LeftOver>,
 }
 

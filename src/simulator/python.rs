@@ -50,6 +50,13 @@ pub(super) fn float32(text: &str) -> Result<Vec<f32>, String> {
     }
 }
 
+/// `base64.b64decode(text)`.
+pub(super) fn base64(text: &str) -> Result<Vec<u8>, String> {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let strict = STANDARD.decode(text);
+    strict.or_else(|_| STANDARD.decode(lenient(text)?).map_err(|_| "Incorrect padding".to_owned()))
+}
+
 /// Well-formed base64 of what a decoder finds that skips every illegal character and stops at a complete padding.
 fn lenient(text: &str) -> Result<String, String> {
     let mut clean = String::with_capacity(text.len() + 3);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::ConnId;
+use super::{ConnId, Opening, Unit};
 
 /// One thing that was received.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +13,10 @@ pub enum Received {
     Binary(ConnId),
     /// The samples of an ASR request as the back-end decoded them, 16 kHz mono.
     Audio(ConnId, Vec<f32>),
+    /// What a full-duplex session was opened with.
+    Opened(ConnId, Opening),
+    /// One append of a full-duplex session, when its turn came.
+    Unit(ConnId, Unit),
     /// The end of a client's transport while its session was open; a polite client has none.
     Gone(ConnId),
 }
@@ -42,6 +46,16 @@ impl Recorder {
             _ => None,
         };
         self.lock().iter().filter_map(audio).collect()
+    }
+
+    /// Every append of every full-duplex session so far.
+    #[must_use]
+    pub fn units(&self) -> Vec<(ConnId, Unit)> {
+        let unit = |received: &Received| match received {
+            Received::Unit(conn, unit) => Some((*conn, unit.clone())),
+            _ => None,
+        };
+        self.lock().iter().filter_map(unit).collect()
     }
 
     pub(super) fn push(&self, received: Received) {

@@ -1,19 +1,19 @@
 //! One session on a worker: initialise, answer appends one after the other, close (field notes §1.3–§1.5).
 //!
 //! The worker reads each message at once and judges its form; the back-end takes the appends in order and judges their
-//! content when their turn comes. Every violation ends the session.
+//! content when their turn comes (`talk`). Every violation ends the session.
 
 use std::time::Instant;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Backend, EngineAnswer, FaultKind, JobId,
+    EngineAnswer, FaultKind, JobId, Mode,
     backlog::{Backlog, TOO_MUCH},
     bench::{Bench, Ending, hex12},
-    chat::{ChatRequest, Refusal, init_voice},
     generate::Generation,
     python,
+    talk::{InitRefused, Talk},
     wire::{self, Event, Metrics},
 };
 
@@ -24,31 +24,30 @@ enum Stage {
     /// Until `session.created`; messages wait, as the worker does not read meanwhile.
     Initialising { until: Instant, payload: Map<String, Value>, first: Option<Map<String, Value>> },
     /// With its id.
-    Live(String),
+    Live { id: String, talk: Talk },
 }
 
 /// One session.
 #[derive(Debug)]
 pub(super) struct Session {
+    mode: Mode,
+    /// When the gateway's watchdog ends it.
+    limit: Option<Instant>,
     stage: Stage,
     unread: Backlog<String>,
     appends: Backlog<Map<String, Value>>,
-    generation: Option<Generation>,
     closing: Option<(Instant, String)>,
-    turns: u64,
-    voice: Option<Vec<f32>>,
 }
 
 impl Session {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(mode: Mode, limit: Option<Instant>) -> Self {
         Self {
+            mode,
+            limit,
             stage: Stage::Waiting,
             unread: Backlog::default(),
             appends: Backlog::default(),
-            generation: None,
             closing: None,
-            turns: 0,
-            voice: None,
         }
     }
 
@@ -63,7 +62,7 @@ impl Session {
                 let kept = self.unread.push(text.to_owned(), text.len());
                 if kept { Ok(()) } else { Err(Ending::Failed(TOO_MUCH)) }
             }
-            Stage::Live(_) => self.read(text, bench),
+            Stage::Live { .. } => self.read(text, bench),
         }
     }
 
@@ -97,6 +96,7 @@ impl Session {
                 let given = message.get("reason").filter(|reason| python::truthy(reason));
                 let reason = given.map_or("client_closed".to_owned(), python::text_of);
                 let at = bench.now + bench.cfg.timing.close;
+                let at = self.step_end().map_or(at, |end| end.max(at));
                 self.closing = Some((at, bench.cfg.backend.close_reason(reason)));
                 Ok(())
             }
@@ -104,64 +104,53 @@ impl Session {
         }
     }
 
-    /// Takes the next append if nothing is being generated.
+    /// Takes the next appends, as long as nothing is under way.
     fn answer_next(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let Stage::Live(id) = &self.stage else { return Ok(()) };
-        while self.generation.is_none() {
+        let Stage::Live { id, talk } = &mut self.stage else { return Ok(()) };
+        while !talk.busy() && self.closing.is_none() {
             let Some(input) = self.appends.pop() else { return Ok(()) };
-            self.turns += 1;
-            let request = match ChatRequest::parse(bench.cfg.backend, &input) {
-                Ok(request) => request,
-                Err(refusal) => return refuse(id, &refusal, bench),
-            };
-            if bench.faults.hits(FaultKind::NeverAnswers) {
-                continue;
-            }
-            let response_id = match (bench.cfg.backend, &request.response_id) {
-                (Backend::Cpp, _) => format!("{id}_resp_{}", self.turns),
-                (Backend::Pytorch, Some(given)) => given.clone(),
-                (Backend::Pytorch, None) => format!("resp_{}", hex12(bench.rng)),
-            };
-            self.generation = Some(Generation::begin(request, response_id, self.voice.as_deref(), bench));
+            talk.begin(id, &input, bench)?;
         }
         Ok(())
     }
 
-    /// The engines' answer; `false` if it is not for this session.
-    pub(super) fn engine(&mut self, job: JobId, answer: &EngineAnswer, bench: &mut Bench<'_>) -> bool {
-        self.generation.as_mut().is_some_and(|generation| generation.answered(job, answer, bench))
+    /// The engines' answer; ignored if it is not for this session.
+    pub(super) fn engine(&mut self, job: JobId, answer: &EngineAnswer, bench: &mut Bench<'_>) {
+        if let Stage::Live { talk, .. } = &mut self.stage {
+            talk.answered(job, answer, bench);
+        }
     }
 
     /// The next instant at which something happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let init = match &self.stage {
+        let work = match &self.stage {
             Stage::Initialising { until, .. } => Some(*until),
-            _ => None,
+            Stage::Live { talk, .. } => talk.next(),
+            Stage::Waiting => None,
         };
-        let delta = self.generation.as_ref().and_then(Generation::next);
         let closing = self.closing.as_ref().map(|(at, _)| *at);
-        [init, delta, closing].into_iter().flatten().min()
+        [work, closing, self.limit].into_iter().flatten().min()
     }
 
-    /// Does the earliest thing that is due.
+    /// Does the earliest thing that is due; of two at one instant, the answer comes before the end.
     pub(super) fn tick(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        if matches!(self.stage, Stage::Initialising { .. }) {
-            return self.created(bench);
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= bench.now);
+        match &mut self.stage {
+            Stage::Initialising { until, .. } if due(Some(*until)) => return self.created(bench),
+            Stage::Live { id, talk } if due(talk.next()) => {
+                talk.step(id, bench)?;
+                return self.answer_next(bench);
+            }
+            _ => {}
         }
-        let Stage::Live(id) = &self.stage else { return Ok(()) };
-        let delta = self.generation.as_ref().and_then(Generation::next);
-        if let Some((_, reason)) =
-            self.closing.as_ref().filter(|(at, _)| delta.is_none_or(|delta| *at <= delta))
-        {
-            bench.say(bench.closed(id, reason, None));
-            return Err(Ending::Polite);
+        match (&self.stage, &self.closing) {
+            (Stage::Live { id, .. }, Some((at, reason))) if due(Some(*at)) => {
+                bench.say(bench.closed(id, reason, None));
+            }
+            _ if due(self.limit) => bench.say(wire::timed_out()),
+            _ => return Ok(()),
         }
-        let Some(generation) = &mut self.generation else { return Ok(()) };
-        if generation.step(id, bench)? {
-            self.generation = None;
-            self.answer_next(bench)?;
-        }
-        Ok(())
+        Err(Ending::Polite)
     }
 
     fn created(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
@@ -169,27 +158,18 @@ impl Session {
         else {
             return Ok(());
         };
-        // A refused init loses its reason: the back-end's socket closes and the worker speaks (field notes §1.5, §1.7).
-        let Ok(voice) = init_voice(bench.cfg.backend, &payload) else { return self.worker_closes(bench) };
-        if bench.faults.hits(FaultKind::DieBeforeCreated) {
-            return self.worker_closes(bench);
-        }
-        if bench.cfg.backend == Backend::Cpp {
-            // C++ clears the context, then prefills the voice. PyTorch ignores the payload in chat mode.
-            bench.model.kv_cache_length = voice.as_ref().map_or(0, |voice| 16 + voice.len() as u64 / 1600);
-            self.voice = voice;
-        }
+        let Ok(talk) = self.prepare(&payload, bench) else { return self.worker_closes(bench) };
         let id = format!("sess_{}", hex12(bench.rng));
         let event = Event {
             name: "session.created",
             session_id: Some(Some(&id)),
-            mode: Some("turn_based"),
+            mode: Some(talk.mode()),
             metrics: Some(Metrics::new(bench.cfg.backend, bench.model.kv_cache_length)),
             server_send_ts: Some(bench.seconds()),
             ..Event::default()
         };
         bench.say(event.write(bench.cfg.backend));
-        self.stage = Stage::Live(id);
+        self.stage = Stage::Live { id, talk };
         if let Some(input) = first {
             // The backlog is empty here, so there is room.
             let _fits = self.appends.push(input, 0);
@@ -201,18 +181,40 @@ impl Session {
         Ok(())
     }
 
+    /// The payload's own mode wins over the connection's (field notes §1.3).
+    fn prepare(&self, payload: &Map<String, Value>, bench: &mut Bench<'_>) -> Result<Talk, InitRefused> {
+        let duplex = match payload.get("mode").and_then(Value::as_str) {
+            Some("turn_based") => false,
+            Some("full_duplex") => true,
+            _ => self.mode != Mode::Chat,
+        };
+        let talk = Talk::prepare(duplex, self.mode == Mode::Video, payload, bench)?;
+        if bench.faults.hits(FaultKind::DieBeforeCreated) { Err(InitRefused) } else { Ok(talk) }
+    }
+
     fn worker_closes(&self, bench: &mut Bench<'_>) -> Result<(), Ending> {
         let id = match &self.stage {
-            Stage::Live(id) => Some(id.as_str()),
+            Stage::Live { id, .. } => Some(id.as_str()),
             _ => None,
         };
         bench.say(wire::worker_closed(id));
         Err(Ending::Polite)
     }
 
+    /// The end of a step that an end of the session does not interrupt.
+    pub(super) fn step_end(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Live { talk, .. } => talk.step_end(),
+            _ => None,
+        }
+    }
+
     /// What goes on in the model after the session is gone.
     pub(super) fn left_over(self) -> Option<Generation> {
-        self.generation
+        match self.stage {
+            Stage::Live { talk, .. } => talk.left_over(),
+            _ => None,
+        }
     }
 }
 
@@ -230,13 +232,4 @@ fn kind(message: &Map<String, Value>) -> &'static str {
         Some("session.close") => "session.close",
         _ => "",
     }
-}
-
-fn refuse(id: &str, refusal: &Refusal, bench: &mut Bench<'_>) -> Result<(), Ending> {
-    bench.say(match refusal {
-        Refusal::Exception(message) => bench.closed(id, "backend_error", Some(message)),
-        Refusal::Reason(reason) => bench.closed(id, reason, None),
-        Refusal::Silent => wire::worker_closed(Some(id)),
-    });
-    Err(Ending::Polite)
 }

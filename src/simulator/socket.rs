@@ -178,6 +178,8 @@ impl Owner {
                 }
                 SimOutput::Engine(job, request) => self.ask(job, request),
                 SimOutput::Heard(conn, samples) => self.keep(|| Received::Audio(conn, samples)),
+                SimOutput::Opened(conn, opening) => self.keep(|| Received::Opened(conn, opening)),
+                SimOutput::Unit(conn, unit) => self.keep(|| Received::Unit(conn, unit)),
                 SimOutput::Wait(until) => return until,
             }
         }

@@ -61,19 +61,47 @@ pub(super) struct Diagnostic<'a> {
     pub(super) message: &'a str,
 }
 
-/// The part of the metrics that chat shows.
+/// What chat shows, and what a step of full duplex adds.
 #[derive(Debug, Serialize)]
 pub(super) struct Metrics {
     backend: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     kv_cache_length: Option<u64>,
+    #[serde(flatten)]
+    step: Option<StepMetrics>,
+}
+
+/// What one step of full duplex cost (field notes §6.1); C++ leaves zeros out.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct StepMetrics {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) generate_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cost_llm_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) n_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) n_tts_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prefill_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) wall_clock_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) vision_slices: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) vision_tokens: Option<u64>,
 }
 
 impl Metrics {
     /// C++ leaves zero values out (field notes §1.7).
     pub(super) fn new(backend: Backend, kv_cache_length: u64) -> Self {
         let shown = backend == Backend::Pytorch || kv_cache_length > 0;
-        Self { backend: backend.name(), kv_cache_length: shown.then_some(kv_cache_length) }
+        Self { backend: backend.name(), kv_cache_length: shown.then_some(kv_cache_length), step: None }
+    }
+
+    /// The same with what the step cost.
+    pub(super) fn of_step(backend: Backend, kv_cache_length: u64, step: StepMetrics) -> Self {
+        Self { step: Some(step), ..Self::new(backend, kv_cache_length) }
     }
 }
 
@@ -97,6 +125,11 @@ pub(super) fn worker_closed(session_id: Option<&str>) -> String {
         ..Event::default()
     };
     event.write(Backend::Pytorch)
+}
+
+/// The gateway's watchdog: neither session nor time (field notes §1.6).
+pub(super) fn timed_out() -> String {
+    json!({"type": "session.closed", "reason": "timeout"}).to_string()
 }
 
 pub(super) fn queue_done() -> String {

@@ -20,7 +20,7 @@ use voxbridge::{
     event::{Frame, Lane, Message, Mode, Why},
     mapping::Library,
     session::{Observation, Setup, VoiceBook},
-    simulator::{ConnId, Gateway, SimInput, SimOutput, SimulatorConfig, decide},
+    simulator::{ConnId, Gateway, Opening, SimInput, SimOutput, SimulatorConfig, Unit, decide},
 };
 
 /// Outputs in a row without `Wait`, and inputs at one instant, above which somebody is going round in circles.
@@ -112,7 +112,7 @@ pub(crate) enum Traffic {
 /// A frame under way.
 #[derive(Debug)]
 enum Flight {
-    Connect(Lane),
+    Connect(Lane, Mode),
     Up(Lane, Message),
     Hangup(Lane),
     Opened(Lane),
@@ -145,6 +145,10 @@ pub(crate) struct Pair {
     pub(crate) observed: Vec<Observation>,
     /// The audio of every question the gateway heard, float32 at 16 kHz.
     pub(crate) heard: Vec<Vec<f32>>,
+    /// What every full-duplex session was opened with.
+    pub(crate) openings: Vec<(Lane, Opening)>,
+    /// Every append of every full-duplex session, as the gateway heard it.
+    pub(crate) units: Vec<(Lane, Unit)>,
 }
 
 impl Pair {
@@ -194,6 +198,8 @@ impl Pair {
             traffic: Vec::new(),
             observed: Vec::new(),
             heard: Vec::new(),
+            openings: Vec::new(),
+            units: Vec::new(),
         };
         pair.drain_bridge();
         pair.drain_gateway();
@@ -404,10 +410,9 @@ impl Pair {
                 Output::DropAudio(_) => {}
                 Output::Observe(observation) => self.observed.push(observation),
                 Output::OpenLane(lane, mode) => {
-                    assert_eq!(mode, Mode::Chat, "the simulator serves no other");
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");
                     self.traffic.push((self.now(), Traffic::Dialled(lane)));
-                    self.depart(Flight::Connect(lane));
+                    self.depart(Flight::Connect(lane, mode));
                 }
                 Output::ToLane(lane, message) => {
                     assert_eq!(self.lanes.get(&lane), Some(&true), "{lane:?} is not up for {message:?}");
@@ -448,6 +453,14 @@ impl Pair {
                 }
                 SimOutput::Heard(_, samples) => {
                     self.heard.push(samples);
+                    continue;
+                }
+                SimOutput::Opened(conn, opening) => {
+                    self.openings.push((lane(conn), opening));
+                    continue;
+                }
+                SimOutput::Unit(conn, unit) => {
+                    self.units.push((lane(conn), unit));
                     continue;
                 }
                 SimOutput::Engine(..) => panic!("there are no engines in virtual time"),
@@ -496,7 +509,7 @@ impl Pair {
 
     fn arrive(&mut self, flight: Flight) {
         match flight {
-            Flight::Connect(lane) => match decide(Some("mode=chat")) {
+            Flight::Connect(lane, mode) => match decide(Some(query_of(mode))) {
                 Ok(mode) => {
                     self.depart(Flight::Opened(lane));
                     self.tell_gateway(SimInput::Connected(conn(lane), mode));
@@ -538,6 +551,14 @@ fn epoch() -> Instant {
 
 fn conn(lane: Lane) -> ConnId {
     ConnId(lane.0.into())
+}
+
+fn query_of(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Chat => "mode=chat",
+        Mode::Audio => "mode=audio",
+        Mode::Video => "mode=video",
+    }
 }
 
 fn lane(conn: ConnId) -> Lane {

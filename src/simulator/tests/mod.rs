@@ -1,5 +1,7 @@
 //! The gateway in virtual time: what a client sees, frame by frame.
 
+mod duplex;
+mod duplex_faults;
 mod ends;
 mod engines;
 mod faults;
@@ -78,7 +80,10 @@ impl Lab {
                 SimOutput::Text(conn, text) => (*conn, Seen::Event(serde_json::from_str(text).unwrap())),
                 SimOutput::Close(conn, code, reason) => (*conn, Seen::Close(*code, reason.clone())),
                 SimOutput::Drop(conn) => (*conn, Seen::Drop),
-                SimOutput::Engine(..) | SimOutput::Heard(..) => {
+                SimOutput::Engine(..)
+                | SimOutput::Heard(..)
+                | SimOutput::Opened(..)
+                | SimOutput::Unit(..) => {
                     self.raw.push(output);
                     continue;
                 }
@@ -101,9 +106,13 @@ impl Lab {
     }
 
     fn connect(&mut self) -> ConnId {
+        self.connect_to(Mode::Chat)
+    }
+
+    fn connect_to(&mut self, mode: Mode) -> ConnId {
         self.connections += 1;
         let conn = ConnId(self.connections);
-        self.input(SimInput::Connected(conn, Mode::Chat));
+        self.input(SimInput::Connected(conn, mode));
         conn
     }
 

@@ -7,9 +7,11 @@ fn a_query_decides_the_mode() {
     use crate::simulator::decide;
     assert_eq!(decide(Some("mode=chat")), Ok(Mode::Chat));
     assert_eq!(decide(Some("client_id=x&mode=ch%61t")), Ok(Mode::Chat));
-    for refused in
-        [None, Some(""), Some("mode="), Some("mode=Chat"), Some("mode=audio"), Some("mode=chat&mode=x")]
-    {
+    assert_eq!(decide(Some("mode=audio")), Ok(Mode::Audio));
+    for video in [None, Some(""), Some("client_id=x"), Some("mode=chat&mode=video")] {
+        assert_eq!(decide(video), Ok(Mode::Video), "{video:?}");
+    }
+    for refused in [Some("mode="), Some("mode=Chat"), Some("mode=Audio"), Some("mode=chat&mode=x")] {
         assert_eq!(decide(refused).unwrap_err().status, 403, "{refused:?}");
     }
 }

@@ -1,0 +1,84 @@
+//! What `session.init` says for full duplex, and what becomes of it (field notes §1.4–§1.6, §3).
+
+use serde_json::{Map, Value};
+
+use super::super::{Backend, chat::init_voice, python, script, talk::InitRefused};
+
+/// What a full-duplex session was opened with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opening {
+    /// `mode=video`: frames are looked at.
+    pub sees: bool,
+    /// The system prompt, if one was given.
+    pub prompt: Option<String>,
+    /// The configuration that holds: PyTorch takes the worker's previous one when none is given (field notes §1.6).
+    pub config: Map<String, Value>,
+    /// The first voice reference that was given, as decoded.
+    pub voice: Option<Vec<f32>>,
+}
+
+/// The template around the prompt, and the default voice (field notes §6.1: 75 with the default prompt).
+const TEMPLATE_TOKENS: u64 = 12;
+const DEFAULT_VOICE_TOKENS: u64 = 56;
+
+/// What a session has that sends no prompt.
+const DEFAULT_PROMPT: &str = "You are a helpful assistant.";
+
+/// Samples of a voice reference that take one position of the context.
+const SAMPLES_PER_TOKEN: u64 = 1_600;
+
+/// The ranges that PyTorch enforces (field notes §1.6).
+const RANGES: [(&str, f64, f64); 2] = [("temperature", 0.0, 2.0), ("length_penalty", 0.1, 5.0)];
+
+impl Opening {
+    /// `kept` is the worker's configuration from before.
+    pub(super) fn read(
+        backend: Backend,
+        sees: bool,
+        payload: &Map<String, Value>,
+        kept: &mut Map<String, Value>,
+    ) -> Result<Self, InitRefused> {
+        let voice = init_voice(backend, payload).map_err(|_| InitRefused)?;
+        let prompt = ["system_prompt", "instructions"].iter().find_map(|key| payload.get(*key)?.as_str());
+        let given = ["config", "duplex"].iter().find_map(|key| payload.get(*key));
+        let config = match (backend, given) {
+            (Backend::Pytorch, Some(Value::Object(config))) if valid(config) => {
+                kept.clone_from(config);
+                config.clone()
+            }
+            (Backend::Pytorch, Some(value)) if python::truthy(value) => return Err(InitRefused),
+            (Backend::Pytorch, _) => kept.clone(),
+            (Backend::Cpp, given) => given.and_then(Value::as_object).cloned().unwrap_or_default(),
+        };
+        Ok(Self { sees, prompt: prompt.map(str::to_owned), config, voice })
+    }
+
+    /// What the initialisation takes of the context.
+    pub(super) fn tokens(&self) -> u64 {
+        let prompt = script::tokens(self.prompt.as_deref().unwrap_or(DEFAULT_PROMPT)) as u64;
+        let voice =
+            self.voice.as_ref().map_or(DEFAULT_VOICE_TOKENS, |voice| voice.len() as u64 / SAMPLES_PER_TOKEN);
+        TEMPLATE_TOKENS + prompt + voice
+    }
+
+    /// The client's own count; only C++ honours it (field notes §1.6).
+    pub(super) fn force_listen_count(&self, backend: Backend) -> Option<u32> {
+        let given = self.config.get("force_listen_count").filter(|_| backend == Backend::Cpp)?;
+        u32::try_from(given.as_u64()?).ok()
+    }
+}
+
+fn valid(config: &Map<String, Value>) -> bool {
+    RANGES.iter().all(|(key, least, most)| {
+        config.get(*key).is_none_or(|value| number(value).is_some_and(|it| (*least..=*most).contains(&it)))
+    })
+}
+
+/// Text that is a number counts as one.
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}

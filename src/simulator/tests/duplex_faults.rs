@@ -1,0 +1,3 @@
+//! Each fault of full duplex by its command-line name.
+
+use super::*;
