@@ -199,11 +199,7 @@ impl Mouth {
             if self.pace.next(now, length) > now {
                 return;
             }
-            let Some(mut piece) = text.waiting.pop_front() else { return };
-            let frame = piece.split_to(piece.len().min(frame_bytes));
-            if !piece.is_empty() {
-                text.waiting.push_front(piece);
-            }
+            let frame = text.take(frame_bytes);
             if self.pace.sent(now, length) {
                 out.observe(Observation::Underrun);
             }
@@ -213,8 +209,17 @@ impl Mouth {
 
     /// How long the front text's next frame is.
     fn next_length(&self, text: &Text) -> Option<Duration> {
-        let bytes = text.waiting.front()?.len().min(self.frame_bytes());
-        Some(Duration::from_nanos(bytes as u64 / 2 * 1_000_000_000 / u64::from(self.out_rate_hz)))
+        let frame_bytes = self.frame_bytes();
+        // As many pieces as fill a frame: an upstream may cut its audio as small as it likes.
+        let mut bytes = 0;
+        for piece in &text.waiting {
+            bytes += piece.len();
+            if bytes >= frame_bytes {
+                break;
+            }
+        }
+        let samples = bytes.min(frame_bytes) as u64 / 2;
+        (samples > 0).then(|| Duration::from_nanos(samples * 1_000_000_000 / u64::from(self.out_rate_hz)))
     }
 
     fn frame_bytes(&self) -> usize {
@@ -242,6 +247,26 @@ impl Mouth {
 }
 
 impl Text {
+    /// Takes out at most so many bytes; only what comes in smaller pieces is copied.
+    fn take(&mut self, bytes: usize) -> Bytes {
+        let Some(front) = self.waiting.front_mut() else { return Bytes::new() };
+        if front.len() > bytes {
+            return front.split_to(bytes);
+        }
+        if front.len() == bytes || self.waiting.len() == 1 {
+            return self.waiting.pop_front().unwrap_or_default();
+        }
+        let mut frame = Vec::with_capacity(bytes);
+        while let Some(front) = self.waiting.front_mut().filter(|_| frame.len() < bytes) {
+            let part = front.split_to(front.len().min(bytes - frame.len()));
+            frame.extend_from_slice(&part);
+            if front.is_empty() {
+                self.waiting.pop_front();
+            }
+        }
+        frame.into()
+    }
+
     /// Sends a frame, after the text's announcement.
     fn send(&mut self, now: Instant, frame: Bytes, out: &mut Actions) {
         if !std::mem::replace(&mut self.announced, true) {
