@@ -105,8 +105,8 @@ pub(crate) struct Session {
     audio_at: Instant,
     /// The same, where none has come yet.
     client_at: Option<Instant>,
-    /// Until when more of the microphone may be on its way.
-    mic_until: Option<Instant>,
+    /// When the microphone was last listened to, and how long that frame was.
+    mic: Option<(Instant, Duration)>,
     /// When the user was last heard to speak.
     voice_at: Option<Instant>,
     meter: Meter,
@@ -115,7 +115,7 @@ pub(crate) struct Session {
     heard: Vec<Heard>,
     hear: Hear,
     speak: Speak,
-    converse: Option<Converse>,
+    converse: Option<Box<Converse>>,
     host: Host,
 }
 
@@ -156,7 +156,7 @@ impl Session {
             owed: false,
             audio_at: now,
             client_at: None,
-            mic_until: None,
+            mic: None,
             voice_at: None,
             meter: Meter::new(setup.audio_in.rate_limit, setup.audio_in.ahead_max_ms),
             dropped_groups: 0,
@@ -185,7 +185,7 @@ impl Session {
     fn open_conversation(&mut self, now: Instant, talk: TalkRules) {
         let voice = self.chosen_voice();
         let (mode, duplex) = (self.setup.profile.mode, &self.setup.duplex);
-        self.converse = Some(Converse::open(now, talk, mode, duplex, voice, &mut self.host));
+        self.converse = Some(Box::new(Converse::open(now, talk, mode, duplex, voice, &mut self.host)));
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -199,7 +199,7 @@ impl Session {
 
     /// Where the audio of the conversation went; none without one.
     pub(crate) fn streamed(&self) -> Option<Streamed> {
-        self.converse.as_ref().map(Converse::streamed)
+        self.converse.as_ref().map(|converse| converse.streamed())
     }
 
     /// The client said something.
@@ -234,6 +234,11 @@ impl Session {
     /// Nobody wants to hear any more of what is being spoken.
     pub(super) fn silence(&mut self, now: Instant) {
         self.speak.cancel(now, &mut self.host);
+        self.interrupt_model(now);
+    }
+
+    /// The model is to listen.
+    pub(super) fn interrupt_model(&mut self, now: Instant) {
         let scene = self.scene();
         if let Some(converse) = &mut self.converse {
             converse.interrupt(now, &scene, &mut self.host);
@@ -279,7 +284,7 @@ impl Session {
             if self.ear.take_voiced() {
                 self.voice_at = Some(now);
             }
-            self.mic_until = Some(now + length + self.mic_gap());
+            self.mic = Some((now, length));
         }
         self.stream();
         self.tell_heard(now);
@@ -291,11 +296,6 @@ impl Session {
         if let (Some(converse), Some(samples)) = (&mut self.converse, self.ear.stream()) {
             converse.audio(samples, hush);
         }
-    }
-
-    /// How long the microphone may stay silent before it counts as gone.
-    fn mic_gap(&self) -> Duration {
-        self.setup.profile.talk.as_ref().map_or(Duration::ZERO, |talk| talk.converse.gap)
     }
 
     fn tell_heard(&mut self, now: Instant) {
@@ -328,7 +328,7 @@ impl Session {
     fn scene(&self) -> Scene {
         Scene {
             client_at: self.client_at,
-            mic_until: self.mic_until,
+            mic: self.mic,
             voice_at: self.voice_at,
             in_speech: self.ear.in_speech(),
             floor_taken: self.floor_taken(),
@@ -340,8 +340,8 @@ impl Session {
     /// Watches for interruptions while there is something to interrupt.
     fn watch(&mut self) {
         let Some(talk) = &self.setup.profile.talk else { return };
-        let speaking =
-            self.converse.as_ref().is_some_and(Converse::is_speaking) || self.host.mouth.is_audible();
+        let speaking = self.converse.as_ref().is_some_and(|converse| converse.is_speaking())
+            || self.host.mouth.is_audible();
         let open = self.settings.microphone == Microphone::Open;
         self.ear.watch((speaking && open).then_some(talk.barge_in.start_ms));
     }

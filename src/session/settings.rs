@@ -116,7 +116,7 @@ impl Session {
             instruction: request.instruction,
             voice,
         };
-        self.silence(now);
+        self.interrupt_model(now);
         self.speak.start(now, script, &speaking(&self.setup.profile), &mut self.host);
     }
 }

@@ -14,7 +14,10 @@ mod pacing;
 mod steps;
 mod turns;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub use self::mic::Streamed;
 use self::{
@@ -47,8 +50,8 @@ use crate::{
 pub(crate) struct Scene {
     /// When the client last sent audio, heard or not.
     pub(crate) client_at: Option<Instant>,
-    /// Until when more of the microphone may be on its way.
-    pub(crate) mic_until: Option<Instant>,
+    /// When the microphone was last listened to, and how long that frame was.
+    pub(crate) mic: Option<(Instant, Duration)>,
     /// When the user was last heard to speak.
     pub(crate) voice_at: Option<Instant>,
     /// The user is in the middle of an utterance.
