@@ -151,6 +151,11 @@ impl Link {
         fresh && self.init == *init
     }
 
+    /// Why the last attempt failed, since the last one that did not.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_ref().map(Trouble::words)
+    }
+
     /// In use until it ends.
     pub(crate) const fn is_engaged(&self) -> bool {
         matches!(self.phase, Phase::Engaged)

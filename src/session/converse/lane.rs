@@ -191,6 +191,7 @@ impl Converse {
     fn arrive(&mut self, now: Instant, standby: bool, scene: &Scene, host: &mut Host) {
         self.mic.catch_up();
         self.alone = false;
+        self.told = false;
         let Some(Gap { reason, since }) = self.gap.take() else { return };
         let gap_ms = millis(now - since);
         let kept_ms = self.mic.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
@@ -257,6 +258,7 @@ impl Converse {
             "the conversation was interrupted: {words}; it goes on as soon as another session is there"
         );
         host.out.error(Error::new(ErrorKind::ConversationInterrupted, error));
+        self.told = true;
         Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
         self.gap = Some(Gap { reason: RolloverReason::Lost, since: now });
         if let Some(standby) = self.standby.take() {

@@ -81,6 +81,8 @@ pub(crate) struct Converse {
     /// No audio reaches a model.
     gap: Option<Gap>,
     trouble: Option<Trouble>,
+    /// The client knows that there is trouble.
+    told: bool,
     /// It is over: no upstream was to be had.
     lost: Option<Failure>,
 }
@@ -108,6 +110,7 @@ impl Converse {
             frame: None,
             gap: None,
             trouble: None,
+            told: false,
             lost: None,
         };
         converse.dial(now, host);
@@ -253,6 +256,7 @@ impl Converse {
         self.mind_limits(now, scene, host);
         self.mind_standby(now, host);
         self.redial(now, scene, host);
+        self.mind_trouble(host);
         self.send_due(now, scene, host);
     }
 
@@ -274,6 +278,16 @@ impl Converse {
             talk.link.close(now, host);
             let words = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
             self.lose(now, words, scene, host);
+        }
+    }
+
+    /// Who waits for a model is told, once, why it does not come.
+    fn mind_trouble(&mut self, host: &mut Host) {
+        let Place::Opening(link) = &self.place else { return };
+        if let (Some(words), false) = (link.trouble(), self.told) {
+            self.told = true;
+            let words = format!("no model is there to talk to yet: {words}; it is tried again");
+            host.out.error(Error::new(ErrorKind::ConversationInterrupted, words));
         }
     }
 
