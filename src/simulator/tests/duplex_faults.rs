@@ -89,6 +89,15 @@ fn an_old_story_goes_on() {
 }
 
 #[test]
+fn nothing_goes_on_that_has_been_said() {
+    let (mut lab, conn) = about_to_speak(&["resumes", "late-audio"]);
+    lab.second(conn, 0.0);
+    lab.second(conn, 0.0);
+    assert_eq!(force(&mut lab, conn), ["listen", "audio"]);
+    assert_eq!(lab.second(conn, 0.0), ["listen"], "the last unit came late");
+}
+
+#[test]
 fn audio_after_the_yielding() {
     for backend in [Backend::Pytorch, Backend::Cpp] {
         let (mut lab, conn) = about_to_speak_on(backend, &["late-audio"]);
