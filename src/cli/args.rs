@@ -135,7 +135,7 @@ pub struct ConfigArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
-    /// What the clients' verbs mean: speech, or one of your own [default: speech]
+    /// What the clients' verbs mean: speech, conversation, video, or one of your own [default: speech]
     #[arg(long, value_name = "NAME", env = "VOXBRIDGE_PROFILE", hide_env_values = true)]
     pub profile: Option<String>,
     /// Directory with mapping files that add to the built-in ones or override them
