@@ -1,8 +1,9 @@
 //! Opening a WebSocket to an upstream, in the mode a lane wants.
 //!
-//! A [`tower::Service`] from mode to socket, so that what chooses among upstreams can be put in front of it.
+//! A [`tower::Service`] from mode to socket; [`super::pool`] chooses among several.
 
 use std::{
+    io,
     path::Path,
     sync::Arc,
     task::{Context, Poll},
@@ -10,9 +11,13 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use hyper::Uri;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::{client_async_with_config, tungstenite::Error as WsError};
 
-use super::socket::{Metered, limits};
+use super::{
+    pool::probe::Probe,
+    socket::{Metered, limits},
+};
 use crate::{
     event::{Mode, Why},
     mapping::UpstreamMapping,
@@ -36,15 +41,23 @@ struct Target {
     /// The URL up to the mode's value.
     url: String,
     mapping: Arc<UpstreamMapping>,
+    /// A probe asks this path.
+    status_path: Option<String>,
 }
 
 impl Dialer {
     /// The way to `url` (`ws://` or `wss://`). The dialect's path stands in for one that is missing, the lane's mode for
-    /// one that is there; certificates are checked against the system's authorities and those in the PEM file `ca`.
+    /// one that is there; certificates are checked against the system's authorities and those in the PEM file `ca`. A probe
+    /// asks `status_path`; without one it only connects.
     ///
     /// # Errors
     /// What is wrong with the URL or the file, in words.
-    pub fn new(url: &str, ca: Option<&Path>, mapping: Arc<UpstreamMapping>) -> Result<Self, String> {
+    pub fn new(
+        url: &str,
+        ca: Option<&Path>,
+        status_path: Option<&str>,
+        mapping: Arc<UpstreamMapping>,
+    ) -> Result<Self, String> {
         let bad = |problem: String| {
             format!("{url:?}: {problem}; an upstream looks like ws://HOST:8006{}", mapping.path)
         };
@@ -59,7 +72,14 @@ impl Dialer {
             query.push('&');
         }
         let url = format!("{}://{}{path}?{query}{}=", endpoint.scheme, endpoint.authority, mapping.mode_key);
-        Ok(Self { target: Arc::new(Target { endpoint, url, mapping }) })
+        let status_path = status_path.map(str::to_owned);
+        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path }) })
+    }
+
+    /// Host and port, as the URL spells them.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        &self.target.endpoint.authority
     }
 
     /// The mode a URL names, if it names one.
@@ -86,6 +106,13 @@ impl tower::Service<Mode> for Dialer {
     }
 }
 
+impl Probe for Dialer {
+    fn probe(&self) -> BoxFuture<'static, Result<(), String>> {
+        let target = self.target.clone();
+        Box::pin(async move { target.probe().await })
+    }
+}
+
 impl Target {
     async fn dial(&self, mode: Mode) -> Result<UpstreamSocket, Why> {
         let place = &self.endpoint.authority;
@@ -103,4 +130,27 @@ impl Target {
             Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }
     }
+
+    /// Connects, and asks the status path where there is one: anything but an error of the server's is an answer.
+    async fn probe(&self) -> Result<(), String> {
+        let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
+        let Some(path) = &self.status_path else { return Ok(()) };
+        let status = status(&mut transport, path, &self.endpoint.authority).await;
+        match status.map_err(|error| format!("{path}: {error}"))? {
+            100..500 => Ok(()),
+            status => Err(format!("{path} answers with HTTP {status}")),
+        }
+    }
+}
+
+/// The status of a plain HTTP request.
+async fn status(transport: &mut Box<dyn Transport>, path: &str, host: &str) -> io::Result<u16> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    transport.write_all(request.as_bytes()).await?;
+    transport.flush().await?;
+    // All that matters stands at its beginning: "HTTP/1.1 200".
+    let mut head = [0; 12];
+    transport.read_exact(&mut head).await?;
+    let status = head.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(rest.get(2..)?).ok());
+    status.and_then(|status| status.parse().ok()).ok_or_else(|| io::Error::other("it does not speak HTTP"))
 }
