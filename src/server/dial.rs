@@ -154,3 +154,56 @@ async fn status(transport: &mut Box<dyn Transport>, path: &str, host: &str) -> i
     let status = head.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(rest.get(2..)?).ok());
     status.and_then(|status| status.parse().ok()).ok_or_else(|| io::Error::other("it does not speak HTTP"))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::mapping::Library;
+
+    /// What a probe says of a server that answers every connection with this.
+    async fn probed(answer: &'static str, status_path: Option<&str>) -> Result<(), String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", listener.local_addr().unwrap());
+        let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+        let dialer = Dialer::new(&url, None, status_path, mapping).unwrap();
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut asked = Vec::new();
+            // To its end, which is a reset when the rest of the answer is not read.
+            let _ = stream.read_to_end(&mut asked).await;
+            String::from_utf8(asked).unwrap()
+        };
+        let (found, asked) = tokio::join!(dialer.probe(), serve);
+        let path = status_path.map(|path| format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:"));
+        assert!(asked.starts_with(path.as_deref().unwrap_or_default()), "{asked}");
+        found
+    }
+
+    #[tokio::test]
+    async fn a_probe_asks_the_status_path_and_any_answer_but_an_error_of_the_server_is_good() {
+        let asked = Some("/status?full=1");
+        assert_eq!(probed("", None).await, Ok(()));
+        for (answer, words) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", ""),
+            ("HTTP/1.0 404 Not Found\r\n\r\n", ""),
+            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", "HTTP 503"),
+            ("SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP"),
+            ("", "/status?full=1: "),
+        ] {
+            let found = probed(answer, asked).await.err().unwrap_or_default();
+            assert!(found.contains(words) && found.is_empty() == words.is_empty(), "{answer}: {found}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_probe_of_a_port_that_is_closed_fails() {
+        let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let dialer = Dialer::new(&format!("ws://{address}"), None, None, mapping).unwrap();
+        assert_eq!(dialer.probe().await, Err("connection refused".to_owned()));
+    }
+}
