@@ -126,9 +126,16 @@ pub struct DemoArgs {
 /// `voxbridge serve` and `voxbridge check`: what may be in the configuration file, said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ConfigArgs {
-    /// MiniCPM-o server, such as ws://HOST:8006/v1/realtime; to serve, it is needed here or in the configuration
-    #[arg(long, value_name = "URL", env = "VOXBRIDGE_UPSTREAM", hide_env_values = true)]
-    pub upstream: Option<String>,
+    /// MiniCPM-o server, such as ws://HOST:8006/v1/realtime; to serve, it is needed here or in the configuration. Several
+    /// share the load: give it several times, or with commas between
+    #[arg(
+        long,
+        value_name = "URL",
+        value_delimiter = ',',
+        env = "VOXBRIDGE_UPSTREAM",
+        hide_env_values = true
+    )]
+    pub upstream: Vec<String>,
     /// Address to listen on [default: 127.0.0.1:8000]
     #[arg(long, value_name = "IP:PORT", env = "VOXBRIDGE_LISTEN", hide_env_values = true)]
     pub listen: Option<SocketAddr>,

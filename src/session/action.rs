@@ -51,6 +51,8 @@ pub enum Observation {
     LaneQueued {
         /// Which.
         lane: Lane,
+        /// Its place, from 1, where the upstream tells it.
+        position: Option<u32>,
         /// In words.
         words: String,
     },

@@ -253,7 +253,7 @@ impl Link {
                 }
                 self.trouble = None;
                 let words = queue_words(*position, *length, *wait_s);
-                host.out.observe(Observation::LaneQueued { lane: self.lane, words });
+                host.out.observe(Observation::LaneQueued { lane: self.lane, position: *position, words });
                 News::Queued
             }
             // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
