@@ -277,6 +277,8 @@ impl Converse {
         if talk.steps.in_flight().is_some_and(|unit| now >= unit.at + bound) {
             talk.link.close(now, host);
             let words = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
+            let lane = talk.link.lane();
+            host.out.observe(Observation::LaneFailed { lane, words: words.clone() });
             self.lose(now, words, scene, host);
         }
     }
