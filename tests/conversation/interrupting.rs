@@ -13,7 +13,7 @@ use voxbridge::{
 };
 
 use super::{
-    mic::{Mic, spoken, turns_heard, voices},
+    mic::{Mic, ask, spoken, turns_heard, voices},
     ms,
     pair::{Pair, PairConfig, Traffic},
     sanity,
@@ -196,12 +196,6 @@ impl Case {
         let heard = mic.until(pair, |pair| turns_heard(pair) == 2, limit_ms);
         assert!(heard, "no other turn is heard: {:?}", pair.names());
     }
-}
-
-/// Somebody asks something, for a second.
-fn ask(pair: &mut Pair, mic: &mut Mic, voice: usize) {
-    let voice = &voices()[voice];
-    mic.record(pair, &voice.samples[voice.onset..voice.onset + 14_000]);
 }
 
 /// When the frame came with the first speech, and when the one with which there were [`START_MS`] of it, watched from

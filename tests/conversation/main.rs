@@ -9,6 +9,7 @@ mod pair;
 #[path = "../support/sanity.rs"]
 mod sanity;
 mod talking;
+mod troubled;
 
 use std::time::Duration;
 

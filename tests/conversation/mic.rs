@@ -200,3 +200,9 @@ pub(crate) fn turns_heard(pair: &Pair) -> usize {
     let ended = pair.events("tts.speaking_end");
     ended.iter().filter(|end| end["request_id"].as_str().unwrap().starts_with("turn_")).count()
 }
+
+/// Somebody asks something, for a second.
+pub(crate) fn ask(pair: &mut Pair, mic: &mut Mic, voice: usize) {
+    let voice = &voices()[voice];
+    mic.record(pair, &voice.samples[voice.onset..voice.onset + 14_000]);
+}
