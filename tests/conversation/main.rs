@@ -1,7 +1,10 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
+mod long;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;
-
+#[path = "../support/sanity.rs"]
+mod sanity;
+mod support;
 mod talking;
