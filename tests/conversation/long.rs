@@ -64,6 +64,12 @@ fn audio_with_one_worker() {
 }
 
 #[test]
+fn audio_with_a_session_in_readiness() {
+    half_an_hour(Backend::Pytorch, "conversation", true);
+    half_an_hour(Backend::Cpp, "conversation", true);
+}
+
+#[test]
 fn video_with_one_worker() {
     half_an_hour(Backend::Pytorch, "video", false);
     half_an_hour(Backend::Cpp, "video", false);
