@@ -1,6 +1,7 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
 mod interrupting;
+mod long;
 #[allow(dead_code, reason = "used in part by each of those below")]
 mod mic;
 #[allow(dead_code, reason = "shared with other tests")]
@@ -8,6 +9,7 @@ mod mic;
 mod pair;
 #[path = "../support/sanity.rs"]
 mod sanity;
+mod support;
 mod talking;
 mod troubled;
 

@@ -73,6 +73,8 @@ pub(crate) struct Converse {
     voice: Option<VoiceSample>,
     place: Place,
     standby: Option<Standby>,
+    /// The last one kept in readiness, which did not know the newest: another takes its place when it is gone.
+    renewing: Option<Lane>,
     /// No second worker was to be had for this upstream session.
     alone: bool,
     mic: Mic,
@@ -105,6 +107,7 @@ impl Converse {
             voice,
             place: Place::Due { at: now, after: None },
             standby: None,
+            renewing: None,
             alone: false,
             turns: Turns::default(),
             frame: None,
