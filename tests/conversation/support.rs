@@ -5,7 +5,10 @@
 //! noise that does not repeat, in the speech and between: whatever is lost, doubled or swapped moves it against itself.
 //! The other way the model's audio is the simulator's marker, which numbers its samples by itself.
 
-use std::{collections::{BTreeSet, VecDeque}, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use voxbridge::{
@@ -225,7 +228,8 @@ impl Talk {
     pub(crate) fn turns(&self) -> Vec<(u64, usize)> {
         let mut turns: Vec<(u64, usize)> = Vec::new();
         for (at, sample) in self.pair.audio().into_iter().enumerate() {
-            let (turn, _) = read_marker(sample).unwrap_or_else(|| panic!("{sample} at {at} is none of a model"));
+            let (turn, _) =
+                read_marker(sample).unwrap_or_else(|| panic!("{sample} at {at} is none of a model"));
             if turns.last().is_none_or(|(last, _)| *last % 8 != turn) {
                 let last = turns.last().map_or(0, |(last, _)| *last);
                 let number = (last + 1..).find(|number| number % 8 == turn).unwrap();
