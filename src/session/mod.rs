@@ -332,6 +332,7 @@ impl Session {
             voice_at: self.voice_at,
             in_speech: self.ear.in_speech(),
             floor_taken: self.floor_taken(),
+            text_in_making: self.speak.is_busy(),
             partials: self.settings.partials,
             rollover_events: self.settings.rollover_events,
         }
