@@ -279,7 +279,10 @@ impl Session {
             if self.ear.take_voiced() {
                 self.voice_at = Some(now);
             }
-            self.mic_until = Some(now + length + self.mic_gap());
+            // What the model does not hear it does not wait for.
+            if !self.hushes() {
+                self.mic_until = Some(now + length + self.mic_gap());
+            }
         }
         self.stream();
         self.tell_heard(now);
@@ -287,10 +290,15 @@ impl Session {
 
     /// Hands the conversation what was heard.
     fn stream(&mut self) {
-        let hush = self.host.mouth.is_audible() && self.host.mouth.is_busy_by(By::Request);
+        let hush = self.hushes();
         if let (Some(converse), Some(samples)) = (&mut self.converse, self.ear.stream()) {
             converse.audio(samples, hush);
         }
+    }
+
+    /// While the client hears a text it asked for, the model hears silence.
+    fn hushes(&self) -> bool {
+        self.host.mouth.is_audible() && self.host.mouth.is_busy_by(By::Request)
     }
 
     /// How long the microphone may stay silent before it counts as gone.

@@ -8,6 +8,7 @@ mod mic;
 mod pair;
 #[path = "../support/sanity.rs"]
 mod sanity;
+mod speaking;
 mod talking;
 mod troubled;
 
