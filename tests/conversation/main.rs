@@ -10,6 +10,7 @@ mod pair;
 mod sanity;
 mod speaking;
 mod talking;
+mod transcribing;
 mod troubled;
 
 use std::time::Duration;
