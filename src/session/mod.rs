@@ -284,7 +284,6 @@ impl Session {
                 self.mic_until = Some(now + length + self.mic_gap());
             }
         }
-        self.stream();
         self.tell_heard(now);
     }
 
@@ -306,7 +305,9 @@ impl Session {
         self.setup.profile.talk.as_ref().map_or(Duration::ZERO, |talk| talk.converse.gap)
     }
 
+    /// Hands on what was heard, and what was found in it.
     fn tell_heard(&mut self, now: Instant) {
+        self.stream();
         let mut heard = std::mem::take(&mut self.heard);
         for heard in heard.drain(..) {
             if heard == Heard::Interrupted {

@@ -1,5 +1,6 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
+mod anything;
 mod interrupting;
 #[allow(dead_code, reason = "used in part by each of those below")]
 mod mic;
