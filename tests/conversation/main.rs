@@ -1,5 +1,6 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
+mod anything;
 mod interrupting;
 mod long;
 #[allow(dead_code, reason = "used in part by each of those below")]
@@ -9,8 +10,10 @@ mod mic;
 mod pair;
 #[path = "../support/sanity.rs"]
 mod sanity;
+mod speaking;
 mod support;
 mod talking;
+mod transcribing;
 mod troubled;
 
 use std::time::Duration;
