@@ -4,6 +4,7 @@ mod long;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;
+mod rollover;
 #[path = "../support/sanity.rs"]
 mod sanity;
 mod support;
