@@ -4,8 +4,10 @@ mod long;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;
+mod reconnect;
 mod rollover;
 #[path = "../support/sanity.rs"]
 mod sanity;
+mod standby;
 mod support;
 mod talking;

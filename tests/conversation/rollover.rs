@@ -7,24 +7,7 @@ use voxbridge::{
     simulator::Backend,
 };
 
-use super::{
-    pair::{PairConfig, recording},
-    support::*,
-};
-
-const BACKENDS: [Backend; 2] = [Backend::Pytorch, Backend::Cpp];
-
-/// An initialisation that is seen, and does not last.
-fn with_init(mut config: PairConfig, init_ms: u64) -> PairConfig {
-    config.simulator.timing.init = ms(init_ms);
-    config
-}
-
-fn with_standby(mut config: PairConfig) -> PairConfig {
-    config.library = with_rules(config.library, &[STANDBY]);
-    config.simulator.workers = 2;
-    config
-}
+use super::{pair::PairConfig, support::*};
 
 /// The upstream does not say how full the context is.
 fn without_metrics(mut config: PairConfig) -> PairConfig {
@@ -37,12 +20,6 @@ fn without_metrics(mut config: PairConfig) -> PairConfig {
 /// When each upstream session was left.
 fn left_at(talk: &Talk) -> Vec<u64> {
     talk.goodbyes.iter().map(|at| at.as_secs()).collect()
-}
-
-/// Someone who speaks without a pause.
-fn speaker(seconds: u64) -> Vec<i16> {
-    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
-    spoken.iter().copied().cycle().take((16_000 * seconds) as usize).collect()
 }
 
 #[test]
