@@ -8,6 +8,7 @@ mod reconnect;
 mod rollover;
 #[path = "../support/sanity.rs"]
 mod sanity;
+mod silence;
 mod standby;
 mod support;
 mod talking;
