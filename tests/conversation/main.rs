@@ -8,9 +8,13 @@ mod mic;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;
+mod reconnect;
+mod rollover;
 #[path = "../support/sanity.rs"]
 mod sanity;
+mod silence;
 mod speaking;
+mod standby;
 mod support;
 mod talking;
 mod transcribing;

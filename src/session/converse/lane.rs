@@ -20,6 +20,7 @@ use crate::{
     audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
     event::{Append, ClientCommand, Lane, LaneCommand, LaneEvent, Mark, RolloverReason},
+    mapping::profile::LaneTimes,
 };
 
 /// Where a conversation is.
@@ -63,7 +64,7 @@ pub(super) struct Gap {
     since: Instant,
 }
 
-/// Units after which an upstream session was a good one: what is lost later is no part of the trouble before.
+/// Units after which an upstream session was a good one.
 const HEALTHY_UNITS: u64 = 10;
 
 /// With less time than this until the hard bound, a session kept in readiness is taken as it is.
@@ -118,6 +119,13 @@ impl Talk {
         if let Some(unit) = self.steps.timeout(now) {
             self.count(now, &unit, limits, host);
         }
+    }
+
+    /// Whether it was of use, or there for longer than all attempts together may take: what is lost with it or after it is
+    /// no part of the trouble before.
+    fn was_good(&self, now: Instant, times: &LaneTimes) -> bool {
+        let lived = now - self.ready_at;
+        self.steps.answered() >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
     }
 
     fn count(&mut self, now: Instant, unit: &InFlight, limits: &Limits, host: &mut Host) {
@@ -232,6 +240,9 @@ impl Converse {
         let telling = self.telling(scene);
         match std::mem::replace(&mut self.place, Place::Out) {
             Place::Talking(mut talk) => {
+                if talk.was_good(now, &host.times) {
+                    self.trouble = None;
+                }
                 if let Some(unit) = talk.steps.take_in_flight() {
                     self.mic.give_back(&unit.audio, unit.real);
                 }
@@ -251,10 +262,6 @@ impl Converse {
 
     /// The upstream session is lost: the client is told, and another is looked for.
     pub(super) fn lose(&mut self, now: Instant, words: String, scene: &Scene, host: &mut Host) {
-        let healthy = matches!(&self.place, Place::Talking(talk) if talk.steps.answered() >= HEALTHY_UNITS);
-        if healthy {
-            self.trouble = None;
-        }
         let after = self.leave(now, scene, host);
         let error = format!(
             "the conversation was interrupted: {words}; it goes on as soon as another session is there"
