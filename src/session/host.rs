@@ -66,6 +66,11 @@ impl Host {
         self.hurry.map_or(patient, |by| patient.min(by))
     }
 
+    /// By when everything is to be over.
+    pub(crate) const fn is_in_hurry(&self) -> Option<Instant> {
+        self.hurry
+    }
+
     /// From now on nothing is waited for longer than until then.
     pub(crate) fn hurry(&mut self, by: Instant) {
         self.hurry = Some(by);
