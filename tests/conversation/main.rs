@@ -1,6 +1,7 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
 mod long;
+mod oddities;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;

@@ -30,8 +30,8 @@ pub(super) struct InFlight {
     pub(super) real: usize,
     /// Somebody spoke in it.
     pub(super) busy: bool,
-    /// Its text came then.
-    text_at: Option<Instant>,
+    /// The first of its answer came then, which did not end it.
+    begun_at: Option<Instant>,
 }
 
 /// The steps of one upstream session.
@@ -53,8 +53,8 @@ pub(super) struct Steps {
 /// What a unit is to last.
 pub(super) const UNIT: Duration = Duration::from_secs(1);
 
-/// A step that brought text and nothing else for this long brings nothing else.
-const TEXT_ALONE: Duration = UNIT;
+/// A step that brought something and no end of it for this long brings none.
+const UNENDED: Duration = UNIT;
 
 impl Steps {
     /// Number of the last unit sent; the first is 1.
@@ -107,45 +107,55 @@ impl Steps {
             audio,
             real: real.min(UNIT_SAMPLES),
             busy,
-            text_at: None,
+            begun_at: None,
         });
         number.to_string().into()
     }
 
-    /// Text came.
+    /// Something came that does not end the step.
     pub(super) const fn text(&mut self, now: Instant) {
         if let Some(unit) = &mut self.in_flight
-            && unit.text_at.is_none()
+            && unit.begun_at.is_none()
         {
-            unit.text_at = Some(now);
+            unit.begun_at = Some(now);
         }
     }
 
     /// Something came that may end the step; the unit it answers.
     pub(super) fn end(&mut self, now: Instant, end: End, mark: Mark<'_>) -> Option<InFlight> {
-        self.says_done |= end == End::Done;
+        // Behind a listen it only repeats it, and says nothing about steps that speak.
+        self.says_done |= end == End::Done && !self.ended_last(End::Listen, mark);
         if end == End::Audio && self.says_done {
+            // C++ says the last of a step's audio late.
+            let late = self.last.as_ref().is_some_and(|(id, _)| mark.response_id == Some(id));
+            if self.answers(mark, late) {
+                self.text(now);
+            }
             return None;
         }
         let repeated = self.repeats(end, mark);
         self.last = mark.response_id.map(|id| (id.into(), end));
-        let unit = self.in_flight.as_ref()?;
-        let answers = match mark.input_id.and_then(|id| id.parse::<u64>().ok()) {
-            Some(number) => number == unit.number,
-            None => !repeated,
-        };
-        if answers { self.close(now) } else { None }
+        if self.answers(mark, repeated) { self.close(now) } else { None }
     }
 
-    /// A step of text alone is over.
+    /// Whether it is about the unit in flight: by its number, and where there is none, by what went before.
+    fn answers(&self, mark: Mark<'_>, repeated: bool) -> bool {
+        let Some(unit) = &self.in_flight else { return false };
+        match mark.input_id.and_then(|id| id.parse::<u64>().ok()) {
+            Some(number) => number == unit.number,
+            None => !repeated,
+        }
+    }
+
+    /// A step that began to answer and does not end is over.
     pub(super) fn timeout(&mut self, now: Instant) -> Option<InFlight> {
-        let due = self.text_alone_due()?;
+        let due = self.unended_due()?;
         if due <= now { self.close(now) } else { None }
     }
 
-    /// When a step of text alone is over.
-    pub(super) fn text_alone_due(&self) -> Option<Instant> {
-        Some(self.in_flight.as_ref()?.text_at? + TEXT_ALONE)
+    /// When a step that began to answer and does not end is over.
+    pub(super) fn unended_due(&self) -> Option<Instant> {
+        Some(self.in_flight.as_ref()?.begun_at? + UNENDED)
     }
 
     /// Counts a step that took longer than its unit lasts; which of them the operator is to hear of.
@@ -162,6 +172,11 @@ impl Steps {
     const fn close(&mut self, _now: Instant) -> Option<InFlight> {
         self.answered += 1;
         self.in_flight.take()
+    }
+
+    /// Whether the last step ended with this, of the same answer.
+    fn ended_last(&self, end: End, mark: Mark<'_>) -> bool {
+        self.last.as_ref().is_some_and(|(id, by)| *by == end && mark.response_id == Some(id))
     }
 
     /// Whether it says once more what ended the last step.
@@ -245,12 +260,27 @@ mod tests {
     }
 
     #[test]
+    fn a_done_behind_a_listen_does_not_make_audio_wait_for_another() {
+        let (mut steps, now) = (Steps::default(), start());
+        sent(&mut steps, now);
+        assert!(steps.end(now, End::Listen, mark("r", "1")).is_some());
+        assert!(steps.end(now, End::Done, mark("r", "1")).is_none());
+        sent(&mut steps, now);
+        assert!(steps.end(now, End::Audio, mark("s", "2")).is_some());
+        sent(&mut steps, now);
+        assert!(steps.end(now, End::Done, mark("s", "3")).is_some(), "this one does say so");
+        sent(&mut steps, now);
+        assert!(steps.end(now, End::Audio, mark("s", "4")).is_none());
+        assert!(steps.timeout(now + UNENDED).is_some(), "but is not waited for as long as for a hung model");
+    }
+
+    #[test]
     fn text_alone_is_an_answer_after_a_while() {
         let (mut steps, now) = (Steps::default(), start());
         sent(&mut steps, now);
         steps.text(now);
         assert!(steps.timeout(now).is_none());
-        assert!(steps.timeout(now + TEXT_ALONE).is_some());
+        assert!(steps.timeout(now + UNENDED).is_some());
         assert_eq!(steps.answered(), 1);
     }
 }
