@@ -1,5 +1,6 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
+mod ends;
 mod long;
 mod oddities;
 #[allow(dead_code, reason = "shared with other tests")]

@@ -43,7 +43,10 @@ fn what_comes_twice_counts_once() {
                 talk.heard_all(5);
             }
             assert_eq!(finals(&talk), finals(&plain), "{backend:?} {fault}");
-            assert!(!talk.pair.observed.contains(&Observation::Underrun), "{backend:?} {fault}: no gap in its speech");
+            assert!(
+                !talk.pair.observed.contains(&Observation::Underrun),
+                "{backend:?} {fault}: no gap in its speech"
+            );
             let seconds = talk.pair.now().as_secs() as usize;
             assert!(
                 (seconds - 2..=seconds).contains(&talk.heard_units),
