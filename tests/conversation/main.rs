@@ -1,7 +1,11 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
+mod anything;
 mod ends;
+mod interrupting;
 mod long;
+#[allow(dead_code, reason = "used in part by each of those below")]
+mod mic;
 mod oddities;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
@@ -11,6 +15,15 @@ mod rollover;
 #[path = "../support/sanity.rs"]
 mod sanity;
 mod silence;
+mod speaking;
 mod standby;
 mod support;
 mod talking;
+mod transcribing;
+mod troubled;
+
+use std::time::Duration;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}

@@ -173,8 +173,9 @@ impl Converse {
         if now < at || after.is_some_and(|lane| host.is_leaving(lane)) || !host.may_dial() {
             return;
         }
-        // A text that waits for the worker goes first.
-        if scene.floor_taken && self.gap.is_some_and(|gap| gap.reason == RolloverReason::Lent) {
+        // A text that needs the worker goes first. When it is made the worker is free, long before it is heard.
+        let lent = self.gap.is_some_and(|gap| gap.reason == RolloverReason::Lent);
+        if lent && (scene.text_in_making || host.leaving.iter().any(Link::holds_worker)) {
             return;
         }
         self.dial(now, host);

@@ -58,6 +58,8 @@ pub(crate) struct Scene {
     pub(crate) in_speech: bool,
     /// A text is being spoken or about to be: it has the floor.
     pub(crate) floor_taken: bool,
+    /// A text is being made: it has a worker, or waits for one.
+    pub(crate) text_in_making: bool,
     /// The client wants partial transcripts.
     pub(crate) partials: bool,
     /// The client wants to know of rollovers.
@@ -280,6 +282,8 @@ impl Converse {
         if talk.steps.in_flight().is_some_and(|unit| now >= unit.at + bound) {
             talk.link.close(now, host);
             let words = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
+            let lane = talk.link.lane();
+            host.out.observe(Observation::LaneFailed { lane, words: words.clone() });
             self.lose(now, words, scene, host);
         }
     }
