@@ -219,7 +219,9 @@ impl Mouth {
             }
         }
         let samples = bytes.min(frame_bytes) as u64 / 2;
-        (samples > 0).then(|| Duration::from_nanos(samples * 1_000_000_000 / u64::from(self.out_rate_hz)))
+        // Rounded up: frames that follow one another without a gap must not look as if there were one.
+        let nanos = (samples * 1_000_000_000).div_ceil(self.out_rate_hz.into());
+        (samples > 0).then(|| Duration::from_nanos(nanos))
     }
 
     fn frame_bytes(&self) -> usize {
