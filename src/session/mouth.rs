@@ -267,7 +267,8 @@ impl Mouth {
     }
 
     fn length(&self, bytes: usize) -> Duration {
-        Duration::from_nanos(bytes as u64 / 2 * 1_000_000_000 / u64::from(self.out_rate_hz))
+        // Rounded up: frames that follow one another without a gap must not look as if there were one.
+        Duration::from_nanos((bytes as u64 / 2 * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
     }
 
     fn frame_bytes(&self) -> usize {

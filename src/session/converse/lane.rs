@@ -55,6 +55,9 @@ pub(super) struct Gap {
     since: Instant,
 }
 
+/// Units after which an upstream session was of use at all: during the first three a model only listens.
+const USEFUL_UNITS: u64 = 3;
+
 /// Units after which an upstream session was a good one.
 const HEALTHY_UNITS: u64 = 10;
 
@@ -217,7 +220,7 @@ impl Converse {
 
     /// Replaces the upstream session now. One that was of no use is trouble: its successor may be no better.
     pub(super) fn roll(&mut self, now: Instant, reason: RolloverReason, scene: &Scene, host: &mut Host) {
-        let of_use = matches!(&self.place, Place::Talking(talk) if talk.was_good(now, &host.times));
+        let of_use = matches!(&self.place, Place::Talking(talk) if talk.steps.answered() >= USEFUL_UNITS);
         let unheard = reason == RolloverReason::NotYielding;
         let after = self.leave(now, unheard, scene, host);
         self.gap = Some(Gap { reason, since: now });

@@ -95,6 +95,8 @@ pub(super) const UNIT: Duration = Duration::from_secs(1);
 /// A step that has brought something, but nothing that ends it for so long, has ended: text without audio, or audio of
 /// an upstream that says neither which unit it is of nor when it is done.
 const OPEN_END: Duration = Duration::from_millis(500);
+/// One that says when it is done is waited for longer: it may still be at work.
+const OPEN_END_PATIENT: Duration = Duration::from_secs(3);
 
 impl Steps {
     /// Number of the last unit sent; the first is 1.
@@ -138,7 +140,6 @@ impl Steps {
 
     /// The model said something; the unit that was all about.
     pub(super) fn heard(&mut self, now: Instant, sign: Sign, mark: Mark<'_>) -> Option<InFlight> {
-        self.says_done |= sign == Sign::Done;
         let named = mark.input_id.and_then(|id| id.parse::<u64>().ok());
         let repeated = self.repeats(sign, mark);
         if let (Sign::Listen | Sign::Done, Some(id)) = (sign, mark.response_id) {
@@ -150,12 +151,14 @@ impl Steps {
         }
         let ends = match sign {
             Sign::Listen | Sign::Done => true,
-            Sign::Audio => named.is_some() && !self.says_done,
+            Sign::Audio => named.is_some(),
             Sign::Text => false,
         };
         if !ends {
             unit.delta_at = Some(now);
         }
+        // Behind what has ended a step it only repeats it, and says nothing about other steps.
+        self.says_done |= sign == Sign::Done;
         if unit.id.as_deref() != mark.response_id {
             unit.id = mark.response_id.map(Into::into);
         }
@@ -170,8 +173,8 @@ impl Steps {
 
     /// When a step is over whose end nobody tells.
     pub(super) fn open_end_due(&self) -> Option<Instant> {
-        let delta_at = self.in_flight.as_ref()?.delta_at.filter(|_| !self.says_done)?;
-        Some(delta_at + OPEN_END)
+        let delta_at = self.in_flight.as_ref()?.delta_at?;
+        Some(delta_at + if self.says_done { OPEN_END_PATIENT } else { OPEN_END })
     }
 
     /// Counts a step that took longer than its unit lasts; which of them the operator is to hear of.
@@ -288,10 +291,21 @@ mod tests {
         }
         sent(&mut steps, now);
         assert!(steps.heard(now, Sign::Done, mark("s_1", "")).is_none(), "that was the one before");
-        assert!(steps.heard(now, Sign::Text, mark("s_2", "")).is_none());
-        assert_eq!(steps.open_end_due(), None, "this upstream says when it is done");
         assert!(steps.heard(now, Sign::Done, mark("s_2", "")).is_some());
+        sent(&mut steps, now);
+        assert!(steps.heard(now, Sign::Text, mark("s_3", "")).is_none());
+        assert_eq!(steps.open_end_due(), Some(now + OPEN_END_PATIENT), "this upstream says when it is done");
         assert_eq!(steps.answered(), 3);
+    }
+
+    #[test]
+    fn a_done_behind_a_listen_does_not_make_audio_wait_for_another() {
+        let (mut steps, now) = (Steps::default(), start());
+        sent(&mut steps, now);
+        assert!(steps.heard(now, Sign::Listen, mark("r", "1")).is_some());
+        assert!(steps.heard(now, Sign::Done, mark("r", "1")).is_none());
+        sent(&mut steps, now);
+        assert!(steps.heard(now, Sign::Audio, mark("s", "2")).is_some());
     }
 
     #[test]
