@@ -44,6 +44,29 @@ proptest! {
     }
 
     #[test]
+    fn every_conversation_keeps_its_promises(script in script::talk_script()) {
+        let driver = Driver::play(&script);
+        let (account, streamed) = (driver.bridge.account().0, driver.bridge.streamed().unwrap());
+        let placed = streamed.appended + streamed.hushed + streamed.dropped + streamed.waiting;
+        prop_assert_eq!(account.streamed, placed, "{:?}", streamed);
+        prop_assert_eq!(account.streamed, account.taken);
+    }
+
+    #[test]
+    fn the_same_conversation_has_the_same_outputs(script in script::talk_script()) {
+        prop_assert!(Driver::play(&script).log == Driver::play(&script).log);
+    }
+
+    #[test]
+    fn a_conversation_left_alone_ends(script in script::talk_script()) {
+        let mut driver = Driver::at_start_of(&script);
+        script.steps.iter().for_each(|step| driver.step(step));
+        driver.pass(driver.now + Duration::from_secs(2_000));
+        prop_assert!(driver.is_finished(), "something is waited for that never comes");
+        driver.end();
+    }
+
+    #[test]
     fn changing_formats_keep_them_too(script in script::script(true)) {
         let profile = driver::profile_source(script.interim, script.noise_is_speech);
         let mut driver = Driver::new(&profile, script.upstreams.clone(), "model=m&channels=2&sample_rate=48000");

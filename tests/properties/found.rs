@@ -19,6 +19,8 @@ const WELL: Upstream = Upstream {
     close: Well(5),
     deltas: 3,
     pace_ms: 100,
+    units: Vec::new(),
+    echoes: true,
 };
 
 fn driver(upstreams: &[Upstream]) -> Driver {
