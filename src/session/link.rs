@@ -290,6 +290,8 @@ impl Link {
     fn ended(&mut self, now: Instant, ending: &Ending, host: &Host) -> News {
         // Its close frame follows; until then the worker is still being cleaned up.
         let until = now + Duration::from_millis(host.times.close_max_ms);
+        // A conversation owes no answer that could be empty: it is lost, whatever it ended with.
+        let empty = self.owes_answer() && ending.meaning == EndMeaning::EmptyAnswer;
         let asked = match self.phase {
             Phase::Asked { .. } | Phase::Engaged => true,
             Phase::Unwanted { .. } | Phase::Draining { .. } => {
@@ -302,16 +304,16 @@ impl Link {
         let retry = !asked;
         self.phase = Phase::Leaving { until, retry };
         let words = format!("the upstream ended the session: {}", ending.words);
-        match (asked, ending.meaning) {
-            (true, EndMeaning::EmptyAnswer) => News::Empty,
-            (true, _) => News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked }),
-            (false, meaning) => {
-                let full = meaning == EndMeaning::QueueFull;
-                let kind = if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
-                Trouble::note(&mut self.trouble, now, kind, words);
-                News::None
-            }
+        if empty {
+            return News::Empty;
         }
+        if asked {
+            return News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked });
+        }
+        let full = ending.meaning == EndMeaning::QueueFull;
+        let kind = if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
+        Trouble::note(&mut self.trouble, now, kind, words);
+        News::None
     }
 
     /// The transport is gone.

@@ -7,7 +7,7 @@ use voxbridge::{bridge::Output, event::Message};
 
 use super::{
     driver::{Driver, profile_source},
-    script::{Reaction::*, Step, Upstream},
+    script::{Reaction::*, Say, Script, Step, Upstream},
     sound::{Sound, bytes, recordings},
 };
 
@@ -192,6 +192,27 @@ fn what_waits_for_the_upstream_is_bounded_and_the_rest_reported() {
     assert!(recorded_ms > 60_000, "{recorded_ms}");
     let waiting_ms = recorded_ms - dropped_ms;
     assert!((7_000..=10_000 + dropped.len() as u64).contains(&waiting_ms), "{waiting_ms} ms wait");
+    driver.end();
+}
+
+#[test]
+fn a_conversation_that_ends_with_an_empty_answer_is_lost_like_any_other() {
+    let dies = Upstream { asked: Empty(20), units: vec![Say::Listen], ..WELL };
+    let lives = Upstream { units: vec![Say::Listen], ..WELL };
+    let script = Script {
+        profile: "conversation",
+        interim: false,
+        noise_is_speech: false,
+        upstreams: vec![dies, lives],
+        steps: Vec::new(),
+    };
+    let mut driver = Driver::at_start_of(&script);
+    driver.step(&Step::Talk { sound: Sound::Speech(0), ms: 5_000, frame_bytes: 640 });
+    // Its transport stays; three seconds later it is given up.
+    pass(&mut driver, 5);
+    assert_eq!(told(&driver, "error").len(), 1);
+    let streamed = driver.bridge.streamed().unwrap();
+    assert!(streamed.appended == 5 * 16_000, "the next one hears all of it: {streamed:?}");
     driver.end();
 }
 
