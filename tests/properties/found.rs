@@ -216,6 +216,42 @@ fn a_conversation_that_ends_with_an_empty_answer_is_lost_like_any_other() {
     driver.end();
 }
 
+/// The fence is down again, but what comes bears the name of the interrupted answer, or of a unit from before.
+#[test]
+fn what_comes_much_too_late_is_not_heard() {
+    let script = Script {
+        profile: "conversation",
+        interim: false,
+        noise_is_speech: false,
+        upstreams: vec![Upstream {
+            units: vec![Say::Listen, Say::Speak, Say::Speak, Say::Listen, Say::Listen, Say::Listen],
+            ..WELL
+        }],
+        steps: Vec::new(),
+    };
+    let mut driver = Driver::at_start_of(&script);
+    let hiss =
+        |driver: &mut Driver, ms| driver.step(&Step::Talk { sound: Sound::Hiss, ms, frame_bytes: 640 });
+    hiss(&mut driver, 1_500);
+    assert_eq!(told(&driver, "tts.speaking_start").len(), 1);
+    driver.say(r#"{"type":"tts.cancel"}"#);
+    hiss(&mut driver, 1_700);
+    let heard = audio_bytes(&driver);
+    for id in [r#""response_id":"l0_t0""#, r#""input_id":"2""#] {
+        for what in [r#""kind":"audio","audio":"AAAAPwAAAD8=""#, r#""kind":"text","text":"late""#] {
+            let line = format!(r#"{{"type":"response.output.delta",{id},{what}}}"#);
+            driver.step(&Step::Says(0, line));
+        }
+    }
+    assert_eq!((audio_bytes(&driver), told(&driver, "tts.speaking_start").len()), (heard, 1));
+    let fresh =
+        r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8=","response_id":"other"}"#;
+    driver.checks.formats = true;
+    driver.step(&Step::Says(0, fresh.to_owned()));
+    assert_eq!(told(&driver, "tts.speaking_start").len(), 2, "another answer is heard");
+    driver.end();
+}
+
 /// The questions that come of a clip at some rate, cut into frames of so many bytes each.
 pub(super) fn asked_of(rate_hz: u32, channels: u16, clip_ms: usize, cuts: &[usize]) -> Vec<String> {
     let groups = clip_ms * rate_hz as usize / 1_000;
