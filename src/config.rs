@@ -1,6 +1,8 @@
 //! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
 //! is served.
 
+mod upstreams;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -10,16 +12,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+pub use self::upstreams::UpstreamConfig;
 use crate::{
     downstream::reference,
     mapping::{
-        Library, Problem, Profile,
+        Library, Problem, Profile, UpstreamMapping,
         check::{LONGEST_MS, did_you_mean, listed, parse_toml},
         upstream::Mode,
     },
     server::{
         Service,
-        dial::Dialer,
         route::{Route, RouteFile, Routes},
     },
     session::VoiceBook,
@@ -73,20 +75,6 @@ pub struct Config {
     pub log: LogConfig,
 }
 
-/// One upstream.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct UpstreamConfig {
-    /// `ws://` or `wss://`.
-    pub url: String,
-    /// Its dialect.
-    #[serde(default = "default_dialect")]
-    pub dialect: String,
-    /// Certificates (PEM) to trust besides those of this system.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<PathBuf>,
-}
-
 /// What is logged, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -97,18 +85,6 @@ pub struct LogConfig {
     /// `text` or `json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-}
-
-impl UpstreamConfig {
-    /// Nothing but the usual dialect.
-    #[must_use]
-    pub fn of_dialect() -> Self {
-        Self { dialect: default_dialect(), ..Self::default() }
-    }
-}
-
-fn default_dialect() -> String {
-    "minicpm-o".to_owned()
 }
 
 impl Config {
@@ -139,15 +115,7 @@ impl Config {
         self.language = over.language.or(self.language);
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
-        for upstream in over.upstream {
-            match self.upstream.first_mut() {
-                Some(first) => {
-                    first.url = upstream.url;
-                    first.ca = upstream.ca.or_else(|| first.ca.take());
-                }
-                None => self.upstream.push(upstream),
-            }
-        }
+        self.upstream = upstreams::overlaid(self.upstream, over.upstream);
         self
     }
 
@@ -158,9 +126,7 @@ impl Config {
     pub fn library(&self) -> Result<Library, Problem> {
         let mut library = Library::embedded()?;
         if let Some(directory) = &self.mappings {
-            for (name, source) in toml_files(directory)? {
-                library.add(&name, &source)?;
-            }
+            library.add_all(toml_files(directory)?)?;
         }
         Ok(library)
     }
@@ -172,19 +138,12 @@ impl Config {
     pub fn service(&self) -> Result<Service, String> {
         let library = self.library().map_err(|problem| problem.to_string())?;
         self.check_numbers()?;
-        let upstream = match self.upstream.as_slice() {
-            [upstream] => upstream,
-            [] => return Err("no upstream: name one with --upstream ws://HOST:8006/v1/realtime, in VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration".to_owned()),
-            more => return Err(format!("[[upstream]]: {} are configured; this version serves one", more.len())),
-        };
-        let dialect = library.upstream(&upstream.dialect)?;
-        let dialer = Dialer::new(&upstream.url, upstream.ca.as_deref(), dialect.clone());
-        let dialer = dialer.map_err(|error| format!("upstream: {error}"))?;
-        let mode = Dialer::mode_of(&upstream.url, &dialect);
+        let upstreams::Found { dialect, mode, pool } = upstreams::found(&self.upstream, &library)?;
         let routes = self.routes(&library, mode.as_deref())?;
+        expect_modes(&routes, &dialect)?;
         Ok(Service {
             routes,
-            dialer,
+            pool,
             dialect,
             voices: Arc::new(self.voices()?),
             idle_ms: self.idle_timeout_ms,
@@ -265,6 +224,19 @@ impl Config {
     }
 }
 
+/// Every profile's mode must be one the dialect has; utterances and texts are chat turns in all of them.
+fn expect_modes(routes: &Routes, dialect: &UpstreamMapping) -> Result<(), String> {
+    for profile in routes.profiles() {
+        if let Some(mode) = [profile.mode, Mode::Chat].iter().find(|mode| !dialect.modes.contains_key(mode)) {
+            return Err(format!(
+                "profile {:?} needs mode {mode:?}, which dialect {:?} does not have",
+                profile.name, dialect.name
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
     let wanted = match mode {
         "chat" => Mode::Chat,
@@ -312,7 +284,7 @@ mod tests {
         let file = config(&format!("listen = \"a\"\nprofile = \"speech\"\n{UPSTREAM}"));
         let flags = Config {
             listen: Some("b".into()),
-            upstream: vec![UpstreamConfig { url: "ws://x".into(), dialect: default_dialect(), ca: None }],
+            upstream: vec![UpstreamConfig { url: "ws://x".into(), ..UpstreamConfig::of_dialect() }],
             ..Config::default()
         };
         let both = file.overlaid(flags);

@@ -30,10 +30,11 @@ pub(crate) fn observe(observation: &Observation) {
         Observation::LaneRetry { lane, words, pause_ms } => {
             warn!(lane = lane.0, pause_ms, "{words}; trying again");
         }
+        Observation::LaneFailed { lane, words } => debug!(lane = lane.0, "{words}"),
         Observation::LaneReady { lane, session_id, waited_ms } => {
             debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
         }
-        Observation::LaneQueued { lane, words } => debug!(lane = lane.0, "queued upstream: {words}"),
+        Observation::LaneQueued { lane, words, .. } => debug!(lane = lane.0, "queued upstream: {words}"),
         Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
         Observation::ErrorTold(error) => {
             warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);

@@ -131,7 +131,7 @@ fn counted(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> Driver 
             Output::Observe(Observation::RolledOver { reason, .. }) => count(reason.name()),
             Output::Observe(Observation::Interrupted) => count("interrupted"),
             Output::ToLane(_, Message::Text(json)) if json.contains(r#""force_listen":true"#) => {
-                count("forced")
+                count("forced");
             }
             Output::ToLane(_, Message::Text(json)) if json.contains("video_frames") => count("picture"),
             Output::ToLane(_, Message::Text(json)) if json.contains("append") => count("question"),
@@ -199,7 +199,6 @@ fn a_lot_happens_in_these_conversations() {
         ("session.frames_dropped", 3),
         ("upstream_lost", 30),
         ("not_yielding", 1),
-        ("context_full", 1),
         ("worker_lent", 1),
         ("session.rollover", 1),
         ("error", 30),

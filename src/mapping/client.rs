@@ -109,24 +109,6 @@ impl EventName {
             Self::SessionClosed => &["session_id", "reason", "total_ms", "segments"],
         }
     }
-
-    /// Where what it says comes from; `mappings explain` prints this.
-    #[must_use]
-    pub const fn source(self) -> &'static str {
-        match self {
-            Self::SessionCreated | Self::SessionClosed => "the bridge",
-            Self::SpeechStarted | Self::SpeechEnded => "the bridge's voice activity detection",
-            Self::TranscriptPartial => "the model's answer so far, as it streams in",
-            Self::TranscriptFinal => "the model's answer to the transcription prompt",
-            Self::SpeakingStarted => "the first audio of the model's read-aloud answer",
-            Self::SpeakingEnded => "the end of that audio, a cancel, or its failure",
-            Self::RateLimited | Self::FramesDropped => "the bridge's audio meter",
-            Self::RolledOver => {
-                "the bridge: the conversation goes on in another upstream session (extension; for who asks)"
-            }
-            Self::Error => "bad input, the bridge, or the upstream; the message says which",
-        }
-    }
 }
 
 /// Why the bridge closes a client's session. Mapping files name these in snake case under `[closes]`.

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use super::{
     ClientMapping, Profile, UpstreamMapping,
     client::{EventName, Verb},
+    converse::{AssistantText, ConverseRules},
     field::{Field, Target},
+    upstream::Mode,
 };
 
 /// Prints the table as Markdown, which reads well as plain text too.
@@ -16,7 +18,7 @@ pub fn explain(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapp
     out.push_str(&title);
     notes(&mut out, [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten());
     table(&mut out, "What the client sends", ["client", "becomes"], commands(client, profile));
-    table(&mut out, "What the client gets", ["event", "comes from"], events(client));
+    table(&mut out, "What the client gets", ["event", "comes from"], events(client, profile));
     let paths = client.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
     let _ = writeln!(out, "Served at {paths}; upstream at `{}`, mode `{:?}`.", dialect.path, profile.mode);
     out
@@ -45,47 +47,110 @@ fn commands(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
     let mut rows = vec![[
         "binary frame".to_owned(),
         format!(
-            "int16 PCM, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, cut into utterances",
-            audio.rate_hz, audio.channels
+            "int16 PCM, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
+            audio.rate_hz,
+            audio.channels,
+            if profile.talk.is_some() { "sent to the model second by second" } else { "cut into utterances" }
         ),
     ]];
-    rows.extend(client.query.iter().map(|field| row(&format!("?{}=", field.name), field)));
+    rows.extend(client.query.iter().map(|field| row(&format!("?{}=", field.name), field, profile)));
     for command in &client.commands {
         rows.push([format!("`{}`", command.name), verb(command.verb, profile)]);
-        rows.extend(command.fields.iter().map(|field| row(&format!("— `{}`", field.name), field)));
+        rows.extend(command.fields.iter().map(|field| row(&format!("— `{}`", field.name), field, profile)));
     }
     rows
 }
 
-fn row(name: &str, field: &Field) -> [String; 2] {
+fn row(name: &str, field: &Field, profile: &Profile) -> [String; 2] {
     let because = field.file.because.as_deref();
     let becomes = match (field.file.to, because) {
-        (Some(target), None) => effect(target).to_owned(),
-        (Some(target), Some(because)) => format!("{}; {because}", effect(target)),
+        (Some(target), None) => effect(target, profile).to_owned(),
+        (Some(target), Some(because)) => format!("{}; {because}", effect(target, profile)),
         (None, because) => format!("accepted without effect: {}", because.unwrap_or("no reason given")),
     };
     [name.to_owned(), becomes]
 }
 
 fn verb(verb: Verb, profile: &Profile) -> String {
-    match verb {
-        Verb::Configure => "settings from now on; never acknowledged".to_owned(),
-        Verb::Speak => format!(
-            "a chat turn with the read-aloud prompts, spoken in parts of at most {} characters; replaces what is being spoken",
-            profile.speak.part_max_chars
-        ),
-        Verb::CancelSpeech => "silence at once; the model's answer is waited out and discarded".to_owned(),
-        Verb::Frame => "a picture for the model, where the profile's mode is video (extension)".to_owned(),
-        Verb::Commit => {
-            "the utterance so far is transcribed now; the rest of it follows as another".to_owned()
+    let talk = profile.talk.is_some();
+    let words = match verb {
+        Verb::Configure => "settings from now on; never acknowledged",
+        Verb::Speak => return speak(profile),
+        Verb::CancelSpeech if talk => "silence at once; the model is made to listen",
+        Verb::CancelSpeech => "silence at once; the model's answer is waited out and discarded",
+        Verb::Commit if talk && !transcribes(profile) => "nothing: the model itself decides when it answers",
+        Verb::Commit => "the utterance so far is transcribed now; the rest of it follows as another",
+        Verb::Frame if profile.mode == Mode::Video => {
+            "a picture for the model; the newest goes with the next second of audio (extension)"
         }
+        Verb::Frame => "accepted without effect: the model of this profile sees nothing (extension)",
+        Verb::Close | Verb::CancelSession if talk => "what is being said is dropped; the session ends",
         Verb::Close | Verb::CancelSession => {
-            "what was said is still answered, what is being said is dropped; then the session ends".to_owned()
+            "what was said is still answered, what is being said is dropped; then the session ends"
         }
+    };
+    words.to_owned()
+}
+
+fn speak(profile: &Profile) -> String {
+    let most = profile.speak.part_max_chars;
+    let turn =
+        format!("a chat turn with the read-aloud prompts, spoken in parts of at most {most} characters");
+    match profile.talk {
+        Some(_) => format!("{turn}; interrupts the model, which hears silence meanwhile"),
+        None => format!("{turn}; replaces what is being spoken"),
     }
 }
 
-const fn effect(target: Target) -> &'static str {
+fn converse(profile: &Profile) -> Option<&ConverseRules> {
+    profile.talk.as_ref().map(|talk| &talk.converse)
+}
+
+fn transcribes(profile: &Profile) -> bool {
+    converse(profile).is_none_or(|converse| converse.transcribe_user)
+}
+
+/// Where what an event says comes from.
+fn source(name: EventName, profile: &Profile) -> &'static str {
+    let talk = converse(profile);
+    let assistant = talk.is_some_and(|converse| converse.text == AssistantText::Transcripts);
+    match name {
+        EventName::SessionCreated | EventName::SessionClosed => "the bridge",
+        EventName::SpeechStarted | EventName::SpeechEnded => "the bridge's voice activity detection",
+        EventName::TranscriptPartial | EventName::TranscriptFinal if talk.is_some() => {
+            match (assistant, transcribes(profile)) {
+                (true, true) => {
+                    "the model's own words, `speaker` \"assistant\"; the user's, transcribed, `speaker` \"user\""
+                }
+                (true, false) => {
+                    "the model's own words, `speaker` \"assistant\"; the user's words are not transcribed"
+                }
+                (false, true) => "the user's words, transcribed; the model's own are not told",
+                (false, false) => "never: nobody's words are told",
+            }
+        }
+        EventName::TranscriptPartial => "the model's answer so far, as it streams in",
+        EventName::TranscriptFinal => "the model's answer to the transcription prompt",
+        EventName::SpeakingStarted if talk.is_some() => {
+            "the first audio of a turn of the model, or of a text"
+        }
+        EventName::SpeakingStarted => "the first audio of the model's read-aloud answer",
+        EventName::SpeakingEnded if talk.is_some() => "its last audio has been heard, or it was interrupted",
+        EventName::SpeakingEnded => "the end of that audio, a cancel, or its failure",
+        EventName::FramesDropped if talk.is_some() => {
+            "the bridge's audio meter, or an upstream slower than real time"
+        }
+        EventName::RateLimited | EventName::FramesDropped => "the bridge's audio meter",
+        EventName::RolledOver if talk.is_some() => {
+            "the bridge: the conversation goes on in another upstream session (extension, for clients that ask)"
+        }
+        EventName::RolledOver => "never: in this profile no upstream session lasts longer than a question",
+        EventName::Error => "bad input, the bridge, or the upstream; the message says which",
+    }
+}
+
+const fn effect(target: Target, profile: &Profile) -> &'static str {
+    let talk = profile.talk.is_some();
     match target {
         Target::Model => "picks the route, and so the profile; echoed in the first event",
         Target::Language => "language of the transcription prompt, and of spelled-out symbols",
@@ -104,15 +169,17 @@ const fn effect(target: Target) -> &'static str {
         Target::RequestId => "echoed in the events about this text",
         Target::ReferenceAudio => "the voice for this text: a WAV file, or raw int16 at 16 kHz",
         Target::Instruction => "added to the system prompt of this text",
-        Target::Microphone => {
-            "in a conversation: `open`, who speaks interrupts; `muted`, it is discarded while speech is heard (extension)"
+        Target::Microphone if talk => {
+            "`open`: who speaks interrupts what is being spoken; `muted`: nobody is heard meanwhile (extension)"
         }
-        Target::RolloverEvents => "whether the client is told of rollovers (extension)",
-        Target::Image => "goes with the next second of audio, the newest alone (extension)",
+        Target::Microphone => "accepted without effect: muted while a text is spoken, as on the real server",
+        Target::RolloverEvents if talk => "whether the client is told of rollovers (extension)",
+        Target::RolloverEvents => "accepted without effect: in this profile there are none",
+        Target::Image => "JPEG in base64",
     }
 }
 
-fn events(client: &ClientMapping) -> Vec<[String; 2]> {
+fn events(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
     let mut rows: Vec<[String; 2]> = Vec::new();
     for name in EventName::ALL {
         let Some(template) = client.event(name) else { continue };
@@ -121,7 +188,7 @@ fn events(client: &ClientMapping) -> Vec<[String; 2]> {
         let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
         let key = client.command_key.trim_start_matches('/');
         let spelled = value.get(key).and_then(serde_json::Value::as_str).map_or(json.clone(), str::to_owned);
-        rows.push([format!("`{spelled}`"), name.source().to_owned()]);
+        rows.push([format!("`{spelled}`"), source(name, profile).to_owned()]);
     }
     rows.push([
         "binary frame".to_owned(),
@@ -139,7 +206,13 @@ mod tests {
     fn every_command_field_and_event_is_explained() {
         let library = Library::embedded().unwrap();
         let (client, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
-        let text = super::explain(&client, &library.profile("speech").unwrap(), &dialect);
+        for profile in ["speech", "conversation", "video"] {
+            let text = super::explain(&client, &library.profile(profile).unwrap(), &dialect);
+            complete(&client, &text);
+        }
+    }
+
+    fn complete(client: &crate::mapping::ClientMapping, text: &str) {
         for command in &client.commands {
             assert!(text.contains(&format!("`{}`", command.name)), "{}", command.name);
             for field in &command.fields {

@@ -146,8 +146,8 @@ async fn session(
     // Of the highest level, so that whatever is logged says which session it is about.
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
     let service = &shared.service;
-    let (dialer, tap) = (service.dialer.clone(), service.tap.clone());
-    let driver = Driver::new(bridge, client, dialer, tap, shared.drain.clone(), shared.alive.clone());
+    let (pool, tap) = (service.pool.clone(), service.tap.clone());
+    let driver = Driver::new(bridge, client, pool, tap, shared.drain.clone(), shared.alive.clone());
     drop(shared);
     driver.run().instrument(span).await;
     drop(permit);

@@ -1,8 +1,9 @@
 //! Opening a WebSocket to an upstream, in the mode a lane wants.
 //!
-//! A [`tower::Service`] from mode to socket, so that what chooses among upstreams can be put in front of it.
+//! A [`tower::Service`] from mode to socket; [`super::pool`] chooses among several.
 
 use std::{
+    io,
     path::Path,
     sync::Arc,
     task::{Context, Poll},
@@ -10,9 +11,13 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use hyper::Uri;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::{client_async_with_config, tungstenite::Error as WsError};
 
-use super::socket::{Metered, limits};
+use super::{
+    pool::probe::Probe,
+    socket::{Metered, limits},
+};
 use crate::{
     event::{Mode, Why},
     mapping::UpstreamMapping,
@@ -36,15 +41,23 @@ struct Target {
     /// The URL up to the mode's value.
     url: String,
     mapping: Arc<UpstreamMapping>,
+    /// A probe asks this path.
+    status_path: Option<String>,
 }
 
 impl Dialer {
     /// The way to `url` (`ws://` or `wss://`). The dialect's path stands in for one that is missing, the lane's mode for
-    /// one that is there; certificates are checked against the system's authorities and those in the PEM file `ca`.
+    /// one that is there; certificates are checked against the system's authorities and those in the PEM file `ca`. A probe
+    /// asks `status_path`; without one it only connects.
     ///
     /// # Errors
     /// What is wrong with the URL or the file, in words.
-    pub fn new(url: &str, ca: Option<&Path>, mapping: Arc<UpstreamMapping>) -> Result<Self, String> {
+    pub fn new(
+        url: &str,
+        ca: Option<&Path>,
+        status_path: Option<&str>,
+        mapping: Arc<UpstreamMapping>,
+    ) -> Result<Self, String> {
         let bad = |problem: String| {
             format!("{url:?}: {problem}; an upstream looks like ws://HOST:8006{}", mapping.path)
         };
@@ -59,7 +72,14 @@ impl Dialer {
             query.push('&');
         }
         let url = format!("{}://{}{path}?{query}{}=", endpoint.scheme, endpoint.authority, mapping.mode_key);
-        Ok(Self { target: Arc::new(Target { endpoint, url, mapping }) })
+        let status_path = status_path.map(str::to_owned);
+        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path }) })
+    }
+
+    /// Host and port, as the URL spells them.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        &self.target.endpoint.authority
     }
 
     /// The mode a URL names, if it names one.
@@ -86,6 +106,13 @@ impl tower::Service<Mode> for Dialer {
     }
 }
 
+impl Probe for Dialer {
+    fn probe(&self) -> BoxFuture<'static, Result<(), String>> {
+        let target = self.target.clone();
+        Box::pin(async move { target.probe().await })
+    }
+}
+
 impl Target {
     async fn dial(&self, mode: Mode) -> Result<UpstreamSocket, Why> {
         let place = &self.endpoint.authority;
@@ -102,5 +129,81 @@ impl Target {
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
             Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }
+    }
+
+    /// Connects, and asks the status path where there is one: anything but an error of the server's is an answer.
+    async fn probe(&self) -> Result<(), String> {
+        let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
+        let Some(path) = &self.status_path else { return Ok(()) };
+        let status = status(&mut transport, path, &self.endpoint.authority).await;
+        match status.map_err(|error| format!("{path}: {error}"))? {
+            100..500 => Ok(()),
+            status => Err(format!("{path} answers with HTTP {status}")),
+        }
+    }
+}
+
+/// The status of a plain HTTP request.
+async fn status(transport: &mut Box<dyn Transport>, path: &str, host: &str) -> io::Result<u16> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    transport.write_all(request.as_bytes()).await?;
+    transport.flush().await?;
+    // All that matters stands at its beginning: "HTTP/1.1 200".
+    let mut head = [0; 12];
+    transport.read_exact(&mut head).await?;
+    let status = head.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(rest.get(2..)?).ok());
+    status.and_then(|status| status.parse().ok()).ok_or_else(|| io::Error::other("it does not speak HTTP"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::mapping::Library;
+
+    /// What a probe says of a server that answers every connection with this.
+    async fn probed(answer: &'static str, status_path: Option<&str>) -> Result<(), String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", listener.local_addr().unwrap());
+        let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+        let dialer = Dialer::new(&url, None, status_path, mapping).unwrap();
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut asked = Vec::new();
+            // To its end, which is a reset when the rest of the answer is not read.
+            let _ = stream.read_to_end(&mut asked).await;
+            String::from_utf8(asked).unwrap()
+        };
+        let (found, asked) = tokio::join!(dialer.probe(), serve);
+        let path = status_path.map(|path| format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:"));
+        assert!(asked.starts_with(path.as_deref().unwrap_or_default()), "{asked}");
+        found
+    }
+
+    #[tokio::test]
+    async fn a_probe_asks_the_status_path_and_any_answer_but_an_error_of_the_server_is_good() {
+        let asked = Some("/status?full=1");
+        assert_eq!(probed("", None).await, Ok(()));
+        for (answer, words) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", ""),
+            ("HTTP/1.0 404 Not Found\r\n\r\n", ""),
+            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", "HTTP 503"),
+            ("SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP"),
+            ("", "/status?full=1: "),
+        ] {
+            let found = probed(answer, asked).await.err().unwrap_or_default();
+            assert!(found.contains(words) && found.is_empty() == words.is_empty(), "{answer}: {found}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_probe_of_a_port_that_is_closed_fails() {
+        let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let dialer = Dialer::new(&format!("ws://{address}"), None, None, mapping).unwrap();
+        assert_eq!(dialer.probe().await, Err("connection refused".to_owned()));
     }
 }

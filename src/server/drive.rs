@@ -17,8 +17,9 @@ use tower::Service as _;
 use tracing::{debug, info, trace};
 
 use super::{
-    dial::Dialer,
+    feedback::Feedback,
     lines::{Happened, Line, poll_sockets},
+    pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
 };
@@ -39,7 +40,8 @@ pub(super) struct Driver<C> {
     bridge: Bridge,
     client: Option<Socket<C>>,
     lanes: Vec<(Lane, Line)>,
-    dialer: Dialer,
+    pool: Pool,
+    feedback: Feedback,
     tap: Option<Arc<dyn Tap>>,
     /// The order to stop; `None` once it came. Registered once, not every round.
     stop: Option<BoxFuture<'static, ()>>,
@@ -58,7 +60,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     pub(super) fn new(
         bridge: Bridge,
         client: Metered<C>,
-        dialer: Dialer,
+        pool: Pool,
         tap: Option<Arc<dyn Tap>>,
         drain: watch::Receiver<bool>,
         alive: mpsc::Sender<()>,
@@ -68,7 +70,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             bridge,
             client: Some(Socket::new(client)),
             lanes: Vec::new(),
-            dialer,
+            pool,
+            feedback: Feedback::default(),
             tap,
             alive,
             was_due: false,
@@ -112,7 +115,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::OpenLane(lane, mode) => {
                     debug!(lane = lane.0, ?mode, "dialling");
-                    self.lanes.push((lane, Line::Dialling(self.dialer.call(mode))));
+                    self.lanes.push((lane, Line::Dialling(self.pool.call(mode))));
                 }
                 Output::CloseLane(lane) => {
                     if let Some(Line::Up(mut socket)) = self.take_line(lane) {
@@ -121,13 +124,17 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                     }
                 }
                 Output::Observe(observation) => self.observe(&observation),
-                Output::Wait(due) => return Some(due.map(Instant::from_std)),
+                Output::Wait(due) => {
+                    self.feedback.forget_all_but(self.lanes.iter().map(|(lane, _)| *lane));
+                    return Some(due.map(Instant::from_std));
+                }
                 Output::Finished => return None,
             }
         }
     }
 
     fn observe(&mut self, observation: &Observation) {
+        self.feedback.observe(observation);
         match observation {
             // Once a kind: a client that errs errs often. What it sent may be quoted in the detail.
             Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
@@ -208,9 +215,12 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         match happened {
             Happened::Client(came) => self.client_came(came),
             Happened::Lane(lane, came) => self.lane_came(lane, came),
-            Happened::Dialled(lane, Ok(socket)) => {
+            Happened::Dialled(lane, Ok(dialled)) => {
+                debug!(lane = lane.0, upstream = dialled.lease.upstream(), "connected");
                 if let Some((_, line)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
-                    *line = Line::Up(Box::new(Socket::new(*socket)));
+                    let Dialled { socket, lease } = *dialled;
+                    *line = Line::Up(Box::new(Socket::new(socket)));
+                    self.feedback.hold(lane, lease);
                     self.bridge.handle_input(now(), Input::LaneOpened(lane));
                 }
             }
@@ -264,6 +274,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             tap.passed(self.bridge.session_id(), now(), Wire::FromLane(lane), Passed::Close(code));
         }
         drop(self.take_line(lane));
+        self.feedback.ended(lane, &why);
         self.bridge.handle_input(now(), Input::LaneClosed(lane, why));
     }
 

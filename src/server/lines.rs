@@ -12,6 +12,7 @@ use tokio::{
 
 use super::{
     dial::UpstreamSocket,
+    pool::Dialled,
     socket::{Came, Socket},
 };
 use crate::{
@@ -25,7 +26,7 @@ const CLIENT_BEHIND_BYTES: usize = 1024 * 1024;
 const CLIENT_DEAF_BYTES: usize = 2 * CLIENT_BEHIND_BYTES;
 /// One lane's transport.
 pub(super) enum Line {
-    Dialling(BoxFuture<'static, Result<UpstreamSocket, Why>>),
+    Dialling(BoxFuture<'static, Result<Dialled<UpstreamSocket>, Why>>),
     Up(Box<Socket<Box<dyn Transport>>>),
 }
 
@@ -33,7 +34,7 @@ pub(super) enum Line {
 pub(super) enum Happened {
     Client(Came),
     Lane(Lane, Came),
-    Dialled(Lane, Result<Box<UpstreamSocket>, Why>),
+    Dialled(Lane, Result<Box<Dialled<UpstreamSocket>>, Why>),
     Drain,
     Due,
 }

@@ -3,11 +3,14 @@
 //! - [`accept`] answers HTTP and upgrades; [`route`] finds the profile for a connection
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
+//! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
 pub mod dial;
 mod drive;
+mod feedback;
 mod lines;
+pub mod pool;
 pub mod route;
 mod socket;
 pub mod tap;
@@ -20,7 +23,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use self::{dial::Dialer, route::Routes, tap::Tap};
+use self::{pool::Pool, route::Routes, tap::Tap};
 use crate::{
     mapping::{Library, UpstreamMapping},
     session::VoiceBook,
@@ -36,10 +39,10 @@ pub struct Service {
     pub library: Library,
     /// Which profile serves which connection.
     pub routes: Routes,
-    /// The upstream's dialect.
+    /// The dialect of all upstreams.
     pub dialect: Arc<UpstreamMapping>,
-    /// The way to the upstream.
-    pub dialer: Dialer,
+    /// The way to them.
+    pub pool: Pool,
     /// Voices by name.
     pub voices: Arc<VoiceBook>,
     /// A session without a binary frame for this long is closed, ms; 0 for never, `None` for what the protocol says.

@@ -38,6 +38,13 @@ pub enum Observation {
         /// Pause before the next attempt, ms.
         pause_ms: u64,
     },
+    /// A lane was lost to its upstream's failure.
+    LaneFailed {
+        /// Which.
+        lane: Lane,
+        /// Why, in words.
+        words: String,
+    },
     /// A lane is initialised.
     LaneReady {
         /// Which.
@@ -51,6 +58,8 @@ pub enum Observation {
     LaneQueued {
         /// Which.
         lane: Lane,
+        /// Its place, from 1, where the upstream tells it.
+        position: Option<u32>,
         /// In words.
         words: String,
     },

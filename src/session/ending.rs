@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Phase, Session, action::Action, converse::Converse, link::millis, settings::asking};
+use super::{Phase, Session, action::Action, link::millis, settings::asking};
 use crate::{
     error::{Error, ErrorKind},
     event::{ClientCommand, CloseName},
@@ -79,7 +79,7 @@ impl Session {
 
     /// Everything is done and said, and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        let converses = self.converse.as_ref().is_some_and(Converse::has_lanes);
+        let converses = self.converse.as_ref().is_some_and(|converse| converse.has_lanes());
         let lanes =
             converses || self.hear.lane().is_some() || self.speak.is_busy() || !self.host.leaving.is_empty();
         self.phase == Phase::Over && !lanes && self.host.out.is_empty()

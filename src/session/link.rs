@@ -151,6 +151,11 @@ impl Link {
         fresh && self.init == *init
     }
 
+    /// Why the last attempt failed, since the last one that did not.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_ref().map(Trouble::words)
+    }
+
     /// In use until it ends.
     pub(crate) const fn is_engaged(&self) -> bool {
         matches!(self.phase, Phase::Engaged)
@@ -248,7 +253,7 @@ impl Link {
                 }
                 self.trouble = None;
                 let words = queue_words(*position, *length, *wait_s);
-                host.out.observe(Observation::LaneQueued { lane: self.lane, words });
+                host.out.observe(Observation::LaneQueued { lane: self.lane, position: *position, words });
                 News::Queued
             }
             // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
@@ -287,11 +292,11 @@ impl Link {
         }
     }
 
-    fn ended(&mut self, now: Instant, ending: &Ending, host: &Host) -> News {
+    fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {
         // Its close frame follows; until then the worker is still being cleaned up.
         let until = now + Duration::from_millis(host.times.close_max_ms);
         // A conversation owes no answer that could be empty: it is lost, whatever it ended with.
-        let empty = self.owes_answer() && ending.meaning == EndMeaning::EmptyAnswer;
+        let owed = self.owes_answer();
         let asked = match self.phase {
             Phase::Asked { .. } | Phase::Engaged => true,
             Phase::Unwanted { .. } | Phase::Draining { .. } => {
@@ -304,16 +309,19 @@ impl Link {
         let retry = !asked;
         self.phase = Phase::Leaving { until, retry };
         let words = format!("the upstream ended the session: {}", ending.words);
-        if empty {
-            return News::Empty;
+        match (asked, ending.meaning) {
+            (true, EndMeaning::EmptyAnswer) if owed => News::Empty,
+            (true, EndMeaning::UsedUp) => {
+                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked })
+            }
+            (true, _) => self.failed(words, host),
+            (false, meaning) => {
+                let full = meaning == EndMeaning::QueueFull;
+                let kind = if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
+                Trouble::note(&mut self.trouble, now, kind, words);
+                News::None
+            }
         }
-        if asked {
-            return News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked });
-        }
-        let full = ending.meaning == EndMeaning::QueueFull;
-        let kind = if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
-        Trouble::note(&mut self.trouble, now, kind, words);
-        News::None
     }
 
     /// The transport is gone.
@@ -328,8 +336,7 @@ impl Link {
             Phase::Asked { .. } | Phase::Engaged => {
                 let when = if self.owes_answer() { " before it had answered" } else { "" };
                 self.phase = Phase::Gone;
-                let words = format!("the upstream {why}{when}");
-                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
+                self.failed(format!("the upstream {why}{when}"), host)
             }
             _ => {
                 self.phase = Phase::Gone;
@@ -389,7 +396,7 @@ impl Link {
             Phase::Asked { .. } => {
                 let words = format!("the upstream did not answer within {} ms", times.answer_max_ms);
                 self.close(now, host);
-                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
+                self.failed(words, host)
             }
             Phase::Leaving { retry: true, .. } => {
                 host.out.push(Action::DropLane(self.lane));
@@ -442,7 +449,10 @@ impl Link {
             return News::None;
         };
         match trouble.next_attempt(now, self.opened_at, &host.times, &mut host.rng) {
-            Err(failure) => self.fail(failure),
+            Err(failure) => {
+                host.out.observe(Observation::LaneFailed { lane: self.lane, words: failure.words.clone() });
+                self.fail(failure)
+            }
             Ok(until) => {
                 host.out.observe(Observation::LaneRetry {
                     lane: self.lane,
@@ -453,6 +463,12 @@ impl Link {
                 News::None
             }
         }
+    }
+
+    /// The upstream failed a link in use.
+    fn failed(&self, words: String, host: &mut Host) -> News {
+        host.out.observe(Observation::LaneFailed { lane: self.lane, words: words.clone() });
+        News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
     }
 
     /// For good; its transport is gone or dropped.

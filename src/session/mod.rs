@@ -105,8 +105,8 @@ pub(crate) struct Session {
     audio_at: Instant,
     /// The same, where none has come yet.
     client_at: Option<Instant>,
-    /// Until when more of the microphone may be on its way.
-    mic_until: Option<Instant>,
+    /// When the microphone was last listened to, and how long that frame was.
+    mic: Option<(Instant, Duration)>,
     /// When the user was last heard to speak.
     voice_at: Option<Instant>,
     meter: Meter,
@@ -115,7 +115,7 @@ pub(crate) struct Session {
     heard: Vec<Heard>,
     hear: Hear,
     speak: Speak,
-    converse: Option<Converse>,
+    converse: Option<Box<Converse>>,
     host: Host,
 }
 
@@ -156,7 +156,7 @@ impl Session {
             owed: false,
             audio_at: now,
             client_at: None,
-            mic_until: None,
+            mic: None,
             voice_at: None,
             meter: Meter::new(setup.audio_in.rate_limit, setup.audio_in.ahead_max_ms),
             dropped_groups: 0,
@@ -185,7 +185,7 @@ impl Session {
     fn open_conversation(&mut self, now: Instant, talk: TalkRules) {
         let voice = self.chosen_voice();
         let (mode, duplex) = (self.setup.profile.mode, &self.setup.duplex);
-        self.converse = Some(Converse::open(now, talk, mode, duplex, voice, &mut self.host));
+        self.converse = Some(Box::new(Converse::open(now, talk, mode, duplex, voice, &mut self.host)));
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -199,7 +199,7 @@ impl Session {
 
     /// Where the audio of the conversation went; none without one.
     pub(crate) fn streamed(&self) -> Option<Streamed> {
-        self.converse.as_ref().map(Converse::streamed)
+        self.converse.as_ref().map(|converse| converse.streamed())
     }
 
     /// The client said something.
@@ -234,6 +234,11 @@ impl Session {
     /// Nobody wants to hear any more of what is being spoken.
     pub(super) fn silence(&mut self, now: Instant) {
         self.speak.cancel(now, &mut self.host);
+        self.interrupt_model(now);
+    }
+
+    /// The model is to listen.
+    pub(super) fn interrupt_model(&mut self, now: Instant) {
         let scene = self.scene();
         if let Some(converse) = &mut self.converse {
             converse.interrupt(now, &scene, &mut self.host);
@@ -281,7 +286,7 @@ impl Session {
             }
             // What the model does not hear it does not wait for.
             if !self.hushes() {
-                self.mic_until = Some(now + length + self.mic_gap());
+                self.mic = Some((now, length));
             }
         }
         self.tell_heard(now);
@@ -298,11 +303,6 @@ impl Session {
     /// While the client hears a text it asked for, the model hears silence.
     fn hushes(&self) -> bool {
         self.host.mouth.is_audible() && self.host.mouth.is_busy_by(By::Request)
-    }
-
-    /// How long the microphone may stay silent before it counts as gone.
-    fn mic_gap(&self) -> Duration {
-        self.setup.profile.talk.as_ref().map_or(Duration::ZERO, |talk| talk.converse.gap)
     }
 
     /// Hands on what was heard, and what was found in it.
@@ -337,7 +337,7 @@ impl Session {
     fn scene(&self) -> Scene {
         Scene {
             client_at: self.client_at,
-            mic_until: self.mic_until,
+            mic: self.mic,
             voice_at: self.voice_at,
             in_speech: self.ear.in_speech(),
             floor_taken: self.floor_taken(),
@@ -350,8 +350,8 @@ impl Session {
     /// Watches for interruptions while there is something to interrupt.
     fn watch(&mut self) {
         let Some(talk) = &self.setup.profile.talk else { return };
-        let speaking =
-            self.converse.as_ref().is_some_and(Converse::is_speaking) || self.host.mouth.is_audible();
+        let speaking = self.converse.as_ref().is_some_and(|converse| converse.is_speaking())
+            || self.host.mouth.is_audible();
         let open = self.settings.microphone == Microphone::Open;
         self.ear.watch(Some(&talk.barge_in).filter(|_| speaking && open));
     }

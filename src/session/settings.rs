@@ -115,7 +115,7 @@ impl Session {
             instruction: request.instruction,
             voice,
         };
-        self.silence(now);
+        self.interrupt_model(now);
         self.speak.start(now, script, &speaking(&self.setup.profile), &mut self.host);
     }
 }

@@ -2,7 +2,7 @@
 //! (field notes §1.6 for PyTorch, §1.7 for C++; captured in §6.1).
 //!
 //! One append is one step of the model and takes its time; the next one waits. What stands in for the model's mind is a
-//! rule: a stretch of audible units followed by a silent one is answered. Its speech is the [`marker`], or an engine's.
+//! rule: a stretch of audible units followed by a silent one is answered. Its speech is the [`marker()`], or an engine's.
 
 mod ear;
 mod init;
@@ -190,7 +190,7 @@ impl Duplex {
             let late = turn.speak().audio;
             reply.late(&turn.response_id, late);
         }
-        self.resuming = bench.faults.hits(FaultKind::Resumes).then_some(turn);
+        self.resuming = Some(turn).filter(|turn| !turn.over() && bench.faults.hits(FaultKind::Resumes));
     }
 
     /// The turn that begins with this unit, if one does.

@@ -171,7 +171,7 @@ impl Fault {
             "queue-full" => value.none(FaultKind::QueueFull),
             "busy" => value.none(FaultKind::Busy),
             "403-after-queue" => {
-                let times = value.given.map(|_| value.count(0..=u32::MAX)).transpose()?;
+                let times = value.given.map(|_| value.count()).transpose()?;
                 Ok(Self { kind: FaultKind::RefusedAfterQueue, times })
             }
             "stuck-queue" => value.none(FaultKind::StuckQueue),
@@ -189,8 +189,10 @@ impl Fault {
     fn in_duplex(value: &Value<'_>) -> Result<Self, ParseFaultError> {
         let kind = match value.name {
             "slow-steps" => FaultKind::SlowSteps(value.seconds()?),
-            "burst" if value.given.is_none() => FaultKind::Burst(34),
-            "burst" => FaultKind::Burst(value.count(1..=MAX_BURST)?),
+            "burst" => match value.or(34)? {
+                units @ 1..=MAX_BURST => FaultKind::Burst(units),
+                _ => return Err(value.wrong("a whole number from 1 to 600")),
+            },
             "never-listens" => return value.none(FaultKind::NeverListens),
             "ignores-force" => FaultKind::IgnoresForce(value.or(2)?),
             "yields" => return value.none(FaultKind::Yields),
@@ -202,8 +204,8 @@ impl Fault {
             "repeats-text" => return value.none(FaultKind::RepeatsText),
             "think" => return value.none(FaultKind::Think),
             "timeout" => FaultKind::Timeout(value.seconds()?),
-            "kv" => FaultKind::KvStart(value.count(0..=u32::MAX)?.into()),
-            "context-full" => FaultKind::ContextFull(value.count(0..=u32::MAX)?.into()),
+            "kv" => FaultKind::KvStart(value.count()?.into()),
+            "context-full" => FaultKind::ContextFull(value.count()?.into()),
             name => return Err(ParseFaultError::Unknown { name: name.to_owned() }),
         };
         Ok(kind.into())
@@ -222,14 +224,11 @@ impl Value<'_> {
     }
 
     fn or(&self, default: u32) -> Result<u32, ParseFaultError> {
-        if self.given.is_none() { Ok(default) } else { self.count(0..=u32::MAX) }
+        if self.given.is_none() { Ok(default) } else { self.count() }
     }
 
-    fn count(&self, range: std::ops::RangeInclusive<u32>) -> Result<u32, ParseFaultError> {
-        let expected =
-            if *range.end() == MAX_BURST { "a whole number from 1 to 600" } else { "a whole number" };
-        let count = self.given.and_then(|text| text.parse().ok()).filter(|count| range.contains(count));
-        count.ok_or_else(|| self.wrong(expected))
+    fn count(&self) -> Result<u32, ParseFaultError> {
+        self.given.and_then(|text| text.parse().ok()).ok_or_else(|| self.wrong("a whole number"))
     }
 
     fn seconds(&self) -> Result<Duration, ParseFaultError> {

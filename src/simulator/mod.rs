@@ -229,7 +229,7 @@ pub enum SimOutput {
     Engine(JobId, EngineRequest),
     /// The samples of an ASR request, as the back-end decoded them. Only with [`SimulatorConfig::record`].
     Heard(ConnId, Vec<f32>),
-    /// A full-duplex session was created. Only with [`SimulatorConfig::record`].
+    /// A full-duplex session was initialised. Only with [`SimulatorConfig::record`].
     Opened(ConnId, Opening),
     /// One append of a full-duplex session, in order, when its turn came. Only with [`SimulatorConfig::record`].
     Unit(ConnId, Unit),

@@ -18,7 +18,7 @@ use super::{
 /// A created session's work.
 #[derive(Debug)]
 pub(super) enum Talk {
-    Chat(Chat),
+    Chat(Box<Chat>),
     Duplex(Box<Duplex>),
 }
 
@@ -37,7 +37,7 @@ impl Talk {
         if duplex {
             Duplex::prepare(sees, payload, bench).map(|duplex| Self::Duplex(Box::new(duplex)))
         } else {
-            Chat::prepare(payload, bench).map(Self::Chat)
+            Chat::prepare(payload, bench).map(|chat| Self::Chat(Box::new(chat)))
         }
     }
 

@@ -2,14 +2,20 @@
 
 mod anything;
 mod interrupting;
+mod long;
 #[allow(dead_code, reason = "used in part by each of those below")]
 mod mic;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;
+mod reconnect;
+mod rollover;
 #[path = "../support/sanity.rs"]
 mod sanity;
+mod silence;
 mod speaking;
+mod standby;
+mod support;
 mod talking;
 mod transcribing;
 mod troubled;

@@ -39,7 +39,7 @@ fn wrong_use_is_exit_code_2() {
 #[test]
 fn nothing_said_about_serving_is_nothing_and_a_text_may_begin_with_a_hyphen() {
     let Command::Serve(serve) = Cli::parse_from(["voxbridge", "serve"]).command else { panic!() };
-    assert!(serve.upstream.is_none() && serve.listen.is_none() && serve.log.level.is_none());
+    assert!(serve.upstream.is_empty() && serve.listen.is_none() && serve.log.level.is_none());
     let speak = Cli::parse_from(["voxbridge", "speak", "-1 degree", "-o", "-"]).command;
     assert!(matches!(speak, Command::Speak(SpeakArgs { text, .. }) if text == "-1 degree"));
     let version = Cli::try_parse_from(["voxbridge", "--version"]).unwrap_err();

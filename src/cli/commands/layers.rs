@@ -9,7 +9,7 @@ use crate::{
 /// File, then environment and flags.
 pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
     let file = args.config.as_deref().map(Config::read).transpose().map_err(Failure::usage)?;
-    let upstream = args.upstream.map(|url| UpstreamConfig {
+    let upstreams = args.upstream.into_iter().map(|url| UpstreamConfig {
         url,
         ca: args.upstream_ca.clone(),
         ..UpstreamConfig::of_dialect()
@@ -21,13 +21,13 @@ pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
         idle_timeout_ms: args.idle_timeout_ms,
         sessions_max: args.sessions_max,
         language: args.language,
-        upstream: upstream.into_iter().collect(),
+        upstream: upstreams.collect(),
         log: log_config(args.log),
         ..Config::default()
     });
     // The certificates may be named without naming the upstream again.
-    if let (Some(ca), Some(upstream)) = (args.upstream_ca, config.upstream.first_mut()) {
-        upstream.ca = Some(ca);
+    if let Some(ca) = args.upstream_ca {
+        config.upstream.iter_mut().for_each(|upstream| upstream.ca = Some(ca.clone()));
     }
     Ok(config)
 }

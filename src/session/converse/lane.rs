@@ -20,6 +20,7 @@ use crate::{
     audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
     event::{Append, ClientCommand, Lane, LaneCommand, LaneEvent, Mark, RolloverReason},
+    mapping::profile::LaneTimes,
 };
 
 /// Where a conversation is.
@@ -63,7 +64,7 @@ pub(super) struct Gap {
     since: Instant,
 }
 
-/// Units after which an upstream session was a good one: what is lost later is no part of the trouble before.
+/// Units after which an upstream session was a good one.
 const HEALTHY_UNITS: u64 = 10;
 
 /// With less time than this until the hard bound, a session kept in readiness is taken as it is.
@@ -118,6 +119,13 @@ impl Talk {
         if let Some(unit) = self.steps.timeout(now) {
             self.count(now, &unit, limits, host);
         }
+    }
+
+    /// Whether it was of use, or there for longer than all attempts together may take: what is lost with it or after it is
+    /// no part of the trouble before.
+    fn was_good(&self, now: Instant, times: &LaneTimes) -> bool {
+        let lived = now - self.ready_at;
+        self.steps.answered() >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
     }
 
     fn count(&mut self, now: Instant, unit: &InFlight, limits: &Limits, host: &mut Host) {
@@ -192,6 +200,8 @@ impl Converse {
     fn arrive(&mut self, now: Instant, standby: bool, scene: &Scene, host: &mut Host) {
         self.mic.catch_up();
         self.alone = false;
+        self.renewing = None;
+        self.told = false;
         let Some(Gap { reason, since }) = self.gap.take() else { return };
         let gap_ms = millis(now - since);
         let kept_ms = self.mic.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
@@ -230,6 +240,9 @@ impl Converse {
         let telling = self.telling(scene);
         match std::mem::replace(&mut self.place, Place::Out) {
             Place::Talking(mut talk) => {
+                if talk.was_good(now, &host.times) {
+                    self.trouble = None;
+                }
                 if let Some(unit) = talk.steps.take_in_flight() {
                     self.mic.give_back(&unit.audio, unit.real);
                 }
@@ -249,15 +262,12 @@ impl Converse {
 
     /// The upstream session is lost: the client is told, and another is looked for.
     pub(super) fn lose(&mut self, now: Instant, words: String, scene: &Scene, host: &mut Host) {
-        let healthy = matches!(&self.place, Place::Talking(talk) if talk.steps.answered() >= HEALTHY_UNITS);
-        if healthy {
-            self.trouble = None;
-        }
         let after = self.leave(now, scene, host);
         let error = format!(
             "the conversation was interrupted: {words}; it goes on as soon as another session is there"
         );
         host.out.error(Error::new(ErrorKind::ConversationInterrupted, error));
+        self.told = true;
         Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
         self.gap = Some(Gap { reason: RolloverReason::Lost, since: now });
         if let Some(standby) = self.standby.take() {
@@ -303,8 +313,8 @@ impl Converse {
     pub(super) fn mind_limits(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
         let Some(due) = self.limits_reached(now) else { return };
         let quiet = self.quiet_at(scene, host).is_some_and(|at| at <= now);
-        if quiet && self.wants_standby() {
-            self.open_standby(now, false, host);
+        if quiet && self.may_open_standby(host) {
+            self.open_standby(now, host);
         }
         let ready = self.standby_is_fresh(now, host);
         let Place::Talking(talk) = &mut self.place else { return };
@@ -365,7 +375,13 @@ impl Converse {
         self.rules.rollover.standby && self.standby.is_none() && !self.alone
     }
 
-    fn open_standby(&mut self, now: Instant, renewed: bool, host: &mut Host) {
+    /// Not while the one it takes the place of still has the worker: it would queue behind that, as if there were none.
+    fn may_open_standby(&self, host: &Host) -> bool {
+        self.wants_standby() && self.renewing.is_none_or(|lane| !host.is_leaving(lane))
+    }
+
+    fn open_standby(&mut self, now: Instant, host: &mut Host) {
+        let renewed = self.renewing.take().is_some();
         let link = Link::open(now, self.mode, self.opening(host), host);
         let version = host.memory.version();
         self.standby = Some(Standby { talk: Talk::new(now, link), version, renewed });
@@ -383,9 +399,9 @@ impl Converse {
             return true;
         }
         if let Some(standby) = self.standby.take() {
+            self.renewing = Some(standby.talk.link.lane());
             standby.talk.link.retire(now, host);
         }
-        self.open_standby(now, true, host);
         false
     }
 

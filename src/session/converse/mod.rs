@@ -14,7 +14,10 @@ mod pacing;
 mod steps;
 mod turns;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub use self::mic::Streamed;
 use self::{
@@ -47,8 +50,8 @@ use crate::{
 pub(crate) struct Scene {
     /// When the client last sent audio, heard or not.
     pub(crate) client_at: Option<Instant>,
-    /// Until when more of the microphone may be on its way.
-    pub(crate) mic_until: Option<Instant>,
+    /// When the microphone was last listened to, and how long that frame was.
+    pub(crate) mic: Option<(Instant, Duration)>,
     /// When the user was last heard to speak.
     pub(crate) voice_at: Option<Instant>,
     /// The user is in the middle of an utterance.
@@ -72,6 +75,8 @@ pub(crate) struct Converse {
     voice: Option<VoiceSample>,
     place: Place,
     standby: Option<Standby>,
+    /// The last one kept in readiness, which did not know the newest: another takes its place when it is gone.
+    renewing: Option<Lane>,
     /// No second worker was to be had for this upstream session.
     alone: bool,
     mic: Mic,
@@ -80,6 +85,8 @@ pub(crate) struct Converse {
     /// No audio reaches a model.
     gap: Option<Gap>,
     trouble: Option<Trouble>,
+    /// The client knows that there is trouble.
+    told: bool,
     /// It is over: no upstream was to be had.
     lost: Option<Failure>,
 }
@@ -102,11 +109,13 @@ impl Converse {
             voice,
             place: Place::Due { at: now, after: None },
             standby: None,
+            renewing: None,
             alone: false,
             turns: Turns::default(),
             frame: None,
             gap: None,
             trouble: None,
+            told: false,
             lost: None,
         };
         converse.dial(now, host);
@@ -252,6 +261,7 @@ impl Converse {
         self.mind_limits(now, scene, host);
         self.mind_standby(now, host);
         self.redial(now, scene, host);
+        self.mind_trouble(host);
         self.send_due(now, scene, host);
     }
 
@@ -272,7 +282,19 @@ impl Converse {
         if talk.steps.in_flight().is_some_and(|unit| now >= unit.at + bound) {
             talk.link.close(now, host);
             let words = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
+            let lane = talk.link.lane();
+            host.out.observe(Observation::LaneFailed { lane, words: words.clone() });
             self.lose(now, words, scene, host);
+        }
+    }
+
+    /// Who waits for a model is told, once, why it does not come.
+    fn mind_trouble(&mut self, host: &mut Host) {
+        let Place::Opening(link) = &self.place else { return };
+        if let (Some(words), false) = (link.trouble(), self.told) {
+            self.told = true;
+            let words = format!("no model is there to talk to yet: {words}; it is tried again");
+            host.out.error(Error::new(ErrorKind::ConversationInterrupted, words));
         }
     }
 

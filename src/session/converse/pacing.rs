@@ -3,7 +3,7 @@
 //! A model makes a step for each unit and stands still without one, in the middle of a word too (field notes §1.6, §7.8).
 //! So while it speaks, and for a while after the client's last audio, silence takes the place of what does not come.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     Converse, Scene,
@@ -31,10 +31,17 @@ impl Converse {
 
     /// When silence fills up what is there of a unit.
     fn silence_due(&self, talk: &Talk, scene: &Scene, audible: bool) -> Option<Instant> {
+        let rules = &self.rules.converse;
         let clock = talk.steps.sent_at().unwrap_or(talk.ready_at) + UNIT;
-        let due = scene.mic_until.map_or(clock, |until| clock.max(until));
         let speaking = self.turns.is_open() || self.turns.is_fenced() || audible || scene.floor_taken;
-        let lingers = scene.client_at.is_some_and(|at| due <= at + self.rules.converse.linger);
+        // A frame lasts until the next one comes; but who sends a file at once must not make a speaking model wait.
+        let longest = if speaking { UNIT } else { Duration::MAX };
+        let mic_until = scene.mic.map(|(at, length)| at + length.min(longest) + rules.gap);
+        let due = mic_until.map_or(clock, |until| clock.max(until));
+        // What was kept while there was no model reaches one later than it came, and is answered later.
+        let came = scene.client_at.into_iter().chain(scene.mic.map(|(at, length)| at + length));
+        let last = came.chain(talk.steps.spoken_at()).max();
+        let lingers = last.is_some_and(|last| due <= last + rules.gap + rules.linger);
         (speaking || lingers || self.mic.len() > 0).then_some(due)
     }
 

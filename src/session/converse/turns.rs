@@ -328,7 +328,7 @@ impl Turn {
     }
 
     /// What was said, for the client and for the next upstream session.
-    fn tell(&mut self, telling: Telling, host: &mut Host) {
+    fn tell(&self, telling: Telling, host: &mut Host) {
         let text = self.text.trim();
         if text.is_empty() {
             return;

@@ -2,6 +2,7 @@
 
 mod duplex;
 mod duplex_faults;
+mod duplex_input;
 mod ends;
 mod engines;
 mod faults;

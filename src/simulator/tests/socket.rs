@@ -98,6 +98,35 @@ async fn a_session_over_a_socket() {
 }
 
 #[tokio::test]
+async fn full_duplex_over_a_socket() {
+    let (address, recorder, _stop) = start(quick(), |simulator| simulator).await;
+    for (target, sees) in [("/v1/realtime?mode=audio", false), ("/v1/realtime", true)] {
+        let mut client = connect(address, target).await.unwrap();
+        say(&mut client, json!({"type": "session.init", "payload": {}})).await;
+        let mut said = Vec::new();
+        for (second, level) in [0.1, 0.2, 0.0, 0.0, 0.0, 0.0].into_iter().enumerate() {
+            let input = json!({"audio": base64_f32(&[level; 16_000]), "force_listen": second == 0});
+            say(&mut client, json!({"type": "input.append", "input": input})).await;
+        }
+        say(&mut client, json!({"type": "session.close", "reason": "done"})).await;
+        let (events, end) = until(&mut client, "nothing").await;
+        said.extend(names(&events));
+        let expected = "session.queue_done session.created listen listen listen text audio text audio text audio \
+                        listen session.closed";
+        assert_eq!((said.join(" ").as_str(), end), (expected, polite()), "{target}");
+        let received = recorder.take();
+        let opened = |one: &Received| matches!(one, Received::Opened(_, opening) if opening.sees == sees);
+        assert!(received.iter().any(opened));
+        let units = received.iter().filter_map(|one| match one {
+            Received::Unit(_, unit) => Some((unit.samples[0], unit.samples.len(), unit.forced)),
+            _ => None,
+        });
+        let expected = [(0.1, true), (0.2, false), (0.0, false), (0.0, false), (0.0, false), (0.0, false)];
+        assert!(units.eq(expected.map(|(level, forced)| (level, 16_000, forced))));
+    }
+}
+
+#[tokio::test]
 async fn a_dropped_connection_costs_the_next_one() {
     let (address, recorder, _stop) = start(quick(), |simulator| simulator).await;
     let (client, ..) = transcribe(address, 16_000).await;

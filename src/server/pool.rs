@@ -1,0 +1,137 @@
+//! Several upstreams as one: a [`tower::Service`] from mode to socket in front of one dialer each.
+//!
+//! A lane goes to the least loaded upstream that is in service; equal ones take turns. Load is a [`tower::load::Load`]:
+//! the lanes an upstream carries and what its queue said. An upstream that fails is left out for a while that doubles, and
+//! probed without taking a worker until it answers. Every lane holds a [`Lease`], by which its session says what became of
+//! it: a handshake alone is no sign of health.
+//!
+//! tower's own balancer is not used. It compares two upstreams at random, of which there are too few here for that to be
+//! even; it is owned by one caller, so that hundreds of sessions would wait in a buffer before it; and what it balances is
+//! over with the response, while a lane begins with it, tells its place in a queue, and may fail much later.
+//!
+//! - [`health`] is what is known of one upstream, pure; [`upstream`] is that with a name, a log and a probe
+//! - [`lease`] is what a lane holds; [`probe`] asks an upstream that was left out whether it is back
+
+mod health;
+pub mod lease;
+pub mod probe;
+mod upstream;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+use tower::load::Load;
+use tracing::debug;
+
+pub use self::health::Burden;
+use self::{
+    lease::{Lease, Memory},
+    probe::Probe,
+    upstream::Upstream,
+};
+use super::dial::Dialer;
+use crate::event::{Mode, Why};
+
+/// The way to all upstreams. A clone is another session's: what one met is not another's memory.
+pub struct Pool<D = Dialer> {
+    shared: Arc<Shared<D>>,
+    memory: Memory,
+}
+
+/// A connection, and what it is held by.
+#[derive(Debug)]
+pub struct Dialled<S> {
+    /// The connection.
+    pub socket: S,
+    /// To be kept as long as the lane lasts.
+    pub lease: Lease,
+}
+
+struct Shared<D> {
+    ways: Vec<Way<D>>,
+    /// Where the next choice among equals begins. Locked while one chooses, so that two do not choose the same.
+    turn: Mutex<usize>,
+}
+
+struct Way<D> {
+    dialer: D,
+    upstream: Arc<Upstream>,
+}
+
+impl<D> Clone for Pool<D> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), memory: Memory::default() }
+    }
+}
+
+impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
+    /// These upstreams, by the names that logs call them.
+    pub fn new(upstreams: impl IntoIterator<Item = (String, D)>) -> Self {
+        let way = |(index, (name, dialer)): (usize, (String, D))| Way {
+            upstream: Arc::new(Upstream::new(index, name, Box::new(dialer.clone()))),
+            dialer,
+        };
+        let ways = upstreams.into_iter().enumerate().map(way).collect();
+        Self { shared: Arc::new(Shared { ways, turn: Mutex::new(0) }), memory: Memory::default() }
+    }
+}
+
+impl<D> tower::Service<Mode> for Pool<D>
+where
+    D: tower::Service<Mode, Error = Why> + Clone,
+    D::Future: Send + 'static,
+{
+    type Response = Dialled<D::Response>;
+    type Error = Why;
+    type Future = BoxFuture<'static, Result<Self::Response, Why>>;
+
+    /// Always: an upstream that has no room says so itself, and dialers have nothing to wait for.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Why>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mode: Mode) -> Self::Future {
+        let Some((mut dialer, mut lease)) = self.shared.choose(&self.memory) else {
+            return Box::pin(async { Err(Why::Unreachable("there is no upstream".to_owned())) });
+        };
+        debug!(upstream = lease.upstream(), ?mode, "chosen");
+        let dial = dialer.call(mode);
+        Box::pin(async move {
+            match dial.await {
+                Ok(socket) => {
+                    lease.connected();
+                    Ok(Dialled { socket, lease })
+                }
+                Err(why) => {
+                    lease.not_connected(&why);
+                    Err(why)
+                }
+            }
+        })
+    }
+}
+
+impl<D: Clone> Shared<D> {
+    /// The least loaded that is in service, rather not the one that failed this session last; when none is, the one that is
+    /// to be probed first: nobody is refused without a try, and the lanes pace their attempts themselves.
+    fn choose(&self, memory: &Memory) -> Option<(D, Lease)> {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, from) = (self.ways.len(), *turn);
+        let order = (0..count).map(|step| &self.ways[(from + step) % count]);
+        let chosen = order.min_by_key(|way| rank(way.upstream.load(), memory.avoids(&way.upstream)))?;
+        *turn = (chosen.upstream.index() + 1) % count;
+        Some((chosen.dialer.clone(), Lease::new(chosen.upstream.clone(), memory.clone())))
+    }
+}
+
+/// The least comes first.
+const fn rank(burden: Burden, avoided: bool) -> (Option<Instant>, bool, u32) {
+    (burden.out_until, avoided, burden.lanes)
+}

@@ -1,0 +1,136 @@
+//! One upstream of several: its name, what is known of it, and what operators are told of that.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::{runtime::Handle, time::Instant};
+use tower::load::Load;
+use tracing::{debug, info, warn};
+
+use super::{
+    health::{Burden, Failing, Health},
+    probe::{Probe, watch},
+};
+
+/// One upstream.
+pub(super) struct Upstream {
+    index: usize,
+    name: String,
+    probe: Box<dyn Probe + Send + Sync>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    health: Health,
+    /// A task waits to probe it.
+    watched: bool,
+}
+
+impl Upstream {
+    pub(super) fn new(index: usize, name: String, probe: Box<dyn Probe + Send + Sync>) -> Self {
+        Self { index, name, probe, state: Mutex::default() }
+    }
+
+    pub(super) const fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn probe(&self) -> &(dyn Probe + Send + Sync) {
+        &*self.probe
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Numbers are whole between two of their changes, whatever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn taken(&self) {
+        self.state().health.taken();
+    }
+
+    pub(super) fn gone(&self) {
+        self.state().health.gone();
+    }
+
+    pub(super) fn queued(&self, position: u32) {
+        self.state().health.queued(Instant::now(), position);
+    }
+
+    pub(super) fn busy(&self) {
+        self.state().health.busy(Instant::now());
+    }
+
+    pub(super) fn ready(&self, had_waited: bool) {
+        let back = self.state().health.ready(had_waited);
+        self.tell_back(back);
+    }
+
+    pub(super) fn served(&self) {
+        let back = self.state().health.served();
+        self.tell_back(back);
+    }
+
+    fn tell_back(&self, back: bool) {
+        if back {
+            info!(upstream = self.name, "a lane succeeded: the upstream is back in service");
+        }
+    }
+
+    /// A lane failed, for this reason.
+    pub(super) fn failed(self: &Arc<Self>, how: Failing, words: &str) {
+        let mut state = self.state();
+        let Some(out) = state.health.failed(Instant::now(), how, fastrand::f64()) else {
+            drop(state);
+            return debug!(upstream = self.name, ?how, "a lane failed: {words}");
+        };
+        let watched = std::mem::replace(&mut state.watched, true);
+        drop(state);
+        warn!(upstream = self.name, out_ms = out.as_millis(), "left out for a while: {words}");
+        // Without a runtime everything is over anyway.
+        if let (false, Ok(runtime)) = (watched, Handle::try_current()) {
+            runtime.spawn(watch(Arc::downgrade(self)));
+        }
+    }
+
+    /// When it is to be probed; `None` ends the watch, because it is back in service.
+    pub(super) fn next_probe(&self) -> Option<Instant> {
+        let mut state = self.state();
+        let due = state.health.out_until();
+        state.watched = due.is_some();
+        due
+    }
+
+    /// What the probe said.
+    pub(super) fn probed(&self, found: Result<(), String>) {
+        match found {
+            Ok(()) => {
+                if self.state().health.found() {
+                    info!(upstream = self.name, "it answers again: back in service");
+                }
+            }
+            Err(words) => {
+                let out = self.state().health.not_found(Instant::now(), fastrand::f64());
+                let out_ms = out.map(|out| out.as_millis());
+                debug!(upstream = self.name, out_ms, "still left out: {words}");
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upstream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Load for Upstream {
+    type Metric = Burden;
+
+    fn load(&self) -> Burden {
+        self.state().health.burden(Instant::now())
+    }
+}
