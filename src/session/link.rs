@@ -218,14 +218,14 @@ impl Link {
     /// transport.
     pub(crate) fn retire(mut self, now: Instant, host: &mut Host) {
         let until = host.drained_by(now);
-        let hurry = host.is_in_hurry();
         if self.owes_answer() && until > now {
             self.phase = Phase::Draining { until };
         } else {
             self.close(now, host);
         }
-        if let Some(by) = hurry {
-            self.hurry(by.max(now));
+        if let Some(by) = host.is_in_hurry() {
+            // A goodbye has its time in any case; one that waits for an initialisation has no more.
+            self.hurry(by.max(now) + Duration::from_millis(host.times.close_max_ms));
         }
         if !self.is_gone() {
             host.leaving.push(self);
