@@ -8,6 +8,10 @@ use crate::{
     event::{ClientCommand, CloseName},
 };
 
+/// How long a model may talk to a client that sends nothing: no upstream session lasts longer (field notes §1.6). One that
+/// never stops must not keep up a session that nobody is in.
+const TALK_MAX: Duration = Duration::from_secs(600);
+
 /// When voxbridge stops, answers that nobody waits for any more are waited out no longer than this.
 const HURRY: Duration = Duration::from_secs(10);
 
@@ -71,8 +75,9 @@ impl Session {
     /// When the session ends for want of audio: who listens sends none, and who waits for words sends none either, as long
     /// as an upstream's queue may take.
     fn idle_due(&self) -> Option<Instant> {
-        let idle = self.idle.filter(|_| self.phase == Phase::Open && !self.speaks())?;
-        let due = self.idle_since + idle;
+        let idle = self.idle.filter(|_| self.phase == Phase::Open && !self.floor_taken())?;
+        let talks = self.host.mouth.is_busy();
+        let due = if talks { self.audio_at + TALK_MAX } else { self.idle_since + idle };
         let patience = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
         Some(if self.hear.is_settled() { due } else { due.max(self.audio_at + patience) })
     }
@@ -113,7 +118,8 @@ impl Session {
             self.converse_on(now);
         }
         let owes = self.owes();
-        if self.speaks() || (self.owed && !owes) {
+        let listens = self.floor_taken() || (self.speaks() && now < self.audio_at + TALK_MAX);
+        if listens || (self.owed && !owes) {
             self.idle_since = now;
         }
         self.owed = owes;

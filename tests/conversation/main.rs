@@ -18,7 +18,6 @@ mod silence;
 mod speaking;
 mod standby;
 mod support;
-mod talking;
 mod transcribing;
 mod troubled;
 
