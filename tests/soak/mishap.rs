@@ -1,0 +1,206 @@
+//! What goes wrong, and when a talk may go on as if nothing had been.
+
+use std::time::Duration;
+
+use tokio::{
+    join,
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use voxbridge::simulator::{
+    Backend, SimulatorConfig,
+    socket::{self, Breaker},
+};
+
+use super::{
+    bridge::SESSION_MAX,
+    talker::{PATIENCE, Talker},
+    wire::Wire,
+};
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mishap {
+    /// Nothing: a question and its answer.
+    None,
+    /// The simulated model does this in its next turn, or while it listens.
+    Fault(&'static str),
+    /// The connection is cut, and whoever dials meets this; it is over after so many seconds.
+    AtReconnect(&'static str, u64),
+    /// The user speaks into the answer, and the model does this.
+    BargeIn(&'static str),
+    /// The connection is cut while the user speaks.
+    CutInSentence,
+    /// The connection is cut while the model speaks.
+    CutInTurn,
+    /// Nothing passes for a while, in either direction, and nobody is told.
+    HalfOpen,
+    /// The connection is cut, and new ones are accepted without a word.
+    BlackHole,
+    /// The gateway is stopped, and started again at its address.
+    Restart,
+}
+
+/// Everything there is; a stuck queue is not, because it ends a session by design.
+pub(crate) const MISHAPS: [Mishap; 33] = [
+    Mishap::None,
+    Mishap::Fault("double-terminal,times=12"),
+    Mishap::Fault("repeats-text,times=1"),
+    Mishap::Fault("think,times=1"),
+    Mishap::Fault("die-mid-turn,times=1"),
+    Mishap::Fault("die-mid-turn=0,times=1"),
+    Mishap::Fault("drop-mid-turn,times=1"),
+    Mishap::Fault("drop-mid-turn=2,times=1"),
+    Mishap::Fault("slow-steps=1.4,times=4"),
+    Mishap::Fault("never-answers,times=1"),
+    Mishap::BargeIn(""),
+    Mishap::BargeIn("burst=34,times=1"),
+    Mishap::BargeIn("yields,times=1"),
+    Mishap::BargeIn("late-audio,times=1"),
+    Mishap::BargeIn("ignores-force=2,times=1"),
+    Mishap::BargeIn("never-listens,times=1"),
+    Mishap::BargeIn("slow-steps=0.9,times=8"),
+    Mishap::AtReconnect("queue-full,times=2", 0),
+    Mishap::AtReconnect("busy,times=3", 0),
+    Mishap::AtReconnect("403-after-queue=2", 0),
+    Mishap::AtReconnect("slow-init=1.5,times=1", 0),
+    Mishap::AtReconnect("slow-init=60,times=1", 5),
+    Mishap::AtReconnect("die-before-created,times=2", 0),
+    Mishap::AtReconnect("timeout=4.5,times=1", 7),
+    Mishap::AtReconnect("timeout=1,times=2", 5),
+    Mishap::AtReconnect("kv=7300,times=1", 0),
+    Mishap::AtReconnect("kv=8100,times=1", 0),
+    Mishap::AtReconnect("context-full=160,times=1", 12),
+    Mishap::CutInSentence,
+    Mishap::CutInTurn,
+    Mishap::HalfOpen,
+    Mishap::BlackHole,
+    Mishap::Restart,
+];
+
+/// A simulated gateway behind a wire, both to be broken.
+pub(crate) struct Upstream {
+    config: SimulatorConfig,
+    address: String,
+    breaker: Breaker,
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    pub(crate) wire: Wire,
+}
+
+impl Upstream {
+    pub(crate) async fn start(backend: Backend) -> Self {
+        let config = SimulatorConfig { backend, limit_audio: SESSION_MAX, ..SimulatorConfig::default() };
+        let simulator = socket::bind("127.0.0.1:0", config.clone()).await.unwrap();
+        let (address, breaker) = (simulator.local_addr(), simulator.breaker());
+        let mut upstream = Self {
+            config,
+            address: address.to_string(),
+            breaker,
+            running: None,
+            wire: Wire::to(address).await,
+        };
+        upstream.run(simulator);
+        upstream
+    }
+
+    fn run(&mut self, simulator: socket::Simulator) {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(simulator.run(async move { drop(stopped.await) }));
+        self.running = Some((stop, task));
+    }
+
+    async fn restart(&mut self, pause: Duration) {
+        let (stop, task) = self.running.take().unwrap();
+        drop(stop);
+        timeout(PATIENCE, task).await.unwrap().unwrap();
+        sleep(pause).await;
+        let simulator = socket::bind(&self.address, self.config.clone()).await.unwrap();
+        self.breaker = simulator.breaker();
+        self.run(simulator);
+    }
+
+    async fn begin(&self, fault: &str) {
+        if !fault.is_empty() {
+            self.breaker.begin(fault.parse().unwrap()).await;
+        }
+    }
+
+    /// Lets it happen while something is said, and waits until it is over, answered or not.
+    pub(crate) async fn suffer(
+        &mut self,
+        mishap: Mishap,
+        talker: &mut Talker,
+        rng: &mut fastrand::Rng,
+        sentence: impl Fn(&mut fastrand::Rng) -> Vec<i16>,
+    ) {
+        let moment = Duration::from_millis(rng.u64(200..2500));
+        let before = talker.heard();
+        let mut lasts = Duration::from_secs(1);
+        match mishap {
+            Mishap::None => talker.say(sentence(rng)).await,
+            Mishap::Fault(fault) => {
+                self.begin(fault).await;
+                talker.say(sentence(rng)).await;
+                lasts = Duration::from_secs(6);
+            }
+            Mishap::AtReconnect(fault, seconds) => {
+                self.begin(fault).await;
+                let cut = async {
+                    sleep(moment).await;
+                    self.wire.cut()
+                };
+                join!(talker.say(sentence(rng)), cut);
+                lasts = Duration::from_secs(1 + seconds);
+            }
+            Mishap::BargeIn(fault) => {
+                self.begin(fault).await;
+                talker.say(sentence(rng)).await;
+                let begins = talker.hears(PATIENCE, |heard| heard.begun > before.begun).await;
+                assert!(begins, "{mishap:?}: no answer to speak into");
+                sleep(moment.min(Duration::from_millis(1500))).await;
+                talker.say(sentence(rng)).await;
+                let yields = talker.hears(Duration::from_secs(3), |heard| heard.ended > before.ended).await;
+                assert!(yields, "{mishap:?}: the model is heard on while the user speaks");
+                // A model that does not listen is given up after five seconds.
+                lasts = Duration::from_secs(4);
+            }
+            Mishap::CutInSentence => {
+                let cut = async {
+                    sleep(moment).await;
+                    self.wire.cut()
+                };
+                join!(talker.say(sentence(rng)), cut);
+            }
+            Mishap::CutInTurn => {
+                talker.say(sentence(rng)).await;
+                talker.hears(PATIENCE, |heard| heard.begun > before.begun).await;
+                sleep(moment).await;
+                self.wire.cut();
+            }
+            Mishap::HalfOpen | Mishap::BlackHole => {
+                let wire = &self.wire;
+                let hold = async {
+                    sleep(moment).await;
+                    wire.hold(true);
+                    if matches!(mishap, Mishap::BlackHole) {
+                        wire.cut();
+                    }
+                    sleep(Duration::from_secs(5) + moment).await;
+                    wire.hold(false);
+                };
+                join!(talker.say(sentence(rng)), hold);
+            }
+            Mishap::Restart => {
+                let talk = async { talker.say(sentence(rng)).await };
+                let restart = async {
+                    sleep(moment).await;
+                    self.restart(moment).await
+                };
+                join!(talk, restart);
+            }
+        }
+        sleep(lasts).await;
+        self.breaker.mend().await;
+    }
+}
