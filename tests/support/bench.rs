@@ -363,14 +363,27 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 
 /// A directory with the default profile, in which these keys have other numbers: key, old, new.
 pub(crate) fn tuned(name: &str, numbers: &[(&str, u32, u32)]) -> PathBuf {
-    let mut profile = include_str!("../../mappings/profile/speech.toml").to_owned();
-    for (key, old, new) in numbers {
-        let (from, to) = (format!("\n{key} = {old}\n"), format!("\n{key} = {new}\n"));
-        assert!(profile.contains(&from), "the profile has no {}", from.trim());
-        profile = profile.replace(&from, &to);
+    let number =
+        |(key, old, new): &(&str, u32, u32)| (format!("{key} = {old}\n"), format!("{key} = {new}\n"));
+    let lines: Vec<_> = numbers.iter().map(number).collect();
+    changed(name, "speech", include_str!("../../mappings/profile/speech.toml"), &lines)
+}
+
+/// A directory with the profile `conversation`, in which these lines are others: old, new.
+pub(crate) fn tuned_talk(name: &str, lines: &[(&str, &str)]) -> PathBuf {
+    let lines: Vec<_> = lines.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect();
+    changed(name, "conversation", include_str!("../../mappings/profile/conversation.toml"), &lines)
+}
+
+fn changed(name: &str, profile: &str, source: &str, lines: &[(String, String)]) -> PathBuf {
+    let mut source = source.to_owned();
+    for (from, to) in lines {
+        let line = format!("\n{from}");
+        assert_eq!(source.matches(&line).count(), 1, "{from} in profile {profile}");
+        source = source.replace(&line, &format!("\n{to}"));
     }
     let dir = scratch(name);
-    std::fs::write(dir.join("speech.toml"), profile).unwrap();
+    std::fs::write(dir.join(format!("{profile}.toml")), source).unwrap();
     dir
 }
 
