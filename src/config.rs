@@ -16,7 +16,7 @@ pub use self::upstreams::UpstreamConfig;
 use crate::{
     downstream::reference,
     mapping::{
-        Library, Problem, Profile,
+        Library, Problem, Profile, UpstreamMapping,
         check::{LONGEST_MS, did_you_mean, listed, parse_toml},
         upstream::Mode,
     },
@@ -126,9 +126,7 @@ impl Config {
     pub fn library(&self) -> Result<Library, Problem> {
         let mut library = Library::embedded()?;
         if let Some(directory) = &self.mappings {
-            for (name, source) in toml_files(directory)? {
-                library.add(&name, &source)?;
-            }
+            library.add_all(toml_files(directory)?)?;
         }
         Ok(library)
     }
@@ -142,6 +140,7 @@ impl Config {
         self.check_numbers()?;
         let upstreams::Found { dialect, mode, pool } = upstreams::found(&self.upstream, &library)?;
         let routes = self.routes(&library, mode.as_deref())?;
+        expect_modes(&routes, &dialect)?;
         Ok(Service {
             routes,
             pool,
@@ -223,6 +222,19 @@ impl Config {
         let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
         Ok(VoiceBook::new(voices, self.tts_models.clone()))
     }
+}
+
+/// Every profile's mode must be one the dialect has; utterances and texts are chat turns in all of them.
+fn expect_modes(routes: &Routes, dialect: &UpstreamMapping) -> Result<(), String> {
+    for profile in routes.profiles() {
+        if let Some(mode) = [profile.mode, Mode::Chat].iter().find(|mode| !dialect.modes.contains_key(mode)) {
+            return Err(format!(
+                "profile {:?} needs mode {mode:?}, which dialect {:?} does not have",
+                profile.name, dialect.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {

@@ -351,6 +351,8 @@ pub enum EndMeaning {
     EmptyAnswer,
     /// The queue takes nobody.
     QueueFull,
+    /// Its time or the model's context was used up.
+    UsedUp,
 }
 
 /// What an upstream is told.

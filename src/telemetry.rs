@@ -30,6 +30,7 @@ pub(crate) fn observe(observation: &Observation) {
         Observation::LaneRetry { lane, words, pause_ms } => {
             warn!(lane = lane.0, pause_ms, "{words}; trying again");
         }
+        Observation::LaneFailed { lane, words } => debug!(lane = lane.0, "{words}"),
         Observation::LaneReady { lane, session_id, waited_ms } => {
             debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
         }

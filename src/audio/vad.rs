@@ -143,6 +143,12 @@ impl Segmenter {
         self.config = config;
     }
 
+    /// Into an utterance, without an edge: somebody speaks already.
+    pub const fn begin(&mut self) {
+        self.since_start_ms = Some(0.0);
+        self.against_ms = 0.0;
+    }
+
     /// Back to silence, without an edge.
     pub const fn reset(&mut self) {
         self.since_start_ms = None;

@@ -74,6 +74,19 @@ impl Library {
         Ok(library)
     }
 
+    /// Adds files in such an order that each finds the profile it extends.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub fn add_all(&mut self, mut files: Vec<(String, String)>) -> Result<(), Problem> {
+        while !files.is_empty() {
+            let ready = files.iter().position(|(file, source)| self.base_of(file, source).is_ok());
+            let (file, source) = files.remove(ready.unwrap_or(0));
+            self.add(&file, &source)?;
+        }
+        Ok(())
+    }
+
     /// Compiles a file and adds it; one of the same kind and name is replaced.
     ///
     /// # Errors
@@ -96,6 +109,7 @@ impl Library {
             Kind::Profile => {
                 let base = self.base_of(file, source)?;
                 let mapping = Profile::compile(file, source, base.as_deref())?;
+                self.expect_no_circle(file, source, &mapping)?;
                 keep(&mut self.profiles, mapping.name.clone(), mapping)
             }
         };
@@ -108,6 +122,20 @@ impl Library {
         let Some(name) = Profile::base_of(file, source)? else { return Ok(None) };
         let at = source.find("extends").unwrap_or(0);
         self.profile(&name).map(Some).map_err(|words| Problem::at(file, source, at, words))
+    }
+
+    /// A profile may extend the one it replaces, but none that extends it in turn.
+    fn expect_no_circle(&self, file: &str, source: &str, mapping: &Profile) -> Result<(), Problem> {
+        let (mut name, mut next) = (&mapping.name, mapping.extends.as_ref());
+        while let Some(base) = next.filter(|base| *base != name) {
+            if *base == mapping.name {
+                let at = source.find("extends").unwrap_or(0);
+                let message = format!("`{base}` would extend itself, by way of `{name}`");
+                return Err(Problem::at(file, source, at, message));
+            }
+            (name, next) = (base, self.profiles.get(base).and_then(|base| base.extends.as_ref()));
+        }
+        Ok(())
     }
 
     /// Compiles again what extends a profile: it may be another one now.
@@ -195,4 +223,49 @@ fn expect_kind(file: &str, source: &str, found: Kind, expected: Kind) -> Result<
         offset,
         format!("this is a {} file, not a {} file", found.name(), expected.name()),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(name: &str, extends: &str, rest: &str) -> (String, String) {
+        let head = format!("kind = \"profile\"\nname = {name:?}\ntitle = \"t\"\nextends = {extends:?}\n");
+        (format!("{name}.toml"), format!("{head}mode = \"audio\"\n{rest}"))
+    }
+
+    const MUTED: &str = "[barge_in]\nstart_ms = 1\nquiet_ms = 2\nhold_max_ms = 3\nyield_max_ms = 4\n";
+
+    #[test]
+    fn what_a_profile_does_not_say_is_said_by_the_one_it_extends_whatever_their_order() {
+        let mut library = Library::embedded().unwrap();
+        library.add_all(vec![profile("a", "b", ""), profile("b", "conversation", MUTED)]).unwrap();
+        let a = library.profile("a").unwrap();
+        assert_eq!(a.talk.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
+        assert_eq!(a.listen.start_ms, 250, "of `speech`, by way of two others");
+    }
+
+    #[test]
+    fn who_replaces_a_profile_changes_those_that_extend_it() {
+        let mut library = Library::embedded().unwrap();
+        let (file, source) = profile("conversation", "conversation", MUTED);
+        library.add(&file, &source).unwrap();
+        for heir in ["conversation", "video"] {
+            let talk = library.profile(heir).unwrap().talk.clone();
+            assert_eq!(talk.map(|talk| talk.barge_in.start_ms), Some(1), "{heir}");
+        }
+    }
+
+    #[test]
+    fn nobody_extends_a_stranger_or_himself_in_a_circle() {
+        let mut library = Library::embedded().unwrap();
+        let problem = library.add_all(vec![profile("a", "conversatoin", "")]).unwrap_err();
+        assert!(
+            problem.to_string().contains("a.toml:4") && problem.message.contains("`conversation`"),
+            "{problem}"
+        );
+        let (file, source) = profile("speech", "video", "");
+        let problem = library.add(&file, &source).unwrap_err();
+        assert!(problem.message.contains("would extend itself, by way of `conversation`"), "{problem}");
+    }
 }

@@ -181,6 +181,8 @@ pub struct Meanings {
     pub empty_answer: Vec<String>,
     /// Error codes: the queue takes nobody.
     pub queue_full: Vec<String>,
+    /// Reasons of a closed session: its time or the model's context was used up, nothing went wrong.
+    pub used_up: Vec<String>,
 }
 
 /// An upstream dialect, compiled.

@@ -118,7 +118,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                     self.lanes.push((lane, Line::Dialling(self.pool.call(mode))));
                 }
                 Output::CloseLane(lane) => {
-                    self.feedback.about(Some(lane));
                     if let Some(Line::Up(mut socket)) = self.take_line(lane) {
                         socket.send(Message::Close(1000, String::new()));
                         socket.farewell(LANE_FAREWELL, self.alive.clone());
@@ -161,7 +160,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     fn send_lane(&mut self, lane: Lane, message: Message) {
         self.tap(Wire::ToLane(lane), &message);
-        self.feedback.about(Some(lane));
         if let Some((_, Line::Up(socket))) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             socket.send(message);
         }
@@ -214,7 +212,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     }
 
     fn handle(&mut self, happened: Happened) {
-        self.feedback.about(None);
         match happened {
             Happened::Client(came) => self.client_came(came),
             Happened::Lane(lane, came) => self.lane_came(lane, came),
@@ -264,7 +261,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.saw(Wire::FromLane(lane), frame);
-                self.feedback.about(Some(lane));
                 self.bridge.handle_input(now(), Input::Lane(lane, frame));
             }
             Came::End(why) => self.lane_ended(lane, why),

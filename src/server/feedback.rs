@@ -1,13 +1,9 @@
 //! What a session says of its lanes, passed on to those who choose among upstreams.
-//!
-//! Some of it names no lane, only what happened; it is about the lane that was last dealt with: what a session has to say
-//! of a lane it says at once.
 
 use std::collections::BTreeMap;
 
 use super::pool::lease::Lease;
 use crate::{
-    error::{ErrorKind, Origin},
     event::{Lane, Why},
     session::Observation,
 };
@@ -17,7 +13,6 @@ use crate::{
 pub(super) struct Feedback {
     /// Kept until what a lane's end led to is known.
     leases: BTreeMap<Lane, Lease>,
-    about: Option<Lane>,
 }
 
 impl Feedback {
@@ -26,15 +21,9 @@ impl Feedback {
         self.leases.insert(lane, lease);
     }
 
-    /// The lane that is being dealt with.
-    pub(super) const fn about(&mut self, lane: Option<Lane>) {
-        self.about = lane;
-    }
-
     /// A lane's transport is gone.
     pub(super) fn ended(&mut self, lane: Lane, why: &Why) {
-        self.about = Some(lane);
-        self.with(Some(lane), |lease| lease.ended(why));
+        self.with(lane, |lease| lease.ended(why));
     }
 
     /// Everything is known of the lanes that are not among these.
@@ -45,27 +34,20 @@ impl Feedback {
     /// The session said something.
     pub(super) fn observe(&mut self, observation: &Observation) {
         match observation {
-            Observation::LaneReady { lane, .. } => self.with(Some(*lane), Lease::ready),
+            Observation::LaneReady { lane, .. } => self.with(*lane, Lease::ready),
             Observation::LaneQueued { lane, position: Some(position), .. } => {
-                self.with(Some(*lane), |lease| lease.queued(*position));
+                self.with(*lane, |lease| lease.queued(*position));
             }
-            Observation::LaneRetry { lane, words, .. } => self.with(Some(*lane), |lease| lease.failed(words)),
-            Observation::AskedAgain(words) => self.with(self.about, |lease| lease.failed(words)),
-            Observation::ErrorTold(error) if blames_upstream(error.kind) => {
-                self.with(self.about, |lease| lease.failed(&error.detail));
+            Observation::LaneRetry { lane, words, .. } | Observation::LaneFailed { lane, words } => {
+                self.with(*lane, |lease| lease.failed(words));
             }
             _ => {}
         }
     }
 
-    fn with(&mut self, lane: Option<Lane>, tell: impl FnOnce(&mut Lease)) {
-        if let Some(lease) = lane.and_then(|lane| self.leases.get_mut(&lane)) {
+    fn with(&mut self, lane: Lane, tell: impl FnOnce(&mut Lease)) {
+        if let Some(lease) = self.leases.get_mut(&lane) {
             tell(lease);
         }
     }
-}
-
-/// A queue that is long or does not move is load, no failure.
-fn blames_upstream(kind: ErrorKind) -> bool {
-    kind.origin() == Origin::Upstream && !matches!(kind, ErrorKind::QueueFull | ErrorKind::QueueStuck)
 }

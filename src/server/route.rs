@@ -52,6 +52,11 @@ impl Routes {
         Self(vec![Route { client: any(), model: any(), profile }])
     }
 
+    /// Every profile a route leads to.
+    pub fn profiles(&self) -> impl Iterator<Item = &Arc<Profile>> {
+        self.0.iter().map(|route| &route.profile)
+    }
+
     /// The profile for a connection; `None` when no route leads anywhere.
     #[must_use]
     pub fn find(&self, client: &str, model: &str) -> Option<&Arc<Profile>> {

@@ -38,6 +38,13 @@ pub enum Observation {
         /// Pause before the next attempt, ms.
         pause_ms: u64,
     },
+    /// A lane was lost to its upstream's failure.
+    LaneFailed {
+        /// Which.
+        lane: Lane,
+        /// Why, in words.
+        words: String,
+    },
     /// A lane is initialised.
     LaneReady {
         /// Which.

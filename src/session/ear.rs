@@ -8,7 +8,7 @@ use crate::{
         intake::{FormatError, Intake},
         vad::{Edge, Segmenter, Sensitivity, VadConfig, VoiceActivity},
     },
-    mapping::profile::Listen,
+    mapping::profile::{BargeIn, Listen},
 };
 
 /// Samples at 16 kHz in a millisecond.
@@ -105,6 +105,8 @@ struct Working {
     watch: Option<Segmenter>,
     /// Something was speech since last asked.
     voiced: bool,
+    /// Samples since the user last was silent.
+    spoken: u64,
     /// Samples listened to, muted ones not among them (field notes macaw.md §1.3).
     listened: u64,
     recorded: u64,
@@ -124,14 +126,20 @@ impl Ear {
         Self { listen, hearing, usage, working: None, muted: false }
     }
 
-    /// Watches for somebody who speaks for `start_ms` from now on, or no longer; who speaks already is not new.
-    pub(crate) fn watch(&mut self, start_ms: Option<u32>) {
+    /// Watches for somebody who speaks for `start_ms` from now on, or no longer. A voice that has not paused for
+    /// `hold_max_ms` is no longer believed: it has to pause first (field notes §7.19).
+    pub(crate) fn watch(&mut self, rules: Option<&BargeIn>) {
         let Some(working) = &mut self.working else { return };
-        match start_ms {
+        match rules {
             None => working.watch = None,
-            Some(start_ms) if working.watch.is_none() => {
-                let config = VadConfig { start_ms, end_ms: start_ms, ..config(&self.listen, &self.hearing) };
-                working.watch = Some(Segmenter::new(config, working.activity.hop_samples()));
+            Some(rules) if working.watch.is_none() => {
+                let (start_ms, end_ms) = (rules.start_ms, rules.start_ms);
+                let config = VadConfig { start_ms, end_ms, max_ms: u32::MAX, ..VadConfig::default() };
+                let mut watch = Segmenter::new(config, working.activity.hop_samples());
+                if working.spoken / SAMPLES_PER_MS >= rules.hold_max_ms {
+                    watch.begin();
+                }
+                working.watch = Some(watch);
             }
             Some(_) => {}
         }
@@ -279,6 +287,7 @@ impl Ear {
                 streamed: 0,
                 watch: None,
                 voiced: false,
+                spoken: 0,
                 listened: 0,
                 recorded: 0,
                 silent: 0,
@@ -310,6 +319,8 @@ impl Working {
         self.listened += hop.len() as u64;
         let result = self.activity.hop(hop);
         self.voiced |= result.speech;
+        let silent = !result.speech && !self.activity.in_speech();
+        self.spoken = if silent { 0 } else { self.spoken + hop.len() as u64 };
         if self.watch.as_mut().and_then(|watch| watch.push(result.speech)) == Some(Edge::Start) {
             out.push(Heard::Interrupted);
         }

@@ -292,7 +292,7 @@ impl Link {
         }
     }
 
-    fn ended(&mut self, now: Instant, ending: &Ending, host: &Host) -> News {
+    fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {
         // Its close frame follows; until then the worker is still being cleaned up.
         let until = now + Duration::from_millis(host.times.close_max_ms);
         let asked = match self.phase {
@@ -309,7 +309,10 @@ impl Link {
         let words = format!("the upstream ended the session: {}", ending.words);
         match (asked, ending.meaning) {
             (true, EndMeaning::EmptyAnswer) => News::Empty,
-            (true, _) => News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked }),
+            (true, EndMeaning::UsedUp) => {
+                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked })
+            }
+            (true, _) => self.failed(words, host),
             (false, meaning) => {
                 let full = meaning == EndMeaning::QueueFull;
                 let kind = if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
@@ -331,8 +334,7 @@ impl Link {
             Phase::Asked { .. } | Phase::Engaged => {
                 let when = if self.owes_answer() { " before it had answered" } else { "" };
                 self.phase = Phase::Gone;
-                let words = format!("the upstream {why}{when}");
-                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
+                self.failed(format!("the upstream {why}{when}"), host)
             }
             _ => {
                 self.phase = Phase::Gone;
@@ -392,7 +394,7 @@ impl Link {
             Phase::Asked { .. } => {
                 let words = format!("the upstream did not answer within {} ms", times.answer_max_ms);
                 self.close(now, host);
-                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
+                self.failed(words, host)
             }
             Phase::Leaving { retry: true, .. } => {
                 host.out.push(Action::DropLane(self.lane));
@@ -445,7 +447,10 @@ impl Link {
             return News::None;
         };
         match trouble.next_attempt(now, self.opened_at, &host.times, &mut host.rng) {
-            Err(failure) => self.fail(failure),
+            Err(failure) => {
+                host.out.observe(Observation::LaneFailed { lane: self.lane, words: failure.words.clone() });
+                self.fail(failure)
+            }
             Ok(until) => {
                 host.out.observe(Observation::LaneRetry {
                     lane: self.lane,
@@ -456,6 +461,12 @@ impl Link {
                 News::None
             }
         }
+    }
+
+    /// The upstream failed a link in use.
+    fn failed(&self, words: String, host: &mut Host) -> News {
+        host.out.observe(Observation::LaneFailed { lane: self.lane, words: words.clone() });
+        News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
     }
 
     /// For good; its transport is gone or dropped.

@@ -343,6 +343,6 @@ impl Session {
         let speaking = self.converse.as_ref().is_some_and(|converse| converse.is_speaking())
             || self.host.mouth.is_audible();
         let open = self.settings.microphone == Microphone::Open;
-        self.ear.watch((speaking && open).then_some(talk.barge_in.start_ms));
+        self.ear.watch(Some(&talk.barge_in).filter(|_| speaking && open));
     }
 }

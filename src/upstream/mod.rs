@@ -187,6 +187,8 @@ fn ending(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>)
         EndMeaning::EmptyAnswer
     } else if is_in(&mapping.meanings.queue_full, reason) {
         EndMeaning::QueueFull
+    } else if is_in(&mapping.meanings.used_up, reason) {
+        EndMeaning::UsedUp
     } else {
         EndMeaning::Over
     };

@@ -1,7 +1,20 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
+mod interrupting;
+mod long;
+#[allow(dead_code, reason = "used in part by each of those below")]
+mod mic;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;
-
+#[path = "../support/sanity.rs"]
+mod sanity;
+mod support;
 mod talking;
+mod troubled;
+
+use std::time::Duration;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}

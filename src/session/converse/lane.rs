@@ -191,6 +191,7 @@ impl Converse {
     fn arrive(&mut self, now: Instant, standby: bool, scene: &Scene, host: &mut Host) {
         self.mic.catch_up();
         self.alone = false;
+        self.renewing = None;
         self.told = false;
         let Some(Gap { reason, since }) = self.gap.take() else { return };
         let gap_ms = millis(now - since);
@@ -304,8 +305,8 @@ impl Converse {
     pub(super) fn mind_limits(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
         let Some(due) = self.limits_reached(now) else { return };
         let quiet = self.quiet_at(scene, host).is_some_and(|at| at <= now);
-        if quiet && self.wants_standby() {
-            self.open_standby(now, false, host);
+        if quiet && self.may_open_standby(host) {
+            self.open_standby(now, host);
         }
         let ready = self.standby_is_fresh(now, host);
         let Place::Talking(talk) = &mut self.place else { return };
@@ -366,7 +367,13 @@ impl Converse {
         self.rules.rollover.standby && self.standby.is_none() && !self.alone
     }
 
-    fn open_standby(&mut self, now: Instant, renewed: bool, host: &mut Host) {
+    /// Not while the one it takes the place of still has the worker: it would queue behind that, as if there were none.
+    fn may_open_standby(&self, host: &Host) -> bool {
+        self.wants_standby() && self.renewing.is_none_or(|lane| !host.is_leaving(lane))
+    }
+
+    fn open_standby(&mut self, now: Instant, host: &mut Host) {
+        let renewed = self.renewing.take().is_some();
         let link = Link::open(now, self.mode, self.opening(host), host);
         let version = host.memory.version();
         self.standby = Some(Standby { talk: Talk::new(now, link), version, renewed });
@@ -384,9 +391,9 @@ impl Converse {
             return true;
         }
         if let Some(standby) = self.standby.take() {
+            self.renewing = Some(standby.talk.link.lane());
             standby.talk.link.retire(now, host);
         }
-        self.open_standby(now, true, host);
         false
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Converse {
     voice: Option<VoiceSample>,
     place: Place,
     standby: Option<Standby>,
+    /// The last one kept in readiness, which did not know the newest: another takes its place when it is gone.
+    renewing: Option<Lane>,
     /// No second worker was to be had for this upstream session.
     alone: bool,
     mic: Mic,
@@ -105,6 +107,7 @@ impl Converse {
             voice,
             place: Place::Due { at: now, after: None },
             standby: None,
+            renewing: None,
             alone: false,
             turns: Turns::default(),
             frame: None,
@@ -277,6 +280,8 @@ impl Converse {
         if talk.steps.in_flight().is_some_and(|unit| now >= unit.at + bound) {
             talk.link.close(now, host);
             let words = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
+            let lane = talk.link.lane();
+            host.out.observe(Observation::LaneFailed { lane, words: words.clone() });
             self.lose(now, words, scene, host);
         }
     }
