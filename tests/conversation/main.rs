@@ -2,6 +2,7 @@
 
 mod interrupting;
 mod long;
+mod losses;
 #[allow(dead_code, reason = "used in part by each of those below")]
 mod mic;
 #[allow(dead_code, reason = "shared with other tests")]

@@ -63,8 +63,8 @@ pub(super) struct Gap {
     since: Instant,
 }
 
-/// Units after which an upstream session was a good one: what is lost later is no part of the trouble before.
-const HEALTHY_UNITS: u64 = 10;
+/// An upstream session that served for so long was a good one: what is lost later is no part of the trouble before.
+const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
 /// With less time than this until the hard bound, a session kept in readiness is taken as it is.
 const RENEW_WITHIN: Duration = Duration::from_secs(20);
@@ -97,6 +97,12 @@ impl Talk {
             frames_since_answer: false,
             rolling: None,
         }
+    }
+
+    /// It was a good one for a while; how long it has owed an answer does not count.
+    fn has_served(&self, now: Instant) -> bool {
+        let until = self.steps.in_flight().map_or(now, |unit| unit.at);
+        until >= self.ready_at + HEALTHY_AFTER
     }
 
     /// Something came that may end a step; the unit it answers.
@@ -231,6 +237,9 @@ impl Converse {
         let telling = self.telling(scene);
         match std::mem::replace(&mut self.place, Place::Out) {
             Place::Talking(mut talk) => {
+                if talk.has_served(now) {
+                    self.trouble = None;
+                }
                 if let Some(unit) = talk.steps.take_in_flight() {
                     self.mic.give_back(&unit.audio, unit.real);
                 }
@@ -250,10 +259,6 @@ impl Converse {
 
     /// The upstream session is lost: the client is told, and another is looked for.
     pub(super) fn lose(&mut self, now: Instant, words: String, scene: &Scene, host: &mut Host) {
-        let healthy = matches!(&self.place, Place::Talking(talk) if talk.steps.answered() >= HEALTHY_UNITS);
-        if healthy {
-            self.trouble = None;
-        }
         let after = self.leave(now, scene, host);
         let error = format!(
             "the conversation was interrupted: {words}; it goes on as soon as another session is there"
