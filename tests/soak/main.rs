@@ -9,6 +9,7 @@ mod bridge;
 mod listener;
 mod mishap;
 mod talker;
+#[path = "../support/wire.rs"]
 mod wire;
 
 use std::{path::Path, time::Duration};

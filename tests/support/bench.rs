@@ -16,7 +16,7 @@ use tokio::{
     net::TcpStream,
     sync::oneshot,
     task::JoinHandle,
-    time::timeout,
+    time::{interval, timeout},
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -254,6 +254,28 @@ impl Client {
     pub(crate) async fn say(&mut self, samples: &[i16]) {
         self.audio(&bytes(samples), 640).await;
         self.audio(&bytes(&[0; 8_000]), 640).await;
+    }
+
+    /// Says this as a microphone does, 16 kHz, which goes on when it is said, until such a thing came: all that came.
+    pub(crate) async fn live(&mut self, samples: &[i16], until: impl Fn(&Seen) -> bool) -> &[Seen] {
+        let from = self.seen.len();
+        let speech = bytes(samples);
+        let mut frames = speech.chunks_exact(640);
+        let mut ticks = interval(Duration::from_millis(20));
+        let talking = async {
+            loop {
+                tokio::select! {
+                    seen = self.next() => if until(&seen) { return },
+                    _ = ticks.tick() => {
+                        let frame = frames.next().map_or(vec![0; 640], <[u8]>::to_vec);
+                        self.send(Message::binary(frame)).await;
+                    }
+                }
+            }
+        };
+        let talked = timeout(2 * PATIENCE, talking).await;
+        assert!(talked.is_ok(), "it does not come: {}", self.story());
+        &self.seen[from..]
     }
 
     /// The next thing that comes.
