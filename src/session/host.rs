@@ -66,6 +66,12 @@ impl Host {
         self.hurry.map_or(patient, |by| patient.min(by))
     }
 
+    /// Waits for the end of a link's transport.
+    pub(crate) fn leave(&mut self, mut link: Link) {
+        self.hurry.iter().for_each(|by| link.hurry(*by));
+        self.leaving.push(link);
+    }
+
     /// From now on nothing is waited for longer than until then.
     pub(crate) fn hurry(&mut self, by: Instant) {
         self.hurry = Some(by);

@@ -224,7 +224,7 @@ impl Link {
             self.close(now, host);
         }
         if !self.is_gone() {
-            host.leaving.push(self);
+            host.leave(self);
         }
     }
 

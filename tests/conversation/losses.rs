@@ -38,6 +38,19 @@ fn a_loss_is_forgotten_once_another_session_has_served() {
 }
 
 #[test]
+fn the_order_to_stop_does_not_wait_until_a_model_is_ready() {
+    for backend in [Backend::Pytorch, Backend::Cpp] {
+        let mut talk = Talk::new(config(backend, &["slow-init=40"]));
+        talk.quiet(1000);
+        talk.pair.drain();
+        assert_eq!(talk.pair.events("session.closed")[0]["reason"], "server_shutdown");
+        talk.wait(secs(11));
+        assert!(talk.pair.finished, "it waits for a worker that nobody needs");
+        assert_eq!(sanity::problems(&talk.pair), [""; 0]);
+    }
+}
+
+#[test]
 fn an_upstream_that_takes_everybody_and_never_answers_is_given_up() {
     for backend in [Backend::Pytorch, Backend::Cpp] {
         let mut talk = Talk::new(config(backend, &["never-answers"]));
