@@ -259,10 +259,10 @@ class Conversation:
         await self.wire.ping()
         if profile == "speech":
             await self.listen(recording)
-            await self.speak()
-            await self.cancel()
         else:
             await self.ask(recording)
+        await self.speak()
+        await self.cancel()
         left = time.monotonic()
         await self.leave(segments_transcribed=1 if profile == "speech" else 0)
         code = await asyncio.wait_for(self.wire.close(), PATIENCE_S)
