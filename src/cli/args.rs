@@ -24,6 +24,7 @@ const DEMO_EXAMPLES: &str = "\
 Examples:
   voxbridge demo                             the recording that comes with the program
   voxbridge demo question.wav -o answer.wav  a recording of your own
+  voxbridge demo --talk                      the model answers by itself, in full duplex
   voxbridge demo --stay                      keep the servers up, to try your own client on them";
 
 const SERVE_EXAMPLES: &str = "\
@@ -69,6 +70,13 @@ Examples:
   voxbridge speak - -o chapter.wav < chapter.txt
   voxbridge speak \"Good morning.\" -o - | aplay";
 
+const TALK_EXAMPLES: &str = "\
+Examples:
+  voxbridge talk question.wav -o answer.wav
+  arecord -f S16_LE -r 16000 -d 5 | voxbridge talk - -o answer.wav
+
+The question is played in real time; then there is silence until the model has answered.";
+
 const MAPPINGS_EXAMPLES: &str = "\
 Examples:
   voxbridge mappings list
@@ -98,6 +106,8 @@ pub enum Command {
     Transcribe(TranscribeArgs),
     /// Have a text spoken by a server and save it as a WAV file
     Speak(SpeakArgs),
+    /// Ask a server that talks (profile conversation) a spoken question and save its answer as a WAV file
+    Talk(TalkArgs),
     /// Check the configuration and the mapping files without serving
     #[command(after_help = CHECK_EXAMPLES)]
     Check(ConfigArgs),
@@ -115,6 +125,9 @@ pub struct DemoArgs {
     /// Directory with real speech engines for the simulated model, as examples/engines/setup makes it
     #[arg(long, value_name = "DIR")]
     pub engines: Option<PathBuf>,
+    /// Talk with the model in full duplex, instead of having the recording transcribed and a text spoken
+    #[arg(long)]
+    pub talk: bool,
     /// Keep the servers up afterwards, until Ctrl-C
     #[arg(long)]
     pub stay: bool,
@@ -261,6 +274,24 @@ pub struct SpeakArgs {
     /// Voice, by the server's name for it
     #[arg(long, value_name = "NAME")]
     pub voice: Option<String>,
+}
+
+/// `voxbridge talk`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = TALK_EXAMPLES)]
+pub struct TalkArgs {
+    /// WAV file with the question, or - for standard input
+    #[arg(value_name = "FILE|-")]
+    pub file: PathBuf,
+    /// WAV file for the answer (24 kHz, 16 bit), or - for standard output
+    #[arg(short, long, value_name = "OUT.wav")]
+    pub output: PathBuf,
+    /// The server, ws:// or wss://
+    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
+    pub url: String,
+    /// Model to ask for [default: minicpm-o]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
 }
 
 /// Where `voxbridge serve` listens unless told otherwise.

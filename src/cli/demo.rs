@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::client::{Client, Target, Timing};
 use super::error::ClientError;
-use super::{listen, speak, split};
+use super::{listen, speak, split, talk};
 
 /// The recording that comes with the program: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
 pub const RECORDING: &[u8] = include_bytes!("../../examples/speech/jfk_16k.wav");
@@ -26,11 +26,13 @@ pub struct Heard {
 /// A spoken answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// What was to be spoken.
+    /// What was to be spoken, or what the model said by itself.
     pub text: String,
+    /// The model said it by itself.
+    pub by_itself: bool,
     /// How much audio came.
     pub duration: Duration,
-    /// From the request to its first audio.
+    /// From the request, or from the last audible sample, to its first audio.
     pub first_audio: Duration,
     /// Where it is now.
     pub file: PathBuf,
@@ -64,6 +66,23 @@ pub(super) async fn run_client_timed(
     heard
 }
 
+/// Plays `wav_bytes` to a server that talks, and saves its answer in `out`.
+///
+/// # Errors
+/// [`ClientError`], which knows its exit code.
+pub async fn run_talk(url: &str, wav_bytes: &[u8], out: &Path) -> Result<Heard, ClientError> {
+    let samples = listen::samples_of(wav_bytes, "the recording")?;
+    let target = Target { url: url.to_owned(), model: None, language: None };
+    let (mut client, _) = Client::connect(&target, Timing::default()).await?;
+    let answer = talk::ask(&mut client, &samples).await;
+    client.close(|_| {}).await;
+    let talk::Answer { words, speech, latency } = answer?;
+    speak::save(out, &speech.wav()).await?;
+    let (duration, file) = (speech.duration(), out.to_path_buf());
+    let reply = Reply { text: words, by_itself: true, duration, first_audio: latency, file };
+    Ok(Heard { transcripts: Vec::new(), final_latency: None, reply: Some(reply) })
+}
+
 async fn converse(
     client: &mut Client,
     samples: &[i16],
@@ -89,5 +108,5 @@ async fn reply(client: &mut Client, transcripts: &[String], out: &Path) -> Resul
     let mut speech = speak::Speech::default();
     let first_audio = speak::say(client, &text, None, "demo", &mut speech).await?;
     speak::save(out, &speech.wav()).await?;
-    Ok(Reply { text, duration: speech.duration(), first_audio, file: out.to_path_buf() })
+    Ok(Reply { text, by_itself: false, duration: speech.duration(), first_audio, file: out.to_path_buf() })
 }

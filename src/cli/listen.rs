@@ -25,7 +25,7 @@ const TRAILING_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// What is sent once the recording is over.
-const SILENCE: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
+pub(super) const SILENCE: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
 
 /// What happened, for whoever watches.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Listened {
         match seen {
             ClientSeen::SpeechStarted => self.started += 1,
             ClientSeen::SpeechEnded => self.ended += 1,
-            ClientSeen::Final { text, segment_id } => {
+            ClientSeen::Final { text, segment_id, .. } => {
                 match segment_id {
                     Some(id) => _ = self.answered.insert(*id),
                     None => self.answered_unnumbered += 1,
@@ -174,7 +174,7 @@ fn padded(samples: &[i16]) -> [i16; FRAME_SAMPLES] {
 }
 
 /// Where the last sample is that can be heard beside the loudest: 40 dB below it, for 20 ms.
-fn last_audible(samples: &[i16]) -> usize {
+pub(super) fn last_audible(samples: &[i16]) -> usize {
     const WINDOW: usize = SPEECH_RATE_HZ as usize / 50;
     let energy = |window: &[i16]| window.iter().map(|s| i64::from(*s).pow(2)).sum::<i64>() / WINDOW as i64;
     let loudest = samples.chunks(WINDOW).map(energy).max().unwrap_or(0);
@@ -207,7 +207,9 @@ mod tests {
         heard.take(&ClientSeen::SpeechEnded).unwrap();
         assert!(!heard.is_over(timing.quiet, &timing).unwrap(), "its words are missing");
         assert!(heard.is_over(timing.late, &timing).unwrap());
-        heard.take(&ClientSeen::Final { text: String::new(), segment_id: Some(0) }).unwrap();
+        heard
+            .take(&ClientSeen::Final { text: String::new(), segment_id: Some(0), assistant: false })
+            .unwrap();
         assert!(heard.is_over(timing.quiet, &timing).unwrap());
     }
 }

@@ -8,6 +8,7 @@ pub mod error;
 pub mod seen;
 pub mod show;
 pub mod speak;
+pub mod talk;
 pub mod transcribe;
 
 mod brief;

@@ -28,6 +28,8 @@ pub enum ClientSeen {
         text: String,
         /// The utterance; the protocol page's servers do not number them.
         segment_id: Option<u64>,
+        /// They are the model's own, said in a conversation.
+        assistant: bool,
     },
     /// `tts.speaking_start`.
     SpeakingStarted {
@@ -82,7 +84,11 @@ impl ClientSeen {
             "vad.speech_start" => Self::SpeechStarted,
             "vad.speech_end" => Self::SpeechEnded,
             "transcript.partial" => Self::Partial { text: words("text") },
-            "transcript.final" => Self::Final { text: words("text"), segment_id: number("segment_id") },
+            "transcript.final" => Self::Final {
+                text: words("text"),
+                segment_id: number("segment_id"),
+                assistant: value["speaker"] == "assistant",
+            },
             "tts.speaking_start" => Self::SpeakingStarted { request_id: text("request_id") },
             "tts.speaking_end" => Self::SpeakingEnded {
                 request_id: text("request_id"),
@@ -109,9 +115,9 @@ mod tests {
     #[test]
     fn both_generations_of_servers_are_read() {
         let new = r#"{"type":"transcript.final","text":"hi","segment_id":3,"language":null,"words":null}"#;
-        assert_eq!(Seen::read(new), Seen::Final { text: "hi".into(), segment_id: Some(3) });
+        assert_eq!(Seen::read(new), Seen::Final { text: "hi".into(), segment_id: Some(3), assistant: false });
         let page = r#"{"type":"transcript.final","text":"hi","language":"en","duration":3.42}"#;
-        assert_eq!(Seen::read(page), Seen::Final { text: "hi".into(), segment_id: None });
+        assert_eq!(Seen::read(page), Seen::Final { text: "hi".into(), segment_id: None, assistant: false });
         let bare = r#"{"type":"tts.speaking_end"}"#;
         assert_eq!(Seen::read(bare), Seen::SpeakingEnded { request_id: None, cancelled: false });
     }

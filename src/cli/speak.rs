@@ -73,6 +73,15 @@ pub(super) struct Speech {
 }
 
 impl Speech {
+    /// Takes audio in.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        if self.bytes.len() + bytes.len() > AUDIO_MAX_BYTES {
+            return Err(ClientError::TooMuchAudio(AUDIO_MAX_BYTES));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
     /// How long it is.
     pub(super) fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.bytes.len() as f64 / f64::from(2 * MODEL_RATE_HZ))
@@ -120,13 +129,10 @@ pub(super) async fn say(
         last_at = Instant::now();
         match message {
             Some(Incoming::Audio(bytes)) => {
-                if speech.bytes.len() + bytes.len() > AUDIO_MAX_BYTES {
-                    return Err(ClientError::TooMuchAudio(AUDIO_MAX_BYTES));
-                }
                 if !bytes.is_empty() {
                     first_audio.get_or_insert_with(|| asked_at.elapsed());
                 }
-                speech.bytes.extend_from_slice(&bytes);
+                speech.push(&bytes)?;
             }
             Some(Incoming::Event(event)) => match event.seen {
                 ClientSeen::SpeakingStarted { request_id: id } if is_ours(id.as_deref(), request_id) => {
@@ -178,7 +184,7 @@ pub(super) async fn save(place: &Path, bytes: &[u8]) -> Result<(), ClientError> 
 }
 
 /// Finds a wrong directory before minutes of speech are lost to it.
-fn check_place(place: &Path) -> Result<(), ClientError> {
+pub(super) fn check_place(place: &Path) -> Result<(), ClientError> {
     let directory = match place.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => return Ok(()),

@@ -4,6 +4,7 @@
 mod connecting;
 mod fake;
 mod speaking;
+mod talking;
 mod transcribing;
 
 use std::time::Duration;

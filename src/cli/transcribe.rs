@@ -10,7 +10,7 @@ use super::listen::{self, Step};
 use super::view::View;
 
 /// An hour of the largest format that is read, 32 bits at 48 kHz and one channel; it is held in memory.
-const INPUT_MAX_BYTES: u64 = 700 << 20;
+pub(super) const INPUT_MAX_BYTES: u64 = 700 << 20;
 
 /// Runs the command.
 ///

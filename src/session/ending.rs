@@ -33,7 +33,6 @@ impl Session {
         self.lanes_timeout(now);
         if self.stall_due().is_some_and(|due| due <= now) {
             self.ear.end(&mut self.heard);
-            self.stream();
             self.tell_heard(now);
         }
         if self.idle_due().is_some_and(|due| due <= now) {

@@ -284,21 +284,30 @@ impl Session {
             if self.ear.take_voiced() {
                 self.voice_at = Some(now);
             }
-            self.mic = Some((now, length));
+            // What the model does not hear it does not wait for.
+            if !self.hushes() {
+                self.mic = Some((now, length));
+            }
         }
-        self.stream();
         self.tell_heard(now);
     }
 
     /// Hands the conversation what was heard.
     fn stream(&mut self) {
-        let hush = self.host.mouth.is_audible() && self.host.mouth.is_busy_by(By::Request);
+        let hush = self.hushes();
         if let (Some(converse), Some(samples)) = (&mut self.converse, self.ear.stream()) {
             converse.audio(samples, hush);
         }
     }
 
+    /// While the client hears a text it asked for, the model hears silence.
+    fn hushes(&self) -> bool {
+        self.host.mouth.is_audible() && self.host.mouth.is_busy_by(By::Request)
+    }
+
+    /// Hands on what was heard, and what was found in it.
     fn tell_heard(&mut self, now: Instant) {
+        self.stream();
         let mut heard = std::mem::take(&mut self.heard);
         for heard in heard.drain(..) {
             if heard == Heard::Interrupted {
@@ -332,6 +341,7 @@ impl Session {
             voice_at: self.voice_at,
             in_speech: self.ear.in_speech(),
             floor_taken: self.floor_taken(),
+            text_in_making: self.speak.is_busy(),
             partials: self.settings.partials,
             rollover_events: self.settings.rollover_events,
         }

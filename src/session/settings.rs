@@ -77,7 +77,6 @@ impl Session {
         if let Err(error) = self.ear.set(hearing, &mut self.heard) {
             self.refuse(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
-        self.stream();
         self.tell_heard(now);
     }
 

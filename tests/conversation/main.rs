@@ -1,17 +1,24 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
+mod anything;
+mod ending;
 mod interrupting;
 mod long;
-mod losses;
 #[allow(dead_code, reason = "used in part by each of those below")]
 mod mic;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;
+mod reconnect;
+mod rollover;
 #[path = "../support/sanity.rs"]
 mod sanity;
+mod silence;
+mod speaking;
+mod standby;
 mod support;
 mod talking;
+mod transcribing;
 mod troubled;
 
 use std::time::Duration;

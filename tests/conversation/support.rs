@@ -41,6 +41,8 @@ pub(crate) struct Talk {
     pub(crate) proved: u64,
     /// Samples heard by a second upstream session because the first one never answered them.
     pub(crate) again: u64,
+    /// Of those the bridge has dropped, how many are no longer expected.
+    given_up: u64,
     last: Option<(Lane, Vec<i16>)>,
     log_seen: usize,
     /// Model turns the client heard to the end, or cancelled.
@@ -53,6 +55,8 @@ pub(crate) struct Talk {
     /// When the bridge said goodbye to one of them.
     pub(crate) goodbyes: Vec<Duration>,
     pub(crate) frames_heard: usize,
+    /// Appends of all upstream sessions.
+    pub(crate) heard_units: usize,
 }
 
 pub(crate) fn ms(ms: u64) -> Duration {
@@ -67,6 +71,20 @@ pub(crate) fn config(backend: Backend, faults: &[&str]) -> PairConfig {
     let mut config = PairConfig { profile: "conversation", ..PairConfig::with_faults(faults) };
     config.simulator.backend = backend;
     config
+}
+
+pub(crate) const BACKENDS: [Backend; 2] = [Backend::Pytorch, Backend::Cpp];
+
+/// An initialisation that is seen, and does not last.
+pub(crate) fn with_init(mut config: PairConfig, init_ms: u64) -> PairConfig {
+    config.simulator.timing.init = ms(init_ms);
+    config
+}
+
+/// Someone who speaks without a pause.
+pub(crate) fn speaker(seconds: u64) -> Vec<i16> {
+    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
+    spoken.iter().copied().cycle().take((16_000 * seconds) as usize).collect()
 }
 
 /// The profiles, with these words of their files replaced.
@@ -101,6 +119,7 @@ impl Talk {
             sent: VecDeque::new(),
             proved: 0,
             again: 0,
+            given_up: 0,
             last: None,
             log_seen: 0,
             ended: 0,
@@ -109,6 +128,7 @@ impl Talk {
             listened: BTreeSet::new(),
             goodbyes: Vec::new(),
             frames_heard: 0,
+            heard_units: 0,
         }
     }
 
@@ -160,6 +180,7 @@ impl Talk {
     pub(crate) fn collect(&mut self) {
         for (lane, unit) in std::mem::take(&mut self.pair.units) {
             self.frames_heard += unit.frames;
+            self.heard_units += 1;
             self.hear(lane, &unit.samples);
         }
         for (at, traffic) in std::mem::take(&mut self.pair.traffic) {
@@ -198,6 +219,9 @@ impl Talk {
     }
 
     fn prove(&mut self, heard: &[i16]) {
+        if self.sent.front() != heard.first() {
+            self.give_up();
+        }
         for sample in heard {
             let sent = self.sent.pop_front();
             assert_eq!(sent, Some(*sample), "sample {} at {:?}", self.proved, self.pair.now());
@@ -205,13 +229,31 @@ impl Talk {
         }
     }
 
-    /// Gives up samples of which the client was told that they are dropped: the oldest that no model has heard.
-    pub(crate) fn give_up(&mut self, samples: u64) {
-        self.sent.drain(..samples as usize);
+    /// Samples the bridge has dropped are no longer expected: the oldest that no model has heard.
+    fn give_up(&mut self) {
+        let dropped = self.pair.bridge().streamed().unwrap().dropped;
+        self.sent.drain(..(dropped - self.given_up) as usize);
+        self.given_up = dropped;
+    }
+
+    /// Samples the bridge has dropped; the client was told of each.
+    pub(crate) fn dropped(&self) -> u64 {
+        let told = self.pair.events("session.frames_dropped").into_iter();
+        let told_ms: u64 = told.map(|event| event["dropped_ms"].as_u64().unwrap()).sum();
+        let dropped = self.pair.bridge().streamed().unwrap().dropped;
+        assert_eq!(told_ms * 16, dropped);
+        dropped
+    }
+
+    /// The turns of another gateway begin at one again: what was heard of the last one's is forgotten.
+    pub(crate) fn forget_turns(&mut self) {
+        self.pair.log.retain(|(_, seen)| !matches!(seen, Seen::Binary(_)));
+        self.log_seen = self.pair.log.len();
     }
 
     /// Everything that was sent was heard once, or still waits; and the bridge says the same.
-    pub(crate) fn proves(&self) {
+    pub(crate) fn proves(&mut self) {
+        self.give_up();
         let (account, too_fast) = self.pair.bridge().account();
         let streamed = self.pair.bridge().streamed().unwrap();
         let kept = streamed.appended + streamed.hushed + streamed.dropped + streamed.waiting;
@@ -281,6 +323,21 @@ impl Talk {
             let asked = self.questions.iter().find(|(asked, answered)| asked < at && at < answered);
             assert_eq!(asked, None, "goodbye at {at:?}");
         }
+    }
+
+    /// Like any other, once more: after whatever it was, a question is answered.
+    pub(crate) fn goes_on(self) {
+        self.goes_on_from(|_| {});
+    }
+
+    /// The same, and this is so then.
+    pub(crate) fn goes_on_from(mut self, check: impl FnOnce(&mut Self)) {
+        self.quiet(4_000);
+        self.ask();
+        check(&mut self);
+        self.proves();
+        self.turns();
+        self.ends_well();
     }
 
     /// Ends the session; everything comes to an end, politely. What happened.

@@ -12,7 +12,7 @@ use super::{
     sanity,
 };
 
-const BACKENDS: [Backend; 2] = [Backend::Pytorch, Backend::Cpp];
+pub(crate) const BACKENDS: [Backend; 2] = [Backend::Pytorch, Backend::Cpp];
 
 /// A conversation whose gateway has these faults.
 fn talk(backend: Backend, faults: &[&str]) -> (Pair, Mic) {
@@ -25,7 +25,7 @@ fn talk(backend: Backend, faults: &[&str]) -> (Pair, Mic) {
 }
 
 /// A question, and the beginning of its answer.
-fn answered(pair: &mut Pair, mic: &mut Mic) {
+pub(crate) fn answered(pair: &mut Pair, mic: &mut Mic) {
     let started = pair.events("tts.speaking_start").len();
     mic.silence(pair, 1200);
     ask(pair, mic, 2);
@@ -43,12 +43,12 @@ fn speak_into(pair: &mut Pair, mic: &mut Mic) {
 }
 
 /// A model's turn that was heard to its end, from its first sample to its last.
-fn whole(spoken: &Spoken, turn: u64, units: usize) {
+pub(crate) fn whole(spoken: &Spoken, turn: u64, units: usize) {
     assert_eq!((spoken.turn(), spoken.cancelled()), (turn, false));
     assert_eq!(spoken.samples.len(), (units - 1) * 24_000 + 14_400);
 }
 
-fn rolled_over(pair: &Pair) -> Vec<RolloverReason> {
+pub(crate) fn rolled_over(pair: &Pair) -> Vec<RolloverReason> {
     let reason = |observed: &Observation| match observed {
         Observation::RolledOver { reason, .. } => Some(*reason),
         _ => None,
@@ -56,7 +56,7 @@ fn rolled_over(pair: &Pair) -> Vec<RolloverReason> {
     pair.observed.iter().filter_map(reason).collect()
 }
 
-fn ends_well(mut pair: Pair) {
+pub(crate) fn ends_well(mut pair: Pair) {
     assert_eq!(sanity::problems(&pair), [""; 0]);
     pair.client(&json!({"type": "session.close"}));
     pair.advance(Duration::from_secs(60));

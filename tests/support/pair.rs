@@ -120,6 +120,19 @@ enum Flight {
     Closed(Lane, Why),
 }
 
+impl Flight {
+    const fn lane(&self) -> Lane {
+        match self {
+            Self::Connect(lane, _)
+            | Self::Up(lane, _)
+            | Self::Hangup(lane)
+            | Self::Opened(lane)
+            | Self::Down(lane, _)
+            | Self::Closed(lane, _) => *lane,
+        }
+    }
+}
+
 /// One bridge, one gateway, one clock.
 pub(crate) struct Pair {
     bridge: Bridge,
@@ -285,6 +298,22 @@ impl Pair {
             }
         }
         self.settle();
+    }
+
+    /// One lane is lost on both sides, what was under way on it too.
+    pub(crate) fn break_lane(&mut self, lane: Lane) {
+        self.tell_gateway(SimInput::Closed(conn(lane)));
+        self.flights.retain(|(_, flight)| flight.lane() != lane);
+        let why = Why::Lost("Connection reset by peer (os error 104)".to_owned());
+        if self.lanes.remove(&lane).is_some() {
+            self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
+            self.tell_bridge(Input::LaneClosed(lane, why));
+        }
+    }
+
+    /// The lanes there are, oldest first.
+    pub(crate) fn lanes(&self) -> Vec<Lane> {
+        self.lanes.keys().copied().collect()
     }
 
     /// The gateway dies with every lane, and another takes its place.

@@ -38,7 +38,8 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let simulating = tokio::spawn(simulator.run(async { drop(simulator_stopped.await) }));
 
     let upstream = UpstreamConfig { url: upstream, ..UpstreamConfig::of_dialect() };
-    let config = Config { upstream: vec![upstream.clone()], ..Config::default() };
+    let profile = args.talk.then(|| "conversation".to_owned());
+    let config = Config { upstream: vec![upstream.clone()], profile, ..Config::default() };
     let view = Arc::new(SideBySide::stdout());
     let mut service = config.service().map_err(Failure::failed)?;
     service.tap = Some(view.clone());
@@ -47,7 +48,10 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let serving = tokio::spawn(server.run(async { drop(server_stopped.await) }));
 
     view.header();
-    let heard = demo::run_client(&url, recording, true, &args.output).await;
+    let heard = match args.talk {
+        true => demo::run_talk(&url, &recording, &args.output).await,
+        false => demo::run_client(&url, recording, true, &args.output).await,
+    };
     if args.stay && heard.is_ok() {
         view.flush();
         heard.iter().for_each(report);
@@ -72,6 +76,8 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
 fn report(heard: &demo::Heard) {
     println!();
     match heard.transcripts.as_slice() {
+        // In a conversation nobody transcribes.
+        [] if heard.reply.as_ref().is_some_and(|reply| reply.by_itself) => {}
         [] => println!("heard   nothing that sounds like speech"),
         transcripts => println!("heard   {}", transcripts.join(" ")),
     }
@@ -81,10 +87,11 @@ fn report(heard: &demo::Heard) {
     if let Some(reply) = &heard.reply {
         println!("said    {}", reply.text);
         println!(
-            "        {:.2} s of audio in {}, the first of it after {:.2} s",
+            "        {:.2} s of audio in {}, the first of it after {:.2} s{}",
             reply.duration.as_secs_f64(),
             reply.file.display(),
-            reply.first_audio.as_secs_f64()
+            reply.first_audio.as_secs_f64(),
+            if reply.by_itself { " of silence" } else { "" }
         );
     }
 }

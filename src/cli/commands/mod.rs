@@ -9,7 +9,7 @@ mod simulate;
 
 use std::process::ExitCode;
 
-use super::{Cli, Command, speak, transcribe};
+use super::{Cli, Command, speak, talk, transcribe};
 
 /// The command line or the configuration is wrong (clap's own code).
 const USAGE: u8 = 2;
@@ -46,6 +46,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Simulate(args) => simulate::run(args).await,
         Command::Transcribe(args) => transcribe::run(&args).await.map_err(Failure::from),
         Command::Speak(args) => speak::run(&args).await.map_err(Failure::from),
+        Command::Talk(args) => talk::run(&args).await.map_err(Failure::from),
         Command::Check(args) => check::run(args),
         Command::Mappings(args) => mappings::run(args),
     };

@@ -20,6 +20,7 @@ use crate::{
     audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
     event::{Append, ClientCommand, Lane, LaneCommand, LaneEvent, Mark, RolloverReason},
+    mapping::profile::LaneTimes,
 };
 
 /// Where a conversation is.
@@ -63,8 +64,8 @@ pub(super) struct Gap {
     since: Instant,
 }
 
-/// An upstream session that served for so long was a good one: what is lost later is no part of the trouble before.
-const HEALTHY_AFTER: Duration = Duration::from_secs(10);
+/// Units after which an upstream session was a good one.
+const HEALTHY_UNITS: u64 = 10;
 
 /// With less time than this until the hard bound, a session kept in readiness is taken as it is.
 const RENEW_WITHIN: Duration = Duration::from_secs(20);
@@ -99,12 +100,6 @@ impl Talk {
         }
     }
 
-    /// It was a good one for a while; how long it has owed an answer does not count.
-    fn has_served(&self, now: Instant) -> bool {
-        let until = self.steps.in_flight().map_or(now, |unit| unit.at);
-        until >= self.ready_at + HEALTHY_AFTER
-    }
-
     /// Something came that may end a step; the unit it answers.
     pub(super) fn ended(
         &mut self,
@@ -124,6 +119,13 @@ impl Talk {
         if let Some(unit) = self.steps.timeout(now) {
             self.count(now, &unit, limits, host);
         }
+    }
+
+    /// Whether it was of use, or there for longer than all attempts together may take: what is lost with it or after it is
+    /// no part of the trouble before.
+    fn was_good(&self, now: Instant, times: &LaneTimes) -> bool {
+        let lived = now - self.ready_at;
+        self.steps.answered() >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
     }
 
     fn count(&mut self, now: Instant, unit: &InFlight, limits: &Limits, host: &mut Host) {
@@ -171,8 +173,9 @@ impl Converse {
         if now < at || after.is_some_and(|lane| host.is_leaving(lane)) || !host.may_dial() {
             return;
         }
-        // A text that waits for the worker goes first.
-        if scene.floor_taken && self.gap.is_some_and(|gap| gap.reason == RolloverReason::Lent) {
+        // A text that needs the worker goes first. When it is made the worker is free, long before it is heard.
+        let lent = self.gap.is_some_and(|gap| gap.reason == RolloverReason::Lent);
+        if lent && (scene.text_in_making || host.leaving.iter().any(Link::holds_worker)) {
             return;
         }
         self.dial(now, host);
@@ -237,7 +240,7 @@ impl Converse {
         let telling = self.telling(scene);
         match std::mem::replace(&mut self.place, Place::Out) {
             Place::Talking(mut talk) => {
-                if talk.has_served(now) {
+                if talk.was_good(now, &host.times) {
                     self.trouble = None;
                 }
                 if let Some(unit) = talk.steps.take_in_flight() {

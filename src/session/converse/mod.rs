@@ -58,6 +58,8 @@ pub(crate) struct Scene {
     pub(crate) in_speech: bool,
     /// A text is being spoken or about to be: it has the floor.
     pub(crate) floor_taken: bool,
+    /// A text is being made: it has a worker, or waits for one.
+    pub(crate) text_in_making: bool,
     /// The client wants partial transcripts.
     pub(crate) partials: bool,
     /// The client wants to know of rollovers.

@@ -38,7 +38,9 @@ impl Converse {
         let longest = if speaking { UNIT } else { Duration::MAX };
         let mic_until = scene.mic.map(|(at, length)| at + length.min(longest) + rules.gap);
         let due = mic_until.map_or(clock, |until| clock.max(until));
-        let last = scene.client_at.into_iter().chain(scene.mic.map(|(at, length)| at + length)).max();
+        // What was kept while there was no model reaches one later than it came, and is answered later.
+        let came = scene.client_at.into_iter().chain(scene.mic.map(|(at, length)| at + length));
+        let last = came.chain(talk.steps.spoken_at()).max();
         let lingers = last.is_some_and(|last| due <= last + rules.gap + rules.linger);
         (speaking || lingers || self.mic.len() > 0).then_some(due)
     }

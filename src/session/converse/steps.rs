@@ -41,6 +41,8 @@ pub(super) struct Steps {
     answered: u64,
     slow: u64,
     sent_at: Option<Instant>,
+    /// When the user's audio was last sent.
+    spoken_at: Option<Instant>,
     in_flight: Option<InFlight>,
     /// The answer that ended the last step, and how.
     last: Option<(Box<str>, End)>,
@@ -70,6 +72,11 @@ impl Steps {
         self.sent_at
     }
 
+    /// When the last unit was sent that has the user's audio in it.
+    pub(super) const fn spoken_at(&self) -> Option<Instant> {
+        self.spoken_at
+    }
+
     pub(super) const fn in_flight(&self) -> Option<&InFlight> {
         self.in_flight.as_ref()
     }
@@ -90,6 +97,7 @@ impl Steps {
     ) -> Box<str> {
         self.sent += 1;
         self.sent_at = Some(now);
+        self.spoken_at = Some(now).filter(|_| real > 0).or(self.spoken_at);
         let audio = audio.clone();
         let number = self.sent;
         self.in_flight = Some(InFlight {
