@@ -109,10 +109,11 @@ const LEFTOVER_MAX_BYTES: u64 = 16 * 1024;
 async fn pass_by(address: &str, number: usize) {
     let mut client = client(address).await;
     client.say(&recording("goforward")).await;
-    if number % 4 > 0 {
+    let how = number % 4;
+    if how != 0 {
         client.event("tts.speaking_start").await;
     }
-    match number % 4 {
+    match how {
         1 => drop(client.event("tts.speaking_end").await),
         2 => client.socket.close(None).await.unwrap(),
         _ => {}

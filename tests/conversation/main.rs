@@ -1,7 +1,7 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
 mod anything;
-mod ending;
+mod hopeless;
 mod interrupting;
 mod long;
 #[allow(dead_code, reason = "used in part by each of those below")]

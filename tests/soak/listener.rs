@@ -148,7 +148,7 @@ impl Listener {
 
     fn audio(&mut self, audio: &[u8]) {
         let Some(pair) = &mut self.pair else { return self.require(false, "audio outside its pair") };
-        let mut in_order = audio.len() % 2 == 0;
+        let mut in_order = audio.len().is_multiple_of(2);
         for sample in audio.chunks_exact(2) {
             let mark = read_marker(i16::from_le_bytes([sample[0], sample[1]]));
             in_order &= match (pair.last, mark) {

@@ -69,7 +69,7 @@ fn deck(seed: u64, number: usize) -> impl Iterator<Item = Mishap> {
 /// Talks until the time is over.
 async fn talk(seed: u64, number: usize, until: Instant) -> Report {
     let name = format!("soak-{seed}-{number}");
-    let backend = if number % 2 == 0 { Backend::Pytorch } else { Backend::Cpp };
+    let backend = if number.is_multiple_of(2) { Backend::Pytorch } else { Backend::Cpp };
     let mut upstream = Upstream::start(backend).await;
     let bridge = Bridge::start(&name, upstream.wire.address()).await;
     let mut talker = Talker::connect(&format!("{name} ({})", bridge.log.display()), &bridge.address).await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::{
-    join,
     sync::oneshot,
     task::JoinHandle,
     time::{sleep, timeout},
@@ -150,7 +150,7 @@ impl Upstream {
                     sleep(moment).await;
                     self.wire.cut()
                 };
-                join!(talker.say(sentence(rng)), cut);
+                join(talker.say(sentence(rng)), cut).await;
                 lasts = Duration::from_secs(1 + seconds);
             }
             Mishap::BargeIn(fault) => {
@@ -170,7 +170,7 @@ impl Upstream {
                     sleep(moment).await;
                     self.wire.cut()
                 };
-                join!(talker.say(sentence(rng)), cut);
+                join(talker.say(sentence(rng)), cut).await;
             }
             Mishap::CutInTurn => {
                 talker.say(sentence(rng)).await;
@@ -189,7 +189,7 @@ impl Upstream {
                     sleep(Duration::from_secs(5) + moment).await;
                     wire.hold(false);
                 };
-                join!(talker.say(sentence(rng)), hold);
+                join(talker.say(sentence(rng)), hold).await;
             }
             Mishap::Restart => {
                 let talk = async { talker.say(sentence(rng)).await };
@@ -197,7 +197,7 @@ impl Upstream {
                     sleep(moment).await;
                     self.restart(moment).await
                 };
-                join!(talk, restart);
+                join(talk, restart).await;
             }
         }
         sleep(lasts).await;

@@ -11,7 +11,7 @@ use tokio_tungstenite::{
 
 use super::*;
 use crate::simulator::{
-    Timing,
+    FaultKind, Timing,
     engines::Engines,
     socket::{Received, Recorder, Simulator, bind},
 };
