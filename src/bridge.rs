@@ -130,6 +130,13 @@ impl Bridge {
         self.session.as_ref().and_then(Session::streamed)
     }
 
+    /// Whether audio leaves for the client as it is heard. Then the session itself bounds what waits, and an upstream need
+    /// not be made to wait for a slow client.
+    #[must_use]
+    pub fn paces(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::paces)
+    }
+
     /// Takes one input; drain [`Bridge::poll_output`] before the next.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         let Some(session) = &mut self.session else { return };

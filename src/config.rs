@@ -233,6 +233,14 @@ fn expect_modes(routes: &Routes, dialect: &UpstreamMapping) -> Result<(), String
                 profile.name, dialect.name
             ));
         }
+        let limit_ms = dialect.duplex.session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));
+        let soft_ms = profile.talk.as_ref().map_or(0, |talk| talk.rollover.soft_before_ms);
+        if let Some(limit_ms) = limit_ms.filter(|limit_ms| soft_ms >= *limit_ms) {
+            return Err(format!(
+                "profile {:?}: [rollover] soft_before_ms is {soft_ms}, but dialect {:?} ends sessions after {limit_ms} ms",
+                profile.name, dialect.name
+            ));
+        }
     }
     Ok(())
 }

@@ -138,6 +138,19 @@ pub struct Rollover {
     pub standby_units: u32,
 }
 
+impl Rollover {
+    /// What the types cannot say.
+    pub(super) fn check(&self, file: &str) -> Result<(), Problem> {
+        if self.hard_before_ms >= self.soft_before_ms || self.soft_tokens >= self.hard_tokens {
+            return Err(Problem::whole(
+                file,
+                "[rollover] the soft bounds come first: `soft_before_ms` above `hard_before_ms`, `soft_tokens` below `hard_tokens`",
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// How a conversation is held.
 #[derive(Debug, Clone)]
 pub struct ConverseRules {

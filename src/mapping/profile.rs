@@ -1,6 +1,6 @@
 //! A profile's file: what a client's verbs mean to the model. The schema is `mappings/README.md`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -172,7 +172,7 @@ pub struct Profile {
     /// Patience.
     pub lanes: LaneTimes,
     /// Talk, where the model is the partner and not an engine.
-    pub talk: Option<TalkRules>,
+    pub talk: Option<Arc<TalkRules>>,
 }
 
 /// Everything about talk.
@@ -295,10 +295,13 @@ impl Profile {
         if listen.segment_max_ms < 1000 {
             return Err(Problem::whole(file, "`segment_max_ms` must be 1000 or more"));
         }
+        if let Some(rollover) = &read.rollover {
+            rollover.check(file)?;
+        }
         let inherited = base.and_then(|base| base.talk.as_ref());
         let talk = match read.mode {
             Mode::Chat => None,
-            Mode::Audio | Mode::Video => Some(TalkRules {
+            Mode::Audio | Mode::Video => Some(Arc::new(TalkRules {
                 converse: converse
                     .or_else(|| inherited.map(|talk| talk.converse.clone()))
                     .ok_or_else(|| missing("converse"))?,
@@ -310,7 +313,7 @@ impl Profile {
                     .rollover
                     .or_else(|| inherited.map(|talk| talk.rollover))
                     .ok_or_else(|| missing("rollover"))?,
-            }),
+            })),
         };
         Ok(Self {
             name: read.name,

@@ -18,7 +18,7 @@ use tracing::{debug, info, trace};
 
 use super::{
     feedback::Feedback,
-    lines::{Happened, Line, poll_sockets},
+    lines::{CLIENT_LOST_BYTES, Happened, Line, poll_sockets},
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
@@ -92,6 +92,15 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
         let (account, dropped) = self.bridge.account();
+        if let Some(streamed) = self.bridge.streamed() {
+            info!(
+                appended = streamed.appended,
+                hushed = streamed.hushed,
+                late = streamed.dropped,
+                silence = streamed.filled,
+                "conversation ended"
+            );
+        }
         info!(
             taken = account.taken,
             muted = account.muted,
@@ -195,12 +204,13 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
         self.was_due = false;
         self.lanes_first = !self.lanes_first;
+        let paced = self.bridge.paces();
         let Self { client, lanes, stop, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
             if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) {
                 return Poll::Ready(Happened::Drain);
             }
-            if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, cx) {
+            if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, paced, cx) {
                 return Poll::Ready(happened);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
@@ -290,7 +300,14 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     fn tick(&mut self) {
         let at = Instant::now();
-        if let Some(why) = self.client.as_mut().and_then(|client| client.tick(at)) {
+        let paced = self.bridge.paces();
+        let gone = |client: &mut Socket<C>| {
+            let behind = paced && client.outbox_bytes() > CLIENT_LOST_BYTES;
+            client
+                .tick(at)
+                .or_else(|| behind.then(|| Why::Lost("it reads slower than it listens".to_owned())))
+        };
+        if let Some(why) = self.client.as_mut().and_then(gone) {
             info!(%why, "the client is given up");
             self.client = None;
             self.bridge.handle_input(now(), Input::ClientClosed);

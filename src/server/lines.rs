@@ -24,6 +24,9 @@ use crate::{
 const CLIENT_BEHIND_BYTES: usize = 1024 * 1024;
 /// Above this many the client is not read either: who asks and does not read the answers has to wait for them.
 const CLIENT_DEAF_BYTES: usize = 2 * CLIENT_BEHIND_BYTES;
+/// Above this many a client that is sent audio as it is heard is minutes behind, and is given up.
+pub(super) const CLIENT_LOST_BYTES: usize = 8 * CLIENT_BEHIND_BYTES;
+
 /// One lane's transport.
 pub(super) enum Line {
     Dialling(BoxFuture<'static, Result<Dialled<UpstreamSocket>, Why>>),
@@ -60,6 +63,7 @@ pub(super) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     client: &mut Option<Socket<C>>,
     lanes: &mut [(Lane, Line)],
     lanes_first: bool,
+    paced: bool,
     cx: &mut Context<'_>,
 ) -> Poll<Happened> {
     let (mut behind, mut deaf) = (false, false);
@@ -67,7 +71,8 @@ pub(super) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         if let Poll::Ready(Err(why)) = client.poll_write(cx) {
             return Poll::Ready(Happened::Client(Came::End(why)));
         }
-        behind = client.outbox_bytes() > CLIENT_BEHIND_BYTES;
+        // A conversation's upstream must not be made to wait: it would look as if it had stopped answering.
+        behind = !paced && client.outbox_bytes() > CLIENT_BEHIND_BYTES;
         deaf = client.outbox_bytes() > CLIENT_DEAF_BYTES;
     }
     if lanes_first && let Poll::Ready(happened) = poll_lanes(lanes, behind, cx) {

@@ -66,10 +66,9 @@ impl Host {
         self.hurry.map_or(patient, |by| patient.min(by))
     }
 
-    /// Waits for the end of a link's transport.
-    pub(crate) fn leave(&mut self, mut link: Link) {
-        self.hurry.iter().for_each(|by| link.hurry(*by));
-        self.leaving.push(link);
+    /// By when everything is to be over.
+    pub(crate) const fn is_in_hurry(&self) -> Option<Instant> {
+        self.hurry
     }
 
     /// From now on nothing is waited for longer than until then.

@@ -218,13 +218,17 @@ impl Link {
     /// transport.
     pub(crate) fn retire(mut self, now: Instant, host: &mut Host) {
         let until = host.drained_by(now);
+        let hurry = host.is_in_hurry();
         if self.owes_answer() && until > now {
             self.phase = Phase::Draining { until };
         } else {
             self.close(now, host);
         }
+        if let Some(by) = hurry {
+            self.hurry(by);
+        }
         if !self.is_gone() {
-            host.leave(self);
+            host.leaving.push(self);
         }
     }
 
@@ -295,6 +299,7 @@ impl Link {
     fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {
         // Its close frame follows; until then the worker is still being cleaned up.
         let until = now + Duration::from_millis(host.times.close_max_ms);
+        let engaged = matches!(self.phase, Phase::Engaged);
         let asked = match self.phase {
             Phase::Asked { .. } | Phase::Engaged => true,
             Phase::Unwanted { .. } | Phase::Draining { .. } => {
@@ -308,7 +313,7 @@ impl Link {
         self.phase = Phase::Leaving { until, retry };
         let words = format!("the upstream ended the session: {}", ending.words);
         match (asked, ending.meaning) {
-            (true, EndMeaning::EmptyAnswer) => News::Empty,
+            (true, EndMeaning::EmptyAnswer) if !engaged => News::Empty,
             (true, EndMeaning::UsedUp) => {
                 News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked })
             }

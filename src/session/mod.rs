@@ -55,7 +55,7 @@ use crate::{
     mapping::{
         Profile,
         client::{AudioIn, AudioOut},
-        profile::TalkRules,
+        profile::{Rhythm, TalkRules},
         upstream::Duplex,
     },
 };
@@ -182,7 +182,7 @@ impl Session {
         session
     }
 
-    fn open_conversation(&mut self, now: Instant, talk: TalkRules) {
+    fn open_conversation(&mut self, now: Instant, talk: Arc<TalkRules>) {
         let voice = self.chosen_voice();
         let (mode, duplex) = (self.setup.profile.mode, &self.setup.duplex);
         self.converse = Some(Box::new(Converse::open(now, talk, mode, duplex, voice, &mut self.host)));
@@ -200,6 +200,11 @@ impl Session {
     /// Where the audio of the conversation went; none without one.
     pub(crate) fn streamed(&self) -> Option<Streamed> {
         self.converse.as_ref().map(|converse| converse.streamed())
+    }
+
+    /// Whether audio leaves as it is heard.
+    pub(crate) fn paces(&self) -> bool {
+        self.setup.profile.playout.pace == Rhythm::RealTime
     }
 
     /// The client said something.
@@ -277,17 +282,19 @@ impl Session {
                 }
             }
         }
-        if self.host.mouth.is_audible() && self.settings.microphone == Microphone::Muted {
+        let muted = self.host.mouth.is_audible() && self.settings.microphone == Microphone::Muted;
+        if muted {
             self.ear.mute(bytes, &mut self.heard);
         } else {
             self.ear.hear(bytes, &mut self.heard);
-            if self.ear.take_voiced() {
-                self.voice_at = Some(now);
-            }
             // What the model does not hear it does not wait for.
             if !self.hushes() {
                 self.mic = Some((now, length));
             }
+        }
+        // Muting hears out what came before it, which is no voice of now.
+        if self.ear.take_voiced() && !muted {
+            self.voice_at = Some(now);
         }
         self.tell_heard(now);
     }

@@ -17,9 +17,15 @@ use super::{
 };
 use crate::{
     audio::{MODEL_RATE_HZ, output::Voice, playout::Pace, resample::UnsupportedRate},
+    error::{Error, ErrorKind},
     event::ClientCommand,
     mapping::profile::{Playout, Rhythm},
 };
+
+/// With more than this waiting to be heard, no more of a text is asked for.
+const AHEAD: Duration = Duration::from_secs(30);
+/// Most that may wait: a model was seen 34 s ahead (field notes §7.16), and memory is bounded.
+const AHEAD_MAX: Duration = Duration::from_secs(90);
 
 /// Whose text it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +63,8 @@ struct Text {
     announced: bool,
     /// No more of it is made.
     complete: bool,
+    /// Some of it was dropped.
+    overflowed: bool,
     sent_bytes: u64,
 }
 
@@ -101,6 +109,7 @@ impl Mouth {
             begun: false,
             announced: false,
             complete: false,
+            overflowed: false,
             sent_bytes: 0,
         });
     }
@@ -122,10 +131,46 @@ impl Mouth {
 
     /// Takes audio of the model, float32, for the text being made.
     pub(crate) fn say(&mut self, now: Instant, samples: &[f32], out: &mut Actions) {
+        if self.is_full(now) {
+            return self.overflow(out);
+        }
         let mut bytes = Vec::new();
         self.voice.push(samples, &mut bytes);
         self.queue(bytes);
         self.release(now, out);
+    }
+
+    /// Whether so much waits to be heard that no more should be asked for.
+    pub(crate) fn is_ahead(&self, now: Instant) -> bool {
+        self.unheard(now) > AHEAD
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        self.unheard(now) > AHEAD_MAX
+    }
+
+    /// What is too far ahead is dropped, and that is said, once a text.
+    fn overflow(&mut self, out: &mut Actions) {
+        if let Some(text) = self.texts.back_mut().filter(|text| !text.overflowed) {
+            text.overflowed = true;
+            let seconds = AHEAD_MAX.as_secs();
+            let words =
+                format!("the upstream is more than {seconds} s ahead of what is heard; the rest is dropped");
+            out.error(Error::new(ErrorKind::SpeakFailed, words));
+        }
+    }
+
+    /// Takes audio that comes after its text was made; of one that is over already it is nothing any more.
+    pub(crate) fn append(&mut self, now: Instant, request_id: &str, samples: &[f32], out: &mut Actions) {
+        if self.texts.back().is_some_and(|text| text.request_id == request_id) {
+            self.say(now, samples, out);
+        }
+    }
+
+    /// How much of what was made the client has not heard.
+    pub(crate) fn unheard(&self, now: Instant) -> Duration {
+        let waiting: usize = self.texts.iter().flat_map(|text| &text.waiting).map(Bytes::len).sum();
+        self.length(waiting) + self.pace.unplayed(now)
     }
 
     /// The text is made; it ends when it was heard.
@@ -218,8 +263,12 @@ impl Mouth {
                 break;
             }
         }
-        let samples = bytes.min(frame_bytes) as u64 / 2;
-        (samples > 0).then(|| Duration::from_nanos(samples * 1_000_000_000 / u64::from(self.out_rate_hz)))
+        (bytes > 0).then(|| self.length(bytes.min(frame_bytes)))
+    }
+
+    fn length(&self, bytes: usize) -> Duration {
+        // Rounded up: frames that follow one another without a gap must not look as if there were one.
+        Duration::from_nanos((bytes as u64 / 2 * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
     }
 
     fn frame_bytes(&self) -> usize {

@@ -252,7 +252,8 @@ impl Speak {
                 let init = LaneCommand::Init(speech.script.voice.clone());
                 speech.link = Some(Link::open(now, Mode::Chat, init, host));
             }
-            Some(link) if link.is_ready() => {
+            // What is made long before it is heard is made for nobody if it is cancelled.
+            Some(link) if link.is_ready() && !host.mouth.is_ahead(now) => {
                 let Some(part) = speech.script.parts.front() else { return };
                 let question = LaneCommand::Speak {
                     before_voice: speaking.rules.before_voice.clone(),

@@ -1,11 +1,13 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
 mod anything;
+mod ends;
 mod hopeless;
 mod interrupting;
 mod long;
 #[allow(dead_code, reason = "used in part by each of those below")]
 mod mic;
+mod oddities;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;

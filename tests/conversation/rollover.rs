@@ -110,7 +110,10 @@ fn nobody_who_never_stops_keeps_it_up() {
         let mut talk = Talk::new(with_init(config(backend, &faults), 2_000));
         talk.ask();
         let turns = talk.turns();
-        assert!(turns.len() == 1 && turns[0].1 > 10 * 24_000 && turns[0].1 % 24_000 == 0, "{turns:?}");
+        assert!(
+            turns.len() == 1 && turns[0].1 > 10 * 24_000 && turns[0].1.is_multiple_of(24_000),
+            "{turns:?}"
+        );
         talk.ask();
         assert_eq!(talk.turns()[1..], [(2, TURN_SAMPLES)], "{backend:?}");
         assert_eq!(talk.rollovers(), [(Context, 2_020, false)], "{backend:?}");

@@ -22,7 +22,7 @@ fn smoke() {
         for (at, seen) in &pair.log {
             match seen {
                 super::pair::Seen::Binary(bytes) => {
-                    println!("{:>8.3} binary {}", at.as_secs_f64(), bytes.len())
+                    println!("{:>8.3} binary {}", at.as_secs_f64(), bytes.len());
                 }
                 other => println!("{:>8.3} {other:?}", at.as_secs_f64()),
             }

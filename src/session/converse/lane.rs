@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use super::{
     super::{
-        action::Observation,
+        action::{Action, Observation},
         host::Host,
-        link::{Link, News, millis},
+        link::{Link, millis},
         retry::{Failure, Trouble},
     },
     Converse, Scene,
     limits::{Context, Due, Limits},
-    steps::{End, InFlight, Steps},
+    steps::{InFlight, Sign, Steps, Unit},
 };
 use crate::{
-    audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
+    audio::SPEECH_RATE_HZ,
     error::{Error, ErrorKind},
     event::{Append, ClientCommand, Lane, LaneCommand, LaneEvent, Mark, RolloverReason},
     mapping::profile::LaneTimes,
@@ -48,15 +48,6 @@ pub(super) struct Talk {
     pub(super) rolling: Option<RolloverReason>,
 }
 
-/// The next upstream session, kept in readiness on a second worker.
-#[derive(Debug)]
-pub(super) struct Standby {
-    pub(super) talk: Talk,
-    /// What had been said when it was opened.
-    version: u64,
-    renewed: bool,
-}
-
 /// Since when no audio reaches a model, and why.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gap {
@@ -64,11 +55,11 @@ pub(super) struct Gap {
     since: Instant,
 }
 
+/// Units after which an upstream session was of use at all: during the first three a model only listens.
+const USEFUL_UNITS: u64 = 3;
+
 /// Units after which an upstream session was a good one.
 const HEALTHY_UNITS: u64 = 10;
-
-/// With less time than this until the hard bound, a session kept in readiness is taken as it is.
-const RENEW_WITHIN: Duration = Duration::from_secs(20);
 
 impl Place {
     pub(super) fn link(&self) -> Option<&Link> {
@@ -89,7 +80,7 @@ impl Place {
 }
 
 impl Talk {
-    fn new(now: Instant, link: Link) -> Self {
+    pub(super) fn new(now: Instant, link: Link) -> Self {
         Self {
             link,
             ready_at: now,
@@ -100,16 +91,27 @@ impl Talk {
         }
     }
 
-    /// Something came that may end a step; the unit it answers.
-    pub(super) fn ended(
+    /// Sends a unit.
+    pub(super) fn append(&mut self, now: Instant, unit: Unit, host: &mut Host) {
+        self.frames_since_answer |= unit.frame.is_some();
+        let (audio, force_listen, frame) = (unit.audio.clone(), unit.forced, unit.frame.clone());
+        let input_id = self.steps.send(now, unit);
+        let append = Append { audio, input_id, force_listen, frame };
+        host.out.push(Action::ToLane(self.link.lane(), LaneCommand::Append(append)));
+    }
+
+    /// The model said something; the unit that was all about.
+    pub(super) fn heard(
         &mut self,
         now: Instant,
-        end: End,
+        event: &LaneEvent<'_>,
         mark: Mark<'_>,
         limits: &Limits,
         host: &mut Host,
     ) -> Option<InFlight> {
-        let unit = self.steps.end(now, end, mark)?;
+        let sign = Sign::of(event)?;
+        self.context.report(mark.context_tokens);
+        let unit = self.steps.heard(now, sign, mark)?;
         self.count(now, &unit, limits, host);
         Some(unit)
     }
@@ -129,7 +131,7 @@ impl Talk {
     }
 
     fn count(&mut self, now: Instant, unit: &InFlight, limits: &Limits, host: &mut Host) {
-        self.context.count(unit.busy, std::mem::take(&mut self.frames_since_answer), limits);
+        self.context.count(unit.unit.busy, std::mem::take(&mut self.frames_since_answer), limits);
         let took = now - unit.at;
         if let Some(count) = self.steps.alarm(took) {
             host.out.observe(Observation::SlowStep { step_ms: millis(took), count });
@@ -141,6 +143,11 @@ impl Converse {
     /// Every lane it has.
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
         self.place.link().into_iter().chain(self.standby.as_ref().map(|standby| &standby.talk.link))
+    }
+
+    /// Whether a lane is the one kept in readiness.
+    pub(super) fn is_standby(&self, lane: Lane) -> bool {
+        self.standby.as_ref().is_some_and(|standby| standby.talk.link.lane() == lane)
     }
 
     pub(super) fn link_of(&mut self, lane: Lane) -> Option<&mut Link> {
@@ -211,40 +218,53 @@ impl Converse {
         }
     }
 
-    /// Replaces the upstream session now.
+    /// Replaces the upstream session now. One that was of no use is trouble: its successor may be no better.
     pub(super) fn roll(&mut self, now: Instant, reason: RolloverReason, scene: &Scene, host: &mut Host) {
-        let after = self.leave(now, scene, host);
+        let of_use = matches!(&self.place, Place::Talking(talk) if talk.steps.answered() >= USEFUL_UNITS);
+        let unheard = reason == RolloverReason::NotYielding;
+        let after = self.leave(now, unheard, scene, host);
         self.gap = Some(Gap { reason, since: now });
-        match self.standby.take() {
-            Some(standby) if standby.is_warm(self.rules.rollover.standby_units) => {
-                self.place = Place::Talking(Box::new(standby.talk));
-                self.arrive(now, true, scene, host);
+        if !of_use {
+            let words = format!("a new upstream session had to be replaced at once: {}", reason.name());
+            Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
+        }
+        self.succeed(now, after, scene, host);
+    }
+
+    /// The next upstream session takes over, or is waited for.
+    fn succeed(&mut self, now: Instant, after: Option<Lane>, scene: &Scene, host: &mut Host) {
+        match self.standby.take().map(|standby| standby.talk) {
+            Some(talk) if talk.link.is_engaged() => {
+                self.place = Place::Talking(Box::new(talk));
+                return self.arrive(now, true, scene, host);
             }
             // Not ready yet, but on its way: sooner there than another.
-            Some(standby) => self.place_opening(now, standby.talk, scene, host),
+            Some(talk) if !talk.link.is_gone() => return self.place = Place::Opening(talk.link),
+            _ => {}
+        }
+        let next = self.trouble.as_ref().map(|it| it.next_attempt(now, now, &host.times, &mut host.rng));
+        match next {
+            Some(Err(failure)) => self.give_up(failure),
+            Some(Ok(at)) => self.place = Place::Due { at, after },
             None => self.place = Place::Due { at: now, after },
         }
     }
 
-    fn place_opening(&mut self, now: Instant, talk: Talk, scene: &Scene, host: &mut Host) {
-        if talk.link.is_engaged() {
-            self.place = Place::Talking(Box::new(talk));
-            self.arrive(now, true, scene, host);
-        } else {
-            self.place = Place::Opening(talk.link);
-        }
-    }
-
-    /// Leaves the upstream session politely: what came of a turn is heard to its end. The lane that is left.
-    fn leave(&mut self, now: Instant, scene: &Scene, host: &mut Host) -> Option<Lane> {
+    /// Leaves the upstream session politely: what came of a turn is heard to its end; what was asked and `unheard` is asked
+    /// again. The lane that is left.
+    fn leave(&mut self, now: Instant, unheard: bool, scene: &Scene, host: &mut Host) -> Option<Lane> {
         let telling = self.telling(scene);
         match std::mem::replace(&mut self.place, Place::Out) {
             Place::Talking(mut talk) => {
                 if talk.was_good(now, &host.times) {
                     self.trouble = None;
                 }
-                if let Some(unit) = talk.steps.take_in_flight() {
-                    self.mic.give_back(&unit.audio, unit.real);
+                if let Some(InFlight { mut unit, .. }) = talk.steps.take_in_flight() {
+                    self.mic.give_back(&unit);
+                    self.frame = self.frame.take().or(unit.frame.take());
+                }
+                if unheard {
+                    self.mic.ask_again();
                 }
                 self.turns.lost(now, telling, host);
                 let lane = talk.link.lane();
@@ -262,7 +282,7 @@ impl Converse {
 
     /// The upstream session is lost: the client is told, and another is looked for.
     pub(super) fn lose(&mut self, now: Instant, words: String, scene: &Scene, host: &mut Host) {
-        let after = self.leave(now, scene, host);
+        let after = self.leave(now, true, scene, host);
         let error = format!(
             "the conversation was interrupted: {words}; it goes on as soon as another session is there"
         );
@@ -270,16 +290,7 @@ impl Converse {
         self.told = true;
         Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
         self.gap = Some(Gap { reason: RolloverReason::Lost, since: now });
-        if let Some(standby) = self.standby.take() {
-            return self.place_opening(now, standby.talk, scene, host);
-        }
-        let next =
-            self.trouble.as_ref().map(|trouble| trouble.next_attempt(now, now, &host.times, &mut host.rng));
-        match next {
-            Some(Err(failure)) => self.give_up(failure),
-            Some(Ok(at)) => self.place = Place::Due { at, after },
-            None => {}
-        }
+        self.succeed(now, after, scene, host);
     }
 
     pub(super) fn give_up(&mut self, failure: Failure) {
@@ -287,16 +298,20 @@ impl Converse {
         self.lost = Some(failure);
     }
 
-    /// Gives the worker to a text that waits for one, until the text is spoken.
+    /// Gives a worker to a text that waits for one, until the text is made: the one in readiness rather than the one in
+    /// use.
     pub(crate) fn lend_worker(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
-        if let Some(standby) = self.standby.take() {
+        let spare = self.standby.take().is_some_and(|standby| {
+            let held = standby.talk.link.holds_worker();
             standby.talk.link.retire(now, host);
-        }
-        if !self.holds_worker() {
+            held
+        });
+        if spare || !self.holds_worker() {
             return;
         }
-        let after = self.leave(now, scene, host);
-        self.gap = Some(Gap { reason: RolloverReason::Lent, since: now });
+        let since = self.gap.map_or(now, |gap| gap.since);
+        let after = self.leave(now, false, scene, host);
+        self.gap = Some(Gap { reason: RolloverReason::Lent, since });
         self.place = Place::Due { at: now, after };
     }
 
@@ -305,7 +320,7 @@ impl Converse {
         if let Some(standby) = self.standby.take() {
             standby.talk.link.retire(now, host);
         }
-        self.leave(now, scene, host);
+        self.leave(now, false, scene, host);
         self.gap = None;
     }
 
@@ -313,14 +328,10 @@ impl Converse {
     pub(super) fn mind_limits(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
         let Some(due) = self.limits_reached(now) else { return };
         let quiet = self.quiet_at(scene, host).is_some_and(|at| at <= now);
-        if quiet && self.may_open_standby(host) {
-            self.open_standby(now, host);
-        }
-        let ready = self.standby_is_fresh(now, host);
+        let ready = self.mind_successor(now, quiet && !due.hard, host);
         let Place::Talking(talk) = &mut self.place else { return };
-        if talk.rolling.is_none() && (due.hard || (quiet && ready)) {
-            talk.rolling = Some(due.reason);
-        }
+        // What the unit in flight brought may have ended the quiet.
+        talk.rolling = (due.hard || (quiet && ready)).then_some(due.reason);
         if let Some(reason) = talk.rolling
             && talk.steps.in_flight().is_none()
         {
@@ -344,7 +355,8 @@ impl Converse {
 
     /// Since when nobody speaks and nobody waits for an answer; none while somebody does.
     fn quiet_at(&self, scene: &Scene, host: &Host) -> Option<Instant> {
-        let busy = self.turns.is_open() || self.turns.is_fenced() || host.mouth.is_busy();
+        let busy =
+            self.turns.is_open() || self.turns.is_fenced() || host.mouth.is_busy() || self.mic.has_unit();
         let Place::Talking(talk) = &self.place else { return None };
         if busy || scene.floor_taken || scene.in_speech {
             return None;
@@ -358,112 +370,5 @@ impl Converse {
             self.rules.converse.linger
         };
         Some(voice_at + rest)
-    }
-}
-
-impl Standby {
-    /// It has listened to nothing for as long as a new model only listens.
-    fn is_warm(&self, units: u32) -> bool {
-        self.talk.link.is_engaged()
-            && self.talk.steps.answered() >= u64::from(units)
-            && self.talk.steps.in_flight().is_none()
-    }
-}
-
-impl Converse {
-    fn wants_standby(&self) -> bool {
-        self.rules.rollover.standby && self.standby.is_none() && !self.alone
-    }
-
-    /// Not while the one it takes the place of still has the worker: it would queue behind that, as if there were none.
-    fn may_open_standby(&self, host: &Host) -> bool {
-        self.wants_standby() && self.renewing.is_none_or(|lane| !host.is_leaving(lane))
-    }
-
-    fn open_standby(&mut self, now: Instant, host: &mut Host) {
-        let renewed = self.renewing.take().is_some();
-        let link = Link::open(now, self.mode, self.opening(host), host);
-        let version = host.memory.version();
-        self.standby = Some(Standby { talk: Talk::new(now, link), version, renewed });
-    }
-
-    /// Nothing is to be waited for: the next session is ready and knows all that was said, or there will be none.
-    fn standby_is_fresh(&mut self, now: Instant, host: &mut Host) -> bool {
-        let Some(standby) = &self.standby else { return !self.wants_standby() };
-        if !standby.is_warm(self.rules.rollover.standby_units) {
-            return false;
-        }
-        let Place::Talking(talk) = &self.place else { return false };
-        let left = talk.link.granted_at().map_or(Duration::ZERO, |at| self.limits.left(now, at));
-        if standby.version == host.memory.version() || standby.renewed || left < RENEW_WITHIN {
-            return true;
-        }
-        if let Some(standby) = self.standby.take() {
-            self.renewing = Some(standby.talk.link.lane());
-            standby.talk.link.retire(now, host);
-        }
-        false
-    }
-
-    /// The upstream said something on the lane kept in readiness.
-    pub(super) fn standby_event(
-        &mut self,
-        now: Instant,
-        event: &LaneEvent<'_>,
-        mark: Mark<'_>,
-        host: &mut Host,
-    ) {
-        let Some(standby) = &mut self.standby else { return };
-        let news = standby.talk.link.event(now, event, host);
-        standby.talk.context.report(mark.context_tokens);
-        let end = match event {
-            LaneEvent::Listen => Some(End::Listen),
-            LaneEvent::Audio(_) => Some(End::Audio),
-            LaneEvent::Done { .. } => Some(End::Done),
-            _ => None,
-        };
-        if let Some(end) = end {
-            standby.talk.ended(now, end, mark, &self.limits, host);
-        }
-        self.standby_news(now, &news, host);
-    }
-
-    pub(super) fn standby_news(&mut self, now: Instant, news: &News, host: &mut Host) {
-        match news {
-            News::Ready => {
-                if let Some(standby) = &mut self.standby {
-                    standby.talk.link.engage();
-                    standby.talk.ready_at = now;
-                }
-            }
-            // No worker is free, and it is not for us to take one from others.
-            News::Queued | News::Stuck(_) | News::Failed(_) => {
-                self.alone = true;
-                if let Some(standby) = self.standby.take() {
-                    standby.talk.link.retire(now, host);
-                }
-            }
-            News::None | News::Empty => {}
-        }
-    }
-
-    /// Sends the next session the silence that it only listens to.
-    pub(super) fn mind_standby(&mut self, now: Instant, host: &mut Host) {
-        if self.standby_due().is_none_or(|due| due > now) {
-            return;
-        }
-        let Some(Standby { talk, .. }) = &mut self.standby else { return };
-        let audio = std::sync::Arc::new(vec![0; UNIT_SAMPLES]);
-        let input_id = talk.steps.send(now, &audio, 0, false, false);
-        let append = Append { audio, input_id, force_listen: false, frame: None };
-        host.out.push(super::super::action::Action::ToLane(talk.link.lane(), LaneCommand::Append(append)));
-    }
-
-    pub(super) fn standby_due(&self) -> Option<Instant> {
-        let Standby { talk, .. } = self.standby.as_ref()?;
-        let fed = talk.steps.sent_number() >= u64::from(self.rules.rollover.standby_units);
-        let idle = talk.link.is_engaged() && talk.steps.in_flight().is_none();
-        let at = talk.steps.sent_at().map_or(talk.ready_at, |at| at + self.rules.converse.unit_min);
-        (idle && !fed).then_some(at)
     }
 }

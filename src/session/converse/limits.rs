@@ -77,8 +77,11 @@ impl Limits {
     }
 
     /// How much time is left until there is none to wait for a quiet moment.
-    pub(super) fn left(&self, now: Instant, granted_at: Instant) -> Duration {
-        self.hard.map_or(Duration::MAX, |hard| (granted_at + hard).saturating_duration_since(now))
+    pub(super) fn left(&self, now: Instant, granted_at: Instant, context: Context) -> Duration {
+        let time = self.hard.map_or(Duration::MAX, |hard| (granted_at + hard).saturating_duration_since(now));
+        let tokens = self.hard_tokens.saturating_sub(context.tokens);
+        let units = tokens / self.busy_unit_tokens.max(1);
+        time.min(Duration::from_secs(units.into()))
     }
 }
 

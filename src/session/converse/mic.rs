@@ -1,6 +1,9 @@
-//! The user's audio on its way to the model: units, what is held while a text is spoken, level, and what is dropped.
+//! The user's audio on its way to the model: units, what is held while a text is spoken, what was asked and not answered,
+//! level, and what is dropped.
 
 use std::{collections::VecDeque, sync::Arc};
+
+use super::steps::Unit;
 
 use crate::{
     audio::{
@@ -13,6 +16,9 @@ use crate::{
 
 /// What is kept of the microphone while a text is spoken: who interrupts it is heard from the first sound on.
 const HELD_SAMPLES: usize = SPEECH_RATE_HZ as usize;
+
+/// Most of a question that is asked again, units.
+const QUESTION_MAX_UNITS: usize = 20;
 
 /// Where the audio of a conversation went, samples at 16 kHz. What the ear handed on is `appended` + `hushed` +
 /// `dropped` + `waiting`.
@@ -39,12 +45,28 @@ pub(super) struct Mic {
     /// What was kept for an upstream session that came up, and is still to be caught up with.
     allowance: usize,
     hushed: u64,
+    question: Question,
+}
+
+/// What the user has said since the model last spoke.
+#[derive(Debug, Default)]
+struct Question {
+    units: VecDeque<(Arc<Vec<i16>>, usize)>,
+    /// An upstream session was lost over it; another one may not be.
+    asked_again: bool,
 }
 
 impl Mic {
     pub(super) fn new(rules: &ConverseRules) -> Self {
         let level = rules.level.map(|level| Level::new(level.target_rms, level.gain_max, level.floor_rms));
-        Self { units: Units::default(), held: VecDeque::new(), level, allowance: 0, hushed: 0 }
+        Self {
+            units: Units::default(),
+            held: VecDeque::new(),
+            level,
+            allowance: 0,
+            hushed: 0,
+            question: Question::default(),
+        }
     }
 
     /// Takes the user's audio in; while the client hears a text the model hears silence instead.
@@ -91,17 +113,53 @@ impl Mic {
         self.units.has_unit()
     }
 
-    /// Takes a unit out, and how much of it is the user's.
-    pub(super) fn take(&mut self) -> (Arc<Vec<i16>>, usize) {
+    /// Takes a unit out. What is `asked` in it is kept until it is answered.
+    pub(super) fn take(&mut self, asked: bool) -> Unit {
         let real = self.units.len().min(UNIT_SAMPLES);
-        let unit = self.units.take();
+        let audio = Arc::new(self.units.take());
         self.allowance = self.allowance.min(self.units.len());
-        (Arc::new(unit), real)
+        if real > 0 && (asked || !self.question.units.is_empty()) {
+            self.question.units.push_back((audio.clone(), real));
+            if self.question.units.len() > QUESTION_MAX_UNITS {
+                self.question.units.pop_front();
+            }
+        }
+        Unit::of(audio, real)
+    }
+
+    /// The model has answered, or will not.
+    pub(super) fn answered(&mut self) {
+        self.question = Question::default();
     }
 
     /// Takes back a unit no model has answered.
-    pub(super) fn give_back(&mut self, unit: &[i16], real: usize) {
-        self.units.give_back(unit, real);
+    pub(super) fn give_back(&mut self, unit: &Unit) {
+        if unit.real == 0 {
+            return;
+        }
+        self.units.give_back(&unit.audio, unit.real);
+        if self.question.units.back().is_some_and(|(audio, _)| Arc::ptr_eq(audio, &unit.audio)) {
+            self.question.units.pop_back();
+        }
+    }
+
+    /// The model that was asked is gone: the next one is asked again, once. A question that two do not survive is no
+    /// question.
+    pub(super) fn ask_again(&mut self) {
+        let units = std::mem::take(&mut self.question.units);
+        if std::mem::replace(&mut self.question.asked_again, true) {
+            return;
+        }
+        for (audio, real) in units.iter().rev() {
+            self.units.give_back(audio, *real);
+        }
+    }
+
+    /// Nothing is on its way: an idle session holds no room for it.
+    pub(super) fn rest(&mut self) {
+        if self.units.is_empty() {
+            self.units.shrink();
+        }
     }
 
     /// An upstream session is there: what was kept for it may be caught up with.

@@ -2,7 +2,8 @@
 //!
 //! - [`mic`] keeps the user's audio until it is sent, [`steps`] keeps one unit in flight
 //! - [`turns`] is what the model says, and what of it may be heard
-//! - [`limits`] says when the upstream session has to be replaced, [`lane`] replaces it, also when it is lost
+//! - [`limits`] says when the upstream session has to be replaced, [`lane`] replaces it, also when it is lost, and
+//!   [`standby`] has the next one ready
 //! - [`pacing`] says when a unit is due
 //!
 //! Whatever happens, [`Converse::proceed`] is called last and does all that can be done then.
@@ -11,6 +12,7 @@ mod lane;
 mod limits;
 mod mic;
 mod pacing;
+mod standby;
 mod steps;
 mod turns;
 
@@ -21,14 +23,14 @@ use std::{
 
 pub use self::mic::Streamed;
 use self::{
-    lane::{Gap, Place, Standby},
+    lane::{Gap, Place},
     limits::Limits,
     mic::Mic,
-    steps::End,
+    standby::Standby,
     turns::{Telling, Turns},
 };
 use super::{
-    action::{Action, Observation},
+    action::Observation,
     host::Host,
     link::{News, millis},
     retry::{Failure, Trouble},
@@ -36,8 +38,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        Append, ClientCommand, Lane, LaneCommand, LaneEvent, Mark, Mode, RolloverReason, VideoFrame,
-        VoiceSample, Why,
+        ClientCommand, Lane, LaneCommand, LaneEvent, Mark, Mode, RolloverReason, VideoFrame, VoiceSample, Why,
     },
     mapping::{
         profile::{AssistantText, TalkRules},
@@ -69,7 +70,7 @@ pub(crate) struct Scene {
 /// One session's conversation.
 #[derive(Debug)]
 pub(crate) struct Converse {
-    rules: TalkRules,
+    rules: Arc<TalkRules>,
     mode: Mode,
     limits: Limits,
     voice: Option<VoiceSample>,
@@ -95,7 +96,7 @@ impl Converse {
     /// A conversation that dials at once: a model takes 10 to 16 s to be ready (field notes §7.2).
     pub(crate) fn open(
         now: Instant,
-        rules: TalkRules,
+        rules: Arc<TalkRules>,
         mode: Mode,
         duplex: &Duplex,
         voice: Option<VoiceSample>,
@@ -134,8 +135,11 @@ impl Converse {
 
     /// What the camera sees; the newest counts. Whether this conversation has eyes.
     pub(crate) fn see(&mut self, frame: VideoFrame) -> bool {
-        self.frame = Some(frame).filter(|_| self.mode == Mode::Video);
-        self.frame.is_some()
+        let sees = self.mode == Mode::Video;
+        if sees {
+            self.frame = Some(frame);
+        }
+        sees
     }
 
     /// Where the user's audio went.
@@ -177,7 +181,7 @@ impl Converse {
         scene: &Scene,
         host: &mut Host,
     ) {
-        if self.standby.as_ref().is_some_and(|standby| standby.talk.link.lane() == lane) {
+        if self.is_standby(lane) {
             return self.standby_event(now, event, mark, host);
         }
         let Some(link) = self.place.link_mut() else { return };
@@ -190,27 +194,16 @@ impl Converse {
     fn said(&mut self, now: Instant, event: &LaneEvent<'_>, mark: Mark<'_>, scene: &Scene, host: &mut Host) {
         let telling = self.telling(scene);
         let Place::Talking(talk) = &mut self.place else { return };
-        talk.context.report(mark.context_tokens);
+        let answered = talk.heard(now, event, mark, &self.limits, host);
         match event {
-            LaneEvent::Listen => {
-                let answered = talk.ended(now, End::Listen, mark, &self.limits, host);
-                let number = answered.as_ref().map(|unit| unit.number);
-                let forced = answered.is_some_and(|unit| unit.forced);
-                self.turns.listen(now, number, forced, mark, telling, host);
-            }
-            LaneEvent::Text(text) => {
-                talk.steps.text(now);
-                self.turns.text(now, text, mark, telling, host);
-            }
-            LaneEvent::Audio(samples) => {
-                talk.ended(now, End::Audio, mark, &self.limits, host);
-                self.turns.audio(now, samples, mark, telling, host);
-            }
-            LaneEvent::Done { text, audio } => {
-                talk.ended(now, End::Done, mark, &self.limits, host);
-                self.turns.done(now, *text, audio, mark, telling, host);
-            }
+            LaneEvent::Listen => self.turns.listen(now, answered.as_ref(), mark, telling, host),
+            LaneEvent::Text(text) => self.turns.text(now, text, mark, telling, host),
+            LaneEvent::Audio(samples) => self.turns.audio(now, samples, mark, telling, host),
+            LaneEvent::Done { text, audio } => self.turns.done(now, *text, audio, mark, telling, host),
             _ => {}
+        }
+        if self.turns.is_open() {
+            self.mic.answered();
         }
     }
 
@@ -225,7 +218,7 @@ impl Converse {
     pub(crate) fn closed(&mut self, now: Instant, lane: Lane, why: &Why, scene: &Scene, host: &mut Host) {
         let Some(link) = self.link_of(lane) else { return };
         let news = link.closed(now, why, host);
-        if self.standby.as_ref().is_some_and(|standby| standby.talk.link.lane() == lane) {
+        if self.is_standby(lane) {
             self.standby_news(now, &news, host);
         } else {
             self.news(now, news, scene, host);
@@ -300,18 +293,28 @@ impl Converse {
 
     /// Sends a unit when one is due.
     fn send_due(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
-        if self.unit_due(now, scene, host.mouth.is_audible()).is_none_or(|due| due > now) {
-            return;
+        match self.unit_due(now, scene, host.mouth.is_audible()) {
+            None if self.is_idle() => return self.mic.rest(),
+            None => return,
+            Some(due) if due > now => return,
+            Some(_) => {}
         }
         let Place::Talking(talk) = &mut self.place else { return };
-        let (audio, real) = self.mic.take();
-        let forced = self.turns.force(now, talk.steps.sent_number() + 1);
-        let busy = scene.in_speech || self.turns.is_open();
-        let input_id = talk.steps.send(now, &audio, real, forced, busy);
-        let frame = self.frame.take();
-        talk.frames_since_answer |= frame.is_some();
-        let append = Append { audio, input_id, force_listen: forced, frame };
-        host.out.push(Action::ToLane(talk.link.lane(), LaneCommand::Append(append)));
+        let last = talk.steps.sent_at().unwrap_or(talk.ready_at);
+        let voiced = scene.in_speech || scene.voice_at.is_some_and(|at| at >= last);
+        if scene.voice_at.is_some_and(|at| now >= at + self.rules.converse.linger) {
+            self.mic.answered();
+        }
+        let mut unit = self.mic.take(voiced && !self.turns.is_open());
+        unit.forced = self.turns.force(now, talk.steps.sent_number() + 1);
+        unit.busy = scene.in_speech || self.turns.is_open();
+        unit.frame = self.frame.take();
+        talk.append(now, unit, host);
+    }
+
+    /// Nothing is on its way to a model.
+    fn is_idle(&self) -> bool {
+        !matches!(&self.place, Place::Talking(talk) if talk.steps.in_flight().is_some())
     }
 
     fn news(&mut self, now: Instant, news: News, scene: &Scene, host: &mut Host) {

@@ -70,6 +70,6 @@ impl Converse {
         let Place::Talking(talk) = &self.place else { return None };
         let unit = talk.steps.in_flight()?;
         let lost = unit.at + self.rules.converse.step_max;
-        Some(talk.steps.text_alone_due().map_or(lost, |due| due.min(lost)))
+        Some(talk.steps.open_end_due().map_or(lost, |due| due.min(lost)))
     }
 }

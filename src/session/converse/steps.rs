@@ -1,22 +1,65 @@
 //! One unit in flight: which message of the upstream answers it, and how long that took.
 //!
 //! A model makes one step for each append, and how a step ends depends on the back-end (field notes §1.6, §1.7, §7.11):
-//! a `listen`; the audio, on PyTorch, with another `listen` behind it when the turn ends; a `done`, on C++, perhaps
-//! behind a `listen` of the same answer. Counting one end twice would send units twice as fast.
+//! a `listen`; the audio, on PyTorch, with another `listen` behind it when the turn ends; a `done`, on C++, behind any
+//! number of deltas and perhaps behind a `listen` of the same answer. Counting one end twice would send units twice as
+//! fast.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use crate::{audio::units::UNIT_SAMPLES, event::Mark};
+use crate::{
+    audio::units::UNIT_SAMPLES,
+    event::{LaneEvent, Mark, VideoFrame},
+};
 
-/// What ends a step.
+/// What a model makes of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum Sign {
     Listen,
+    Text,
     Audio,
     Done,
+}
+
+impl Sign {
+    /// What an event is to the steps, if it is one of theirs.
+    pub(super) const fn of(event: &LaneEvent<'_>) -> Option<Self> {
+        match event {
+            LaneEvent::Listen => Some(Self::Listen),
+            LaneEvent::Text(_) => Some(Self::Text),
+            LaneEvent::Audio(_) => Some(Self::Audio),
+            LaneEvent::Done { .. } => Some(Self::Done),
+            _ => None,
+        }
+    }
+}
+
+/// A unit on its way to the model.
+#[derive(Debug, Clone)]
+pub(super) struct Unit {
+    pub(super) audio: Arc<Vec<i16>>,
+    /// How many of its samples are the microphone's.
+    pub(super) real: usize,
+    pub(super) frame: Option<VideoFrame>,
+    /// The model is to listen.
+    pub(super) forced: bool,
+    /// Somebody speaks in it.
+    pub(super) busy: bool,
+}
+
+impl Unit {
+    /// Audio of nobody in particular.
+    pub(super) const fn of(audio: Arc<Vec<i16>>, real: usize) -> Self {
+        Self { audio, real, frame: None, forced: false, busy: false }
+    }
+
+    /// A second of nothing.
+    pub(super) fn silence() -> Self {
+        Self::of(Arc::new(vec![0; UNIT_SAMPLES]), 0)
+    }
 }
 
 /// A unit on its way through the model.
@@ -24,14 +67,10 @@ pub(super) enum End {
 pub(super) struct InFlight {
     pub(super) number: u64,
     pub(super) at: Instant,
-    pub(super) forced: bool,
-    pub(super) audio: Arc<Vec<i16>>,
-    /// How many of its samples are the microphone's.
-    pub(super) real: usize,
-    /// Somebody spoke in it.
-    pub(super) busy: bool,
-    /// Its text came then.
-    text_at: Option<Instant>,
+    pub(super) unit: Unit,
+    /// When something of its answer last came, and under which id.
+    delta_at: Option<Instant>,
+    id: Option<Box<str>>,
 }
 
 /// The steps of one upstream session.
@@ -45,7 +84,7 @@ pub(super) struct Steps {
     spoken_at: Option<Instant>,
     in_flight: Option<InFlight>,
     /// The answer that ended the last step, and how.
-    last: Option<(Box<str>, End)>,
+    last: Option<(Box<str>, Sign)>,
     /// This upstream ends every step with `done`.
     says_done: bool,
 }
@@ -53,8 +92,11 @@ pub(super) struct Steps {
 /// What a unit is to last.
 pub(super) const UNIT: Duration = Duration::from_secs(1);
 
-/// A step that brought text and nothing else for this long brings nothing else.
-const TEXT_ALONE: Duration = UNIT;
+/// A step that has brought something, but nothing that ends it for so long, has ended: text without audio, or audio of
+/// an upstream that says neither which unit it is of nor when it is done.
+const OPEN_END: Duration = Duration::from_millis(500);
+/// One that says when it is done is waited for longer: it may still be at work.
+const OPEN_END_PATIENT: Duration = Duration::from_secs(3);
 
 impl Steps {
     /// Number of the last unit sent; the first is 1.
@@ -87,65 +129,52 @@ impl Steps {
     }
 
     /// A unit is sent; its number, as the wire has it.
-    pub(super) fn send(
-        &mut self,
-        now: Instant,
-        audio: &Arc<Vec<i16>>,
-        real: usize,
-        forced: bool,
-        busy: bool,
-    ) -> Box<str> {
+    pub(super) fn send(&mut self, now: Instant, unit: Unit) -> Box<str> {
         self.sent += 1;
         self.sent_at = Some(now);
-        self.spoken_at = Some(now).filter(|_| real > 0).or(self.spoken_at);
-        let audio = audio.clone();
+        self.spoken_at = Some(now).filter(|_| unit.real > 0).or(self.spoken_at);
         let number = self.sent;
-        self.in_flight = Some(InFlight {
-            number,
-            at: now,
-            forced,
-            audio,
-            real: real.min(UNIT_SAMPLES),
-            busy,
-            text_at: None,
-        });
+        self.in_flight = Some(InFlight { number, at: now, unit, delta_at: None, id: None });
         number.to_string().into()
     }
 
-    /// Text came.
-    pub(super) const fn text(&mut self, now: Instant) {
-        if let Some(unit) = &mut self.in_flight
-            && unit.text_at.is_none()
-        {
-            unit.text_at = Some(now);
+    /// The model said something; the unit that was all about.
+    pub(super) fn heard(&mut self, now: Instant, sign: Sign, mark: Mark<'_>) -> Option<InFlight> {
+        let named = mark.input_id.and_then(|id| id.parse::<u64>().ok());
+        let repeated = self.repeats(sign, mark);
+        if let (Sign::Listen | Sign::Done, Some(id)) = (sign, mark.response_id) {
+            self.last = Some((id.into(), sign));
         }
-    }
-
-    /// Something came that may end the step; the unit it answers.
-    pub(super) fn end(&mut self, now: Instant, end: End, mark: Mark<'_>) -> Option<InFlight> {
-        self.says_done |= end == End::Done;
-        if end == End::Audio && self.says_done {
+        let unit = self.in_flight.as_mut()?;
+        if named.map_or(repeated, |number| number != unit.number) {
             return None;
         }
-        let repeated = self.repeats(end, mark);
-        self.last = mark.response_id.map(|id| (id.into(), end));
-        let unit = self.in_flight.as_ref()?;
-        let answers = match mark.input_id.and_then(|id| id.parse::<u64>().ok()) {
-            Some(number) => number == unit.number,
-            None => !repeated,
+        let ends = match sign {
+            Sign::Listen | Sign::Done => true,
+            Sign::Audio => named.is_some(),
+            Sign::Text => false,
         };
-        if answers { self.close(now) } else { None }
+        if !ends {
+            unit.delta_at = Some(now);
+        }
+        // Behind what has ended a step it only repeats it, and says nothing about other steps.
+        self.says_done |= sign == Sign::Done;
+        if unit.id.as_deref() != mark.response_id {
+            unit.id = mark.response_id.map(Into::into);
+        }
+        if ends { self.close() } else { None }
     }
 
-    /// A step of text alone is over.
+    /// A step whose end nobody tells is over.
     pub(super) fn timeout(&mut self, now: Instant) -> Option<InFlight> {
-        let due = self.text_alone_due()?;
-        if due <= now { self.close(now) } else { None }
+        let due = self.open_end_due()?;
+        if due <= now { self.close() } else { None }
     }
 
-    /// When a step of text alone is over.
-    pub(super) fn text_alone_due(&self) -> Option<Instant> {
-        Some(self.in_flight.as_ref()?.text_at? + TEXT_ALONE)
+    /// When a step is over whose end nobody tells.
+    pub(super) fn open_end_due(&self) -> Option<Instant> {
+        let delta_at = self.in_flight.as_ref()?.delta_at?;
+        Some(delta_at + if self.says_done { OPEN_END_PATIENT } else { OPEN_END })
     }
 
     /// Counts a step that took longer than its unit lasts; which of them the operator is to hear of.
@@ -159,21 +188,22 @@ impl Steps {
         (self.slow % TOLD_EVERY == 1).then_some(self.slow)
     }
 
-    const fn close(&mut self, _now: Instant) -> Option<InFlight> {
+    fn close(&mut self) -> Option<InFlight> {
+        let unit = self.in_flight.take()?;
         self.answered += 1;
-        self.in_flight.take()
+        if let Some(id) = &unit.id
+            && self.last.as_ref().is_none_or(|(last, _)| last != id)
+        {
+            self.last = Some((id.clone(), Sign::Audio));
+        }
+        Some(unit)
     }
 
-    /// Whether it says once more what ended the last step.
-    fn repeats(&self, end: End, mark: Mark<'_>) -> bool {
+    /// Whether it is about what was over before.
+    fn repeats(&self, sign: Sign, mark: Mark<'_>) -> bool {
         let (Some((last, by)), Some(id)) = (&self.last, mark.response_id) else { return false };
         // One answer is one step on C++; on PyTorch it is a turn, whose steps end with audio and at last with a listen.
-        **last == *id
-            && match end {
-                End::Done => true,
-                End::Listen => *by != End::Audio,
-                End::Audio => false,
-            }
+        **last == *id && (sign == Sign::Done || *by != Sign::Audio)
     }
 }
 
@@ -193,39 +223,42 @@ mod tests {
 
     fn sent(steps: &mut Steps, now: Instant) {
         assert!(steps.in_flight().is_none(), "one at a time");
-        steps.send(now, &Arc::new(Vec::new()), 0, false, false);
+        steps.send(now, Unit::silence());
     }
 
     #[test]
     fn the_append_it_names_is_the_one_it_answers() {
         let (mut steps, now) = (Steps::default(), start());
         sent(&mut steps, now);
-        assert!(steps.end(now, End::Listen, mark("", "7")).is_none());
-        assert!(steps.end(now, End::Audio, mark("r", "1")).is_some());
+        assert!(steps.heard(now, Sign::Listen, mark("", "7")).is_none());
+        assert!(steps.heard(now, Sign::Audio, mark("r", "1")).is_some());
         assert!(
-            steps.end(now, End::Listen, mark("r", "1")).is_none(),
+            steps.heard(now, Sign::Listen, mark("r", "1")).is_none(),
             "the end of the turn ends no second step"
         );
         sent(&mut steps, now);
-        assert!(steps.end(now, End::Listen, mark("r", "1")).is_none(), "nor does it come late");
-        assert!(steps.end(now, End::Listen, mark("", "2")).is_some());
+        assert!(steps.heard(now, Sign::Listen, mark("r", "1")).is_none(), "nor does it come late");
+        assert!(steps.heard(now, Sign::Listen, mark("", "2")).is_some());
     }
 
     #[test]
     fn without_names_an_answer_ends_one_step() {
         let (mut steps, now) = (Steps::default(), start());
         for (ends, answer) in [
-            (vec![End::Listen], "s_1"),
-            (vec![End::Listen, End::Done], "s_2"),
-            (vec![End::Done, End::Done], "s_3"),
-            (vec![End::Audio, End::Audio, End::Done], "s_4"),
-            (vec![End::Listen, End::Listen], "s_5"),
+            (vec![Sign::Listen], "s_1"),
+            (vec![Sign::Listen, Sign::Done], "s_2"),
+            (vec![Sign::Done, Sign::Done], "s_3"),
+            (vec![Sign::Audio, Sign::Audio, Sign::Done], "s_4"),
+            (vec![Sign::Listen, Sign::Listen], "s_5"),
         ] {
             sent(&mut steps, now);
-            let ended = ends.iter().filter(|end| steps.end(now, **end, mark(answer, "")).is_some()).count();
+            let ended = ends.iter().filter(|end| steps.heard(now, **end, mark(answer, "")).is_some()).count();
             assert_eq!(ended, 1, "{answer}");
             sent(&mut steps, now);
-            assert!(steps.end(now, *ends.last().unwrap(), mark(answer, "")).is_none(), "{answer} comes late");
+            assert!(
+                steps.heard(now, *ends.last().unwrap(), mark(answer, "")).is_none(),
+                "{answer} comes late"
+            );
             steps.take_in_flight();
         }
     }
@@ -233,24 +266,53 @@ mod tests {
     #[test]
     fn one_answer_for_a_whole_turn_ends_a_step_with_each_audio() {
         let (mut steps, now) = (Steps::default(), start());
-        for _ in 0..3 {
+        for number in ["1", "2", "3"] {
             sent(&mut steps, now);
-            assert!(steps.end(now, End::Audio, mark("r", "")).is_some());
+            assert!(steps.heard(now, Sign::Text, mark("r", number)).is_none());
+            assert!(steps.heard(now, Sign::Audio, mark("r", number)).is_some());
         }
         sent(&mut steps, now);
         assert!(
-            steps.end(now, End::Listen, mark("r", "")).is_some(),
+            steps.heard(now, Sign::Listen, mark("r", "")).is_some(),
             "a forced listen names the interrupted turn"
         );
     }
 
     #[test]
-    fn text_alone_is_an_answer_after_a_while() {
+    fn what_nobody_ends_ends_by_itself() {
+        let (mut steps, now) = (Steps::default(), start());
+        let later = now + OPEN_END / 2;
+        for sign in [Sign::Text, Sign::Audio] {
+            sent(&mut steps, now);
+            assert!(steps.heard(now, sign, mark("s_1", "")).is_none());
+            assert!(steps.heard(later, sign, mark("s_1", "")).is_none(), "there is more of it");
+            assert!(steps.timeout(now + OPEN_END).is_none());
+            assert!(steps.timeout(later + OPEN_END).is_some());
+        }
+        sent(&mut steps, now);
+        assert!(steps.heard(now, Sign::Done, mark("s_1", "")).is_none(), "that was the one before");
+        assert!(steps.heard(now, Sign::Done, mark("s_2", "")).is_some());
+        sent(&mut steps, now);
+        assert!(steps.heard(now, Sign::Text, mark("s_3", "")).is_none());
+        assert_eq!(steps.open_end_due(), Some(now + OPEN_END_PATIENT), "this upstream says when it is done");
+        assert_eq!(steps.answered(), 3);
+    }
+
+    #[test]
+    fn a_done_behind_a_listen_does_not_make_audio_wait_for_another() {
         let (mut steps, now) = (Steps::default(), start());
         sent(&mut steps, now);
-        steps.text(now);
-        assert!(steps.timeout(now).is_none());
-        assert!(steps.timeout(now + TEXT_ALONE).is_some());
-        assert_eq!(steps.answered(), 1);
+        assert!(steps.heard(now, Sign::Listen, mark("r", "1")).is_some());
+        assert!(steps.heard(now, Sign::Done, mark("r", "1")).is_none());
+        sent(&mut steps, now);
+        assert!(steps.heard(now, Sign::Audio, mark("s", "2")).is_some());
+    }
+
+    #[test]
+    fn what_another_unit_is_about_changes_nothing() {
+        let (mut steps, now) = (Steps::default(), start());
+        sent(&mut steps, now);
+        assert!(steps.heard(now, Sign::Text, mark("r", "7")).is_none());
+        assert_eq!(steps.open_end_due(), None);
     }
 }

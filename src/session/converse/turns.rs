@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::super::{host::Host, mouth::By, words::Words};
+use super::{
+    super::{host::Host, mouth::By, words::Words},
+    steps::InFlight,
+};
 use crate::{
     audio::MODEL_RATE_HZ,
     event::{ClientCommand, Mark, Speaker},
@@ -35,6 +38,13 @@ struct Turn {
     ids: VecDeque<Box<str>>,
 }
 
+/// A turn that was over before all of its audio had come.
+#[derive(Debug)]
+struct Over {
+    request_id: String,
+    ids: VecDeque<Box<str>>,
+}
+
 /// What keeps an interrupted turn away.
 #[derive(Debug)]
 struct Fence {
@@ -48,6 +58,8 @@ struct Fence {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     open: Option<Turn>,
+    /// The last one that was over: its audio may come late (C++ has a thread of its own for it, field notes §1.7).
+    over: Option<Over>,
     fence: Option<Fence>,
     stale_ids: VecDeque<Box<str>>,
     /// What answers this unit or an earlier one belongs to an interrupted turn.
@@ -108,7 +120,7 @@ impl Turns {
         telling: Telling,
         host: &mut Host,
     ) {
-        if !self.admits(now, mark, telling) || delta.is_empty() {
+        if !self.admits(now, mark, telling) || delta.is_empty() || self.is_over(mark).is_some() {
             return;
         }
         self.unit.text = true;
@@ -140,6 +152,9 @@ impl Turns {
         if !self.admits(now, mark, telling) || samples.is_empty() {
             return;
         }
+        if let Some(request_id) = self.is_over(mark) {
+            return host.mouth.append(now, request_id, samples, &mut host.out);
+        }
         self.unit.audio = true;
         let turn = open(&mut self.open, mark, host);
         turn.samples += samples.len() as u64;
@@ -163,9 +178,6 @@ impl Turns {
         if !self.admits(now, mark, telling) || std::mem::replace(&mut self.unit.done, true) {
             return;
         }
-        if !self.unit.audio {
-            self.audio(now, audio, mark, telling, host);
-        }
         if let Some(text) = text.filter(|_| !self.unit.text) {
             let said = self.open.as_ref().map_or("", |turn| turn.text.as_str());
             let news = text.strip_prefix(said).unwrap_or(text).to_owned();
@@ -174,25 +186,29 @@ impl Turns {
                 self.text(now, &news, mark, telling, host);
             }
         }
+        if !self.unit.audio {
+            self.audio(now, audio, mark, telling, host);
+        }
         if mark.response_id.is_none() {
             self.unit = Unit::default();
         }
     }
 
-    /// The model listens. `number` is the unit this answers, `forced` whether that one forced it to.
+    /// The model listens; `answered` is the unit it says that about, if it was in flight.
     pub(super) fn listen(
         &mut self,
         now: Instant,
-        number: Option<u64>,
-        forced: bool,
+        answered: Option<&InFlight>,
         mark: Mark<'_>,
         telling: Telling,
         host: &mut Host,
     ) {
         if let Some(fence) = &mut self.fence {
-            let named = mark.input_id.and_then(|id| id.parse().ok()).or(number);
+            let named = mark.input_id.and_then(|id| id.parse().ok());
+            let number = named.or(answered.map(|unit| unit.number));
             let first = fence.forced.map(|(first, _)| first);
-            if forced || first.zip(named).is_some_and(|(first, named)| named >= first) {
+            let forced = answered.is_some_and(|unit| unit.unit.forced);
+            if forced || first.zip(number).is_some_and(|(first, number)| number >= first) {
                 fence.acknowledged = true;
             }
             return;
@@ -206,6 +222,7 @@ impl Turns {
     pub(super) fn lost(&mut self, now: Instant, telling: Telling, host: &mut Host) {
         self.close(now, telling, host);
         self.fence = None;
+        self.over = None;
         self.stale_ids.clear();
         self.stale_through = 0;
         self.unit = Unit::default();
@@ -216,19 +233,23 @@ impl Turns {
         let Some(mut turn) = self.open.take() else { return };
         self.words.finish(&mut turn.text);
         self.ended_at = Some(now);
-        turn.tell(telling, host);
+        turn.tell(turn.text.trim(), telling, host);
         if turn.begun {
             host.mouth.finish(now, &mut host.out);
         }
+        self.over = Some(Over { request_id: turn.request_id, ids: turn.ids });
     }
 
     /// Silence: the turn is over for the client, and the model is to hear of it.
     pub(super) fn interrupt(&mut self, now: Instant, telling: Telling, host: &mut Host) {
-        let Some(mut turn) = self.open.take() else { return };
+        for id in self.over.take().into_iter().flat_map(|over| over.ids) {
+            self.remember_stale(id);
+        }
+        let Some(turn) = self.open.take() else { return };
         self.words.clear();
         self.ended_at = Some(now);
-        turn.tell(telling, host);
-        for id in turn.ids.drain(..) {
+        turn.tell(turn.heard(host.mouth.unheard(now)), telling, host);
+        for id in turn.ids {
             self.remember_stale(id);
         }
         self.raise_fence(now);
@@ -296,6 +317,12 @@ impl Turns {
         true
     }
 
+    /// The turn that was over and this still belongs to.
+    fn is_over(&self, mark: Mark<'_>) -> Option<&str> {
+        let (over, id) = (self.over.as_ref()?, mark.response_id?);
+        over.ids.iter().any(|known| **known == *id).then_some(over.request_id.as_str())
+    }
+
     fn is_stale(&self, mark: Mark<'_>) -> bool {
         let number = mark.input_id.and_then(|id| id.parse::<u64>().ok());
         number.is_some_and(|number| number <= self.stale_through)
@@ -327,14 +354,23 @@ impl Turn {
         self.samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// What was said, for the client and for the next upstream session.
-    fn tell(&mut self, telling: Telling, host: &mut Host) {
+    /// What of its text was heard, about, when that much of its audio was not: the model's next session is not told that
+    /// it said what nobody heard.
+    fn heard(&self, unheard: Duration) -> &str {
+        let all = Duration::from_millis(self.audio_ms());
+        let share = 1.0 - unheard.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
+        let chars = self.text.chars().count() as f64 * share.clamp(0.0, 1.0);
+        let end = self.text.char_indices().nth(chars as usize).map_or(self.text.len(), |(at, _)| at);
+        // Text leads audio; the word at hand was heard.
+        let end = self.text[end..].find(char::is_whitespace).map_or(self.text.len(), |at| end + at);
+        self.text[..end].trim()
+    }
+
+    /// What was said, for the client; and what of it was heard, for the next upstream session.
+    fn tell(&self, heard: &str, telling: Telling, host: &mut Host) {
+        host.memory.said(Speaker::Assistant, heard);
         let text = self.text.trim();
-        if text.is_empty() {
-            return;
-        }
-        host.memory.said(Speaker::Assistant, text);
-        if telling.transcripts {
+        if telling.transcripts && !text.is_empty() {
             host.out.client(ClientCommand::TranscriptFinal {
                 speaker: Speaker::Assistant,
                 text: text.to_owned(),
