@@ -12,11 +12,11 @@ mod talker;
 #[path = "../support/wire.rs"]
 mod wire;
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use bridge::Bridge;
 use listener::Heard;
-use mishap::{MISHAPS, Mishap, Upstream};
+use mishap::{MISHAPS, Mishap, Stage, Upstream, sentence};
 use talker::{PATIENCE, Talker};
 use tokio::{
     task::JoinSet,
@@ -30,21 +30,9 @@ const TALKS: usize = 12;
 const SECONDS: u64 = 40;
 /// What a process may grow between the first third of its time and the last, KiB: buffers find their size, no more.
 const GROWTH_MAX_KIB: u64 = 6 * 1024;
-/// Short recordings: a turn of the talk takes seconds.
-const SENTENCES: [&str; 4] = ["goforward", "librivox_0880", "cards_005", "arctic_a0007"];
-
 fn given(name: &str) -> Option<u64> {
     let value = std::env::var_os(name)?;
     Some(value.to_str().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is no number")))
-}
-
-fn recording(name: &str) -> Vec<i16> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/speech/{name}_16k.wav"));
-    hound::WavReader::open(path).unwrap().samples::<i16>().map(Result::unwrap).collect()
-}
-
-fn sentence(rng: &mut fastrand::Rng) -> Vec<i16> {
-    recording(SENTENCES[rng.usize(..SENTENCES.len())])
 }
 
 /// What came of one talk.
@@ -83,7 +71,7 @@ async fn talk(seed: u64, number: usize, until: Instant) -> Report {
     let mut resident_kib = Vec::new();
     let talking = async {
         for mishap in deck(seed, number).take_while(|_| Instant::now() < until) {
-            upstream.suffer(mishap, &mut talker, &mut rng, sentence).await;
+            Stage { upstream: &mut upstream, talker: &mut talker, rng: &mut rng }.suffer(mishap).await;
             talker.quiet().await;
             let took = answered(&mut talker, mishap, &mut rng).await;
             report.slowest = report.slowest.max(took);

@@ -1,6 +1,6 @@
 //! What goes wrong, and when a talk may go on as if nothing had been.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use futures_util::future::join;
 use tokio::{
@@ -125,82 +125,105 @@ impl Upstream {
             self.breaker.begin(fault.parse().unwrap()).await;
         }
     }
+}
 
+/// Who a mishap happens to, and when.
+pub(crate) struct Stage<'a> {
+    pub(crate) upstream: &'a mut Upstream,
+    pub(crate) talker: &'a mut Talker,
+    pub(crate) rng: &'a mut fastrand::Rng,
+}
+
+impl Stage<'_> {
     /// Lets it happen while something is said, and waits until it is over, answered or not.
-    pub(crate) async fn suffer(
-        &mut self,
-        mishap: Mishap,
-        talker: &mut Talker,
-        rng: &mut fastrand::Rng,
-        sentence: impl Fn(&mut fastrand::Rng) -> Vec<i16>,
-    ) {
-        let moment = Duration::from_millis(rng.u64(200..2500));
-        let before = talker.heard();
-        let mut lasts = Duration::from_secs(1);
+    pub(crate) async fn suffer(&mut self, mishap: Mishap) {
+        let moment = Duration::from_millis(self.rng.u64(200..2500));
+        let sentence = sentence(self.rng);
+        let mut lasts_s = 1;
         match mishap {
-            Mishap::None => talker.say(sentence(rng)).await,
+            Mishap::None => self.talker.say(sentence).await,
             Mishap::Fault(fault) => {
-                self.begin(fault).await;
-                talker.say(sentence(rng)).await;
-                lasts = Duration::from_secs(6);
+                self.upstream.begin(fault).await;
+                self.talker.say(sentence).await;
+                lasts_s = 6;
             }
             Mishap::AtReconnect(fault, seconds) => {
-                self.begin(fault).await;
-                let cut = async {
-                    sleep(moment).await;
-                    self.wire.cut()
-                };
-                join(talker.say(sentence(rng)), cut).await;
-                lasts = Duration::from_secs(1 + seconds);
+                self.upstream.begin(fault).await;
+                self.cut_into(sentence, moment).await;
+                lasts_s += seconds;
             }
             Mishap::BargeIn(fault) => {
-                self.begin(fault).await;
-                talker.say(sentence(rng)).await;
-                let begins = talker.hears(PATIENCE, |heard| heard.begun > before.begun).await;
-                assert!(begins, "{mishap:?}: no answer to speak into");
-                sleep(moment.min(Duration::from_millis(1500))).await;
-                talker.say(sentence(rng)).await;
-                let yields = talker.hears(Duration::from_secs(3), |heard| heard.ended > before.ended).await;
-                assert!(yields, "{mishap:?}: the model is heard on while the user speaks");
+                self.upstream.begin(fault).await;
+                self.barge_in(sentence, moment).await;
                 // A model that does not listen is given up after five seconds.
-                lasts = Duration::from_secs(4);
+                lasts_s = 4;
             }
-            Mishap::CutInSentence => {
-                let cut = async {
-                    sleep(moment).await;
-                    self.wire.cut()
-                };
-                join(talker.say(sentence(rng)), cut).await;
-            }
+            Mishap::CutInSentence => self.cut_into(sentence, moment).await,
             Mishap::CutInTurn => {
-                talker.say(sentence(rng)).await;
-                talker.hears(PATIENCE, |heard| heard.begun > before.begun).await;
+                self.hear_answer(sentence).await;
                 sleep(moment).await;
-                self.wire.cut();
+                self.upstream.wire.cut();
             }
-            Mishap::HalfOpen | Mishap::BlackHole => {
-                let wire = &self.wire;
-                let hold = async {
-                    sleep(moment).await;
-                    wire.hold(true);
-                    if matches!(mishap, Mishap::BlackHole) {
-                        wire.cut();
-                    }
-                    sleep(Duration::from_secs(5) + moment).await;
-                    wire.hold(false);
-                };
-                join(talker.say(sentence(rng)), hold).await;
-            }
+            Mishap::HalfOpen => self.hold(sentence, moment, false).await,
+            Mishap::BlackHole => self.hold(sentence, moment, true).await,
             Mishap::Restart => {
-                let talk = async { talker.say(sentence(rng)).await };
                 let restart = async {
                     sleep(moment).await;
-                    self.restart(moment).await
+                    self.upstream.restart(moment).await;
                 };
-                join(talk, restart).await;
+                join(self.talker.say(sentence), restart).await;
             }
         }
-        sleep(lasts).await;
-        self.breaker.mend().await;
+        sleep(Duration::from_secs(lasts_s)).await;
+        self.upstream.breaker.mend().await;
     }
+
+    /// Something is said, and its answer begins.
+    async fn hear_answer(&mut self, sentence: Vec<i16>) {
+        let begun = self.talker.heard().begun;
+        self.talker.say(sentence).await;
+        assert!(self.talker.hears(PATIENCE, |heard| heard.begun > begun).await, "no answer begins");
+    }
+
+    async fn cut_into(&self, sentence: Vec<i16>, moment: Duration) {
+        let cut = async {
+            sleep(moment).await;
+            self.upstream.wire.cut();
+        };
+        join(self.talker.say(sentence), cut).await;
+    }
+
+    async fn barge_in(&mut self, first: Vec<i16>, moment: Duration) {
+        self.hear_answer(first).await;
+        let ended = self.talker.heard().ended;
+        sleep(moment.min(Duration::from_millis(1500))).await;
+        self.talker.say(sentence(self.rng)).await;
+        let yields = self.talker.hears(Duration::from_secs(3), |heard| heard.ended > ended).await;
+        assert!(yields, "the model is heard on while the user speaks");
+    }
+
+    /// For longer than a step of the model may take.
+    async fn hold(&self, sentence: Vec<i16>, moment: Duration, cut: bool) {
+        let wire = &self.upstream.wire;
+        let hold = async {
+            sleep(moment).await;
+            wire.hold(true);
+            if cut {
+                wire.cut();
+            }
+            sleep(Duration::from_secs(5) + moment).await;
+            wire.hold(false);
+        };
+        join(self.talker.say(sentence), hold).await;
+    }
+}
+
+/// Short recordings: a turn of the talk takes seconds.
+const SENTENCES: [&str; 4] = ["goforward", "librivox_0880", "cards_005", "arctic_a0007"];
+
+/// Something to say, 16 kHz.
+pub(crate) fn sentence(rng: &mut fastrand::Rng) -> Vec<i16> {
+    let name = SENTENCES[rng.usize(..SENTENCES.len())];
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/speech/{name}_16k.wav"));
+    hound::WavReader::open(path).unwrap().samples::<i16>().map(Result::unwrap).collect()
 }
