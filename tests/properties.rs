@@ -16,7 +16,7 @@ mod sound;
 #[path = "properties/upstream.rs"]
 mod upstream;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use voxbridge::{bridge::Output, event::Message, session::Observation};
@@ -41,6 +41,29 @@ proptest! {
     #[test]
     fn every_session_keeps_its_promises(script in script::script(false)) {
         Driver::play(&script);
+    }
+
+    #[test]
+    fn every_conversation_keeps_its_promises(script in script::talk_script()) {
+        let driver = Driver::play(&script);
+        let (account, streamed) = (driver.bridge.account().0, driver.bridge.streamed().unwrap());
+        let placed = streamed.appended + streamed.hushed + streamed.dropped + streamed.waiting;
+        prop_assert_eq!(account.streamed, placed, "{:?}", streamed);
+        prop_assert_eq!(account.streamed, account.taken);
+    }
+
+    #[test]
+    fn the_same_conversation_has_the_same_outputs(script in script::talk_script()) {
+        prop_assert!(Driver::play(&script).log == Driver::play(&script).log);
+    }
+
+    #[test]
+    fn a_conversation_left_alone_ends(script in script::talk_script()) {
+        let mut driver = Driver::at_start_of(&script);
+        script.steps.iter().for_each(|step| driver.step(step));
+        driver.pass(driver.now + Duration::from_secs(2_000));
+        prop_assert!(driver.is_finished(), "something is waited for that never comes");
+        driver.end();
     }
 
     #[test]
@@ -90,34 +113,45 @@ proptest! {
     }
 }
 
+/// How often which of the outputs came, by name.
+fn counted(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> Driver {
+    let driver = Driver::play(script);
+    let mut count = |what: &str| *seen.entry(what.to_owned()).or_default() += 1;
+    for (_, output) in &driver.log {
+        match output {
+            Output::ToClient(Message::Text(json)) => {
+                count(json.split('"').nth(3).unwrap_or_default());
+                if json.contains(r#""cancelled":true"#) {
+                    count("cancelled");
+                }
+            }
+            Output::ToClient(Message::Binary(_)) => count("audio"),
+            Output::ToClient(Message::Close(code, _)) => count(&format!("close {code}")),
+            Output::Observe(Observation::LaneRetry { .. }) => count("retry"),
+            Output::Observe(Observation::RolledOver { reason, .. }) => count(reason.name()),
+            Output::Observe(Observation::Interrupted) => count("interrupted"),
+            Output::ToLane(_, Message::Text(json)) if json.contains(r#""force_listen":true"#) => {
+                count("forced");
+            }
+            Output::ToLane(_, Message::Text(json)) if json.contains("video_frames") => count("picture"),
+            Output::ToLane(_, Message::Text(json)) if json.contains("append") => count("question"),
+            Output::CloseLane(_) => count("given up"),
+            _ => {}
+        }
+    }
+    if driver.bridge.account().0.muted > 0 {
+        count("muted");
+    }
+    driver
+}
+
 /// The properties would hold of sessions in which nothing happens, too.
 #[test]
 fn a_lot_happens_in_these_sessions() {
     let mut runner = TestRunner::deterministic();
-    let mut seen = std::collections::BTreeMap::<String, u32>::new();
+    let mut seen = BTreeMap::new();
     for _ in 0..100 {
-        let script = script::script(false).new_tree(&mut runner).unwrap().current();
-        let driver = Driver::play(&script);
-        let mut count = |what: &str| *seen.entry(what.to_owned()).or_default() += 1;
-        for (_, output) in &driver.log {
-            match output {
-                Output::ToClient(Message::Text(json)) => {
-                    count(json.split('"').nth(3).unwrap_or_default());
-                    if json.contains(r#""cancelled":true"#) {
-                        count("cancelled");
-                    }
-                }
-                Output::ToClient(Message::Binary(_)) => count("audio"),
-                Output::ToClient(Message::Close(code, _)) => count(&format!("close {code}")),
-                Output::Observe(Observation::LaneRetry { .. }) => count("retry"),
-                Output::ToLane(_, Message::Text(json)) if json.contains("append") => count("question"),
-                Output::CloseLane(_) => count("given up"),
-                _ => {}
-            }
-        }
-        if driver.bridge.account().0.muted > 0 {
-            count("muted");
-        }
+        counted(&script::script(false).new_tree(&mut runner).unwrap().current(), &mut seen);
     }
     println!("{seen:#?}");
     for (what, least) in [
@@ -138,6 +172,37 @@ fn a_lot_happens_in_these_sessions() {
         ("retry", 30),
         ("question", 60),
         ("given up", 30),
+    ] {
+        assert!(seen.get(what).is_some_and(|count| *count >= least), "{what}: {seen:#?}");
+    }
+}
+
+#[test]
+fn a_lot_happens_in_these_conversations() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen = BTreeMap::new();
+    for _ in 0..100 {
+        counted(&script::talk_script().new_tree(&mut runner).unwrap().current(), &mut seen);
+    }
+    println!("{seen:#?}");
+    for (what, least) in [
+        ("vad.speech_start", 50),
+        ("transcript.partial", 50),
+        ("transcript.final", 50),
+        ("tts.speaking_start", 50),
+        ("audio", 300),
+        ("cancelled", 20),
+        ("interrupted", 20),
+        ("forced", 30),
+        ("picture", 1),
+        ("muted", 3),
+        ("session.frames_dropped", 3),
+        ("upstream_lost", 30),
+        ("not_yielding", 1),
+        ("worker_lent", 1),
+        ("session.rollover", 1),
+        ("error", 30),
+        ("question", 300),
     ] {
         assert!(seen.get(what).is_some_and(|count| *count >= least), "{what}: {seen:#?}");
     }

@@ -60,11 +60,46 @@ const REPLIES: [&str; 16] = [
     "[]",
 ];
 
-/// A conversation of any inputs in any order.
+/// What belongs to talk, for clients.
+const TALK_COMMANDS: [&str; 8] = [
+    r#"{"type":"session.configure","microphone":"muted"}"#,
+    r#"{"type":"session.configure","microphone":"open","rollover_events":true}"#,
+    r#"{"type":"video.frame","image":"/9j/4AAQ"}"#,
+    r#"{"type":"video.frame","image":"\"\\\""}"#,
+    r#"{"type":"tts.cancel"}"#,
+    r#"{"type":"tts.speak","text":"Excuse me. "}"#,
+    r#"{"type":"session.configure","output_sample_rate":48000}"#,
+    r#"{"type":"input_audio_buffer.commit"}"#,
+];
+
+/// What belongs to talk, for upstreams.
+const TALK_REPLIES: [&str; 16] = [
+    r#"{"type":"response.output.delta","kind":"listen"}"#,
+    r#"{"type":"response.output.delta","kind":"listen","input_id":"1"}"#,
+    r#"{"type":"response.output.delta","kind":"listen","input_id":"2","response_id":"a"}"#,
+    r#"{"type":"response.output.delta","kind":"listen","response_id":"b"}"#,
+    r#"{"type":"response.output.delta","kind":"listen","metrics":{"kv_cache_length":7500}}"#,
+    r#"{"type":"response.output.delta","kind":"listen","metrics":{"kv_cache_length":9000}}"#,
+    r#"{"type":"response.output.delta","kind":"text","text":"word ","response_id":"a"}"#,
+    r#"{"type":"response.output.delta","kind":"text","text":"<think>no","response_id":"b","input_id":"1"}"#,
+    r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8AAAA/","response_id":"a"}"#,
+    r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8AAAA/","response_id":"b"}"#,
+    r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8AAAA/","input_id":"3"}"#,
+    r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8AAAA/"}"#,
+    r#"{"type":"response.done","text":"word ","response_id":"a","audio":null,"reason":"turn_end"}"#,
+    r#"{"type":"response.done","text":"other","response_id":"b","audio":"AAAAPwAAAD8="}"#,
+    r#"{"type":"session.closed","reason":"context_full"}"#,
+    r#"{"type":"session.closed","reason":"timeout"}"#,
+];
+
+const PROFILES: [&str; 3] = ["speech", "conversation", "video"];
+
+/// A session of any profile with any inputs in any order.
 pub fn bridge_inputs(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let library = &NOISE_IS_SPEECH[usize::from(bytes.next() % 2)];
-    let mut driver = Driver::open(library, "macaw", "minicpm-o", "speech");
+    let first = usize::from(bytes.next());
+    let (library, profile) = (&NOISE_IS_SPEECH[first % 2], PROFILES[first / 2 % 3]);
+    let mut driver = Driver::open(library, "macaw", "minicpm-o", profile);
     while !bytes.0.is_empty() {
         driver.step(&mut bytes);
     }
@@ -83,7 +118,8 @@ pub(super) fn one_utterance(library: &Library, kind: Kind, name: &str) {
     }
 }
 
-/// Without decodes while the user still speaks, and with them.
+/// Without all that is off by default, and with it: decodes while the user still speaks, transcripts of who talks with the
+/// model, and a second worker in readiness.
 static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
     ["interim_ms = 0 ", "interim_ms = 200 "].map(|interim| {
         let profile = include_str!("../../mappings/profile/speech.toml")
@@ -92,6 +128,19 @@ static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
             .replace("interim_ms = 0 ", interim);
         let mut library = LIBRARY.clone();
         library.add("speech.toml", &profile).expect("only numbers were changed");
+        let listen =
+            profile.find("[listen]").zip(profile.find("[hear]")).map(|(from, to)| &profile[from..to]);
+        for (file, talk) in [
+            ("conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
+            ("video.toml", include_str!("../../mappings/profile/video.toml")),
+        ] {
+            let mut talk = talk.to_owned() + "\n" + listen.expect("both sections are there");
+            if interim != "interim_ms = 0 " {
+                talk = talk.replace("standby = false", "standby = true");
+                talk = talk.replace("transcribe_user = false", "transcribe_user = true");
+            }
+            library.add(file, &talk).expect("only a section was added");
+        }
         library
     })
 });
@@ -128,6 +177,7 @@ struct Driver {
     wait: Option<Instant>,
     lanes: BTreeMap<Lane, Transport>,
     noise: fastrand::Rng,
+    talks: bool,
     closed: bool,
     speaking: bool,
     finished: bool,
@@ -158,6 +208,7 @@ impl Driver {
             wait: None,
             lanes: BTreeMap::new(),
             noise: fastrand::Rng::with_seed(7),
+            talks: profile != "speech",
             closed: false,
             speaking: false,
             finished: false,
@@ -168,7 +219,10 @@ impl Driver {
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
         match bytes.next() % 12 {
-            0 => self.input(Input::Client(Frame::Text(COMMANDS[usize::from(bytes.next()) % 16]))),
+            0 => {
+                let command = self.line(bytes, &COMMANDS, &TALK_COMMANDS);
+                self.input(Input::Client(Frame::Text(command)));
+            }
             1 => self.input(Input::Client(Frame::Text(&bytes.text()))),
             // Up to half a second at a time, of any length.
             kind @ (2 | 3) => {
@@ -189,7 +243,7 @@ impl Driver {
                 self.input(Input::LaneOpened(lane));
             }
             5 => {
-                let (lane, reply) = (self.lane(bytes), REPLIES[usize::from(bytes.next()) % 16]);
+                let (lane, reply) = (self.lane(bytes), self.line(bytes, &REPLIES, &TALK_REPLIES));
                 self.input(Input::Lane(lane, Frame::Text(reply)));
             }
             6 => {
@@ -222,6 +276,13 @@ impl Driver {
         }
     }
 
+    /// One of the lines; where there is talk, of either list.
+    fn line(&self, bytes: &mut Bytes<'_>, any: &[&'static str], talk: &[&'static str]) -> &'static str {
+        let byte = usize::from(bytes.next());
+        let lines = if self.talks && byte >= 128 { talk } else { any };
+        lines[byte % lines.len()]
+    }
+
     /// The newest lanes are the likeliest; now and then one that never was.
     fn lane(&self, bytes: &mut Bytes<'_>) -> Lane {
         let back = usize::from(bytes.next());
@@ -245,6 +306,9 @@ impl Driver {
             "a lane was forgotten: {:?}",
             self.lanes
         );
+        let (account, streamed) = (self.bridge.account().0, self.bridge.streamed().unwrap_or_default());
+        let placed = streamed.appended + streamed.hushed + streamed.dropped + streamed.waiting;
+        assert_eq!(account.streamed, placed, "{streamed:?}");
     }
 
     fn input(&mut self, input: Input<'_>) {
@@ -269,8 +333,11 @@ impl Driver {
                 Output::OpenLane(lane, _) => {
                     assert_eq!(self.lanes.insert(lane, Transport::Dialled), None, "{lane:?} is used twice");
                 }
-                Output::ToLane(lane, _) => {
+                Output::ToLane(lane, message) => {
                     assert_eq!(self.lanes.get(&lane), Some(&Transport::Up), "{lane:?}");
+                    if let Message::Text(json) = message {
+                        check_unit(&json);
+                    }
                 }
                 Output::CloseLane(lane) => {
                     let at = self.lanes.insert(lane, Transport::Gone);
@@ -296,4 +363,15 @@ impl Driver {
             }
         }
     }
+}
+
+/// A unit of talk is a second, whatever is in it.
+fn check_unit(json: &str) {
+    /// 16 000 float32 samples in base64.
+    const LENGTH: usize = (16_000usize * 4).div_ceil(3) * 4;
+    if !json.contains("\"force_listen\"") {
+        return;
+    }
+    let audio = json.split('"').find(|part| part.len() > 1_000);
+    assert_eq!(audio.map(str::len), Some(LENGTH));
 }

@@ -225,7 +225,7 @@ impl Link {
             self.close(now, host);
         }
         if let Some(by) = hurry {
-            self.hurry(by);
+            self.hurry(by.max(now));
         }
         if !self.is_gone() {
             host.leaving.push(self);
@@ -299,7 +299,8 @@ impl Link {
     fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {
         // Its close frame follows; until then the worker is still being cleaned up.
         let until = now + Duration::from_millis(host.times.close_max_ms);
-        let engaged = matches!(self.phase, Phase::Engaged);
+        // A conversation owes no answer that could be empty: it is lost, whatever it ended with.
+        let owed = self.owes_answer();
         let asked = match self.phase {
             Phase::Asked { .. } | Phase::Engaged => true,
             Phase::Unwanted { .. } | Phase::Draining { .. } => {
@@ -313,7 +314,7 @@ impl Link {
         self.phase = Phase::Leaving { until, retry };
         let words = format!("the upstream ended the session: {}", ending.words);
         match (asked, ending.meaning) {
-            (true, EndMeaning::EmptyAnswer) if !engaged => News::Empty,
+            (true, EndMeaning::EmptyAnswer) if owed => News::Empty,
             (true, EndMeaning::UsedUp) => {
                 News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked })
             }

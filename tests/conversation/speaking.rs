@@ -147,6 +147,29 @@ fn the_model_does_not_answer_into_a_text() {
     });
 }
 
+/// A model that answers into a text is told to listen as often as it takes, while the microphone goes on.
+#[test]
+fn who_speaks_into_a_text_is_told_to_listen_until_it_does() {
+    for backend in BACKENDS {
+        let mut config =
+            PairConfig { profile: "conversation", ..PairConfig::with_faults(&["ignores-force=2"]) };
+        config.simulator.backend = backend;
+        config.simulator.workers = 2;
+        config.simulator.turn_units = 9;
+        let (mut pair, mut mic) = (Pair::new(config), Mic::of_ms(20));
+        mic.silence(&mut pair, 3500);
+        ask(&mut pair, &mut mic, 2);
+        mic.silence(&mut pair, 700);
+        say(&mut pair, "one");
+        assert!(mic.until(&mut pair, |pair| !ends(pair).is_empty(), 15_000));
+        assert_eq!(spoken(&pair).len(), 1, "{:?}", pair.names());
+        let forced = pair.units.iter().filter(|(_, unit)| unit.forced).count();
+        assert!(forced >= 3, "{backend:?}: told {forced} times");
+        assert_eq!(rolled_over(&pair), []);
+        ends_well(pair);
+    }
+}
+
 #[test]
 fn the_second_text_replaces_the_first() {
     each(|mut pair, mut mic, _| {

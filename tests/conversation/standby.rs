@@ -95,7 +95,7 @@ fn both_die_at_once() {
 }
 
 #[test]
-fn one_that_does_not_know_the_newest_is_renewed_once() {
+fn one_that_does_not_know_the_newest_is_renewed() {
     for backend in BACKENDS {
         let mut talk = standing_by(backend, 2, 7_180);
         talk.ask();
@@ -105,9 +105,10 @@ fn one_that_does_not_know_the_newest_is_renewed_once() {
         talk.ask();
         talk.quiet(10_000);
         assert_eq!(talk.rollovers(), [(Context, 0, true)], "{backend:?}");
-        assert_eq!(talk.pair.openings.len(), 3, "{backend:?}");
-        let prompt = talk.pair.openings[2].1.prompt.clone().unwrap();
-        assert!(prompt.lines().count() >= 2, "{prompt}");
+        let prompts: Vec<_> =
+            talk.pair.openings.iter().map(|(_, opening)| opening.prompt.clone().unwrap()).collect();
+        assert!((3..=5).contains(&prompts.len()), "{backend:?}: {prompts:?}");
+        assert_eq!(prompts.last().unwrap().lines().count(), 3, "{backend:?}: {prompts:?}");
         talk.never_left_waiting();
         talk.heard_all(3);
         talk.goes_on();

@@ -45,7 +45,10 @@ pub(crate) struct Talk {
     pub(crate) again: u64,
     /// Of those the bridge has dropped, how many are no longer expected.
     given_up: u64,
-    last: Option<(Lane, Vec<i16>)>,
+    /// The lane that was heard last, what was heard so far that a next one may hear again, and what it still will.
+    lane: Option<Lane>,
+    tail: VecDeque<i16>,
+    replay: VecDeque<i16>,
     log_seen: usize,
     /// Model turns the client heard to the end, or cancelled.
     pub(crate) ended: usize,
@@ -103,6 +106,9 @@ pub(crate) fn with_rules(mut library: Library, replaced: &[(&str, &str)]) -> Lib
 /// A second worker keeps the next session in readiness.
 pub(crate) const STANDBY: (&str, &str) = ("standby = false", "standby = true");
 
+/// Most that is asked again: a question of twenty seconds.
+const TAIL_SAMPLES: usize = 320_000;
+
 impl Talk {
     /// A conversation whose client wants to know of rollovers.
     pub(crate) fn new(config: PairConfig) -> Self {
@@ -121,7 +127,9 @@ impl Talk {
             proved: 0,
             again: 0,
             given_up: 0,
-            last: None,
+            lane: None,
+            tail: VecDeque::new(),
+            replay: VecDeque::new(),
             log_seen: 0,
             ended: 0,
             ended_at: Duration::ZERO,
@@ -210,15 +218,26 @@ impl Talk {
             return;
         }
         self.listened.insert(lane);
-        let moved = self.last.as_ref().filter(|(last, _)| *last != lane);
-        if moved.is_some_and(|(_, last)| heard.starts_with(last)) {
-            let again = self.last.take().map_or(0, |(_, last)| last.len());
-            self.again += again as u64;
-            self.prove(&heard[again..]);
-        } else {
-            self.prove(&heard);
+        if self.lane.replace(lane) != Some(lane) {
+            self.replay = self.heard_before(&heard);
         }
-        self.last = Some((lane, heard));
+        let again = heard.len().min(self.replay.len());
+        assert!(
+            self.replay.drain(..again).eq(heard[..again].iter().copied()),
+            "asked again, but not the same"
+        );
+        self.again += again as u64;
+        self.prove(&heard[again..]);
+        self.tail.extend(&heard[again..]);
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL_SAMPLES));
+    }
+
+    /// What a next lane is asked again, if that is what it begins with: the end of what the last one was asked.
+    fn heard_before(&self, heard: &[i16]) -> VecDeque<i16> {
+        let tail = Vec::from(self.tail.clone());
+        let start = &heard[..heard.len().min(100)];
+        let at = tail.windows(start.len()).position(|window| window == start);
+        at.map_or_else(VecDeque::new, |at| tail[at..].to_vec().into())
     }
 
     fn prove(&mut self, heard: &[i16]) {

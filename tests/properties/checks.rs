@@ -32,8 +32,32 @@ pub(crate) struct Checks {
     pub(crate) pieces: Vec<std::ops::Range<usize>>,
     /// Rates or channels were changed, or samples changed on the way: their content is nobody's.
     pub(crate) formats: bool,
+    /// Texts were spoken: the model heard silence instead of some of what was heard.
+    hushed: bool,
     muted: u64,
     dropped: u64,
+}
+
+/// What a lane was told.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// The unit of this number.
+    Unit(u64),
+    /// Something else; whether it wants audio.
+    Other { kind: String, wants_audio: bool },
+}
+
+/// The profile's `unit_min_ms`.
+const UNIT_MIN: Duration = Duration::from_millis(500);
+
+/// A lane's conversation.
+#[derive(Debug, Default)]
+struct Talk {
+    last: Option<Instant>,
+    /// A unit was sent and nothing was said since.
+    in_flight: bool,
+    /// Where the last unit ends in what was heard.
+    end: usize,
 }
 
 /// What a lane was told and has said.
@@ -50,15 +74,17 @@ struct Seen {
     close_at: Option<Instant>,
     /// The last text it was asked to speak.
     text: Option<String>,
+    talk: Talk,
 }
 
 #[derive(Debug, Default)]
 struct Client {
     left: bool,
     in_speech: bool,
-    /// The text being spoken.
-    speaking: Option<String>,
-    last_final: Option<u64>,
+    /// The text being spoken; none of the client's where the model speaks by itself.
+    speaking: Option<Option<String>>,
+    /// By speaker.
+    last_final: BTreeMap<String, u64>,
     session_closed: bool,
     closed: bool,
 }
@@ -72,6 +98,7 @@ impl Checks {
             heard: Vec::new(),
             pieces: Vec::new(),
             formats: false,
+            hushed: false,
             muted: 0,
             dropped: 0,
         }
@@ -99,6 +126,7 @@ impl Checks {
             Reply::Text(json) => {
                 let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
                 seen.ready |= seen.init_at.is_some() && says("session.created");
+                seen.talk.in_flight &= !json.contains(r#""type":"response."#);
                 seen.over |= says("session.closed") || says("error");
                 seen.queued |=
                     seen.init_at.is_none() && (says("session.queued") || says("session.queue_update"));
@@ -107,8 +135,8 @@ impl Checks {
         true
     }
 
-    /// The bridge tells a lane something: what kind, and whether it wants audio.
-    pub(crate) fn sent_to_lane(&mut self, now: Instant, lane: Lane, json: &str) -> (String, bool) {
+    /// The bridge tells a lane something.
+    pub(crate) fn sent_to_lane(&mut self, now: Instant, lane: Lane, json: &str) -> Sent {
         let seen = self.lanes.get_mut(&lane).expect("it was dialled");
         let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
         let kind = value["type"].as_str().expect("it has a type").to_owned();
@@ -122,17 +150,44 @@ impl Checks {
             other => panic!("unknown message {other}"),
         }
         if kind != "input.append" {
-            return (kind, false);
+            return Sent::Other { kind, wants_audio: false };
+        }
+        if !value["input"]["force_listen"].is_null() {
+            return Sent::Unit(self.unit(now, lane, &value["input"]));
         }
         let wants_audio = value["input"]["tts"]["enabled"] == true;
         if wants_audio {
+            self.hushed = true;
             let content = &value["input"]["messages"][1]["content"];
             seen.text = Some(content.as_str().expect("the text is a string").to_owned());
         } else {
             let audio = value["input"]["messages"][0]["content"][1]["data"].as_str().expect("audio is there");
             self.piece(audio);
         }
-        (kind, wants_audio)
+        Sent::Other { kind, wants_audio }
+    }
+
+    /// A unit of talk: a second, after the one before it was answered, and what was heard after that one.
+    fn unit(&mut self, now: Instant, lane: Lane, input: &Value) -> u64 {
+        let mut samples = Vec::new();
+        pcm::pull_base64_f32(input["audio"].as_str().expect("audio is there"), &mut samples)
+            .expect("float32");
+        assert_eq!(samples.len(), 16_000, "a unit is a second");
+        let talk = &mut self.lanes.get_mut(&lane).expect("it was dialled").talk;
+        assert!(!std::mem::replace(&mut talk.in_flight, true), "two units in flight on {lane:?}");
+        let forced = input["force_listen"] == true;
+        // What interrupts goes at once, and there may be another interruption as soon as the first is acknowledged.
+        if let Some(before) = talk.last.replace(now) {
+            assert!(forced || now >= before + UNIT_MIN, "a unit too soon");
+        }
+        if !self.formats && !self.hushed {
+            let mut unit: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
+            // Silence fills up what is not there yet.
+            unit.truncate(unit.iter().rposition(|sample| *sample != 0).map_or(0, |last| last + 1));
+            talk.end =
+                place(&self.heard, &unit, talk.end).expect("a unit is nothing that was heard since the last");
+        }
+        input["input_id"].as_str().and_then(|id| id.parse().ok()).expect("units are numbered")
     }
 
     /// A piece is a stretch of what was heard, behind the one before; or begins like it: asked again, or grown.
@@ -241,7 +296,7 @@ impl Checks {
                 assert!(!client.session_closed && !audio.is_empty() && audio.len() % 2 == 0);
                 let text = client.speaking.clone().expect("audio outside speaking_start … speaking_end");
                 if !self.formats {
-                    self.is_voice_of(&text, audio);
+                    self.is_voice_of(text.as_deref(), audio);
                 }
             }
             Message::Text(json) => {
@@ -252,10 +307,15 @@ impl Checks {
         }
     }
 
-    /// Audio comes from a lane that was asked for this very text.
-    fn is_voice_of(&self, text: &str, audio: &[u8]) {
+    /// Audio comes from a lane that was asked for this very text, or from one that talks.
+    fn is_voice_of(&self, text: Option<&str>, audio: &[u8]) {
         let sample = i16::from_le_bytes([audio[0], audio[1]]);
         assert!(audio.chunks_exact(2).all(|two| i16::from_le_bytes([two[0], two[1]]) == sample));
+        let Some(text) = text else {
+            let talks =
+                self.lanes.iter().any(|(lane, seen)| voice_of(lane.0) == sample && seen.talk.last.is_some());
+            return assert!(talks, "the audio {sample} is of no lane that talks");
+        };
         let first_sentence = text.split('.').next().unwrap_or(text);
         let asked = self.lanes.iter().any(|(lane, seen)| {
             let for_this =
@@ -272,18 +332,21 @@ impl Client {
             "vad.speech_start" => assert!(!std::mem::replace(&mut self.in_speech, true), "{json}"),
             "vad.speech_end" => assert!(std::mem::replace(&mut self.in_speech, false), "{json}"),
             "tts.speaking_start" => {
+                let turn = value["request_id"].as_str().is_some_and(|id| id.starts_with("turn_"));
                 let text = value["text"].as_str().expect("it names the text").to_owned();
-                assert!(self.speaking.replace(text).is_none(), "{json}");
+                assert!(self.speaking.replace(Some(text).filter(|_| !turn)).is_none(), "{json}");
             }
             "tts.speaking_end" => assert!(self.speaking.take().is_some(), "{json}"),
             "transcript.final" => {
-                let segment_id = value["segment_id"].as_u64();
-                assert!(segment_id > self.last_final, "finals out of order: {json}");
-                self.last_final = segment_id;
+                let segment_id = value["segment_id"].as_u64().expect("it has a number");
+                let last = self.last_final.insert(speaker_of(value), segment_id);
+                assert!(last.is_none_or(|last| segment_id > last), "finals out of order: {json}");
             }
             "transcript.partial" => {
-                assert!(value["segment_id"].as_u64() > self.last_final, "a partial after its final: {json}");
-                assert!(self.in_speech, "a partial outside speech_start … speech_end: {json}");
+                let last = self.last_final.get(&speaker_of(value)).copied();
+                assert!(value["segment_id"].as_u64() > last, "a partial after its final: {json}");
+                let model = value["speaker"] == "assistant";
+                assert!(model || self.in_speech, "a partial outside speech_start … speech_end: {json}");
             }
             "session.closed" => {
                 assert!(!self.in_speech, "speech_start has no end");
@@ -295,7 +358,21 @@ impl Client {
     }
 }
 
+fn speaker_of(value: &Value) -> String {
+    value["speaker"].as_str().expect("it says whose words").to_owned()
+}
+
 /// Where `piece` stands in `all`, not before `from`.
 fn find(all: &[i16], piece: &[i16], from: usize) -> Option<usize> {
     (from..=all.len().checked_sub(piece.len())?).find(|at| &all[*at..at + piece.len()] == piece)
+}
+
+/// Where `unit` ends in `all`, not before `from`: in one piece, or with a gap behind what an earlier lane never answered.
+fn place(all: &[i16], unit: &[i16], from: usize) -> Option<usize> {
+    if let Some(at) = find(all, unit, from) {
+        return Some(at + unit.len());
+    }
+    let at = find(all, &unit[..unit.len().min(16)], from)?;
+    let same = unit.iter().zip(&all[at..]).take_while(|(one, other)| one == other).count();
+    find(all, &unit[same..], at + same).map(|rest| rest + unit.len() - same)
 }

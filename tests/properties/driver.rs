@@ -14,7 +14,7 @@ use voxbridge::{
 };
 
 use super::{
-    checks::Checks,
+    checks::{Checks, Sent},
     script::{Script, Step, Upstream},
     sound::{Microphone, Sound, bytes},
     upstream::{Replies, Reply},
@@ -62,14 +62,26 @@ pub(crate) fn profile_source(interim: bool, noise_is_speech: bool) -> String {
     source
 }
 
+/// A profile of talk that listens as the other one does.
+fn talk_source(name: &str, speech: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("mappings/profile/{name}.toml"));
+    let listen = speech.find("[listen]").zip(speech.find("[hear]")).map(|(from, to)| &speech[from..to]);
+    std::fs::read_to_string(path).unwrap() + "\n" + listen.unwrap()
+}
+
 impl Driver {
     pub(crate) fn new(profile: &str, upstreams: Vec<Upstream>, query: &str) -> Self {
+        Self::of("speech", profile, upstreams, query)
+    }
+
+    /// A session of the profile of that name, as this source has it.
+    fn of(name: &str, profile: &str, upstreams: Vec<Upstream>, query: &str) -> Self {
         let mut library = Library::embedded().unwrap();
-        library.add("speech.toml", profile).unwrap();
+        library.add(&format!("{name}.toml"), profile).unwrap();
         let upstream = library.upstream("minicpm-o").unwrap();
         let mut codec = Codec::new(library.client("macaw").unwrap(), 1e9);
         let setup = Setup {
-            profile: library.profile("speech").unwrap(),
+            profile: library.profile(name).unwrap(),
             audio_in: codec.mapping().audio_in.clone(),
             audio_out: codec.mapping().audio_out.clone(),
             audio_max_ms: upstream.audio_max_ms,
@@ -110,13 +122,19 @@ impl Driver {
 
     /// Plays a script to its end and checks it all the way.
     pub(crate) fn play(script: &Script) -> Self {
-        let profile = profile_source(script.interim, script.noise_is_speech);
-        let mut driver = Self::new(&profile, script.upstreams.clone(), "model=m");
+        let mut driver = Self::at_start_of(script);
         for step in &script.steps {
             driver.step(step);
         }
         driver.end();
         driver
+    }
+
+    /// The session of a script, before its first step.
+    pub(crate) fn at_start_of(script: &Script) -> Self {
+        let speech = profile_source(script.interim, script.noise_is_speech);
+        let profile = if script.profile == "speech" { speech } else { talk_source(script.profile, &speech) };
+        Self::of(script.profile, &profile, script.upstreams.clone(), "model=m")
     }
 
     pub(crate) fn step(&mut self, step: &Step) {
@@ -277,8 +295,12 @@ impl Driver {
                 }
                 Output::ToLane(lane, message) => {
                     let Message::Text(json) = message else { panic!("not text: {message:?}") };
-                    let (kind, wants_audio) = self.checks.sent_to_lane(self.now, *lane, json);
-                    let replies = self.upstream(*lane).told(lane.0, &kind, wants_audio);
+                    let replies = match self.checks.sent_to_lane(self.now, *lane, json) {
+                        Sent::Unit(number) => self.upstream(*lane).talked(lane.0, number),
+                        Sent::Other { kind, wants_audio } => {
+                            self.upstream(*lane).told(lane.0, &kind, wants_audio)
+                        }
+                    };
                     self.schedule(*lane, replies);
                 }
                 Output::CloseLane(lane) => self.checks.dropped(self.now, *lane),

@@ -7,7 +7,7 @@ use voxbridge::{bridge::Output, event::Message};
 
 use super::{
     driver::{Driver, profile_source},
-    script::{Reaction::*, Step, Upstream},
+    script::{Reaction::*, Say, Script, Step, Upstream},
     sound::{Sound, bytes, recordings},
 };
 
@@ -19,6 +19,8 @@ const WELL: Upstream = Upstream {
     close: Well(5),
     deltas: 3,
     pace_ms: 100,
+    units: Vec::new(),
+    echoes: true,
 };
 
 fn driver(upstreams: &[Upstream]) -> Driver {
@@ -190,6 +192,63 @@ fn what_waits_for_the_upstream_is_bounded_and_the_rest_reported() {
     assert!(recorded_ms > 60_000, "{recorded_ms}");
     let waiting_ms = recorded_ms - dropped_ms;
     assert!((7_000..=10_000 + dropped.len() as u64).contains(&waiting_ms), "{waiting_ms} ms wait");
+    driver.end();
+}
+
+#[test]
+fn a_conversation_that_ends_with_an_empty_answer_is_lost_like_any_other() {
+    let dies = Upstream { asked: Empty(20), units: vec![Say::Listen], ..WELL };
+    let lives = Upstream { units: vec![Say::Listen], ..WELL };
+    let script = Script {
+        profile: "conversation",
+        interim: false,
+        noise_is_speech: false,
+        upstreams: vec![dies, lives],
+        steps: Vec::new(),
+    };
+    let mut driver = Driver::at_start_of(&script);
+    driver.step(&Step::Talk { sound: Sound::Speech(0), ms: 5_000, frame_bytes: 640 });
+    // Its transport stays; three seconds later it is given up.
+    pass(&mut driver, 5);
+    assert_eq!(told(&driver, "error").len(), 1);
+    let streamed = driver.bridge.streamed().unwrap();
+    assert!(streamed.appended == 5 * 16_000, "the next one hears all of it: {streamed:?}");
+    driver.end();
+}
+
+/// The fence is down again, but what comes bears the name of the interrupted answer, or of a unit from before.
+#[test]
+fn what_comes_much_too_late_is_not_heard() {
+    let script = Script {
+        profile: "conversation",
+        interim: false,
+        noise_is_speech: false,
+        upstreams: vec![Upstream {
+            units: vec![Say::Listen, Say::Speak, Say::Speak, Say::Listen, Say::Listen, Say::Listen],
+            ..WELL
+        }],
+        steps: Vec::new(),
+    };
+    let mut driver = Driver::at_start_of(&script);
+    let hiss =
+        |driver: &mut Driver, ms| driver.step(&Step::Talk { sound: Sound::Hiss, ms, frame_bytes: 640 });
+    hiss(&mut driver, 1_500);
+    assert_eq!(told(&driver, "tts.speaking_start").len(), 1);
+    driver.say(r#"{"type":"tts.cancel"}"#);
+    hiss(&mut driver, 1_700);
+    let heard = audio_bytes(&driver);
+    for id in [r#""response_id":"l0_t0""#, r#""input_id":"2""#] {
+        for what in [r#""kind":"audio","audio":"AAAAPwAAAD8=""#, r#""kind":"text","text":"late""#] {
+            let line = format!(r#"{{"type":"response.output.delta",{id},{what}}}"#);
+            driver.step(&Step::Says(0, line));
+        }
+    }
+    assert_eq!((audio_bytes(&driver), told(&driver, "tts.speaking_start").len()), (heard, 1));
+    let fresh =
+        r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8=","response_id":"other"}"#;
+    driver.checks.formats = true;
+    driver.step(&Step::Says(0, fresh.to_owned()));
+    assert_eq!(told(&driver, "tts.speaking_start").len(), 2, "another answer is heard");
     driver.end();
 }
 

@@ -9,6 +9,8 @@ use super::sound::Sound;
 /// A session to be.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
+    /// The profile's name: `speech`, `conversation` or `video`.
+    pub(crate) profile: &'static str,
     /// Decodes while the user still speaks.
     pub(crate) interim: bool,
     /// Everything above the hiss is speech, so that utterances are short and many.
@@ -61,6 +63,37 @@ pub(crate) struct Upstream {
     pub(crate) deltas: u32,
     /// Between them, ms.
     pub(crate) pace_ms: u64,
+    /// What it says to the units of a conversation, over and over.
+    pub(crate) units: Vec<Say>,
+    /// It names the unit it answers.
+    pub(crate) echoes: bool,
+}
+
+/// What a model says to one unit, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Say {
+    /// It listens.
+    Listen,
+    /// It speaks, as PyTorch does.
+    Speak,
+    /// The same, and its turn is over.
+    SpeakLast,
+    /// It speaks, as C++ does: in pieces, with `response.done` behind them.
+    Pieces,
+    /// It listens, as C++ does, with or without a `response.done` behind.
+    ListenDone,
+    /// A text, and nothing else.
+    TextOnly,
+    /// Everything twice.
+    Twice,
+    /// The answer to another unit.
+    WrongUnit,
+    /// Audio that is none.
+    Broken,
+    /// A whole answer in one message, before anything else.
+    DoneOnly,
+    /// Nothing.
+    Silent,
 }
 
 /// How an upstream takes one message, after so many ms.
@@ -103,9 +136,59 @@ pub(crate) const LINES: [&str; 14] = [
 pub(crate) fn script(formats: bool) -> impl Strategy<Value = Script> {
     let steps = vec(step(formats), 1..60);
     (any::<bool>(), prop::bool::weighted(0.7), vec(upstream(), 1..6), steps).prop_map(
-        |(interim, noise_is_speech, upstreams, steps)| Script { interim, noise_is_speech, upstreams, steps },
+        |(interim, noise_is_speech, upstreams, steps)| Script {
+            profile: "speech",
+            interim,
+            noise_is_speech,
+            upstreams,
+            steps,
+        },
     )
 }
+
+/// Talk with a model.
+pub(crate) fn talk_script() -> impl Strategy<Value = Script> {
+    let step = prop_oneof![
+        5 => step(false),
+        2 => talk(),
+        1 => select(&TALK_COMMANDS[..]).prop_map(|command| Step::Say(command.to_owned())),
+        1 => (0usize..4, select(&TALK_LINES[..])).prop_map(|(back, line)| Step::Says(back, line.to_owned())),
+    ];
+    let profile = select(vec!["conversation", "video"]);
+    (profile, prop::bool::weighted(0.5), vec(upstream(), 1..6), vec(step, 1..60)).prop_map(
+        |(profile, noise_is_speech, upstreams, steps)| Script {
+            profile,
+            interim: false,
+            noise_is_speech,
+            upstreams,
+            steps,
+        },
+    )
+}
+
+/// What only matters in a conversation.
+const TALK_COMMANDS: [&str; 6] = [
+    r#"{"type":"session.configure","microphone":"muted"}"#,
+    r#"{"type":"session.configure","microphone":"open"}"#,
+    r#"{"type":"session.configure","rollover_events":true}"#,
+    r#"{"type":"video.frame","image":"/9j/4AAQ"}"#,
+    r#"{"type":"video.frame","image":"\""}"#,
+    r#"{"type":"tts.cancel"}"#,
+];
+
+/// Deltas out of place.
+const TALK_LINES: [&str; 10] = [
+    r#"{"type":"response.output.delta","kind":"listen","response_id":"r1"}"#,
+    r#"{"type":"response.output.delta","kind":"listen","input_id":"1"}"#,
+    r#"{"type":"response.output.delta","kind":"listen","input_id":"999999999999999999999","response_id":""}"#,
+    r#"{"type":"response.output.delta","kind":"text","text":"<think>","response_id":"r1"}"#,
+    r#"{"type":"response.output.delta","kind":"text","text":"late","response_id":"r2","input_id":"3"}"#,
+    r#"{"type":"response.done","text":"","response_id":"r1","reason":"turn_end"}"#,
+    r#"{"type":"response.done","text":"late","response_id":"r2","metrics":{"kv_cache_length":7999}}"#,
+    r#"{"type":"response.output.delta","kind":"listen","metrics":{"kv_cache_length":7300}}"#,
+    r#"{"type":"response.output.delta","kind":"listen","metrics":{"kv_cache_length":-1}}"#,
+    r#"{"type":"session.closed","reason":"context_full"}"#,
+];
 
 fn step(formats: bool) -> impl Strategy<Value = Step> {
     let ms = |range: std::ops::Range<u64>| range.prop_map(Duration::from_millis);
@@ -184,8 +267,9 @@ fn command(formats: bool) -> impl Strategy<Value = String> {
 
 fn upstream() -> impl Strategy<Value = Upstream> {
     let stage = (reaction(1), reaction(1), reaction(2), reaction(4), reaction(2));
-    (stage, 0u32..6, prop_oneof![0u64..300, 300u64..20_000]).prop_map(
-        |((dialled, up, init, asked, close), deltas, pace_ms)| Upstream {
+    let pace = prop_oneof![8 => 0u64..300, 1 => 300u64..20_000];
+    (stage, 0u32..6, pace, vec(say(), 1..12), any::<bool>()).prop_map(
+        |((dialled, up, init, asked, close), deltas, pace_ms, units, echoes)| Upstream {
             dialled,
             up,
             init,
@@ -193,8 +277,18 @@ fn upstream() -> impl Strategy<Value = Upstream> {
             close,
             deltas,
             pace_ms,
+            units,
+            echoes,
         },
     )
+}
+
+fn say() -> impl Strategy<Value = Say> {
+    prop_oneof![
+        20 => select(vec![Say::Listen, Say::Speak, Say::SpeakLast, Say::Pieces, Say::ListenDone]),
+        6 => select(vec![Say::TextOnly, Say::Twice, Say::WrongUnit, Say::Broken, Say::DoneOnly]),
+        1 => Just(Say::Silent),
+    ]
 }
 
 /// For every twenty that go well, `trouble` do not.

@@ -3,7 +3,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::script::{LINES, Reaction, Upstream};
+use super::script::{LINES, Reaction, Say, Upstream};
 use voxbridge::event::Why;
 
 /// What reaches the bridge, after so many ms.
@@ -64,12 +64,54 @@ impl Upstream {
         }
     }
 
+    /// What it says to the unit of that number.
+    pub(crate) fn talked(&self, lane: u32, number: u64) -> Replies {
+        let say = self.units[number as usize % self.units.len()];
+        let unit = if say == Say::WrongUnit { number + 1 } else { number };
+        let input = if self.echoes { format!(r#","input_id":"{unit}""#) } else { String::new() };
+        let (turn, own) = (format!("l{lane}_t{}", number / 8), format!("l{lane}_u{number}"));
+        let delta = |kind: &str, id: &str, more: &str| {
+            let id = if id.is_empty() { String::new() } else { format!(r#","response_id":"{id}""#) };
+            text(&format!(r#"{{"type":"response.output.delta","kind":"{kind}"{id}{input}{more}}}"#))
+        };
+        let audio = |samples| format!(r#","audio":"{}""#, voice_audio(lane, samples));
+        let words = r#","text":"word ""#;
+        let done = |text_: &str, more: &str| {
+            text(&format!(
+                r#"{{"type":"response.done","response_id":"{own}"{input},"text":"{text_}"{more}}}"#
+            ))
+        };
+        let well = match say {
+            Say::Listen | Say::WrongUnit => vec![delta("listen", "", "")],
+            Say::Speak => vec![delta("text", &turn, words), delta("audio", &turn, &audio(24_000))],
+            Say::SpeakLast => vec![
+                delta("text", &turn, words),
+                delta("audio", &turn, &audio(14_400)),
+                delta("listen", &turn, ""),
+            ],
+            Say::Pieces => vec![
+                delta("audio", &own, &audio(5_000)),
+                delta("text", &own, words),
+                delta("audio", &own, &audio(480)),
+                done("word ", ""),
+            ],
+            Say::ListenDone => vec![delta("listen", &own, ""), done("", "")],
+            Say::TextOnly => vec![delta("text", &turn, words)],
+            Say::Twice => vec![
+                delta("listen", &own, ""),
+                delta("listen", &own, ""),
+                done("word ", ""),
+                done("word ", ""),
+            ],
+            Say::Broken => vec![delta("audio", &turn, r#","audio":"???""#), delta("listen", &turn, "")],
+            Say::DoneOnly => vec![done("words", &audio(2_400))],
+            Say::Silent => vec![],
+        };
+        react(self.asked, well)
+    }
+
     fn answer(&self, lane: u32, wants_audio: bool) -> Vec<Reply> {
-        let samples: Vec<u8> =
-            std::iter::repeat_n((f32::from(voice_of(lane)) / 32_768.0).to_le_bytes(), DELTA_SAMPLES)
-                .flatten()
-                .collect();
-        let audio = STANDARD.encode(samples);
+        let audio = voice_audio(lane, DELTA_SAMPLES);
         let delta = |_| {
             if wants_audio {
                 text(&format!(r#"{{"type":"response.output.delta","kind":"audio","audio":"{audio}"}}"#))
@@ -79,6 +121,12 @@ impl Upstream {
         };
         (0..self.deltas).map(delta).chain([text(r#"{"type":"response.done","text":"words"}"#)]).collect()
     }
+}
+
+fn voice_audio(lane: u32, samples: usize) -> String {
+    let sample = (f32::from(voice_of(lane)) / 32_768.0).to_le_bytes();
+    let samples: Vec<u8> = std::iter::repeat_n(sample, samples).flatten().collect();
+    STANDARD.encode(samples)
 }
 
 fn react(reaction: Reaction, well: Vec<Reply>) -> Replies {

@@ -16,16 +16,13 @@ use super::{
 };
 use crate::event::{LaneEvent, Mark};
 
-/// With less time than this until the hard bound, a session kept in readiness is taken as it is.
-const RENEW_WITHIN: Duration = Duration::from_secs(20);
-
 /// The next upstream session.
 #[derive(Debug)]
 pub(super) struct Standby {
     pub(super) talk: Talk,
     /// What had been said when it was opened.
     version: u64,
-    renewed: bool,
+    opened_at: Instant,
 }
 
 impl Standby {
@@ -38,8 +35,8 @@ impl Standby {
 }
 
 impl Converse {
-    /// Opens the next session, and renews it once if it does not know the newest and there is `time` for that. Whether
-    /// nothing is to be waited for: it is ready, or there will be none.
+    /// Opens the next session, and renews it if it does not know the newest and there is `time` for that. Whether nothing is
+    /// to be waited for: it is ready, or there will be none.
     pub(super) fn mind_successor(&mut self, now: Instant, time: bool, host: &mut Host) -> bool {
         let wanted = self.rules.rollover.standby && !self.alone;
         match &self.standby {
@@ -53,8 +50,10 @@ impl Converse {
             None => true,
             Some(standby) if !standby.is_warm(self.rules.rollover.standby_units) => false,
             Some(standby) => {
-                let newest = standby.version == host.memory.version() || standby.renewed;
-                if newest || !time || self.time_left(now) < RENEW_WITHIN {
+                let newest = standby.version == host.memory.version();
+                // Another one would take as long as this one took, at least.
+                let takes = 2 * (standby.talk.ready_at - standby.opened_at);
+                if newest || !time || self.time_left(now) < takes {
                     return true;
                 }
                 self.renewing = self.drop_standby(now, host);
@@ -69,10 +68,10 @@ impl Converse {
     }
 
     fn open_standby(&mut self, now: Instant, host: &mut Host) {
-        let renewed = self.renewing.take().is_some();
+        self.renewing = None;
         let link = Link::open(now, self.mode, self.opening(host), host);
         let version = host.memory.version();
-        self.standby = Some(Standby { talk: Talk::new(now, link), version, renewed });
+        self.standby = Some(Standby { talk: Talk::new(now, link), version, opened_at: now });
     }
 
     fn drop_standby(&mut self, now: Instant, host: &mut Host) -> Option<crate::event::Lane> {
