@@ -225,7 +225,8 @@ impl Link {
             self.close(now, host);
         }
         if let Some(by) = hurry {
-            self.hurry(by.max(now));
+            // A goodbye said after that is still waited for as long as any.
+            self.hurry(by.max(now + Duration::from_millis(host.times.close_max_ms)));
         }
         if !self.is_gone() {
             host.leaving.push(self);
