@@ -3,7 +3,8 @@
 //! `cargo run --release --example load -- --sessions 500 --seconds 20 --rate 48000 --frame-ms 20`
 //!
 //! The simulator and the clients run in this process, so the figures of the child are the bridge's alone: CPU time from
-//! the system's own accounting, resident memory before audio, and at the end of it. Speech and silence take turns.
+//! the system's own accounting, resident memory before audio, and at the end of it. Speech and silence take turns; with
+//! `--profile conversation` the model speaks into the silence.
 
 use std::{
     fs,
@@ -50,6 +51,9 @@ struct Options {
     /// Send silence only
     #[arg(long)]
     silent: bool,
+    /// What the clients' verbs mean
+    #[arg(long, default_value = "speech")]
+    profile: String,
     /// The program under test; the one beside this example unless given
     #[arg(long)]
     program: Option<PathBuf>,
@@ -58,7 +62,9 @@ struct Options {
 #[tokio::main]
 async fn main() {
     let options = Options::parse();
-    let config = SimulatorConfig { workers: options.sessions.max(1), ..SimulatorConfig::default() };
+    // In a conversation the model answers for most of the seconds in which the user is silent.
+    let config =
+        SimulatorConfig { workers: options.sessions.max(1), turn_units: 6, ..SimulatorConfig::default() };
     let simulator = socket::bind("127.0.0.1:0", config).await.expect("a free port");
     let upstream = format!("ws://{}/v1/realtime", simulator.local_addr());
     tokio::spawn(simulator.run(std::future::pending()));
@@ -103,8 +109,8 @@ fn report(options: &Options, tally: &Tally, kib: [f64; 4], (user, system): (f64,
     let session_seconds = sessions * options.seconds as f64;
     let micros = |seconds: f64| seconds * 1e6 / session_seconds;
     println!(
-        "sessions {sessions}, {} s of {} Hz in {} ms frames",
-        options.seconds, options.rate, options.frame_ms
+        "sessions {sessions} of {}, {} s of {} Hz in {} ms frames",
+        options.profile, options.seconds, options.rate, options.frame_ms
     );
     println!(
         "cpu      {:.0} us per session-second ({:.0} user, {:.0} system)",
@@ -120,8 +126,11 @@ fn report(options: &Options, tally: &Tally, kib: [f64; 4], (user, system): (f64,
         (peak - before) / sessions
     );
     println!(
-        "clients  {} transcripts, {} errors, {} frames late by more than a frame",
-        tally.finals, tally.errors, tally.late
+        "clients  {} transcripts, {:.1} s of speech heard by each, {} errors, {} frames late by more than a frame",
+        tally.finals,
+        tally.heard_bytes as f64 / 48_000.0 / sessions,
+        tally.errors,
+        tally.late
     );
 }
 
@@ -130,6 +139,7 @@ struct Tally {
     finals: usize,
     errors: usize,
     late: usize,
+    heard_bytes: usize,
 }
 
 impl Tally {
@@ -137,6 +147,7 @@ impl Tally {
         self.finals += other.finals;
         self.errors += other.errors;
         self.late += other.late;
+        self.heard_bytes += other.heard_bytes;
     }
 }
 
@@ -182,9 +193,13 @@ async fn client(
     });
     let mut tally = Tally::default();
     while let Some(Ok(message)) = down.next().await {
-        if let Message::Text(text) = message {
-            tally.finals += usize::from(text.contains("\"transcript.final\""));
-            tally.errors += usize::from(text.contains("\"type\":\"error\""));
+        match message {
+            Message::Text(text) => {
+                tally.finals += usize::from(text.contains("\"transcript.final\""));
+                tally.errors += usize::from(text.contains("\"type\":\"error\""));
+            }
+            Message::Binary(audio) => tally.heard_bytes += audio.len(),
+            _ => {}
         }
     }
     tally.late = sender.await.unwrap_or_default();
@@ -215,6 +230,7 @@ fn start(options: &Options, upstream: &str) -> (Child, String) {
     });
     let mut child = Command::new(&program)
         .args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--upstream", upstream])
+        .args(["--profile", &options.profile])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| {

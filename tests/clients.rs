@@ -277,22 +277,48 @@ fn assert_page(page: &Value) {
 async fn every_websocket_library_does() {
     clients_dir();
     let bench = Bench::start(None, Config::default()).await;
+    let talks = Bench::start(None, conversation()).await;
     let libraries = WEBSOCKETS
         .iter()
         .flat_map(|version| {
             ["WebsocketsLegacy", "WebsocketsAsyncio", "WebsocketsThreads"].map(|it| (*version, it))
         })
         .chain([("aiohttp", "Aiohttp"), ("websocket-client", "WebsocketClient")]);
-    let mut talks = JoinSet::new();
+    let mut running = JoinSet::new();
     for (package, library) in libraries {
-        let mut talk = python(&[package]);
-        talk.arg(project().join("tests/clients/talk.py"))
-            .arg(library)
-            .arg(format!("ws://{}", bench.address))
-            .arg(recording("goforward_16k.wav"));
-        talks.spawn(run(talk));
+        for (bench, profile) in [(&bench, "speech"), (&talks, "conversation")] {
+            let mut talk = python(&[package]);
+            talk.arg(project().join("tests/clients/talk.py"))
+                .arg(library)
+                .arg(format!("ws://{}", bench.address))
+                .arg(recording("goforward_16k.wav"))
+                .arg(profile);
+            running.spawn(run(talk));
+        }
     }
-    assert_eq!(talks.join_all().await.len(), 8);
+    assert_eq!(running.join_all().await.len(), 16);
+}
+
+fn conversation() -> Config {
+    Config { profile: Some("conversation".into()), ..Config::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_prints_what_the_model_says() {
+    clients_dir();
+    let bench = Bench::start(None, conversation()).await;
+    let mut clients = JoinSet::new();
+    for websockets in WEBSOCKETS {
+        let address = bench.address;
+        clients.spawn(async move {
+            let mut macaw = Macaw::start(websockets, address, &[]);
+            assert_eq!(macaw.transcript().await, "I heard 3.0 seconds of speech.");
+            macaw.press_ctrl_c().await;
+            let (code, _, errors) = macaw.end().await;
+            assert_aborted(code, &errors);
+        });
+    }
+    assert_eq!(clients.join_all().await.len(), WEBSOCKETS.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

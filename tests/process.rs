@@ -7,21 +7,28 @@ mod bench;
 
 use std::{process::Stdio, time::Duration};
 
-use bench::{Client, Seen, upgrade};
+use bench::{Client, Seen, quick, recording, simulate, upgrade};
+use futures_util::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
     process::{Child, Command},
     time::timeout,
 };
+use voxbridge::simulator::SimulatorConfig;
 
 /// Longer than anything takes here on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A bridge in a process of its own, before an upstream that is not there.
 async fn bridge() -> (Child, String) {
+    bridge_to("ws://127.0.0.1:9", "speech").await
+}
+
+async fn bridge_to(upstream: &str, profile: &str) -> (Child, String) {
     let mut process = Command::new(env!("CARGO_BIN_EXE_voxbridge"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--upstream", "ws://127.0.0.1:9", "--log", "error"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--log", "error"])
+        .args(["--upstream", upstream, "--profile", profile])
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -36,6 +43,13 @@ async fn client(address: &str) -> Client {
     let (_, mut client) = upgrade(stream, "/v1/realtime?model=m", "", &[]).await;
     assert_eq!(client.next().await.kind(), "session.created");
     client
+}
+
+/// What the system says about a process, KiB.
+fn status_kib(process: &Child, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().unwrap())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[tokio::test]
@@ -79,11 +93,45 @@ async fn who_asks_and_never_reads_the_answers_costs_little_and_harms_nobody() {
             _ => break,
         }
     }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().unwrap())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak = status_kib(&process, "VmHWM:");
     assert!(peak < 64 * 1024, "{peak} KiB after {written} bytes");
     let mut healthy = client(&address).await;
     healthy.command(serde_json::json!({"type": "nonsense"})).await;
     assert_eq!(healthy.event("error").await["code"], "unknown_command");
+}
+
+/// Clients at a time.
+const PASSERS_BY: usize = 40;
+/// What one that has come and gone may leave behind, bytes: an allocator is not tidy, but a second of audio is more.
+const LEFTOVER_MAX_BYTES: u64 = 16 * 1024;
+
+/// Asks the model something and leaves: after the answer, in it, without a word, or before it.
+async fn pass_by(address: &str, number: usize) {
+    let mut client = client(address).await;
+    client.say(&recording("goforward")).await;
+    let how = number % 4;
+    if how != 0 {
+        client.event("tts.speaking_start").await;
+    }
+    match how {
+        1 => drop(client.event("tts.speaking_end").await),
+        2 => client.socket.close(None).await.unwrap(),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn who_comes_and_goes_leaves_nothing_behind() {
+    let simulator = SimulatorConfig { workers: 2 * PASSERS_BY, record: false, ..quick() };
+    let (upstream, _simulator, _) = simulate("127.0.0.1:0", simulator, None).await;
+    let (process, address) = bridge_to(&format!("ws://{upstream}/v1/realtime"), "conversation").await;
+    let mut after_kib = Vec::new();
+    for _ in 0..4 {
+        join_all((0..PASSERS_BY).map(|number| pass_by(&address, number))).await;
+        after_kib.push(status_kib(&process, "VmRSS:"));
+    }
+    // The first two rounds find their memory, the others find it there.
+    let grown = after_kib[3].saturating_sub(after_kib[1]) * 1024;
+    assert!(grown < 2 * PASSERS_BY as u64 * LEFTOVER_MAX_BYTES, "KiB after each round: {after_kib:?}");
+    println!("KiB after each round of {PASSERS_BY}: {after_kib:?}");
 }

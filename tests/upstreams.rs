@@ -8,7 +8,8 @@ mod bench;
 use std::{net::SocketAddr, time::Duration};
 
 use bench::{
-    Bench, Client, Running, Seen, assert_pairs, events, quick, recording, simulate, tuned, upstream_at,
+    Bench, Client, Running, Seen, assert_pairs, events, quick, recording, simulate, tuned, tuned_talk,
+    upstream_at,
 };
 use futures_util::future::{join, join_all};
 use serde_json::json;
@@ -42,6 +43,12 @@ impl Upstream {
     fn asked(&self) -> usize {
         let question = |received: &Received| matches!(received, Received::Message(_, text) if text.contains("input.append"));
         self.recorder.take().iter().filter(|received| question(received)).count()
+    }
+
+    /// Conversations opened since last asked for.
+    fn opened(&self) -> usize {
+        let opened = |received: &Received| matches!(received, Received::Opened(..));
+        self.recorder.take().iter().filter(|received| opened(received)).count()
     }
 }
 
@@ -202,4 +209,64 @@ async fn one_that_is_not_there_costs_nobody_anything() {
     round(&mut clients).await;
     assert!(there.asked() >= 10);
     goodbye(clients).await;
+}
+
+/// Room for every conversation there is.
+fn roomy() -> SimulatorConfig {
+    SimulatorConfig { workers: 2 * SESSIONS, ..quick() }
+}
+
+/// Says something to the model and hears its answer.
+async fn ask(client: &mut Client) {
+    client.say(&recording("goforward")).await;
+    while client.event("tts.speaking_end").await["cancelled"] == true {}
+}
+
+/// Says something that may be lost with the upstream it was said to.
+async fn ask_in_vain(client: &mut Client) {
+    client.say(&recording("goforward")).await;
+    while !matches!(client.next().await.kind(), "tts.speaking_end" | "error") {}
+}
+
+#[tokio::test]
+async fn conversations_outlive_an_upstream() {
+    let (mut first, second) =
+        join(Upstream::start("127.0.0.1:0", roomy()), Upstream::start("127.0.0.1:0", roomy())).await;
+    // Each upstream session is to be replaced after ten seconds, at the next quiet moment.
+    let mappings = tuned_talk("upstreams-talk", &[("soft_before_ms = 50000", "soft_before_ms = 590000")]);
+    let config = Config {
+        profile: Some("conversation".into()),
+        mappings: Some(mappings),
+        ..config([&first, &second])
+    };
+    let bench = Bench::with(quick(), config).await;
+    let mut clients = clients(&bench, SESSIONS).await;
+    join_all(clients.iter_mut().map(ask)).await;
+    let shares = [first.opened(), second.opened()];
+    assert!(shares.iter().all(|share| *share >= SESSIONS / 3), "{shares:?}");
+
+    // One dies while everybody speaks: nobody ends, and what is said next is answered.
+    let killing = async {
+        sleep(Duration::from_millis(700)).await;
+        first.running.stop();
+    };
+    join(join_all(clients.iter_mut().map(ask_in_vain)), killing).await;
+    first.running.ended().await;
+    join_all(clients.iter_mut().map(ask)).await;
+    let told = clients.iter().filter(|client| !events(&client.seen, "error").is_empty()).count();
+    assert!((1..SESSIONS).contains(&told), "{told} were told of a loss");
+
+    // It comes back: new clients and rollovers find it.
+    let first = Upstream::start(&first.address.to_string(), roomy()).await;
+    let (start, mut opened) = (Instant::now(), 0);
+    while opened < SESSIONS / 3 {
+        assert!(start.elapsed() < BACK_WITHIN, "load does not return: {opened}");
+        join_all(clients.iter_mut().map(ask)).await;
+        opened += first.opened();
+    }
+    for seen in join_all(clients.into_iter().map(Client::close)).await {
+        assert_pairs(&seen);
+        assert_eq!(events(&seen, "session.closed")[0]["reason"], "client_request");
+        assert!(events(&seen, "error").iter().all(|error| error["recoverable"] == true), "{seen:?}");
+    }
 }

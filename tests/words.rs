@@ -12,14 +12,18 @@ mod support;
 
 use std::{sync::Arc, time::Duration};
 
-use bench::{Bench, Options, assert_pairs, audio, bytes, events, quick, speech_dir, tuned};
+use bench::{
+    Bench, Client, Options, Seen, assert_pairs, audio, bytes, events, quick, scratch, speech_dir, tuned,
+    tuned_talk,
+};
 use serde::Deserialize;
 use serde_json::json;
 use support::{engines_dir, normalise, word_errors};
 use tokio::{
     task::JoinSet,
-    time::{Instant, sleep_until},
+    time::{Instant, interval, sleep_until, timeout},
 };
+use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     audio::wav::resample_all,
     config::Config,
@@ -204,5 +208,85 @@ async fn what_is_spoken_is_understood() {
         let speech: Vec<f32> = audio(&seen).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
         let heard = engines.recognise(resample_all(&speech, rate_hz, 16_000).unwrap()).await.unwrap();
         assert_eq!(normalise(&heard), normalise(text), "{rate_hz} Hz");
+    }
+}
+
+/// Says a question as a microphone does, which goes on when it is said, until an answer was heard: what came.
+async fn ask(client: &mut Client, format: Format, samples: &[f32]) -> Vec<Seen> {
+    let from = client.seen.len();
+    let question = format.of(samples);
+    let mut frames = question.chunks(format.frame_bytes());
+    let mut ticks = interval(Duration::from_millis(20));
+    let talking = async {
+        loop {
+            tokio::select! {
+                seen = client.next() => if seen.kind() == "tts.speaking_end" { return },
+                _ = ticks.tick() => {
+                    let frame = frames.next().map_or(vec![0; format.frame_bytes()], <[u8]>::to_vec);
+                    client.send(Message::binary(frame)).await;
+                }
+            }
+        }
+    };
+    timeout(Duration::from_secs(90), talking).await.expect("no answer");
+    client.seen.split_off(from)
+}
+
+/// The texts of the final transcripts of one speaker.
+fn said_by(seen: &[Seen], speaker: &str) -> String {
+    let finals = events(seen, "transcript.final").into_iter().filter(|it| it["speaker"] == speaker);
+    finals.map(|it| it["text"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spoken_question_gets_a_spoken_answer() {
+    let engines = Arc::new(EngineProcess::start(&engines_dir()).await.unwrap());
+    let talk = |mappings| Options {
+        config: Config {
+            profile: Some("conversation".into()),
+            mappings: Some(mappings),
+            ..Config::default()
+        },
+        simulator: SimulatorConfig { workers: 2, record: false, ..quick() },
+        engines: Some(engines.clone()),
+        ..Options::default()
+    };
+    let plain = Bench::of(talk(scratch("words-plain"))).await;
+    let transcribes = tuned_talk("words-user", &[("transcribe_user = false", "transcribe_user = true")]);
+    let transcribing = Bench::of(talk(transcribes)).await;
+    for (name, rate_hz, bench, user) in [
+        ("goforward_16k.wav", 16_000, &plain, false),
+        ("cards_005_16k.wav", 48_000, &plain, false),
+        ("arctic_a0007_16k.wav", 48_000, &transcribing, true),
+    ] {
+        let (recording, samples) = recordings().into_iter().find(|(it, _)| it.file == name).unwrap();
+        let format = Format { rate_hz, channels: 1, frame: Frame::Ms(20) };
+        let mut client = bench.client(&format!("model=x&sample_rate={rate_hz}")).await;
+        let answer = ask(&mut client, format, &samples).await;
+        let speech: Vec<f32> = audio(&answer).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
+        let heard = engines.recognise(resample_all(&speech, 24_000, 16_000).unwrap()).await.unwrap();
+        let rest = client.close().await;
+        let seen = [answer, rest].concat();
+        assert_pairs(&seen);
+        assert!(events(&seen, "error").is_empty(), "{seen:?}");
+        let written = said_by(&seen, "assistant");
+        println!("{name} at {rate_hz} Hz: {written:?}, heard as {heard:?}");
+        // What the recogniser gets wrong without a bridge is not the bridge's, and another word may be by chance.
+        let directly = engines.recognise(samples).await.unwrap();
+        let missed = word_errors(&normalise(&recording.transcript), &normalise(&directly));
+        let right = |text: &str, reference: &str| {
+            let reference = normalise(reference);
+            let wrong = word_errors(&reference, &normalise(text));
+            assert!(wrong <= missed + 1, "{wrong} of {} words wrong: {text}", reference.len());
+        };
+        right(&written, &format!("You said: {}", recording.transcript));
+        right(&heard, &written);
+        let by_user = said_by(&seen, "user");
+        if user {
+            println!("the user: {by_user:?}");
+            right(&by_user, &recording.transcript);
+        } else {
+            assert_eq!(by_user, "");
+        }
     }
 }

@@ -54,7 +54,7 @@ struct Interim {
 }
 
 impl Hear {
-    /// Utterances and committed pieces so far.
+    /// Utterances and committed pieces so far whose words were wanted.
     pub(crate) const fn segments(&self) -> u32 {
         self.pieces
     }
@@ -91,7 +91,7 @@ impl Hear {
 
     fn complete(&mut self, now: Instant, piece: Piece, asking: &Asking<'_>, host: &mut Host) {
         self.interim_due = None;
-        self.pieces += 1;
+        self.pieces += u32::from(asking.wanted);
         let Some(utterance) = self.utterances.back_mut() else { return };
         if !piece.voiced && !piece.last {
             // Nothing to ask and nothing to tell: the same utterance goes on, however often nothing is committed.

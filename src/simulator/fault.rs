@@ -252,6 +252,14 @@ impl Faults {
         Self(faults.to_vec())
     }
 
+    pub(super) fn add(&mut self, fault: Fault) {
+        self.0.push(fault);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// The first fault that is not used up and that `pick` wants; using it counts.
     pub(super) fn strike<T>(&mut self, pick: impl Fn(FaultKind) -> Option<T>) -> Option<T> {
         for fault in self.0.iter_mut().filter(|fault| fault.times != Some(0)) {

@@ -111,6 +111,8 @@ impl Gateway {
             SimInput::Binary(conn) => self.frame(conn, Frame::Binary, now),
             SimInput::Closed(conn) => self.closed(conn, now),
             SimInput::EngineDone(job, answer) => self.engine_done(job, &answer, now),
+            SimInput::Break(fault) => self.faults.add(fault),
+            SimInput::Mend => self.faults.clear(),
             SimInput::Timeout => {}
         }
         self.assign_waiting(now);

@@ -212,6 +212,10 @@ pub enum SimInput<'a> {
     Closed(ConnId),
     /// The engines answered.
     EngineDone(JobId, EngineAnswer),
+    /// This goes wrong from now on, besides what already does.
+    Break(Fault),
+    /// Nothing goes wrong any more; what a fault has begun goes on.
+    Mend,
     /// The instant of the last [`SimOutput::Wait`] has come.
     Timeout,
 }

@@ -13,7 +13,7 @@ use tokio::{
 
 pub use super::record::{Received, Recorder};
 use super::{
-    ConnId, EngineAnswer, EngineRequest, Gateway, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
+    ConnId, EngineAnswer, EngineRequest, Fault, Gateway, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
     engines::Engines,
     transport::{self, Outgoing},
 };
@@ -31,6 +31,29 @@ pub struct Simulator {
     cfg: SimulatorConfig,
     engines: Option<Arc<dyn Engines>>,
     recorder: Recorder,
+    inbound: Sender<Incoming>,
+    incoming: Receiver<Incoming>,
+}
+
+/// A handle that makes things go wrong while the simulator runs.
+#[derive(Debug, Clone)]
+pub struct Breaker(Sender<Incoming>);
+
+impl Breaker {
+    /// This goes wrong from now on, besides what already does.
+    pub async fn begin(&self, fault: Fault) {
+        self.tell(Incoming::Break(fault)).await;
+    }
+
+    /// Nothing goes wrong any more; what a fault has begun goes on.
+    pub async fn mend(&self) {
+        self.tell(Incoming::Mend).await;
+    }
+
+    async fn tell(&self, incoming: Incoming) {
+        // A simulator that is over has no more faults.
+        let _over = self.0.send(incoming).await;
+    }
 }
 
 /// What the connection tasks and the engines tell the owner.
@@ -41,6 +64,8 @@ pub(super) enum Incoming {
     Binary(ConnId),
     Gone(ConnId),
     Engine(JobId, EngineAnswer),
+    Break(Fault),
+    Mend,
 }
 
 /// Binds the address. [`SimulatorConfig::engines`] is set by [`Simulator::with_engines`] and by nothing else.
@@ -50,7 +75,8 @@ pub(super) enum Incoming {
 pub async fn bind(address: impl ToSocketAddrs, cfg: SimulatorConfig) -> io::Result<Simulator> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    Ok(Simulator { listener, address, cfg, engines: None, recorder: Recorder::default() })
+    let (inbound, incoming) = mpsc::channel(INBOUND);
+    Ok(Simulator { listener, address, cfg, engines: None, recorder: Recorder::default(), inbound, incoming })
 }
 
 impl Simulator {
@@ -72,12 +98,17 @@ impl Simulator {
         self.recorder.clone()
     }
 
+    /// The handle that makes things go wrong.
+    #[must_use]
+    pub fn breaker(&self) -> Breaker {
+        Breaker(self.inbound.clone())
+    }
+
     /// Serves until `shutdown` is ready, then drops every connection.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         #[expect(clippy::disallowed_methods, reason = "the time of day, taken once, for server_send_ts")]
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let cfg = SimulatorConfig { engines: self.engines.is_some(), ..self.cfg };
-        let (inbound, receiver) = mpsc::channel(INBOUND);
         let owner = Owner {
             record: cfg.record,
             gateway: Gateway::new(cfg, Instant::now().into_std(), unix),
@@ -85,9 +116,9 @@ impl Simulator {
             recorder: self.recorder,
             clients: HashMap::new(),
             tasks: JoinSet::new(),
-            inbound,
+            inbound: self.inbound,
         };
-        owner.run(&self.listener, receiver, shutdown).await;
+        owner.run(&self.listener, self.incoming, shutdown).await;
     }
 }
 
@@ -150,6 +181,8 @@ impl Owner {
                 self.input(SimInput::Closed(conn));
             }
             Incoming::Engine(job, answer) => self.input(SimInput::EngineDone(job, answer)),
+            Incoming::Break(fault) => self.input(SimInput::Break(fault)),
+            Incoming::Mend => self.input(SimInput::Mend),
         }
     }
 

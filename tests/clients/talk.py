@@ -1,6 +1,6 @@
-"""One conversation through one WebSocket library: python3 talk.py LIBRARY WS_URL RECORDING.wav
+"""One conversation through one WebSocket library: python3 talk.py LIBRARY WS_URL RECORDING.wav PROFILE
 
-LIBRARY is a class of this file. Everything is checked here; the end without an exception is success.
+With PROFILE speech it is transcribed and spoken for, with PROFILE conversation it talks with the model. LIBRARY is a class of this file. Everything is checked here; the end without an exception is success.
 """
 
 import asyncio
@@ -166,10 +166,10 @@ class Conversation:
             assert came[name] == value, f"{name} of {came}"
         return came
 
-    async def microphone(self, recording):
+    async def microphone(self, recording, silence_s=1):
         with wave.open(recording) as file:
             assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (16000, 1, 2)
-            audio = file.readframes(file.getnframes()) + bytes(2 * 16000)
+            audio = file.readframes(file.getnframes()) + bytes(2 * 16000 * silence_s)
         began = time.monotonic()
         for at in range(0, len(audio), FRAME_BYTES):
             await asyncio.sleep(max(0.0, began + at / 32000 - time.monotonic()))
@@ -219,12 +219,37 @@ class Conversation:
         await self.wire.send("{")
         await self.event("error", code="malformed_json", recoverable=True)
 
-    async def leave(self):
+    async def ask(self, recording):
+        """A question to the model itself: its words are labelled as its own, and come with its voice."""
+        playing = asyncio.create_task(self.microphone(recording, silence_s=8))
+        await self.event("vad.speech_start")
+        await self.event("vad.speech_end")
+        speaking, audio, words = False, 0, {}
+        while True:
+            came = await self.next()
+            if isinstance(came, bytes):
+                assert speaking, "audio outside its pair"
+                audio += len(came)
+            elif came["type"] in ("transcript.partial", "transcript.final"):
+                assert came["speaker"] == "assistant", came
+                words[came["type"]] = came["text"]
+            elif came["type"] == "tts.speaking_start":
+                assert not speaking, came
+                speaking, began = True, time.monotonic()
+            else:
+                assert came["type"] == "tts.speaking_end" and speaking and not came["cancelled"], came
+                break
+        assert words["transcript.partial"] == words["transcript.final"] == "I heard 3.0 seconds of speech.", words
+        # It ends when it has been heard, which is when it has been spoken.
+        assert audio > 96000 and time.monotonic() - began > audio / 48000 - 0.5, audio
+        playing.cancel()
+
+    async def leave(self, segments_transcribed):
         await self.say(type="session.close")
-        await self.event("session.closed", reason="client_request", segments_transcribed=1)
+        await self.event("session.closed", reason="client_request", segments_transcribed=segments_transcribed)
         assert (end := await self.next()) is GONE, end
 
-    async def all(self, url, recording):
+    async def all(self, url, recording, profile):
         await self.wire.open(url)
         created = await self.event("session.created", model="any")
         assert created["session_id"] and created["config"]["language"] == "en", created
@@ -232,11 +257,14 @@ class Conversation:
         await self.say(type="session.configure", vad={"sensitivity": "normal"}, tts_model="kokoro-v1", hot_words=[])
         await self.say(type="session.configure", vad_sensitivity="normal", model_tts="kokoro-v1", enable_itn=True)
         await self.wire.ping()
-        await self.listen(recording)
+        if profile == "speech":
+            await self.listen(recording)
+        else:
+            await self.ask(recording)
         await self.speak()
         await self.cancel()
         left = time.monotonic()
-        await self.leave()
+        await self.leave(segments_transcribed=1 if profile == "speech" else 0)
         code = await asyncio.wait_for(self.wire.close(), PATIENCE_S)
         took = time.monotonic() - left
         assert code == 1000, f"close code {code}"
@@ -244,8 +272,8 @@ class Conversation:
 
 
 if __name__ == "__main__":
-    library, url, recording = sys.argv[1:]
+    library, url, recording, profile = sys.argv[1:]
     began = time.monotonic()
     conversation = Conversation(globals()[library]())
-    asyncio.run(conversation.all(f"{url}/v1/realtime?model=any&language=en", recording))
+    asyncio.run(conversation.all(f"{url}/v1/realtime?model=any&language=en", recording, profile))
     print(f"{library}: {time.monotonic() - began:.1f} s")

@@ -2,6 +2,7 @@
 
 mod anything;
 mod ends;
+mod hopeless;
 mod interrupting;
 mod long;
 #[allow(dead_code, reason = "used in part by each of those below")]

@@ -16,7 +16,7 @@ use tokio::{
     net::TcpStream,
     sync::oneshot,
     task::JoinHandle,
-    time::timeout,
+    time::{interval, timeout},
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -256,6 +256,28 @@ impl Client {
         self.audio(&bytes(&[0; 8_000]), 640).await;
     }
 
+    /// Says this as a microphone does, 16 kHz, which goes on when it is said, until such a thing came: all that came.
+    pub(crate) async fn live(&mut self, samples: &[i16], until: impl Fn(&Seen) -> bool) -> &[Seen] {
+        let from = self.seen.len();
+        let speech = bytes(samples);
+        let mut frames = speech.chunks_exact(640);
+        let mut ticks = interval(Duration::from_millis(20));
+        let talking = async {
+            loop {
+                tokio::select! {
+                    seen = self.next() => if until(&seen) { return },
+                    _ = ticks.tick() => {
+                        let frame = frames.next().map_or(vec![0; 640], <[u8]>::to_vec);
+                        self.send(Message::binary(frame)).await;
+                    }
+                }
+            }
+        };
+        let talked = timeout(2 * PATIENCE, talking).await;
+        assert!(talked.is_ok(), "it does not come: {}", self.story());
+        &self.seen[from..]
+    }
+
     /// The next thing that comes.
     pub(crate) async fn next(&mut self) -> Seen {
         let seen = loop {
@@ -363,14 +385,27 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 
 /// A directory with the default profile, in which these keys have other numbers: key, old, new.
 pub(crate) fn tuned(name: &str, numbers: &[(&str, u32, u32)]) -> PathBuf {
-    let mut profile = include_str!("../../mappings/profile/speech.toml").to_owned();
-    for (key, old, new) in numbers {
-        let (from, to) = (format!("\n{key} = {old}\n"), format!("\n{key} = {new}\n"));
-        assert!(profile.contains(&from), "the profile has no {}", from.trim());
-        profile = profile.replace(&from, &to);
+    let number =
+        |(key, old, new): &(&str, u32, u32)| (format!("{key} = {old}\n"), format!("{key} = {new}\n"));
+    let lines: Vec<_> = numbers.iter().map(number).collect();
+    changed(name, "speech", include_str!("../../mappings/profile/speech.toml"), &lines)
+}
+
+/// A directory with the profile `conversation`, in which these lines are others: old, new.
+pub(crate) fn tuned_talk(name: &str, lines: &[(&str, &str)]) -> PathBuf {
+    let lines: Vec<_> = lines.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect();
+    changed(name, "conversation", include_str!("../../mappings/profile/conversation.toml"), &lines)
+}
+
+fn changed(name: &str, profile: &str, source: &str, lines: &[(String, String)]) -> PathBuf {
+    let mut source = source.to_owned();
+    for (from, to) in lines {
+        let line = format!("\n{from}");
+        assert_eq!(source.matches(&line).count(), 1, "{from} in profile {profile}");
+        source = source.replace(&line, &format!("\n{to}"));
     }
     let dir = scratch(name);
-    std::fs::write(dir.join("speech.toml"), profile).unwrap();
+    std::fs::write(dir.join(format!("{profile}.toml")), source).unwrap();
     dir
 }
 

@@ -11,7 +11,7 @@ use tokio_tungstenite::{
 
 use super::*;
 use crate::simulator::{
-    Timing,
+    FaultKind, Timing,
     engines::Engines,
     socket::{Received, Recorder, Simulator, bind},
 };
@@ -180,4 +180,26 @@ async fn the_end_of_the_simulator_ends_its_connections() {
     drop(stop);
     assert_eq!(until(&mut client, "nothing").await, (Vec::new(), Some(Seen::Drop)));
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn faults_come_and_go_while_it_runs() {
+    let simulator = bind("127.0.0.1:0", quick()).await.unwrap();
+    let (address, breaker) = (simulator.local_addr(), simulator.breaker());
+    let (_stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(simulator.run(stopped.map(|_| ())));
+    for (faulty, first) in [(false, "session.queue_done"), (true, "error"), (false, "session.queue_done")] {
+        if faulty {
+            breaker.begin(FaultKind::QueueFull.into()).await;
+        } else {
+            breaker.mend().await;
+        }
+        let mut client = connect(address, "/v1/realtime?mode=chat").await.unwrap();
+        let Seen::Event(seen) = event(&mut client).await else { panic!("no event") };
+        assert_eq!(seen["type"], first);
+        let goodbye = r#"{"type":"session.init","payload":{}}"#;
+        client.send(Message::text(goodbye)).await.unwrap();
+        client.send(Message::text(r#"{"type":"session.close"}"#)).await.unwrap();
+        while !matches!(event(&mut client).await, Seen::Close(..) | Seen::Drop) {}
+    }
 }

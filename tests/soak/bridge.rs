@@ -1,0 +1,103 @@
+//! `voxbridge serve` in a process of its own, so that its memory is its own.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+    time::timeout,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `voxbridge serve --profile conversation`.
+pub(crate) struct Bridge {
+    process: Child,
+    pub(crate) address: String,
+    pub(crate) log: PathBuf,
+}
+
+impl Bridge {
+    pub(crate) async fn start(name: &str, upstream: SocketAddr) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&dir).unwrap();
+        let log = dir.join("log");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_voxbridge"))
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--profile",
+                "conversation",
+                "--log",
+                "voxbridge=debug",
+            ])
+            .args(["--upstream", &format!("ws://{upstream}/v1/realtime")])
+            .arg("--mappings")
+            .arg(mappings(&dir))
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        Self { process, address: line.trim_start_matches("listening on ").to_owned(), log }
+    }
+
+    /// Resident memory, KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.process.id().expect("it runs"));
+        let status = fs::read_to_string(path).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// SIGTERM, and an end that is waited for.
+    pub(crate) async fn stop(mut self) {
+        let id = self.process.id().expect("it runs").to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        let ended = timeout(PATIENCE, self.process.wait()).await.expect("it does not stop").unwrap();
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+/// The built-in files with less time for everything, so that a minute shows what an hour would: upstream sessions last
+/// [`SESSION_MAX`], and patience is short.
+fn mappings(dir: &Path) -> PathBuf {
+    let dir = dir.join("mappings");
+    fs::create_dir_all(&dir).unwrap();
+    let tuned = |source: &str, numbers: &[(&str, &str)]| {
+        numbers.iter().fold(source.to_owned(), |source, (from, to)| {
+            assert_eq!(source.matches(from).count(), 1, "{from}");
+            source.replace(from, to)
+        })
+    };
+    let profile = tuned(
+        include_str!("../../mappings/profile/conversation.toml"),
+        &[
+            ("soft_before_ms = 50000", "soft_before_ms = 20000"),
+            ("hard_before_ms = 20000", "hard_before_ms = 8000"),
+            ("step_max_ms = 12000", "step_max_ms = 4000"),
+            ("retry_max_ms = 8000", "retry_max_ms = 1000"),
+            ("dial_max_ms = 5000", "dial_max_ms = 1000"),
+            ("queue_stuck_ms = 15000", "queue_stuck_ms = 1500"),
+            ("init_max_ms = 60000", "init_max_ms = 3000"),
+            ("close_max_ms = 3000", "close_max_ms = 1000"),
+        ],
+    );
+    fs::write(dir.join("conversation.toml"), profile).unwrap();
+    let max = format!("audio = {}", SESSION_MAX.as_millis());
+    let dialect = tuned(include_str!("../../mappings/upstream/minicpm-o.toml"), &[("audio = 600000", &max)]);
+    fs::write(dir.join("minicpm-o.toml"), dialect).unwrap();
+    dir
+}
+
+/// How long the upstream lets a session live.
+pub(crate) const SESSION_MAX: Duration = Duration::from_secs(40);

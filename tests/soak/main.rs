@@ -1,0 +1,147 @@
+//! A long talk over real sockets while everything goes wrong: what the client sees stays well-formed, every sentence after
+//! a mishap is answered, and memory stays flat.
+//!
+//! `VOXBRIDGE_SOAK_SECONDS=900 cargo test --release --test soak -- --nocapture` talks for a quarter of an hour.
+//! `VOXBRIDGE_SOAK_SEED` chooses other mishaps.
+#![cfg(all(feature = "io", target_os = "linux"))]
+
+mod bridge;
+mod listener;
+mod mishap;
+mod talker;
+#[path = "../support/wire.rs"]
+mod wire;
+
+use std::time::Duration;
+
+use bridge::Bridge;
+use listener::Heard;
+use mishap::{MISHAPS, Mishap, Stage, Upstream, sentence};
+use talker::{PATIENCE, Talker};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval},
+};
+use voxbridge::simulator::Backend;
+
+/// Talks at a time, each with a bridge, a gateway and mishaps of its own.
+const TALKS: usize = 12;
+/// No mishap begins after this time, unless the environment says otherwise.
+const SECONDS: u64 = 40;
+/// What a process may grow between the first third of its time and the last, KiB: buffers find their size, no more.
+const GROWTH_MAX_KIB: u64 = 6 * 1024;
+fn given(name: &str) -> Option<u64> {
+    let value = std::env::var_os(name)?;
+    Some(value.to_str().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is no number")))
+}
+
+/// What came of one talk.
+struct Report {
+    mishaps: Vec<Mishap>,
+    heard: Heard,
+    /// The longest anybody waited for the end of an answer, after a mishap was over.
+    slowest: Duration,
+    resident_kib: Vec<u64>,
+}
+
+/// The mishaps of one talk, in an order of its own: together the talks go through all of them first.
+fn deck(seed: u64, number: usize) -> impl Iterator<Item = Mishap> {
+    let mut shared = fastrand::Rng::with_seed(seed);
+    let mut mishaps = MISHAPS;
+    shared.shuffle(&mut mishaps);
+    let first: Vec<Mishap> = mishaps.into_iter().skip(number).step_by(TALKS).collect();
+    let mut own = fastrand::Rng::with_seed(seed.wrapping_add(1 + number as u64));
+    first.into_iter().chain(std::iter::repeat_with(move || MISHAPS[own.usize(..MISHAPS.len())]))
+}
+
+/// Talks until the time is over.
+async fn talk(seed: u64, number: usize, until: Instant) -> Report {
+    let name = format!("soak-{seed}-{number}");
+    let backend = if number.is_multiple_of(2) { Backend::Pytorch } else { Backend::Cpp };
+    let mut upstream = Upstream::start(backend).await;
+    let bridge = Bridge::start(&name, upstream.wire.address()).await;
+    let mut talker = Talker::connect(&format!("{name} ({})", bridge.log.display()), &bridge.address).await;
+    let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(number as u64));
+    let mut report = Report {
+        mishaps: Vec::new(),
+        heard: Heard::default(),
+        slowest: Duration::ZERO,
+        resident_kib: Vec::new(),
+    };
+    let mut resident_kib = Vec::new();
+    let talking = async {
+        for mishap in deck(seed, number).take_while(|_| Instant::now() < until) {
+            Stage { upstream: &mut upstream, talker: &mut talker, rng: &mut rng }.suffer(mishap).await;
+            talker.quiet().await;
+            let took = answered(&mut talker, mishap, &mut rng).await;
+            report.slowest = report.slowest.max(took);
+            report.mishaps.push(mishap);
+        }
+    };
+    tokio::select! {
+        () = talking => {}
+        () = watch_memory(&bridge, &mut resident_kib) => {}
+    }
+    report.resident_kib = resident_kib;
+    report.heard = talker.close().await;
+    bridge.stop().await;
+    report
+}
+
+/// The next sentence is answered, to the last sample, and heard for the most part; how long that took.
+async fn answered(talker: &mut Talker, mishap: Mishap, rng: &mut fastrand::Rng) -> Duration {
+    let before = talker.heard();
+    let samples = sentence(rng);
+    let spoken_s = samples.len() as f64 / 16_000.0;
+    talker.say(samples).await;
+    let start = Instant::now();
+    let whole = |heard: &Heard| heard.whole > before.whole && heard.answered_s >= spoken_s / 2.0;
+    let answered = talker.hears(PATIENCE, whole).await;
+    assert!(answered, "after {mishap:?} {spoken_s} s of speech are not answered: {:?}", talker.heard());
+    start.elapsed()
+}
+
+async fn watch_memory(bridge: &Bridge, samples_kib: &mut Vec<u64>) {
+    let mut ticks = interval(Duration::from_millis(500));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        samples_kib.push(bridge.resident_kib());
+    }
+}
+
+impl Report {
+    fn print(&self, number: usize) {
+        let Heard { begun, cancelled, whole, errors, rollovers, .. } = &self.heard;
+        let (first, last) = self.memory();
+        println!(
+            "talk {number}: {} mishaps; {begun} turns, {whole} whole, {cancelled} cancelled; {errors} errors; \
+             rollovers {rollovers:?}; slowest answer {:.1} s; resident at most {first} KiB first, {last} last",
+            self.mishaps.len(),
+            self.slowest.as_secs_f64(),
+        );
+    }
+
+    /// The most memory in the first third and in the last, KiB.
+    fn memory(&self) -> (u64, u64) {
+        let third = (self.resident_kib.len() / 3).max(1);
+        let most = |samples: &[u64]| samples.iter().copied().max().unwrap_or_default();
+        (most(&self.resident_kib[..third]), most(&self.resident_kib[self.resident_kib.len() - third..]))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_the_next_sentence_is_answered() {
+    let seed = given("VOXBRIDGE_SOAK_SEED").unwrap_or(1);
+    let until = Instant::now() + Duration::from_secs(given("VOXBRIDGE_SOAK_SECONDS").unwrap_or(SECONDS));
+    let mut talks = JoinSet::new();
+    for number in 0..TALKS {
+        talks.spawn(async move { (number, talk(seed, number, until).await) });
+    }
+    while let Some(done) = talks.join_next().await {
+        let (number, report) = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        report.print(number);
+        let (first, last) = report.memory();
+        assert!(last <= first + GROWTH_MAX_KIB, "talk {number} grows from {first} to {last} KiB");
+    }
+}
