@@ -1,6 +1,7 @@
 //! The next upstream session kept in readiness on a second worker: what becomes of it when there is none, when it dies,
 //! when it is overtaken by what is said.
 
+use serde_json::json;
 use voxbridge::{
     event::RolloverReason::{Context, Lost},
     simulator::Backend,
@@ -111,6 +112,21 @@ fn one_that_does_not_know_the_newest_is_renewed() {
         assert_eq!(prompts.last().unwrap().lines().count(), 3, "{backend:?}: {prompts:?}");
         talk.never_left_waiting();
         talk.heard_all(3);
+        talk.goes_on();
+    }
+}
+
+#[test]
+fn a_text_takes_its_worker_before_that_of_the_talk() {
+    for backend in BACKENDS {
+        let mut talk = standing_by(backend, 2, 7_150);
+        until_two(&mut talk);
+        talk.quiet(2_500);
+        talk.pair.client(&json!({"type": "tts.speak", "text": "Hello there."}));
+        // The model would hear silence instead of what is said meanwhile.
+        talk.wait(secs(6));
+        assert_eq!(talk.pair.events("tts.speaking_end").len(), 1, "{backend:?}: {:?}", talk.pair.names());
+        assert!(talk.rollovers().iter().all(|(why, ..)| *why == Context), "{:?}", talk.rollovers());
         talk.goes_on();
     }
 }

@@ -252,6 +252,53 @@ fn what_comes_much_too_late_is_not_heard() {
     driver.end();
 }
 
+/// A talk with an upstream whose first turn is over at once, and still to be heard.
+fn turn_still_heard() -> Driver {
+    let units = vec![Say::Listen, Say::SpeakLast, Say::Listen, Say::Listen, Say::Listen, Say::Listen];
+    let script = Script {
+        profile: "conversation",
+        interim: false,
+        noise_is_speech: false,
+        upstreams: vec![Upstream { units, ..WELL }],
+        steps: Vec::new(),
+    };
+    let mut driver = Driver::at_start_of(&script);
+    driver.checks.formats = true;
+    driver.step(&Step::Talk { sound: Sound::Hiss, ms: 1_200, frame_bytes: 640 });
+    assert_eq!((told(&driver, "tts.speaking_start").len(), told(&driver, "tts.speaking_end").len()), (1, 0));
+    driver
+}
+
+/// Audio of the turn that is over, from a back-end that says it on a thread of its own.
+fn late_audio(driver: &mut Driver) {
+    let line =
+        r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8=","response_id":"l0_t0"}"#;
+    driver.step(&Step::Says(0, line.to_owned()));
+}
+
+#[test]
+fn audio_that_comes_behind_the_end_of_its_turn_belongs_to_it() {
+    let mut driver = turn_still_heard();
+    late_audio(&mut driver);
+    pass(&mut driver, 2);
+    assert_eq!(audio_bytes(&driver), 2 * (14_400 + 2), "the turn, and the two late samples");
+    assert_eq!(told(&driver, "tts.speaking_end").len(), 1);
+    late_audio(&mut driver);
+    assert_eq!(told(&driver, "tts.speaking_start").len(), 1, "what is later than that is no turn of its own");
+    driver.end();
+}
+
+#[test]
+fn nor_is_it_heard_when_its_turn_was_cancelled() {
+    let mut driver = turn_still_heard();
+    driver.say(r#"{"type":"tts.cancel"}"#);
+    let heard = audio_bytes(&driver);
+    late_audio(&mut driver);
+    pass(&mut driver, 2);
+    assert_eq!((audio_bytes(&driver), told(&driver, "tts.speaking_start").len()), (heard, 1));
+    driver.end();
+}
+
 /// The questions that come of a clip at some rate, cut into frames of so many bytes each.
 pub(super) fn asked_of(rate_hz: u32, channels: u16, clip_ms: usize, cuts: &[usize]) -> Vec<String> {
     let groups = clip_ms * rate_hz as usize / 1_000;
