@@ -127,6 +127,7 @@ fn a_text_takes_its_worker_before_that_of_the_talk() {
         talk.wait(secs(6));
         assert_eq!(talk.pair.events("tts.speaking_end").len(), 1, "{backend:?}: {:?}", talk.pair.names());
         assert!(talk.rollovers().iter().all(|(why, ..)| *why == Context), "{:?}", talk.rollovers());
+        talk.forget_turns();
         talk.goes_on();
     }
 }
