@@ -334,7 +334,7 @@ impl Text {
 mod tests {
     use super::*;
 
-    const SECOND: [f32; MODEL_RATE_HZ as usize] = [0.25; MODEL_RATE_HZ as usize];
+    static SECOND: [f32; MODEL_RATE_HZ as usize] = [0.25; MODEL_RATE_HZ as usize];
 
     fn mouth() -> (Mouth, Instant, Actions) {
         let playout = Playout { pace: Rhythm::RealTime, lead_ms: 300, frame_ms: 100, hold_max_ms: 0 };

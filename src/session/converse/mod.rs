@@ -1,7 +1,7 @@
 //! A conversation: the microphone goes up second by second, the model speaks when it likes, for hours.
 //!
 //! - [`mic`] keeps the user's audio until it is sent, [`steps`] keeps one unit in flight
-//! - [`turns`] is what the model says, and what of it may be heard
+//! - [`turns`] is what the model says, [`turn`] by [`turn`], and what of it may be heard
 //! - [`limits`] says when the upstream session has to be replaced, [`lane`] replaces it, also when it is lost, and
 //!   [`standby`] has the next one ready
 //! - [`pacing`] says when a unit is due
@@ -14,6 +14,7 @@ mod mic;
 mod pacing;
 mod standby;
 mod steps;
+mod turn;
 mod turns;
 
 use std::{

@@ -13,30 +13,15 @@ use std::{
 use super::{
     super::{host::Host, mouth::By, words::Words},
     steps::InFlight,
+    turn::Turn,
 };
 use crate::{
-    audio::MODEL_RATE_HZ,
     event::{ClientCommand, Mark, Speaker},
     mapping::profile::BargeIn,
 };
 
 /// Ids of interrupted turns that are remembered: C++ has one a unit, and its audio comes a unit late at most.
 const STALE_MAX: usize = 8;
-/// Most text of one turn that is kept; the model would need an hour for it.
-const TEXT_MAX_BYTES: usize = 64 * 1024;
-
-/// A turn going on.
-#[derive(Debug)]
-struct Turn {
-    request_id: String,
-    segment_id: u32,
-    text: String,
-    /// Samples of its audio.
-    samples: u64,
-    /// The mouth has begun it.
-    begun: bool,
-    ids: VecDeque<Box<str>>,
-}
 
 /// A turn that was over before all of its audio had come.
 #[derive(Debug)]
@@ -65,14 +50,14 @@ pub(super) struct Turns {
     /// What answers this unit or an earlier one belongs to an interrupted turn.
     stale_through: u64,
     words: Words,
-    unit: Unit,
+    unit: Brought,
     /// When the last turn was over.
     ended_at: Option<Instant>,
 }
 
 /// What the unit at hand has brought, to tell news from repetition.
 #[derive(Debug, Default)]
-struct Unit {
+struct Brought {
     id: Option<Box<str>>,
     text: bool,
     audio: bool,
@@ -124,11 +109,10 @@ impl Turns {
             return;
         }
         self.unit.text = true;
-        let turn = open(&mut self.open, mark, host);
+        let turn = self.open.get_or_insert_with(|| Turn::begin(host));
+        turn.is_called(mark.response_id);
         let before = turn.text.len();
-        if before < TEXT_MAX_BYTES {
-            self.words.push(delta, &mut turn.text);
-        }
+        turn.says(&mut self.words, delta);
         let (said, news) = (turn.text.trim(), &turn.text[before..]);
         if telling.transcripts && telling.partials && !said.is_empty() && !news.trim().is_empty() {
             host.out.client(ClientCommand::TranscriptPartial {
@@ -156,7 +140,8 @@ impl Turns {
             return host.mouth.append(now, request_id, samples, &mut host.out);
         }
         self.unit.audio = true;
-        let turn = open(&mut self.open, mark, host);
+        let turn = self.open.get_or_insert_with(|| Turn::begin(host));
+        turn.is_called(mark.response_id);
         turn.samples += samples.len() as u64;
         if !std::mem::replace(&mut turn.begun, true) {
             let words = turn.text.trim().to_owned();
@@ -190,7 +175,7 @@ impl Turns {
             self.audio(now, audio, mark, telling, host);
         }
         if mark.response_id.is_none() {
-            self.unit = Unit::default();
+            self.unit = Brought::default();
         }
     }
 
@@ -225,7 +210,7 @@ impl Turns {
         self.over = None;
         self.stale_ids.clear();
         self.stale_through = 0;
-        self.unit = Unit::default();
+        self.unit = Brought::default();
     }
 
     /// The turn is over, as the model wants it.
@@ -340,63 +325,11 @@ impl Turns {
     }
 }
 
-impl Unit {
+impl Brought {
     /// Another answer is another unit; on PyTorch, where it is not, nothing is ever repeated.
     fn meet(&mut self, mark: Mark<'_>) {
         if mark.response_id.is_some() && self.id.as_deref() != mark.response_id {
             *self = Self { id: mark.response_id.map(Into::into), ..Self::default() };
         }
     }
-}
-
-impl Turn {
-    fn audio_ms(&self) -> u64 {
-        self.samples * 1000 / u64::from(MODEL_RATE_HZ)
-    }
-
-    /// What of its text was heard, about, when that much of its audio was not: the model's next session is not told that
-    /// it said what nobody heard.
-    fn heard(&self, unheard: Duration) -> &str {
-        let all = Duration::from_millis(self.audio_ms());
-        let share = 1.0 - unheard.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
-        let chars = self.text.chars().count() as f64 * share.clamp(0.0, 1.0);
-        let end = self.text.char_indices().nth(chars as usize).map_or(self.text.len(), |(at, _)| at);
-        // Text leads audio; the word at hand was heard.
-        let end = self.text[end..].find(char::is_whitespace).map_or(self.text.len(), |at| end + at);
-        self.text[..end].trim()
-    }
-
-    /// What was said, for the client; and what of it was heard, for the next upstream session.
-    fn tell(&self, heard: &str, telling: Telling, host: &mut Host) {
-        host.memory.said(Speaker::Assistant, heard);
-        let text = self.text.trim();
-        if telling.transcripts && !text.is_empty() {
-            host.out.client(ClientCommand::TranscriptFinal {
-                speaker: Speaker::Assistant,
-                text: text.to_owned(),
-                segment_id: self.segment_id,
-                duration_ms: self.audio_ms(),
-                language: None,
-            });
-        }
-    }
-}
-
-/// The turn going on, or another one.
-fn open<'t>(slot: &'t mut Option<Turn>, mark: Mark<'_>, host: &mut Host) -> &'t mut Turn {
-    let turn = slot.get_or_insert_with(|| Turn {
-        request_id: format!("turn_{:08x}", host.rng.u32(..)),
-        segment_id: host.segments.take(),
-        text: String::new(),
-        samples: 0,
-        begun: false,
-        ids: VecDeque::new(),
-    });
-    if let Some(id) = mark.response_id.filter(|id| turn.ids.back().is_none_or(|last| **last != **id)) {
-        if turn.ids.len() == STALE_MAX / 2 {
-            turn.ids.pop_front();
-        }
-        turn.ids.push_back(id.into());
-    }
-    turn
 }

@@ -1,7 +1,10 @@
 //! One link, by hand.
 
 use super::*;
-use crate::mapping::Library;
+use crate::{
+    event::{EndMeaning, Ending, LaneEvent, Why},
+    mapping::Library,
+};
 
 fn start() -> (Instant, Host, Link) {
     #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
