@@ -14,7 +14,8 @@ fn the_order_to_stop_does_not_wait_until_a_model_is_ready() {
         talk.quiet(1000);
         talk.pair.drain();
         assert_eq!(talk.pair.events("session.closed")[0]["reason"], "server_shutdown");
-        talk.wait(secs(11));
+        // Ten seconds, and three for a goodbye: less than a server that stops waits for its sessions.
+        talk.wait(secs(14));
         assert!(talk.pair.finished, "it waits for a worker that nobody needs");
         assert_eq!(sanity::problems(&talk.pair), [""; 0]);
     }
