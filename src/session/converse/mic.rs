@@ -190,3 +190,66 @@ impl Mic {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Library, profile::LevelRules};
+
+    fn mic(level: Option<LevelRules>) -> Mic {
+        let profile = Library::embedded().unwrap().profile("conversation").unwrap();
+        let mut rules = profile.talk.as_ref().unwrap().converse.clone();
+        rules.level = level;
+        Mic::new(&rules)
+    }
+
+    fn second(level: i16) -> Vec<i16> {
+        (0..UNIT_SAMPLES as i32).map(|at| if at % 8 < 4 { level } else { -level }).collect()
+    }
+
+    #[test]
+    fn a_quiet_microphone_is_raised_where_the_profile_says_so() {
+        let rules = LevelRules { target_rms: 0.12, gain_max: 8.0, floor_rms: 0.006 };
+        for (level, louder) in [(None, false), (Some(rules), true)] {
+            let mut mic = mic(level);
+            for _ in 0..3 {
+                mic.push(&mut second(655), false);
+            }
+            let last = (0..3).map(|_| mic.take(false)).last().unwrap();
+            assert_eq!(last.audio[UNIT_SAMPLES - 1].unsigned_abs() > 3 * 655, louder);
+            assert_eq!(last.audio[UNIT_SAMPLES - 1].unsigned_abs() == 655, !louder);
+        }
+    }
+
+    #[test]
+    fn a_question_is_asked_again_once() {
+        let mut mic = mic(None);
+        mic.push(&mut second(1), false);
+        mic.push(&mut second(2), false);
+        let (first, asked) = (mic.take(true), mic.take(false));
+        assert_eq!((first.audio[0], asked.audio[0], mic.len()), (1, 2, 0));
+        // The second was never answered, so it comes back in any case; but once.
+        mic.give_back(&asked);
+        mic.ask_again();
+        assert_eq!((mic.len(), mic.take(true).audio[0], mic.take(true).audio[0]), (2 * UNIT_SAMPLES, 1, 2));
+        mic.ask_again();
+        assert_eq!(mic.len(), 0, "not a third time");
+        mic.answered();
+        mic.push(&mut second(3), false);
+        mic.take(true);
+        mic.ask_again();
+        assert_eq!(mic.len(), UNIT_SAMPLES, "another question is another matter");
+    }
+
+    #[test]
+    fn what_is_said_into_a_text_is_heard_only_by_who_is_interrupted() {
+        let mut mic = mic(None);
+        mic.push(&mut second(1), true);
+        mic.push(&mut second(2), true);
+        mic.recall();
+        assert_eq!((mic.len(), mic.take(false).audio[0]), (HELD_SAMPLES, 2));
+        mic.push(&mut second(3), true);
+        mic.forget();
+        assert_eq!((mic.len(), mic.streamed().hushed), (0, 2 * UNIT_SAMPLES as u64));
+    }
+}
