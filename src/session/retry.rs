@@ -32,6 +32,11 @@ impl Trouble {
         *trouble = Some(Self { since, attempts: attempts + 1, kind, words });
     }
 
+    /// For so long there was no trouble: the cap is about the time without an upstream.
+    pub(crate) fn rest(&mut self, rested: Duration) {
+        self.since += rested;
+    }
+
     /// The last attempt's failure.
     pub(crate) fn words(&self) -> &str {
         &self.words
@@ -51,7 +56,7 @@ impl Trouble {
         let cap = Duration::from_millis(times.retry_total_ms);
         // Progress in the queue forgives trouble, but not for ever.
         let worst = Duration::from_millis(times.queue_max_ms) + cap;
-        let spent = now - self.since;
+        let spent = now.saturating_duration_since(self.since);
         if spent >= cap || now - opened_at >= worst {
             let words =
                 format!("{} ({} attempts in {:.1} s)", self.words, self.attempts, spent.as_secs_f64());

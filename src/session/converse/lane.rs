@@ -258,6 +258,8 @@ impl Converse {
             Place::Talking(mut talk) => {
                 if talk.was_good(now, &host.times) {
                     self.trouble = None;
+                } else if let Some(trouble) = self.trouble.as_mut().filter(|_| talk.steps.answered() > 0) {
+                    trouble.rest(now - talk.ready_at);
                 }
                 if let Some(InFlight { mut unit, .. }) = talk.steps.take_in_flight() {
                     self.mic.give_back(&unit);
