@@ -9,13 +9,13 @@
 //!
 //! | module | what | may it touch a socket, a clock, a task? |
 //! |---|---|---|
-//! | [`audio`] | sample formats, resampling, voice activity | no |
+//! | [`audio`] | sample formats, resampling, voice activity, units, playout | no |
 //! | [`mapping`] | how protocols spell things: schema, checks, templates | no |
 //! | [`error`] | what can go wrong | no |
 //! | [`event`] | the neutral vocabulary: N protocols + M dialects, never N × M | no |
 //! | [`downstream`] | the client's wire ↔ the vocabulary | no |
 //! | [`upstream`] | the model's wire ↔ the vocabulary | no |
-//! | [`session`] | one conversation: utterances, texts being spoken, lanes, timers | no |
+//! | [`session`] | one client: utterances, texts being spoken, talk with the model, lanes, timers | no |
 //! | [`bridge`] | codec + session + dialect behind two methods | no |
 //! | [`simulator`] | a MiniCPM-o gateway without a model: sans-IO core, sockets around it | core no, sockets yes |
 //! | `net`, `server` | accept, route, dial, one task per session | yes |
@@ -28,14 +28,15 @@
 //! # The way of one audio frame
 //!
 //! Up: `server::drive` reads a WebSocket message → [`bridge::Bridge::handle_input`] → [`downstream::Codec::decode`] → the
-//! session's ear ([`audio::intake`], [`audio::vad`]) → an utterance → a question on a lane →
-//! [`upstream::Dialect::encode`] → `server::drive` writes it. Down: [`upstream::Dialect::decode`] → the session's speech
-//! ([`audio::output`]) → [`downstream::Codec::encode`].
+//! session's ear ([`audio::intake`], [`audio::vad`]) → an utterance, which becomes a question on a lane, or in a
+//! conversation one [unit](audio::units) after the other → [`upstream::Dialect::encode`] → `server::drive` writes it. Down:
+//! [`upstream::Dialect::decode`] → the text being spoken, or the model's turn → the session's mouth ([`audio::output`],
+//! [`audio::playout`]) → [`downstream::Codec::encode`].
 //!
 //! # Words
 //!
 //! *Downstream* is the client's side, *upstream* the model's. A *lane* is one upstream session that serves one purpose. An
-//! *utterance* is one stretch of user speech. A `…Event` came in, a `…Command` goes out.
+//! *utterance* is one stretch of user speech, a *turn* one answer of the model, a *unit* one second of a conversation. A `…Event` came in, a `…Command` goes out.
 
 #![warn(clippy::unwrap_used)]
 
