@@ -36,7 +36,8 @@
 //! # Words
 //!
 //! *Downstream* is the client's side, *upstream* the model's. A *lane* is one upstream session that serves one purpose. An
-//! *utterance* is one stretch of user speech, a *turn* one answer of the model, a *unit* one second of a conversation. A `…Event` came in, a `…Command` goes out.
+//! *utterance* is one stretch of user speech, a *turn* one answer of the model, a *unit* one second of a
+//! conversation. A `…Event` came in, a `…Command` goes out.
 
 #![warn(clippy::unwrap_used)]
 
