@@ -288,7 +288,7 @@ impl Converse {
         if let (Some(words), false) = (link.trouble(), self.told) {
             self.told = true;
             let words = format!("no model is there to talk to yet: {words}; it is tried again");
-            host.out.error(Error::new(ErrorKind::ConversationInterrupted, words));
+            host.out.error(Error::new(ErrorKind::Unavailable, words));
         }
     }
 
