@@ -155,11 +155,10 @@ impl Mic {
         }
     }
 
-    /// Nothing is on its way: an idle session holds no room for it.
+    /// Nothing is sent any more, so nothing is answered either: an idle session holds no room for it.
     pub(super) fn rest(&mut self) {
-        if self.units.is_empty() {
-            self.units.shrink();
-        }
+        self.answered();
+        self.units.shrink();
     }
 
     /// An upstream session is there: what was kept for it may be caught up with.

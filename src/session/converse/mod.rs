@@ -313,9 +313,9 @@ impl Converse {
         talk.append(now, unit, host);
     }
 
-    /// Nothing is on its way to a model.
+    /// Nothing is on its way to the model, and nothing is waited for.
     fn is_idle(&self) -> bool {
-        !matches!(&self.place, Place::Talking(talk) if talk.steps.in_flight().is_some())
+        matches!(&self.place, Place::Talking(talk) if talk.steps.in_flight().is_none() && talk.rolling.is_none())
     }
 
     fn news(&mut self, now: Instant, news: News, scene: &Scene, host: &mut Host) {
