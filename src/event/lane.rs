@@ -1,0 +1,163 @@
+//! Between a session and its upstreams: what they say, and what they are told.
+
+use std::sync::Arc;
+
+use super::{VideoFrame, VoiceSample};
+
+/// What an upstream says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LaneEvent<'a> {
+    /// Waiting in its queue.
+    Queued {
+        /// Place in the queue, from 1.
+        position: Option<u32>,
+        /// Length of the queue.
+        length: Option<u32>,
+        /// How long it may take, s.
+        wait_s: Option<f64>,
+    },
+    /// A worker is assigned; it wants to be initialised.
+    Granted,
+    /// Initialised.
+    Ready {
+        /// The upstream's name for the session.
+        session_id: Option<&'a str>,
+    },
+    /// The model listens.
+    Listen,
+    /// A piece of text.
+    Text(&'a str),
+    /// A piece of audio, float32 mono at the dialect's rate.
+    Audio(&'a [f32]),
+    /// The answer is complete.
+    Done {
+        /// All of its text.
+        text: Option<&'a str>,
+        /// All of its audio, where it was not streamed.
+        audio: &'a [f32],
+    },
+    /// The upstream session is over.
+    Closed(Ending),
+    /// Something this bridge does not know, or cannot read; the log gets it.
+    Unknown(String),
+}
+
+/// What a message says about itself, beside what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark<'a> {
+    /// The answer it belongs to.
+    pub response_id: Option<&'a str>,
+    /// The append it answers.
+    pub input_id: Option<&'a str>,
+    /// Positions of the model's context in use.
+    pub context_tokens: Option<u32>,
+}
+
+/// How an upstream session ended, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// What it means.
+    pub meaning: EndMeaning,
+    /// Reason or code, and the diagnostic where there is one.
+    pub words: String,
+}
+
+/// What an end means for the question that was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndMeaning {
+    /// An end like any other.
+    Over,
+    /// The model had nothing to say.
+    EmptyAnswer,
+    /// The queue takes nobody.
+    QueueFull,
+    /// Its time or the model's context was used up.
+    UsedUp,
+}
+
+/// What an upstream is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LaneCommand {
+    /// Initialise, with a voice or the server's own.
+    Init(Option<VoiceSample>),
+    /// Initialise for talk.
+    Converse(Box<Opening>),
+    /// One unit of talk.
+    Append(Append),
+    /// What was said?
+    Transcribe {
+        /// The prompt.
+        prompt: String,
+        /// int16 mono 16 kHz.
+        audio: Arc<Vec<i16>>,
+    },
+    /// Say this.
+    Speak {
+        /// System prompt, before the voice sample where there is one.
+        before_voice: String,
+        /// System prompt after the voice sample.
+        after_voice: String,
+        /// User message with the text.
+        request: String,
+        /// The voice.
+        voice: Option<VoiceSample>,
+    },
+    /// Goodbye.
+    Close,
+}
+
+/// What a conversation starts from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opening {
+    /// System prompt.
+    pub prompt: String,
+    /// Inference settings, a JSON object. Sent every time: a session without them inherits the last one's (field notes
+    /// §1.6).
+    pub config: Arc<str>,
+    /// The model's voice, or the server's own.
+    pub voice: Option<VoiceSample>,
+}
+
+/// What the model hears, and sees, in one second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Append {
+    /// int16 mono 16 kHz, exactly one unit.
+    pub audio: Arc<Vec<i16>>,
+    /// Echoed by upstreams that do.
+    pub input_id: Box<str>,
+    /// The model is to stop talking.
+    pub force_listen: bool,
+    /// What the camera saw.
+    pub frame: Option<VideoFrame>,
+}
+
+/// Why a lane's transport is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// It never came up: DNS, TCP, TLS or time.
+    Unreachable(String),
+    /// HTTP said no with this status.
+    Refused(u16),
+    /// A close frame: code and reason.
+    Closed(u16, String),
+    /// It broke.
+    Lost(String),
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreachable(words) => write!(f, "cannot be reached: {words}"),
+            // Starlette answers unknown WebSocket routes like this; there is no authentication (field notes §7.6).
+            Self::Refused(403) => f.write_str(
+                "refused the connection with HTTP 403: wrong path, mode or dialect, or not ready yet",
+            ),
+            Self::Refused(status) => write!(f, "refused the connection with HTTP {status}"),
+            Self::Closed(code, reason) if reason.is_empty() => {
+                write!(f, "closed the connection with code {code}")
+            }
+            Self::Closed(code, reason) => write!(f, "closed the connection with code {code} ({reason})"),
+            Self::Lost(words) => write!(f, "lost the connection: {words}"),
+        }
+    }
+}
