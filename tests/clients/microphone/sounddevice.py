@@ -4,11 +4,17 @@ $MICROPHONE names a WAV file (16 kHz, mono, 16 bit); it is heard once, at the sp
 """
 
 import os
+import signal
 import threading
 import time
 import wave
 
 import numpy as np
+
+
+# A person at a terminal can press Ctrl-C; tests may run where it is ignored, and what is started there inherits that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class InputStream:
