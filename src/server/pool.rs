@@ -60,6 +60,7 @@ struct Shared<D> {
     turn: Mutex<usize>,
 }
 
+#[derive(Clone)]
 struct Way<D> {
     dialer: D,
     upstream: Arc<Upstream>,
@@ -79,6 +80,16 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
             dialer,
         };
         let ways = upstreams.into_iter().enumerate().map(way).collect();
+        Self::of(ways)
+    }
+
+    /// The same upstreams, but only those whose names are wanted: what is known of one is known in every pool it is in.
+    #[must_use]
+    pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Self {
+        Self::of(self.shared.ways.iter().filter(|way| wanted(way.upstream.name())).cloned().collect())
+    }
+
+    fn of(ways: Vec<Way<D>>) -> Self {
         Self { shared: Arc::new(Shared { ways, turn: Mutex::new(0) }), memory: Memory::default() }
     }
 }
@@ -124,9 +135,11 @@ impl<D: Clone> Shared<D> {
     fn choose(&self, memory: &Memory) -> Option<(D, Lease)> {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, from) = (self.ways.len(), *turn);
-        let order = (0..count).map(|step| &self.ways[(from + step) % count]);
-        let chosen = order.min_by_key(|way| rank(way.upstream.load(), memory.avoids(&way.upstream)))?;
-        *turn = (chosen.upstream.index() + 1) % count;
+        let order = (0..count).map(|step| (from + step) % count);
+        let rank_of = |way: &Way<D>| rank(way.upstream.load(), memory.avoids(&way.upstream));
+        let at = order.min_by_key(|at| rank_of(&self.ways[*at]))?;
+        let chosen = &self.ways[at];
+        *turn = (at + 1) % count;
         Some((chosen.dialer.clone(), Lease::new(chosen.upstream.clone(), memory.clone())))
     }
 }

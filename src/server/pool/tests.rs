@@ -150,6 +150,21 @@ async fn equal_upstreams_take_turns_and_the_least_loaded_is_chosen() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_part_of_a_pool_shares_what_is_known_of_its_upstreams() {
+    let (pool, dialers) = pool(3);
+    let part = pool.only(|name| name != "0");
+    let used: Vec<Lease> = (0..6).map(|_| lane(&part).unwrap()).collect();
+    let at = |name: &str| used.iter().filter(|lease| lease.upstream() == name).count();
+    assert_eq!([at("0"), at("1"), at("2")], [0, 3, 3]);
+    assert_eq!(spread(&pool, 3, 3).0, [3, 0, 0], "their load is the whole pool's");
+    dialers[2].is(Is::Down);
+    drop(used);
+    while lane(&part).is_ok() {}
+    assert!(is_out(&pool, 2), "and so is their failure");
+    assert!(lane(&pool.only(|_| false)).is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_queue_is_load_for_a_while() {
     let (pool, _) = pool(2);
     let (_, mut leases) = spread(&pool, 2, 2);
