@@ -1,6 +1,7 @@
 //! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
 //! is served.
 
+mod routes;
 mod upstreams;
 
 use std::{
@@ -16,14 +17,11 @@ pub use self::upstreams::UpstreamConfig;
 use crate::{
     downstream::reference,
     mapping::{
-        Library, Problem, Profile, UpstreamMapping,
+        Library, Problem, Profile,
         check::{LONGEST_MS, did_you_mean, listed, parse_toml},
         upstream::Mode,
     },
-    server::{
-        Service,
-        route::{Route, RouteFile, Routes},
-    },
+    server::{Service, route::RouteFile},
     session::VoiceBook,
 };
 
@@ -138,13 +136,10 @@ impl Config {
     pub fn service(&self) -> Result<Service, String> {
         let library = self.library().map_err(|problem| problem.to_string())?;
         self.check_numbers()?;
-        let upstreams::Found { dialect, mode, pool } = upstreams::found(&self.upstream, &library)?;
-        let routes = self.routes(&library, mode.as_deref())?;
-        expect_modes(&routes, &dialect)?;
+        let upstreams = upstreams::found(&self.upstream, &library)?;
+        let planned = self.planned(&library, upstreams.mode.as_deref())?;
         Ok(Service {
-            routes,
-            pool,
-            dialect,
+            routes: routes::bound(planned, &upstreams)?,
             voices: Arc::new(self.voices()?),
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
@@ -163,7 +158,7 @@ impl Config {
         }
         let library = self.library().map_err(|problem| problem.to_string())?;
         self.check_numbers()?;
-        self.routes(&library, None)?;
+        self.planned(&library, None)?;
         self.voices().map(drop)
     }
 
@@ -175,25 +170,6 @@ impl Config {
             return Err(format!("sessions_max: must be 1 to {SESSIONS_MAX}"));
         }
         Ok(())
-    }
-
-    /// The routes, and the profile for everything else: the one named, or the one that fits the URL's mode.
-    fn routes(&self, library: &Library, mode: Option<&str>) -> Result<Routes, String> {
-        let mut routes = Vec::new();
-        for route in &self.routes {
-            let profile = self.tuned(library.profile(&route.profile)?)?;
-            routes.push(Route { client: route.client.clone(), model: route.model.clone(), profile });
-        }
-        // Routes without a catch-all mean it: an unknown model is then an error (design §3).
-        if self.routes.is_empty() || self.profile.is_some() {
-            let profile = match (&self.profile, mode) {
-                (Some(name), _) => library.profile(name)?,
-                (None, None) => library.profile("speech")?,
-                (None, Some(mode)) => profile_for(library, mode)?,
-            };
-            routes.push(Route { client: "*".into(), model: "*".into(), profile: self.tuned(profile)? });
-        }
-        Ok(Routes::new(routes))
     }
 
     /// A profile with what the configuration says about all of them.
@@ -222,27 +198,6 @@ impl Config {
         let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
         Ok(VoiceBook::new(voices, self.tts_models.clone()))
     }
-}
-
-/// Every profile's mode must be one the dialect has; utterances and texts are chat turns in all of them.
-fn expect_modes(routes: &Routes, dialect: &UpstreamMapping) -> Result<(), String> {
-    for profile in routes.profiles() {
-        if let Some(mode) = [profile.mode, Mode::Chat].iter().find(|mode| !dialect.modes.contains_key(mode)) {
-            return Err(format!(
-                "profile {:?} needs mode {mode:?}, which dialect {:?} does not have",
-                profile.name, dialect.name
-            ));
-        }
-        let limit_ms = dialect.duplex.session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));
-        let soft_ms = profile.talk.as_ref().map_or(0, |talk| talk.rollover.soft_before_ms);
-        if let Some(limit_ms) = limit_ms.filter(|limit_ms| soft_ms >= *limit_ms) {
-            return Err(format!(
-                "profile {:?}: [rollover] soft_before_ms is {soft_ms}, but dialect {:?} ends sessions after {limit_ms} ms",
-                profile.name, dialect.name
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
@@ -341,7 +296,8 @@ mod tests {
     fn routes_without_a_catch_all_leave_models_unknown() {
         let routed = format!("{UPSTREAM}[[route]]\nmodel = \"whisper*\"\nprofile = \"speech\"\n");
         let service = config(&routed).service().unwrap_or_else(|problem| panic!("{problem}"));
-        assert!(service.routes.find("macaw", "whisper-tiny").is_some());
-        assert!(service.routes.find("macaw", "nope").is_none());
+        let macaw = service.library.client("macaw").unwrap();
+        let leads = |model: &str| service.routes.find("/v1/realtime", &macaw, model).is_some();
+        assert!(leads("whisper-tiny") && !leads("nope"));
     }
 }

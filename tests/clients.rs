@@ -327,7 +327,7 @@ async fn errors_reach_the_user_of_the_command_line() {
     let nowhere =
         UpstreamConfig { url: "ws://127.0.0.1:1/v1/realtime".into(), ..UpstreamConfig::of_dialect() };
     let no_upstream = Bench::start(None, Config { upstream: vec![nowhere], ..Config::default() });
-    let route = RouteFile { client: "*".into(), model: "another".into(), profile: "speech".into() };
+    let route = RouteFile { model: "another".into(), ..RouteFile::all_to("speech") };
     let no_model = Bench::start(None, Config { routes: vec![route], ..Config::default() });
     let (no_upstream, no_model) = tokio::join!(no_upstream, no_model);
 

@@ -173,6 +173,9 @@ pub struct ConfigArgs {
     /// Certificates (PEM) to trust for a wss:// upstream, besides those of this system
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
     pub upstream_ca: Option<PathBuf>,
+    /// How the MiniCPM-o server spells things: minicpm-o, minicpm-o-legacy, or a dialect of your own [default: minicpm-o]
+    #[arg(long, value_name = "NAME", env = "VOXBRIDGE_UPSTREAM_DIALECT", hide_env_values = true)]
+    pub upstream_dialect: Option<String>,
     /// How much to log.
     #[command(flatten)]
     pub log: LogArgs,

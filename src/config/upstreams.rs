@@ -5,8 +5,15 @@ use std::{path::PathBuf, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    mapping::{Library, UpstreamMapping},
-    server::{dial::Dialer, pool::Pool},
+    mapping::{
+        Library, UpstreamMapping,
+        check::{did_you_mean, listed},
+    },
+    server::{
+        dial::Dialer,
+        pool::Pool,
+        route::{Upstreams, glob},
+    },
 };
 
 /// One upstream.
@@ -56,12 +63,36 @@ pub(super) fn overlaid(under: Vec<UpstreamConfig>, over: Vec<UpstreamConfig>) ->
     over.into_iter().map(lay).collect()
 }
 
-/// What all upstreams of a configuration have in common, and the way to them.
+/// All upstreams of a configuration.
 pub(super) struct Found {
-    pub(super) dialect: Arc<UpstreamMapping>,
     /// The mode that URLs name.
     pub(super) mode: Option<String>,
-    pub(super) pool: Pool,
+    /// By name: the dialect of each.
+    dialects: Vec<(String, Arc<UpstreamMapping>)>,
+    pool: Pool,
+}
+
+impl Found {
+    /// Those with names like this; they must speak one dialect.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(super) fn called(&self, pattern: &str) -> Result<Upstreams, String> {
+        let mut named = self.dialects.iter().filter(|(name, _)| glob(pattern, name));
+        let names = || self.dialects.iter().map(|(name, _)| name.as_str());
+        let Some((first, dialect)) = named.next() else {
+            let (hint, known) = (did_you_mean(pattern, names()), listed(names()));
+            return Err(format!("[[route]] upstream: none is called `{pattern}`{hint}; there is {known}"));
+        };
+        if let Some((other, another)) = named.find(|(_, another)| another.name != dialect.name) {
+            return Err(format!(
+                "[[route]]: {first:?} speaks {:?} and {other:?} speaks {:?}, and a session can go to one dialect only; \
+                 say in each [[route]] which upstreams serve it, as in `upstream = {first:?}`",
+                dialect.name, another.name
+            ));
+        }
+        Ok(Upstreams { dialect: dialect.clone(), pool: self.pool.only(|name| glob(pattern, name)) })
+    }
 }
 
 /// Everything about the upstreams, found and checked.
@@ -69,33 +100,42 @@ pub(super) struct Found {
 /// # Errors
 /// What is wrong, in words.
 pub(super) fn found(upstreams: &[UpstreamConfig], library: &Library) -> Result<Found, String> {
-    let Some(first) = upstreams.first() else {
+    if upstreams.is_empty() {
         return Err("no upstream: name one with --upstream ws://HOST:8006/v1/realtime, in VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration".to_owned());
-    };
-    if let Some(other) = upstreams.iter().find(|other| other.dialect != first.dialect) {
-        return Err(format!(
-            "[[upstream]]: {} speaks {:?} and {} speaks {:?}; all must speak the same dialect",
-            first.url, first.dialect, other.url, other.dialect
-        ));
     }
-    let dialect = library.upstream(&first.dialect)?;
-    Ok(Found { mode: mode(upstreams, &dialect)?, pool: Pool::new(ways(upstreams, &dialect)?), dialect })
-}
-
-/// The way to each, by a name of its own.
-fn ways(
-    upstreams: &[UpstreamConfig],
-    dialect: &Arc<UpstreamMapping>,
-) -> Result<Vec<(String, Dialer)>, String> {
+    let mut dialects: Vec<(String, Arc<UpstreamMapping>)> = Vec::new();
     let mut ways: Vec<(String, Dialer)> = Vec::new();
+    let mut mode: Option<(&str, String)> = None;
     for upstream in upstreams {
-        let (name, dialer) = upstream.way(dialect).map_err(|error| format!("upstream: {error}"))?;
+        let dialect = library.upstream(&upstream.dialect)?;
+        let (name, dialer) = upstream.way(&dialect).map_err(|error| format!("upstream: {error}"))?;
         if ways.iter().any(|(known, _)| *known == name) {
             return Err(format!("[[upstream]]: two are called {name:?}; give each a `name` of its own"));
         }
+        agree(&mut mode, &upstream.url, Dialer::mode_of(&upstream.url, &dialect))?;
+        dialects.push((name.clone(), dialect));
         ways.push((name, dialer));
     }
-    Ok(ways)
+    Ok(Found { mode: mode.map(|(_, mode)| mode), dialects, pool: Pool::new(ways) })
+}
+
+/// URLs that name a mode must agree.
+fn agree<'u>(
+    known: &mut Option<(&'u str, String)>,
+    url: &'u str,
+    mode: Option<String>,
+) -> Result<(), String> {
+    let Some(mode) = mode else { return Ok(()) };
+    match known {
+        Some((first_url, first)) if *first != mode => Err(format!(
+            "[[upstream]]: {first_url} names mode {first:?} and {url} mode {mode:?}; they must agree"
+        )),
+        Some(_) => Ok(()),
+        None => {
+            *known = Some((url, mode));
+            Ok(())
+        }
+    }
 }
 
 impl UpstreamConfig {
@@ -115,20 +155,6 @@ impl UpstreamConfig {
 /// It can stand in the first line of a request.
 fn is_path(path: &str) -> bool {
     path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-/// The mode that URLs name; those that name one must agree.
-fn mode(upstreams: &[UpstreamConfig], dialect: &UpstreamMapping) -> Result<Option<String>, String> {
-    let mut named = upstreams
-        .iter()
-        .filter_map(|upstream| Some((&upstream.url, Dialer::mode_of(&upstream.url, dialect)?)));
-    let Some((first_url, first)) = named.next() else { return Ok(None) };
-    match named.find(|(_, mode)| *mode != first) {
-        Some((url, mode)) => Err(format!(
-            "[[upstream]]: {first_url} names mode {first:?} and {url} mode {mode:?}; they must agree"
-        )),
-        None => Ok(Some(first)),
-    }
 }
 
 #[cfg(test)]
@@ -156,7 +182,10 @@ mod tests {
     fn what_does_not_go_together_is_said() {
         let a = upstream("ws://a:8006/v1/realtime?mode=chat");
         for (other, words) in [
-            (UpstreamConfig { dialect: "other".into(), ..upstream("ws://b") }, ["ws://a:8006", "ws://b"]),
+            (
+                UpstreamConfig { dialect: "minicpm".into(), ..upstream("ws://b") },
+                ["`minicpm`", "`minicpm-o`"],
+            ),
             (upstream("ws://b/x?mode=audio"), ["\"chat\"", "\"audio\""]),
             (upstream("ws://a:8006/elsewhere"), ["two are called \"a:8006\"", "`name`"]),
             (UpstreamConfig { name: Some("a:8006".into()), ..upstream("ws://b") }, ["two are", "a:8006"]),
@@ -168,6 +197,23 @@ mod tests {
         ] {
             let problem = problem(&[a.clone(), other]);
             assert!(words.iter().all(|words| problem.contains(words)), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_route_goes_to_one_dialect() {
+        let mut library = Library::embedded().unwrap();
+        let other = include_str!("../../mappings/upstream/minicpm-o.toml");
+        library.add("other", &other.replace("name = \"minicpm-o\"", "name = \"other\"")).unwrap();
+        let other = UpstreamConfig { dialect: "other".into(), ..upstream("ws://old-1") };
+        let both = found(&[upstream("ws://new-1"), upstream("ws://new-2"), other], &library);
+        let both = both.unwrap_or_else(|problem| panic!("{problem}"));
+        let dialect = |pattern| both.called(pattern).map(|found| found.dialect.name.clone());
+        assert_eq!(dialect("new-*").as_deref(), Ok("minicpm-o"));
+        assert_eq!(dialect("old-?").as_deref(), Ok("other"));
+        for (pattern, words) in [("*", "speaks \"other\""), ("new-3", "did you mean `new-")] {
+            let problem = dialect(pattern).unwrap_err();
+            assert!(problem.contains(words), "{problem}");
         }
     }
 

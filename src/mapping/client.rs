@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     check::{self, Problem},
-    extract::Shape,
+    extract::{Node, Shape},
     field::{Field, FieldFile},
     template::Template,
 };
@@ -357,6 +357,14 @@ impl ClientMapping {
             return Err(Problem::whole(file, "`paths` must not be empty and `frame_max_bytes` not below 2"));
         }
         Ok(())
+    }
+
+    /// Whether a text frame is a command of this protocol, whatever else is wrong with it.
+    #[must_use]
+    pub fn has_command(&self, text: &str) -> bool {
+        let found = self.shape.extract(text).ok();
+        let name = found.as_ref().and_then(|found| found.get(0)).and_then(Node::as_str);
+        name.is_some_and(|name| self.commands.iter().any(|command| command.name == name))
     }
 
     /// The template of an event; `None` for what this protocol does not tell its clients.

@@ -175,10 +175,9 @@ impl Library {
         find(&self.profiles, "profile", name)
     }
 
-    /// The client protocol served at a URL path.
-    #[must_use]
-    pub fn client_at(&self, path: &str) -> Option<&Arc<ClientMapping>> {
-        self.clients.values().find(|client| client.paths.iter().any(|known| known == path))
+    /// The client protocols served at a URL path, by name.
+    pub fn clients_at(&self, path: &str) -> impl Iterator<Item = &Arc<ClientMapping>> {
+        self.clients.values().filter(move |client| client.paths.iter().any(|known| known == path))
     }
 
     /// Every client protocol.

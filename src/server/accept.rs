@@ -1,9 +1,9 @@
-//! A client's connection up to its session: HTTP, routes, the upgrade.
+//! A client's connection up to its session: HTTP and the upgrade.
 //!
 //! What is refused before the upgrade is refused in HTTP; what the protocol refuses itself, such as a missing model, is
 //! refused in its own words after it (field notes macaw.md §1.2).
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -15,31 +15,19 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpStream, sync::OwnedSemaphorePermit};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{handshake::server::create_response_with_body, protocol::Role},
-};
-use tracing::{Instrument as _, debug, error_span, info, warn};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
+use tracing::{debug, warn};
 
 use super::{
     Shared,
-    drive::{Driver, ordered},
-    socket::{Metered, limits},
-};
-use crate::{
-    bridge::Bridge,
-    downstream::Codec,
-    error::{Error, ErrorKind},
-    mapping::ClientMapping,
-    net::Counted,
-    session::Setup,
+    drive::ordered,
+    open::{Visit, session},
+    recognise,
 };
 
 /// A request's head must be complete within this time.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// Read buffer of a client socket: frames of microphone audio are small, and there are many sockets (libraries.md).
-const READ_BUFFER_BYTES: usize = 4 * 1024;
 /// Room for a head; hyper's least.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
@@ -77,17 +65,15 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
 
 fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>) -> Answer {
     let path = request.uri().path();
-    let Some(mapping) = shared.service.library.client_at(path).cloned() else {
-        let known: Vec<&str> = shared
-            .service
-            .library
-            .clients()
-            .flat_map(|client| client.paths.iter().map(String::as_str))
-            .collect();
-        let message =
-            format!("There is nothing at {path}; WebSocket clients are served at {}", known.join(", "));
+    let query = request.uri().query().unwrap_or_default();
+    let candidates = recognise::by_request(&shared.service, path, query);
+    if candidates.is_empty() {
+        let known = shared.service.library.clients().flat_map(|client| &client.paths);
+        let known =
+            known.map(String::as_str).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
+        let message = format!("There is nothing at {path}; WebSocket clients are served at {known}");
         return refuse(StatusCode::NOT_FOUND, "not_found", &message);
-    };
+    }
     if request.method() != Method::GET {
         let mut answer =
             refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Only GET, to open a WebSocket");
@@ -113,10 +99,9 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
     };
     match create_response_with_body(&request, Full::default) {
         Ok(answer) => {
-            let query = request.uri().query().unwrap_or_default().to_owned();
+            let visit = Visit { path: path.to_owned(), query: query.to_owned(), peer, candidates };
             let upgraded = hyper::upgrade::on(&mut request);
-            let shared = shared.clone();
-            tokio::spawn(session(upgraded, mapping, query, peer, shared, permit));
+            tokio::spawn(session(upgraded, visit, shared.clone(), permit));
             answer
         }
         Err(error) => {
@@ -126,79 +111,6 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
             answer
         }
     }
-}
-
-/// A client's session, from the upgrade to its end.
-async fn session(
-    upgraded: hyper::upgrade::OnUpgrade,
-    mapping: Arc<ClientMapping>,
-    query: String,
-    peer: SocketAddr,
-    shared: Arc<Shared>,
-    permit: OwnedSemaphorePermit,
-) {
-    let Some((stream, read)) = raw_stream(upgraded, peer).await else { return };
-    let limits = limits(READ_BUFFER_BYTES, mapping.audio_in.message_max_bytes);
-    let (stream, traffic) = Counted::new(stream);
-    let stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
-    let client = Metered { stream, traffic };
-    let bridge = open(mapping.clone(), &query, &shared);
-    // Of the highest level, so that whatever is logged says which session it is about.
-    let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
-    let service = &shared.service;
-    let (pool, tap) = (service.pool.clone(), service.tap.clone());
-    let driver = Driver::new(bridge, client, pool, tap, shared.drain.clone(), shared.alive.clone());
-    drop(shared);
-    driver.run().instrument(span).await;
-    drop(permit);
-}
-
-/// The TCP stream under an upgraded connection, and what was read of it beyond the head.
-async fn raw_stream(upgraded: hyper::upgrade::OnUpgrade, peer: SocketAddr) -> Option<(TcpStream, Vec<u8>)> {
-    let upgraded = match upgraded.await {
-        Ok(upgraded) => upgraded,
-        Err(error) => {
-            debug!(%peer, %error, "the upgrade did not happen");
-            return None;
-        }
-    };
-    let parts = upgraded.downcast::<TokioIo<TcpStream>>().ok()?;
-    Some((parts.io.into_inner(), parts.read_buf.to_vec()))
-}
-
-/// The bridge for a connection; one that says why not, when there is nobody to serve it.
-fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
-    let service = &shared.service;
-    let now = tokio::time::Instant::now().into_std();
-    let mut codec = Codec::new(mapping.clone(), unix_seconds());
-    let connect = codec.connect(query);
-    let found = match &connect.model {
-        None => Err(Error::new(ErrorKind::NoModel, "")),
-        Some(model) => service
-            .routes
-            .find(&mapping.name, model)
-            .filter(|_| !model.is_empty())
-            .ok_or_else(|| Error::new(ErrorKind::UnknownModel, model.clone())),
-    };
-    let profile = match found {
-        Ok(profile) => profile.clone(),
-        Err(error) => {
-            info!(%error, "refused");
-            return Bridge::refuse(now, codec, service.dialect.clone(), &error);
-        }
-    };
-    let mut audio_in = mapping.audio_in.clone();
-    audio_in.idle_ms = service.idle_ms.unwrap_or(audio_in.idle_ms);
-    let setup = Setup {
-        profile,
-        audio_in,
-        audio_out: mapping.audio_out.clone(),
-        audio_max_ms: service.dialect.audio_max_ms,
-        duplex: service.dialect.duplex.clone(),
-        voices: service.voices.clone(),
-        seed: fastrand::u64(..),
-    };
-    Bridge::open(now, codec, connect, service.dialect.clone(), setup)
 }
 
 fn busy(message: &str) -> Answer {
@@ -215,10 +127,4 @@ fn refuse(status: StatusCode, code: &str, message: &str) -> Answer {
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
-}
-
-#[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]
-fn unix_seconds() -> f64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
 }

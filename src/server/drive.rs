@@ -81,11 +81,15 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
     }
 
-    /// Runs the session to its end.
-    pub(super) async fn run(mut self) {
+    /// Runs the session to its end; `first` is a message that was read before.
+    pub(super) async fn run(mut self, first: Option<WsMessage>) {
         info!("session opened");
+        let mut first = first;
         while let Some(due) = self.drain_bridge() {
-            let happened = self.next(due).await;
+            let happened = match first.take() {
+                Some(message) => Happened::Client(Came::Message(message)),
+                None => self.next(due).await,
+            };
             self.handle(happened);
         }
         if let Some(client) = self.client.take() {

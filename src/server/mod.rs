@@ -1,6 +1,7 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
 //!
-//! - [`accept`] answers HTTP and upgrades; [`route`] finds the profile for a connection
+//! - [`accept`] answers HTTP and upgrades; [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
+//!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
@@ -10,7 +11,9 @@ pub mod dial;
 mod drive;
 mod feedback;
 mod lines;
+mod open;
 pub mod pool;
+mod recognise;
 pub mod route;
 mod socket;
 pub mod tap;
@@ -23,11 +26,8 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use self::{pool::Pool, route::Routes, tap::Tap};
-use crate::{
-    mapping::{Library, UpstreamMapping},
-    session::VoiceBook,
-};
+use self::{route::Routes, tap::Tap};
+use crate::{mapping::Library, session::VoiceBook};
 
 /// After the order to stop, sessions have this long: five seconds a transcript may take, ten until answers for nobody are
 /// given up, three for the lanes' polite end. Service managers grant thirty.
@@ -37,12 +37,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(15);
 pub struct Service {
     /// Client protocols, profiles, dialects.
     pub library: Library,
-    /// Which profile serves which connection.
+    /// What serves which connection.
     pub routes: Routes,
-    /// The dialect of all upstreams.
-    pub dialect: Arc<UpstreamMapping>,
-    /// The way to them.
-    pub pool: Pool,
     /// Voices by name.
     pub voices: Arc<VoiceBook>,
     /// A session without a binary frame for this long is closed, ms; 0 for never, `None` for what the protocol says.

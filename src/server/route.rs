@@ -1,43 +1,89 @@
-//! Which profile serves a connection: globs on the client protocol and the model, first match wins.
+//! Where a connection leads: which profile serves it, on which upstreams. Globs, and the first match wins.
+//!
+//! Which protocol it speaks is found out before ([`super::recognise`]), unless a route says so.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::mapping::Profile;
+use super::pool::Pool;
+use crate::mapping::{ClientMapping, Profile, UpstreamMapping};
 
 /// One route of the configuration.
 #[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct RouteFile {
+    /// Glob on the path of the client's URL.
+    #[serde(default = "any", skip_serializing_if = "is_any")]
+    pub path: String,
+    /// Connections at this path speak this client protocol, whatever they look like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
     /// Glob on the client protocol's name.
     #[serde(default = "any")]
     pub client: String,
     /// Glob on the model the client asks for.
     #[serde(default = "any")]
     pub model: String,
+    /// Glob on the names of the upstreams that serve it; those that match speak one dialect.
+    #[serde(default = "any", skip_serializing_if = "is_any")]
+    pub upstream: String,
     /// The profile's name.
     pub profile: String,
+}
+
+impl RouteFile {
+    /// Everything to one profile.
+    #[must_use]
+    pub fn all_to(profile: &str) -> Self {
+        Self {
+            path: any(),
+            protocol: None,
+            client: any(),
+            model: any(),
+            upstream: any(),
+            profile: profile.to_owned(),
+        }
+    }
 }
 
 fn any() -> String {
     "*".to_owned()
 }
 
-/// All routes, in order.
-#[derive(Debug, Clone)]
-pub struct Routes(Vec<Route>);
+fn is_any(glob: &String) -> bool {
+    glob == "*"
+}
 
-/// One route, its profile found.
-#[derive(Debug, Clone)]
+/// Upstreams that speak one dialect.
+#[derive(Clone)]
+pub struct Upstreams {
+    /// The dialect.
+    pub dialect: Arc<UpstreamMapping>,
+    /// The way to them.
+    pub pool: Pool,
+}
+
+/// One route, what it names found.
+#[derive(Clone)]
 pub struct Route {
+    /// Glob on the path of the client's URL.
+    pub path: String,
+    /// Connections at this path speak this client protocol, whatever they look like.
+    pub protocol: Option<Arc<ClientMapping>>,
     /// Glob on the client protocol's name.
     pub client: String,
     /// Glob on the model the client asks for.
     pub model: String,
     /// The profile.
     pub profile: Arc<Profile>,
+    /// Who serves it.
+    pub upstreams: Upstreams,
 }
+
+/// All routes, in order.
+#[derive(Clone)]
+pub struct Routes(Vec<Route>);
 
 impl Routes {
     /// Routes in order.
@@ -46,29 +92,30 @@ impl Routes {
         Self(routes)
     }
 
-    /// Everything to one profile.
-    #[must_use]
-    pub fn all_to(profile: Arc<Profile>) -> Self {
-        Self(vec![Route { client: any(), model: any(), profile }])
+    /// Every route.
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
+        self.0.iter()
     }
 
-    /// Every profile a route leads to.
-    pub fn profiles(&self) -> impl Iterator<Item = &Arc<Profile>> {
-        self.0.iter().map(|route| &route.profile)
+    /// The protocol that connections at this path speak because a route says so.
+    #[must_use]
+    pub fn protocol_at(&self, path: &str) -> Option<&Arc<ClientMapping>> {
+        self.0.iter().filter(|route| glob(&route.path, path)).find_map(|route| route.protocol.as_ref())
     }
 
-    /// The profile for a connection; `None` when no route leads anywhere.
+    /// The route of a connection at a path, by a client protocol, with a model; `None` when none leads anywhere.
     #[must_use]
-    pub fn find(&self, client: &str, model: &str) -> Option<&Arc<Profile>> {
-        self.0
-            .iter()
-            .find(|route| glob(&route.client, client) && glob(&route.model, model))
-            .map(|route| &route.profile)
+    pub fn find(&self, path: &str, client: &ClientMapping, model: &str) -> Option<&Route> {
+        self.0.iter().find(|route| {
+            let protocol = route.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
+            let globs = [(&route.path, path), (&route.client, &client.name), (&route.model, model)];
+            protocol && globs.iter().all(|(pattern, text)| glob(pattern, text))
+        })
     }
 }
 
 /// `*` stands for any run of characters, `?` for one.
-fn glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t, mut star) = (0, 0, None);
     while t < text.len() {
@@ -113,18 +160,28 @@ mod tests {
 
     #[test]
     fn the_first_match_wins_and_none_is_none() {
-        let profile = Library::embedded().unwrap().profile("speech").unwrap();
-        let named = |name: &str| {
-            let mut profile = (*profile).clone();
-            profile.name = name.into();
-            Arc::new(profile)
+        let library = Library::embedded().unwrap();
+        let (macaw, profile) = (library.client("macaw").unwrap(), library.profile("speech").unwrap());
+        let dialect = library.upstream("minicpm-o").unwrap();
+        let route = |path: &str, model: &str, name: &str, protocol: Option<&Arc<ClientMapping>>| Route {
+            path: path.into(),
+            protocol: protocol.cloned(),
+            client: any(),
+            model: model.into(),
+            profile: Arc::new(Profile { name: name.into(), ..(*profile).clone() }),
+            upstreams: Upstreams { dialect: dialect.clone(), pool: Pool::new([]) },
         };
-        let route =
-            |model: &str, name: &str| Route { client: any(), model: model.into(), profile: named(name) };
-        let routes = Routes::new(vec![route("fast*", "first"), route("*er", "second")]);
-        assert_eq!(routes.find("macaw", "faster").map(|profile| profile.name.as_str()), Some("first"));
-        assert_eq!(routes.find("macaw", "slower").map(|profile| profile.name.as_str()), Some("second"));
-        assert!(routes.find("macaw", "nope").is_none());
-        assert!(Routes::all_to(profile).find("macaw", "").is_some());
+        let routes = Routes::new(vec![
+            route("/v1/*", "fast*", "first", None),
+            route("*", "*er", "second", None),
+            route("/own", "*", "third", Some(&macaw)),
+        ]);
+        let found = |path, model| routes.find(path, &macaw, model).map(|route| route.profile.name.as_str());
+        assert_eq!(found("/v1/realtime", "faster"), Some("first"));
+        assert_eq!(found("/v2/realtime", "faster"), Some("second"));
+        assert_eq!(found("/v1/realtime", "nope"), None);
+        assert_eq!(found("/own", "nope"), Some("third"));
+        assert_eq!(routes.protocol_at("/own").map(|client| client.name.as_str()), Some("macaw"));
+        assert!(routes.protocol_at("/v1/realtime").is_none());
     }
 }

@@ -25,9 +25,12 @@ pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
         log: log_config(args.log),
         ..Config::default()
     });
-    // The certificates may be named without naming the upstream again.
-    if let Some(ca) = args.upstream_ca {
-        config.upstream.iter_mut().for_each(|upstream| upstream.ca = Some(ca.clone()));
+    // The certificates and the dialect may be named without naming the upstream again.
+    for upstream in &mut config.upstream {
+        upstream.ca = args.upstream_ca.clone().or(upstream.ca.take());
+        if let Some(dialect) = &args.upstream_dialect {
+            upstream.dialect.clone_from(dialect);
+        }
     }
     Ok(config)
 }

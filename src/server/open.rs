@@ -1,0 +1,124 @@
+//! A client's session from the upgrade to its end: which protocol it speaks, what serves it, the task that drives it.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, sync::OwnedSemaphorePermit};
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
+use tracing::{Instrument as _, debug, error_span, info};
+
+use super::{
+    Shared,
+    drive::Driver,
+    recognise,
+    route::Upstreams,
+    socket::{Metered, limits},
+};
+use crate::{
+    bridge::Bridge,
+    downstream::Codec,
+    error::{Error, ErrorKind},
+    mapping::ClientMapping,
+    net::Counted,
+    session::Setup,
+};
+
+/// Read buffer of a client socket: frames of microphone audio are small, and there are many sockets (libraries.md).
+const READ_BUFFER_BYTES: usize = 4 * 1024;
+
+/// What a connection asked for.
+pub(super) struct Visit {
+    pub(super) path: String,
+    pub(super) query: String,
+    pub(super) peer: SocketAddr,
+    /// The protocols it may speak, the likeliest first.
+    pub(super) candidates: Vec<Arc<ClientMapping>>,
+}
+
+/// Serves a session until its end.
+pub(super) async fn session(
+    upgraded: OnUpgrade,
+    visit: Visit,
+    shared: Arc<Shared>,
+    permit: OwnedSemaphorePermit,
+) {
+    let peer = visit.peer;
+    let Some((stream, read)) = raw_stream(upgraded, peer).await else { return };
+    let message_max = visit.candidates.iter().map(|client| client.audio_in.message_max_bytes).max();
+    let limits = limits(READ_BUFFER_BYTES, message_max.unwrap_or_default());
+    let (stream, traffic) = Counted::new(stream);
+    let mut stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
+    let first = match visit.candidates.as_slice() {
+        [_] => None,
+        _ => match recognise::first_message(&mut stream).await {
+            Ok(first) => first,
+            Err(()) => return debug!(%peer, "left before it was known which protocol it speaks"),
+        },
+    };
+    let Some(mapping) = recognise::by_message(&visit.candidates, first.as_ref()) else { return };
+    let Some((bridge, upstreams)) = open(&mapping, &visit, &shared) else { return };
+    // Of the highest level, so that whatever is logged says which session it is about.
+    let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
+    let (client, tap) = (Metered { stream, traffic }, shared.service.tap.clone());
+    let driver = Driver::new(bridge, client, upstreams.pool, tap, shared.drain.clone(), shared.alive.clone());
+    drop(shared);
+    driver.run(first).instrument(span).await;
+    drop(permit);
+}
+
+/// The TCP stream under an upgraded connection, and what was read of it beyond the head.
+async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(TcpStream, Vec<u8>)> {
+    let upgraded = match upgraded.await {
+        Ok(upgraded) => upgraded,
+        Err(error) => {
+            debug!(%peer, %error, "the upgrade did not happen");
+            return None;
+        }
+    };
+    let parts = upgraded.downcast::<TokioIo<TcpStream>>().ok()?;
+    Some((parts.io.into_inner(), parts.read_buf.to_vec()))
+}
+
+/// The bridge for a connection, one that says why not when there is nobody to serve it; and who serves it.
+fn open(mapping: &Arc<ClientMapping>, visit: &Visit, shared: &Shared) -> Option<(Bridge, Upstreams)> {
+    let service = &shared.service;
+    let now = tokio::time::Instant::now().into_std();
+    let mut codec = Codec::new(mapping.clone(), unix_seconds());
+    let connect = codec.connect(&visit.query);
+    let found = match &connect.model {
+        None => Err(Error::new(ErrorKind::NoModel, "")),
+        Some(model) => service
+            .routes
+            .find(&visit.path, mapping, model)
+            .filter(|_| !model.is_empty())
+            .ok_or_else(|| Error::new(ErrorKind::UnknownModel, model.clone())),
+    };
+    let route = match found {
+        Ok(route) => route,
+        Err(error) => {
+            info!(%error, "refused");
+            let upstreams = service.routes.iter().next()?.upstreams.clone();
+            return Some((Bridge::refuse(now, codec, upstreams.dialect.clone(), &error), upstreams));
+        }
+    };
+    let dialect = &route.upstreams.dialect;
+    let mut audio_in = mapping.audio_in.clone();
+    audio_in.idle_ms = service.idle_ms.unwrap_or(audio_in.idle_ms);
+    let setup = Setup {
+        profile: route.profile.clone(),
+        audio_in,
+        audio_out: mapping.audio_out.clone(),
+        audio_max_ms: dialect.audio_max_ms,
+        duplex: dialect.duplex.clone(),
+        voices: service.voices.clone(),
+        seed: fastrand::u64(..),
+    };
+    Some((Bridge::open(now, codec, connect, dialect.clone(), setup), route.upstreams.clone()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]
+fn unix_seconds() -> f64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
