@@ -10,7 +10,10 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE},
+    header::{
+        ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_PROTOCOL,
+        SEC_WEBSOCKET_VERSION, UPGRADE,
+    },
     server::conn::http1,
     service::service_fn,
 };
@@ -112,7 +115,9 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         return busy("Too many sessions");
     };
     match create_response_with_body(&request, Full::default) {
-        Ok(answer) => {
+        Ok(mut answer) => {
+            let agreed = subprotocol(request.headers(), &mapping);
+            answer.headers_mut().extend(agreed.map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
             let query = request.uri().query().unwrap_or_default().to_owned();
             let upgraded = hyper::upgrade::on(&mut request);
             let shared = shared.clone();
@@ -126,6 +131,15 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
             answer
         }
     }
+}
+
+/// The first subprotocol a client offers that the protocol knows: browsers fail a connection that agrees to none of
+/// theirs (RFC 6455 §4.1).
+fn subprotocol(offered: &HeaderMap, mapping: &ClientMapping) -> Option<HeaderValue> {
+    let lines = offered.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
+    let mut names = lines.flat_map(|line| line.split(',')).map(str::trim);
+    let agreed = names.find_map(|name| mapping.subprotocols.iter().find(|known| *known == name))?;
+    HeaderValue::from_str(agreed).ok()
 }
 
 /// A client's session, from the upgrade to its end.
@@ -193,6 +207,7 @@ fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
         profile,
         audio_in,
         audio_out: mapping.audio_out.clone(),
+        lock_step: mapping.lock_step,
         audio_max_ms: service.dialect.audio_max_ms,
         duplex: service.dialect.duplex.clone(),
         voices: service.voices.clone(),
