@@ -76,12 +76,19 @@ impl Bridge {
     #[must_use]
     pub fn open(
         now: Instant,
-        codec: Codec,
+        mut codec: Codec,
         connect: Connect,
         dialect: Arc<UpstreamMapping>,
         setup: Setup,
     ) -> Self {
-        let mut session = Session::open(now, setup, connect.model.unwrap_or_default(), connect.settings);
+        let fatal = |problem: &&Error| codec.close_after(problem).is_some();
+        if let Some(problem) = connect.problems.iter().find(fatal) {
+            let problem = problem.clone();
+            return Self::refuse(now, codec, dialect, &problem);
+        }
+        let model = connect.model.unwrap_or_default();
+        let mut session = Session::open(now, setup, model.clone(), connect.settings);
+        codec.name(session.id(), &model);
         connect.problems.into_iter().for_each(|problem| session.refuse(problem));
         let mut bridge = Self::new(now, codec, dialect, Some(session));
         bridge.note_ignored();
@@ -137,6 +144,12 @@ impl Bridge {
         self.session.as_ref().is_some_and(Session::paces)
     }
 
+    /// Whether the client is to be read no further for now. What it sends all the same is taken.
+    #[must_use]
+    pub fn holds_back(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::holds_back)
+    }
+
     /// Takes one input; drain [`Bridge::poll_output`] before the next.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         let Some(session) = &mut self.session else { return };
@@ -174,6 +187,16 @@ impl Bridge {
                 // Encoded when it is taken out: audio that waits is not yet base64.
                 Action::Client(command) if self.client_open => {
                     let at_s = (now - self.opened_at).as_secs_f64();
+                    // An error that the protocol ends a connection with is its last word.
+                    if let ClientCommand::Error(error) = &command
+                        && let Some(close) = self.codec.close_after(error)
+                    {
+                        self.client_open = false;
+                        session.client_gone(now);
+                        self.ready.extend(self.codec.encode(command, at_s).map(Output::ToClient));
+                        self.ready.push_back(Output::ToClient(close));
+                        return self.poll_output(now);
+                    }
                     if let Some(message) = self.codec.encode(command, at_s) {
                         return Output::ToClient(message);
                     }

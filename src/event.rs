@@ -11,7 +11,10 @@ mod lane;
 
 pub use self::lane::{Append, EndMeaning, Ending, LaneCommand, LaneEvent, Mark, Opening, Why};
 pub use crate::mapping::{client::CloseName, profile::Microphone, upstream::Mode};
-use crate::{audio::vad::Sensitivity, error::Error};
+use crate::{
+    audio::{encoding::Encoding, vad::Sensitivity},
+    error::Error,
+};
 
 /// One upstream connection of a session; a number is never used twice in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,8 +51,20 @@ pub enum ClientEvent<'a> {
     Speak(Box<SpeakRequest>),
     /// Stop speaking.
     CancelSpeech,
+    /// Gather a text, to be spoken when it is flushed.
+    AppendText(String),
+    /// Speak what was gathered, after what is being spoken.
+    Flush,
+    /// Stop speaking and forget what waits to be spoken.
+    Clear,
     /// End the utterance now.
     Commit,
+    /// Make final what came so far, and tell it.
+    Finalize,
+    /// End the session when all that came is answered.
+    Finish,
+    /// The client is still there.
+    KeepAlive,
     /// What the camera sees.
     Frame(VideoFrame),
     /// End the session.
@@ -77,12 +92,20 @@ pub enum Setting {
     SpeakModelIfKnown(String),
     /// Voice by name.
     Voice(String),
+    /// Encoding of the client's audio.
+    InputEncoding(Encoding),
     /// Sample rate of the client's audio, Hz.
     InputRate(u32),
     /// Channels of the client's audio.
     InputChannels(u16),
+    /// Encoding of the audio the client gets.
+    OutputEncoding(Encoding),
     /// Sample rate of the audio the client gets, Hz.
     OutputRate(u32),
+    /// Whether the client is told of the beginning and the end of speech.
+    SpeechEvents(bool),
+    /// Silence after an utterance that the client is told of.
+    UtteranceGap(Duration),
     /// What becomes of the microphone while the client hears speech.
     Microphone(Microphone),
     /// Whether the client wants to know when a conversation changes to another upstream session.
@@ -216,6 +239,8 @@ pub enum ClientCommand {
         segment_id: u32,
         /// Length of the utterance's audio, ms.
         at_ms: u64,
+        /// Where that begins in the audio heard, ms.
+        from_ms: u64,
     },
     /// What was understood.
     TranscriptFinal {
@@ -227,8 +252,19 @@ pub enum ClientCommand {
         segment_id: u32,
         /// Length of the utterance's audio, ms.
         duration_ms: u64,
+        /// Where that begins in the audio heard, ms.
+        from_ms: u64,
+        /// The user ended the utterance, by silence or by its length.
+        ended: bool,
+        /// The client had it made final.
+        finalized: bool,
         /// Language the model was asked in; none where it was not asked.
         language: Option<String>,
+    },
+    /// Nothing was said since then for as long as the client asked.
+    UtteranceGap {
+        /// Where the last utterance ended in the audio heard, ms.
+        last_ms: u64,
     },
     /// Audio follows.
     SpeakingStarted {
@@ -252,6 +288,18 @@ pub enum ClientCommand {
         /// Audio sent, ms.
         audio_ms: u64,
     },
+    /// All texts up to a flush are spoken.
+    Flushed {
+        /// Flushes before it.
+        sequence: u32,
+    },
+    /// Nothing is spoken any more.
+    Cleared {
+        /// Clears before it.
+        sequence: u32,
+    },
+    /// Settings were changed.
+    Configured,
     /// Audio comes faster than real time.
     RateLimited {
         /// How long the client should wait, ms.
@@ -281,6 +329,8 @@ pub enum ClientCommand {
         why: CloseName,
         /// Since the session was opened, ms.
         total_ms: u64,
+        /// Audio heard, ms.
+        audio_ms: u64,
         /// Utterances so far.
         segments: u32,
         /// Its id.

@@ -1,10 +1,11 @@
-//! What clients send, turned into what the inside works with: int16 little-endian interleaved bytes at any rate in,
+//! What clients send, turned into what the inside works with: interleaved bytes of any [`Encoding`] at any rate in,
 //! int16 mono at 16 kHz ([`SPEECH_RATE_HZ`]) out.
 //!
 //! The first channel is taken, as Macaw does. Frames may end anywhere, also within a sample: the odd bytes are carried
-//! over to the next frame (design §4.8). Audio at 16 kHz mono comes out bit for bit. Every sample group (one sample of
+//! over to the next frame (design §4.8). int16 at 16 kHz mono comes out bit for bit. Every sample group (one sample of
 //! each channel) is accounted for: pending, out, or skipped.
 
+use super::encoding::Encoding;
 use super::resample::{Resampler, UnsupportedRate};
 use super::{SPEECH_RATE_HZ, pcm};
 
@@ -31,6 +32,7 @@ pub struct Intake {
     resampler: Resampler,
     /// The rate is [`SPEECH_RATE_HZ`]: samples are copied, not resampled.
     straight: bool,
+    encoding: Encoding,
     group_bytes: usize,
     carry: Carry,
     /// Reused between frames; empty until audio at another rate than [`SPEECH_RATE_HZ`] arrives.
@@ -45,13 +47,22 @@ impl Intake {
     /// # Errors
     /// [`FormatError`] for a rate outside 8 to 192 kHz, or no channel, or more than [`MAX_CHANNELS`].
     pub fn new(rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
+        Self::of(Encoding::S16le, rate_hz, channels)
+    }
+
+    /// The same for audio in another encoding.
+    ///
+    /// # Errors
+    /// As for [`Intake::new`].
+    pub fn of(encoding: Encoding, rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
         if !(1..=MAX_CHANNELS).contains(&channels) {
             return Err(FormatError::Channels { actual: channels });
         }
         Ok(Self {
             resampler: Resampler::new(rate_hz, SPEECH_RATE_HZ)?,
             straight: rate_hz == SPEECH_RATE_HZ,
-            group_bytes: usize::from(channels) * 2,
+            encoding,
+            group_bytes: usize::from(channels) * encoding.bytes(),
             carry: Carry::default(),
             resampled: Vec::new(),
             input_samples: 0,
@@ -61,9 +72,12 @@ impl Intake {
 
     /// Takes a frame in and appends what is ready of it to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<i16>) {
-        let (first, whole) = self.carry.split(bytes, self.group_bytes);
-        self.input_samples += (first.is_some() as usize + whole.len() / self.group_bytes) as u64;
-        let samples = first.into_iter().chain(whole.chunks_exact(self.group_bytes).map(first_channel));
+        let (encoding, group_bytes) = (self.encoding, self.group_bytes);
+        let (first, whole) = self.carry.split(bytes, group_bytes);
+        self.input_samples += (first.is_some() as usize + whole.len() / group_bytes) as u64;
+        let first = first.map(|group| encoding.first(&group));
+        let samples =
+            first.into_iter().chain(whole.chunks_exact(group_bytes).map(|group| encoding.first(group)));
         if self.straight {
             out.extend(samples);
             return;
@@ -117,17 +131,20 @@ impl Intake {
     }
 }
 
+/// Room for the largest sample group.
+type Group = [u8; MAX_CHANNELS as usize * Encoding::MAX_BYTES];
+
 /// Bytes of a sample group that is not complete yet.
 #[derive(Debug, Default)]
 struct Carry {
-    bytes: [u8; MAX_CHANNELS as usize * 2],
+    bytes: Group,
     len: usize,
 }
 
 impl Carry {
-    /// The first channel of the group that `bytes` completes, if they do, and the whole groups after it. What remains
+    /// The group that `bytes` completes, if they do, and the whole groups after it. What remains
     /// at the end is carried on.
-    fn split<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> (Option<i16>, &'a [u8]) {
+    fn split<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> (Option<Group>, &'a [u8]) {
         let mut first = None;
         let mut rest = bytes;
         if self.len > 0 {
@@ -135,7 +152,7 @@ impl Carry {
             if self.len < group_bytes {
                 return (None, rest);
             }
-            first = Some(first_channel(&self.bytes));
+            first = Some(self.bytes);
             self.len = 0;
         }
         let (whole, ragged) = rest.split_at(rest.len() - rest.len() % group_bytes);
@@ -150,10 +167,6 @@ impl Carry {
         self.len += taken.len();
         rest
     }
-}
-
-fn first_channel(group: &[u8]) -> i16 {
-    i16::from_le_bytes([group[0], group[1]])
 }
 
 /// Feeds int16 samples to the resampler by way of a block on the stack.

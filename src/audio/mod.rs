@@ -4,6 +4,7 @@
 //! the model sends it on the way down ([`MODEL_RATE_HZ`]).
 
 pub mod earshot;
+pub mod encoding;
 pub mod intake;
 pub mod level;
 pub mod output;

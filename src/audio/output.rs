@@ -1,8 +1,9 @@
-//! What the model says, turned into what clients play: float32 mono at 24 kHz ([`MODEL_RATE_HZ`]) in, int16
-//! little-endian bytes at the client's rate out.
+//! What the model says, turned into what clients play: float32 mono at 24 kHz ([`MODEL_RATE_HZ`]) in, bytes in the
+//! client's [`Encoding`] and at its rate out.
 
+use super::MODEL_RATE_HZ;
+use super::encoding::Encoding;
 use super::resample::{Resampler, UnsupportedRate};
-use super::{MODEL_RATE_HZ, pcm};
 
 /// One voice on its way out to one client.
 #[derive(Debug)]
@@ -10,6 +11,7 @@ pub struct Voice {
     resampler: Resampler,
     /// The rate is [`MODEL_RATE_HZ`]: samples are converted only.
     straight: bool,
+    encoding: Encoding,
     /// Reused between deltas; empty unless the rates differ.
     resampled: Vec<f32>,
 }
@@ -22,14 +24,23 @@ impl Default for Voice {
 }
 
 impl Voice {
-    /// A voice at `out_rate_hz` samples per second; [`MODEL_RATE_HZ`] needs no resampling.
+    /// An int16 voice at `out_rate_hz` samples per second; [`MODEL_RATE_HZ`] needs no resampling.
     ///
     /// # Errors
     /// [`UnsupportedRate`] outside 8 to 192 kHz.
     pub fn new(out_rate_hz: u32) -> Result<Self, UnsupportedRate> {
+        Self::of(Encoding::S16le, out_rate_hz)
+    }
+
+    /// The same in another encoding.
+    ///
+    /// # Errors
+    /// As for [`Voice::new`].
+    pub fn of(encoding: Encoding, out_rate_hz: u32) -> Result<Self, UnsupportedRate> {
         Ok(Self {
             resampler: Resampler::new(MODEL_RATE_HZ, out_rate_hz)?,
             straight: out_rate_hz == MODEL_RATE_HZ,
+            encoding,
             resampled: Vec::new(),
         })
     }
@@ -37,7 +48,7 @@ impl Voice {
     /// Takes samples in and appends the bytes that are ready to `out`.
     pub fn push(&mut self, samples: &[f32], out: &mut Vec<u8>) {
         if self.straight {
-            return pcm::push_s16le(samples, out);
+            return self.encoding.push(samples, out);
         }
         self.resampler.push(samples, &mut self.resampled);
         self.drain(out);
@@ -55,7 +66,7 @@ impl Voice {
     }
 
     fn drain(&mut self, out: &mut Vec<u8>) {
-        pcm::push_s16le(&self.resampled, out);
+        self.encoding.push(&self.resampled, out);
         self.resampled.clear();
     }
 }
@@ -63,6 +74,7 @@ impl Voice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audio::pcm;
 
     fn speech() -> Vec<f32> {
         (0..24_000).map(|i| (i as f32 * 0.05).sin() * 0.8 + (i as f32 * 0.31).sin() * 0.1).collect()

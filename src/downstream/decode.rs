@@ -1,16 +1,16 @@
 //! What came from the client: frames and the query string become [`ClientEvent`]s, or an error in neutral words.
 
-use std::time::Duration;
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use super::{Codec, Ignored, picture, reference};
 use crate::{
-    audio::vad::Sensitivity,
+    audio::{encoding::Encoding, vad::Sensitivity},
     error::{Error, ErrorKind},
     event::{ClientEvent, CloseName, Frame, Microphone, Setting, SpeakRequest, VideoFrame},
     mapping::{
-        client::Verb,
+        client::{Command, Verb},
         extract::{ExtractError, Found, Node},
-        field::{Field, Target, Value, shown},
+        field::{Field, Target, TypeName, Value, shown},
     },
 };
 
@@ -31,28 +31,53 @@ impl Codec {
     pub fn connect(&mut self, query: &str) -> Connect {
         let mut connect = Connect::default();
         let mapping = self.mapping.clone();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let Some(field) = mapping.query.iter().find(|field| field.name == name) else { continue };
-            // A model's name is only matched and echoed: a long one is cut, not taken for a missing one.
-            let value = match (field.file.to, field.file.max) {
-                (Some(Target::Model), Some(max)) => value.chars().take(max as usize).collect(),
-                _ => value,
-            };
-            let read = match field.read(Some(&Node::Str(value))) {
-                Ok(read) => read,
-                Err(problem) => {
-                    connect.problems.push(invalid("connect", [(field, problem)]));
-                    continue;
-                }
-            };
-            let Some(value) = self.effective(field, "connect", read) else { continue };
-            match (field.file.to, value) {
-                (Some(Target::Model), Value::Text(model)) => connect.model = Some(model),
-                (Some(target), value) => connect.settings.extend(setting(target, value)),
-                (None, _) => {}
+        let given: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        for field in &mapping.query {
+            let absent = given.iter().all(|(name, _)| *name != *field.name);
+            if let Some(text) = field.file.default.as_ref().filter(|_| absent) {
+                self.parameter(field, vec![text.as_str().into()], &mut connect);
             }
         }
+        for (at, (name, value)) in given.iter().enumerate() {
+            let Some(field) = mapping.query.iter().find(|field| field.name == *name) else { continue };
+            if field.file.of != TypeName::TextList {
+                self.parameter(field, vec![value.clone()], &mut connect);
+            } else if given[..at].iter().all(|(before, _)| before != name) {
+                // A list is spelled by repeating the parameter.
+                let all = given.iter().filter(|(other, _)| other == name).map(|(_, value)| value.clone());
+                self.parameter(field, all.collect(), &mut connect);
+            }
+        }
+        complete_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
         connect
+    }
+
+    /// Reads a query parameter; only a list has several values.
+    fn parameter(&mut self, field: &Field, mut values: Vec<Cow<'_, str>>, connect: &mut Connect) {
+        // A model's name is only matched and echoed: a long one is cut, not taken for a missing one.
+        let names_model = matches!(field.file.to, Some(Target::Model | Target::ModelAndVoice));
+        if let Some(max) = field.file.max.filter(|_| names_model) {
+            values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
+        }
+        let mut nodes = values.into_iter().map(Node::Str);
+        let node = match field.file.of {
+            TypeName::TextList => Some(Node::List(nodes.collect())),
+            _ => nodes.next(),
+        };
+        let read = match field.read(node.as_ref()) {
+            Ok(read) => read,
+            Err(problem) => return connect.problems.push(invalid("connect", [(field, problem)])),
+        };
+        let Some(value) = self.effective(field, "connect", read) else { return };
+        match (field.file.to, value) {
+            (Some(Target::Model), Value::Text(model)) => connect.model = Some(model),
+            (Some(Target::ModelAndVoice), Value::Text(model)) => {
+                connect.settings.push(Setting::SpeakModelIfKnown(model.clone()));
+                connect.model = Some(model);
+            }
+            (Some(target), value) => connect.settings.extend(setting(target, value)),
+            (None, _) => {}
+        }
     }
 
     /// Reads one frame.
@@ -81,24 +106,19 @@ impl Codec {
             ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
             ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
         })?;
-        let name = match found.get(0) {
-            None | Some(Node::Null) => return Err(Error::new(ErrorKind::MissingCommand, "")),
-            Some(node) => node,
-        };
-        let command =
-            name.as_str().and_then(|name| mapping.commands.iter().find(|command| command.name == name));
-        let Some(command) = command else {
-            // A number is quoted too, as the real server does: Unknown command type: '5'.
-            let name = shown(name);
-            let name = if name.starts_with('\'') { name } else { format!("'{name}'") };
-            return Err(Error::new(ErrorKind::UnknownCommand, name));
-        };
+        let command = named(&mapping.commands, &found)?;
         let values = self.fields(&command.name, &command.fields, &found)?;
         match command.verb {
             Verb::Configure => Ok(ClientEvent::Configure(settings(values))),
             Verb::Speak => speak_request(values).map(|request| ClientEvent::Speak(Box::new(request))),
             Verb::CancelSpeech => Ok(ClientEvent::CancelSpeech),
+            Verb::AppendText => speak_request(values).map(|request| ClientEvent::AppendText(request.text)),
+            Verb::Flush => Ok(ClientEvent::Flush),
+            Verb::Clear => Ok(ClientEvent::Clear),
             Verb::Commit => Ok(ClientEvent::Commit),
+            Verb::Finalize => Ok(ClientEvent::Finalize),
+            Verb::Finish => Ok(ClientEvent::Finish),
+            Verb::KeepAlive => Ok(ClientEvent::KeepAlive),
             Verb::Frame => video_frame(values).map(ClientEvent::Frame),
             Verb::Close => Ok(ClientEvent::Close(CloseName::ClientClose)),
             Verb::CancelSession => Ok(ClientEvent::Close(CloseName::ClientCancel)),
@@ -141,6 +161,41 @@ impl Codec {
     }
 }
 
+/// The command that a message is: by its name, else by what is in it.
+fn named<'m>(commands: &'m [Command], found: &Found<'_>) -> Result<&'m Command, Error> {
+    let Some(name) = found.get(0).filter(|name| **name != Node::Null) else {
+        let present = |command: &&Command| command.present.is_some_and(|slot| found.get(slot).is_some());
+        let command = commands.iter().find(present);
+        return command.ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""));
+    };
+    let is_it =
+        |command: &&Command| command.present.is_none() && Some(command.name.as_str()) == name.as_str();
+    commands.iter().find(is_it).ok_or_else(|| {
+        // A number is quoted too, as the real server does: Unknown command type: '5'.
+        let name = shown(name);
+        let name = if name.starts_with('\'') { name } else { format!("'{name}'") };
+        Error::new(ErrorKind::UnknownCommand, name)
+    })
+}
+
+/// A client that names an encoding and no rate means the rate that goes with it.
+fn complete_rates(
+    heard: &BTreeMap<Encoding, u32>,
+    spoken: &BTreeMap<Encoding, u32>,
+    settings: &mut Vec<Setting>,
+) {
+    let (mut input, mut output) = (None, None);
+    for setting in settings.iter() {
+        match setting {
+            Setting::InputEncoding(encoding) if input.is_none() => input = heard.get(encoding).copied(),
+            Setting::OutputEncoding(encoding) if output.is_none() => output = spoken.get(encoding).copied(),
+            _ => {}
+        }
+    }
+    // Before what the client set itself, which counts.
+    settings.splice(..0, input.map(Setting::InputRate).into_iter().chain(output.map(Setting::OutputRate)));
+}
+
 fn invalid<'f>(command: &str, problems: impl IntoIterator<Item = (&'f Field, String)>) -> Error {
     let problems: Vec<String> =
         problems.into_iter().map(|(field, problem)| format!("{}: {problem}", field.name)).collect();
@@ -169,6 +224,10 @@ fn setting(target: Target, value: Value) -> Option<Setting> {
         (Target::SpeakModel, Value::Text(name)) => Setting::SpeakModel(name),
         (Target::SpeakModelIfKnown, Value::Text(name)) => Setting::SpeakModelIfKnown(name),
         (Target::Voice, Value::Text(name)) => Setting::Voice(name),
+        (Target::InputEncoding, Value::Text(name)) => Setting::InputEncoding(Encoding::named(&name)?),
+        (Target::OutputEncoding, Value::Text(name)) => Setting::OutputEncoding(Encoding::named(&name)?),
+        (Target::SpeechEvents, Value::Flag(on)) => Setting::SpeechEvents(on),
+        (Target::UtteranceGapMs, Value::Integer(ms)) => Setting::UtteranceGap(milliseconds(ms)),
         (Target::InputRateHz, Value::Integer(rate)) => Setting::InputRate(as_u32(rate)),
         (Target::InputChannels, Value::Integer(count)) => {
             Setting::InputChannels(u16::try_from(count).unwrap_or(u16::MAX))

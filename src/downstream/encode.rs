@@ -4,7 +4,10 @@ use super::Codec;
 use crate::{
     error::Error,
     event::{ClientCommand, CloseName, Message},
-    mapping::{client::EventName, template::Fill},
+    mapping::{
+        client::{EventName, ToldAs},
+        template::Fill,
+    },
 };
 
 impl Codec {
@@ -15,13 +18,15 @@ impl Codec {
         let command = match command {
             ClientCommand::Audio(bytes) => return Some(Message::Binary(bytes)),
             ClientCommand::Error(error) => return self.error(&error),
+            ClientCommand::SessionClosed { why, .. } if self.told_as(why) != ToldAs::SessionClosed => {
+                return self.closed_otherwise(why);
+            }
             other => other,
         };
         let name = event_name(&command);
         let template = self.mapping.event(name)?;
-        let slots = name.slots();
         let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| self.fill(&command, slots[slot], at_s));
+        template.render(&mut json, |slot| self.fill(&command, name.slot(slot), at_s));
         Some(Message::Text(json))
     }
 
@@ -45,22 +50,51 @@ impl Codec {
 
     fn error(&self, error: &Error) -> Option<Message> {
         let words = self.mapping.error(error.kind)?;
-        let template = self.mapping.event(EventName::Error)?;
         let mut message = String::new();
         match &words.message {
             Some(template) => template.render_plain(&mut message, |_| Fill::Str(&error.detail)),
             None => message.push_str(&error.detail),
         }
-        let slots = EventName::Error.slots();
+        self.error_event(&words.code, &message, words.recoverable, error.segment_id)
+    }
+
+    fn error_event(
+        &self,
+        code: &str,
+        message: &str,
+        recoverable: bool,
+        segment_id: Option<u32>,
+    ) -> Option<Message> {
+        let template = self.mapping.event(EventName::Error)?;
         let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| match slots[slot] {
-            "code" => Fill::Str(&words.code),
-            "message" => Fill::Str(&message),
-            "recoverable" => Fill::Bool(words.recoverable),
-            "segment_id" => error.segment_id.map_or(Fill::Null, |id| Fill::Int(id.into())),
-            _ => Fill::Null,
+        template.render(&mut json, |slot| match EventName::Error.slot(slot) {
+            "code" => Fill::Str(code),
+            "message" => Fill::Str(message),
+            "recoverable" => Fill::Bool(recoverable),
+            "segment_id" => segment_id.map_or(Fill::Null, |id| Fill::Int(id.into())),
+            other => self.always(other),
         });
         Some(Message::Text(json))
+    }
+
+    fn told_as(&self, why: CloseName) -> ToldAs {
+        self.mapping.close(why).map_or(ToldAs::SessionClosed, |words| words.told_as)
+    }
+
+    /// The end of a session by another event than its own, or by none.
+    fn closed_otherwise(&self, why: CloseName) -> Option<Message> {
+        let words = self.mapping.close(why).filter(|words| words.told_as == ToldAs::Error)?;
+        self.error_event(&words.reason, &words.text, false, None)
+    }
+
+    /// A value that every event may tell, by [`EventName::ALWAYS`].
+    fn always(&self, slot: &str) -> Fill<'_> {
+        match slot {
+            "session_id" => Fill::Str(&self.session_id),
+            "model" => Fill::Str(&self.model),
+            "opened_at" => Fill::Str(&self.opened_at),
+            _ => Fill::Null,
+        }
     }
 
     /// A slot's value; the names are those of [`EventName::slots`].
@@ -75,6 +109,26 @@ impl Codec {
             (ClientCommand::SessionCreated { language, .. }, "language") => language.as_deref().into(),
             (ClientCommand::SpeechStarted { at_ms } | ClientCommand::SpeechEnded { at_ms }, "at_ms") => {
                 whole(*at_ms)
+            }
+            (ClientCommand::SpeechStarted { at_ms } | ClientCommand::SpeechEnded { at_ms }, "at_s") => {
+                seconds(*at_ms)
+            }
+            (ClientCommand::UtteranceGap { last_ms }, "last_s") => seconds(*last_ms),
+            (
+                ClientCommand::TranscriptPartial { from_ms, .. }
+                | ClientCommand::TranscriptFinal { from_ms, .. },
+                "from_s",
+            ) => seconds(*from_ms),
+            (
+                ClientCommand::TranscriptPartial { from_ms, at_ms: length_ms, .. }
+                | ClientCommand::TranscriptFinal { from_ms, duration_ms: length_ms, .. },
+                "to_s",
+            ) => seconds(from_ms + length_ms),
+            (ClientCommand::TranscriptPartial { at_ms, .. }, "duration_s") => seconds(*at_ms),
+            (ClientCommand::TranscriptFinal { ended, .. }, "ended") => Fill::Bool(*ended),
+            (ClientCommand::TranscriptFinal { finalized, .. }, "finalized") => Fill::Bool(*finalized),
+            (ClientCommand::Flushed { sequence } | ClientCommand::Cleared { sequence }, "sequence") => {
+                Fill::Int((*sequence).into())
             }
             (
                 ClientCommand::TranscriptPartial { text, .. } | ClientCommand::TranscriptFinal { text, .. },
@@ -100,7 +154,7 @@ impl Codec {
             (ClientCommand::TranscriptFinal { .. }, "start_s") => Fill::Float(0.0),
             (ClientCommand::TranscriptFinal { duration_ms, .. }, "end_ms") => whole(*duration_ms),
             (ClientCommand::TranscriptFinal { duration_ms, .. }, "end_s" | "duration_s") => {
-                Fill::Float(*duration_ms as f64 / 1000.0)
+                seconds(*duration_ms)
             }
             (ClientCommand::TranscriptFinal { language, .. }, "language") => language.as_deref().into(),
             (
@@ -125,10 +179,15 @@ impl Codec {
                 self.mapping.close(*why).map_or(Fill::Null, |words| Fill::Str(&words.reason))
             }
             (ClientCommand::SessionClosed { total_ms, .. }, "total_ms") => whole(*total_ms),
+            (ClientCommand::SessionClosed { audio_ms, .. }, "audio_s") => seconds(*audio_ms),
             (ClientCommand::SessionClosed { segments, .. }, "segments") => Fill::Int((*segments).into()),
-            _ => Fill::Null,
+            _ => self.always(slot),
         }
     }
+}
+
+fn seconds(ms: u64) -> Fill<'static> {
+    Fill::Float(ms as f64 / 1000.0)
 }
 
 fn whole(number: u64) -> Fill<'static> {
@@ -142,8 +201,12 @@ const fn event_name(command: &ClientCommand) -> EventName {
         ClientCommand::SpeechEnded { .. } => EventName::SpeechEnded,
         ClientCommand::TranscriptPartial { .. } => EventName::TranscriptPartial,
         ClientCommand::TranscriptFinal { .. } => EventName::TranscriptFinal,
+        ClientCommand::UtteranceGap { .. } => EventName::UtteranceGap,
         ClientCommand::SpeakingStarted { .. } => EventName::SpeakingStarted,
         ClientCommand::SpeakingEnded { .. } => EventName::SpeakingEnded,
+        ClientCommand::Flushed { .. } => EventName::Flushed,
+        ClientCommand::Cleared { .. } => EventName::Cleared,
+        ClientCommand::Configured => EventName::Configured,
         ClientCommand::RateLimited { .. } => EventName::RateLimited,
         ClientCommand::FramesDropped { .. } => EventName::FramesDropped,
         ClientCommand::RolledOver { .. } => EventName::RolledOver,
@@ -184,6 +247,9 @@ mod tests {
             text: "hello \"you\"".into(),
             segment_id: 3,
             duration_ms: 3420,
+            from_ms: 0,
+            ended: true,
+            finalized: false,
             language: Some("en".into()),
         });
         assert!(

@@ -2,6 +2,7 @@
 //!
 //! One codec serves every such protocol; a mapping file says how each spells things. It knows nothing of sessions.
 
+mod date;
 mod decode;
 mod encode;
 mod picture;
@@ -18,6 +19,11 @@ pub struct Codec {
     mapping: Arc<ClientMapping>,
     /// Wall clock when the session was opened, seconds since 1970; events tell times on it.
     opened_unix_s: f64,
+    /// The same, as people write it.
+    opened_at: String,
+    /// What every event may tell: the session's id, and the model asked for.
+    session_id: String,
+    model: String,
     /// Fields without effect, found since the last look.
     ignored: Vec<Ignored>,
 }
@@ -36,8 +42,21 @@ pub struct Ignored {
 impl Codec {
     /// A codec for one connection, opened at `opened_unix_s` seconds since 1970.
     #[must_use]
-    pub const fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
-        Self { mapping, opened_unix_s, ignored: Vec::new() }
+    pub fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
+        Self {
+            mapping,
+            opened_unix_s,
+            opened_at: date::rfc3339(opened_unix_s),
+            session_id: String::new(),
+            model: String::new(),
+            ignored: Vec::new(),
+        }
+    }
+
+    /// Names the session, for events to come.
+    pub fn name(&mut self, session_id: &str, model: &str) {
+        session_id.clone_into(&mut self.session_id);
+        model.clone_into(&mut self.model);
     }
 
     /// The protocol it speaks.

@@ -196,6 +196,7 @@ impl Driver {
             profile: library.profile(profile).expect("it is in the library"),
             audio_in: codec.mapping().audio_in.clone(),
             audio_out: codec.mapping().audio_out.clone(),
+            lock_step: codec.mapping().lock_step,
             audio_max_ms: upstream.audio_max_ms,
             duplex: upstream.duplex.clone(),
             voices: Default::default(),

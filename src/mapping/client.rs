@@ -11,7 +11,7 @@ use super::{
     field::{Field, FieldFile},
     template::Template,
 };
-use crate::error::ErrorKind;
+use crate::{audio::encoding::Encoding, error::ErrorKind};
 
 /// What a command means in the bridge's own words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -23,8 +23,20 @@ pub enum Verb {
     Speak,
     /// Stops speaking.
     CancelSpeech,
+    /// Gathers text to speak.
+    AppendText,
+    /// Speaks what was gathered, after what is being spoken.
+    Flush,
+    /// Stops speaking and forgets what waits to be spoken.
+    Clear,
     /// Ends the utterance now.
     Commit,
+    /// Makes final what came so far, and tells it.
+    Finalize,
+    /// Ends the session when all that came is answered.
+    Finish,
+    /// Shows that the client is still there.
+    KeepAlive,
     /// Shows the model a picture.
     Frame,
     /// Ends the session.
@@ -47,10 +59,18 @@ pub enum EventName {
     TranscriptPartial,
     /// What was understood.
     TranscriptFinal,
+    /// Nothing was said for as long as the client asked.
+    UtteranceGap,
     /// Audio follows.
     SpeakingStarted,
     /// No more audio follows.
     SpeakingEnded,
+    /// All that was gathered is spoken.
+    Flushed,
+    /// Nothing is spoken any more.
+    Cleared,
+    /// Settings were changed.
+    Configured,
     /// Audio comes faster than real time.
     RateLimited,
     /// Audio was dropped.
@@ -65,14 +85,18 @@ pub enum EventName {
 
 impl EventName {
     /// Every event.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::SessionCreated,
         Self::SpeechStarted,
         Self::TranscriptPartial,
         Self::TranscriptFinal,
         Self::SpeechEnded,
+        Self::UtteranceGap,
         Self::SpeakingStarted,
         Self::SpeakingEnded,
+        Self::Flushed,
+        Self::Cleared,
+        Self::Configured,
         Self::RateLimited,
         Self::FramesDropped,
         Self::RolledOver,
@@ -80,13 +104,36 @@ impl EventName {
         Self::SessionClosed,
     ];
 
-    /// The values its template may use.
+    /// The values every template may use, beside its own.
+    pub const ALWAYS: [&'static str; 3] = ["session_id", "model", "opened_at"];
+
+    /// The value that a template's hole of that number is for.
+    #[must_use]
+    pub fn slot(self, number: usize) -> &'static str {
+        let own = self.slots();
+        own.get(number).or_else(|| Self::ALWAYS.get(number - own.len())).copied().unwrap_or_default()
+    }
+
+    /// The values its template may use, beside [`EventName::ALWAYS`].
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
         match self {
-            Self::SessionCreated => &["session_id", "model", "language"],
-            Self::SpeechStarted | Self::SpeechEnded => &["at_ms", "unix_s"],
-            Self::TranscriptPartial => &["text", "segment_id", "at_ms", "speaker", "source", "unix_s"],
+            Self::SessionCreated => &["language"],
+            Self::SpeechStarted | Self::SpeechEnded => &["at_ms", "at_s", "unix_s"],
+            Self::TranscriptPartial => &[
+                "text",
+                "segment_id",
+                "at_ms",
+                "from_s",
+                "to_s",
+                "duration_s",
+                "speaker",
+                "source",
+                "unix_s",
+            ],
+            Self::UtteranceGap => &["last_s", "unix_s"],
+            Self::Flushed | Self::Cleared => &["sequence", "unix_s"],
+            Self::Configured => &["unix_s"],
             Self::TranscriptFinal => &[
                 "text",
                 "segment_id",
@@ -95,6 +142,10 @@ impl EventName {
                 "start_s",
                 "end_s",
                 "duration_s",
+                "from_s",
+                "to_s",
+                "ended",
+                "finalized",
                 "language",
                 "speaker",
                 "source",
@@ -106,7 +157,7 @@ impl EventName {
             Self::FramesDropped => &["dropped_ms"],
             Self::RolledOver => &["reason", "gap_ms", "standby", "kept_ms", "unix_s"],
             Self::Error => &["code", "message", "recoverable", "segment_id"],
-            Self::SessionClosed => &["session_id", "reason", "total_ms", "segments"],
+            Self::SessionClosed => &["reason", "total_ms", "audio_s", "segments"],
         }
     }
 }
@@ -143,12 +194,16 @@ pub(super) struct ClientFile {
     #[serde(default)]
     notes: Vec<String>,
     paths: Vec<String>,
-    command_key: Spanned<String>,
     #[serde(default)]
-    query: BTreeMap<String, FieldFile>,
+    subprotocols: Vec<Spanned<String>>,
+    command_key: Option<Spanned<String>>,
+    #[serde(default)]
+    lock_step: bool,
+    #[serde(default)]
+    query: BTreeMap<Spanned<String>, FieldFile>,
     audio_in: AudioIn,
     audio_out: AudioOut,
-    commands: BTreeMap<String, CommandFile>,
+    commands: BTreeMap<Spanned<String>, CommandFile>,
     events: BTreeMap<EventName, Spanned<String>>,
     errors: BTreeMap<ErrorKind, ErrorFile>,
     closes: BTreeMap<CloseName, CloseWords>,
@@ -164,9 +219,12 @@ pub struct AudioIn {
     pub encoding: Encoding,
     /// Rate unless the client says otherwise, Hz.
     pub rate_hz: u32,
+    /// The same for other encodings.
+    #[serde(default)]
+    pub rates_hz: BTreeMap<Encoding, u32>,
     /// Channels unless the client says otherwise; the first is taken.
     pub channels: u16,
-    /// A larger binary frame is dropped with an error, bytes.
+    /// A larger binary frame is dropped with an error, bytes; 0 for a protocol without audio from the client.
     pub frame_max_bytes: usize,
     /// A larger WebSocket message ends the connection with close code 1009, bytes.
     pub message_max_bytes: usize,
@@ -176,6 +234,9 @@ pub struct AudioIn {
     /// Audio further ahead of the clock than this is dropped and reported, ms; 0 for never.
     #[serde(deserialize_with = "check::ms")]
     pub ahead_max_ms: u64,
+    /// The client is not read while more audio than this waits for words, ms; 0 for never. Then nothing is dropped.
+    #[serde(default, deserialize_with = "check::ms")]
+    pub hold_back_ms: u64,
     /// A session without a binary frame for this long is closed, ms; 0 for never.
     #[serde(deserialize_with = "check::ms")]
     pub idle_ms: u64,
@@ -189,24 +250,20 @@ pub struct AudioOut {
     pub encoding: Encoding,
     /// Rate unless the client says otherwise, Hz.
     pub rate_hz: u32,
+    /// The same for other encodings.
+    #[serde(default)]
+    pub rates_hz: BTreeMap<Encoding, u32>,
     /// Largest binary frame, bytes.
     pub frame_max_bytes: usize,
-}
-
-/// Encodings of binary audio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Encoding {
-    /// Signed 16-bit little endian, channels interleaved.
-    S16le,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CommandFile {
     verb: Verb,
+    present: Option<Spanned<String>>,
     #[serde(default)]
-    fields: BTreeMap<String, FieldFile>,
+    fields: BTreeMap<Spanned<String>, FieldFile>,
 }
 
 /// How a protocol spells an error.
@@ -237,6 +294,22 @@ pub struct CloseWords {
     /// WebSocket close reason.
     #[serde(default)]
     pub text: String,
+    /// The event that tells it.
+    #[serde(default)]
+    pub told_as: ToldAs,
+}
+
+/// How the end of a session is told before the close frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToldAs {
+    /// By [`EventName::SessionClosed`].
+    #[default]
+    SessionClosed,
+    /// By [`EventName::Error`]: its code is the reason, its message the text of the close frame.
+    Error,
+    /// Not at all.
+    Nothing,
 }
 
 /// A client protocol, compiled.
@@ -250,15 +323,19 @@ pub struct ClientMapping {
     pub notes: Vec<String>,
     /// URL paths it is served at.
     pub paths: Vec<String>,
-    /// JSON pointer to what names a command, and an event.
+    /// WebSocket subprotocols; the first that a client offers of them is agreed to.
+    pub subprotocols: Vec<String>,
+    /// JSON pointer to what names a command, and an event; empty where nothing does.
     pub command_key: String,
+    /// Transcripts are told as answers alone: one to each binary frame, and one to what makes all final.
+    pub lock_step: bool,
     /// Query parameters.
     pub query: Vec<Field>,
     /// Audio from the client.
     pub audio_in: AudioIn,
     /// Audio to the client.
     pub audio_out: AudioOut,
-    /// Commands by the value at the command key.
+    /// Commands, by the value at the command key or by what is present.
     pub commands: Vec<Command>,
     /// Events of the protocol that voxbridge never sends, and why.
     pub never: BTreeMap<String, String>,
@@ -272,10 +349,12 @@ pub struct ClientMapping {
 /// One command, compiled.
 #[derive(Debug)]
 pub struct Command {
-    /// The value at the command key.
+    /// The value at the command key; only a name where [`Command::present`] tells it.
     pub name: String,
     /// What it means.
     pub verb: Verb,
+    /// The slot that has something in it in this command.
+    pub present: Option<usize>,
     /// Its fields.
     pub fields: Vec<Field>,
 }
@@ -297,17 +376,17 @@ impl ClientMapping {
     pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
         let read: ClientFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Client)?;
+        let place = Place { file, source };
         let mut shape = Shape::default();
-        shape.add(read.command_key.get_ref());
-        let commands = read.commands.into_iter().map(|(name, command)| Command {
-            name,
-            verb: command.verb,
-            fields: fields(command.fields, &mut shape),
-        });
-        let commands = commands.collect();
+        let command_key = read.command_key.as_ref().map_or("", |key| key.get_ref().as_str());
+        shape.add(command_key);
+        let commands = read.commands.into_iter();
+        let commands = commands.map(|(name, command)| command.compile(name, command_key, &mut shape, place));
+        let commands = commands.collect::<Result<_, Problem>>()?;
         let template = |name: EventName, text: &Spanned<String>| {
-            Template::compile(text.get_ref(), name.slots())
-                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+            let slots: Vec<&str> = name.slots().iter().copied().chain(EventName::ALWAYS).collect();
+            Template::compile(text.get_ref(), &slots)
+                .map_err(|error| place.problem(text.span().start, error.to_string()))
         };
         let events = read.events.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
         let events = events.collect::<Result<_, Problem>>()?;
@@ -317,8 +396,10 @@ impl ClientMapping {
             title: read.title,
             notes: read.notes,
             paths: read.paths,
-            command_key: read.command_key.into_inner(),
-            query: fields(read.query, &mut Shape::default()),
+            subprotocols: subprotocols(read.subprotocols, place)?,
+            command_key: command_key.to_owned(),
+            lock_step: read.lock_step,
+            query: fields(read.query, &mut Shape::default(), true, place)?,
             audio_in: read.audio_in,
             audio_out: read.audio_out,
             commands,
@@ -347,14 +428,15 @@ impl ClientMapping {
                 return Err(Problem::whole(file, format!("[closes] says nothing about {name:?}")));
             }
         }
-        for field in self.query.iter().chain(self.commands.iter().flat_map(|command| &command.fields)) {
-            if field.file.to.is_none() && field.file.because.is_none() {
-                let message = format!("field `{}` has neither `to` nor `because`", field.name);
-                return Err(Problem::whole(file, message));
-            }
+        if self.audio_in.hold_back_ms > 0 && self.audio_in.ahead_max_ms > 0 {
+            let message =
+                "`hold_back_ms` keeps all audio and `ahead_max_ms` drops some; one of them must be 0";
+            return Err(Problem::whole(file, message));
         }
-        if self.audio_out.frame_max_bytes < 2 || self.paths.is_empty() {
-            return Err(Problem::whole(file, "`paths` must not be empty and `frame_max_bytes` not below 2"));
+        if self.audio_out.frame_max_bytes < Encoding::MAX_BYTES || self.paths.is_empty() {
+            let least = Encoding::MAX_BYTES;
+            let message = format!("`paths` must not be empty and `frame_max_bytes` not below {least}");
+            return Err(Problem::whole(file, message));
         }
         Ok(())
     }
@@ -362,9 +444,12 @@ impl ClientMapping {
     /// Whether a text frame is a command of this protocol, whatever else is wrong with it.
     #[must_use]
     pub fn has_command(&self, text: &str) -> bool {
-        let found = self.shape.extract(text).ok();
-        let name = found.as_ref().and_then(|found| found.get(0)).and_then(Node::as_str);
-        name.is_some_and(|name| self.commands.iter().any(|command| command.name == name))
+        let Ok(found) = self.shape.extract(text) else { return false };
+        let name = found.get(0).and_then(Node::as_str);
+        self.commands.iter().any(|command| match command.present {
+            Some(slot) => found.get(slot).is_some(),
+            None => Some(command.name.as_str()) == name,
+        })
     }
 
     /// The template of an event; `None` for what this protocol does not tell its clients.
@@ -386,12 +471,68 @@ impl ClientMapping {
     }
 }
 
-fn fields(files: BTreeMap<String, FieldFile>, shape: &mut Shape) -> Vec<Field> {
+/// Where mistakes are.
+#[derive(Clone, Copy)]
+struct Place<'f> {
+    file: &'f str,
+    source: &'f str,
+}
+
+impl Place<'_> {
+    fn problem(self, offset: usize, message: impl Into<String>) -> Problem {
+        Problem::at(self.file, self.source, offset, message)
+    }
+}
+
+fn fields(
+    files: BTreeMap<Spanned<String>, FieldFile>,
+    shape: &mut Shape,
+    in_query: bool,
+    place: Place<'_>,
+) -> Result<Vec<Field>, Problem> {
     let compiled = files.into_iter().map(|(name, file)| {
+        let at = name.span().start;
+        let name = name.into_inner();
         let slot = shape.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
-        Field { name, slot, file }
+        let field = Field { name, slot, file };
+        field.mistake(in_query).map_or(Ok(field), |mistake| Err(place.problem(at, mistake)))
     });
     compiled.collect()
+}
+
+/// Names that may stand in an HTTP header (RFC 9110 §5.6.2).
+fn subprotocols(names: Vec<Spanned<String>>, place: Place<'_>) -> Result<Vec<String>, Problem> {
+    let token = |letter: u8| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter);
+    let checked = names.into_iter().map(|name| {
+        let at = name.span().start;
+        Some(name.into_inner()).filter(|name| !name.is_empty() && name.bytes().all(token)).ok_or_else(|| {
+            place.problem(at, "a subprotocol is letters, digits and `-` or `_`, without a space or a comma")
+        })
+    });
+    checked.collect()
+}
+
+impl CommandFile {
+    fn compile(
+        self,
+        name: Spanned<String>,
+        command_key: &str,
+        shape: &mut Shape,
+        place: Place<'_>,
+    ) -> Result<Command, Problem> {
+        let at = name.span().start;
+        let name = name.into_inner();
+        if self.present.is_none() && command_key.is_empty() {
+            let message = format!("command `{name}` needs `present`, as there is no `command_key`");
+            return Err(place.problem(at, message));
+        }
+        if let Some(pointer) = self.present.as_ref().filter(|pointer| !pointer.get_ref().starts_with('/')) {
+            let message = "`present` is a JSON pointer, which begins with `/`";
+            return Err(place.problem(pointer.span().start, message));
+        }
+        let present = self.present.map(|pointer| shape.add(pointer.get_ref()));
+        Ok(Command { name, verb: self.verb, present, fields: fields(self.fields, shape, false, place)? })
+    }
 }
 
 impl ErrorFile {

@@ -78,6 +78,15 @@ fn verb(verb: Verb, profile: &Profile) -> String {
         Verb::Speak => return speak(profile),
         Verb::CancelSpeech if talk => "silence at once; the model is made to listen",
         Verb::CancelSpeech => "silence at once; the model's answer is waited out and discarded",
+        Verb::AppendText => "gathered until a flush",
+        Verb::Flush => return flush(profile),
+        Verb::Clear => "silence at once, and nothing that was gathered or waits is spoken",
+        Verb::Finalize if talk && !transcribes(profile) => "nothing: the user's words are not transcribed",
+        Verb::Finalize => {
+            "the utterance ends; what came so far is transcribed, and its last transcript says so"
+        }
+        Verb::Finish => "all that came is transcribed and spoken; then the session ends",
+        Verb::KeepAlive => "the session is not idle",
         Verb::Commit if talk && !transcribes(profile) => "nothing: the model itself decides when it answers",
         Verb::Commit => "the utterance so far is transcribed now; the rest of it follows as another",
         Verb::Frame if profile.mode == Mode::Video => {
@@ -102,6 +111,13 @@ fn speak(profile: &Profile) -> String {
     }
 }
 
+fn flush(profile: &Profile) -> String {
+    let most = profile.speak.part_max_chars;
+    format!(
+        "a chat turn with the read-aloud prompts, in parts of at most {most} characters, after what is being spoken"
+    )
+}
+
 fn converse(profile: &Profile) -> Option<&ConverseRules> {
     profile.talk.as_ref().map(|talk| &talk.converse)
 }
@@ -115,7 +131,10 @@ fn source(name: EventName, profile: &Profile) -> &'static str {
     let talk = converse(profile);
     let assistant = talk.is_some_and(|converse| converse.text == AssistantText::Transcripts);
     match name {
-        EventName::SessionCreated | EventName::SessionClosed => "the bridge",
+        EventName::SessionCreated | EventName::SessionClosed | EventName::Configured => "the bridge",
+        EventName::UtteranceGap => "the bridge's voice activity detection, for clients that ask",
+        EventName::Flushed => "the bridge, after the last audio of what was flushed",
+        EventName::Cleared => "the bridge, after the last audio of all",
         EventName::SpeechStarted | EventName::SpeechEnded => "the bridge's voice activity detection",
         EventName::TranscriptPartial | EventName::TranscriptFinal if talk.is_some() => {
             match (assistant, transcribes(profile)) {
@@ -153,6 +172,7 @@ const fn effect(target: Target, profile: &Profile) -> &'static str {
     let talk = profile.talk.is_some();
     match target {
         Target::Model => "picks the route, and so the profile; echoed in the first event",
+        Target::ModelAndVoice => "picks the route, and the configured voice of that name",
         Target::Language => "language of the transcription prompt, and of spelled-out symbols",
         Target::HotWords => "named in the transcription prompt",
         Target::VadSensitivity => "threshold and gate of the voice activity detection",
@@ -162,6 +182,10 @@ const fn effect(target: Target, profile: &Profile) -> &'static str {
         Target::SpeakModel => "a configured voice of that name, or one of the configured speech models",
         Target::SpeakModelIfKnown => "picks the voice of that name; another name changes nothing",
         Target::Voice => "a configured voice of that name; otherwise the default voice",
+        Target::InputEncoding => "encoding of the binary frames",
+        Target::OutputEncoding => "encoding of the audio sent back",
+        Target::SpeechEvents => "whether the beginning and the end of speech are told",
+        Target::UtteranceGapMs => "silence after an utterance that is told",
         Target::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
         Target::InputChannels => "channels of the binary frames; the first is taken",
         Target::OutputRateHz => "sample rate of the audio sent back, 8 to 192 kHz (extension)",
@@ -186,8 +210,10 @@ fn events(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
         let mut json = String::new();
         template.render(&mut json, |_| super::template::Fill::Null);
         let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
-        let key = client.command_key.trim_start_matches('/');
-        let spelled = value.get(key).and_then(serde_json::Value::as_str).map_or(json.clone(), str::to_owned);
+        let spelled = value
+            .pointer(&client.command_key)
+            .and_then(serde_json::Value::as_str)
+            .map_or(json.clone(), str::to_owned);
         rows.push([format!("`{spelled}`"), source(name, profile).to_owned()]);
     }
     rows.push([

@@ -1,8 +1,14 @@
 //! One field of a command or one query parameter: where it stands, what it may be, what it becomes.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
-use super::extract::Node;
+use super::{
+    check::{did_you_mean, listed},
+    extract::Node,
+};
+use crate::audio::encoding::Encoding;
 
 /// What a field is in the bridge's own words. Mapping files name these in snake case after `to =`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -10,6 +16,8 @@ use super::extract::Node;
 pub enum Target {
     /// The model asked for; picks the route.
     Model,
+    /// The model asked for, which is the name of a voice as well: picks the route, and the configured voice of that name.
+    ModelAndVoice,
     /// Language of the user's speech, ISO 639-1.
     Language,
     /// Words that may occur.
@@ -28,12 +36,20 @@ pub enum Target {
     SpeakModelIfKnown,
     /// A voice by name.
     Voice,
+    /// Encoding of the client's audio.
+    InputEncoding,
     /// Sample rate of the client's audio, Hz.
     InputRateHz,
     /// Channels of the client's audio.
     InputChannels,
+    /// Encoding of the audio the client gets.
+    OutputEncoding,
     /// Sample rate of the audio the client gets, Hz.
     OutputRateHz,
+    /// Whether the beginning and the end of speech are told.
+    SpeechEvents,
+    /// Silence after an utterance that is told, ms of audio.
+    UtteranceGapMs,
     /// The text to speak.
     Text,
     /// The client's name for a speech request.
@@ -69,6 +85,11 @@ pub struct FieldFile {
     /// Values of a `choice`.
     #[serde(default)]
     pub values: Vec<String>,
+    /// Words of the protocol, and the values they stand for.
+    #[serde(default)]
+    pub means: BTreeMap<String, String>,
+    /// What a query parameter is where the client names none.
+    pub default: Option<String>,
     /// Must be there.
     #[serde(default)]
     pub required: bool,
@@ -163,7 +184,68 @@ impl Field {
         }
     }
 
+    /// What is wrong with the field itself, whatever a client sends.
+    pub(super) fn mistake(&self, in_query: bool) -> Option<String> {
+        let file = &self.file;
+        let lists = matches!(file.of, TypeName::TextList | TypeName::Object);
+        let said = |what: &str| Some(format!("field `{}` {what}", self.name));
+        if file.to.is_none() && file.because.is_none() {
+            return said("has neither `to` nor `because`");
+        }
+        if file.at.as_ref().is_some_and(|at| !at.starts_with('/')) {
+            return said("has an `at` that is no JSON pointer; one begins with `/`");
+        }
+        if lists && !file.means.is_empty() {
+            return said("has `means`, which a list or an object cannot have");
+        }
+        if file.of == TypeName::Choice && file.values.is_empty() && file.means.is_empty() {
+            return said("is a `choice` without `values` and without `means`");
+        }
+        if file.default.is_some() && !in_query {
+            return said(
+                "has a `default`, which is for query parameters; a command without it changes nothing",
+            );
+        }
+        if let Some(problem) = file.default.as_ref().and_then(|text| self.read_text(text).err()) {
+            return said(&format!("has a `default` that it would refuse itself: {problem}"));
+        }
+        self.unknown_encoding()
+    }
+
+    fn unknown_encoding(&self) -> Option<String> {
+        if !matches!(self.file.to, Some(Target::InputEncoding | Target::OutputEncoding)) {
+            return None;
+        }
+        let known = || Encoding::ALL.into_iter().map(|(name, _)| name);
+        let named = if self.file.means.is_empty() {
+            self.file.values.iter().collect::<Vec<_>>()
+        } else {
+            self.file.means.values().collect()
+        };
+        let wrong = named.into_iter().find(|name| Encoding::named(name).is_none())?;
+        let (name, hint) = (&self.name, did_you_mean(wrong, known()));
+        Some(format!("field `{name}` knows no encoding `{wrong}`{hint}; there is {}", listed(known())))
+    }
+
+    /// Checks a text as a query parameter has it.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the field's name.
+    pub fn read_text(&self, text: &str) -> Result<Option<Value>, String> {
+        match self.file.of {
+            TypeName::TextList => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
+            _ => self.read(Some(&Node::Str(text.into()))),
+        }
+    }
+
     fn convert(&self, node: &Node<'_>) -> Result<Value, String> {
+        let meant = node.as_str().and_then(|word| self.file.means.get(word));
+        let translated = meant.map(|meant| Node::Str(meant.as_str().into()));
+        let node = match self.file.of {
+            // Of a choice only the protocol's own words are known.
+            TypeName::Choice => node,
+            _ => translated.as_ref().unwrap_or(node),
+        };
         match self.file.of {
             TypeName::Text => self.text(node),
             TypeName::Integer => self.number(node, true),
@@ -209,10 +291,18 @@ impl Field {
     }
 
     fn choice(&self, node: &Node<'_>) -> Result<Value, String> {
-        match node.as_str().filter(|text| self.file.values.iter().any(|value| value == text)) {
-            Some(text) => Ok(Value::Text(text.to_owned())),
-            None => Err(format!("Input should be {}, got {}", either(&self.file.values), shown(node))),
+        let means = &self.file.means;
+        if means.is_empty() {
+            return match node.as_str().filter(|text| self.file.values.iter().any(|value| value == text)) {
+                Some(text) => Ok(Value::Text(text.to_owned())),
+                None => Err(format!("Input should be {}, got {}", either(&self.file.values), shown(node))),
+            };
         }
+        let meant = node.as_str().and_then(|word| means.get(word));
+        meant.map(|meant| Value::Text(meant.clone())).ok_or_else(|| {
+            let words: Vec<String> = means.keys().cloned().collect();
+            format!("Input should be {}, got {}", either(&words), shown(node))
+        })
     }
 
     fn number(&self, node: &Node<'_>, whole: bool) -> Result<Value, String> {
@@ -350,6 +440,18 @@ mod tests {
         let problem = words.read(Some(&list(&[&longer]))).unwrap_err();
         assert!(problem.starts_with("String should have at most 256 characters, got 'äää"), "{problem}");
         assert!(problem.chars().count() < 100, "{problem}");
+    }
+
+    #[test]
+    fn words_of_a_protocol_mean_values() {
+        let encoding = field("type = \"choice\"\nmeans = { linear16 = \"s16le\", mulaw = \"mulaw\" }");
+        assert_eq!(encoding.read_text("linear16"), Ok(Some(Value::Text("s16le".into()))));
+        let problem = encoding.read_text("s16le").unwrap_err();
+        assert_eq!(problem, "Input should be 'linear16' or 'mulaw', got 's16le'");
+        let silence = field("type = \"integer\"\nmin = 10\nmeans = { false = \"30000\" }");
+        assert_eq!(silence.read_text("false"), Ok(Some(Value::Integer(30_000))));
+        assert_eq!(silence.read_text("300"), Ok(Some(Value::Integer(300))));
+        assert!(silence.read_text("no").is_err());
     }
 
     #[test]

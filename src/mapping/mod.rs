@@ -44,8 +44,11 @@ impl Kind {
 }
 
 /// The files that are part of the program.
-const EMBEDDED: [(&str, &str); 5] = [
+const EMBEDDED: [(&str, &str); 8] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
+    ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
+    ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
+    ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),

@@ -10,7 +10,10 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE},
+    header::{
+        ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_PROTOCOL,
+        SEC_WEBSOCKET_VERSION, UPGRADE,
+    },
     server::conn::http1,
     service::service_fn,
 };
@@ -25,6 +28,7 @@ use super::{
     open::{Visit, session},
     recognise,
 };
+use crate::mapping::ClientMapping;
 
 /// A request's head must be complete within this time.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -98,7 +102,9 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         return busy("Too many sessions");
     };
     match create_response_with_body(&request, Full::default) {
-        Ok(answer) => {
+        Ok(mut answer) => {
+            let agreed = candidates.iter().find_map(|mapping| subprotocol(request.headers(), mapping));
+            answer.headers_mut().extend(agreed.map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
             let visit = Visit { path: path.to_owned(), query: query.to_owned(), peer, candidates };
             let upgraded = hyper::upgrade::on(&mut request);
             tokio::spawn(session(upgraded, visit, shared.clone(), permit));
@@ -111,6 +117,15 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
             answer
         }
     }
+}
+
+/// The first subprotocol a client offers that the protocol knows: browsers fail a connection that agrees to none of
+/// theirs (RFC 6455 §4.1).
+fn subprotocol(offered: &HeaderMap, mapping: &ClientMapping) -> Option<HeaderValue> {
+    let lines = offered.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
+    let mut names = lines.flat_map(|line| line.split(',')).map(str::trim);
+    let agreed = names.find_map(|name| mapping.subprotocols.iter().find(|known| *known == name))?;
+    HeaderValue::from_str(agreed).ok()
 }
 
 fn busy(message: &str) -> Answer {

@@ -18,7 +18,7 @@ use tracing::{debug, info, trace};
 
 use super::{
     feedback::Feedback,
-    lines::{CLIENT_LOST_BYTES, Happened, Line, poll_sockets},
+    lines::{CLIENT_LOST_BYTES, Happened, Line, Patience, poll_sockets},
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
@@ -208,13 +208,13 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
         self.was_due = false;
         self.lanes_first = !self.lanes_first;
-        let paced = self.bridge.paces();
+        let patience = Patience { paced: self.bridge.paces(), held: self.bridge.holds_back() };
         let Self { client, lanes, stop, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
             if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) {
                 return Poll::Ready(Happened::Drain);
             }
-            if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, paced, cx) {
+            if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, patience, cx) {
                 return Poll::Ready(happened);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {

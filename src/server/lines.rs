@@ -42,6 +42,15 @@ pub(super) enum Happened {
     Due,
 }
 
+/// What the session says about who may be read.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// The client is sent audio as it is heard.
+    pub(super) paced: bool,
+    /// The client has sent enough for now.
+    pub(super) held: bool,
+}
+
 impl Line {
     pub(super) fn next_tick(&self) -> Option<Instant> {
         match self {
@@ -63,17 +72,17 @@ pub(super) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     client: &mut Option<Socket<C>>,
     lanes: &mut [(Lane, Line)],
     lanes_first: bool,
-    paced: bool,
+    patience: Patience,
     cx: &mut Context<'_>,
 ) -> Poll<Happened> {
-    let (mut behind, mut deaf) = (false, false);
+    let (mut behind, mut deaf) = (false, patience.held);
     if let Some(client) = client {
         if let Poll::Ready(Err(why)) = client.poll_write(cx) {
             return Poll::Ready(Happened::Client(Came::End(why)));
         }
         // A conversation's upstream must not be made to wait: it would look as if it had stopped answering.
-        behind = !paced && client.outbox_bytes() > CLIENT_BEHIND_BYTES;
-        deaf = client.outbox_bytes() > CLIENT_DEAF_BYTES;
+        behind = !patience.paced && client.outbox_bytes() > CLIENT_BEHIND_BYTES;
+        deaf |= client.outbox_bytes() > CLIENT_DEAF_BYTES;
     }
     if lanes_first && let Poll::Ready(happened) = poll_lanes(lanes, behind, cx) {
         return Poll::Ready(happened);

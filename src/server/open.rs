@@ -109,6 +109,7 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, shared: &Shared) -> Option<
         profile: route.profile.clone(),
         audio_in,
         audio_out: mapping.audio_out.clone(),
+        lock_step: mapping.lock_step,
         audio_max_ms: dialect.audio_max_ms,
         duplex: dialect.duplex.clone(),
         voices: service.voices.clone(),

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::lockstep::{Lockstep, Owed};
 use crate::{
     error::Error,
     event::{ClientCommand, CloseName, Lane, LaneCommand, Mode, RolloverReason},
@@ -100,17 +101,57 @@ pub enum Observation {
     NoEffect(String),
 }
 
-/// The things to do, oldest first.
+/// The things to do, oldest first; and what of them this client wants to be told, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Actions(VecDeque<Action>);
+pub(crate) struct Actions {
+    queue: VecDeque<Action>,
+    /// It does not want to know when speech begins and ends.
+    pub(super) no_speech_events: bool,
+    /// It is told transcripts as answers only.
+    lockstep: Option<Box<Lockstep>>,
+}
 
 impl Actions {
     pub(crate) fn push(&mut self, action: Action) {
-        self.0.push_back(action);
+        self.queue.push_back(action);
     }
 
     pub(crate) fn client(&mut self, command: ClientCommand) {
-        self.push(Action::Client(command));
+        let of_speech =
+            matches!(command, ClientCommand::SpeechStarted { .. } | ClientCommand::SpeechEnded { .. });
+        if of_speech && self.no_speech_events {
+            return;
+        }
+        let told = match &mut self.lockstep {
+            Some(lockstep) => lockstep.keep(command),
+            None => Some(command),
+        };
+        self.queue.extend(told.map(Action::Client));
+    }
+
+    /// From now on transcripts are told as answers only.
+    pub(super) fn keep_step(&mut self) {
+        self.lockstep = Some(Box::default());
+    }
+
+    /// The client waits for an answer, where it is told in lock step.
+    pub(super) fn owe(&mut self, owed: Owed) {
+        if let Some(lockstep) = &mut self.lockstep {
+            lockstep.owe(owed);
+        }
+    }
+
+    /// Whether the client waits for what is not final yet.
+    pub(super) fn owes_all(&self) -> bool {
+        self.lockstep.as_ref().is_some_and(|lockstep| lockstep.waits())
+    }
+
+    /// Gives the answers that can be given; `settled` says that all that came is final.
+    pub(super) fn answer(&mut self, settled: bool) {
+        let Some(lockstep) = &mut self.lockstep else { return };
+        while let Some(answer) = lockstep.answer(settled) {
+            self.queue.push_back(Action::Client(answer));
+        }
     }
 
     pub(crate) fn error(&mut self, error: Error) {
@@ -123,10 +164,10 @@ impl Actions {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Action> {
-        self.0.pop_front()
+        self.queue.pop_front()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.queue.is_empty()
     }
 }

@@ -9,6 +9,7 @@ use self::working::{Recording, Working, config};
 use crate::{
     audio::{
         SPEECH_RATE_HZ,
+        encoding::Encoding,
         intake::{FormatError, Intake},
         vad::{Segmenter, Sensitivity, VadConfig},
     },
@@ -48,11 +49,19 @@ pub(crate) struct Piece {
 /// How a session listens; the profile's values until the client changes them.
 #[derive(Debug, Clone)]
 pub(crate) struct Hearing {
+    pub(crate) encoding: Encoding,
     pub(crate) rate_hz: u32,
     pub(crate) channels: u16,
     pub(crate) sensitivity: Sensitivity,
     pub(crate) end_ms: u32,
     pub(crate) segment_max_ms: u32,
+}
+
+impl Hearing {
+    /// How the client's audio is written.
+    const fn format(&self) -> (Encoding, u32, u16) {
+        (self.encoding, self.rate_hz, self.channels)
+    }
 }
 
 /// Where every sample went, at 16 kHz but for the two that never got there.
@@ -140,9 +149,9 @@ impl Ear {
     /// # Errors
     /// [`FormatError`] for a rate or channel count that cannot be taken in; the old way stays.
     pub(crate) fn set(&mut self, hearing: Hearing, out: &mut Vec<Heard>) -> Result<(), FormatError> {
-        let format_changed =
-            (hearing.rate_hz, hearing.channels) != (self.hearing.rate_hz, self.hearing.channels);
-        let intake = Intake::new(hearing.rate_hz, hearing.channels)?;
+        let format_changed = hearing.format() != self.hearing.format();
+        let (encoding, rate_hz, channels) = hearing.format();
+        let intake = Intake::of(encoding, rate_hz, channels)?;
         let config = config(&self.listen, &hearing);
         self.hearing = hearing;
         if let Some(working) = &mut self.working {
@@ -161,7 +170,7 @@ impl Ear {
     pub(crate) fn groups(&self, bytes: usize) -> u64 {
         let groups = match &self.working {
             Some(working) => working.intake.groups(bytes),
-            None => bytes / (2 * usize::from(self.hearing.channels.max(1))),
+            None => bytes / (self.hearing.encoding.bytes() * usize::from(self.hearing.channels.max(1))),
         };
         groups as u64
     }
@@ -245,7 +254,8 @@ impl Ear {
     fn working(&mut self) -> Option<&mut Working> {
         if self.working.is_none() {
             // The format was checked when it was set, so this cannot fail.
-            let intake = Intake::new(self.hearing.rate_hz, self.hearing.channels).ok()?;
+            let (encoding, rate_hz, channels) = self.hearing.format();
+            let intake = Intake::of(encoding, rate_hz, channels).ok()?;
             self.working = Some(Box::new(Working::new(intake, &self.listen, &self.hearing, self.usage)));
         }
         self.working.as_deref_mut()

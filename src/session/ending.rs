@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Phase, Session, action::Action, link::millis, settings::asking};
+use super::{Phase, Session, action::Action, link::millis, lockstep::Owed, settings::asking};
 use crate::{
     error::{Error, ErrorKind},
     event::{ClientCommand, CloseName},
@@ -11,6 +11,9 @@ use crate::{
 /// How long a model may talk to a client that sends nothing: no upstream session lasts longer (field notes §1.6). One that
 /// never stops must not keep up a session that nobody is in.
 const TALK_MAX: Duration = Duration::from_secs(600);
+
+/// All that came is answered within this time, when a client has said that no more follows: longer than any queue.
+const ALL_WITHIN: Duration = Duration::from_secs(600);
 
 /// When voxbridge stops, answers that nobody waits for any more are waited out no longer than this.
 const HURRY: Duration = Duration::from_secs(10);
@@ -57,14 +60,14 @@ impl Session {
 
     /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
     fn stall_due(&self) -> Option<Instant> {
-        let recording = self.phase == Phase::Open && self.ear.so_far().is_some();
+        let recording = self.phase == Phase::Open && !self.held && self.ear.so_far().is_some();
         let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
         recording.then(|| self.audio_at + stall)
     }
 
     /// The client waits for words or for speech.
     fn owes(&self) -> bool {
-        self.speaks() || !self.hear.is_settled()
+        self.speaks() || self.texts.is_waiting() || !self.hear.is_settled()
     }
 
     /// The client hears something, or is about to.
@@ -95,6 +98,17 @@ impl Session {
         self.host.out.pop()
     }
 
+    /// No more follows: all that came is answered, then the session ends.
+    pub(super) fn conclude(&mut self, now: Instant) {
+        self.ear.end(&mut self.heard);
+        self.tell_heard(now);
+        self.ear.stop();
+        self.texts.rest();
+        self.stop_conversation(now);
+        self.host.out.owe(Owed::All);
+        self.phase = Phase::Finishing(CloseName::ClientClose, now + ALL_WITHIN);
+    }
+
     /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
     /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
     pub(super) fn finish(&mut self, now: Instant, why: CloseName) {
@@ -102,6 +116,7 @@ impl Session {
             self.ear.commit(&mut self.heard);
             self.tell_heard(now);
         } else {
+            self.texts.forget();
             self.silence(now);
         }
         self.ear.stop();
@@ -114,9 +129,17 @@ impl Session {
     /// After everything that may have changed something: the conversation and the mouth go on, and what has to end ends.
     pub(super) fn settle(&mut self, now: Instant) {
         self.host.mouth.release(now, &mut self.host.out);
+        self.speak_on(now);
         if self.phase == Phase::Open {
             self.converse_on(now);
         }
+        self.tell_gap();
+        self.host.out.answer(self.hear.is_settled());
+        // What is not read has not stopped coming.
+        if self.held {
+            self.audio_at = now;
+        }
+        self.held = self.holds_back();
         let owes = self.owes();
         let listens = self.floor_taken() || (self.speaks() && now < self.audio_at + TALK_MAX);
         if listens || (self.owed && !owes) {
@@ -128,9 +151,11 @@ impl Session {
             return;
         }
         self.end(now);
+        self.host.out.answer(true);
         self.host.out.client(ClientCommand::SessionClosed {
             why,
             total_ms: millis(now - self.opened_at),
+            audio_ms: self.ear.at_ms(),
             segments: self.hear.segments(),
             session_id: self.session_id.clone(),
         });
@@ -158,6 +183,7 @@ impl Session {
     /// Closes every pair and leaves every lane.
     fn end(&mut self, now: Instant) {
         self.phase = Phase::Over;
+        self.texts.forget();
         self.ear.stop();
         self.silence(now);
         self.stop_conversation(now);

@@ -41,6 +41,8 @@ pub(crate) struct Hear {
     /// The link was given up so that a text can be spoken; the next question opens another.
     yielded: bool,
     pieces: u32,
+    /// Nothing that waits is dropped: the client is held back instead.
+    keeps_all: bool,
     interim: Option<Interim>,
     interim_due: Option<Instant>,
 }
@@ -51,9 +53,39 @@ struct Interim {
     text: String,
     /// Length of the audio it is about, ms.
     at_ms: u64,
+    /// Where that begins, ms.
+    from_ms: u64,
 }
 
+/// Utterances at a time above which a client's wish to have them final is not noted one by one.
+const MOST_MARKS: usize = 64;
+
 impl Hear {
+    /// All utterances of a session; where `keeps_all`, none is ever dropped.
+    pub(crate) fn new(keeps_all: bool) -> Self {
+        Self { keeps_all, ..Self::default() }
+    }
+
+    /// Audio that waits for its words, ms.
+    pub(crate) fn backlog_ms(&self) -> u64 {
+        let waiting = |utterance: &Utterance| match &utterance.state {
+            State::Waiting(audio) | State::Asked(audio, _) => length_ms(audio),
+            State::Recording | State::Settled(_) => 0,
+        };
+        self.utterances.iter().map(waiting).sum()
+    }
+
+    /// What came so far is to be final, and the client to know when it is: by one transcript more, were it empty.
+    pub(crate) fn finalize(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
+        let marked = |last: &&mut Utterance| !last.finalized && !matches!(last.state, State::Recording);
+        if let Some(last) = self.utterances.back_mut().filter(marked) {
+            last.finalized = true;
+        } else if self.utterances.len() < MOST_MARKS {
+            self.utterances.push_back(Utterance::mark(host.segments.take()));
+        }
+        self.proceed(now, asking, host);
+    }
+
     /// Utterances and committed pieces so far whose words were wanted.
     pub(crate) const fn segments(&self) -> u32 {
         self.pieces
@@ -99,6 +131,7 @@ impl Hear {
             return;
         }
         utterance.complete_at = Some(now);
+        utterance.from_ms = piece.at_ms.saturating_sub(length_ms(&piece.audio));
         // As they were when it was said: the settings may be others when it is asked, or answered.
         utterance.prompt = asking.prompt();
         utterance.language = asking.language.to_owned();
@@ -116,6 +149,9 @@ impl Hear {
 
     /// Keeps what waits for the upstream bounded: the oldest goes, and the client is told.
     fn limit(&mut self, asking: &Asking<'_>, host: &mut Host) {
+        if self.keeps_all {
+            return;
+        }
         let waiting = |utterance: &Utterance| match &utterance.state {
             State::Waiting(audio) => length_ms(audio),
             _ => 0,
@@ -173,6 +209,7 @@ impl Hear {
                 text: so_far.trim().to_owned(),
                 segment_id: utterance.segment_id,
                 at_ms: length_ms(audio),
+                from_ms: utterance.from_ms,
             });
         }
     }
@@ -183,7 +220,7 @@ impl Hear {
             link.answered();
         }
         if let Some(interim) = self.interim.take() {
-            self.tell_interim(text.unwrap_or(&interim.text), interim.at_ms, asking, host);
+            self.tell_interim(text.unwrap_or(&interim.text), &interim, asking, host);
         } else if let Some(utterance) = self.utterances.iter_mut().find(|utterance| utterance.is_asked())
             && let State::Asked(audio, so_far) = &utterance.state
         {
@@ -196,14 +233,15 @@ impl Hear {
         self.proceed(now, asking, host);
     }
 
-    fn tell_interim(&self, text: &str, at_ms: u64, asking: &Asking<'_>, host: &mut Host) {
+    fn tell_interim(&self, text: &str, interim: &Interim, asking: &Asking<'_>, host: &mut Host) {
         let front = self.utterances.front().filter(|utterance| matches!(utterance.state, State::Recording));
         if let (Some(utterance), true, false) = (front, asking.partials, text.trim().is_empty()) {
             host.out.client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
                 text: text.trim().to_owned(),
                 segment_id: utterance.segment_id,
-                at_ms,
+                at_ms: interim.at_ms,
+                from_ms: interim.from_ms,
             });
         }
     }
@@ -286,13 +324,20 @@ impl Hear {
     }
 
     /// Asks for the words so far, if the lane is free for it.
-    pub(crate) fn ask_interim(&mut self, now: Instant, audio: &[i16], asking: &Asking<'_>, host: &mut Host) {
+    pub(crate) fn ask_interim(
+        &mut self,
+        now: Instant,
+        (audio, end_ms): (&[i16], u64),
+        asking: &Asking<'_>,
+        host: &mut Host,
+    ) {
         self.interim_due = Some(now + asking.rules.interim.max(Duration::from_millis(100)));
         let ready = self.link.as_mut().filter(|link| link.is_ready());
         if let (Some(link), None) = (ready, &self.interim) {
             let (audio, at_ms) = (Arc::new(audio.to_vec()), length_ms(audio));
             link.ask(now, LaneCommand::Transcribe { prompt: asking.prompt(), audio }, host);
-            self.interim = Some(Interim { text: String::new(), at_ms });
+            self.interim =
+                Some(Interim { text: String::new(), at_ms, from_ms: end_ms.saturating_sub(at_ms) });
         }
     }
 

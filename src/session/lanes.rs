@@ -101,7 +101,7 @@ impl Session {
         if self.hear.interim_is_due(now)
             && let Some(audio) = self.ear.so_far()
         {
-            self.hear.ask_interim(now, audio, &asking, &mut self.host);
+            self.hear.ask_interim(now, (audio, self.ear.at_ms()), &asking, &mut self.host);
         }
         self.hear.timeout(now, &asking, &mut self.host);
         self.speak.timeout(now, &speaking(&self.setup.profile), &mut self.host);

@@ -5,6 +5,7 @@
 //! - [`ear`] turns microphone audio into utterances, [`meter`] judges how fast it comes
 //! - [`settings`] is what the client set; [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio for
 //!   the [`mouth`]
+//! - [`texts`] wait to be spoken in order, [`lockstep`] is how some clients are told what was understood
 //! - [`converse`] talks with the model itself; [`memory`] is what was said
 //! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share, [`lanes`] finds a lane's owner
 //! - [`ending`] is how a session ends
@@ -19,6 +20,7 @@ mod hear;
 mod host;
 mod lanes;
 mod link;
+mod lockstep;
 mod memory;
 mod meter;
 mod mouth;
@@ -26,6 +28,7 @@ mod reading;
 mod retry;
 mod settings;
 mod speak;
+mod texts;
 mod utterance;
 mod voices;
 mod words;
@@ -42,16 +45,18 @@ use self::{
     hear::Hear,
     host::Host,
     link::millis,
+    lockstep::Owed,
     memory::Memory,
     meter::{Meter, Verdict},
     mouth::{By, Mouth},
     settings::{Settings, asking, whole_u32},
     speak::Speak,
+    texts::{Texts, Waiting},
 };
 use crate::{
     audio::vad::Sensitivity,
-    error::Error,
-    event::{ClientCommand, ClientEvent, CloseName, Microphone, Setting},
+    error::{Error, ErrorKind},
+    event::{ClientCommand, ClientEvent, CloseName, Microphone, Setting, SpeakRequest},
     mapping::{
         Profile,
         client::{AudioIn, AudioOut},
@@ -69,6 +74,8 @@ pub struct Setup {
     pub audio_in: AudioIn,
     /// The client protocol's audio.
     pub audio_out: AudioOut,
+    /// Transcripts are told as answers only.
+    pub lock_step: bool,
     /// Longest question the upstream takes, ms.
     pub audio_max_ms: u64,
     /// What bounds the upstream's conversations.
@@ -115,6 +122,11 @@ pub(crate) struct Session {
     heard: Vec<Heard>,
     hear: Hear,
     speak: Speak,
+    texts: Texts,
+    /// Where the last utterance ended, ms, while the client may have to be told that nothing follows.
+    gap_from_ms: Option<u64>,
+    /// The client was held back when last looked at.
+    held: bool,
     converse: Option<Box<Converse>>,
     host: Host,
 }
@@ -127,7 +139,11 @@ impl Session {
         let mouth = Mouth::new(setup.audio_out.frame_max_bytes, setup.profile.playout);
         let mut host = Host::new(setup.profile.lanes, mouth, memory, setup.seed);
         let session_id = format!("sess_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
+        if setup.lock_step {
+            host.out.keep_step();
+        }
         let hearing = Hearing {
+            encoding: setup.audio_in.encoding,
             rate_hz: setup.audio_in.rate_hz,
             channels: setup.audio_in.channels,
             sensitivity: Sensitivity::Normal,
@@ -147,6 +163,8 @@ impl Session {
                 voice: None,
                 microphone: talk.as_ref().map_or(Microphone::Muted, |talk| talk.converse.microphone),
                 rollover_events: false,
+                output: (setup.audio_out.encoding, setup.audio_out.rate_hz),
+                utterance_gap: None,
             },
             session_id,
             opened_at: now,
@@ -162,8 +180,11 @@ impl Session {
             dropped_groups: 0,
             ear: Ear::new(setup.profile.listen.clone(), hearing, usage),
             heard: Vec::new(),
-            hear: Hear::default(),
+            hear: Hear::new(setup.audio_in.hold_back_ms > 0),
             speak: Speak::default(),
+            texts: Texts::default(),
+            gap_from_ms: None,
+            held: false,
             converse: None,
             host,
             setup,
@@ -207,14 +228,38 @@ impl Session {
         self.setup.profile.playout.pace == Rhythm::RealTime
     }
 
+    /// Whether the client is to be read no further for now: so much waits for words that more would have to be dropped, or
+    /// it waits for an answer itself.
+    pub(crate) fn holds_back(&self) -> bool {
+        let most = self.setup.audio_in.hold_back_ms;
+        self.phase == Phase::Open && ((most > 0 && self.hear.backlog_ms() > most) || self.host.out.owes_all())
+    }
+
     /// The client said something.
     pub(crate) fn client(&mut self, now: Instant, event: ClientEvent<'_>) {
         if self.phase != Phase::Open {
             return;
         }
         match event {
-            ClientEvent::Audio(bytes) => self.audio(now, bytes),
-            ClientEvent::Configure(settings) => self.configure(now, settings),
+            ClientEvent::Audio(bytes) => {
+                self.audio(now, bytes);
+                self.host.out.owe(Owed::Step);
+            }
+            ClientEvent::Configure(settings) => {
+                self.configure(now, settings);
+                self.host.out.client(ClientCommand::Configured);
+            }
+            ClientEvent::AppendText(text) => self.gather(now, |texts| texts.append(&text)),
+            ClientEvent::Flush => self.gather(now, Texts::flush),
+            ClientEvent::Clear => {
+                let sequence = self.texts.clear();
+                self.silence(now);
+                self.idle_since = now;
+                self.host.out.client(ClientCommand::Cleared { sequence });
+            }
+            ClientEvent::Finalize => self.finalize(now),
+            ClientEvent::Finish => self.conclude(now),
+            ClientEvent::KeepAlive => self.idle_since = now,
             ClientEvent::Speak(request) => self.start_speaking(now, *request),
             ClientEvent::CancelSpeech => {
                 self.silence(now);
@@ -234,6 +279,35 @@ impl Session {
             ClientEvent::Close(why) => self.finish(now, why),
         }
         self.settle(now);
+    }
+
+    fn gather(&mut self, now: Instant, act: impl FnOnce(&mut Texts) -> Result<(), String>) {
+        self.idle_since = now;
+        if let Err(problem) = act(&mut self.texts) {
+            self.refuse(Error::new(ErrorKind::SpeakFailed, problem));
+        }
+    }
+
+    /// Speaks what waits, one text after the other.
+    fn speak_on(&mut self, now: Instant) {
+        while self.phase != Phase::Over && !self.floor_taken() {
+            match self.texts.next() {
+                None => return,
+                Some(Waiting::Text(text)) => {
+                    self.start_speaking(now, SpeakRequest { text, ..SpeakRequest::default() });
+                }
+                Some(Waiting::Flushed(sequence)) => self.host.out.client(ClientCommand::Flushed { sequence }),
+            }
+        }
+    }
+
+    /// What came so far is final, whatever the user does.
+    fn finalize(&mut self, now: Instant) {
+        self.ear.end(&mut self.heard);
+        self.tell_heard(now);
+        let asking = asking(&self.setup.profile, &self.settings);
+        self.hear.finalize(now, &asking, &mut self.host);
+        self.host.out.owe(Owed::All);
     }
 
     /// Nobody wants to hear any more of what is being spoken.
@@ -320,10 +394,34 @@ impl Session {
             if heard == Heard::Interrupted {
                 self.interrupted(now);
             }
+            self.note_gap(&heard);
             let asking = asking(&self.setup.profile, &self.settings);
             self.hear.heard(now, heard, &asking, &mut self.host);
         }
         self.heard = heard;
+    }
+
+    /// Where silence began that the client may have to be told of.
+    fn note_gap(&mut self, heard: &Heard) {
+        match heard {
+            Heard::Started { .. } => self.gap_from_ms = None,
+            Heard::Piece(piece) if piece.last && piece.voiced => {
+                self.gap_from_ms = Some(piece.at_ms.saturating_sub(self.ear.hearing().end_ms.into()));
+            }
+            Heard::Piece(_) | Heard::Interrupted => {}
+        }
+    }
+
+    /// Tells the client that nothing was said for as long as it asked, after the words before it.
+    fn tell_gap(&mut self) {
+        let gap = self.settings.utterance_gap.map(millis);
+        if let (Some(gap), Some(last_ms)) = (gap, self.gap_from_ms)
+            && self.ear.at_ms() >= last_ms + gap
+            && self.hear.is_settled()
+        {
+            self.gap_from_ms = None;
+            self.host.out.client(ClientCommand::UtteranceGap { last_ms });
+        }
     }
 
     /// The user speaks into what is being spoken.

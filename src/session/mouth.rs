@@ -16,7 +16,7 @@ use super::{
     link::millis,
 };
 use crate::{
-    audio::{MODEL_RATE_HZ, output::Voice, playout::Pace, resample::UnsupportedRate},
+    audio::{MODEL_RATE_HZ, encoding::Encoding, output::Voice, playout::Pace, resample::UnsupportedRate},
     error::{Error, ErrorKind},
     event::ClientCommand,
     mapping::profile::{Playout, Rhythm},
@@ -40,9 +40,10 @@ pub(crate) enum By {
 #[derive(Debug)]
 pub(crate) struct Mouth {
     voice: Voice,
+    encoding: Encoding,
     out_rate_hz: u32,
-    /// A rate set while a text was spoken.
-    next_voice: Option<(Voice, u32)>,
+    /// A format set while a text was spoken.
+    next_voice: Option<(Voice, Encoding, u32)>,
     frame_max_bytes: usize,
     playout: Playout,
     pace: Pace,
@@ -75,29 +76,30 @@ impl Mouth {
         let lead = (playout.pace == Rhythm::RealTime).then(|| ms(playout.lead_ms));
         Self {
             voice: Voice::default(),
+            encoding: Encoding::default(),
             out_rate_hz: MODEL_RATE_HZ,
             next_voice: None,
-            // Frames hold whole samples.
-            frame_max_bytes: (frame_max_bytes & !1).max(2),
+            frame_max_bytes,
             playout,
             pace: Pace::new(lead, ms(playout.hold_max_ms)),
             texts: VecDeque::new(),
         }
     }
 
-    /// Speaks at another rate from the next text on.
+    /// Speaks in another encoding and at another rate from the next text on.
     ///
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
-    pub(crate) fn set_rate(&mut self, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.next_voice = Some((Voice::new(out_rate_hz)?, out_rate_hz));
+    pub(crate) fn set_format(&mut self, encoding: Encoding, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
+        self.next_voice = Some((Voice::of(encoding, out_rate_hz)?, encoding, out_rate_hz));
         Ok(())
     }
 
     /// A text begins; `words` are told with its first audio.
     pub(crate) fn begin(&mut self, now: Instant, by: By, request_id: String, words: String) {
-        if let Some((voice, out_rate_hz)) = self.next_voice.take_if(|_| self.texts.is_empty()) {
+        if let Some((voice, encoding, out_rate_hz)) = self.next_voice.take_if(|_| self.texts.is_empty()) {
             self.voice = voice;
+            self.encoding = encoding;
             self.out_rate_hz = out_rate_hz;
         }
         self.texts.push_back(Text {
@@ -268,15 +270,23 @@ impl Mouth {
 
     fn length(&self, bytes: usize) -> Duration {
         // Rounded up: frames that follow one another without a gap must not look as if there were one.
-        Duration::from_nanos((bytes as u64 / 2 * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
+        Duration::from_nanos((self.samples(bytes as u64) * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
+    }
+
+    const fn samples(&self, bytes: u64) -> u64 {
+        bytes / self.encoding.bytes() as u64
     }
 
     fn frame_bytes(&self) -> usize {
-        let paced = 2 * (u64::from(self.out_rate_hz) * u64::from(self.playout.frame_ms) / 1000).max(1);
-        match self.playout.pace {
-            Rhythm::Burst => self.frame_max_bytes,
-            Rhythm::RealTime => self.frame_max_bytes.min(paced as usize),
-        }
+        let sample = self.encoding.bytes();
+        let paced = (u64::from(self.out_rate_hz) * u64::from(self.playout.frame_ms) / 1000).max(1);
+        // Frames hold whole samples.
+        let most = (self.frame_max_bytes / sample).max(1);
+        sample
+            * match self.playout.pace {
+                Rhythm::Burst => most,
+                Rhythm::RealTime => most.min(paced as usize),
+            }
     }
 
     fn tell_end(&self, now: Instant, text: Text, cancelled: bool, out: &mut Actions) {
@@ -290,7 +300,7 @@ impl Mouth {
             request_id: text.request_id,
             at_ms: millis(now - text.asked_at),
             cancelled,
-            audio_ms: text.sent_bytes / 2 * 1000 / u64::from(self.out_rate_hz),
+            audio_ms: self.samples(text.sent_bytes) * 1000 / u64::from(self.out_rate_hz),
         });
     }
 }

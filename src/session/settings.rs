@@ -1,6 +1,6 @@
 //! What the client set, and what follows from it for a question and for a text.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     Session,
@@ -11,6 +11,7 @@ use super::{
     speak::{Script, Speaking},
 };
 use crate::{
+    audio::encoding::Encoding,
     error::{Error, ErrorKind},
     event::{Microphone, Setting, SpeakRequest, VoiceSample},
     mapping::Profile,
@@ -26,6 +27,10 @@ pub(super) struct Settings {
     pub(super) voice: Option<String>,
     pub(super) microphone: Microphone,
     pub(super) rollover_events: bool,
+    /// Encoding and rate of what the client hears.
+    pub(super) output: (Encoding, u32),
+    /// Silence after an utterance that the client is told of.
+    pub(super) utterance_gap: Option<Duration>,
 }
 
 impl Session {
@@ -50,6 +55,7 @@ impl Session {
                 Setting::SegmentMax(max) => {
                     hearing.segment_max_ms = whole_u32(millis(max).min(self.setup.audio_max_ms));
                 }
+                Setting::InputEncoding(encoding) => hearing.encoding = encoding,
                 Setting::InputRate(rate_hz) => hearing.rate_hz = rate_hz,
                 Setting::InputChannels(channels) => hearing.channels = channels,
                 Setting::Microphone(microphone) if self.setup.profile.talk.is_some() => {
@@ -60,14 +66,10 @@ impl Session {
                     self.host.out.observe(Observation::NoEffect(note.to_owned()));
                 }
                 Setting::RolloverEvents(on) => self.settings.rollover_events = on,
-                Setting::OutputRate(rate_hz) => {
-                    if let Err(error) = self.host.mouth.set_rate(rate_hz) {
-                        self.refuse(Error::new(
-                            ErrorKind::BadSetting,
-                            format!("audio to the client: {error}"),
-                        ));
-                    }
-                }
+                Setting::SpeechEvents(on) => self.host.out.no_speech_events = !on,
+                Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
+                Setting::OutputEncoding(encoding) => self.set_output((encoding, self.settings.output.1)),
+                Setting::OutputRate(rate_hz) => self.set_output((self.settings.output.0, rate_hz)),
             }
         }
         let voice = self.chosen_voice();
@@ -78,6 +80,15 @@ impl Session {
             self.refuse(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
         self.tell_heard(now);
+    }
+
+    fn set_output(&mut self, (encoding, rate_hz): (Encoding, u32)) {
+        match self.host.mouth.set_format(encoding, rate_hz) {
+            Ok(()) => self.settings.output = (encoding, rate_hz),
+            Err(error) => {
+                self.refuse(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
+            }
+        }
     }
 
     /// The voice the settings name, for what the model says by itself.

@@ -18,6 +18,10 @@ pub(crate) struct Utterance {
     pub(crate) opening_told: bool,
     /// It ends an utterance: where, ms.
     pub(crate) closes: Option<u64>,
+    /// Where its audio begins, ms.
+    pub(crate) from_ms: u64,
+    /// The client had what came so far made final, and is to know when it is.
+    pub(crate) finalized: bool,
     /// When its audio was complete.
     pub(crate) complete_at: Option<Instant>,
     /// Its end was told before its words were known.
@@ -55,6 +59,8 @@ impl Utterance {
             opens,
             opening_told: false,
             closes: None,
+            from_ms: 0,
+            finalized: false,
             complete_at: None,
             released: false,
             attempts: 0,
@@ -64,6 +70,11 @@ impl Utterance {
         }
     }
 
+    /// Nothing to ask; only to be told that all before it is final.
+    pub(crate) fn mark(segment_id: u32) -> Self {
+        Self { finalized: true, state: State::Settled(None), ..Self::open(segment_id, None) }
+    }
+
     pub(crate) const fn is_asked(&self) -> bool {
         matches!(self.state, State::Asked(..))
     }
@@ -71,24 +82,37 @@ impl Utterance {
     /// Tells the words of a settled utterance and its end; whether it is settled.
     pub(crate) fn settle(&mut self, host: &mut Host) -> bool {
         let State::Settled(told) = &mut self.state else { return false };
-        match told.take() {
+        let told = told.take();
+        let failed = matches!(told, Some(Err(_)) | None);
+        match told {
             Some(Ok(words)) => {
                 host.memory.said(Speaker::User, &words.text);
-                host.out.client(ClientCommand::TranscriptFinal {
-                    speaker: Speaker::User,
-                    text: words.text,
-                    segment_id: self.segment_id,
-                    duration_ms: words.duration_ms,
-                    language: Some(words.language),
-                });
+                self.tell(words.text, words.duration_ms, Some(words.language), host);
             }
             Some(Err(error)) => host.out.error(error),
             None => {}
+        }
+        // Who asked for it waits for it.
+        if failed && self.finalized {
+            self.tell(String::new(), 0, None, host);
         }
         if let (Some(at_ms), false) = (self.closes, self.released) {
             host.out.client(ClientCommand::SpeechEnded { at_ms });
         }
         true
+    }
+
+    fn tell(&self, text: String, duration_ms: u64, language: Option<String>, host: &mut Host) {
+        host.out.client(ClientCommand::TranscriptFinal {
+            speaker: Speaker::User,
+            text,
+            segment_id: self.segment_id,
+            duration_ms,
+            from_ms: self.from_ms,
+            ended: self.closes.is_some() && !self.finalized,
+            finalized: self.finalized,
+            language,
+        });
     }
 }
 

@@ -84,6 +84,7 @@ impl Driver {
             profile: library.profile(name).unwrap(),
             audio_in: codec.mapping().audio_in.clone(),
             audio_out: codec.mapping().audio_out.clone(),
+            lock_step: codec.mapping().lock_step,
             audio_max_ms: upstream.audio_max_ms,
             duplex: upstream.duplex.clone(),
             voices: Default::default(),

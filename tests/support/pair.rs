@@ -173,6 +173,7 @@ impl Pair {
             profile: config.library.profile(config.profile).unwrap(),
             audio_in: client.audio_in.clone(),
             audio_out: client.audio_out.clone(),
+            lock_step: client.lock_step,
             audio_max_ms: upstream.audio_max_ms,
             duplex: upstream.duplex.clone(),
             voices: Arc::new(config.voices),

@@ -84,6 +84,9 @@ impl Turn {
                 text: text.to_owned(),
                 segment_id: self.segment_id,
                 duration_ms: self.audio_ms(),
+                from_ms: 0,
+                ended: true,
+                finalized: false,
                 language: None,
             });
         }

@@ -120,6 +120,7 @@ impl Turns {
                 text: said.to_owned(),
                 segment_id: turn.segment_id,
                 at_ms: turn.audio_ms(),
+                from_ms: 0,
             });
         }
     }

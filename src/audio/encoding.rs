@@ -1,0 +1,185 @@
+//! Encodings of raw audio on a client's wire, one sample after the other: int16, float32 and the two laws of telephony.
+//!
+//! No containers and no codecs with a state: those would need more than the bytes at hand (ITU-T G.711, tables 1 and 2).
+
+use serde::Deserialize;
+
+use super::pcm;
+
+/// How a sample is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encoding {
+    /// Signed 16-bit little endian.
+    #[default]
+    S16le,
+    /// 32-bit float little endian, full scale at 1.
+    F32le,
+    /// G.711 μ-law, eight bits.
+    Mulaw,
+    /// G.711 A-law, eight bits.
+    Alaw,
+}
+
+impl Encoding {
+    /// Every encoding, by the name mapping files know it by.
+    pub const ALL: [(&'static str, Self); 4] =
+        [("s16le", Self::S16le), ("f32le", Self::F32le), ("mulaw", Self::Mulaw), ("alaw", Self::Alaw)];
+
+    /// The most bytes a sample takes.
+    pub const MAX_BYTES: usize = 4;
+
+    /// The encoding of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, encoding)| *encoding)
+    }
+
+    /// Bytes of a sample.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::S16le => 2,
+            Self::F32le => 4,
+            Self::Mulaw | Self::Alaw => 1,
+        }
+    }
+
+    /// The first sample of some; silence where there are too few bytes for one.
+    #[must_use]
+    pub fn first(self, bytes: &[u8]) -> i16 {
+        match (self, bytes) {
+            (Self::S16le, [a, b, ..]) => i16::from_le_bytes([*a, *b]),
+            (Self::F32le, [a, b, c, d, ..]) => pcm::to_i16(f32::from_le_bytes([*a, *b, *c, *d])),
+            (Self::Mulaw, [code, ..]) => from_mulaw(*code),
+            (Self::Alaw, [code, ..]) => from_alaw(*code),
+            _ => 0,
+        }
+    }
+
+    /// Appends float32 samples to `out`, rounded and clipped.
+    pub fn push(self, samples: &[f32], out: &mut Vec<u8>) {
+        match self {
+            Self::S16le => pcm::push_s16le(samples, out),
+            Self::F32le => out.extend(samples.iter().flat_map(|sample| sample.to_le_bytes())),
+            Self::Mulaw => out.extend(samples.iter().map(|sample| to_mulaw(pcm::to_i16(*sample)))),
+            Self::Alaw => out.extend(samples.iter().map(|sample| to_alaw(pcm::to_i16(*sample)))),
+        }
+    }
+}
+
+/// What μ-law adds to a magnitude, so that every segment begins at a power of two; in sixteen bits.
+const MULAW_BIAS: i32 = 0x84;
+const MULAW_MAX: i32 = 32_635;
+
+/// Sixteen bits from μ-law: the sign, three bits of segment, four of the place in it, all inverted.
+fn from_mulaw(code: u8) -> i16 {
+    let bits = !code;
+    let place = i32::from(bits & 0x0f) << 3;
+    let magnitude = ((place + MULAW_BIAS) << ((bits >> 4) & 7)) - MULAW_BIAS;
+    signed(magnitude, bits & 0x80 != 0)
+}
+
+fn to_mulaw(sample: i16) -> u8 {
+    let magnitude = i32::from(sample).abs().min(MULAW_MAX) + MULAW_BIAS;
+    let segment = magnitude.ilog2() - 7;
+    let place = (magnitude >> (segment + 3)) & 0x0f;
+    !(sign(sample < 0) | (segment as u8) << 4 | place as u8)
+}
+
+/// Sixteen bits from A-law: as above, with a first segment twice as long, and every other bit inverted.
+fn from_alaw(code: u8) -> i16 {
+    let bits = code ^ 0x55;
+    let place = i32::from(bits & 0x0f) << 4;
+    let magnitude = match (bits >> 4) & 7 {
+        0 => place + 8,
+        segment => (place + 0x108) << (segment - 1),
+    };
+    signed(magnitude, bits & 0x80 == 0)
+}
+
+fn to_alaw(sample: i16) -> u8 {
+    // Zero is positive, and what is just below it the first of the negative ones.
+    let magnitude = if sample < 0 { !i32::from(sample) } else { i32::from(sample) };
+    let segment = if magnitude < 256 { 0 } else { magnitude.ilog2() - 7 };
+    let place = (magnitude >> (segment.max(1) + 3)) & 0x0f;
+    (sign(sample >= 0) | (segment as u8) << 4 | place as u8) ^ 0x55
+}
+
+const fn sign(set: bool) -> u8 {
+    if set { 0x80 } else { 0 }
+}
+
+/// A magnitude is below 2^15 in both laws.
+const fn signed(magnitude: i32, negative: bool) -> i16 {
+    (if negative { -magnitude } else { magnitude }) as i16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LAWS: [(Encoding, fn(i16) -> u8); 2] = [(Encoding::Mulaw, to_mulaw), (Encoding::Alaw, to_alaw)];
+
+    #[test]
+    fn the_laws_are_those_of_the_tables() {
+        // Decoder outputs of G.711 table 2a and 1a at the ends and in the middle, in sixteen bits.
+        for (code, sample) in
+            [(0x00, -32_124), (0x80, 32_124), (0x7f, 0), (0xff, 0), (0xf0, 120), (0x9f, 8316)]
+        {
+            assert_eq!(from_mulaw(code), sample, "{code:#x}");
+        }
+        for (code, sample) in
+            [(0x2a, -32_256), (0xaa, 32_256), (0x55, -8), (0xd5, 8), (0x85, 4224), (0xc5, 264)]
+        {
+            assert_eq!(from_alaw(code), sample, "{code:#x}");
+        }
+    }
+
+    #[test]
+    fn every_code_is_its_own_nearest() {
+        for (law, encode) in LAWS {
+            for code in 0..=255u8 {
+                let sample = law.first(&[code]);
+                let again = law.first(&[encode(sample)]);
+                assert_eq!(again, sample, "{law:?} {code:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn louder_is_never_quieter_and_no_sample_far_from_its_code() {
+        for (law, encode) in LAWS {
+            let mut last = i16::MIN;
+            for sample in i16::MIN..=i16::MAX {
+                let heard = law.first(&[encode(sample)]);
+                let off = i32::from(heard).abs_diff(i32::from(sample));
+                assert!(heard >= last, "{law:?} {sample}");
+                // Half a step: a 32nd of the segment, and eight where segments begin.
+                assert!(off <= 8 + u32::from(sample.unsigned_abs()) / 30, "{law:?} {sample}: {heard}");
+                last = heard;
+            }
+        }
+    }
+
+    #[test]
+    fn too_few_bytes_are_silence_and_floats_clip() {
+        assert_eq!(Encoding::S16le.first(&[1]), 0);
+        assert_eq!(Encoding::F32le.first(&2.0f32.to_le_bytes()), i16::MAX);
+        assert_eq!(Encoding::F32le.first(&f32::NAN.to_le_bytes()), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(sample in -1.0f32..1.0) {
+            for (_, encoding) in Encoding::ALL {
+                let mut bytes = Vec::new();
+                encoding.push(&[sample], &mut bytes);
+                prop_assert_eq!(bytes.len(), encoding.bytes());
+                let heard = f32::from(encoding.first(&bytes)) / 32_768.0;
+                prop_assert!((heard - sample).abs() <= 0.001 + sample.abs() / 30.0, "{:?}", encoding);
+            }
+        }
+    }
+}

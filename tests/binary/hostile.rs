@@ -1,0 +1,122 @@
+//! What no good client sends: the protocol's own answer, never a hang or a panic.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const PROTOCOLS: [&str; 3] = ["vosk", "deepgram-listen", "deepgram-speak"];
+
+fn sends(protocol: &'static str, query: &str, text: &str) -> Pair {
+    let mut pair = client(protocol, query, &[]);
+    if !pair.closed() {
+        pair.client_text(text);
+    }
+    pair
+}
+
+#[test]
+fn bad_messages_end_the_connection_in_the_protocols_own_way() {
+    for (protocol, text, code, words) in [
+        ("vosk", "{", 1007, "Not JSON"),
+        ("vosk", "[1]", 1007, "got array"),
+        ("vosk", "{}", 1008, "\"eof\""),
+        ("vosk", r#"{"config": 5}"#, 1008, "should be an object"),
+        ("vosk", r#"{"config": {"sample_rate": "much"}}"#, 1008, "valid integer"),
+        ("vosk", r#"{"config": {"sample_rate": 5}}"#, 1008, "not supported"),
+        ("deepgram-listen", r#"{"type": "CloseStre"#, 1008, "DATA-0000"),
+        ("deepgram-listen", "null", 1008, "not a JSON object"),
+        ("deepgram-listen", r#"{"type": 5}"#, 1008, "'5'"),
+        ("deepgram-listen", r#"{"type": "Speak", "text": "Hi"}"#, 1008, "'Speak'"),
+        ("deepgram-listen", r#"{"type": "Configure", "keyterms": "Macaw"}"#, 1008, "keyterms"),
+        ("deepgram-speak", r#"{"type": "Speak"}"#, 1008, "text"),
+        ("deepgram-speak", r#"{"type": "Speak", "text": ["Hi"]}"#, 1008, "text"),
+        ("deepgram-speak", r#"{"text": "Hi"}"#, 1008, "no \"type\""),
+        ("deepgram-speak", r#"{"type": "Finalize"}"#, 1008, "'Finalize'"),
+    ] {
+        let mut pair = sends(protocol, "", text);
+        let (came, reason) = closed(&pair).unwrap_or_else(|| panic!("{protocol} {text}: {:?}", pair.names()));
+        assert!(came == code && reason.contains(words), "{protocol} {text}: {came} {reason}");
+        ends(&mut pair);
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_at_once() {
+    for (protocol, query, words) in [
+        ("deepgram-listen", "encoding=opus", "'opus'"),
+        ("deepgram-listen", "encoding=linear16&sample_rate=x", "sample_rate"),
+        ("deepgram-listen", "encoding=linear16&sample_rate=1", "1 Hz is not supported"),
+        ("deepgram-listen", "channels=99", "99 audio channels"),
+        ("deepgram-speak", "encoding=mp3", "'mp3'"),
+        ("deepgram-speak", "container=ogg", "'ogg'"),
+        ("deepgram-speak", "sample_rate=1000000", "1000000 Hz"),
+    ] {
+        let mut pair = client(protocol, query, &[]);
+        let (code, reason) = closed(&pair).unwrap_or_else(|| panic!("{query}: {:?}", pair.names()));
+        assert!(code == 1008 && reason.contains(words), "{query}: {code} {reason}");
+        assert!(pair.names().iter().any(|name| name == "Error" || name == "Warning"), "{query}");
+        ends(&mut pair);
+    }
+}
+
+#[test]
+fn audio_is_no_text_to_speak_and_too_much_is_too_much() {
+    for (protocol, bytes, code) in
+        [("deepgram-speak", 2, 1003), ("vosk", 1_048_577, 1009), ("deepgram-listen", 1_048_577, 1009)]
+    {
+        let mut pair = client(protocol, "", &[]);
+        pair.client_binary(&vec![0; bytes]);
+        assert_eq!(closed(&pair).map(|(code, _)| code), Some(code), "{protocol}");
+        ends(&mut pair);
+    }
+}
+
+fn message() -> impl Strategy<Value = String> {
+    let known = prop::sample::select(vec![
+        r#"{"type":"Finalize"}"#,
+        r#"{"type":"KeepAlive"}"#,
+        r#"{"type":"CloseStream"}"#,
+        r#"{"type":"Flush"}"#,
+        r#"{"type":"Clear"}"#,
+        r#"{"type":"Speak","text":"Yes."}"#,
+        r#"{"type":"Close"}"#,
+        r#"{"eof":1}"#,
+        r#"{"reset":null}"#,
+        r#"{"config":{"sample_rate":8000}}"#,
+        r#"{"type":"Configure"}"#,
+        r#"{"config":{"phrase_list":[["a"],1]},"eof":[]}"#,
+    ]);
+    prop_oneof![
+        6 => known.clone().prop_map(str::to_owned),
+        2 => (known, 0usize..40).prop_map(|(text, cut)| text[..cut.min(text.len())].to_owned()),
+        1 => any::<String>(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_hangs_and_nothing_panics(
+        protocol in prop::sample::select(&PROTOCOLS[..]),
+        script in prop::collection::vec((message(), 0usize..9000, 0u64..3000), 0..20),
+        query in "[a-z_=&%0-9]{0,40}",
+        broken in 0usize..20,
+    ) {
+        let mut pair = client(protocol, &query, &[]);
+        for (step, (text, bytes, wait)) in script.into_iter().enumerate() {
+            if pair.closed() {
+                break;
+            }
+            if step == broken {
+                pair.break_lanes();
+            }
+            pair.client_text(&text);
+            if !pair.closed() && bytes % 3 == 0 {
+                pair.client_binary(&bytes_of(&voice(600))[..bytes]);
+            }
+            pair.advance(ms(wait));
+        }
+        ends(&mut pair);
+    }
+}
