@@ -23,7 +23,7 @@ use tokio_tungstenite::{
 use tracing::{Instrument as _, debug, error_span, info, warn};
 
 use super::{
-    Shared,
+    Service, Shared,
     drive::{Driver, ordered},
     socket::{Metered, limits},
 };
@@ -34,6 +34,7 @@ use crate::{
     mapping::ClientMapping,
     net::Counted,
     session::Setup,
+    trace::{Start, start::Parts},
 };
 
 /// A request's head must be complete within this time.
@@ -76,14 +77,11 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
 }
 
 fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>) -> Answer {
+    let service = shared.service();
     let path = request.uri().path();
-    let Some(mapping) = shared.service.library.client_at(path).cloned() else {
-        let known: Vec<&str> = shared
-            .service
-            .library
-            .clients()
-            .flat_map(|client| client.paths.iter().map(String::as_str))
-            .collect();
+    let Some(mapping) = service.library.client_at(path).cloned() else {
+        let known: Vec<&str> =
+            service.library.clients().flat_map(|client| client.paths.iter().map(String::as_str)).collect();
         let message =
             format!("There is nothing at {path}; WebSocket clients are served at {}", known.join(", "));
         return refuse(StatusCode::NOT_FOUND, "not_found", &message);
@@ -108,7 +106,7 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         return busy("voxbridge is stopping");
     }
     let Ok(permit) = shared.sessions.clone().try_acquire_owned() else {
-        warn!(%peer, limit = shared.service.sessions_max, "refused: too many sessions");
+        warn!(%peer, limit = service.sessions_max, "refused: too many sessions");
         return busy("Too many sessions");
     };
     match create_response_with_body(&request, Full::default) {
@@ -116,7 +114,7 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
             let query = request.uri().query().unwrap_or_default().to_owned();
             let upgraded = hyper::upgrade::on(&mut request);
             let shared = shared.clone();
-            tokio::spawn(session(upgraded, mapping, query, peer, shared, permit));
+            tokio::spawn(session(upgraded, mapping, query, peer, (shared, service), permit));
             answer
         }
         Err(error) => {
@@ -134,7 +132,7 @@ async fn session(
     mapping: Arc<ClientMapping>,
     query: String,
     peer: SocketAddr,
-    shared: Arc<Shared>,
+    (shared, service): (Arc<Shared>, Arc<Service>),
     permit: OwnedSemaphorePermit,
 ) {
     let Some((stream, read)) = raw_stream(upgraded, peer).await else { return };
@@ -142,13 +140,16 @@ async fn session(
     let (stream, traffic) = Counted::new(stream);
     let stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
     let client = Metered { stream, traffic };
-    let bridge = open(mapping.clone(), &query, &shared);
+    let (bridge, start) = open(mapping.clone(), &query, &service);
     // Of the highest level, so that whatever is logged says which session it is about.
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
-    let service = &shared.service;
+    let trace = service.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
+        let _in = span.enter();
+        traces.begin(opened, bridge.session_id(), start, shared.alive.clone())
+    });
     let (pool, tap) = (service.pool.clone(), service.tap.clone());
-    let driver = Driver::new(bridge, client, pool, tap, shared.drain.clone(), shared.alive.clone());
-    drop(shared);
+    let driver = Driver::new(bridge, client, pool, tap, trace, shared.drain.clone(), shared.alive.clone());
+    drop((shared, service));
     driver.run().instrument(span).await;
     drop(permit);
 }
@@ -166,11 +167,15 @@ async fn raw_stream(upgraded: hyper::upgrade::OnUpgrade, peer: SocketAddr) -> Op
     Some((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
-/// The bridge for a connection; one that says why not, when there is nobody to serve it.
-fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
-    let service = &shared.service;
-    let now = tokio::time::Instant::now().into_std();
-    let mut codec = Codec::new(mapping.clone(), unix_seconds());
+/// The bridge for a connection, and how its trace begins where it is traced; one that says why not, when there is nobody
+/// to serve it, which is no session and has no trace.
+fn open(
+    mapping: Arc<ClientMapping>,
+    query: &str,
+    service: &Service,
+) -> (Bridge, Option<(std::time::Instant, Start)>) {
+    let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
+    let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
     let connect = codec.connect(query);
     let found = match &connect.model {
         None => Err(Error::new(ErrorKind::NoModel, "")),
@@ -184,7 +189,7 @@ fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
         Ok(profile) => profile.clone(),
         Err(error) => {
             info!(%error, "refused");
-            return Bridge::refuse(now, codec, service.dialect.clone(), &error);
+            return (Bridge::refuse(now, codec, service.dialect.clone(), &error), None);
         }
     };
     let mut audio_in = mapping.audio_in.clone();
@@ -198,7 +203,11 @@ fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
         voices: service.voices.clone(),
         seed: fastrand::u64(..),
     };
-    Bridge::open(now, codec, connect, service.dialect.clone(), setup)
+    let start = service.traces.is_some().then(|| {
+        let Service { library, dialect, .. } = service;
+        (now, Start::new(Parts { library, client: &mapping, dialect, query, opened_unix }, &setup))
+    });
+    (Bridge::open(now, codec, connect, service.dialect.clone(), setup), start)
 }
 
 fn busy(message: &str) -> Answer {
@@ -218,7 +227,6 @@ fn refuse(status: StatusCode, code: &str, message: &str) -> Answer {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]
-fn unix_seconds() -> f64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
+fn unix_now() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

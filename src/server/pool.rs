@@ -83,6 +83,23 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 }
 
+impl Pool {
+    /// This, with what another one knows of upstreams that both have at the same place of the list.
+    #[must_use]
+    pub fn keeping(self, other: &Self) -> Self {
+        let known = &other.shared.ways;
+        let way = |(index, way): (usize, &Way<Dialer>)| {
+            let same = known.get(index).filter(|known| {
+                known.upstream.name() == way.upstream.name() && known.dialer.is_like(&way.dialer)
+            });
+            let upstream = same.map_or(&way.upstream, |known| &known.upstream).clone();
+            Way { dialer: way.dialer.clone(), upstream }
+        };
+        let ways = self.shared.ways.iter().enumerate().map(way).collect();
+        Self { shared: Arc::new(Shared { ways, turn: Mutex::new(0) }), memory: Memory::default() }
+    }
+}
+
 impl<D> tower::Service<Mode> for Pool<D>
 where
     D: tower::Service<Mode, Error = Why> + Clone,
