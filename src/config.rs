@@ -1,6 +1,7 @@
 //! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
 //! is served.
 
+mod changes;
 mod routes;
 mod upstreams;
 
@@ -13,7 +14,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use self::upstreams::UpstreamConfig;
+pub use self::{changes::Changes, upstreams::UpstreamConfig};
 use crate::{
     downstream::reference,
     mapping::{
@@ -21,8 +22,13 @@ use crate::{
         check::{LONGEST_MS, did_you_mean, listed, parse_toml},
         upstream::Mode,
     },
-    server::{Service, route::RouteFile},
+    server::{
+        Service,
+        route::RouteFile,
+        trace::{self, Traces},
+    },
     session::VoiceBook,
+    trace::Kept,
 };
 
 /// Where clients are served unless told otherwise: this machine only.
@@ -33,6 +39,9 @@ const DEFAULT_SESSIONS_MAX: usize = 1000;
 const SESSIONS_MAX: usize = 1_000_000;
 /// The least idle time that still lets a client send a frame in time.
 const IDLE_MIN_MS: u64 = 100;
+
+/// The smallest trace that can say something: its first line may hold a mapping.
+const TRACE_MIN_BYTES: u64 = 64 * 1024;
 
 /// The configuration file, and what is laid over it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -68,9 +77,33 @@ pub struct Config {
     /// Voice samples (WAV files) by name; `default` speaks when a client names none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub voices: BTreeMap<String, PathBuf>,
+    /// Where sessions are recorded.
+    #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
+    pub trace: TraceConfig,
     /// What is logged.
     #[serde(default)]
     pub log: LogConfig,
+}
+
+/// Traces of sessions; off unless a directory is named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceConfig {
+    /// Directory for one file a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<PathBuf>,
+    /// Whether what clients and upstreams say is in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audio: Option<bool>,
+    /// Size at which a trace ends, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_max_bytes: Option<u64>,
+}
+
+impl TraceConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What is logged, and how.
@@ -97,6 +130,7 @@ impl Config {
         let base = path.parent().unwrap_or(Path::new(""));
         let resolve = |path: &mut PathBuf| *path = base.join(&*path);
         config.mappings.iter_mut().for_each(resolve);
+        config.trace.dir.iter_mut().for_each(resolve);
         config.voices.values_mut().for_each(resolve);
         config.upstream.iter_mut().filter_map(|upstream| upstream.ca.as_mut()).for_each(resolve);
         Ok(config)
@@ -111,6 +145,9 @@ impl Config {
         self.idle_timeout_ms = over.idle_timeout_ms.or(self.idle_timeout_ms);
         self.sessions_max = over.sessions_max.or(self.sessions_max);
         self.language = over.language.or(self.language);
+        self.trace.dir = over.trace.dir.or(self.trace.dir);
+        self.trace.audio = over.trace.audio.or(self.trace.audio);
+        self.trace.session_max_bytes = over.trace.session_max_bytes.or(self.trace.session_max_bytes);
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
         self.upstream = upstreams::overlaid(self.upstream, over.upstream);
@@ -140,10 +177,12 @@ impl Config {
         let planned = self.planned(&library, upstreams.mode.as_deref())?;
         Ok(Service {
             routes: routes::bound(planned, &upstreams)?,
+            pool: upstreams.pool,
             voices: Arc::new(self.voices()?),
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
             tap: None,
+            traces: self.traces(),
             library,
         })
     }
@@ -162,9 +201,19 @@ impl Config {
         self.voices().map(drop)
     }
 
+    fn traces(&self) -> Option<Arc<Traces>> {
+        let dir = self.trace.dir.clone()?;
+        let max_bytes = self.trace.session_max_bytes.unwrap_or(trace::MAX_BYTES);
+        let audio = if self.trace.audio == Some(true) { Kept::All } else { Kept::None };
+        Some(Arc::new(Traces::new(dir, audio, max_bytes)))
+    }
+
     fn check_numbers(&self) -> Result<(), String> {
         if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
             return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
+        }
+        if self.trace.session_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
+            return Err(format!("trace.session_max_bytes: must be {TRACE_MIN_BYTES} or more"));
         }
         if self.sessions_max.is_some_and(|max| !(1..=SESSIONS_MAX).contains(&max)) {
             return Err(format!("sessions_max: must be 1 to {SESSIONS_MAX}"));

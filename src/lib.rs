@@ -17,6 +17,7 @@
 //! | [`upstream`] | the model's wire ↔ the vocabulary | no |
 //! | [`session`] | one client: utterances, texts being spoken, talk with the model, lanes, timers | no |
 //! | [`bridge`] | codec + session + dialect behind two methods | no |
+//! | [`trace`] | a session as a file, and the way back | no |
 //! | [`simulator`] | a MiniCPM-o gateway without a model: sans-IO core, sockets around it | core no, sockets yes |
 //! | `net`, `server` | accept, route, dial, one task per session | yes |
 //! | `telemetry`, `config`, `cli` | logs, configuration, commands | yes |
@@ -61,4 +62,5 @@ pub mod session;
 pub mod simulator;
 #[cfg(feature = "io")]
 pub mod telemetry;
+pub mod trace;
 pub mod upstream;

@@ -19,7 +19,13 @@ mod upstream;
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
-use voxbridge::{bridge::Output, event::Message, session::Observation};
+use voxbridge::{
+    bridge::Output,
+    event::Message,
+    mapping::Library,
+    session::Observation,
+    trace::{Trace, replay::replay},
+};
 
 use driver::Driver;
 
@@ -55,6 +61,17 @@ proptest! {
     #[test]
     fn the_same_conversation_has_the_same_outputs(script in script::talk_script()) {
         prop_assert!(Driver::play(&script).log == Driver::play(&script).log);
+    }
+
+    #[test]
+    fn what_was_recorded_can_be_played_again(
+        script in prop_oneof![script::script(true), script::talk_script()],
+    ) {
+        let driver = Driver::play_unchecked(&script);
+        let trace = Trace::read(&driver.tape.text).unwrap();
+        let outcome = replay(&trace, Library::embedded().unwrap(), driver.now).unwrap();
+        prop_assert!(outcome.is_same() && outcome.not_judged.is_empty(), "{:#?}", outcome);
+        prop_assert!(outcome.outputs >= 1 && outcome.inputs >= 1);
     }
 
     #[test]

@@ -33,7 +33,8 @@ Examples:
   voxbridge serve --config voxbridge.toml --log debug
   VOXBRIDGE_UPSTREAM=wss://gpu-host/v1/realtime voxbridge serve --listen 0.0.0.0:8000
 
-Flags win over environment variables, and those over the configuration file.";
+Flags win over environment variables, and those over the configuration file.
+SIGHUP reads configuration and mappings again: what is good holds for new sessions, what is not changes nothing.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -83,6 +84,15 @@ Examples:
   voxbridge mappings show macaw > my-protocol.toml
   voxbridge mappings explain macaw speech minicpm-o";
 
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  voxbridge serve --trace traces --trace-audio --upstream ws://gpu-host:8006/v1/realtime
+  voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl
+  voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl --profile my-profile.toml
+
+Exit codes: 0 the same came out, 1 something else did, 65 the file is no trace.
+A trace without audio is replayed with silence in its place; what cannot be judged by that is said.";
+
 /// Plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
 #[command(name = "voxbridge", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
@@ -113,6 +123,8 @@ pub enum Command {
     Check(ConfigArgs),
     /// List, show and explain the mapping files
     Mappings(MappingsArgs),
+    /// Run a recorded session (serve --trace) through the core again and show what comes out otherwise
+    Replay(ReplayArgs),
 }
 
 /// `voxbridge demo`.
@@ -176,6 +188,12 @@ pub struct ConfigArgs {
     /// How the MiniCPM-o server spells things: minicpm-o, minicpm-o-legacy, or a dialect of your own [default: minicpm-o]
     #[arg(long, value_name = "NAME", env = "VOXBRIDGE_UPSTREAM_DIALECT", hide_env_values = true)]
     pub upstream_dialect: Option<String>,
+    /// Record every session in a file of this directory, without audio and secrets; see replay
+    #[arg(long, value_name = "DIR", env = "VOXBRIDGE_TRACE", hide_env_values = true)]
+    pub trace: Option<PathBuf>,
+    /// Record what clients and upstreams say, too
+    #[arg(long)]
+    pub trace_audio: bool,
     /// How much to log.
     #[command(flatten)]
     pub log: LogArgs,
@@ -299,6 +317,21 @@ pub struct TalkArgs {
 
 /// Where `voxbridge serve` listens unless told otherwise.
 const DEFAULT_URL: &str = "ws://127.0.0.1:8000/v1/realtime";
+
+/// `voxbridge replay`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = REPLAY_EXAMPLES)]
+pub struct ReplayArgs {
+    /// A trace, as serve --trace writes them
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Replay it with another profile, by name or file
+    #[arg(long, value_name = "FILE|NAME")]
+    pub profile: Option<String>,
+    /// Directory with mapping files; those of the trace come before them
+    #[arg(long, value_name = "DIR", env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
+    pub mappings: Option<PathBuf>,
+}
 
 /// `voxbridge mappings`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]

@@ -69,7 +69,8 @@ pub(super) struct Found {
     pub(super) mode: Option<String>,
     /// By name: the dialect of each.
     dialects: Vec<(String, Arc<UpstreamMapping>)>,
-    pool: Pool,
+    /// The way to all of them.
+    pub(super) pool: Pool,
 }
 
 impl Found {

@@ -15,12 +15,12 @@ pub mod upstream;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::{check::Problem, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
 
 /// The three kinds of file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// How a client spells things.
@@ -95,6 +95,14 @@ impl Library {
     /// # Errors
     /// The file's first mistake.
     pub fn add(&mut self, file: &str, source: &str) -> Result<(), Problem> {
+        self.add_named(file, source).map(drop)
+    }
+
+    /// As [`Library::add`]; what was added.
+    ///
+    /// # Errors
+    /// The file's mistakes.
+    pub fn add_named(&mut self, file: &str, source: &str) -> Result<(Kind, String), Problem> {
         #[derive(Deserialize)]
         struct Head {
             kind: Kind,
@@ -117,7 +125,10 @@ impl Library {
             }
         };
         self.sources.insert((head.kind, name.clone()), (file.to_owned(), source.to_owned()));
-        if head.kind == Kind::Profile { self.renew_heirs_of(&name) } else { Ok(()) }
+        if head.kind == Kind::Profile {
+            self.renew_heirs_of(&name)?;
+        }
+        Ok((head.kind, name))
     }
 
     /// The profile that a profile's file extends.
@@ -191,6 +202,35 @@ impl Library {
     /// Every profile.
     pub fn profiles(&self) -> impl Iterator<Item = &Arc<Profile>> {
         self.profiles.values()
+    }
+
+    /// Every upstream dialect.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<UpstreamMapping>> {
+        self.upstreams.values()
+    }
+
+    /// The text of a mapping.
+    #[must_use]
+    pub fn source(&self, kind: Kind, name: &str) -> Option<&str> {
+        self.sources.get(&(kind, name.to_owned())).map(|(_, source)| source.as_str())
+    }
+
+    /// Whether a mapping is the one that is part of the program.
+    #[must_use]
+    pub fn is_embedded(&self, kind: Kind, name: &str) -> bool {
+        let source = self.source(kind, name);
+        EMBEDDED.iter().any(|(_, embedded)| Some(*embedded) == source)
+    }
+
+    /// A profile's name, and those of the profiles it extends.
+    #[must_use]
+    pub fn bases_of(&self, profile: &str) -> Vec<String> {
+        let mut names = vec![profile.to_owned()];
+        let base = |name: &String| self.profiles.get(name).and_then(|profile| profile.extends.clone());
+        while let Some(next) = names.last().and_then(base).filter(|next| !names.contains(next)) {
+            names.push(next);
+        }
+        names
     }
 
     /// Every file: kind, name, where it comes from, its text.

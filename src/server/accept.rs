@@ -68,11 +68,12 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
 }
 
 fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>) -> Answer {
+    let service = shared.service();
     let path = request.uri().path();
     let query = request.uri().query().unwrap_or_default();
-    let candidates = recognise::by_request(&shared.service, path, query);
+    let candidates = recognise::by_request(&service, path, query);
     if candidates.is_empty() {
-        let known = shared.service.library.clients().flat_map(|client| &client.paths);
+        let known = service.library.clients().flat_map(|client| &client.paths);
         let known =
             known.map(String::as_str).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
         let message = format!("There is nothing at {path}; WebSocket clients are served at {known}");
@@ -98,7 +99,7 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         return busy("voxbridge is stopping");
     }
     let Ok(permit) = shared.sessions.clone().try_acquire_owned() else {
-        warn!(%peer, limit = shared.service.sessions_max, "refused: too many sessions");
+        warn!(%peer, limit = service.sessions_max, "refused: too many sessions");
         return busy("Too many sessions");
     };
     match create_response_with_body(&request, Full::default) {
@@ -107,7 +108,7 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
             answer.headers_mut().extend(agreed.map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
             let visit = Visit { path: path.to_owned(), query: query.to_owned(), peer, candidates };
             let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(session(upgraded, visit, shared.clone(), permit));
+            tokio::spawn(session(upgraded, visit, (shared.clone(), service), permit));
             answer
         }
         Err(error) => {

@@ -43,6 +43,8 @@ struct Target {
     mapping: Arc<UpstreamMapping>,
     /// A probe asks this path.
     status_path: Option<String>,
+    /// It trusts certificates of a file, which may hold others the next time.
+    has_ca: bool,
 }
 
 impl Dialer {
@@ -73,13 +75,19 @@ impl Dialer {
         }
         let url = format!("{}://{}{path}?{query}{}=", endpoint.scheme, endpoint.authority, mapping.mode_key);
         let status_path = status_path.map(str::to_owned);
-        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path }) })
+        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path, has_ca: ca.is_some() }) })
     }
 
     /// Host and port, as the URL spells them.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.target.endpoint.authority
+    }
+
+    /// Whether another one leads to the same place by the same way.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let (this, other) = (&self.target, &other.target);
+        this.url == other.url && this.status_path == other.status_path && !this.has_ca && !other.has_ca
     }
 
     /// The mode a URL names, if it names one.

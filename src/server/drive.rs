@@ -22,6 +22,7 @@ use super::{
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
+    trace::Tracing,
 };
 use crate::{
     bridge::{Bridge, Input, Output},
@@ -43,6 +44,7 @@ pub(super) struct Driver<C> {
     pool: Pool,
     feedback: Feedback,
     tap: Option<Arc<dyn Tap>>,
+    trace: Option<Tracing>,
     /// The order to stop; `None` once it came. Registered once, not every round.
     stop: Option<BoxFuture<'static, ()>>,
     /// Held as long as the session and its farewells last.
@@ -62,6 +64,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         client: Metered<C>,
         pool: Pool,
         tap: Option<Arc<dyn Tap>>,
+        trace: Option<Tracing>,
         drain: watch::Receiver<bool>,
         alive: mpsc::Sender<()>,
     ) -> Self {
@@ -73,6 +76,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             pool,
             feedback: Feedback::default(),
             tap,
+            trace,
             alive,
             was_due: false,
             told: BTreeSet::new(),
@@ -118,7 +122,12 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     /// Does all the bridge wants; the instant it wants to be woken at, or `None` when it is finished.
     fn drain_bridge(&mut self) -> Option<Option<Instant>> {
         loop {
-            match self.bridge.poll_output(now()) {
+            let now = now();
+            let output = self.bridge.poll_output(now);
+            if let Some(trace) = &mut self.trace {
+                trace.output(now, &output);
+            }
+            match output {
                 Output::ToClient(message) => self.send_client(message),
                 Output::DropAudio(bytes) => {
                     if let Some(client) = &mut self.client {
@@ -144,6 +153,15 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 Output::Finished => return None,
             }
         }
+    }
+
+    /// Gives the bridge an input.
+    fn tell(&mut self, input: Input<'_>) {
+        let now = now();
+        if let Some(trace) = &mut self.trace {
+            trace.input(now, &input);
+        }
+        self.bridge.handle_input(now, input);
     }
 
     fn observe(&mut self, observation: &Observation) {
@@ -235,13 +253,13 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                     let Dialled { socket, lease } = *dialled;
                     *line = Line::Up(Box::new(Socket::new(socket)));
                     self.feedback.hold(lane, lease);
-                    self.bridge.handle_input(now(), Input::LaneOpened(lane));
+                    self.tell(Input::LaneOpened(lane));
                 }
             }
             Happened::Dialled(lane, Err(why)) => self.lane_ended(lane, why),
             Happened::Drain => {
                 self.stop = None;
-                self.bridge.handle_input(now(), Input::Drain);
+                self.tell(Input::Drain);
             }
             Happened::Due => self.tick(),
         }
@@ -252,7 +270,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.saw(Wire::FromClient, frame);
-                self.bridge.handle_input(now(), Input::Client(frame));
+                self.tell(Input::Client(frame));
             }
             Came::End(why) => self.client_ended(&why),
         }
@@ -267,7 +285,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         if let Some(client) = self.client.take() {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
-        self.bridge.handle_input(now(), Input::ClientClosed);
+        self.tell(Input::ClientClosed);
     }
 
     fn lane_came(&mut self, lane: Lane, came: Came) {
@@ -275,7 +293,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.saw(Wire::FromLane(lane), frame);
-                self.bridge.handle_input(now(), Input::Lane(lane, frame));
+                self.tell(Input::Lane(lane, frame));
             }
             Came::End(why) => self.lane_ended(lane, why),
         }
@@ -289,7 +307,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
         drop(self.take_line(lane));
         self.feedback.ended(lane, &why);
-        self.bridge.handle_input(now(), Input::LaneClosed(lane, why));
+        self.tell(Input::LaneClosed(lane, why));
     }
 
     fn saw(&self, wire: Wire, frame: Frame<'_>) {
@@ -314,14 +332,14 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         if let Some(why) = self.client.as_mut().and_then(gone) {
             info!(%why, "the client is given up");
             self.client = None;
-            self.bridge.handle_input(now(), Input::ClientClosed);
+            self.tell(Input::ClientClosed);
         }
         let dead: Vec<_> =
             self.lanes.iter_mut().filter_map(|(lane, line)| Some((*lane, line.tick(at)?))).collect();
         for (lane, why) in dead {
             self.lane_ended(lane, why);
         }
-        self.bridge.handle_input(now(), Input::Timeout);
+        self.tell(Input::Timeout);
     }
 }
 

@@ -4,6 +4,7 @@
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
+//! - [`trace`] writes what sessions do to files
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
@@ -17,8 +18,14 @@ mod recognise;
 pub mod route;
 mod socket;
 pub mod tap;
+pub mod trace;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use tokio::{
     net::TcpListener,
@@ -26,7 +33,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use self::{route::Routes, tap::Tap};
+use self::{pool::Pool, route::Routes, tap::Tap, trace::Traces};
 use crate::{mapping::Library, session::VoiceBook};
 
 /// After the order to stop, sessions have this long: five seconds a transcript may take, ten until answers for nobody are
@@ -39,6 +46,8 @@ pub struct Service {
     pub library: Library,
     /// What serves which connection.
     pub routes: Routes,
+    /// All upstreams; routes go to parts of it.
+    pub pool: Pool,
     /// Voices by name.
     pub voices: Arc<VoiceBook>,
     /// A session without a binary frame for this long is closed, ms; 0 for never, `None` for what the protocol says.
@@ -47,12 +56,46 @@ pub struct Service {
     pub sessions_max: usize,
     /// Sees every frame.
     pub tap: Option<Arc<dyn Tap>>,
+    /// Where sessions are recorded.
+    pub traces: Option<Arc<Traces>>,
+}
+
+impl Service {
+    /// This, with what another one knows of upstreams that both have.
+    #[must_use]
+    pub fn keeping(mut self, other: &Self) -> Self {
+        self.pool = self.pool.keeping(&other.pool);
+        self.routes.go_to(&self.pool);
+        self
+    }
+}
+
+/// What new sessions are served with; it may be another one from one session to the next.
+#[derive(Clone)]
+pub struct Current(Arc<RwLock<Arc<Service>>>);
+
+impl Current {
+    fn new(service: Service) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(service))))
+    }
+
+    /// What new sessions are served with now.
+    #[must_use]
+    pub fn get(&self) -> Arc<Service> {
+        // It is replaced as a whole, whatever panicked.
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Serves new sessions with this. Those that are open keep what they have; how many there may be stays as it was.
+    pub fn replace(&self, service: Service) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
+    }
 }
 
 /// A server whose address is bound.
 pub struct Server {
     listener: TcpListener,
-    service: Arc<Service>,
+    service: Current,
 }
 
 impl Server {
@@ -61,7 +104,7 @@ impl Server {
     /// # Errors
     /// The system's own, such as an address in use.
     pub async fn bind(listen: &str, service: Service) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(listen).await?, service: Arc::new(service) })
+        Ok(Self { listener: TcpListener::bind(listen).await?, service: Current::new(service) })
     }
 
     /// The address, with the port the system chose.
@@ -72,12 +115,18 @@ impl Server {
         self.listener.local_addr()
     }
 
+    /// What new sessions are served with, to be replaced while it runs.
+    #[must_use]
+    pub fn current(&self) -> Current {
+        self.service.clone()
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let (draining, drain) = watch::channel(false);
         let (alive, mut none_left) = mpsc::channel::<()>(1);
         let shared = Arc::new(Shared {
-            sessions: Arc::new(Semaphore::new(self.service.sessions_max)),
+            sessions: Arc::new(Semaphore::new(self.service.get().sessions_max)),
             service: self.service,
             drain,
             alive,
@@ -108,9 +157,15 @@ impl Server {
 
 /// What every connection shares.
 struct Shared {
-    service: Arc<Service>,
+    service: Current,
     sessions: Arc<Semaphore>,
     drain: watch::Receiver<bool>,
     /// Held by every connection; when all are gone its channel ends.
     alive: mpsc::Sender<()>,
+}
+
+impl Shared {
+    fn service(&self) -> Arc<Service> {
+        self.service.get()
+    }
 }

@@ -1,6 +1,10 @@
 //! A client's session from the upgrade to its end: which protocol it speaks, what serves it, the task that drives it.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -9,7 +13,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 use tracing::{Instrument as _, debug, error_span, info};
 
 use super::{
-    Shared,
+    Service, Shared,
     drive::Driver,
     recognise,
     route::Upstreams,
@@ -22,6 +26,7 @@ use crate::{
     mapping::ClientMapping,
     net::Counted,
     session::Setup,
+    trace::{Start, start::Parts},
 };
 
 /// Read buffer of a client socket: frames of microphone audio are small, and there are many sockets (libraries.md).
@@ -40,7 +45,7 @@ pub(super) struct Visit {
 pub(super) async fn session(
     upgraded: OnUpgrade,
     visit: Visit,
-    shared: Arc<Shared>,
+    (shared, service): (Arc<Shared>, Arc<Service>),
     permit: OwnedSemaphorePermit,
 ) {
     let peer = visit.peer;
@@ -57,12 +62,17 @@ pub(super) async fn session(
         },
     };
     let Some(mapping) = recognise::by_message(&visit.candidates, first.as_ref()) else { return };
-    let Some((bridge, upstreams)) = open(&mapping, &visit, &shared) else { return };
+    let Some(Opened { bridge, upstreams, start }) = open(&mapping, &visit, &service) else { return };
     // Of the highest level, so that whatever is logged says which session it is about.
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
-    let (client, tap) = (Metered { stream, traffic }, shared.service.tap.clone());
-    let driver = Driver::new(bridge, client, upstreams.pool, tap, shared.drain.clone(), shared.alive.clone());
-    drop(shared);
+    let trace = service.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
+        let _in = span.enter();
+        traces.begin(opened, bridge.session_id(), start, shared.alive.clone())
+    });
+    let (client, tap) = (Metered { stream, traffic }, service.tap.clone());
+    let (drain, alive) = (shared.drain.clone(), shared.alive.clone());
+    let driver = Driver::new(bridge, client, upstreams.pool, tap, trace, drain, alive);
+    drop((shared, service));
     driver.run(first).instrument(span).await;
     drop(permit);
 }
@@ -80,11 +90,20 @@ async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(TcpStream,
     Some((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
-/// The bridge for a connection, one that says why not when there is nobody to serve it; and who serves it.
-fn open(mapping: &Arc<ClientMapping>, visit: &Visit, shared: &Shared) -> Option<(Bridge, Upstreams)> {
-    let service = &shared.service;
-    let now = tokio::time::Instant::now().into_std();
-    let mut codec = Codec::new(mapping.clone(), unix_seconds());
+/// A session that begins.
+struct Opened {
+    bridge: Bridge,
+    /// Who serves it.
+    upstreams: Upstreams,
+    /// How its trace begins, where it is traced.
+    start: Option<(Instant, Start)>,
+}
+
+/// The bridge for a connection; one that says why not when there is nobody to serve it, which is no session and has no
+/// trace.
+fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Option<Opened> {
+    let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
+    let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
     let connect = codec.connect(&visit.query);
     let found = match &connect.model {
         None => Err(Error::new(ErrorKind::NoModel, "")),
@@ -99,7 +118,8 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, shared: &Shared) -> Option<
         Err(error) => {
             info!(%error, "refused");
             let upstreams = service.routes.iter().next()?.upstreams.clone();
-            return Some((Bridge::refuse(now, codec, upstreams.dialect.clone(), &error), upstreams));
+            let bridge = Bridge::refuse(now, codec, upstreams.dialect.clone(), &error);
+            return Some(Opened { bridge, upstreams, start: None });
         }
     };
     let dialect = &route.upstreams.dialect;
@@ -115,11 +135,16 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, shared: &Shared) -> Option<
         voices: service.voices.clone(),
         seed: fastrand::u64(..),
     };
-    Some((Bridge::open(now, codec, connect, dialect.clone(), setup), route.upstreams.clone()))
+    let start = service.traces.is_some().then(|| {
+        let parts =
+            Parts { library: &service.library, client: mapping, dialect, query: &visit.query, opened_unix };
+        (now, Start::new(parts, &setup))
+    });
+    let bridge = Bridge::open(now, codec, connect, dialect.clone(), setup);
+    Some(Opened { bridge, upstreams: route.upstreams.clone(), start })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]
-fn unix_seconds() -> f64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
+fn unix_now() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

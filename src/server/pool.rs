@@ -75,12 +75,11 @@ impl<D> Clone for Pool<D> {
 impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     /// These upstreams, by the names that logs call them.
     pub fn new(upstreams: impl IntoIterator<Item = (String, D)>) -> Self {
-        let way = |(index, (name, dialer)): (usize, (String, D))| Way {
-            upstream: Arc::new(Upstream::new(index, name, Box::new(dialer.clone()))),
+        let way = |(name, dialer): (String, D)| Way {
+            upstream: Arc::new(Upstream::new(name, Box::new(dialer.clone()))),
             dialer,
         };
-        let ways = upstreams.into_iter().enumerate().map(way).collect();
-        Self::of(ways)
+        Self::of(upstreams.into_iter().map(way).collect())
     }
 
     /// The same upstreams, but only those whose names are wanted: what is known of one is known in every pool it is in.
@@ -89,8 +88,29 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         Self::of(self.shared.ways.iter().filter(|way| wanted(way.upstream.name())).cloned().collect())
     }
 
+    /// Whether there is one by this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.shared.ways.iter().any(|way| way.upstream.name() == name)
+    }
+
     fn of(ways: Vec<Way<D>>) -> Self {
         Self { shared: Arc::new(Shared { ways, turn: Mutex::new(0) }), memory: Memory::default() }
+    }
+}
+
+impl Pool {
+    /// This, with what another one knows of upstreams that both have by the same name at the same place.
+    #[must_use]
+    pub fn keeping(&self, other: &Self) -> Self {
+        let way = |way: &Way<Dialer>| {
+            let is_it = |known: &&Way<Dialer>| {
+                known.upstream.name() == way.upstream.name() && known.dialer.is_like(&way.dialer)
+            };
+            let known = other.shared.ways.iter().find(is_it);
+            Way { dialer: way.dialer.clone(), upstream: known.unwrap_or(way).upstream.clone() }
+        };
+        Self::of(self.shared.ways.iter().map(way).collect())
     }
 }
 

@@ -92,6 +92,14 @@ impl Routes {
         Self(routes)
     }
 
+    /// Goes to the upstreams of this pool, by the names of those that routes lead to.
+    pub(super) fn go_to(&mut self, pool: &Pool) {
+        for route in &mut self.0 {
+            let own = &mut route.upstreams.pool;
+            *own = pool.only(|name| own.has(name));
+        }
+    }
+
     /// Every route.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.0.iter()

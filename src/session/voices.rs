@@ -34,6 +34,12 @@ impl VoiceBook {
         Self { voices, models }
     }
 
+    /// The voices, and the speech models clients may name.
+    #[must_use]
+    pub const fn parts(&self) -> (&BTreeMap<String, VoiceSample>, &Vec<String>) {
+        (&self.voices, &self.models)
+    }
+
     /// Whether clients may name this speech model.
     pub(crate) fn knows(&self, model: &str) -> bool {
         let listed = self.models.is_empty() || self.models.iter().any(|name| name == model);

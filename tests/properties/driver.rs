@@ -11,6 +11,7 @@ use voxbridge::{
     event::{Frame, Lane, Message, Why},
     mapping::Library,
     session::Setup,
+    trace::{Kept, Start, Tape, start::Parts},
 };
 
 use super::{
@@ -33,6 +34,8 @@ pub(crate) struct Driver {
     pub(crate) checks: Checks,
     /// Everything that came out, with its time.
     pub(crate) log: Vec<(Duration, Output)>,
+    /// The same, and everything that went in.
+    pub(crate) tape: Tape,
     start: Instant,
     latest: Instant,
     wait: Option<Instant>,
@@ -91,6 +94,10 @@ impl Driver {
             seed: 5,
         };
         let connect = codec.connect(query);
+        let client = codec.mapping().clone();
+        let opened_unix = Duration::from_secs(1_000_000_000);
+        let parts = Parts { library: &library, client: &client, dialect: &upstream, query, opened_unix };
+        let begin = Start::new(parts, &setup);
         // Early enough in the clock's life that it can be set back, late enough that nothing comes before its start.
         #[expect(
             clippy::disallowed_methods,
@@ -102,6 +109,7 @@ impl Driver {
             now: start,
             checks: Checks::new(start),
             log: Vec::new(),
+            tape: Tape::new(start, begin, Kept::All),
             start,
             latest: start,
             wait: None,
@@ -127,6 +135,15 @@ impl Driver {
         for step in &script.steps {
             driver.step(step);
         }
+        driver.end();
+        driver
+    }
+
+    /// The same for scripts that change formats, of which not everything is checked.
+    pub(crate) fn play_unchecked(script: &Script) -> Self {
+        let mut driver = Self::at_start_of(script);
+        driver.checks.formats = true;
+        script.steps.iter().for_each(|step| driver.step(step));
         driver.end();
         driver
     }
@@ -266,6 +283,7 @@ impl Driver {
     fn input(&mut self, input: Input<'_>) {
         let timeout = matches!(input, Input::Timeout);
         self.latest = self.latest.max(self.now);
+        self.tape.input(self.now, &input);
         self.bridge.handle_input(self.now, input);
         self.drain();
         if let Some(wait) = self.wait.filter(|_| timeout && !self.finished) {
@@ -276,6 +294,7 @@ impl Driver {
     fn drain(&mut self) {
         for _ in 0..MOST_OUTPUTS {
             let output = self.bridge.poll_output(self.now);
+            self.tape.output(self.now, &output);
             self.wait = None;
             match &output {
                 Output::Wait(wait) => {

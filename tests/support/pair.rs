@@ -21,6 +21,7 @@ use voxbridge::{
     mapping::Library,
     session::{Observation, Setup, VoiceBook},
     simulator::{ConnId, Gateway, Opening, SimInput, SimOutput, SimulatorConfig, Unit, decide},
+    trace::{Kept, Start, Tape, start::Parts},
 };
 
 /// Outputs in a row without `Wait`, and inputs at one instant, above which somebody is going round in circles.
@@ -46,6 +47,8 @@ pub(crate) struct PairConfig {
     pub(crate) profile: &'static str,
     /// Where the bridge's ids and jitter come from.
     pub(crate) seed: u64,
+    /// The session is recorded with this audio.
+    pub(crate) record: Option<Kept>,
 }
 
 impl Default for PairConfig {
@@ -60,6 +63,7 @@ impl Default for PairConfig {
             upstream: "minicpm-o",
             profile: "speech",
             seed: 1,
+            record: None,
         }
     }
 }
@@ -162,6 +166,8 @@ pub(crate) struct Pair {
     pub(crate) openings: Vec<(Lane, Opening)>,
     /// Every append of every full-duplex session, as the gateway heard it.
     pub(crate) units: Vec<(Lane, Unit)>,
+    /// What is recorded of it.
+    pub(crate) tape: Option<Tape>,
 }
 
 impl Pair {
@@ -181,8 +187,14 @@ impl Pair {
         };
         let mut codec = Codec::new(client, UNIX.as_secs_f64());
         let connect = codec.connect(&config.query);
+        let tape = config.record.map(|audio| {
+            let (library, client) = (&config.library, codec.mapping());
+            let parts =
+                Parts { library, client, dialect: &upstream, query: &config.query, opened_unix: UNIX };
+            Tape::new(epoch(), Start::new(parts, &setup), audio)
+        });
         let bridge = Bridge::open(epoch(), codec, connect, upstream, setup);
-        Self::around(bridge, config.simulator, config.latency)
+        Self::around(bridge, tape, config.simulator, config.latency)
     }
 
     /// A connection that is refused.
@@ -190,10 +202,10 @@ impl Pair {
         let codec = Codec::new(config.library.client(config.client).unwrap(), UNIX.as_secs_f64());
         let upstream = config.library.upstream(config.upstream).unwrap();
         let bridge = Bridge::refuse(epoch(), codec, upstream, error);
-        Self::around(bridge, config.simulator, config.latency)
+        Self::around(bridge, None, config.simulator, config.latency)
     }
 
-    fn around(bridge: Bridge, simulator: SimulatorConfig, latency: Duration) -> Self {
+    fn around(bridge: Bridge, tape: Option<Tape>, simulator: SimulatorConfig, latency: Duration) -> Self {
         let started = epoch();
         let mut pair = Self {
             bridge,
@@ -214,6 +226,7 @@ impl Pair {
             heard: Vec::new(),
             openings: Vec::new(),
             units: Vec::new(),
+            tape,
         };
         pair.drain_bridge();
         pair.drain_gateway();
@@ -413,6 +426,9 @@ impl Pair {
     }
 
     fn handle(&mut self, input: Input<'_>) {
+        if let Some(tape) = &mut self.tape {
+            tape.input(self.now, &input);
+        }
         self.bridge.handle_input(self.now, input);
         self.drain_bridge();
     }
@@ -424,7 +440,11 @@ impl Pair {
 
     fn drain_bridge(&mut self) {
         for _ in 0..LIVELOCK {
-            match self.bridge.poll_output(self.now) {
+            let output = self.bridge.poll_output(self.now);
+            if let Some(tape) = &mut self.tape {
+                tape.output(self.now, &output);
+            }
+            match output {
                 Output::Wait(until) => {
                     self.bridge_wait = until;
                     return;

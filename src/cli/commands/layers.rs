@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::{
     cli::args::{ConfigArgs, LogArgs, LogFormat},
-    config::{Config, LogConfig, UpstreamConfig},
+    config::{Config, LogConfig, TraceConfig, UpstreamConfig},
 };
 
 /// File, then environment and flags.
@@ -22,6 +22,11 @@ pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
         sessions_max: args.sessions_max,
         language: args.language,
         upstream: upstreams.collect(),
+        trace: TraceConfig {
+            dir: args.trace,
+            audio: args.trace_audio.then_some(true),
+            ..TraceConfig::default()
+        },
         log: log_config(args.log),
         ..Config::default()
     });

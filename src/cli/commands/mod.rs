@@ -4,6 +4,8 @@ mod check;
 mod demo;
 mod layers;
 mod mappings;
+mod reload;
+mod replay;
 mod serve;
 mod simulate;
 
@@ -13,6 +15,10 @@ use super::{Cli, Command, speak, talk, transcribe};
 
 /// The command line or the configuration is wrong (clap's own code).
 const USAGE: u8 = 2;
+/// The input is not what it should be (sysexits.h, as for the clients).
+const NO_DATA: u8 = 65;
+/// The input cannot be read.
+const NO_INPUT: u8 = 66;
 
 /// Why a command failed: the exit code and the line to print.
 pub(super) struct Failure {
@@ -21,6 +27,15 @@ pub(super) struct Failure {
 }
 
 impl Failure {
+    fn of(code: u8, words: impl ToString) -> Self {
+        Self { code, words: words.to_string() }
+    }
+
+    /// It was said why already.
+    pub(super) const fn silent() -> Self {
+        Self { code: 1, words: String::new() }
+    }
+
     /// The configuration is wrong.
     pub(super) fn usage(words: impl ToString) -> Self {
         Self { code: USAGE, words: words.to_string() }
@@ -49,11 +64,14 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Talk(args) => talk::run(&args).await.map_err(Failure::from),
         Command::Check(args) => check::run(args),
         Command::Mappings(args) => mappings::run(args),
+        Command::Replay(args) => replay::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("voxbridge: {}", failure.words);
+            if !failure.words.is_empty() {
+                eprintln!("voxbridge: {}", failure.words);
+            }
             ExitCode::from(failure.code)
         }
     }

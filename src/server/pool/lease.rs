@@ -125,29 +125,25 @@ impl Drop for Lease {
     }
 }
 
-/// Which upstream failed a session last: its next lane goes to another if there is one.
-#[derive(Debug, Clone)]
+/// Which upstream failed a session last: its next lane goes to another if there is one. Known by its address, which no
+/// other has while it is in use; 0 for none.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Memory(Arc<AtomicUsize>);
-
-/// No upstream's index.
-const NONE: usize = usize::MAX;
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self(Arc::new(AtomicUsize::new(NONE)))
-    }
-}
 
 impl Memory {
     pub(super) fn avoids(&self, upstream: &Upstream) -> bool {
-        self.0.load(Relaxed) == upstream.index()
+        self.0.load(Relaxed) == address(upstream)
     }
 
     fn avoid(&self, upstream: &Upstream) {
-        self.0.store(upstream.index(), Relaxed);
+        self.0.store(address(upstream), Relaxed);
     }
 
     fn forget(&self) {
-        self.0.store(NONE, Relaxed);
+        self.0.store(0, Relaxed);
     }
+}
+
+fn address(upstream: &Upstream) -> usize {
+    std::ptr::from_ref(upstream).addr()
 }

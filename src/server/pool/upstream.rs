@@ -13,7 +13,6 @@ use super::{
 
 /// One upstream.
 pub(super) struct Upstream {
-    index: usize,
     name: String,
     probe: Box<dyn Probe + Send + Sync>,
     state: Mutex<State>,
@@ -27,12 +26,8 @@ struct State {
 }
 
 impl Upstream {
-    pub(super) fn new(index: usize, name: String, probe: Box<dyn Probe + Send + Sync>) -> Self {
-        Self { index, name, probe, state: Mutex::default() }
-    }
-
-    pub(super) const fn index(&self) -> usize {
-        self.index
+    pub(super) fn new(name: String, probe: Box<dyn Probe + Send + Sync>) -> Self {
+        Self { name, probe, state: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {

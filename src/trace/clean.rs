@@ -1,0 +1,350 @@
+//! What nobody is to read in a trace: credentials never, and audio only where it was asked for.
+//!
+//! Works on the letters of a JSON text and leaves all others as they are: what is recorded must decode as it did. A text
+//! that is no JSON is looked through all the same, as far as it looks like some.
+
+use super::line::{Came, Line, digest};
+
+/// What stands for a secret.
+pub const MASK: &str = "[masked]";
+/// A string of base64 longer than this is taken for audio or a picture.
+const LONGEST_KEPT: usize = 256;
+/// How many secrets of a session are looked for where they might be echoed, and how long a piece of them.
+const MOST_SECRETS: usize = 32;
+const SECRET_MIN_CHARS: usize = 6;
+/// Error messages quote as much of a value.
+const QUOTED_CHARS: usize = 40;
+/// What silence may stand in for, letters of base64: more is no message.
+const LONGEST_RESTORED: usize = 256 << 20;
+
+/// Whose audio a trace keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kept {
+    /// Nobody's: lengths alone.
+    #[default]
+    None,
+    /// The client's, without which nothing can be heard again; of the model's, lengths alone.
+    Client,
+    /// Everybody's; what goes out is told by digests, for what came makes it again.
+    All,
+}
+
+/// What becomes of long runs of base64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sound {
+    Kept,
+    Measured,
+    /// Told from others by a digest.
+    Digested,
+}
+
+/// Cleans the lines of one session; it remembers the secrets it met, which may be echoed.
+#[derive(Debug, Default)]
+pub struct Cleaner {
+    audio: Kept,
+    secrets: Vec<String>,
+}
+
+impl Cleaner {
+    /// Cleans everything but the audio that is to be kept.
+    #[must_use]
+    pub const fn new(audio: Kept) -> Self {
+        Self { audio, secrets: Vec::new() }
+    }
+
+    /// A line without what nobody is to read.
+    pub fn clean(&mut self, line: &mut Line) {
+        let sound = match (self.audio, line.came) {
+            (Kept::All, Some(_)) | (Kept::Client, Some(Came::Client)) => Sound::Kept,
+            (Kept::All, None) => Sound::Digested,
+            _ => Sound::Measured,
+        };
+        if let Some(text) = &line.text {
+            line.text = Some(self.text(text, sound));
+        }
+        if let Some(words) = &line.words {
+            line.words = Some(self.text(words, sound));
+        }
+    }
+
+    /// A query string without secrets.
+    #[must_use]
+    pub fn query(&mut self, query: &str) -> String {
+        let pairs = query.split('&').map(|pair| {
+            let Some((name, value)) = form_urlencoded::parse(pair.as_bytes()).next() else {
+                return pair.to_owned();
+            };
+            if value.is_empty() || !names_secret(&name) {
+                return self.without_echoes(pair);
+            }
+            self.remember(&value);
+            format!("{}={MASK}", pair.split('=').next().unwrap_or_default())
+        });
+        pairs.collect::<Vec<_>>().join("&")
+    }
+
+    /// A sample in quotes as voices are kept, or its length.
+    #[must_use]
+    pub fn sample(&self, base64: &str) -> String {
+        match self.audio {
+            Kept::All => base64.to_owned(),
+            Kept::Client | Kept::None => rewrite(base64, Sound::Measured, &mut |_| {}),
+        }
+    }
+
+    fn text(&mut self, text: &str, sound: Sound) -> String {
+        let mut met = Vec::new();
+        let clean = rewrite(text, sound, &mut |secret| met.push(secret.to_owned()));
+        met.iter().for_each(|secret| self.remember(secret));
+        self.without_echoes(&clean)
+    }
+
+    fn remember(&mut self, secret: &str) {
+        let quoted: String = secret.chars().take(QUOTED_CHARS).collect();
+        for secret in [secret, quoted.as_str()] {
+            let new =
+                secret.chars().count() >= SECRET_MIN_CHARS && !self.secrets.iter().any(|it| it == secret);
+            if new && self.secrets.len() < MOST_SECRETS {
+                self.secrets.push(secret.to_owned());
+            }
+        }
+        // The longest first, or a piece of it would stay.
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    }
+
+    fn without_echoes(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_owned(), |text, secret| match text.contains(secret.as_str()) {
+            true => text.replace(secret.as_str(), MASK),
+            false => text,
+        })
+    }
+}
+
+/// Whether what goes by this name is a credential: `token`, `X-Api-Key`, `clientSecret`, but not `tokens` or `keywords`.
+#[must_use]
+pub fn names_secret(name: &str) -> bool {
+    const LAST_WORDS: [&str; 18] = [
+        "token",
+        "key",
+        "apikey",
+        "authorization",
+        "auth",
+        "password",
+        "passwd",
+        "passphrase",
+        "pwd",
+        "secret",
+        "credential",
+        "credentials",
+        "bearer",
+        "jwt",
+        "cookie",
+        "signature",
+        "sig",
+        "authtoken",
+    ];
+    let mut words = vec![String::new()];
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && words.last().is_some_and(|word| word.ends_with(char::is_lowercase))
+        {
+            words.push(String::new());
+        }
+        match words.last_mut() {
+            Some(word) if letter.is_alphanumeric() => word.extend(letter.to_lowercase()),
+            _ => words.push(String::new()),
+        }
+    }
+    words.iter().rfind(|word| !word.is_empty()).is_some_and(|word| LAST_WORDS.contains(&word.as_str()))
+}
+
+/// Where a walk over JSON stands: what follows a secret's name is masked, however deep it is.
+#[derive(Default)]
+struct Place {
+    depth: u32,
+    secret_at: Option<u32>,
+    named: bool,
+}
+
+impl Place {
+    const fn is_secret(&self) -> bool {
+        self.named || self.secret_at.is_some()
+    }
+
+    const fn open(&mut self) {
+        self.depth += 1;
+        if self.named && self.secret_at.is_none() {
+            self.secret_at = Some(self.depth);
+        }
+        self.named = false;
+    }
+
+    fn close(&mut self) {
+        if self.secret_at == Some(self.depth) {
+            self.secret_at = None;
+        }
+        self.depth = self.depth.saturating_sub(1);
+    }
+}
+
+fn rewrite(text: &str, sound: Sound, secret: &mut impl FnMut(&str)) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (String::with_capacity(text.len().min(64 * 1024)), 0);
+    let mut place = Place::default();
+    while at < bytes.len() {
+        let plain = bytes[at..].iter().position(|byte| is_mark(*byte, &place)).unwrap_or(bytes.len() - at);
+        push_plain(&mut out, &text[at..at + plain], secret);
+        at += plain;
+        match bytes.get(at) {
+            None => break,
+            Some(b'"') => at = string(text, at, sound, &mut place, &mut out, secret),
+            Some(b'{' | b'[') => place.open(),
+            Some(b'}' | b']') => place.close(),
+            Some(_) => {
+                out.push('0');
+                at += bytes[at..].iter().take_while(|byte| is_number(**byte)).count();
+                place.named = false;
+            }
+        }
+        if let Some(mark @ (b'{' | b'[' | b'}' | b']')) = bytes.get(at) {
+            out.push(char::from(*mark));
+            at += 1;
+        }
+    }
+    out
+}
+
+fn is_mark(byte: u8, place: &Place) -> bool {
+    matches!(byte, b'"' | b'{' | b'}' | b'[' | b']') || (place.is_secret() && is_number(byte))
+}
+
+const fn is_number(byte: u8) -> bool {
+    byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.')
+}
+
+/// Takes the string that begins at `at`; the place behind it.
+fn string(
+    text: &str,
+    at: usize,
+    sound: Sound,
+    place: &mut Place,
+    out: &mut String,
+    secret: &mut impl FnMut(&str),
+) -> usize {
+    let end = end_of_string(text.as_bytes(), at + 1);
+    let (raw, closed) = (&text[at + 1..end], end < text.len());
+    let behind = end + usize::from(closed);
+    let is_name = text[behind..].trim_start().starts_with(':');
+    out.push('"');
+    if is_name {
+        place.named = place.secret_at.is_none() && names_secret(&unescaped(raw));
+        out.push_str(raw);
+    } else if place.is_secret() && !raw.is_empty() {
+        secret(&unescaped(raw));
+        secret(raw);
+        out.push_str(MASK);
+        place.named = false;
+    } else {
+        value(raw, sound, out, secret);
+        place.named = false;
+    }
+    if closed {
+        out.push('"');
+    }
+    behind
+}
+
+fn end_of_string(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while at < bytes.len() && bytes[at] != b'"' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    // A backslash may be the last byte there is, or stand before half a letter.
+    at.min(bytes.len())
+}
+
+fn unescaped(raw: &str) -> String {
+    serde_json::from_str(&format!("\"{raw}\"")).unwrap_or_else(|_| raw.to_owned())
+}
+
+fn value(raw: &str, sound: Sound, out: &mut String, secret: &mut impl FnMut(&str)) {
+    let data = raw.find(";base64,").filter(|_| raw.starts_with("data:")).map_or(0, |at| at + 8);
+    let (head, body) = raw.split_at(data);
+    if body.len() <= LONGEST_KEPT || !is_base64(body) {
+        return push_plain(out, raw, secret);
+    }
+    out.push_str(head);
+    let padding = &body[body.trim_end_matches('=').len()..];
+    match sound {
+        Sound::Kept => out.push_str(body),
+        Sound::Measured => out.push_str(&format!("[base64 {}{padding}]", body.len())),
+        Sound::Digested => {
+            out.push_str(&format!("[base64 {}{padding} {}]", body.len(), digest(body.as_bytes())))
+        }
+    }
+}
+
+fn is_base64(text: &str) -> bool {
+    let body = text.trim_end_matches('=').as_bytes();
+    body.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/-_\\".contains(byte))
+}
+
+/// Text outside of JSON's own structure: `name=value` and `Bearer …` may still hold a secret.
+fn push_plain(out: &mut String, text: &str, secret: &mut impl FnMut(&str)) {
+    let mut rest = text;
+    while let Some(at) = rest.find(['=', ' ']) {
+        let (before, behind) = rest.split_at(at + 1);
+        let name_from =
+            before[..at].rfind(|letter: char| !letter.is_alphanumeric() && !"_-".contains(letter));
+        let name = &before
+            [name_from.map_or(0, |from| from + before[from..].chars().next().map_or(1, char::len_utf8))..at];
+        let until = behind.find(|letter: char| letter.is_whitespace() || "&#;,\"'\\".contains(letter));
+        let value = &behind[..until.unwrap_or(behind.len())];
+        out.push_str(before);
+        rest = behind;
+        let is_secret = match before.ends_with('=') {
+            true => names_secret(name) && !value.is_empty(),
+            false => name.eq_ignore_ascii_case("bearer") && value.len() > 7,
+        };
+        if is_secret {
+            secret(value);
+            out.push_str(MASK);
+            rest = &behind[value.len()..];
+        }
+    }
+    out.push_str(rest);
+}
+
+/// What was cleaned, with silence where audio was; how many runs of audio that were.
+#[must_use]
+pub fn restored(text: &str) -> (String, usize) {
+    const OPEN: &str = "[base64 ";
+    let (mut out, mut rest, mut count) = (String::with_capacity(text.len()), text, 0);
+    while let Some(at) = rest.find(OPEN) {
+        let (before, found) = rest.split_at(at);
+        out.push_str(before);
+        let inside = found.find(']').map(|end| (&found[OPEN.len()..end], &found[end + 1..]));
+        match inside.and_then(|(inside, behind)| Some((silence(inside, out.len())?, behind))) {
+            Some((silence, behind)) => {
+                out.push_str(&silence);
+                rest = behind;
+                count += 1;
+            }
+            None => {
+                out.push_str(OPEN);
+                rest = &found[OPEN.len()..];
+            }
+        }
+    }
+    out.push_str(rest);
+    (out, count)
+}
+
+/// Base64 of zeros, as long as the placeholder says.
+fn silence(inside: &str, so_far: usize) -> Option<String> {
+    let inside = inside.split(' ').next()?;
+    let letters = inside.trim_end_matches('=');
+    let padding = &inside[letters.len()..];
+    let length: usize = letters.parse().ok().filter(|length| length + so_far <= LONGEST_RESTORED)?;
+    Some("A".repeat(length.checked_sub(padding.len())?) + padding)
+}

@@ -1,0 +1,163 @@
+//! The first line of a trace: what the session was opened with, and how to open it again.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::clean::{Cleaner, Kept, restored};
+use crate::{
+    bridge::Bridge,
+    downstream::Codec,
+    event::VoiceSample,
+    mapping::{ClientMapping, Kind, Library, Profile, UpstreamMapping},
+    session::{Setup, VoiceBook},
+};
+
+/// What a session was opened with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// [`super::VERSION`].
+    pub trace: u32,
+    /// The version that recorded it.
+    pub voxbridge: String,
+    /// The client protocol.
+    pub client: String,
+    /// The profile.
+    pub profile: String,
+    /// The upstream dialect.
+    pub dialect: String,
+    /// The connection's query string.
+    pub query: String,
+    /// Seed of everything random in it.
+    pub seed: u64,
+    /// When it was opened, ns since 1970.
+    pub opened_unix_ns: u64,
+    /// The idle time that held, ms.
+    pub idle_ms: u64,
+    /// The language of a session that names none.
+    pub language: String,
+    /// Whose audio is in the trace.
+    pub audio: Kept,
+    /// Configured voices, as JSON strings of base64.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub voices: BTreeMap<String, String>,
+    /// Speech models clients may name; any when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tts_models: Vec<String>,
+    /// The text of every mapping it used that is not built in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mappings: Vec<MappingText>,
+}
+
+/// One mapping file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingText {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// All of it.
+    pub source: String,
+}
+
+/// What a session is made of besides its [`Setup`].
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'p> {
+    /// Where its mappings come from.
+    pub library: &'p Library,
+    /// The client protocol.
+    pub client: &'p ClientMapping,
+    /// The dialect.
+    pub dialect: &'p UpstreamMapping,
+    /// The connection's query string.
+    pub query: &'p str,
+    /// Since 1970.
+    pub opened_unix: Duration,
+}
+
+impl Start {
+    /// The first line for a session of these parts, not yet cleaned.
+    #[must_use]
+    pub fn new(parts: Parts<'_>, setup: &Setup) -> Self {
+        let Parts { library, client, dialect, query, opened_unix } = parts;
+        let (voices, tts_models) = setup.voices.parts();
+        let used = [(Kind::Client, &client.name), (Kind::Upstream, &dialect.name)];
+        let used = used.into_iter().map(|(kind, name)| (kind, name.clone()));
+        let bases = library.bases_of(&setup.profile.name).into_iter().map(|name| (Kind::Profile, name));
+        let text = |(kind, name): (Kind, String)| {
+            let source = library.source(kind, &name).filter(|_| !library.is_embedded(kind, &name))?;
+            Some(MappingText { kind, name, source: source.to_owned() })
+        };
+        Self {
+            trace: super::VERSION,
+            voxbridge: env!("CARGO_PKG_VERSION").to_owned(),
+            client: client.name.clone(),
+            profile: setup.profile.name.clone(),
+            dialect: dialect.name.clone(),
+            query: query.to_owned(),
+            seed: setup.seed,
+            opened_unix_ns: u64::try_from(opened_unix.as_nanos()).unwrap_or(u64::MAX),
+            idle_ms: setup.audio_in.idle_ms,
+            language: setup.profile.hear.language.clone(),
+            audio: Kept::None,
+            voices: voices.iter().map(|(name, voice)| (name.clone(), voice.0.to_string())).collect(),
+            tts_models: tts_models.to_vec(),
+            mappings: used.chain(bases).filter_map(text).collect(),
+        }
+    }
+
+    /// Takes out what nobody is to read, and says whose audio is kept.
+    pub(super) fn clean(&mut self, audio: Kept, cleaner: &mut Cleaner) {
+        self.audio = audio;
+        self.query = cleaner.query(&self.query);
+        self.voices.values_mut().for_each(|voice| *voice = cleaner.sample(voice));
+    }
+
+    /// The mappings it was recorded with, over those given.
+    ///
+    /// # Errors
+    /// A mapping of the trace that this version cannot read.
+    pub fn library(&self, mut library: Library) -> Result<Library, String> {
+        let file = |mapping: &MappingText| {
+            (format!("{} {} of the trace", mapping.kind.name(), mapping.name), mapping.source.clone())
+        };
+        library.add_all(self.mappings.iter().map(file).collect()).map_err(|problem| problem.to_string())?;
+        Ok(library)
+    }
+
+    /// The session, opened again at an instant of choice, with these mappings by these names.
+    ///
+    /// # Errors
+    /// A mapping that is not there.
+    pub fn open(&self, now: Instant, library: &Library) -> Result<Bridge, String> {
+        let (client, dialect) = (library.client(&self.client)?, library.upstream(&self.dialect)?);
+        let mut codec = Codec::new(client.clone(), Duration::from_nanos(self.opened_unix_ns).as_secs_f64());
+        let connect = codec.connect(&self.query);
+        let setup = self.setup(&client, &dialect, library.profile(&self.profile)?);
+        Ok(Bridge::open(now, codec, connect, dialect, setup))
+    }
+
+    fn setup(&self, client: &ClientMapping, dialect: &UpstreamMapping, profile: Arc<Profile>) -> Setup {
+        let mut audio_in = client.audio_in.clone();
+        audio_in.idle_ms = self.idle_ms;
+        let mut tuned = (*profile).clone();
+        tuned.hear.language.clone_from(&self.language);
+        let voice =
+            |(name, base64): (&String, &String)| (name.clone(), VoiceSample(restored(base64).0.into()));
+        let voices = VoiceBook::new(self.voices.iter().map(voice).collect(), self.tts_models.clone());
+        Setup {
+            profile: Arc::new(tuned),
+            audio_in,
+            audio_out: client.audio_out.clone(),
+            lock_step: client.lock_step,
+            audio_max_ms: dialect.audio_max_ms,
+            duplex: dialect.duplex.clone(),
+            voices: Arc::new(voices),
+            seed: self.seed,
+        }
+    }
+}
