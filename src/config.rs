@@ -208,6 +208,12 @@ impl Config {
         Some(Arc::new(Traces::new(dir, audio, max_bytes)))
     }
 
+    /// What works otherwise than who reads a profile may think, a line each; nothing where it cannot be served.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        self.service().map(|service| routes::notes(&service.routes)).unwrap_or_default()
+    }
+
     fn check_numbers(&self) -> Result<(), String> {
         if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
             return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
@@ -330,6 +336,21 @@ mod tests {
             assert!(problem.contains(words), "{toml}: {problem}");
         }
         assert!(config(&UPSTREAM.replace("realtime", "realtime?mode=chat&x=1")).service().is_ok());
+    }
+
+    #[test]
+    fn a_dialect_without_chat_serves_what_does_not_need_it() {
+        let with = |rest: &str| config(&format!("{rest}{UPSTREAM}dialect = \"minicpm-o-legacy\"\n"));
+        for profile in ["conversation", "video"] {
+            let config = with(&format!("profile = {profile:?}\n"));
+            assert_eq!(config.check(), Ok(()));
+            assert!(config.notes()[0].contains(profile) && config.notes()[0].contains("no chat mode"));
+        }
+        let problem = with("").check().unwrap_err();
+        for words in ["profile \"speech\" needs mode chat (", "has `audio` and `video`", "another profile"] {
+            assert!(problem.contains(words), "{problem}");
+        }
+        assert!(config(UPSTREAM).notes().is_empty());
     }
 
     #[test]

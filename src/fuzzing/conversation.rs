@@ -12,7 +12,7 @@ use std::{
 use super::{LIBRARY, codec};
 use crate::{
     bridge::{Bridge, Input, Output},
-    event::{Frame, Lane, Message, Why},
+    event::{Frame, Lane, Message, Mode, Why},
     mapping::{Kind, Library},
     session::Setup,
 };
@@ -112,10 +112,18 @@ pub(super) fn one_utterance(library: &Library, kind: Kind, name: &str) {
         if kind == wanted { name.to_owned() } else { embedded.to_owned() }
     };
     let (client, upstream) = (or(Kind::Client, "macaw"), or(Kind::Upstream, "minicpm-o"));
-    let mut driver = Driver::open(library, &client, &upstream, &or(Kind::Profile, "speech"));
+    let Some(served) = profile_of(library, &upstream) else { return };
+    let mut driver = Driver::open(library, &client, &upstream, &or(Kind::Profile, served));
     for step in [2, 2, 0, 4, 8, 8, 7, 8, 3, 3, 8, 11, 8] {
         driver.step(&mut Bytes(&[step, 0, 200, 1]));
     }
+}
+
+/// A profile that can be served by an upstream's modes.
+fn profile_of(library: &Library, upstream: &str) -> Option<&'static str> {
+    let modes = library.upstream(upstream).expect("it is in the library");
+    let served = [(Mode::Chat, "speech"), (Mode::Audio, "conversation"), (Mode::Video, "video")];
+    served.into_iter().find(|(mode, _)| modes.modes.contains_key(mode)).map(|(_, profile)| profile)
 }
 
 /// Without all that is off by default, and with it: decodes while the user still speaks, transcripts of who talks with the
@@ -192,16 +200,8 @@ impl Driver {
         let now = Instant::now();
         let mut codec = codec(library, client);
         let upstream = library.upstream(upstream).expect("it is in the library");
-        let setup = Setup {
-            profile: library.profile(profile).expect("it is in the library"),
-            audio_in: codec.mapping().audio_in.clone(),
-            audio_out: codec.mapping().audio_out.clone(),
-            lock_step: codec.mapping().lock_step,
-            audio_max_ms: upstream.audio_max_ms,
-            duplex: upstream.duplex.clone(),
-            voices: Default::default(),
-            seed: 7,
-        };
+        let profile_file = library.profile(profile).expect("it is in the library");
+        let setup = Setup::new(codec.mapping(), profile_file, &upstream, 7);
         let connect = codec.connect("model=m");
         let mut driver = Self {
             bridge: Bridge::open(now, codec, connect, upstream, setup),

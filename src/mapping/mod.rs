@@ -44,12 +44,13 @@ impl Kind {
 }
 
 /// The files that are part of the program.
-const EMBEDDED: [(&str, &str); 8] = [
+const EMBEDDED: [(&str, &str); 9] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
     ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
     ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
+    ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
     ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),

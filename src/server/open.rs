@@ -123,18 +123,9 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Optio
         }
     };
     let dialect = &route.upstreams.dialect;
-    let mut audio_in = mapping.audio_in.clone();
-    audio_in.idle_ms = service.idle_ms.unwrap_or(audio_in.idle_ms);
-    let setup = Setup {
-        profile: route.profile.clone(),
-        audio_in,
-        audio_out: mapping.audio_out.clone(),
-        lock_step: mapping.lock_step,
-        audio_max_ms: dialect.audio_max_ms,
-        duplex: dialect.duplex.clone(),
-        voices: service.voices.clone(),
-        seed: fastrand::u64(..),
-    };
+    let mut setup = Setup::new(mapping, route.profile.clone(), dialect, fastrand::u64(..));
+    setup.audio_in.idle_ms = service.idle_ms.unwrap_or(setup.audio_in.idle_ms);
+    setup.voices = service.voices.clone();
     let start = service.traces.is_some().then(|| {
         let parts =
             Parts { library: &service.library, client: mapping, dialect, query: &visit.query, opened_unix };

@@ -3,7 +3,7 @@
 //! Takes neutral events with the instant they came, appends [`action`]s. Knows no wire, no clock and no task.
 //!
 //! - [`ear`] turns microphone audio into utterances, [`meter`] judges how fast it comes
-//! - [`settings`] is what the client set; [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio for
+//! - [`setup`] is what it starts from, [`settings`] what the client set; [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio for
 //!   the [`mouth`]
 //! - [`texts`] wait to be spoken in order, [`lockstep`] is how some clients are told what was understood
 //! - [`converse`] talks with the model itself; [`memory`] is what was said
@@ -27,6 +27,7 @@ mod mouth;
 mod reading;
 mod retry;
 mod settings;
+mod setup;
 mod speak;
 mod texts;
 mod utterance;
@@ -38,7 +39,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{action::Observation, converse::Streamed, ear::Account, voices::VoiceBook};
+pub use self::{action::Observation, converse::Streamed, ear::Account, setup::Setup, voices::VoiceBook};
 use self::{
     converse::{Converse, Scene},
     ear::{Ear, Heard, Hearing, Use},
@@ -52,39 +53,14 @@ use self::{
     settings::{Settings, asking, whole_u32},
     speak::Speak,
     texts::{Texts, Waiting},
+    voices::Encodings,
 };
 use crate::{
     audio::vad::Sensitivity,
     error::{Error, ErrorKind},
     event::{ClientCommand, ClientEvent, CloseName, Microphone, Setting, SpeakRequest},
-    mapping::{
-        Profile,
-        client::{AudioIn, AudioOut},
-        profile::{Rhythm, TalkRules},
-        upstream::Duplex,
-    },
+    mapping::profile::{Rhythm, TalkRules},
 };
-
-/// What a session starts from.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// What the verbs mean.
-    pub profile: Arc<Profile>,
-    /// The client protocol's audio and limits.
-    pub audio_in: AudioIn,
-    /// The client protocol's audio.
-    pub audio_out: AudioOut,
-    /// Transcripts are told as answers only.
-    pub lock_step: bool,
-    /// Longest question the upstream takes, ms.
-    pub audio_max_ms: u64,
-    /// What bounds the upstream's conversations.
-    pub duplex: Duplex,
-    /// Voices by name.
-    pub voices: Arc<VoiceBook>,
-    /// Seed of everything random: ids and jitter.
-    pub seed: u64,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -137,7 +113,8 @@ impl Session {
         let talk = setup.profile.talk.clone();
         let memory = Memory::new(talk.as_ref().map_or(0, |talk| talk.converse.memory_max_chars));
         let mouth = Mouth::new(setup.audio_out.frame_max_bytes, setup.profile.playout);
-        let mut host = Host::new(setup.profile.lanes, mouth, memory, setup.seed);
+        let encodings = Encodings::new(Arc::clone(&setup.voice_encodings));
+        let mut host = Host::new(setup.profile.lanes, encodings, mouth, memory, setup.seed);
         let session_id = format!("sess_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
         if setup.lock_step {
             host.out.keep_step();

@@ -142,22 +142,14 @@ impl Start {
     }
 
     fn setup(&self, client: &ClientMapping, dialect: &UpstreamMapping, profile: Arc<Profile>) -> Setup {
-        let mut audio_in = client.audio_in.clone();
-        audio_in.idle_ms = self.idle_ms;
         let mut tuned = (*profile).clone();
         tuned.hear.language.clone_from(&self.language);
         let voice =
             |(name, base64): (&String, &String)| (name.clone(), VoiceSample(restored(base64).0.into()));
         let voices = VoiceBook::new(self.voices.iter().map(voice).collect(), self.tts_models.clone());
-        Setup {
-            profile: Arc::new(tuned),
-            audio_in,
-            audio_out: client.audio_out.clone(),
-            lock_step: client.lock_step,
-            audio_max_ms: dialect.audio_max_ms,
-            duplex: dialect.duplex.clone(),
-            voices: Arc::new(voices),
-            seed: self.seed,
-        }
+        let mut setup = Setup::new(client, Arc::new(tuned), dialect, self.seed);
+        setup.audio_in.idle_ms = self.idle_ms;
+        setup.voices = Arc::new(voices);
+        setup
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
-    event::{Frame, Lane, Message, Why},
+    event::{Frame, Lane, Message, Mode, Why},
     mapping::Library,
     session::Setup,
     trace::{Kept, Start, Tape, start::Parts},
@@ -83,16 +83,7 @@ impl Driver {
         library.add(&format!("{name}.toml"), profile).unwrap();
         let upstream = library.upstream("minicpm-o").unwrap();
         let mut codec = Codec::new(library.client("macaw").unwrap(), 1e9);
-        let setup = Setup {
-            profile: library.profile(name).unwrap(),
-            audio_in: codec.mapping().audio_in.clone(),
-            audio_out: codec.mapping().audio_out.clone(),
-            lock_step: codec.mapping().lock_step,
-            audio_max_ms: upstream.audio_max_ms,
-            duplex: upstream.duplex.clone(),
-            voices: Default::default(),
-            seed: 5,
-        };
+        let setup = Setup::new(codec.mapping(), library.profile(name).unwrap(), &upstream, 5);
         let connect = codec.connect(query);
         let client = codec.mapping().clone();
         let opened_unix = Duration::from_secs(1_000_000_000);

@@ -20,7 +20,7 @@ use voxbridge::{
     event::{Frame, Lane, Message, Mode, Why},
     mapping::Library,
     session::{Observation, Setup, VoiceBook},
-    simulator::{ConnId, Gateway, Opening, SimInput, SimOutput, SimulatorConfig, Unit, decide},
+    simulator::{ConnId, Dialect, Gateway, Opening, SimInput, SimOutput, SimulatorConfig, Unit},
     trace::{Kept, Start, Tape, start::Parts},
 };
 
@@ -140,6 +140,7 @@ impl Flight {
 /// One bridge, one gateway, one clock.
 pub(crate) struct Pair {
     bridge: Bridge,
+    dialect: Dialect,
     gateway: Gateway,
     started: Instant,
     now: Instant,
@@ -175,16 +176,9 @@ impl Pair {
     pub(crate) fn new(config: PairConfig) -> Self {
         let client = config.library.client(config.client).unwrap();
         let upstream = config.library.upstream(config.upstream).unwrap();
-        let setup = Setup {
-            profile: config.library.profile(config.profile).unwrap(),
-            audio_in: client.audio_in.clone(),
-            audio_out: client.audio_out.clone(),
-            lock_step: client.lock_step,
-            audio_max_ms: upstream.audio_max_ms,
-            duplex: upstream.duplex.clone(),
-            voices: Arc::new(config.voices),
-            seed: config.seed,
-        };
+        let profile = config.library.profile(config.profile).unwrap();
+        let mut setup = Setup::new(&client, profile, &upstream, config.seed);
+        setup.voices = Arc::new(config.voices);
         let mut codec = Codec::new(client, UNIX.as_secs_f64());
         let connect = codec.connect(&config.query);
         let tape = config.record.map(|audio| {
@@ -209,6 +203,7 @@ impl Pair {
         let started = epoch();
         let mut pair = Self {
             bridge,
+            dialect: simulator.dialect,
             gateway: Gateway::new(simulator, started, UNIX),
             started,
             now: started,
@@ -335,6 +330,12 @@ impl Pair {
         self.gateway = Gateway::new(simulator, self.now, UNIX + self.now());
         self.gateway_wait = None;
         self.break_lanes();
+    }
+
+    /// This goes wrong in the gateway from now on.
+    pub(crate) fn break_now(&mut self, fault: &str) {
+        self.tell_gateway(SimInput::Break(fault.parse().unwrap()));
+        self.settle();
     }
 
     /// Lets time pass.
@@ -559,7 +560,7 @@ impl Pair {
 
     fn arrive(&mut self, flight: Flight) {
         match flight {
-            Flight::Connect(lane, mode) => match decide(Some(query_of(mode))) {
+            Flight::Connect(lane, mode) => match self.dialect.decide(Some(query_of(mode))) {
                 Ok(mode) => {
                     self.depart(Flight::Opened(lane));
                     self.tell_gateway(SimInput::Connected(conn(lane), mode));

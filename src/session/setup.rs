@@ -1,0 +1,55 @@
+//! What a session starts from: what of a client protocol, a profile and a dialect concerns it.
+
+use std::sync::Arc;
+
+use super::VoiceBook;
+use crate::mapping::{
+    ClientMapping, Profile, UpstreamMapping,
+    client::{AudioIn, AudioOut},
+    upstream::{Duplex, Mode, VoiceEncoding},
+};
+
+/// What a session starts from.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What the verbs mean.
+    pub profile: Arc<Profile>,
+    /// The client protocol's audio and limits.
+    pub audio_in: AudioIn,
+    /// The client protocol's audio.
+    pub audio_out: AudioOut,
+    /// Transcripts are told as answers only.
+    pub lock_step: bool,
+    /// Longest question the upstream takes, ms.
+    pub audio_max_ms: u64,
+    /// What bounds the upstream's conversations.
+    pub duplex: Duplex,
+    /// Whether the upstream has chat turns, without which it neither transcribes nor speaks a text that is given to it.
+    pub chat: bool,
+    /// How the upstream takes voice samples, in the order in which that is tried.
+    pub voice_encodings: Arc<[VoiceEncoding]>,
+    /// Voices by name.
+    pub voices: Arc<VoiceBook>,
+    /// Seed of everything random: ids and jitter.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// A session of a client protocol with an upstream dialect, as a profile has it; without voices, and with the
+    /// protocol's own idle time.
+    #[must_use]
+    pub fn new(client: &ClientMapping, profile: Arc<Profile>, dialect: &UpstreamMapping, seed: u64) -> Self {
+        Self {
+            profile,
+            audio_in: client.audio_in.clone(),
+            audio_out: client.audio_out.clone(),
+            lock_step: client.lock_step,
+            audio_max_ms: dialect.audio_max_ms,
+            duplex: dialect.duplex.clone(),
+            chat: dialect.modes.contains_key(&Mode::Chat),
+            voice_encodings: dialect.voice_encodings.clone(),
+            voices: Arc::default(),
+            seed,
+        }
+    }
+}
