@@ -9,6 +9,7 @@ use super::{
     check::{self, Problem},
     extract::Shape,
     field::{Field, FieldFile},
+    relay::{Recognise, RelayClient, RelayClientFile},
     template::Template,
 };
 use crate::error::ErrorKind;
@@ -143,6 +144,8 @@ pub(super) struct ClientFile {
     #[serde(default)]
     notes: Vec<String>,
     paths: Vec<String>,
+    #[serde(default)]
+    recognise: Recognise,
     command_key: Spanned<String>,
     #[serde(default)]
     query: BTreeMap<String, FieldFile>,
@@ -157,7 +160,7 @@ pub(super) struct ClientFile {
 }
 
 /// Audio from the client.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AudioIn {
     /// Encoding of binary frames.
@@ -182,7 +185,7 @@ pub struct AudioIn {
 }
 
 /// Audio to the client.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AudioOut {
     /// Encoding of binary frames.
@@ -194,10 +197,11 @@ pub struct AudioOut {
 }
 
 /// Encodings of binary audio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
     /// Signed 16-bit little endian, channels interleaved.
+    #[default]
     S16le,
 }
 
@@ -262,6 +266,10 @@ pub struct ClientMapping {
     pub commands: Vec<Command>,
     /// Events of the protocol that voxbridge never sends, and why.
     pub never: BTreeMap<String, String>,
+    /// How its connections are told from others at the same path.
+    pub recognise: Recognise,
+    /// What a protocol of the model's own kind is; of the rest only names, paths and the largest message then count.
+    pub relay: Option<RelayClient>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) shape: Shape,
     events: BTreeMap<EventName, Template>,
@@ -295,6 +303,9 @@ pub struct ErrorWords {
 
 impl ClientMapping {
     pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
+        if RelayClientFile::is_one(file, source)? {
+            return Self::compile_relay(file, source);
+        }
         let read: ClientFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Client)?;
         let mut shape = Shape::default();
@@ -323,6 +334,8 @@ impl ClientMapping {
             audio_out: read.audio_out,
             commands,
             never: read.never,
+            recognise: read.recognise,
+            relay: None,
             shape,
             events,
             errors: errors.collect::<Result<_, Problem>>()?,
@@ -330,6 +343,39 @@ impl ClientMapping {
         };
         mapping.check(file)?;
         Ok(mapping)
+    }
+
+    fn compile_relay(file: &str, source: &str) -> Result<Self, Problem> {
+        let mut read: RelayClientFile = check::parse_toml(file, source)?;
+        super::expect_kind(file, source, read.kind, super::Kind::Client)?;
+        if read.paths.is_empty() {
+            return Err(Problem::whole(file, "`paths` must not be empty"));
+        }
+        Ok(Self {
+            name: std::mem::take(&mut read.name),
+            title: std::mem::take(&mut read.title),
+            notes: std::mem::take(&mut read.notes),
+            paths: std::mem::take(&mut read.paths),
+            command_key: read.command_key.clone(),
+            query: Vec::new(),
+            audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
+            audio_out: AudioOut::default(),
+            commands: Vec::new(),
+            never: std::mem::take(&mut read.never),
+            recognise: std::mem::take(&mut read.recognise),
+            relay: Some(read.compile(file, source)?),
+            shape: Shape::default(),
+            events: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            closes: BTreeMap::new(),
+        })
+    }
+
+    /// Whether its sessions are relayed: one upstream session each, message by message. Such a client needs a profile that
+    /// relays, and any other client one that does not.
+    #[must_use]
+    pub const fn relays(&self) -> bool {
+        self.relay.is_some()
     }
 
     /// What the types cannot say.

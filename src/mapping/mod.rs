@@ -10,6 +10,7 @@ pub mod explain;
 pub mod extract;
 pub mod field;
 pub mod profile;
+pub mod relay;
 pub mod template;
 pub mod upstream;
 
@@ -44,12 +45,15 @@ impl Kind {
 }
 
 /// The files that are part of the program.
-const EMBEDDED: [(&str, &str); 5] = [
+const EMBEDDED: [(&str, &str); 8] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
+    ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
+    ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
     ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),
+    ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),
 ];
 
 /// Every mapping there is, by kind and name.

@@ -47,10 +47,14 @@ pub enum SendName {
     AppendWithFrame,
     /// Ends the session politely.
     Close,
+    /// Opens a session for the client of another dialect.
+    RelayOpen,
+    /// One step's input of such a client.
+    RelayAppend,
 }
 
 impl SendName {
-    /// Every message.
+    /// Every message a session of the bridge's own needs.
     pub const ALL: [Self; 10] = [
         Self::Init,
         Self::InitWithVoice,
@@ -78,6 +82,8 @@ impl SendName {
             Self::Append => &["audio", "input_id", "force_listen"],
             Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame"],
             Self::Close => &["reason"],
+            Self::RelayOpen => &["prompt", "config", "voice", "speech_voice", "slice_max"],
+            Self::RelayAppend => &["audio", "frames", "force_listen", "slice_max", "input_id", "response_id"],
         }
     }
 }
@@ -171,6 +177,7 @@ struct Take {
     response_id: Option<String>,
     input_id: Option<String>,
     context_tokens: Option<String>,
+    ticket: Option<String>,
 }
 
 /// Words by which a dialect's failures are told apart.
@@ -183,6 +190,18 @@ pub struct Meanings {
     pub queue_full: Vec<String>,
     /// Reasons of a closed session: its time or the model's context was used up, nothing went wrong.
     pub used_up: Vec<String>,
+    /// Reasons of a closed session, for those who are told: we asked for it.
+    #[serde(default)]
+    pub asked: Vec<String>,
+    /// Its time was used up.
+    #[serde(default)]
+    pub timeout: Vec<String>,
+    /// The model's context was.
+    #[serde(default)]
+    pub context_full: Vec<String>,
+    /// The server stops.
+    #[serde(default)]
+    pub shutdown: Vec<String>,
 }
 
 /// An upstream dialect, compiled.
@@ -234,6 +253,7 @@ pub(crate) struct Rule {
     pub(crate) response_id: Option<usize>,
     pub(crate) input_id: Option<usize>,
     pub(crate) context_tokens: Option<usize>,
+    pub(crate) ticket: Option<usize>,
 }
 
 impl UpstreamMapping {
@@ -296,6 +316,7 @@ impl RuleFile {
             response_id: slot(self.take.response_id),
             input_id: slot(self.take.input_id),
             context_tokens: slot(self.take.context_tokens),
+            ticket: slot(self.take.ticket),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseName, Lane, LaneCommand, Mode, RolloverReason},
+    event::{ClientCommand, CloseName, Lane, LaneCommand, Message, Mode, RolloverReason},
 };
 
 /// One thing to do.
@@ -14,6 +14,8 @@ pub(crate) enum Action {
     Client(ClientCommand),
     /// Forget the last so many bytes of audio for the client, as far as they have not left yet; what is told stays.
     DropAudio(u64),
+    /// Tell the client what is spelled already.
+    Tell(Message),
     /// Close the client's connection for this reason; nothing is told after it.
     EndClient(CloseName),
     /// Connect to an upstream.
@@ -85,6 +87,15 @@ pub enum Observation {
     },
     /// The client ran out of audio in the middle of a text.
     Underrun,
+    /// The upstream of a relay was lost and is replaced.
+    RelayResumed {
+        /// How long there was none, ms.
+        gap_ms: u64,
+        /// Messages that waited for it.
+        kept: u64,
+        /// Messages that were dropped because too many waited.
+        dropped: u64,
+    },
     /// An upstream said something this bridge does not know.
     UnknownFromLane {
         /// Which.

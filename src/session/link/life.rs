@@ -53,9 +53,8 @@ impl Link {
             }
             (Phase::Waiting(_), LaneEvent::Granted) => {
                 self.granted_at = Some(now);
-                host.out.push(Action::ToLane(self.lane, self.init.clone()));
-                self.phase =
-                    Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
+                self.phase = Phase::Granted;
+                self.initialise(now, host);
                 News::None
             }
             (Phase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
@@ -79,6 +78,13 @@ impl Link {
             (_, LaneEvent::Closed(ending)) => self.ended(now, ending, host),
             _ => News::None,
         }
+    }
+
+    /// Initialises a worker that waits for it.
+    pub(super) fn initialise(&mut self, now: Instant, host: &mut Host) {
+        let Some(init) = self.init.clone().filter(|_| matches!(self.phase, Phase::Granted)) else { return };
+        host.out.push(Action::ToLane(self.lane, init));
+        self.phase = Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
     }
 
     fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {
@@ -200,7 +206,7 @@ impl Link {
                 self.dial(now, host);
                 News::None
             }
-            Phase::Ready | Phase::Engaged | Phase::Gone => News::None,
+            Phase::Granted | Phase::Ready | Phase::Engaged | Phase::Gone => News::None,
         }
     }
 
@@ -219,7 +225,7 @@ impl Link {
                 Some((queue.moved_at + ms(times.queue_stuck_ms)).min(queue.since + ms(times.queue_max_ms)))
             }
             Phase::Asked { heard_at } => Some(*heard_at + ms(times.answer_max_ms)),
-            Phase::Ready | Phase::Engaged | Phase::Gone => None,
+            Phase::Granted | Phase::Ready | Phase::Engaged | Phase::Gone => None,
         }
     }
 
