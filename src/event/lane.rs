@@ -29,13 +29,15 @@ pub enum LaneEvent<'a> {
     Text(&'a str),
     /// A piece of audio, float32 mono at the dialect's rate.
     Audio(&'a [f32]),
-    /// The answer is complete.
+    /// The answer is complete: all of it in chat, what came of one unit in a conversation.
     Done {
         /// All of its text.
         text: Option<&'a str>,
         /// All of its audio, where it was not streamed.
         audio: &'a [f32],
     },
+    /// Something went wrong, in the upstream's own words; its session goes on.
+    Trouble(&'a str),
     /// The upstream session is over.
     Closed(Ending),
     /// Something this bridge does not know, or cannot read; the log gets it.

@@ -86,8 +86,8 @@ pub enum FromModel<'a> {
     Answered(Option<&'a str>, Option<&'a str>),
     /// The session is over.
     Ended(EndName, Ending),
-    /// Something failed; unless it is the upstream's end, the session goes on.
-    Failed(Ending),
+    /// Something failed, and whether the session goes on.
+    Failed(Ending, bool),
     /// Something this bridge does not know, or cannot read, in words.
     Unknown(String),
 }
@@ -117,7 +117,8 @@ impl FromModel<'_> {
             Self::Text(text) => LaneEvent::Text(text),
             Self::Speech(_) | Self::Output(_) => LaneEvent::Audio(&[]),
             Self::Answered(text, _) => LaneEvent::Done { text: *text, audio: &[] },
-            Self::Ended(_, ending) | Self::Failed(ending) => LaneEvent::Closed(ending.clone()),
+            Self::Failed(ending, true) => LaneEvent::Trouble(&ending.words),
+            Self::Ended(_, ending) | Self::Failed(ending, false) => LaneEvent::Closed(ending.clone()),
             Self::Unknown(words) => LaneEvent::Unknown(words.clone()),
         }
     }

@@ -12,7 +12,7 @@ use std::{
 use super::{LIBRARY, codec};
 use crate::{
     bridge::{Bridge, Input, Output},
-    event::{Frame, Lane, Message, Why},
+    event::{Frame, Lane, Message, Mode, Why},
     mapping::{Kind, Library},
     session::Setup,
 };
@@ -112,10 +112,18 @@ pub(super) fn one_utterance(library: &Library, kind: Kind, name: &str) {
         if kind == wanted { name.to_owned() } else { embedded.to_owned() }
     };
     let (client, upstream) = (or(Kind::Client, "macaw"), or(Kind::Upstream, "minicpm-o"));
-    let mut driver = Driver::open(library, &client, &upstream, &or(Kind::Profile, "speech"));
+    let Some(served) = profile_of(library, &upstream) else { return };
+    let mut driver = Driver::open(library, &client, &upstream, &or(Kind::Profile, served));
     for step in [2, 2, 0, 4, 8, 8, 7, 8, 3, 3, 8, 11, 8] {
         driver.step(&mut Bytes(&[step, 0, 200, 1]));
     }
+}
+
+/// A profile that can be served by an upstream's modes.
+fn profile_of(library: &Library, upstream: &str) -> Option<&'static str> {
+    let modes = library.upstream(upstream).expect("it is in the library");
+    let served = [(Mode::Chat, "speech"), (Mode::Audio, "conversation"), (Mode::Video, "video")];
+    served.into_iter().find(|(mode, _)| modes.modes.contains_key(mode)).map(|(_, profile)| profile)
 }
 
 /// Without all that is off by default, and with it: decodes while the user still speaks, transcripts of who talks with the

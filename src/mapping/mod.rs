@@ -45,11 +45,12 @@ impl Kind {
 }
 
 /// The files that are part of the program.
-const EMBEDDED: [(&str, &str); 8] = [
+const EMBEDDED: [(&str, &str); 9] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
     ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
+    ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
     ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),

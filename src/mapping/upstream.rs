@@ -1,6 +1,6 @@
 //! An upstream dialect's file: connecting, modes, what is sent, what is received. The schema is `mappings/README.md`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -21,6 +21,28 @@ pub enum Mode {
     Audio,
     /// Full-duplex audio and video.
     Video,
+}
+
+impl Mode {
+    /// As the files spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Audio => "audio",
+            Self::Video => "video",
+        }
+    }
+}
+
+/// How a voice sample is written, in base64 either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VoiceEncoding {
+    /// Raw little-endian float32, 16 kHz mono.
+    F32le,
+    /// A WAV file, int16, 16 kHz mono.
+    Wav,
 }
 
 /// What the bridge says to an upstream. Mapping files name these in snake case under `[send]`.
@@ -68,6 +90,40 @@ impl SendName {
         Self::Close,
     ];
 
+    /// As the files spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::InitWithVoice => "init_with_voice",
+            Self::Transcribe => "transcribe",
+            Self::Speak => "speak",
+            Self::SpeakWithVoice => "speak_with_voice",
+            Self::Converse => "converse",
+            Self::ConverseWithVoice => "converse_with_voice",
+            Self::Append => "append",
+            Self::AppendWithFrame => "append_with_frame",
+            Self::Close => "close",
+            Self::RelayOpen => "relay_open",
+            Self::RelayAppend => "relay_append",
+        }
+    }
+
+    /// The modes in which it is said; a dialect that has none of them need not know it.
+    #[must_use]
+    pub const fn modes(self) -> &'static [Mode] {
+        match self {
+            Self::Init | Self::InitWithVoice | Self::Transcribe | Self::Speak | Self::SpeakWithVoice => {
+                &[Mode::Chat]
+            }
+            Self::Converse | Self::ConverseWithVoice | Self::Append => &[Mode::Audio, Mode::Video],
+            Self::AppendWithFrame => &[Mode::Video],
+            Self::Close => &[Mode::Chat, Mode::Audio, Mode::Video],
+            // A dialect that no client of another one is brought to need not know them.
+            Self::RelayOpen | Self::RelayAppend => &[],
+        }
+    }
+
     /// The values its template may use.
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
@@ -106,6 +162,8 @@ pub enum ReceiveName {
     Audio,
     /// The answer is complete: `text`, `audio`.
     Done,
+    /// All that came of a unit in which the model speaks: `text`, `audio`, and `end_of_turn`, whether it listens now.
+    Output,
     /// The session is over: `reason`, `detail`.
     Closed,
     /// An error: `code`, `detail`.
@@ -129,6 +187,8 @@ struct UpstreamFile {
     audio_max_ms: u64,
     audio_rate_hz: u32,
     voice_rate_hz: u32,
+    #[serde(default)]
+    voice_encodings: Option<Spanned<Vec<VoiceEncoding>>>,
     send: BTreeMap<SendName, Spanned<String>>,
     receive: Vec<RuleFile>,
     meanings: Meanings,
@@ -171,6 +231,7 @@ struct Take {
     session_id: Option<String>,
     text: Option<String>,
     audio: Option<String>,
+    end_of_turn: Option<String>,
     reason: Option<String>,
     detail: Option<String>,
     code: Option<String>,
@@ -202,6 +263,9 @@ pub struct Meanings {
     /// The server stops.
     #[serde(default)]
     pub shutdown: Vec<String>,
+    /// Error codes that do not end the session.
+    #[serde(default)]
+    pub goes_on: Vec<String>,
 }
 
 /// An upstream dialect, compiled.
@@ -227,6 +291,8 @@ pub struct UpstreamMapping {
     pub audio_rate_hz: u32,
     /// Rate of audio it sends, Hz.
     pub voice_rate_hz: u32,
+    /// How it takes voice samples, in the order in which that is tried; at least one.
+    pub voice_encodings: Arc<[VoiceEncoding]>,
     /// How its failures are told apart.
     pub meanings: Meanings,
     /// What bounds its conversations.
@@ -247,6 +313,7 @@ pub(crate) struct Rule {
     pub(crate) session_id: Option<usize>,
     pub(crate) text: Option<usize>,
     pub(crate) audio: Option<usize>,
+    pub(crate) end_of_turn: Option<usize>,
     pub(crate) reason: Option<usize>,
     pub(crate) detail: Option<usize>,
     pub(crate) code: Option<usize>,
@@ -268,9 +335,13 @@ impl UpstreamMapping {
         };
         let send = read.send.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
         let send: BTreeMap<SendName, Template> = send.collect::<Result<_, Problem>>()?;
-        if let Some(missing) = SendName::ALL.iter().find(|name| !send.contains_key(name)) {
-            return Err(Problem::whole(file, format!("[send] says nothing about {missing:?}")));
+        if let Some((missing, mode)) = missing(&send, &read.modes) {
+            let (missing, mode) = (missing.name(), mode.name());
+            let words =
+                format!("[send] says nothing about `{missing}`, which mode `{mode}` of [modes] needs");
+            return Err(Problem::whole(file, words));
         }
+        let voice_encodings = voice_encodings(file, source, read.voice_encodings)?;
         Ok(Self {
             name: read.name,
             title: read.title,
@@ -282,6 +353,7 @@ impl UpstreamMapping {
             audio_max_ms: read.audio_max_ms,
             audio_rate_hz: read.audio_rate_hz,
             voice_rate_hz: read.voice_rate_hz,
+            voice_encodings,
             meanings: read.meanings,
             duplex: read.duplex,
             shape,
@@ -297,6 +369,32 @@ impl UpstreamMapping {
     }
 }
 
+/// The first message that one of the modes needs and that is not there.
+fn missing(send: &BTreeMap<SendName, Template>, modes: &BTreeMap<Mode, String>) -> Option<(SendName, Mode)> {
+    let absent = SendName::ALL.into_iter().filter(|name| !send.contains_key(name));
+    let needed = |name: SendName| {
+        let mode = name.modes().iter().find(|mode| modes.contains_key(mode))?;
+        Some((name, *mode))
+    };
+    absent.filter_map(needed).next()
+}
+
+/// Those of the file; raw samples unless it says otherwise.
+fn voice_encodings(
+    file: &str,
+    source: &str,
+    read: Option<Spanned<Vec<VoiceEncoding>>>,
+) -> Result<Arc<[VoiceEncoding]>, Problem> {
+    let Some(read) = read else { return Ok([VoiceEncoding::F32le].into()) };
+    let (start, encodings) = (read.span().start, read.into_inner());
+    let repeated = encodings.iter().enumerate().any(|(at, one)| encodings[..at].contains(one));
+    if encodings.is_empty() || repeated {
+        let words = "voice_encodings: name at least one of `f32le` and `wav`, and each once";
+        return Err(Problem::at(file, source, start, words));
+    }
+    Ok(encodings.into())
+}
+
 impl RuleFile {
     fn compile(self, shape: &mut Shape) -> Rule {
         let when = self.when.into_iter().map(|(pointer, value)| (shape.add(&pointer), value)).collect();
@@ -310,6 +408,7 @@ impl RuleFile {
             session_id: slot(self.take.session_id),
             text: slot(self.take.text),
             audio: slot(self.take.audio),
+            end_of_turn: slot(self.take.end_of_turn),
             reason: slot(self.take.reason),
             detail: slot(self.take.detail),
             code: slot(self.take.code),
@@ -317,6 +416,43 @@ impl RuleFile {
             input_id: slot(self.take.input_id),
             context_tokens: slot(self.take.context_tokens),
             ticket: slot(self.take.ticket),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEGACY: &str = include_str!("../../mappings/upstream/minicpm-o-legacy.toml");
+
+    fn problem(old: &str, new: &str) -> String {
+        assert!(LEGACY.contains(old), "{old}");
+        UpstreamMapping::compile("f", &LEGACY.replace(old, new)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_dialect_says_what_its_modes_need_and_no_more() {
+        assert!(UpstreamMapping::compile("f", LEGACY).is_ok(), "without chat nothing of chat is needed");
+        let chat = problem("modes = {", "modes = { chat = \"chat\",");
+        assert!(chat.contains("nothing about `init`, which mode `chat`"), "{chat}");
+        let append = problem("\nappend = ", "\n# ");
+        assert!(append.contains("nothing about `append`, which mode `audio`"), "{append}");
+        let frame = "append_with_frame = '''{\n    \"type\": \"input_audio_buffer.append\",\n    \"audio\": ${audio}, \"force_listen\": ${force_listen},\n    \"video_frames\": [${frame}], \"max_slice_nums\": 1\n}'''";
+        assert!(problem(frame, "").contains("nothing about `append_with_frame`, which mode `video`"));
+        let deaf = LEGACY.replace(frame, "").replace(", video = \"video\"", "");
+        assert!(UpstreamMapping::compile("f", &deaf).is_ok(), "who sees nothing is sent no pictures");
+    }
+
+    #[test]
+    fn voice_encodings_are_a_list_without_holes_or_repetition() {
+        for (new, words) in [
+            ("[]", "at least one of `f32le` and `wav`"),
+            ("[\"wav\", \"wav\"]", "each once"),
+            ("[\"wave\"]", "did you mean `wav`"),
+        ] {
+            let problem = problem("[\"f32le\", \"wav\"]", new);
+            assert!(problem.contains(words) && problem.starts_with("f:18:"), "{problem}");
         }
     }
 }

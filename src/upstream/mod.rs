@@ -39,7 +39,9 @@ impl Dialect {
     }
 
     /// Reads one frame, leniently: what cannot be read is [`LaneEvent::Unknown`], never an error.
-    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, told: impl FnOnce(LaneEvent<'_>, Mark<'_>)) {
+    ///
+    /// A message may mean several events; they are told in order, all with the same mark.
+    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, mut told: impl FnMut(LaneEvent<'_>, Mark<'_>)) {
         self.samples.clear();
         let Frame::Text(text) = frame else {
             return told(LaneEvent::Unknown("a binary frame".to_owned()), Mark::default());
@@ -47,7 +49,8 @@ impl Dialect {
         match self.mapping.shape.extract(text) {
             Ok(found) => match self.mapping.rules.iter().find(|rule| matches(rule, &found)) {
                 Some(rule) => {
-                    told(event(&self.mapping, rule, &found, &mut self.samples), mark(rule, &found));
+                    let mark = mark(rule, &found);
+                    tell(&self.mapping, rule, &found, &mut self.samples, |event| told(event, mark));
                 }
                 None => told(LaneEvent::Unknown(describe(&self.mapping, &found)), Mark::default()),
             },
@@ -132,38 +135,80 @@ fn mark<'f>(rule: &Rule, found: &'f Found<'_>) -> Mark<'f> {
     }
 }
 
-fn event<'f>(
+/// What a message means.
+fn tell(
     mapping: &UpstreamMapping,
     rule: &Rule,
-    found: &'f Found<'_>,
-    samples: &'f mut Vec<f32>,
-) -> LaneEvent<'f> {
+    found: &Found<'_>,
+    samples: &mut Vec<f32>,
+    mut told: impl FnMut(LaneEvent<'_>),
+) {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let count = |slot: Option<usize>| {
         let number = slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64)?;
         Some(number.clamp(0.0, f64::from(u32::MAX)) as u32)
     };
     match rule.event {
-        ReceiveName::Queued => LaneEvent::Queued {
+        ReceiveName::Queued => told(LaneEvent::Queued {
             position: count(rule.position),
             length: count(rule.length),
             wait_s: rule.wait_s.and_then(|slot| found.get(slot)).and_then(Node::as_f64),
-        },
-        ReceiveName::Granted => LaneEvent::Granted,
-        ReceiveName::Ready => LaneEvent::Ready { session_id: text(rule.session_id) },
-        ReceiveName::Listen => LaneEvent::Listen,
-        ReceiveName::Text => LaneEvent::Text(text(rule.text).unwrap_or_default()),
-        ReceiveName::Audio => match decode_audio(text(rule.audio), samples) {
-            Ok(()) => LaneEvent::Audio(samples),
-            Err(problem) => LaneEvent::Unknown(problem),
-        },
+        }),
+        ReceiveName::Granted => told(LaneEvent::Granted),
+        ReceiveName::Ready => told(LaneEvent::Ready { session_id: text(rule.session_id) }),
+        ReceiveName::Listen => told(LaneEvent::Listen),
+        ReceiveName::Text => told(LaneEvent::Text(text(rule.text).unwrap_or_default())),
+        ReceiveName::Audio => told(audio(text(rule.audio), samples)),
         ReceiveName::Done => {
             // An answer whose audio cannot be read is still an answer: its text counts.
             let _ = decode_audio(text(rule.audio), samples);
-            LaneEvent::Done { text: text(rule.text), audio: samples }
+            told(LaneEvent::Done { text: text(rule.text), audio: samples });
         }
-        ReceiveName::Closed => LaneEvent::Closed(ending(mapping, text(rule.reason), text(rule.detail))),
-        ReceiveName::Failed => LaneEvent::Closed(ending(mapping, text(rule.code), text(rule.detail))),
+        ReceiveName::Output => output(rule, found, samples, told),
+        ReceiveName::Closed => {
+            told(LaneEvent::Closed(ending(mapping, text(rule.reason), text(rule.detail))));
+        }
+        ReceiveName::Failed => failed(mapping, text(rule.code), text(rule.detail), told),
+    }
+}
+
+fn audio<'s>(text: Option<&str>, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
+    match decode_audio(text, samples) {
+        Ok(()) => LaneEvent::Audio(samples),
+        Err(problem) => LaneEvent::Unknown(problem),
+    }
+}
+
+/// All of a unit in one message: what there is of it, and last what ends it, which is one event and not two: the next unit
+/// may be on its way before a second one comes.
+fn output(rule: &Rule, found: &Found<'_>, samples: &mut Vec<f32>, mut told: impl FnMut(LaneEvent<'_>)) {
+    let node = |slot: Option<usize>| slot.and_then(|slot| found.get(slot));
+    let text = |slot: Option<usize>| node(slot).and_then(Node::as_str).filter(|text| !text.is_empty());
+    if let Some(text) = text(rule.text) {
+        told(LaneEvent::Text(text));
+    }
+    if let Some(base64) = text(rule.audio) {
+        told(audio(Some(base64), samples));
+    }
+    if node(rule.end_of_turn) == Some(&Node::Bool(true)) {
+        told(LaneEvent::Listen);
+    } else {
+        told(LaneEvent::Done { text: None, audio: &[] });
+    }
+}
+
+/// An error is the end, unless the dialect says otherwise of its code.
+fn failed(
+    mapping: &UpstreamMapping,
+    code: Option<&str>,
+    detail: Option<&str>,
+    mut told: impl FnMut(LaneEvent<'_>),
+) {
+    let ending = ending(mapping, code, detail);
+    if code.is_some_and(|code| is_in(&mapping.meanings.goes_on, code)) {
+        told(LaneEvent::Trouble(&ending.words));
+    } else {
+        told(LaneEvent::Closed(ending));
     }
 }
 
@@ -183,9 +228,12 @@ fn without_data_prefix(text: &str) -> &str {
     url.map_or(text, |(_, data)| data)
 }
 
+fn is_in(list: &[String], text: &str) -> bool {
+    list.iter().any(|entry| text.contains(entry.as_str()))
+}
+
 fn ending(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>) -> Ending {
     let reason = reason.unwrap_or("no reason given");
-    let is_in = |list: &[String], text: &str| list.iter().any(|entry| text.contains(entry.as_str()));
     let meaning = if detail.is_some_and(|detail| is_in(&mapping.meanings.empty_answer, detail)) {
         EndMeaning::EmptyAnswer
     } else if is_in(&mapping.meanings.queue_full, reason) {
@@ -223,10 +271,18 @@ mod tests {
         Dialect::new(Library::embedded().unwrap().upstream("minicpm-o").unwrap())
     }
 
+    fn legacy() -> Dialect {
+        Dialect::new(Library::embedded().unwrap().upstream("minicpm-o-legacy").unwrap())
+    }
+
     fn seen(text: &str) -> String {
-        let mut seen = String::new();
-        dialect().decode(Frame::Text(text), |event, _| seen = format!("{event:?}"));
-        seen
+        seen_by(dialect(), text)
+    }
+
+    fn seen_by(mut dialect: Dialect, text: &str) -> String {
+        let mut seen = Vec::new();
+        dialect.decode(Frame::Text(text), |event, _| seen.push(format!("{event:?}")));
+        seen.join(", ")
     }
 
     #[test]
@@ -312,5 +368,88 @@ mod tests {
         let init: serde_json::Value =
             serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)))).unwrap();
         assert_eq!(init["payload"]["voice"]["ref_audio_base64"], "AAAAAA==");
+    }
+
+    #[test]
+    fn one_message_of_the_legacy_dialect_is_all_that_came_of_a_unit() {
+        let ended = "Done { text: None, audio: [] }";
+        for (text, audio, end_of_turn, events) in [
+            ("\"a\"", "\"AAAAAAAAAD8=\"", "false", format!("Text(\"a\"), Audio([0.0, 0.5]), {ended}")),
+            ("\"a\"", "\"AAAAAAAAAD8=\"", "true", "Text(\"a\"), Audio([0.0, 0.5]), Listen".to_owned()),
+            ("\"\"", "null", "false", ended.to_owned()),
+            ("\"\"", "\"\"", "true", "Listen".to_owned()),
+            (
+                "null",
+                "\"AAAA\"",
+                "false",
+                format!(
+                    "Unknown(\"audio of 4 characters that was dropped: 3 bytes of audio are not a whole number of float32 samples\"), {ended}"
+                ),
+            ),
+        ] {
+            let message = format!(
+                r#"{{"type":"response.output_audio.delta","text":{text},"audio":{audio},"end_of_turn":{end_of_turn},"kv_cache_length":172}}"#
+            );
+            assert_eq!(seen_by(legacy(), &message), events, "{message}");
+            legacy().decode(Frame::Text(&message), |_, mark| assert_eq!(mark.context_tokens, Some(172)));
+        }
+    }
+
+    #[test]
+    fn the_legacy_servers_other_messages_are_understood() {
+        let error = |code: &str| format!(r#"{{"type":"error","error":{{"code":"{code}","message":"m"}}}}"#);
+        for (text, event) in [
+            (r#"{"type":"session.queue_done"}"#.to_owned(), "Granted".to_owned()),
+            (
+                r#"{"type":"session.created","session_id":"rt_1","prompt_length":94}"#.to_owned(),
+                "Ready { session_id: Some(\"rt_1\") }".to_owned(),
+            ),
+            (r#"{"type":"response.listen","kv_cache_length":88}"#.to_owned(), "Listen".to_owned()),
+            (
+                r#"{"type":"session.closed","reason":"context_full"}"#.to_owned(),
+                "Closed(Ending { meaning: UsedUp, words: \"context_full\" })".to_owned(),
+            ),
+            (error("inference_failed"), "Trouble(\"inference_failed: m\")".to_owned()),
+            (error("not_ready"), "Trouble(\"not_ready: m\")".to_owned()),
+            (
+                error("queue_full"),
+                "Closed(Ending { meaning: QueueFull, words: \"queue_full: m\" })".to_owned(),
+            ),
+            (error("worker_busy"), "Closed(Ending { meaning: Over, words: \"worker_busy: m\" })".to_owned()),
+        ] {
+            assert_eq!(seen_by(legacy(), &text), event, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_legacy_dialect_is_spoken_as_its_server_takes_it() {
+        let said = |command: &LaneCommand| -> serde_json::Value {
+            serde_json::from_str(&legacy().encode(command)).unwrap()
+        };
+        let opening = crate::event::Opening {
+            prompt: "p".into(),
+            config: r#"{"temperature":0.7}"#.into(),
+            voice: Some(VoiceSample("\"AAAAAA==\"".into())),
+        };
+        let expected = serde_json::json!({"type": "session.update", "session": {
+            "instructions": "p", "voice_config": {"temperature": 0.7},
+            "ref_audio": "AAAAAA==", "tts_ref_audio": "AAAAAA=="
+        }});
+        assert_eq!(said(&LaneCommand::Converse(Box::new(opening))), expected);
+        let append = |frame: Option<&str>| {
+            LaneCommand::Append(Append {
+                audio: Arc::new(vec![0, 16384]),
+                input_id: "1".into(),
+                force_listen: true,
+                frame: frame.map(|frame| crate::event::VideoFrame(frame.into())),
+            })
+        };
+        let mut expected = serde_json::json!(
+            {"type": "input_audio_buffer.append", "audio": "AAAAAAAAAD8=", "force_listen": true}
+        );
+        assert_eq!(said(&append(None)), expected);
+        expected["video_frames"] = serde_json::json!(["/9j/"]);
+        expected["max_slice_nums"] = 1.into();
+        assert_eq!(said(&append(Some("\"/9j/\""))), expected);
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! The same compiled rules as for sessions of the bridge's own. Audio is not decoded: it passes as the text it is.
 
-use super::{Dialect, describe, ending, mark, matches};
+use super::{Dialect, describe, ending, is_in, mark, matches};
 use crate::{
     event::{
-        Ending, Frame, Mark,
-        relay::{EndName, FromModel, Input, Opening, QueuePlace},
+        Frame, Mark,
+        relay::{EndName, FromModel, Input, Opening, Output, QueuePlace},
     },
     mapping::{
         UpstreamMapping,
@@ -108,16 +108,21 @@ fn event<'f>(mapping: &UpstreamMapping, rule: &Rule, found: &'f Found<'_>) -> Fr
         ReceiveName::Text => FromModel::Text(text(rule.text).unwrap_or_default()),
         ReceiveName::Audio => FromModel::Speech(text(rule.audio).unwrap_or_default()),
         ReceiveName::Done => FromModel::Answered(text(rule.text), text(rule.audio)),
+        ReceiveName::Output => FromModel::Output(Output {
+            text: text(rule.text).unwrap_or_default(),
+            audio: text(rule.audio).filter(|audio| !audio.is_empty()),
+            end_of_turn: rule.end_of_turn.and_then(|slot| found.get(slot)) == Some(&Node::Bool(true)),
+        }),
         ReceiveName::Closed => {
             let reason = text(rule.reason);
             FromModel::Ended(end_name(mapping, reason), ending(mapping, reason, text(rule.detail)))
         }
-        ReceiveName::Failed => FromModel::Failed(failed(mapping, text(rule.code), text(rule.detail))),
+        ReceiveName::Failed => {
+            let code = text(rule.code);
+            let goes_on = code.is_some_and(|code| is_in(&mapping.meanings.goes_on, code));
+            FromModel::Failed(ending(mapping, code, text(rule.detail)), goes_on)
+        }
     }
-}
-
-fn failed(mapping: &UpstreamMapping, code: Option<&str>, detail: Option<&str>) -> Ending {
-    ending(mapping, code, detail)
 }
 
 fn end_name(mapping: &UpstreamMapping, reason: Option<&str>) -> EndName {
