@@ -4,16 +4,23 @@
 //! [`Output::Wait`] or [`Output::Finished`]. It cannot fail: what goes wrong becomes outputs. The driver decides nothing;
 //! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the session's ear → an
 //! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the session's speech → [`Codec::encode`].
+//!
+//! [`Codec::decode`]: crate::downstream::Codec::decode
+//! [`Codec::encode`]: crate::downstream::Codec::encode
+//! [`Dialect::decode`]: crate::upstream::Dialect::decode
+//! [`Dialect::encode`]: crate::upstream::Dialect::encode
 
-use std::{collections::BTreeSet, collections::VecDeque, sync::Arc, time::Instant};
+mod served;
 
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
+
+use self::served::Served;
 use crate::{
-    downstream::{Codec, Connect, Ignored},
+    downstream::{Codec, Connect},
     error::Error,
-    event::{ClientCommand, Frame, Lane, Message, Mode, Why},
+    event::{Frame, Lane, Message, Mode, Why},
     mapping::UpstreamMapping,
-    session::{Account, Observation, Session, Setup, Streamed, action::Action},
-    upstream::Dialect,
+    session::{Account, Observation, Setup, Streamed},
 };
 
 /// What happened.
@@ -59,16 +66,11 @@ pub enum Output {
 
 /// One session's bridge.
 #[derive(Debug)]
-pub struct Bridge {
-    codec: Codec,
-    dialect: Dialect,
-    /// `None` for a connection that was refused.
-    session: Option<Session>,
-    opened_at: Instant,
-    ready: VecDeque<Output>,
-    client_open: bool,
-    /// What operators were told that it has no effect, once each.
-    noted: BTreeSet<String>,
+pub struct Bridge(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Served(Box<Served>),
 }
 
 impl Bridge {
@@ -81,125 +83,59 @@ impl Bridge {
         dialect: Arc<UpstreamMapping>,
         setup: Setup,
     ) -> Self {
-        let mut session = Session::open(now, setup, connect.model.unwrap_or_default(), connect.settings);
-        connect.problems.into_iter().for_each(|problem| session.refuse(problem));
-        let mut bridge = Self::new(now, codec, dialect, Some(session));
-        bridge.note_ignored();
-        bridge
+        Self(Kind::Served(Box::new(Served::open(now, codec, connect, dialect, setup))))
     }
 
     /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.
     #[must_use]
     pub fn refuse(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
-        let mut bridge = Self::new(now, codec, dialect, None);
-        let told = bridge.codec.encode(ClientCommand::Error(error.clone()), 0.0);
-        bridge.ready.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
-        bridge.ready.extend(told.map(Output::ToClient));
-        let close = bridge.codec.close_after(error).unwrap_or(Message::Close(1008, String::new()));
-        bridge.ready.push_back(Output::ToClient(close));
-        bridge
-    }
-
-    fn new(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, session: Option<Session>) -> Self {
-        Self {
-            codec,
-            dialect: Dialect::new(dialect),
-            client_open: session.is_some(),
-            session,
-            opened_at: now,
-            ready: VecDeque::new(),
-            noted: BTreeSet::new(),
-        }
+        Self(Kind::Served(Box::new(Served::refuse(now, codec, dialect, error))))
     }
 
     /// The session's id; empty for a connection that was refused.
     #[must_use]
     pub fn session_id(&self) -> &str {
-        self.session.as_ref().map_or("", Session::id)
+        match &self.0 {
+            Kind::Served(served) => served.session_id(),
+        }
     }
 
     /// Where every audio sample went, and how many sample groups were dropped as too far ahead of the clock.
     #[must_use]
     pub fn account(&self) -> (Account, u64) {
-        self.session.as_ref().map_or_else(Default::default, Session::account)
+        match &self.0 {
+            Kind::Served(served) => served.account(),
+        }
     }
 
     /// Where the audio of a conversation went; none in a session without one.
     #[must_use]
     pub fn streamed(&self) -> Option<Streamed> {
-        self.session.as_ref().and_then(Session::streamed)
+        match &self.0 {
+            Kind::Served(served) => served.streamed(),
+        }
     }
 
     /// Whether audio leaves for the client as it is heard. Then the session itself bounds what waits, and an upstream need
     /// not be made to wait for a slow client.
     #[must_use]
     pub fn paces(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::paces)
+        match &self.0 {
+            Kind::Served(served) => served.paces(),
+        }
     }
 
     /// Takes one input; drain [`Bridge::poll_output`] before the next.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
-        let Some(session) = &mut self.session else { return };
-        match input {
-            Input::Client(_) if !self.client_open => {}
-            Input::Client(frame) => {
-                match self.codec.decode(frame) {
-                    Ok(event) => session.client(now, event),
-                    Err(error) => session.refuse(error),
-                }
-                self.note_ignored();
-            }
-            Input::ClientClosed => {
-                self.client_open = false;
-                session.client_gone(now);
-            }
-            Input::LaneOpened(lane) => session.lane_opened(now, lane),
-            Input::Lane(lane, frame) => {
-                self.dialect.decode(frame, |event, mark| session.lane_event(now, lane, &event, mark));
-            }
-            Input::LaneClosed(lane, why) => session.lane_closed(now, lane, &why),
-            Input::Timeout => session.timeout(now),
-            Input::Drain => session.drain(now),
+        match &mut self.0 {
+            Kind::Served(served) => served.handle_input(now, input),
         }
     }
 
     /// The next thing to do.
     pub fn poll_output(&mut self, now: Instant) -> Output {
-        if let Some(output) = self.ready.pop_front() {
-            return output;
-        }
-        let Some(session) = &mut self.session else { return Output::Finished };
-        while let Some(action) = session.pop_action() {
-            match action {
-                // Encoded when it is taken out: audio that waits is not yet base64.
-                Action::Client(command) if self.client_open => {
-                    let at_s = (now - self.opened_at).as_secs_f64();
-                    if let Some(message) = self.codec.encode(command, at_s) {
-                        return Output::ToClient(message);
-                    }
-                }
-                Action::EndClient(why) if std::mem::take(&mut self.client_open) => {
-                    return Output::ToClient(self.codec.close(why));
-                }
-                Action::DropAudio(bytes) if self.client_open => return Output::DropAudio(bytes),
-                Action::Client(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
-                Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
-                Action::ToLane(lane, command) => {
-                    return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
-                }
-                Action::DropLane(lane) => return Output::CloseLane(lane),
-                Action::Observe(Observation::NoEffect(words)) if is_noted(&mut self.noted, &words) => {}
-                Action::Observe(observation) => return Output::Observe(observation),
-            }
-        }
-        if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout(now)) }
-    }
-
-    /// Hands on what the codec accepted without effect.
-    fn note_ignored(&mut self) {
-        let Some(session) = &mut self.session else { return };
-        for Ignored { command, field, because } in self.codec.take_ignored() {
-            session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
+        match &mut self.0 {
+            Kind::Served(served) => served.poll_output(now),
         }
     }
 }
