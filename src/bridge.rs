@@ -5,22 +5,26 @@
 //! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the session's ear → an
 //! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the session's speech → [`Codec::encode`].
 //!
+//! There are two kinds: the bridge of a session that voxbridge leads itself (`served`), and that of a client which speaks
+//! the model's own protocol and has an upstream session of its own (`relayed`).
+//!
 //! [`Codec::decode`]: crate::downstream::Codec::decode
 //! [`Codec::encode`]: crate::downstream::Codec::encode
 //! [`Dialect::decode`]: crate::upstream::Dialect::decode
 //! [`Dialect::encode`]: crate::upstream::Dialect::encode
 
+mod relayed;
 mod served;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use self::served::Served;
+use self::{relayed::Relayed, served::Served};
 use crate::{
     downstream::{Codec, Connect},
     error::Error,
     event::{Frame, Lane, Message, Mode, Why},
-    mapping::UpstreamMapping,
-    session::{Account, Observation, Setup, Streamed},
+    mapping::{ClientMapping, UpstreamMapping},
+    session::{Account, Observation, RelaySetup, Setup, Streamed},
 };
 
 /// What happened.
@@ -71,6 +75,7 @@ pub struct Bridge(Kind);
 #[derive(Debug)]
 enum Kind {
     Served(Box<Served>),
+    Relayed(Box<Relayed>),
 }
 
 impl Bridge {
@@ -86,6 +91,18 @@ impl Bridge {
         Self(Kind::Served(Box::new(Served::open(now, codec, connect, dialect, setup))))
     }
 
+    /// Opens a session for the client of a relay. Of several protocols that its connection may be of, the first message
+    /// chooses: the one that begins like this, or else the first. Those that do not relay do not count.
+    #[must_use]
+    pub fn open_relay(
+        now: Instant,
+        candidates: &[Arc<ClientMapping>],
+        dialect: Arc<UpstreamMapping>,
+        setup: RelaySetup,
+    ) -> Self {
+        Self(Kind::Relayed(Box::new(Relayed::open(now, candidates, dialect, setup))))
+    }
+
     /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.
     #[must_use]
     pub fn refuse(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
@@ -97,6 +114,7 @@ impl Bridge {
     pub fn session_id(&self) -> &str {
         match &self.0 {
             Kind::Served(served) => served.session_id(),
+            Kind::Relayed(relayed) => relayed.session_id(),
         }
     }
 
@@ -105,6 +123,7 @@ impl Bridge {
     pub fn account(&self) -> (Account, u64) {
         match &self.0 {
             Kind::Served(served) => served.account(),
+            Kind::Relayed(_) => Default::default(),
         }
     }
 
@@ -113,6 +132,7 @@ impl Bridge {
     pub fn streamed(&self) -> Option<Streamed> {
         match &self.0 {
             Kind::Served(served) => served.streamed(),
+            Kind::Relayed(_) => None,
         }
     }
 
@@ -122,6 +142,7 @@ impl Bridge {
     pub fn paces(&self) -> bool {
         match &self.0 {
             Kind::Served(served) => served.paces(),
+            Kind::Relayed(_) => false,
         }
     }
 
@@ -129,6 +150,7 @@ impl Bridge {
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         match &mut self.0 {
             Kind::Served(served) => served.handle_input(now, input),
+            Kind::Relayed(relayed) => relayed.handle_input(now, input),
         }
     }
 
@@ -136,6 +158,7 @@ impl Bridge {
     pub fn poll_output(&mut self, now: Instant) -> Output {
         match &mut self.0 {
             Kind::Served(served) => served.poll_output(now),
+            Kind::Relayed(relayed) => relayed.poll_output(now),
         }
     }
 }

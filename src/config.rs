@@ -199,6 +199,9 @@ impl Config {
     /// A profile with what the configuration says about all of them.
     fn tuned(&self, profile: Arc<Profile>) -> Result<Arc<Profile>, String> {
         let Some(language) = &self.language else { return Ok(profile) };
+        if profile.relays() {
+            return Ok(profile);
+        }
         let mut tuned = (*profile).clone();
         if !tuned.hear.languages().any(|known| known == language) {
             let known = || profile.hear.languages();
@@ -226,7 +229,7 @@ impl Config {
 
 /// Every profile's mode must be one the dialect has; utterances and texts are chat turns in all of them.
 fn expect_modes(routes: &Routes, dialect: &UpstreamMapping) -> Result<(), String> {
-    for profile in routes.profiles() {
+    for profile in routes.profiles().filter(|profile| !profile.relays()) {
         if let Some(mode) = [profile.mode, Mode::Chat].iter().find(|mode| !dialect.modes.contains_key(mode)) {
             return Err(format!(
                 "profile {:?} needs mode {mode:?}, which dialect {:?} does not have",
@@ -252,7 +255,7 @@ fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
         "video" => Mode::Video,
         other => return Err(format!("upstream: there is no mode {other:?}; there is chat, audio and video")),
     };
-    library.profiles().find(|profile| profile.mode == wanted).cloned().ok_or_else(|| {
+    library.profiles().find(|profile| profile.mode == wanted && !profile.relays()).cloned().ok_or_else(|| {
         format!("upstream: no profile of this version works in mode {mode:?}; name one with --profile")
     })
 }

@@ -131,7 +131,8 @@ impl Served {
                     return Output::ToClient(self.codec.close(why));
                 }
                 Action::DropAudio(bytes) if self.client_open => return Output::DropAudio(bytes),
-                Action::Client(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
+                Action::Tell(message) if self.client_open => return Output::ToClient(message),
+                Action::Client(_) | Action::Tell(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
                 Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
                 Action::ToLane(lane, command) => {
                     return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));

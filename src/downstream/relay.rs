@@ -56,6 +56,14 @@ impl RelayCodec {
         self.client.relay.as_ref()
     }
 
+    /// Whether the protocol's first message may be this one.
+    #[must_use]
+    pub fn begins_with(&self, text: &str) -> bool {
+        let found = self.relay().and_then(|relay| relay.shape.extract(text).ok());
+        let kind = found.as_ref().and_then(|found| found.get(0)).and_then(Node::as_str);
+        kind.is_some_and(|kind| self.client.recognise.first.iter().any(|first| first == kind))
+    }
+
     /// Reads one text frame. Where messages pass untouched (`native`) only those fields are judged that the protocol
     /// wants judged.
     ///

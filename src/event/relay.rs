@@ -209,6 +209,8 @@ pub trait Wires {
     fn open(&self, opening: &Opening<'_>) -> Result<String, Error>;
     /// One step's input.
     fn append(&self, input: &Input<'_>) -> String;
+    /// How long what the model hears lasts, ms.
+    fn audio_ms(&self, input: &Input<'_>) -> u64;
     /// Goodbye.
     fn close(&self, reason: Option<&str>) -> String;
 }

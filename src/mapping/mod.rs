@@ -186,6 +186,18 @@ impl Library {
         self.clients.values().find(|client| client.paths.iter().any(|known| known == path))
     }
 
+    /// The protocols of relayed clients that a connection with this query string may be of.
+    #[must_use]
+    pub fn relayed_at(&self, path: &str, query: &str) -> Vec<Arc<ClientMapping>> {
+        let named = |key: &String| form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == *key);
+        let may_be = |client: &&Arc<ClientMapping>| {
+            client.relays()
+                && client.paths.iter().any(|known| known == path)
+                && client.recognise.query.iter().any(named)
+        };
+        self.clients.values().filter(may_be).cloned().collect()
+    }
+
     /// Every client protocol.
     pub fn clients(&self) -> impl Iterator<Item = &Arc<ClientMapping>> {
         self.clients.values()

@@ -31,9 +31,9 @@ use crate::{
     bridge::Bridge,
     downstream::Codec,
     error::{Error, ErrorKind},
-    mapping::ClientMapping,
+    mapping::{ClientMapping, Profile, upstream::Mode},
     net::Counted,
-    session::Setup,
+    session::{RelaySetup, Setup},
 };
 
 /// A request's head must be complete within this time.
@@ -104,6 +104,12 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return answer;
     }
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let relayed = relayed(&shared.service, path, &query);
+    if let Some(Err(status)) = relayed {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN);
+        return refuse(status, "no_such_mode", "There is no such mode");
+    }
     if *shared.drain.borrow() {
         return busy("voxbridge is stopping");
     }
@@ -113,10 +119,12 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
     };
     match create_response_with_body(&request, Full::default) {
         Ok(answer) => {
-            let query = request.uri().query().unwrap_or_default().to_owned();
             let upgraded = hyper::upgrade::on(&mut request);
             let shared = shared.clone();
-            tokio::spawn(session(upgraded, mapping, query, peer, shared, permit));
+            match relayed {
+                Some(Ok(relayed)) => tokio::spawn(relay(upgraded, relayed, peer, shared, permit)),
+                _ => tokio::spawn(session(upgraded, mapping, query, peer, shared, permit)),
+            };
             answer
         }
         Err(error) => {
@@ -147,6 +155,43 @@ async fn session(
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
     let service = &shared.service;
     let (pool, tap) = (service.pool.clone(), service.tap.clone());
+    let driver = Driver::new(bridge, client, pool, tap, shared.drain.clone(), shared.alive.clone());
+    drop(shared);
+    driver.run().instrument(span).await;
+    drop(permit);
+}
+
+/// The protocols of relayed clients that a connection may be of, their mode, and the profile; or the status that refuses it.
+type Relayed = (Vec<Arc<ClientMapping>>, Mode, Arc<Profile>);
+
+fn relayed(service: &super::Service, path: &str, query: &str) -> Option<Result<Relayed, u16>> {
+    let candidates = service.library.relayed_at(path, query);
+    let mode = candidates.first()?.relay.as_ref()?.mode(query);
+    let profile = service.library.profile("relay").ok()?;
+    Some(mode.map(|mode| (candidates, mode, profile)))
+}
+
+/// A relayed client's session, from the upgrade to its end.
+async fn relay(
+    upgraded: hyper::upgrade::OnUpgrade,
+    (candidates, mode, profile): Relayed,
+    peer: SocketAddr,
+    shared: Arc<Shared>,
+    permit: OwnedSemaphorePermit,
+) {
+    let Some((stream, read)) = raw_stream(upgraded, peer).await else { return };
+    let most = candidates.iter().map(|client| client.audio_in.message_max_bytes).max().unwrap_or_default();
+    let (stream, traffic) = Counted::new(stream);
+    let limits = limits(READ_BUFFER_BYTES, most);
+    let stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
+    let service = &shared.service;
+    let now = tokio::time::Instant::now().into_std();
+    let (idle_ms, seed) = (service.idle_ms, fastrand::u64(..));
+    let setup = RelaySetup { profile, mode, idle_ms, unix_s: unix_seconds(), seed };
+    let bridge = Bridge::open_relay(now, &candidates, service.dialect.clone(), setup);
+    let span = error_span!("session", id = bridge.session_id(), client = "relay", %peer);
+    let (pool, tap) = (service.pool.clone(), service.tap.clone());
+    let client = Metered { stream, traffic };
     let driver = Driver::new(bridge, client, pool, tap, shared.drain.clone(), shared.alive.clone());
     drop(shared);
     driver.run().instrument(span).await;

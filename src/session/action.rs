@@ -124,6 +124,11 @@ impl Actions {
         self.push(Action::Client(command));
     }
 
+    /// Tells the client what is spelled already, if it is told at all.
+    pub(crate) fn push_all(&mut self, told: Option<Message>) {
+        self.0.extend(told.map(Action::Tell));
+    }
+
     pub(crate) fn error(&mut self, error: Error) {
         self.observe(Observation::ErrorTold(error.clone()));
         self.client(ClientCommand::Error(error));
