@@ -4,16 +4,27 @@
 //! [`Output::Wait`] or [`Output::Finished`]. It cannot fail: what goes wrong becomes outputs. The driver decides nothing;
 //! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the session's ear → an
 //! utterance → [`Dialect::encode`]; its way down: [`Dialect::decode`] → the session's speech → [`Codec::encode`].
+//!
+//! There are two kinds: the bridge of a session that voxbridge leads itself (`served`), and that of a client which speaks
+//! the model's own protocol and has an upstream session of its own (`relayed`).
+//!
+//! [`Codec::decode`]: crate::downstream::Codec::decode
+//! [`Codec::encode`]: crate::downstream::Codec::encode
+//! [`Dialect::decode`]: crate::upstream::Dialect::decode
+//! [`Dialect::encode`]: crate::upstream::Dialect::encode
 
-use std::{collections::BTreeSet, collections::VecDeque, sync::Arc, time::Instant};
+mod relayed;
+mod served;
 
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
+
+use self::{relayed::Relayed, served::Served};
 use crate::{
-    downstream::{Codec, Connect, Ignored},
+    downstream::{Codec, Connect},
     error::Error,
-    event::{ClientCommand, Frame, Lane, Message, Mode, Why},
-    mapping::UpstreamMapping,
-    session::{Account, Observation, Session, Setup, Streamed, action::Action},
-    upstream::Dialect,
+    event::{Frame, Lane, Message, Mode, Why},
+    mapping::{ClientMapping, UpstreamMapping},
+    session::{Account, Observation, RelaySetup, Setup, Streamed},
 };
 
 /// What happened.
@@ -59,16 +70,12 @@ pub enum Output {
 
 /// One session's bridge.
 #[derive(Debug)]
-pub struct Bridge {
-    codec: Codec,
-    dialect: Dialect,
-    /// `None` for a connection that was refused.
-    session: Option<Session>,
-    opened_at: Instant,
-    ready: VecDeque<Output>,
-    client_open: bool,
-    /// What operators were told that it has no effect, once each.
-    noted: BTreeSet<String>,
+pub struct Bridge(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Served(Box<Served>),
+    Relayed(Box<Relayed>),
 }
 
 impl Bridge {
@@ -76,153 +83,91 @@ impl Bridge {
     #[must_use]
     pub fn open(
         now: Instant,
-        mut codec: Codec,
+        codec: Codec,
         connect: Connect,
         dialect: Arc<UpstreamMapping>,
         setup: Setup,
     ) -> Self {
-        let fatal = |problem: &&Error| codec.close_after(problem).is_some();
-        if let Some(problem) = connect.problems.iter().find(fatal) {
-            let problem = problem.clone();
-            return Self::refuse(now, codec, dialect, &problem);
-        }
-        let model = connect.model.unwrap_or_default();
-        let mut session = Session::open(now, setup, model.clone(), connect.settings);
-        codec.name(session.id(), &model);
-        connect.problems.into_iter().for_each(|problem| session.refuse(problem));
-        let mut bridge = Self::new(now, codec, dialect, Some(session));
-        bridge.note_ignored();
-        bridge
+        Self(Kind::Served(Box::new(Served::open(now, codec, connect, dialect, setup))))
+    }
+
+    /// Opens a session for the client of a relay. Of several protocols that its connection may be of, the first message
+    /// chooses: the one that begins like this, or else the first. Those that do not relay do not count.
+    #[must_use]
+    pub fn open_relay(
+        now: Instant,
+        candidates: &[Arc<ClientMapping>],
+        dialect: Arc<UpstreamMapping>,
+        setup: RelaySetup,
+    ) -> Self {
+        Self(Kind::Relayed(Box::new(Relayed::open(now, candidates, dialect, setup))))
     }
 
     /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.
     #[must_use]
     pub fn refuse(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
-        let mut bridge = Self::new(now, codec, dialect, None);
-        let told = bridge.codec.encode(ClientCommand::Error(error.clone()), 0.0);
-        bridge.ready.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
-        bridge.ready.extend(told.map(Output::ToClient));
-        let close = bridge.codec.close_after(error).unwrap_or(Message::Close(1008, String::new()));
-        bridge.ready.push_back(Output::ToClient(close));
-        bridge
-    }
-
-    fn new(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, session: Option<Session>) -> Self {
-        Self {
-            codec,
-            dialect: Dialect::new(dialect),
-            client_open: session.is_some(),
-            session,
-            opened_at: now,
-            ready: VecDeque::new(),
-            noted: BTreeSet::new(),
-        }
+        Self(Kind::Served(Box::new(Served::refuse(now, codec, dialect, error))))
     }
 
     /// The session's id; empty for a connection that was refused.
     #[must_use]
     pub fn session_id(&self) -> &str {
-        self.session.as_ref().map_or("", Session::id)
+        match &self.0 {
+            Kind::Served(served) => served.session_id(),
+            Kind::Relayed(relayed) => relayed.session_id(),
+        }
     }
 
     /// Where every audio sample went, and how many sample groups were dropped as too far ahead of the clock.
     #[must_use]
     pub fn account(&self) -> (Account, u64) {
-        self.session.as_ref().map_or_else(Default::default, Session::account)
+        match &self.0 {
+            Kind::Served(served) => served.account(),
+            Kind::Relayed(_) => Default::default(),
+        }
     }
 
     /// Where the audio of a conversation went; none in a session without one.
     #[must_use]
     pub fn streamed(&self) -> Option<Streamed> {
-        self.session.as_ref().and_then(Session::streamed)
+        match &self.0 {
+            Kind::Served(served) => served.streamed(),
+            Kind::Relayed(_) => None,
+        }
     }
 
     /// Whether audio leaves for the client as it is heard. Then the session itself bounds what waits, and an upstream need
     /// not be made to wait for a slow client.
     #[must_use]
     pub fn paces(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::paces)
+        match &self.0 {
+            Kind::Served(served) => served.paces(),
+            Kind::Relayed(_) => false,
+        }
     }
 
     /// Whether the client is to be read no further for now. What it sends all the same is taken.
     #[must_use]
     pub fn holds_back(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::holds_back)
+        match &self.0 {
+            Kind::Served(served) => served.holds_back(),
+            Kind::Relayed(_) => false,
+        }
     }
 
     /// Takes one input; drain [`Bridge::poll_output`] before the next.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
-        let Some(session) = &mut self.session else { return };
-        match input {
-            Input::Client(_) if !self.client_open => {}
-            Input::Client(frame) => {
-                match self.codec.decode(frame) {
-                    Ok(event) => session.client(now, event),
-                    Err(error) => session.refuse(error),
-                }
-                self.note_ignored();
-            }
-            Input::ClientClosed => {
-                self.client_open = false;
-                session.client_gone(now);
-            }
-            Input::LaneOpened(lane) => session.lane_opened(now, lane),
-            Input::Lane(lane, frame) => {
-                self.dialect.decode(frame, |event, mark| session.lane_event(now, lane, &event, mark));
-            }
-            Input::LaneClosed(lane, why) => session.lane_closed(now, lane, &why),
-            Input::Timeout => session.timeout(now),
-            Input::Drain => session.drain(now),
+        match &mut self.0 {
+            Kind::Served(served) => served.handle_input(now, input),
+            Kind::Relayed(relayed) => relayed.handle_input(now, input),
         }
     }
 
     /// The next thing to do.
     pub fn poll_output(&mut self, now: Instant) -> Output {
-        if let Some(output) = self.ready.pop_front() {
-            return output;
-        }
-        let Some(session) = &mut self.session else { return Output::Finished };
-        while let Some(action) = session.pop_action() {
-            match action {
-                // Encoded when it is taken out: audio that waits is not yet base64.
-                Action::Client(command) if self.client_open => {
-                    let at_s = (now - self.opened_at).as_secs_f64();
-                    // An error that the protocol ends a connection with is its last word.
-                    if let ClientCommand::Error(error) = &command
-                        && let Some(close) = self.codec.close_after(error)
-                    {
-                        self.client_open = false;
-                        session.client_gone(now);
-                        self.ready.extend(self.codec.encode(command, at_s).map(Output::ToClient));
-                        self.ready.push_back(Output::ToClient(close));
-                        return self.poll_output(now);
-                    }
-                    if let Some(message) = self.codec.encode(command, at_s) {
-                        return Output::ToClient(message);
-                    }
-                }
-                Action::EndClient(why) if std::mem::take(&mut self.client_open) => {
-                    return Output::ToClient(self.codec.close(why));
-                }
-                Action::DropAudio(bytes) if self.client_open => return Output::DropAudio(bytes),
-                Action::Client(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
-                Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
-                Action::ToLane(lane, command) => {
-                    return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
-                }
-                Action::DropLane(lane) => return Output::CloseLane(lane),
-                Action::Observe(Observation::NoEffect(words)) if is_noted(&mut self.noted, &words) => {}
-                Action::Observe(observation) => return Output::Observe(observation),
-            }
-        }
-        if session.is_finished() { Output::Finished } else { Output::Wait(session.next_timeout(now)) }
-    }
-
-    /// Hands on what the codec accepted without effect.
-    fn note_ignored(&mut self) {
-        let Some(session) = &mut self.session else { return };
-        for Ignored { command, field, because } in self.codec.take_ignored() {
-            session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
+        match &mut self.0 {
+            Kind::Served(served) => served.poll_output(now),
+            Kind::Relayed(relayed) => relayed.poll_output(now),
         }
     }
 }

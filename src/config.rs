@@ -230,6 +230,9 @@ impl Config {
     /// A profile with what the configuration says about all of them.
     fn tuned(&self, profile: Arc<Profile>) -> Result<Arc<Profile>, String> {
         let Some(language) = &self.language else { return Ok(profile) };
+        if profile.relays() {
+            return Ok(profile);
+        }
         let mut tuned = (*profile).clone();
         if !tuned.hear.languages().any(|known| known == language) {
             let known = || profile.hear.languages();
@@ -262,7 +265,7 @@ fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
         "video" => Mode::Video,
         other => return Err(format!("upstream: there is no mode {other:?}; there is chat, audio and video")),
     };
-    library.profiles().find(|profile| profile.mode == wanted).cloned().ok_or_else(|| {
+    library.profiles().find(|profile| profile.mode == wanted && !profile.relays()).cloned().ok_or_else(|| {
         format!("upstream: no profile of this version works in mode {mode:?}; name one with --profile")
     })
 }

@@ -58,10 +58,24 @@ pub enum ErrorKind {
     ConversationInterrupted,
     /// No other was found in time.
     ConversationLost,
+    /// A message that has to wait for the session to be open; only relayed protocols know it, and those below.
+    NotReady,
+    /// A message without a field that it must have.
+    MissingField,
+    /// A binary frame, in a protocol of text frames.
+    BinaryFrame,
+    /// More was sent before an upstream was there than can be kept.
+    TooMuch,
+    /// A field or a value that the upstream's dialect cannot say.
+    NoCounterpart,
+    /// A mode that the upstream's dialect does not have.
+    NoSuchMode,
+    /// The model's side reports a failure after which the session goes on.
+    ModelFailed,
 }
 
 impl ErrorKind {
-    /// Every kind, for tables and checks.
+    /// Every kind a session of the bridge's own may tell.
     pub const ALL: [Self; 18] = [
         Self::MalformedJson,
         Self::NotAnObject,
@@ -83,6 +97,24 @@ impl ErrorKind {
         Self::ConversationLost,
     ];
 
+    /// Every kind the client of a relay must be told.
+    pub const RELAY: [Self; 14] = [
+        Self::MalformedJson,
+        Self::NotAnObject,
+        Self::UnknownCommand,
+        Self::Invalid,
+        Self::NotReady,
+        Self::MissingField,
+        Self::BinaryFrame,
+        Self::TooMuch,
+        Self::NoSuchMode,
+        Self::ModelFailed,
+        Self::Unavailable,
+        Self::QueueFull,
+        Self::QueueStuck,
+        Self::ConversationLost,
+    ];
+
     /// Who it comes from.
     #[must_use]
     pub const fn origin(self) -> Origin {
@@ -93,8 +125,9 @@ impl ErrorKind {
             | Self::TranscribeFailed
             | Self::SpeakFailed
             | Self::ConversationInterrupted
-            | Self::ConversationLost => Origin::Upstream,
-            Self::UnknownVoice => Origin::Bridge,
+            | Self::ConversationLost
+            | Self::ModelFailed => Origin::Upstream,
+            Self::UnknownVoice | Self::NoSuchMode | Self::NoCounterpart => Origin::Bridge,
             _ => Origin::Client,
         }
     }

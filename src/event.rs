@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 mod lane;
+pub mod relay;
 
 pub use self::lane::{Append, EndMeaning, Ending, LaneCommand, LaneEvent, Mark, Opening, Why};
 pub use crate::mapping::{client::CloseName, profile::Microphone, upstream::Mode};

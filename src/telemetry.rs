@@ -46,6 +46,9 @@ pub(crate) fn observe(observation: &Observation) {
                 gap_ms, standby, kept_ms, "the conversation goes on in another upstream session"
             );
         }
+        Observation::RelayResumed { gap_ms, kept, dropped } => {
+            info!(gap_ms, kept, dropped, "a lost upstream session was replaced");
+        }
         Observation::Interrupted => debug!("the model was interrupted"),
         Observation::SlowStep { step_ms, count } => {
             warn!(step_ms, count, "the upstream takes longer for a second of audio than a second");

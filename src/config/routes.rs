@@ -8,6 +8,9 @@ use crate::{
     server::route::{Route, RouteFile, Routes},
 };
 
+/// The profile of clients that are relayed, where the configuration names none.
+const RELAY: &str = "relay";
+
 /// A route whose protocol and profile are found; who serves it is not known yet.
 pub(super) struct Planned {
     file: RouteFile,
@@ -27,6 +30,7 @@ impl Config {
                 (None, Some(mode)) => profile_for(library, mode)?.name.clone(),
             };
             files.push(RouteFile::all_to(&profile));
+            files.push(RouteFile::all_to(RELAY));
         }
         files.into_iter().map(|file| self.plan(file, library)).collect()
     }
@@ -41,6 +45,17 @@ impl Config {
             ));
         }
         let profile = self.tuned(library.profile(&file.profile)?)?;
+        let named = protocol.clone().or_else(|| library.client(&file.client).ok());
+        if let Some(client) = named.filter(|client| client.relays() != profile.relays()) {
+            let (is, can) = match client.relays() {
+                true => ("is relayed", format!("only a profile with [relay], such as `{RELAY}`, serves it")),
+                false => ("is not relayed", "a profile with [relay] does not serve it".to_owned()),
+            };
+            return Err(format!(
+                "[[route]]: client protocol {:?} {is}: {can}, and {:?} is another",
+                client.name, profile.name
+            ));
+        }
         Ok(Planned { file, protocol, profile })
     }
 }
@@ -82,6 +97,10 @@ fn needs(profile: &Profile) -> Vec<(Mode, &'static str, &'static str)> {
 
 /// Every mode a profile needs must be one the dialect has.
 fn expect_modes(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
+    // Its clients say which mode they want; one that is not there is refused then.
+    if profile.relays() {
+        return Ok(());
+    }
     let mut needs = needs(profile).into_iter();
     if let Some((mode, why, remedy)) = needs.find(|(mode, ..)| !dialect.modes.contains_key(mode)) {
         return Err(format!(
@@ -107,8 +126,9 @@ fn expect_modes(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), Stri
 pub(super) fn notes(routes: &Routes) -> Vec<String> {
     let mute = |route: &&Route| !route.upstreams.dialect.modes.contains_key(&Mode::Chat);
     let note = |route: &Route| {
+        let refused = if route.profile.relays() { "clients in mode chat" } else { "texts to speak" };
         format!(
-            "profile {:?}: texts to speak are refused, for dialect {:?} has no chat mode",
+            "profile {:?}: {refused} are refused, for dialect {:?} has no chat mode",
             route.profile.name, route.upstreams.dialect.name
         )
     };

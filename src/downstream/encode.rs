@@ -217,7 +217,7 @@ const fn event_name(command: &ClientCommand) -> EventName {
 }
 
 /// RFC 6455 §5.5: a close frame's body is at most 125 bytes, two of them the code.
-fn shortened(mut reason: String) -> String {
+pub(super) fn shortened(mut reason: String) -> String {
     reason.truncate(reason.floor_char_boundary(123));
     reason
 }

@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod picture;
 pub mod reference;
+pub mod relay;
 
 use std::sync::Arc;
 

@@ -106,6 +106,8 @@ pub enum LaneCommand {
     },
     /// Goodbye.
     Close,
+    /// Words that somebody else has chosen.
+    Spelled(String),
 }
 
 /// What a conversation starts from.

@@ -9,6 +9,7 @@ use super::{
     check::{self, Problem},
     extract::{Node, Shape},
     field::{Field, FieldFile},
+    relay::{RelayClient, RelayClientFile},
     template::Template,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
@@ -212,7 +213,7 @@ pub(super) struct ClientFile {
 }
 
 /// Audio from the client.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AudioIn {
     /// Encoding of binary frames.
@@ -243,7 +244,7 @@ pub struct AudioIn {
 }
 
 /// Audio to the client.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AudioOut {
     /// Encoding of binary frames.
@@ -339,6 +340,8 @@ pub struct ClientMapping {
     pub commands: Vec<Command>,
     /// Events of the protocol that voxbridge never sends, and why.
     pub never: BTreeMap<String, String>,
+    /// What a protocol of the model's own kind is; of the rest only names, paths and the largest message then count.
+    pub relay: Option<RelayClient>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) shape: Shape,
     events: BTreeMap<EventName, Template>,
@@ -374,6 +377,9 @@ pub struct ErrorWords {
 
 impl ClientMapping {
     pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
+        if RelayClientFile::is_one(file, source)? {
+            return Self::compile_relay(file, source);
+        }
         let read: ClientFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Client)?;
         let place = Place { file, source };
@@ -404,6 +410,7 @@ impl ClientMapping {
             audio_out: read.audio_out,
             commands,
             never: read.never,
+            relay: None,
             shape,
             events,
             errors: errors.collect::<Result<_, Problem>>()?,
@@ -411,6 +418,40 @@ impl ClientMapping {
         };
         mapping.check(file)?;
         Ok(mapping)
+    }
+
+    fn compile_relay(file: &str, source: &str) -> Result<Self, Problem> {
+        let mut read: RelayClientFile = check::parse_toml(file, source)?;
+        super::expect_kind(file, source, read.kind, super::Kind::Client)?;
+        if read.paths.is_empty() {
+            return Err(Problem::whole(file, "`paths` must not be empty"));
+        }
+        Ok(Self {
+            name: std::mem::take(&mut read.name),
+            title: std::mem::take(&mut read.title),
+            notes: std::mem::take(&mut read.notes),
+            paths: std::mem::take(&mut read.paths),
+            subprotocols: Vec::new(),
+            lock_step: false,
+            command_key: read.command_key.clone(),
+            query: Vec::new(),
+            audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
+            audio_out: AudioOut::default(),
+            commands: Vec::new(),
+            never: std::mem::take(&mut read.never),
+            relay: Some(read.compile(file, source)?),
+            shape: Shape::default(),
+            events: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            closes: BTreeMap::new(),
+        })
+    }
+
+    /// Whether its sessions are relayed: one upstream session each, message by message. Such a client needs a profile that
+    /// relays, and any other client one that does not.
+    #[must_use]
+    pub const fn relays(&self) -> bool {
+        self.relay.is_some()
     }
 
     /// What the types cannot say.
@@ -441,9 +482,19 @@ impl ClientMapping {
         Ok(())
     }
 
+    /// Whether this protocol has a query parameter.
+    #[must_use]
+    pub fn has_parameter(&self, name: &str) -> bool {
+        let of_relay = self.relay.as_ref().is_some_and(|relay| relay.mode.key == name);
+        of_relay || self.query.iter().any(|field| field.name == name)
+    }
+
     /// Whether a text frame is a command of this protocol, whatever else is wrong with it.
     #[must_use]
     pub fn has_command(&self, text: &str) -> bool {
+        if let Some(relay) = &self.relay {
+            return relay.has_command(text);
+        }
         let Ok(found) = self.shape.extract(text) else { return false };
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {

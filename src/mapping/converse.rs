@@ -11,7 +11,7 @@ use super::{
 };
 
 /// How audio leaves for the client.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Playout {
     /// At once, or as it is heard.
@@ -28,10 +28,11 @@ pub struct Playout {
 }
 
 /// When audio leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rhythm {
     /// As soon as it is there; the end is the end of sending.
+    #[default]
     Burst,
     /// As it is heard; the end is the end of hearing.
     RealTime,

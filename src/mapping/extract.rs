@@ -24,6 +24,8 @@ pub enum Node<'a> {
     List(Vec<Self>),
     /// An object that was asked for as a whole: only its presence is told.
     Object,
+    /// Any value, as it is written ([`Shape::add_raw`]).
+    Raw(&'a str),
 }
 
 impl Node<'_> {
@@ -38,6 +40,7 @@ impl Node<'_> {
             Node::Str(_) => "string",
             Node::List(_) => "array",
             Node::Object => "object",
+            Node::Raw(_) => "JSON value",
         }
     }
 
@@ -89,6 +92,8 @@ struct Branch {
 struct Step {
     slot: Option<usize>,
     deeper: Branch,
+    /// Taken as it is written.
+    raw: bool,
 }
 
 impl Shape {
@@ -119,6 +124,23 @@ impl Shape {
         // An empty pointer names the message itself, which is always an object: a slot that is never filled.
         self.slots += 1;
         self.slots - 1
+    }
+
+    /// The same for a value that is taken as it is written, whatever it is; nothing can be found inside it.
+    pub fn add_raw(&mut self, pointer: &str) -> usize {
+        let slot = self.add(pointer);
+        let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
+        let mut branch = &mut self.root;
+        let mut last = None;
+        for part in parts {
+            let step = branch.step(&part);
+            branch = &mut step.deeper;
+            last = Some(&mut step.raw);
+        }
+        if let Some(raw) = last {
+            *raw = true;
+        }
+        slot
     }
 
     /// Scans `text`; a pointer that leads nowhere stays `None`. Of repeated keys the last one counts.
@@ -232,6 +254,11 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
                 None => {
                     map.next_value::<IgnoredAny>()?;
                 }
+                Some(Step { slot: Some(slot), raw: true, .. }) => {
+                    let raw = map.next_value::<&serde_json::value::RawValue>()?;
+                    self.found.0[*slot] =
+                        Some(if raw.get() == "null" { Node::Null } else { Node::Raw(raw.get()) });
+                }
                 Some(step) => {
                     let node = map.next_value_seed(Walk { branch: &step.deeper, found: &mut *self.found })?;
                     if let Some(slot) = step.slot {
@@ -306,6 +333,15 @@ mod tests {
         for text in ["", "{", "{}x", "\u{feff}{}", "nul"] {
             assert!(matches!(shape().extract(text), Err(ExtractError::Json(_))), "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_raw_comes_as_it_is_written() {
+        let mut shape = shape();
+        let raw = shape.add_raw("/in/config");
+        let found = shape.extract(r#"{"in":{"config": {"a": 1.10, "type":"no"} },"type":"t"}"#).unwrap();
+        assert_eq!(found.get(raw), Some(&Node::Raw(r#"{"a": 1.10, "type":"no"}"#)));
+        assert_eq!(found.get(0).and_then(Node::as_str), Some("t"));
     }
 
     #[test]

@@ -361,6 +361,7 @@ pub(crate) fn shown(node: &Node<'_>) -> String {
         Node::Str(text) => format!("'{text}'"),
         Node::List(items) => if items.is_empty() { "[]" } else { "an array" }.to_owned(),
         Node::Object => "an object".to_owned(),
+        Node::Raw(_) => "a JSON value".to_owned(),
     }
 }
 

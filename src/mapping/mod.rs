@@ -10,6 +10,7 @@ pub mod explain;
 pub mod extract;
 pub mod field;
 pub mod profile;
+pub mod relay;
 pub mod template;
 pub mod upstream;
 
@@ -44,16 +45,19 @@ impl Kind {
 }
 
 /// The files that are part of the program.
-const EMBEDDED: [(&str, &str); 9] = [
+const EMBEDDED: [(&str, &str); 12] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
     ("client/deepgram-listen.toml", include_str!("../../mappings/client/deepgram-listen.toml")),
     ("client/deepgram-speak.toml", include_str!("../../mappings/client/deepgram-speak.toml")),
+    ("client/minicpm-o.toml", include_str!("../../mappings/client/minicpm-o.toml")),
+    ("client/minicpm-o-legacy.toml", include_str!("../../mappings/client/minicpm-o-legacy.toml")),
     ("upstream/minicpm-o.toml", include_str!("../../mappings/upstream/minicpm-o.toml")),
     ("upstream/minicpm-o-legacy.toml", include_str!("../../mappings/upstream/minicpm-o-legacy.toml")),
     ("profile/speech.toml", include_str!("../../mappings/profile/speech.toml")),
     ("profile/conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
     ("profile/video.toml", include_str!("../../mappings/profile/video.toml")),
+    ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),
 ];
 
 /// Every mapping there is, by kind and name.

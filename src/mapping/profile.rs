@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::{
     check::{self, Problem},
     converse::ConverseFile,
+    relay::{RelayProfileFile, RelayRules},
     template::Template,
     upstream::Mode,
 };
@@ -38,7 +39,7 @@ struct ProfileFile {
 }
 
 /// Finding utterances in the microphone's audio.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
     /// Audio from before the decision that belongs to the utterance, ms.
@@ -61,7 +62,7 @@ pub struct Listen {
 }
 
 /// The three presets.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sensitivities {
     /// Hears more.
@@ -73,7 +74,7 @@ pub struct Sensitivities {
 }
 
 /// One preset of the detector.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
     /// The detector's score above which a hop is speech, 0 to 1.
@@ -173,6 +174,8 @@ pub struct Profile {
     pub lanes: LaneTimes,
     /// Talk, where the model is the partner and not an engine.
     pub talk: Option<Arc<TalkRules>>,
+    /// Relaying, for clients that speak the model's own protocol; of the rest only [`Profile::lanes`] then counts.
+    pub relay: Option<RelayRules>,
 }
 
 /// Everything about talk.
@@ -187,7 +190,7 @@ pub struct TalkRules {
 }
 
 /// How utterances are transcribed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct HearRules {
     /// Language of a session that names none.
     pub language: String,
@@ -226,7 +229,7 @@ impl HearRules {
 }
 
 /// How texts are spoken.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SpeakRules {
     /// System prompt before the voice reference.
     pub before_voice: String,
@@ -279,6 +282,9 @@ impl Profile {
     }
 
     pub(super) fn compile(file: &str, source: &str, base: Option<&Self>) -> Result<Self, Problem> {
+        if RelayProfileFile::is_one(file, source, base)? {
+            return RelayProfileFile::compile(file, source, base);
+        }
         let read: ProfileFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Profile)?;
         let missing = |section: &str| {
@@ -330,7 +336,16 @@ impl Profile {
                 .ok_or_else(|| missing("playout"))?,
             lanes: read.lanes.or_else(|| base.map(|base| base.lanes)).ok_or_else(|| missing("lanes"))?,
             talk,
+            relay: None,
         })
+    }
+}
+
+impl Profile {
+    /// Whether it relays: then only clients that speak the model's own protocol can use it, and they no other.
+    #[must_use]
+    pub const fn relays(&self) -> bool {
+        self.relay.is_some()
     }
 }
 

@@ -1,10 +1,12 @@
 //! JSON templates: text with `${slot}` holes, cut into pieces once and filled by appending.
 //!
-//! A hole stands where a JSON value stands and is filled with a complete one, quotes and escapes included. Not a
-//! language: no conditions, no loops.
+//! A hole stands where a JSON value stands and is filled with a complete one, quotes and escapes included. `${slot?}` is
+//! the value of an object's member that is left out, key and all, when there is none. Not a language: no conditions, no
+//! loops.
 
 use std::fmt::Write as _;
 
+use super::extract::Node;
 use crate::audio::pcm;
 
 /// What goes into a hole.
@@ -22,6 +24,10 @@ pub enum Fill<'a> {
     Str(&'a str),
     /// JSON as it is, such as base64 in quotes made beforehand.
     Raw(&'a str),
+    /// A string that needs no escapes, such as base64.
+    Plain(&'a str),
+    /// An array of scalars.
+    List(&'a [Node<'a>]),
     /// int16 samples, written as a base64 string of raw float32.
     Audio(&'a [i16]),
 }
@@ -33,7 +39,7 @@ impl<'a> From<Option<&'a str>> for Fill<'a> {
 }
 
 /// A compiled template; holes are numbered by the list of slot names it was compiled with.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Template {
     pieces: Vec<Piece>,
 }
@@ -42,6 +48,8 @@ pub struct Template {
 enum Piece {
     Text(Box<str>),
     Hole(usize),
+    /// A member that may be absent: its key with what stands before it, and its value.
+    Member(Box<str>, usize),
 }
 
 /// Why a template does not compile.
@@ -60,6 +68,12 @@ pub enum TemplateError {
     /// A `${` without its `}`.
     #[error("`${{` without a closing `}}`")]
     Open,
+    /// A `${…?}` that is no member's value.
+    #[error("`${{{name}?}}` can be left out only as the value of an object's member")]
+    NoMember {
+        /// The name in the file.
+        name: String,
+    },
     /// Filled with values it is not JSON.
     #[error("not JSON once filled: {0}")]
     NotJson(String),
@@ -98,7 +112,12 @@ impl Template {
                 pieces.push(Piece::Text(rest[..start].into()));
             }
             let end = rest[start..].find('}').ok_or(TemplateError::Open)? + start;
-            pieces.push(Piece::Hole(slot_index(&rest[start + 2..end], slots)?));
+            let name = &rest[start + 2..end];
+            let piece = match name.strip_suffix('?') {
+                None => Piece::Hole(slot_index(name, slots)?),
+                Some(name) => Piece::Member(take_key(&mut pieces, name)?, slot_index(name, slots)?),
+            };
+            pieces.push(piece);
             rest = &rest[end + 1..];
         }
         if !rest.is_empty() {
@@ -109,10 +128,19 @@ impl Template {
 
     /// Appends the filled template to `out`.
     pub fn render<'v>(&self, out: &mut String, fill: impl Fn(usize) -> Fill<'v>) {
+        // The first member of an object is absent: the next one brings a comma too many.
+        let mut first = false;
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.push_str(text),
+                Piece::Text(text) => out.push_str(without_comma(text, std::mem::take(&mut first))),
                 Piece::Hole(slot) => write_json(fill(*slot), out),
+                Piece::Member(key, slot) => match fill(*slot) {
+                    Fill::Null => first |= !key.starts_with(','),
+                    value => {
+                        out.push_str(without_comma(key, std::mem::take(&mut first)));
+                        write_json(value, out);
+                    }
+                },
             }
         }
     }
@@ -122,7 +150,7 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.push_str(text),
-                Piece::Hole(slot) => match fill(*slot) {
+                Piece::Hole(slot) | Piece::Member(_, slot) => match fill(*slot) {
                     Fill::Str(text) => out.push_str(text),
                     Fill::Null => {}
                     other => write_json(other, out),
@@ -134,8 +162,27 @@ impl Template {
     /// Whether the template uses a slot.
     #[must_use]
     pub fn uses(&self, slot: usize) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Hole(hole) if *hole == slot))
+        let uses =
+            |piece: &Piece| matches!(piece, Piece::Hole(hole) | Piece::Member(_, hole) if *hole == slot);
+        self.pieces.iter().any(uses)
     }
+}
+
+/// Takes a member's key, and the comma before it, off the text that ends with them.
+fn take_key(pieces: &mut Vec<Piece>, name: &str) -> Result<Box<str>, TemplateError> {
+    let no_member = || TemplateError::NoMember { name: name.to_owned() };
+    let Some(Piece::Text(text)) = pieces.pop() else { return Err(no_member()) };
+    let key = text.strip_suffix("\":").ok_or_else(no_member)?;
+    let quote = key.rfind('"').ok_or_else(no_member)?;
+    let at = if text[..quote].ends_with(',') { quote - 1 } else { quote };
+    if at > 0 {
+        pieces.push(Piece::Text(text[..at].into()));
+    }
+    Ok(text[at..].into())
+}
+
+fn without_comma(text: &str, unwanted: bool) -> &str {
+    if unwanted { text.strip_prefix(',').unwrap_or(text) } else { text }
 }
 
 fn slot_index(name: &str, slots: &[&str]) -> Result<usize, TemplateError> {
@@ -161,11 +208,37 @@ fn write_json(value: Fill<'_>, out: &mut String) {
         Fill::Float(_) => out.push_str("null"),
         Fill::Str(text) => write_string(text, out),
         Fill::Raw(json) => out.push_str(json),
+        Fill::Plain(text) => {
+            out.push('"');
+            out.push_str(text);
+            out.push('"');
+        }
+        Fill::List(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write_json(scalar(item), out);
+            }
+            out.push(']');
+        }
         Fill::Audio(samples) => {
             out.push('"');
             pcm::push_base64_f32(samples, out);
             out.push('"');
         }
+    }
+}
+
+const fn scalar<'n>(node: &'n Node<'_>) -> Fill<'n> {
+    match node {
+        Node::Bool(flag) => Fill::Bool(*flag),
+        Node::Int(number) => Fill::Int(*number),
+        Node::Float(number) => Fill::Float(*number),
+        Node::Str(std::borrow::Cow::Borrowed(text)) => Fill::Str(text),
+        Node::Str(std::borrow::Cow::Owned(text)) => Fill::Str(text.as_str()),
+        Node::Null | Node::Raw(_) | Node::List(_) | Node::Object => Fill::Null,
     }
 }
 
@@ -236,6 +309,24 @@ mod tests {
         for no_json in ["{\"a\":${text},}", "{\"a\":\"${text}\"}", "{${text}:1}"] {
             assert!(matches!(Template::compile(no_json, known), Err(TemplateError::NotJson(_))), "{no_json}");
         }
+    }
+
+    #[test]
+    fn a_member_without_a_value_is_left_out_wherever_it_stands() {
+        let text = "{\"a\": ${x?}, \"b\": ${y?}, \"c\": {\"d\": ${x?}}, \"e\": ${y?}}";
+        let template = Template::compile(text, &["x", "y"]).unwrap();
+        let filled = |x: Fill<'static>, y: Fill<'static>| {
+            let mut out = String::new();
+            template.render(&mut out, |slot| if slot == 0 { x } else { y });
+            out
+        };
+        assert_eq!(filled(Fill::Int(1), Fill::Plain("q")), r#"{"a":1,"b":"q","c":{"d":1},"e":"q"}"#);
+        assert_eq!(filled(Fill::Null, Fill::Int(2)), r#"{"b":2,"c":{},"e":2}"#);
+        assert_eq!(filled(Fill::Int(1), Fill::Null), r#"{"a":1,"c":{"d":1}}"#);
+        assert_eq!(filled(Fill::Null, Fill::Null), r#"{"c":{}}"#);
+        assert!(template.uses(0) && template.uses(1));
+        let problem = Template::compile("[${x?}]", &["x"]).unwrap_err();
+        assert_eq!(problem, TemplateError::NoMember { name: "x".into() });
     }
 
     #[test]

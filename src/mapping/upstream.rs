@@ -69,10 +69,14 @@ pub enum SendName {
     AppendWithFrame,
     /// Ends the session politely.
     Close,
+    /// Opens a session for the client of another dialect.
+    RelayOpen,
+    /// One step's input of such a client.
+    RelayAppend,
 }
 
 impl SendName {
-    /// Every message.
+    /// Every message a session of the bridge's own needs.
     pub const ALL: [Self; 10] = [
         Self::Init,
         Self::InitWithVoice,
@@ -100,6 +104,8 @@ impl SendName {
             Self::Append => "append",
             Self::AppendWithFrame => "append_with_frame",
             Self::Close => "close",
+            Self::RelayOpen => "relay_open",
+            Self::RelayAppend => "relay_append",
         }
     }
 
@@ -113,6 +119,8 @@ impl SendName {
             Self::Converse | Self::ConverseWithVoice | Self::Append => &[Mode::Audio, Mode::Video],
             Self::AppendWithFrame => &[Mode::Video],
             Self::Close => &[Mode::Chat, Mode::Audio, Mode::Video],
+            // A dialect that no client of another one is brought to need not know them.
+            Self::RelayOpen | Self::RelayAppend => &[],
         }
     }
 
@@ -130,6 +138,8 @@ impl SendName {
             Self::Append => &["audio", "input_id", "force_listen"],
             Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame"],
             Self::Close => &["reason"],
+            Self::RelayOpen => &["prompt", "config", "voice", "speech_voice", "slice_max"],
+            Self::RelayAppend => &["audio", "frames", "force_listen", "slice_max", "input_id", "response_id"],
         }
     }
 }
@@ -228,6 +238,7 @@ struct Take {
     response_id: Option<String>,
     input_id: Option<String>,
     context_tokens: Option<String>,
+    ticket: Option<String>,
 }
 
 /// Words by which a dialect's failures are told apart.
@@ -240,6 +251,18 @@ pub struct Meanings {
     pub queue_full: Vec<String>,
     /// Reasons of a closed session: its time or the model's context was used up, nothing went wrong.
     pub used_up: Vec<String>,
+    /// Reasons of a closed session, for those who are told: we asked for it.
+    #[serde(default)]
+    pub asked: Vec<String>,
+    /// Its time was used up.
+    #[serde(default)]
+    pub timeout: Vec<String>,
+    /// The model's context was.
+    #[serde(default)]
+    pub context_full: Vec<String>,
+    /// The server stops.
+    #[serde(default)]
+    pub shutdown: Vec<String>,
     /// Error codes that do not end the session.
     #[serde(default)]
     pub goes_on: Vec<String>,
@@ -297,6 +320,7 @@ pub(crate) struct Rule {
     pub(crate) response_id: Option<usize>,
     pub(crate) input_id: Option<usize>,
     pub(crate) context_tokens: Option<usize>,
+    pub(crate) ticket: Option<usize>,
 }
 
 impl UpstreamMapping {
@@ -391,6 +415,7 @@ impl RuleFile {
             response_id: slot(self.take.response_id),
             input_id: slot(self.take.input_id),
             context_tokens: slot(self.take.context_tokens),
+            ticket: slot(self.take.ticket),
         }
     }
 }

@@ -95,6 +95,10 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return answer;
     }
+    if let Some(Err(status)) = candidates[0].relay.as_ref().map(|relay| relay.mode(query)) {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN);
+        return refuse(status, "no_such_mode", "There is no such mode");
+    }
     if *shared.drain.borrow() {
         return busy("voxbridge is stopping");
     }

@@ -16,7 +16,7 @@ use super::{
     Service, Shared,
     drive::Driver,
     recognise,
-    route::Upstreams,
+    route::{Route, Upstreams},
     socket::{Metered, limits},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     error::{Error, ErrorKind},
     mapping::ClientMapping,
     net::Counted,
-    session::Setup,
+    session::{RelaySetup, Setup},
     trace::{Start, start::Parts},
 };
 
@@ -44,7 +44,7 @@ pub(super) struct Visit {
 /// Serves a session until its end.
 pub(super) async fn session(
     upgraded: OnUpgrade,
-    visit: Visit,
+    mut visit: Visit,
     (shared, service): (Arc<Shared>, Arc<Service>),
     permit: OwnedSemaphorePermit,
 ) {
@@ -54,15 +54,18 @@ pub(super) async fn session(
     let limits = limits(READ_BUFFER_BYTES, message_max.unwrap_or_default());
     let (stream, traffic) = Counted::new(stream);
     let mut stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
-    let first = match visit.candidates.as_slice() {
-        [_] => None,
-        _ => match recognise::first_message(&mut stream).await {
-            Ok(first) => first,
+    let mut first = None;
+    // Protocols that are relayed begin alike: their sessions can find out by themselves.
+    if visit.candidates.len() > 1 && !visit.candidates.iter().all(|client| client.relays()) {
+        match recognise::first_message(&mut stream).await {
+            Ok(message) => first = message,
             Err(()) => return debug!(%peer, "left before it was known which protocol it speaks"),
-        },
-    };
-    let Some(mapping) = recognise::by_message(&visit.candidates, first.as_ref()) else { return };
-    let Some(Opened { bridge, upstreams, start }) = open(&mapping, &visit, &service) else { return };
+        }
+        visit.candidates = recognise::by_message(&visit.candidates, first.as_ref());
+    }
+    let Some(mapping) = visit.candidates.first() else { return };
+    let opened = if mapping.relays() { relay(&visit, &service) } else { open(mapping, &visit, &service) };
+    let Some(Opened { bridge, upstreams, start }) = opened else { return };
     // Of the highest level, so that whatever is logged says which session it is about.
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
     let trace = service.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
@@ -133,6 +136,28 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Optio
     });
     let bridge = Bridge::open(now, codec, connect, dialect.clone(), setup);
     Some(Opened { bridge, upstreams: route.upstreams.clone(), start })
+}
+
+/// The bridge for a client that is relayed; what it was refused for was said before the upgrade.
+fn relay(visit: &Visit, service: &Service) -> Option<Opened> {
+    let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
+    let client = visit.candidates.first()?;
+    let mode = client.relay.as_ref()?.mode(&visit.query).ok()?;
+    let Route { profile, upstreams, .. } = service.routes.find(&visit.path, client, "")?;
+    let setup = RelaySetup {
+        profile: profile.clone(),
+        mode,
+        idle_ms: service.idle_ms,
+        unix_s: opened_unix.as_secs_f64(),
+        seed: fastrand::u64(..),
+    };
+    let start = service.traces.is_some().then(|| {
+        let (library, dialect, query) = (&service.library, &upstreams.dialect, visit.query.as_str());
+        let parts = Parts { library, client, dialect, query, opened_unix };
+        (now, Start::relayed(parts, &visit.candidates[1..], &setup))
+    });
+    let bridge = Bridge::open_relay(now, &visit.candidates, upstreams.dialect.clone(), setup);
+    Some(Opened { bridge, upstreams: upstreams.clone(), start })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]

@@ -21,11 +21,13 @@ pub(super) fn by_request(service: &Service, path: &str, query: &str) -> Vec<Arc<
     if let Some(protocol) = service.routes.protocol_at(path) {
         return vec![protocol.clone()];
     }
-    let mut candidates: Vec<_> = service.library.clients_at(path).cloned().collect();
+    // A relayed client has nobody to talk to where no route leads; it names no model.
+    let served =
+        |client: &&Arc<ClientMapping>| !client.relays() || service.routes.find(path, client, "").is_some();
+    let mut candidates: Vec<_> = service.library.clients_at(path).filter(served).cloned().collect();
+    candidates.sort_by_key(|client| client.relays());
     let names: Vec<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
-    let known = |client: &ClientMapping| {
-        names.iter().filter(|name| client.query.iter().any(|field| field.name == **name)).count()
-    };
+    let known = |client: &ClientMapping| names.iter().filter(|name| client.has_parameter(name)).count();
     let most = candidates.iter().map(|client| known(client)).max();
     candidates.retain(|client| Some(known(client)) == most);
     candidates
@@ -55,12 +57,13 @@ pub(super) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
 pub(super) fn by_message(
     candidates: &[Arc<ClientMapping>],
     first: Option<&Message>,
-) -> Option<Arc<ClientMapping>> {
+) -> Vec<Arc<ClientMapping>> {
     let has = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
-        _ => true,
+        // Relayed clients send none.
+        _ => !client.relays(),
     };
     let found = candidates.iter().find(has).or(candidates.first()).cloned();
     debug!(client = found.as_ref().map(|client| &client.name), spoke = first.is_some(), "recognised");
-    found
+    Vec::from_iter(found)
 }

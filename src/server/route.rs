@@ -111,10 +111,12 @@ impl Routes {
         self.0.iter().filter(|route| glob(&route.path, path)).find_map(|route| route.protocol.as_ref())
     }
 
-    /// The route of a connection at a path, by a client protocol, with a model; `None` when none leads anywhere.
+    /// The route of a connection at a path, by a client protocol, with a model; `None` when none leads anywhere. A client
+    /// that is relayed needs a profile that relays, and any other one that does not: routes that do not fit do not count.
     #[must_use]
     pub fn find(&self, path: &str, client: &ClientMapping, model: &str) -> Option<&Route> {
-        self.0.iter().find(|route| {
+        let fits = |route: &&Route| route.profile.relays() == client.relays();
+        self.0.iter().filter(fits).find(|route| {
             let protocol = route.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
             let globs = [(&route.path, path), (&route.client, &client.name), (&route.model, model)];
             protocol && globs.iter().all(|(pattern, text)| glob(pattern, text))

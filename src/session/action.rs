@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::lockstep::{Lockstep, Owed};
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseName, Lane, LaneCommand, Mode, RolloverReason},
+    event::{ClientCommand, CloseName, Lane, LaneCommand, Message, Mode, RolloverReason},
 };
 
 /// One thing to do.
@@ -15,6 +15,8 @@ pub(crate) enum Action {
     Client(ClientCommand),
     /// Forget the last so many bytes of audio for the client, as far as they have not left yet; what is told stays.
     DropAudio(u64),
+    /// Tell the client what is spelled already.
+    Tell(Message),
     /// Close the client's connection for this reason; nothing is told after it.
     EndClient(CloseName),
     /// Connect to an upstream.
@@ -86,6 +88,15 @@ pub enum Observation {
     },
     /// The client ran out of audio in the middle of a text.
     Underrun,
+    /// The upstream of a relay was lost and is replaced.
+    RelayResumed {
+        /// How long there was none, ms.
+        gap_ms: u64,
+        /// Messages that waited for it.
+        kept: u64,
+        /// Messages that were dropped because too many waited.
+        dropped: u64,
+    },
     /// An upstream said something this bridge does not know.
     UnknownFromLane {
         /// Which.
@@ -159,6 +170,11 @@ impl Actions {
         while let Some(answer) = lockstep.answer(settled) {
             self.queue.push_back(Action::Client(answer));
         }
+    }
+
+    /// Tells the client what is spelled already, if it is told at all.
+    pub(crate) fn push_all(&mut self, told: Option<Message>) {
+        self.queue.extend(told.map(Action::Tell));
     }
 
     pub(crate) fn error(&mut self, error: Error) {

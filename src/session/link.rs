@@ -42,6 +42,8 @@ enum Phase {
     Unwanted { until: Instant },
     /// Connected; the queue decides.
     Waiting(Queue),
+    /// It has a worker, and nobody has said yet what it is initialised with.
+    Granted,
     /// `init` sent.
     Initialising { until: Instant },
     /// Initialised and not asked.
@@ -74,8 +76,8 @@ struct Queue {
 pub(crate) struct Link {
     lane: Lane,
     mode: Mode,
-    /// What it is initialised with.
-    init: LaneCommand,
+    /// What it is initialised with, once that is known.
+    init: Option<LaneCommand>,
     /// How the voice in it was written, until it is known whether that was right.
     spelled: Option<VoiceEncoding>,
     phase: Phase,
@@ -88,6 +90,11 @@ pub(crate) struct Link {
 impl Link {
     /// Dials.
     pub(crate) fn open(now: Instant, mode: Mode, init: LaneCommand, host: &mut Host) -> Self {
+        Self::start(now, mode, Some(init), host)
+    }
+
+    /// Dials; what it is initialised with may come later.
+    pub(crate) fn start(now: Instant, mode: Mode, init: Option<LaneCommand>, host: &mut Host) -> Self {
         let mut link = Self {
             lane: Lane(0),
             mode,
@@ -139,6 +146,31 @@ impl Link {
         }
     }
 
+    /// Now it is known what it is initialised with.
+    pub(crate) fn initialise_with(&mut self, now: Instant, init: LaneCommand, host: &mut Host) {
+        self.init = Some(init);
+        self.initialise(now, host);
+    }
+
+    /// It is being initialised.
+    pub(crate) const fn is_initialising(&self) -> bool {
+        matches!(self.phase, Phase::Initialising { .. })
+    }
+
+    /// From now on a link in use owes an answer, which is waited out when nobody wants it any more.
+    pub(crate) const fn owe(&mut self, now: Instant) {
+        if self.is_engaged() {
+            self.phase = Phase::Asked { heard_at: now };
+        }
+    }
+
+    /// Leaves a link in use with somebody else's words; what the upstream still says is heard.
+    pub(crate) fn leave_saying(&mut self, now: Instant, words: String, host: &mut Host) {
+        host.out.push(Action::ToLane(self.lane, LaneCommand::Spelled(words)));
+        let until = now + Duration::from_millis(host.times.close_max_ms);
+        self.phase = Phase::Leaving { until, retry: false };
+    }
+
     pub(crate) const fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone)
     }
@@ -149,11 +181,12 @@ impl Link {
             self.phase,
             Phase::Dialling { .. }
                 | Phase::Waiting(_)
+                | Phase::Granted
                 | Phase::Initialising { .. }
                 | Phase::Ready
                 | Phase::Pausing { .. }
         );
-        fresh && self.init == *init
+        fresh && self.init.as_ref() == Some(init)
     }
 
     /// Why the last attempt failed, since the last one that did not.
@@ -204,7 +237,7 @@ impl Link {
                 let ready_at = *until;
                 self.say_goodbye(ready_at, host);
             }
-            Phase::Ready | Phase::Engaged | Phase::Asked { .. } | Phase::Draining { .. } => {
+            Phase::Granted | Phase::Ready | Phase::Engaged | Phase::Asked { .. } | Phase::Draining { .. } => {
                 self.say_goodbye(now, host);
             }
             Phase::Leaving { retry, .. } => *retry = false,

@@ -9,6 +9,7 @@
 //! - [`converse`] talks with the model itself; [`memory`] is what was said
 //! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share, [`lanes`] finds a lane's owner
 //! - [`ending`] is how a session ends
+//! - [`relay`] is another kind of session: of a client that speaks the model's own protocol
 //! - [`reading`] makes a text speakable, [`voices`] finds the voice for it, [`words`] takes out of the model's text what
 //!   people are not to see
 
@@ -25,6 +26,7 @@ mod memory;
 mod meter;
 mod mouth;
 mod reading;
+pub(crate) mod relay;
 mod retry;
 mod settings;
 mod setup;
@@ -39,7 +41,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{action::Observation, converse::Streamed, ear::Account, setup::Setup, voices::VoiceBook};
+pub use self::{
+    action::Observation, converse::Streamed, ear::Account, relay::RelaySetup, setup::Setup, voices::VoiceBook,
+};
 use self::{
     converse::{Converse, Scene},
     ear::{Ear, Heard, Hearing, Use},

@@ -96,7 +96,10 @@ impl Encodings {
         let voice = match &mut command {
             LaneCommand::Init(voice) | LaneCommand::Speak { voice, .. } => voice.as_mut(),
             LaneCommand::Converse(opening) => opening.voice.as_mut(),
-            LaneCommand::Append(_) | LaneCommand::Transcribe { .. } | LaneCommand::Close => None,
+            LaneCommand::Append(_)
+            | LaneCommand::Transcribe { .. }
+            | LaneCommand::Spelled(_)
+            | LaneCommand::Close => None,
         };
         let Some(voice) = voice else { return (command, None) };
         let encoding = self.current();

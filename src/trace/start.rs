@@ -14,7 +14,7 @@ use crate::{
     downstream::Codec,
     event::VoiceSample,
     mapping::{ClientMapping, Kind, Library, Profile, UpstreamMapping},
-    session::{Setup, VoiceBook},
+    session::{RelaySetup, Setup, VoiceBook},
 };
 
 /// What a session was opened with.
@@ -26,6 +26,9 @@ pub struct Start {
     pub voxbridge: String,
     /// The client protocol.
     pub client: String,
+    /// Others that its first message could have chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
     /// The profile.
     pub profile: String,
     /// The upstream dialect.
@@ -83,11 +86,29 @@ impl Start {
     /// The first line for a session of these parts, not yet cleaned.
     #[must_use]
     pub fn new(parts: Parts<'_>, setup: &Setup) -> Self {
-        let Parts { library, client, dialect, query, opened_unix } = parts;
         let (voices, tts_models) = setup.voices.parts();
-        let used = [(Kind::Client, &client.name), (Kind::Upstream, &dialect.name)];
-        let used = used.into_iter().map(|(kind, name)| (kind, name.clone()));
-        let bases = library.bases_of(&setup.profile.name).into_iter().map(|name| (Kind::Profile, name));
+        Self {
+            idle_ms: setup.audio_in.idle_ms,
+            language: setup.profile.hear.language.clone(),
+            voices: voices.iter().map(|(name, voice)| (name.clone(), voice.0.to_string())).collect(),
+            tts_models: tts_models.to_vec(),
+            ..Self::of(parts, &[], &setup.profile, setup.seed)
+        }
+    }
+
+    /// The first line for a session that is relayed, not yet cleaned; `others` are further protocols it may be of.
+    #[must_use]
+    pub fn relayed(parts: Parts<'_>, others: &[Arc<ClientMapping>], setup: &RelaySetup) -> Self {
+        let idle_ms = setup.idle_ms.or(setup.profile.relay.as_ref().map(|relay| relay.idle_ms));
+        Self { idle_ms: idle_ms.unwrap_or_default(), ..Self::of(parts, others, &setup.profile, setup.seed) }
+    }
+
+    fn of(parts: Parts<'_>, others: &[Arc<ClientMapping>], profile: &Profile, seed: u64) -> Self {
+        let Parts { library, client, dialect, query, opened_unix } = parts;
+        let others: Vec<String> = others.iter().map(|other| other.name.clone()).collect();
+        let clients = std::iter::once(&client.name).chain(&others).map(|name| (Kind::Client, name.clone()));
+        let used = clients.chain([(Kind::Upstream, dialect.name.clone())]);
+        let bases = library.bases_of(&profile.name).into_iter().map(|name| (Kind::Profile, name));
         let text = |(kind, name): (Kind, String)| {
             let source = library.source(kind, &name).filter(|_| !library.is_embedded(kind, &name))?;
             Some(MappingText { kind, name, source: source.to_owned() })
@@ -96,17 +117,18 @@ impl Start {
             trace: super::VERSION,
             voxbridge: env!("CARGO_PKG_VERSION").to_owned(),
             client: client.name.clone(),
-            profile: setup.profile.name.clone(),
+            profile: profile.name.clone(),
             dialect: dialect.name.clone(),
             query: query.to_owned(),
-            seed: setup.seed,
+            seed,
             opened_unix_ns: u64::try_from(opened_unix.as_nanos()).unwrap_or(u64::MAX),
-            idle_ms: setup.audio_in.idle_ms,
-            language: setup.profile.hear.language.clone(),
+            idle_ms: 0,
+            language: String::new(),
             audio: Kept::None,
-            voices: voices.iter().map(|(name, voice)| (name.clone(), voice.0.to_string())).collect(),
-            tts_models: tts_models.to_vec(),
+            voices: BTreeMap::new(),
+            tts_models: Vec::new(),
             mappings: used.chain(bases).filter_map(text).collect(),
+            others,
         }
     }
 
@@ -135,7 +157,17 @@ impl Start {
     /// A mapping that is not there.
     pub fn open(&self, now: Instant, library: &Library) -> Result<Bridge, String> {
         let (client, dialect) = (library.client(&self.client)?, library.upstream(&self.dialect)?);
-        let mut codec = Codec::new(client.clone(), Duration::from_nanos(self.opened_unix_ns).as_secs_f64());
+        let unix_s = Duration::from_nanos(self.opened_unix_ns).as_secs_f64();
+        if let Some(relay) = &client.relay {
+            let mode =
+                relay.mode(&self.query).map_err(|status| format!("its mode is refused with {status}"))?;
+            let (profile, idle_ms) = (library.profile(&self.profile)?, Some(self.idle_ms));
+            let others = self.others.iter().map(|other| library.client(other));
+            let clients = std::iter::once(Ok(client.clone())).chain(others).collect::<Result<Vec<_>, _>>()?;
+            let setup = RelaySetup { profile, mode, idle_ms, unix_s, seed: self.seed };
+            return Ok(Bridge::open_relay(now, &clients, dialect, setup));
+        }
+        let mut codec = Codec::new(client.clone(), unix_s);
         let connect = codec.connect(&self.query);
         let setup = self.setup(&client, &dialect, library.profile(&self.profile)?);
         Ok(Bridge::open(now, codec, connect, dialect, setup))

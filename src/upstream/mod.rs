@@ -2,6 +2,8 @@
 //!
 //! One dialect type serves every mapping file; it holds no session state, only room to decode audio into.
 
+mod relay;
+
 use std::sync::Arc;
 
 use crate::{
@@ -85,6 +87,7 @@ impl Dialect {
                 (SendName::AppendWithFrame, 200 + frame.0.len() + pcm::base64_f32_len(audio.len()))
             }
             LaneCommand::Close => (SendName::Close, 64),
+            LaneCommand::Spelled(text) => return text.clone(),
         };
         let mut json = String::with_capacity(room);
         if let Some(template) = self.mapping.message(name) {

@@ -19,7 +19,7 @@ use voxbridge::{
     error::Error,
     event::{Frame, Lane, Message, Mode, Why},
     mapping::Library,
-    session::{Observation, Setup, VoiceBook},
+    session::{Observation, RelaySetup, Setup, VoiceBook},
     simulator::{ConnId, Dialect, Gateway, Opening, SimInput, SimOutput, SimulatorConfig, Unit},
     trace::{Kept, Start, Tape, start::Parts},
 };
@@ -157,6 +157,8 @@ pub(crate) struct Pair {
     pub(crate) sent_bytes: u64,
     /// What the client saw, and when.
     pub(crate) log: Vec<(Duration, Seen)>,
+    /// The text frames among it, as they came.
+    pub(crate) texts: Vec<String>,
     /// What passed on the lanes.
     pub(crate) traffic: Vec<(Duration, Traffic)>,
     /// What the bridge tells operators.
@@ -191,6 +193,29 @@ impl Pair {
         Self::around(bridge, tape, config.simulator, config.latency)
     }
 
+    /// Opens a session for the client of a relay, which may be of any of these protocols.
+    pub(crate) fn relayed(config: PairConfig, clients: &[&str]) -> Self {
+        let clients: Vec<_> = clients.iter().map(|name| config.library.client(name).unwrap()).collect();
+        let mode = clients[0].relay.as_ref().unwrap().mode(&config.query).unwrap();
+        let profile = config.library.profile(config.profile).unwrap();
+        let setup =
+            RelaySetup { profile, mode, idle_ms: None, unix_s: UNIX.as_secs_f64(), seed: config.seed };
+        let upstream = config.library.upstream(config.upstream).unwrap();
+        let tape = config.record.map(|audio| {
+            let (library, client, query) = (&config.library, &clients[0], config.query.as_str());
+            let parts = Parts { library, client, dialect: &upstream, query, opened_unix: UNIX };
+            Tape::new(epoch(), Start::relayed(parts, &clients[1..], &setup), audio)
+        });
+        let bridge = Bridge::open_relay(epoch(), &clients, upstream, setup);
+        Self::around(bridge, tape, config.simulator, config.latency)
+    }
+
+    /// A frame from an upstream that the gateway would not send.
+    pub(crate) fn upstream_says(&mut self, lane: Lane, text: &str) {
+        self.traffic.push((self.now(), Traffic::Received(lane, text.to_owned())));
+        self.tell_bridge(Input::Lane(lane, Frame::Text(text)));
+    }
+
     /// A connection that is refused.
     pub(crate) fn refused(config: PairConfig, error: &Error) -> Self {
         let codec = Codec::new(config.library.client(config.client).unwrap(), UNIX.as_secs_f64());
@@ -216,6 +241,7 @@ impl Pair {
             finished: false,
             sent_bytes: 0,
             log: Vec::new(),
+            texts: Vec::new(),
             traffic: Vec::new(),
             observed: Vec::new(),
             heard: Vec::new(),
@@ -485,7 +511,11 @@ impl Pair {
     fn client_sees(&mut self, message: Message) {
         assert!(self.client_open, "to a client that is gone: {message:?}");
         let seen = match message {
-            Message::Text(text) => Seen::Event(serde_json::from_str(&text).unwrap()),
+            Message::Text(text) => {
+                let event = serde_json::from_str(&text).unwrap();
+                self.texts.push(text);
+                Seen::Event(event)
+            }
             Message::Binary(bytes) => Seen::Binary(bytes),
             Message::Close(code, reason) => {
                 self.client_open = false;

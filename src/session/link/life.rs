@@ -53,11 +53,8 @@ impl Link {
             }
             (Phase::Waiting(_), LaneEvent::Granted) => {
                 self.granted_at = Some(now);
-                let (init, spelled) = host.encodings.spell(self.init.clone());
-                self.spelled = spelled;
-                host.out.push(Action::ToLane(self.lane, init));
-                self.phase =
-                    Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
+                self.phase = Phase::Granted;
+                self.initialise(now, host);
                 News::None
             }
             (Phase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
@@ -123,6 +120,15 @@ impl Link {
         self.say_goodbye(now, host);
         let until = now + Duration::from_millis(host.times.close_max_ms);
         self.phase = Phase::Leaving { until, retry: true };
+    }
+
+    /// Initialises a worker that waits for it.
+    pub(super) fn initialise(&mut self, now: Instant, host: &mut Host) {
+        let Some(init) = self.init.clone().filter(|_| matches!(self.phase, Phase::Granted)) else { return };
+        let (init, spelled) = host.encodings.spell(init);
+        self.spelled = spelled;
+        host.out.push(Action::ToLane(self.lane, init));
+        self.phase = Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
     }
 
     fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {
@@ -245,7 +251,7 @@ impl Link {
                 self.dial(now, host);
                 News::None
             }
-            Phase::Ready | Phase::Engaged | Phase::Gone => News::None,
+            Phase::Granted | Phase::Ready | Phase::Engaged | Phase::Gone => News::None,
         }
     }
 
@@ -264,7 +270,7 @@ impl Link {
                 Some((queue.moved_at + ms(times.queue_stuck_ms)).min(queue.since + ms(times.queue_max_ms)))
             }
             Phase::Asked { heard_at } => Some(*heard_at + ms(times.answer_max_ms)),
-            Phase::Ready | Phase::Engaged | Phase::Gone => None,
+            Phase::Granted | Phase::Ready | Phase::Engaged | Phase::Gone => None,
         }
     }
 

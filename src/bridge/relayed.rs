@@ -1,0 +1,190 @@
+//! The bridge of a client that speaks the model's own protocol: two spellings and the session between them.
+
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
+
+use super::{Input, Output};
+use crate::{
+    downstream::relay::RelayCodec,
+    error::{Error, ErrorKind},
+    event::{
+        Frame, LaneCommand, Message,
+        relay::{self, About, EndName, ErrorTold, Opening, Told, Wires},
+    },
+    mapping::{ClientMapping, UpstreamMapping},
+    session::{
+        Observation,
+        action::Action,
+        relay::{Relay, RelaySetup},
+    },
+    upstream::Dialect,
+};
+
+/// One relayed session's spellings and state.
+#[derive(Debug)]
+pub(super) struct Relayed {
+    wires: Spelling,
+    /// Protocols that the connection may be of, until the first message.
+    candidates: Vec<RelayCodec>,
+    /// `None` where client or profile are not made for it.
+    relay: Option<Relay>,
+    client_open: bool,
+    noted: BTreeSet<String>,
+}
+
+impl Relayed {
+    pub(super) fn open(
+        now: Instant,
+        candidates: &[Arc<ClientMapping>],
+        dialect: Arc<UpstreamMapping>,
+        setup: RelaySetup,
+    ) -> Self {
+        let codec = |client: &Arc<ClientMapping>| RelayCodec::new(client.clone(), setup.mode, setup.unix_s);
+        let mut candidates: Vec<_> = candidates.iter().filter_map(codec).collect();
+        candidates.truncate(CANDIDATES_MAX);
+        candidates.reverse();
+        let codec = candidates.pop();
+        let relay = codec.as_ref().and_then(|_| Relay::open(now, &setup));
+        candidates.reverse();
+        let wires = Spelling { codec, dialect: Dialect::new(dialect) };
+        Self { wires, candidates, client_open: relay.is_some(), relay, noted: BTreeSet::new() }
+    }
+
+    pub(super) fn session_id(&self) -> &str {
+        self.relay.as_ref().map_or("", Relay::id)
+    }
+
+    pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {
+        if let Input::Client(Frame::Text(text)) = &input {
+            self.recognise(text);
+        }
+        let Self { wires, relay: Some(relay), .. } = self else { return };
+        match input {
+            Input::Client(_) if !self.client_open => {}
+            Input::Client(Frame::Text(text)) => wires.client(now, text, relay),
+            Input::Client(Frame::Binary(_)) => {
+                relay.refuse(
+                    now,
+                    &Error::new(ErrorKind::BinaryFrame, "a binary frame; text frames only"),
+                    wires,
+                );
+            }
+            Input::ClientClosed => {
+                self.client_open = false;
+                relay.client_gone(now);
+            }
+            Input::LaneOpened(lane) => relay.lane_opened(now, lane),
+            Input::Lane(lane, frame) => {
+                let text = if let Frame::Text(text) = frame { text } else { "" };
+                let wires = &*wires;
+                wires.dialect.decode_relayed(frame, |event, mark| {
+                    relay.upstream(now, lane, (event, mark), text, wires);
+                });
+            }
+            Input::LaneClosed(lane, why) => relay.lane_closed(now, lane, &why, wires),
+            Input::Timeout => relay.timeout(now, wires),
+            Input::Drain => relay.drain(now, wires),
+        }
+    }
+
+    pub(super) fn poll_output(&mut self, _now: Instant) -> Output {
+        let Some(relay) = &mut self.relay else { return Output::Finished };
+        while let Some(action) = relay.pop_action() {
+            match action {
+                Action::Tell(message) if self.client_open => {
+                    self.client_open = !matches!(message, Message::Close(..));
+                    return Output::ToClient(message);
+                }
+                Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
+                Action::ToLane(lane, LaneCommand::Spelled(text)) => {
+                    return Output::ToLane(lane, Message::Text(text));
+                }
+                Action::ToLane(lane, command) => {
+                    return Output::ToLane(lane, Message::Text(self.wires.dialect.encode(&command)));
+                }
+                Action::DropLane(lane) => return Output::CloseLane(lane),
+                Action::Observe(Observation::NoEffect(words)) if super::is_noted(&mut self.noted, &words) => {
+                }
+                Action::Observe(observation) => return Output::Observe(observation),
+                Action::Tell(_) | Action::Client(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
+            }
+        }
+        if relay.is_finished() { Output::Finished } else { Output::Wait(relay.next_timeout()) }
+    }
+
+    /// The first message says which protocol it is.
+    fn recognise(&mut self, text: &str) {
+        if self.candidates.is_empty() {
+            return;
+        }
+        let known = self.wires.codec.iter().chain(&self.candidates);
+        let chosen = known.clone().position(|codec| codec.begins_with(text));
+        if let Some(at) = chosen.filter(|at| *at > 0) {
+            self.wires.codec = Some(self.candidates.swap_remove(at - 1));
+        }
+        self.candidates.clear();
+    }
+}
+
+/// More protocols than anybody serves at one path.
+const CANDIDATES_MAX: usize = 8;
+
+/// How both ends spell.
+#[derive(Debug)]
+struct Spelling {
+    codec: Option<RelayCodec>,
+    dialect: Dialect,
+}
+
+impl Spelling {
+    fn client(&self, now: Instant, text: &str, relay: &mut Relay) {
+        let Some(codec) = &self.codec else { return };
+        match codec.decode(text, self.native()) {
+            Ok(read) => relay.client(now, &read.message(), text, self),
+            Err(error) => relay.refuse(now, &error, self),
+        }
+    }
+}
+
+impl Wires for Spelling {
+    fn native(&self) -> bool {
+        let dialect = self.codec.as_ref().and_then(|codec| Some(&codec.relay()?.dialect));
+        dialect == Some(&self.dialect.mapping().name)
+    }
+
+    fn combines(&self) -> bool {
+        self.codec.as_ref().and_then(RelayCodec::relay).is_some_and(|relay| relay.combines())
+    }
+
+    fn eager(&self) -> bool {
+        self.codec.as_ref().and_then(RelayCodec::relay).is_some_and(|relay| relay.eager)
+    }
+
+    fn tell(&self, told: &Told<'_>, about: &About<'_>) -> Option<String> {
+        self.codec.as_ref()?.tell(told, about)
+    }
+
+    fn error(&self, error: &Error, about: &About<'_>) -> ErrorTold {
+        self.codec.as_ref().map_or_else(ErrorTold::default, |codec| codec.error(error, about))
+    }
+
+    fn close_frame(&self, why: EndName) -> (u16, String) {
+        self.codec.as_ref().map_or((1000, String::new()), |codec| codec.close_frame(why))
+    }
+
+    fn open(&self, opening: &Opening<'_>) -> Result<String, Error> {
+        Ok(self.dialect.relay_open(opening))
+    }
+
+    fn append(&self, input: &relay::Input<'_>) -> String {
+        self.dialect.relay_append(input)
+    }
+
+    fn close(&self, reason: Option<&str>) -> String {
+        self.dialect.relay_close(reason)
+    }
+
+    fn audio_ms(&self, input: &relay::Input<'_>) -> u64 {
+        let samples = input.audio.map_or(0, |audio| audio.len() as u64 * 3 / 4 / 4);
+        samples * 1000 / u64::from(self.dialect.mapping().audio_rate_hz.max(1))
+    }
+}

@@ -1,0 +1,211 @@
+//! One field of a relay's message: where it stands, what it may be, what it is in the bridge's own words.
+//!
+//! Values stay where they are: what is read borrows from the message. Audio is looked at, never decoded.
+
+use serde::Deserialize;
+
+use super::super::{
+    extract::{Node, Shape},
+    field::shown,
+};
+
+/// What a field is. Mapping files name these in snake case after `to =`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// System prompt.
+    Prompt,
+    /// Inference settings, an object.
+    Config,
+    /// A voice for the model to take after, base64.
+    Voice,
+    /// A voice for its speech alone, base64.
+    SpeechVoice,
+    /// Most slices of a picture.
+    SliceMax,
+    /// What the model hears, base64.
+    Audio,
+    /// What it sees, JPEG in base64, a list.
+    Frames,
+    /// The model is to stop talking.
+    ForceListen,
+    /// The client's name for an append.
+    InputId,
+    /// The client's name for an answer.
+    ResponseId,
+    /// Why the session ends.
+    Reason,
+}
+
+impl Part {
+    /// The slot of upstream messages that takes it.
+    #[must_use]
+    pub const fn slot(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Config => "config",
+            Self::Voice => "voice",
+            Self::SpeechVoice => "speech_voice",
+            Self::SliceMax => "slice_max",
+            Self::Audio => "audio",
+            Self::Frames => "frames",
+            Self::ForceListen => "force_listen",
+            Self::InputId => "input_id",
+            Self::ResponseId => "response_id",
+            Self::Reason => "reason",
+        }
+    }
+}
+
+/// Types of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RelayType {
+    /// A string.
+    Text,
+    /// A whole number.
+    Integer,
+    /// A boolean.
+    Flag,
+    /// An array of strings.
+    TextList,
+    /// An object; nothing in it is looked at.
+    Object,
+    /// An object, taken as it is written.
+    Json,
+    /// A string: base64 of float32 samples.
+    Samples,
+    /// A string: base64 of a WAV file or of float32 samples.
+    VoiceSample,
+}
+
+/// A field as the file spells it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RelayFieldFile {
+    at: Option<String>,
+    to: Option<Part>,
+    #[serde(rename = "type")]
+    of: RelayType,
+    #[serde(default)]
+    required: bool,
+    #[serde(default)]
+    checked: bool,
+    because: Option<String>,
+}
+
+/// A compiled field.
+#[derive(Debug, Clone)]
+pub struct RelayField {
+    /// Its name in the protocol.
+    pub name: String,
+    /// What it is; a field without it has no effect, and `because` says why.
+    pub to: Option<Part>,
+    /// Its type.
+    pub of: RelayType,
+    /// Must be there, itself or another field of the same meaning.
+    pub required: bool,
+    /// Judged by the bridge also where messages pass untouched.
+    pub checked: bool,
+    /// Why it has no effect.
+    pub because: Option<String>,
+    /// Its slot in the protocol's [`Shape`].
+    pub(crate) slot: usize,
+}
+
+impl RelayFieldFile {
+    pub(super) fn compile(self, name: String, shape: &mut Shape) -> RelayField {
+        let at = self.at.unwrap_or_else(|| format!("/{name}"));
+        let slot = if self.of == RelayType::Json { shape.add_raw(&at) } else { shape.add(&at) };
+        let Self { to, of, required, checked, because, .. } = self;
+        RelayField { name, to, of, required, checked, because, slot }
+    }
+}
+
+impl RelayField {
+    /// Whether a value is what it should be.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the field's name.
+    pub fn check(&self, node: &Node<'_>) -> Result<(), String> {
+        let wanted = match (self.of, node) {
+            (RelayType::Text, Node::Str(_))
+            | (RelayType::Integer, Node::Int(_))
+            | (RelayType::Flag, Node::Bool(_))
+            | (RelayType::Object, Node::Object) => return Ok(()),
+            (RelayType::Json, Node::Raw(json)) if json.starts_with('{') => return Ok(()),
+            (RelayType::TextList, Node::List(items)) if items.iter().all(|item| item.as_str().is_some()) => {
+                return Ok(());
+            }
+            (RelayType::Samples, Node::Str(text)) => return samples(text),
+            (RelayType::VoiceSample, Node::Str(text)) => {
+                return if text.starts_with(RIFF) { base64_bytes(text).map(drop) } else { samples(text) };
+            }
+            (RelayType::Text | RelayType::Samples | RelayType::VoiceSample, _) => "a string",
+            (RelayType::Integer, _) => "a whole number",
+            (RelayType::Flag, _) => "true or false",
+            (RelayType::TextList, _) => "an array of strings",
+            (RelayType::Object | RelayType::Json, _) => "an object",
+        };
+        Err(format!("should be {wanted}, got {}", shown(node)))
+    }
+}
+
+/// How base64 of a WAV file begins.
+const RIFF: &str = "UklGR";
+
+fn samples(text: &str) -> Result<(), String> {
+    match base64_bytes(text)? {
+        bytes if bytes % 4 != 0 => {
+            Err(format!("{bytes} bytes are not a whole number of float32 samples (4 bytes each)"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How many bytes it holds. Letters outside the alphabet are passed over, as the real servers' decoder does; wrong padding
+/// is not (field notes §1.5).
+fn base64_bytes(text: &str) -> Result<usize, String> {
+    let data = text.split_once(";base64,").map_or(text, |(_, data)| data);
+    let padding = data.bytes().filter(|byte| *byte == b'=').count();
+    let letters = data.bytes().filter(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
+    let letters = letters.count();
+    match letters % 4 {
+        0 => Ok(letters / 4 * 3),
+        1 => Err("base64 decode failed: one letter too many".to_owned()),
+        rest if padding >= 4 - rest => Ok(letters * 3 / 4),
+        _ => Err("base64 decode failed: incorrect padding".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(of: RelayType) -> RelayField {
+        let none = || None;
+        RelayField {
+            name: "f".into(),
+            to: none(),
+            of,
+            required: false,
+            checked: false,
+            because: None,
+            slot: 0,
+        }
+    }
+
+    #[test]
+    fn audio_is_judged_as_the_real_servers_decoder_does() {
+        let audio = field(RelayType::Samples);
+        let text = |text: &'static str| audio.check(&Node::Str(text.into()));
+        for good in ["", "AAAAAA==", "AAAAAAAAAAA=", "AA AA\nAA==", "data:audio/pcm;base64,AAAAAA=="] {
+            assert_eq!(text(good), Ok(()), "{good:?}");
+        }
+        assert!(text("AAAAAA").unwrap_err().contains("padding"));
+        assert!(text("AAAAA").unwrap_err().contains("one letter too many"));
+        assert!(text("AAAA").unwrap_err().contains("3 bytes are not a whole number"));
+        assert!(audio.check(&Node::Int(5)).unwrap_err().contains("should be a string, got 5"));
+        assert_eq!(field(RelayType::VoiceSample).check(&Node::Str("UklGRgAA".into())), Ok(()));
+    }
+}

@@ -1,0 +1,162 @@
+//! The file of a relay's client protocol, as written, and its compilation.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{
+    super::{
+        check::{self, Problem},
+        extract::Shape,
+        template::Template,
+    },
+    EndName, EndWords, ModeWords, RelayClient, RelayCommand, RelayErrorWords, RelayEvent, RelayVerb,
+    field::RelayFieldFile,
+};
+use crate::error::ErrorKind;
+
+/// The file, as written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::mapping) struct RelayClientFile {
+    pub(in crate::mapping) kind: super::super::Kind,
+    pub(in crate::mapping) name: String,
+    pub(in crate::mapping) title: String,
+    #[serde(default)]
+    pub(in crate::mapping) notes: Vec<String>,
+    pub(in crate::mapping) paths: Vec<String>,
+    pub(in crate::mapping) command_key: String,
+    pub(in crate::mapping) message_max_bytes: usize,
+    #[serde(default)]
+    pub(in crate::mapping) never: BTreeMap<String, String>,
+    dialect: String,
+    mode: ModeWords,
+    #[serde(default)]
+    eager: bool,
+    #[serde(default)]
+    prompt_extra_chars: u64,
+    commands: BTreeMap<String, CommandFile>,
+    events: BTreeMap<RelayEvent, Spanned<String>>,
+    errors: BTreeMap<ErrorKind, ErrorFile>,
+    closes: BTreeMap<EndName, EndWords>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandFile {
+    verb: RelayVerb,
+    #[serde(default)]
+    fields: BTreeMap<String, RelayFieldFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorFile {
+    code: Option<String>,
+    #[serde(default)]
+    class: String,
+    message: Option<Spanned<String>>,
+    ended: Option<String>,
+    close: Option<CloseFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CloseFile {
+    code: u16,
+    text: Spanned<String>,
+}
+
+impl RelayClientFile {
+    /// Whether a client protocol's file is one of these: it names the dialect it is spelled as.
+    pub(in crate::mapping) fn is_one(file: &str, source: &str) -> Result<bool, Problem> {
+        #[derive(Deserialize)]
+        struct Head {
+            dialect: Option<String>,
+        }
+        check::parse_toml::<Head>(file, source).map(|head| head.dialect.is_some())
+    }
+
+    pub(in crate::mapping) fn compile(self, file: &str, source: &str) -> Result<RelayClient, Problem> {
+        let mut shape = Shape::default();
+        shape.add(&self.command_key);
+        let commands: Vec<RelayCommand> =
+            self.commands.into_iter().map(|(name, command)| command.compile(name, &mut shape)).collect();
+        let template = |name: RelayEvent, text: &Spanned<String>| {
+            Template::compile(text.get_ref(), name.slots())
+                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+        };
+        let events = self.events.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
+        let events = events.collect::<Result<_, Problem>>()?;
+        let errors = self.errors.into_iter().map(|(kind, words)| Ok((kind, words.compile(file, source)?)));
+        let client = RelayClient {
+            dialect: self.dialect,
+            mode: self.mode,
+            commands,
+            eager: self.eager,
+            prompt_extra_chars: self.prompt_extra_chars,
+            shape,
+            events,
+            errors: errors.collect::<Result<_, Problem>>()?,
+            closes: self.closes,
+        };
+        client.check(file)?;
+        Ok(client)
+    }
+}
+
+impl RelayClient {
+    /// What the types cannot say.
+    fn check(&self, file: &str) -> Result<(), Problem> {
+        let whole = |message: String| Err(Problem::whole(file, message));
+        if let Some(kind) = ErrorKind::RELAY.iter().find(|kind| !self.errors.contains_key(kind)) {
+            return whole(format!("[errors] says nothing about {kind:?}; every kind needs words"));
+        }
+        if let Some(name) = EndName::ALL.iter().find(|name| !self.closes.contains_key(name)) {
+            return whole(format!("[closes] says nothing about {name:?}"));
+        }
+        let has = |verb: &&RelayVerb| self.commands.iter().any(|command| command.verb == **verb);
+        if let Some(verb) = RelayVerb::ALL.iter().find(|verb| !has(verb)) {
+            return whole(format!("no message under [commands] has the verb {verb:?}"));
+        }
+        let needed = [RelayEvent::Granted, RelayEvent::Opened, RelayEvent::Listening, RelayEvent::Ended];
+        if let Some(name) = needed.iter().find(|name| self.event(**name).is_none()) {
+            return whole(format!("[events] says nothing about {name:?}"));
+        }
+        if !self.combines()
+            && (self.event(RelayEvent::Text).is_none() || self.event(RelayEvent::Speech).is_none())
+        {
+            return whole("[events] has neither `output` nor both of `text` and `speech`".to_owned());
+        }
+        for field in self.commands.iter().flat_map(|command| &command.fields) {
+            if field.to.is_none() && field.because.is_none() && !field.checked {
+                return whole(format!("field `{}` has neither `to` nor `because`", field.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CommandFile {
+    fn compile(self, name: String, shape: &mut Shape) -> RelayCommand {
+        let fields = self.fields.into_iter().map(|(name, field)| field.compile(name, shape)).collect();
+        RelayCommand { name, verb: self.verb, fields }
+    }
+}
+
+impl ErrorFile {
+    fn compile(self, file: &str, source: &str) -> Result<RelayErrorWords, Problem> {
+        let plain = |text: &Spanned<String>| {
+            Template::compile_plain(text.get_ref(), &["detail"])
+                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+        };
+        Ok(RelayErrorWords {
+            message: self.message.as_ref().map(plain).transpose()?,
+            close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,
+            code: self.code,
+            class: self.class,
+            ended: self.ended,
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! The file of a relay profile: how long what is kept, held and waited for.
+
+use serde::Deserialize;
+
+use super::super::{
+    Kind,
+    check::{self, Problem},
+    profile::{HearRules, LaneTimes, Listen, Playout, Profile, SpeakRules},
+    upstream::Mode,
+};
+
+/// The file, as written. A section that is absent is the one of the profile it extends.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::mapping) struct RelayProfileFile {
+    kind: Kind,
+    name: String,
+    title: String,
+    #[serde(default)]
+    notes: Vec<String>,
+    extends: Option<String>,
+    relay: Option<RelayRules>,
+    lanes: Option<LaneTimes>,
+}
+
+/// How a session is relayed.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelayRules {
+    /// How long audio is held that may be the last of a turn, where a protocol tells both in one, ms.
+    #[serde(deserialize_with = "check::ms")]
+    pub hold_ms: u64,
+    /// How long text is held for its audio, ms.
+    #[serde(deserialize_with = "check::ms")]
+    pub text_hold_ms: u64,
+    /// Most that is kept of what the client sent as long as no upstream can take it, and of what is not answered, bytes.
+    pub kept_max_bytes: usize,
+    /// Most audio that is kept while an upstream that was lost is replaced, ms; the oldest is dropped.
+    #[serde(deserialize_with = "check::ms")]
+    pub gap_max_ms: u64,
+    /// How often a session is opened that upstreams end while it is initialised: what the client asks for may be at fault.
+    pub open_attempts: u32,
+    /// When voxbridge stops, an answer may take this long to end, ms.
+    #[serde(deserialize_with = "check::ms")]
+    pub finish_max_ms: u64,
+    /// A session whose client sends nothing for this long is closed, ms; 0 for never.
+    #[serde(deserialize_with = "check::ms")]
+    pub idle_ms: u64,
+}
+
+impl RelayProfileFile {
+    /// Whether a profile's file is one of these.
+    pub(in crate::mapping) fn is_one(
+        file: &str,
+        source: &str,
+        base: Option<&Profile>,
+    ) -> Result<bool, Problem> {
+        #[derive(Deserialize)]
+        struct Head {
+            relay: Option<toml::Table>,
+        }
+        let head: Head = check::parse_toml(file, source)?;
+        Ok(head.relay.is_some() || base.is_some_and(Profile::relays))
+    }
+
+    pub(in crate::mapping) fn compile(
+        file: &str,
+        source: &str,
+        base: Option<&Profile>,
+    ) -> Result<Profile, Problem> {
+        let read: Self = check::parse_toml(file, source)?;
+        super::super::expect_kind(file, source, read.kind, Kind::Profile)?;
+        let missing = |section: &str| {
+            let message = format!("there is no [{section}], and no profile it `extends` to take it from");
+            Problem::whole(file, message)
+        };
+        let relay = read.relay.or_else(|| base.and_then(|base| base.relay));
+        let lanes = read.lanes.or_else(|| base.map(|base| base.lanes));
+        Ok(Profile {
+            name: read.name,
+            title: read.title,
+            notes: read.notes,
+            extends: read.extends,
+            // Each client names its own; a relay serves them all.
+            mode: Mode::Chat,
+            listen: Listen::default(),
+            hear: HearRules::default(),
+            speak: SpeakRules::default(),
+            playout: Playout::default(),
+            lanes: lanes.ok_or_else(|| missing("lanes"))?,
+            talk: None,
+            relay: Some(relay.ok_or_else(|| missing("relay"))?),
+        })
+    }
+}

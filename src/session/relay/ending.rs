@@ -1,0 +1,134 @@
+//! How a relayed session ends: whoever ends it, the client is told in its own words, and the upstream politely.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    super::{action::Action, link::News},
+    Message, Phase, Place, Relay,
+};
+use crate::event::{
+    Mode,
+    relay::{EndName, Told, Wires},
+};
+
+/// When voxbridge stops, answers that nobody waits for any more are waited out no longer than this.
+const HURRY: Duration = Duration::from_secs(10);
+
+impl Relay {
+    /// The client says goodbye.
+    pub(super) fn client_closes(&mut self, now: Instant, reason: Option<&str>, text: &str, w: &dyn Wires) {
+        self.phase = Phase::Closing(reason.map(str::to_owned));
+        if !self.is_up() {
+            return self.confirm_close(now, w);
+        }
+        let words = if w.native() { text.to_owned() } else { w.close(reason) };
+        self.with_link(|link, host| {
+            link.leave_saying(now, words, host);
+            News::None
+        });
+    }
+
+    /// The upstream is gone, or never was: nobody else answers the client's goodbye.
+    pub(super) fn confirm_close(&mut self, now: Instant, w: &dyn Wires) {
+        self.end(now, EndName::Asked, None, w);
+    }
+
+    /// Tells the client that it is over, and why.
+    pub(super) fn end(&mut self, now: Instant, why: EndName, detail: Option<&str>, w: &dyn Wires) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.close_turn(now, w);
+        let own = match &self.phase {
+            Phase::Closing(reason) => reason.clone(),
+            _ => None,
+        };
+        let told = Told::Ended { why, own: own.as_deref(), detail };
+        let text = w.tell(&told, &self.about(now));
+        if let Some(text) = text {
+            self.tell(Message::Text(text));
+        }
+        self.close_client(now, why, w);
+    }
+
+    /// The upstream's own last words, as they came.
+    pub(super) fn close_native(&mut self, now: Instant, why: EndName, text: &str, w: &dyn Wires) {
+        self.tell(Message::Text(text.to_owned()));
+        self.close_client(now, why, w);
+    }
+
+    fn close_client(&mut self, now: Instant, why: EndName, w: &dyn Wires) {
+        let (code, reason) = w.close_frame(why);
+        self.tell(Message::Close(code, reason));
+        self.over(now);
+    }
+
+    /// Nothing more is told; the upstream is left.
+    pub(super) fn over(&mut self, now: Instant) {
+        self.phase = Phase::Over;
+        self.keep.clear();
+        self.first = None;
+        self.leave(now);
+    }
+
+    /// The client's transport is gone.
+    pub(crate) fn client_gone(&mut self, now: Instant) {
+        if self.phase != Phase::Over {
+            self.over(now);
+        }
+    }
+
+    /// voxbridge stops: what is being answered is finished first, within a bound.
+    pub(crate) fn drain(&mut self, now: Instant, w: &dyn Wires) {
+        self.host.hurry(now + HURRY);
+        if self.phase == Phase::Open {
+            self.phase = Phase::Finishing(now + Duration::from_millis(self.rules.finish_max_ms));
+            self.finish_if_answered(now, w);
+        }
+    }
+
+    /// Ends a session that was only waiting for an answer to end.
+    pub(super) fn finish_if_answered(&mut self, now: Instant, w: &dyn Wires) {
+        let Phase::Finishing(until) = self.phase else { return };
+        let asked = self.mode == Mode::Chat && !self.flight.is_empty();
+        if now >= until || !self.is_up() || (self.turn.is_none() && !asked) {
+            self.end(now, EndName::Shutdown, None, w);
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn timeout(&mut self, now: Instant, w: &dyn Wires) {
+        self.combine_timeout(now, w);
+        self.lanes_timeout(now, w);
+        self.finish_if_answered(now, w);
+        if self.idle_due().is_some_and(|due| due <= now) {
+            self.end(now, EndName::Idle, None, w);
+        }
+    }
+
+    /// When [`Relay::timeout`] has something to do.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let finishing = match self.phase {
+            Phase::Finishing(until) => Some(until),
+            _ => None,
+        };
+        let held = self.combine.next_timeout();
+        [finishing, held, self.idle_due(), self.next_lanes_timeout()].into_iter().flatten().min()
+    }
+
+    fn idle_due(&self) -> Option<Instant> {
+        let idle = self.idle.filter(|_| self.phase == Phase::Open && self.is_up())?;
+        Some(self.heard_at + idle)
+    }
+
+    /// Everything is told, and every lane is gone.
+    pub(crate) fn is_finished(&self) -> bool {
+        let lanes = !matches!(self.place, Place::Out) || !self.host.leaving.is_empty();
+        self.phase == Phase::Over && !lanes && self.host.out.is_empty()
+    }
+
+    /// The next thing to do.
+    pub(crate) fn pop_action(&mut self) -> Option<Action> {
+        self.host.out.pop()
+    }
+}

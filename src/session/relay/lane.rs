@@ -1,0 +1,268 @@
+//! A relay's upstream session: dialled at once, tried again while it is not open, replaced when it is lost.
+
+use std::time::Instant;
+
+use super::{
+    super::{
+        action::Observation,
+        link::{Link, News, millis},
+        retry::{Failure, Trouble},
+    },
+    Begin, Phase, Relay, Words,
+};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{Lane, LaneCommand, LaneEvent, Mode, Why, relay::Wires},
+};
+
+/// An upstream session that has answered so often was of use: its successor is dialled at once.
+const USEFUL_ANSWERS: u64 = 3;
+
+/// Where the upstream session is.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// There, or on its way.
+    Up(Box<Link>),
+    /// To be dialled then.
+    Due(Instant),
+    /// There is none, and there will be none.
+    Out,
+}
+
+/// A time without an upstream session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap {
+    since: Instant,
+}
+
+impl Relay {
+    fn owns(&self, lane: Lane) -> bool {
+        matches!(&self.place, Place::Up(link) if link.lane() == lane)
+    }
+
+    /// The upstream session is open.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(&self.place, Place::Up(link) if link.is_engaged())
+    }
+
+    /// A lane's transport is up.
+    pub(crate) fn lane_opened(&mut self, now: Instant, lane: Lane) {
+        match &mut self.place {
+            Place::Up(link) if link.lane() == lane => link.opened(now, &mut self.host),
+            _ => self.with_leaving(lane, |link, host| link.opened(now, host)),
+        }
+    }
+
+    /// A lane's transport is gone.
+    pub(crate) fn lane_closed(&mut self, now: Instant, lane: Lane, why: &Why, w: &dyn Wires) {
+        if !self.owns(lane) {
+            return self.with_leaving(lane, |link, host| {
+                link.closed(now, why, host);
+            });
+        }
+        let news = self.with_link(|link, host| link.closed(now, why, host));
+        self.heard(now, news, w);
+    }
+
+    /// Something for a lane that was left.
+    pub(super) fn leaving_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>) {
+        self.with_leaving(lane, |link, host| {
+            link.event(now, event, host);
+        });
+    }
+
+    fn with_leaving(&mut self, lane: Lane, act: impl FnOnce(&mut Link, &mut super::Host)) {
+        let Some(at) = self.host.leaving.iter().position(|link| link.lane() == lane) else { return };
+        let mut link = self.host.leaving.swap_remove(at);
+        act(&mut link, &mut self.host);
+        if !link.is_gone() {
+            self.host.leaving.push(link);
+        }
+    }
+
+    pub(super) fn with_link(&mut self, act: impl FnOnce(&mut Link, &mut super::Host) -> News) -> News {
+        match &mut self.place {
+            Place::Up(link) => act(link, &mut self.host),
+            Place::Due(_) | Place::Out => News::None,
+        }
+    }
+
+    /// What the link has to say.
+    pub(super) fn heard(&mut self, now: Instant, news: News, w: &dyn Wires) {
+        match news {
+            News::Failed(failure) if failure.asked => self.lost(now, failure.words, w),
+            News::Failed(failure) => self.hopeless(now, failure, w),
+            News::Stuck(words) => {
+                let Place::Up(link) = &self.place else { return };
+                let queued = Observation::LaneQueued { lane: link.lane(), position: None, words };
+                self.host.out.observe(queued);
+            }
+            News::None | News::Queued | News::Ready | News::Empty => {}
+        }
+        if matches!(self.phase, Phase::Closing(_)) && !self.is_leaving_politely() {
+            self.confirm_close(now, w);
+        }
+    }
+
+    fn is_leaving_politely(&self) -> bool {
+        matches!(&self.place, Place::Up(link) if !link.is_gone())
+    }
+
+    /// Initialises the upstream session with what the client said, when there is one and it has said something.
+    pub(super) fn initialise(&mut self, now: Instant) {
+        let init = match (&self.begin, &self.first) {
+            (Begin::Opening(words), _) => words.clone(),
+            (Begin::Append, Some(words)) => words.text.clone(),
+            _ => return,
+        };
+        if let Place::Up(link) = &mut self.place {
+            link.initialise_with(now, LaneCommand::Spelled(init), &mut self.host);
+        }
+    }
+
+    /// Where the client has not opened the session in words, the next append does.
+    pub(super) fn begin_with_append(&mut self, now: Instant) {
+        if self.begin == Begin::Append && self.first.is_none() && !self.is_up() {
+            self.first = self.keep.pop();
+            self.initialise(now);
+        }
+    }
+
+    /// The upstream session is open: what waited for it goes.
+    pub(super) fn opened(&mut self, now: Instant) {
+        if let Place::Up(link) = &mut self.place {
+            link.engage();
+        }
+        self.refusals = 0;
+        self.ready_at = Some(now);
+        self.answers = 0;
+        if let Some(gap) = self.gap.take() {
+            let (kept, dropped) = (self.keep.len() as u64, std::mem::take(&mut self.keep.dropped));
+            let gap_ms = millis(now - gap.since);
+            self.host.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
+        }
+        if let Some(Words { text, append: Some(append) }) = self.first.take() {
+            self.flight.push(text, append);
+        }
+        while let Some(words) = self.keep.pop() {
+            self.send_up(words);
+        }
+    }
+
+    /// The upstream is lost in the middle of a session: another takes its place, and the client sees a pause.
+    pub(super) fn lost(&mut self, now: Instant, words: String, w: &dyn Wires) {
+        self.put_link_away();
+        if self.phase != Phase::Open {
+            return self.lost_at_the_end(now, w);
+        }
+        if self.mode == Mode::Chat && self.turn.is_some() {
+            // Part of the answer was told; asked again it would be another one.
+            let error = format!("the answer was interrupted: {words}");
+            return self.refuse(now, &Error::new(ErrorKind::ConversationLost, error), w);
+        }
+        self.close_turn(now, w);
+        let (unanswered, too_long) = self.flight.take_unanswered();
+        if too_long > 0 && self.mode == Mode::Chat {
+            let error = format!("{words}; what was asked is too long to be asked again");
+            return self.refuse(now, &Error::new(ErrorKind::ConversationLost, error), w);
+        }
+        self.keep.dropped += too_long as u64;
+        unanswered.into_iter().for_each(|words| self.keep.push_front(words));
+        self.gap = self.gap.or(Some(Gap { since: now }));
+        self.redial(now, words, w);
+    }
+
+    fn lost_at_the_end(&mut self, now: Instant, w: &dyn Wires) {
+        match self.phase {
+            Phase::Finishing(_) => self.end(now, crate::event::relay::EndName::Shutdown, None, w),
+            Phase::Closing(_) => self.confirm_close(now, w),
+            Phase::Open | Phase::Over => {}
+        }
+    }
+
+    /// Dials again: at once after a session that was of use, else after a pause.
+    fn redial(&mut self, now: Instant, words: String, w: &dyn Wires) {
+        if self.answers >= USEFUL_ANSWERS {
+            self.trouble = None;
+            return self.dial(now);
+        }
+        if let (Some(trouble), Some(ready_at)) = (&mut self.trouble, self.ready_at) {
+            trouble.rest(now - ready_at);
+        }
+        Trouble::note(&mut self.trouble, now, ErrorKind::ConversationLost, words);
+        let Some(trouble) = &self.trouble else { return };
+        match trouble.next_attempt(now, now, &self.host.times, &mut self.host.rng) {
+            Ok(at) => self.place = Place::Due(at),
+            Err(failure) => self.hopeless(now, failure, w),
+        }
+    }
+
+    pub(super) fn dial(&mut self, now: Instant) {
+        let link = Link::start(now, self.mode, None, &mut self.host);
+        self.place = Place::Up(Box::new(link));
+        self.initialise(now);
+        self.begin_with_append(now);
+    }
+
+    /// The client opens the session once more, otherwise: in a fresh upstream session.
+    pub(super) fn open_again(&mut self, now: Instant, w: &dyn Wires) {
+        self.close_turn(now, w);
+        self.keep.clear();
+        self.flight.take_unanswered();
+        self.leave(now);
+        self.told_open = false;
+        self.dial(now);
+    }
+
+    /// No upstream is to be had.
+    fn hopeless(&mut self, now: Instant, failure: Failure, w: &dyn Wires) {
+        self.put_link_away();
+        let kind = if self.told_open { ErrorKind::ConversationLost } else { failure.kind };
+        self.refuse(now, &Error::new(kind, failure.words), w);
+    }
+
+    /// A link on its way out is waited for by the session.
+    pub(super) fn put_link_away(&mut self) {
+        if let Place::Up(link) = std::mem::replace(&mut self.place, Place::Out)
+            && !link.is_gone()
+        {
+            self.host.leaving.push(*link);
+        }
+    }
+
+    /// Leaves the upstream politely; an answer that goes on is waited out.
+    pub(super) fn leave(&mut self, now: Instant) {
+        let Place::Up(mut link) = std::mem::replace(&mut self.place, Place::Out) else { return };
+        if self.mode == Mode::Chat && !self.flight.is_empty() {
+            link.owe(now);
+        }
+        link.retire(now, &mut self.host);
+    }
+
+    /// Time has passed for the lanes.
+    pub(super) fn lanes_timeout(&mut self, now: Instant, w: &dyn Wires) {
+        if let Place::Due(at) = self.place
+            && at <= now
+        {
+            self.dial(now);
+        }
+        let news = self.with_link(|link, host| link.timeout(now, host));
+        self.heard(now, news, w);
+        for mut link in std::mem::take(&mut self.host.leaving) {
+            link.timeout(now, &mut self.host);
+            if !link.is_gone() {
+                self.host.leaving.push(link);
+            }
+        }
+    }
+
+    pub(super) fn next_lanes_timeout(&self) -> Option<Instant> {
+        let times = &self.host.times;
+        let place = match &self.place {
+            Place::Up(link) => link.next_timeout(times),
+            Place::Due(at) => Some(*at),
+            Place::Out => None,
+        };
+        self.host.leaving.iter().filter_map(|link| link.next_timeout(times)).chain(place).min()
+    }
+}

@@ -1,0 +1,314 @@
+//! The session of a client that speaks the model's own protocol: one upstream session, message by message.
+//!
+//! Here is what the client says. It knows no wire: how both ends spell is asked of [`Wires`]. Where they spell alike a
+//! message passes as it came. It adds what a client should not have to care for:
+//!
+//! - [`upstream`] is what the model says, and how it is told; [`combine`] tells several things in one
+//! - [`lane`] is the upstream session: dialled at once, tried again, replaced when it is lost
+//! - [`keep`] is what waits for one, and what one has not answered
+//! - [`ending`] is how a session ends, whoever ends it
+
+mod combine;
+mod ending;
+mod keep;
+mod lane;
+mod upstream;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use self::{
+    combine::Combine,
+    keep::{Append, Flight, Keep, Words},
+    lane::Place,
+};
+use super::{
+    action::Action, host::Host, link::Link, memory::Memory, mouth::Mouth, retry::Trouble, voices::Encodings,
+};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{
+        LaneCommand, Message, Mode,
+        relay::{About, EndName, Input, Opening, ToModel, Wires},
+    },
+    mapping::{Profile, relay::RelayRules},
+};
+
+/// What a relayed session starts from.
+#[derive(Debug, Clone)]
+pub struct RelaySetup {
+    /// A profile that relays.
+    pub profile: Arc<Profile>,
+    /// The mode the client asked for.
+    pub mode: Mode,
+    /// A client that sends nothing for so long is closed, ms, where it is not to be as the profile says; 0 for never.
+    pub idle_ms: Option<u64>,
+    /// Wall clock at the start, seconds since 1970.
+    pub unix_s: f64,
+    /// Seed of everything random: ids and jitter.
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// In use.
+    Open,
+    /// The client has said goodbye, for this reason, and waits for the upstream to say so too.
+    Closing(Option<String>),
+    /// voxbridge stops; what is being answered is finished first, until then.
+    Finishing(Instant),
+    /// The client is gone, or told that it is over.
+    Over,
+}
+
+/// What opens an upstream session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Begin {
+    /// The client has said nothing yet.
+    Unknown,
+    /// The client's own words.
+    Opening(String),
+    /// The client's first append: the worker makes up the rest (field notes §1.4).
+    Append,
+}
+
+/// One relayed session.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    host: Host,
+    rules: RelayRules,
+    mode: Mode,
+    id: String,
+    opened_at: Instant,
+    phase: Phase,
+    place: Place,
+    begin: Begin,
+    /// The append that opens an upstream session, while it is not open.
+    first: Option<Words>,
+    /// The client was told that it has a worker.
+    told_granted: bool,
+    /// The client was told of its place in a queue.
+    told_queued: bool,
+    /// The client was told that the session is open.
+    told_open: bool,
+    /// Length of the client's prompt, characters.
+    prompt_chars: u64,
+    /// The upstream's name for the session.
+    session_id: Option<String>,
+    context_tokens: Option<u32>,
+    /// The answer that is open, and its name.
+    turn: Option<Turn>,
+    /// How often an upstream has ended the session while it was initialised.
+    refusals: u32,
+    trouble: Option<Trouble>,
+    keep: Keep,
+    flight: Flight,
+    combine: Combine,
+    appends: u64,
+    /// Since when the upstream session is open, and how often it has said something.
+    ready_at: Option<Instant>,
+    answers: u64,
+    /// There is none.
+    gap: Option<lane::Gap>,
+    idle: Option<Duration>,
+    heard_at: Instant,
+}
+
+/// An answer of which something was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Turn {
+    response_id: String,
+}
+
+impl Relay {
+    /// Opens a session, and dials. `None` for a profile that does not relay.
+    pub(crate) fn open(now: Instant, setup: &RelaySetup) -> Option<Self> {
+        let rules = setup.profile.relay?;
+        // Nothing is ever spoken here; the mouth comes with what lanes share.
+        let mouth = Mouth::new(2, setup.profile.playout);
+        let mut host =
+            Host::new(setup.profile.lanes, Encodings::new(Arc::default()), mouth, Memory::new(0), setup.seed);
+        let id = format!("relay_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
+        let link = Link::start(now, setup.mode, None, &mut host);
+        let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
+        Some(Self {
+            place: Place::Up(Box::new(link)),
+            host,
+            rules,
+            mode: setup.mode,
+            id,
+            opened_at: now,
+            phase: Phase::Open,
+            begin: Begin::Unknown,
+            first: None,
+            told_granted: false,
+            told_queued: false,
+            told_open: false,
+            prompt_chars: 0,
+            session_id: None,
+            context_tokens: None,
+            turn: None,
+            refusals: 0,
+            trouble: None,
+            keep: Keep::default(),
+            flight: Flight::new(rules.kept_max_bytes),
+            combine: Combine::new(rules.hold_ms, rules.text_hold_ms),
+            appends: 0,
+            ready_at: None,
+            answers: 0,
+            gap: None,
+            idle: Some(idle).filter(|idle| !idle.is_zero()),
+            heard_at: now,
+        })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The client said something; `text` is how it came.
+    pub(crate) fn client(&mut self, now: Instant, message: &ToModel<'_>, text: &str, w: &dyn Wires) {
+        if !matches!(self.phase, Phase::Open | Phase::Finishing(_)) {
+            return;
+        }
+        self.heard_at = now;
+        match message {
+            ToModel::Open(opening) => self.client_opens(now, opening, text, w),
+            ToModel::Append(input) => self.client_appends(now, input, text, w),
+            ToModel::Close(reason) => self.client_closes(now, *reason, text, w),
+            ToModel::Unknown(_) if w.native() => {
+                self.pass_up(now, Words { text: text.to_owned(), append: None }, w);
+            }
+            ToModel::Unknown(name) => self.refuse(now, &Error::new(ErrorKind::UnknownCommand, *name), w),
+        }
+    }
+
+    fn client_opens(&mut self, now: Instant, opening: &Opening<'_>, text: &str, w: &dyn Wires) {
+        let spelled = if w.native() { Ok(text.to_owned()) } else { w.open(opening) };
+        let words = match spelled {
+            Ok(words) => words,
+            Err(error) => return self.refuse(now, &error, w),
+        };
+        if words.len() > self.rules.kept_max_bytes {
+            let most = self.rules.kept_max_bytes;
+            let detail =
+                format!("what opens the session has {} bytes; at most {most} are taken", words.len());
+            return self.refuse(now, &Error::new(ErrorKind::TooMuch, detail), w);
+        }
+        if self.begin != Begin::Unknown && w.native() {
+            // The server knows what it makes of a second one.
+            return self.pass_up(now, Words { text: words, append: None }, w);
+        }
+        self.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
+        let again = self.begin != Begin::Unknown;
+        self.begin = Begin::Opening(words);
+        if again { self.open_again(now, w) } else { self.initialise(now) }
+    }
+
+    fn client_appends(&mut self, now: Instant, input: &Input<'_>, text: &str, w: &dyn Wires) {
+        if !self.told_open && !w.eager() {
+            let detail = "the session is not open yet: wait for the event that says so";
+            return self.refuse(now, &Error::new(ErrorKind::NotReady, detail), w);
+        }
+        let id = match input.input_id {
+            Some(id) => Some(id.into()),
+            None if w.native() => None,
+            None => {
+                self.appends += 1;
+                Some(format!("a{}", self.appends).into_boxed_str())
+            }
+        };
+        let text =
+            if w.native() { text.to_owned() } else { w.append(&Input { input_id: id.as_deref(), ..*input }) };
+        let append = Append {
+            own_id: input.input_id.is_some(),
+            input_id: id,
+            response_id: input.response_id.map(Into::into),
+            forced: input.force_listen == Some(true),
+            audio_ms: w.audio_ms(input),
+        };
+        if self.begin == Begin::Unknown && !w.native() {
+            match w.open(&Opening::default()) {
+                Ok(words) => self.begin = Begin::Opening(words),
+                Err(error) => return self.refuse(now, &error, w),
+            }
+            self.initialise(now);
+        }
+        self.pass_up(now, Words { text, append: Some(append) }, w);
+    }
+
+    /// To the upstream, or kept for it.
+    fn pass_up(&mut self, now: Instant, words: Words, w: &dyn Wires) {
+        if self.is_up() {
+            return self.send_up(words);
+        }
+        if self.begin == Begin::Unknown && words.append.is_some() {
+            self.begin = Begin::Append;
+        }
+        self.keep.push(words);
+        self.begin_with_append(now);
+        self.bound_kept(now, w);
+    }
+
+    fn send_up(&mut self, words: Words) {
+        let Place::Up(link) = &self.place else { return };
+        let lane = link.lane();
+        let Words { text, append } = words;
+        if let Some(append) = append {
+            self.flight.push(text.clone(), append);
+        }
+        self.host.out.push(Action::ToLane(lane, LaneCommand::Spelled(text)));
+    }
+
+    /// Too much for somebody who waits is an error; while a conversation's upstream is replaced the oldest goes.
+    fn bound_kept(&mut self, now: Instant, w: &dyn Wires) {
+        let most = self.rules.kept_max_bytes;
+        if self.told_open && self.mode != Mode::Chat {
+            self.keep.drop_oldest(most, self.rules.gap_max_ms);
+        } else if self.keep.bytes() > most {
+            let detail = format!(
+                "{} bytes were sent before there is an upstream to take them; at most {most} are kept",
+                self.keep.bytes()
+            );
+            self.refuse(now, &Error::new(ErrorKind::TooMuch, detail), w);
+        }
+    }
+
+    /// Bad input, or a failure: the client is told in its own words; some errors are the end.
+    pub(crate) fn refuse(&mut self, now: Instant, error: &Error, w: &dyn Wires) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        let about = self.about(now);
+        let told = w.error(error, &about);
+        self.host.out.observe(super::Observation::ErrorTold(error.clone()));
+        let last = told.ended.is_some() || told.close.is_some();
+        if last && self.told_open {
+            self.close_turn(now, w);
+        }
+        for text in [told.event, told.ended].into_iter().flatten() {
+            self.tell(Message::Text(text));
+        }
+        if last {
+            let (code, reason) = told.close.unwrap_or_else(|| w.close_frame(EndName::Failed));
+            self.tell(Message::Close(code, reason));
+            self.over(now);
+        }
+    }
+
+    fn tell(&mut self, message: Message) {
+        self.host.out.push(Action::Tell(message));
+    }
+
+    fn about(&self, now: Instant) -> About<'_> {
+        About {
+            session_id: self.session_id.as_deref(),
+            response_id: None,
+            input_id: None,
+            context_tokens: self.context_tokens,
+            at_s: (now - self.opened_at).as_secs_f64(),
+        }
+    }
+}

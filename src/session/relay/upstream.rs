@@ -1,0 +1,283 @@
+//! What the model says, and how the client of a relay is told.
+
+use std::time::Instant;
+
+use super::{
+    super::action::Observation,
+    Phase, Place, Relay, Turn,
+    keep::{Append, Rank},
+};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{
+        Ending, Lane, Mark, Message, Mode,
+        relay::{About, EndName, FromModel, Output, Told, Wires},
+    },
+};
+
+impl Relay {
+    /// An upstream said something; `text` is how it came.
+    pub(crate) fn upstream(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        (event, mark): (&FromModel<'_>, Mark<'_>),
+        text: &str,
+        w: &dyn Wires,
+    ) {
+        if !matches!(&self.place, Place::Up(link) if link.lane() == lane) {
+            return self.leaving_event(now, lane, &event.lane_event());
+        }
+        self.context_tokens = mark.context_tokens.or(self.context_tokens);
+        match event {
+            FromModel::Queued(_) | FromModel::Granted => self.before_open(now, event, text, w),
+            FromModel::Opened(session_id) => {
+                self.session_id = session_id.map(str::to_owned);
+                self.before_open(now, event, text, w);
+            }
+            FromModel::Ended(why, ending) => return self.upstream_ended(now, *why, ending, text, w),
+            FromModel::Failed(ending, goes_on) => return self.failed(now, event, ending, *goes_on, text, w),
+            FromModel::Unknown(words) => self.unknown(lane, words, text, w),
+            _ if self.is_heard() => self.said(now, event, mark, text, w),
+            _ => {}
+        }
+        let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
+        let opened = news == super::super::link::News::Ready;
+        self.heard(now, news, w);
+        if opened {
+            self.opened(now);
+        }
+        self.finish_if_answered(now, w);
+    }
+
+    /// What it says is for the client: the session is open, or the client still waits for its end.
+    fn is_heard(&self) -> bool {
+        self.told_open && (self.is_up() || matches!(self.phase, Phase::Closing(_)))
+    }
+
+    /// Queue and opening: told once each, however many attempts it takes.
+    fn before_open(&mut self, now: Instant, event: &FromModel<'_>, text: &str, w: &dyn Wires) {
+        let told = match event {
+            FromModel::Queued(place) if !self.told_granted => {
+                Told::Queued { place: *place, moved: std::mem::replace(&mut self.told_queued, true) }
+            }
+            FromModel::Granted if !std::mem::replace(&mut self.told_granted, true) => Told::Granted,
+            FromModel::Opened(_) if !std::mem::replace(&mut self.told_open, true) => {
+                Told::Opened { prompt_chars: self.prompt_chars }
+            }
+            _ => return,
+        };
+        if w.native() {
+            return self.tell(Message::Text(text.to_owned()));
+        }
+        let about = self.about(now);
+        if let Some(spelled) = w.tell(&told, &about) {
+            self.tell(Message::Text(spelled));
+        }
+    }
+
+    fn unknown(&mut self, lane: Lane, words: &str, text: &str, w: &dyn Wires) {
+        if w.native() && !text.is_empty() {
+            self.host.out.observe(Observation::UnknownFromLane { lane, words: words.to_owned() });
+            self.tell(Message::Text(text.to_owned()));
+        }
+    }
+
+    /// What the model says in an open session.
+    fn said(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, text: &str, w: &dyn Wires) {
+        let append = self.flight.answered(rank(event), mark.input_id, self.turn.is_some());
+        self.answers += 1;
+        self.name_turn(event, mark, &append);
+        if w.native() {
+            self.tell(Message::Text(text.to_owned()));
+        } else if w.combines() {
+            self.combined(now, event, mark, w);
+        } else {
+            self.apart(now, event, mark, &append, w);
+        }
+        self.end_turn(event);
+    }
+
+    /// An answer has begun: the upstream's name for it, the client's, or one of our own.
+    fn name_turn(&mut self, event: &FromModel<'_>, mark: Mark<'_>, append: &Append) {
+        let speaks = match event {
+            FromModel::Text(_) | FromModel::Speech(_) => true,
+            FromModel::Output(output) => !output.text.is_empty() || output.audio.is_some(),
+            _ => false,
+        };
+        if !speaks || self.turn.is_some() {
+            return;
+        }
+        let named = mark.response_id.or(append.response_id.as_deref()).map(str::to_owned);
+        let own = || format!("resp_{:012x}", self.host.rng.u64(..) & 0xffff_ffff_ffff);
+        self.turn = Some(Turn { response_id: named.unwrap_or_else(own) });
+    }
+
+    fn end_turn(&mut self, event: &FromModel<'_>) {
+        match event {
+            FromModel::Listening | FromModel::Output(Output { end_of_turn: true, .. }) => self.turn = None,
+            FromModel::Answered(..) if self.mode == Mode::Chat => {
+                self.turn = None;
+                self.flight.complete();
+            }
+            _ => {}
+        }
+    }
+
+    /// All of a step in one event.
+    fn combined(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, w: &dyn Wires) {
+        let Self { combine, host, session_id, context_tokens, opened_at, .. } = self;
+        let about = About {
+            session_id: session_id.as_deref(),
+            context_tokens: Some(context_tokens.unwrap_or(0)),
+            at_s: (now - *opened_at).as_secs_f64(),
+            ..About::default()
+        };
+        let mut tell = |told: &Told<'_>| {
+            let spelled = w.tell(told, &about).map(Message::Text);
+            host.out.push_all(spelled);
+        };
+        match event {
+            FromModel::Text(text) => combine.text(now, text, mark.input_id, &mut tell),
+            FromModel::Speech(audio) => combine.speech(now, audio, mark.input_id, &mut tell),
+            FromModel::Listening => combine.listening(mark.input_id, &mut tell),
+            FromModel::Answered(..) => combine.done(&mut tell),
+            FromModel::Output(output) => {
+                combine.flush(&mut tell);
+                tell(&Told::Output(*output));
+            }
+            _ => {}
+        }
+    }
+
+    /// Every part of a step in an event of its own.
+    fn apart(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, append: &Append, w: &dyn Wires) {
+        let own_id = append.input_id.as_deref().filter(|_| append.own_id);
+        let response_id = self.turn.as_ref().map(|turn| turn.response_id.as_str());
+        let about = About {
+            response_id: mark.response_id.or(response_id),
+            // Nobody is told a name that nobody gave.
+            input_id: own_id,
+            ..self.about(now)
+        };
+        let mut told = Vec::new();
+        match event {
+            FromModel::Text(text) => told.push(Told::Text(text)),
+            FromModel::Speech(audio) => told.push(Told::Speech(audio)),
+            FromModel::Listening => told.push(Told::Listening),
+            FromModel::Answered(text, audio) => told.push(Told::Answered(*text, *audio)),
+            FromModel::Output(output) => {
+                told.extend(Some(output.text).filter(|text| !text.is_empty()).map(Told::Text));
+                told.extend(output.audio.map(Told::Speech));
+                told.extend(output.end_of_turn.then_some(Told::Listening));
+            }
+            _ => {}
+        }
+        let spelled: Vec<_> = told.iter().filter_map(|told| w.tell(told, &about)).collect();
+        spelled.into_iter().for_each(|text| self.tell(Message::Text(text)));
+    }
+
+    /// What is held is told, and a turn that is open is closed: no more of it comes.
+    pub(super) fn close_turn(&mut self, now: Instant, w: &dyn Wires) {
+        let Some(turn) = self.turn.take() else { return };
+        if w.combines() && !w.native() {
+            return self.with_combine(now, w, |combine, tell| combine.end(&mut |told| tell(told)));
+        }
+        let about = About { response_id: Some(&turn.response_id), ..self.about(now) };
+        let ended = if w.combines() {
+            Told::Output(Output { text: "", audio: None, end_of_turn: true })
+        } else {
+            Told::Listening
+        };
+        if self.mode != Mode::Chat
+            && let Some(text) = w.tell(&ended, &about)
+        {
+            self.tell(Message::Text(text));
+        }
+    }
+
+    /// What has been held long enough.
+    pub(super) fn combine_timeout(&mut self, now: Instant, w: &dyn Wires) {
+        self.with_combine(now, w, |combine, tell| combine.timeout(now, &mut |told| tell(told)));
+    }
+
+    fn with_combine(
+        &mut self,
+        now: Instant,
+        w: &dyn Wires,
+        act: impl FnOnce(&mut super::Combine, &mut dyn FnMut(&Told<'_>)),
+    ) {
+        let Self { combine, host, session_id, context_tokens, opened_at, .. } = self;
+        let about = About {
+            session_id: session_id.as_deref(),
+            context_tokens: Some(context_tokens.unwrap_or(0)),
+            at_s: (now - *opened_at).as_secs_f64(),
+            ..About::default()
+        };
+        act(combine, &mut |told| {
+            let spelled = w.tell(told, &about).map(Message::Text);
+            host.out.push_all(spelled);
+        });
+    }
+
+    /// The upstream says that something failed.
+    fn failed(
+        &mut self,
+        now: Instant,
+        event: &FromModel<'_>,
+        ending: &Ending,
+        goes_on: bool,
+        text: &str,
+        w: &dyn Wires,
+    ) {
+        if !goes_on {
+            // Before the session is open another attempt follows; in the middle it is as good as lost.
+            let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
+            return self.heard(now, news, w);
+        }
+        self.flight.answered(Rank::Done, None, false);
+        if w.native() {
+            self.tell(Message::Text(text.to_owned()));
+        } else {
+            self.refuse(now, &Error::new(ErrorKind::ModelFailed, ending.words.clone()), w);
+        }
+    }
+
+    /// The upstream ends the session.
+    fn upstream_ended(&mut self, now: Instant, why: EndName, ending: &Ending, text: &str, w: &dyn Wires) {
+        let initialising = matches!(&self.place, Place::Up(link) if link.is_initialising());
+        let opening = !self.is_up() && !matches!(self.phase, Phase::Closing(_));
+        self.refusals += u32::from(initialising);
+        let again = opening && self.refusals < self.rules.open_attempts.max(1) && why == EndName::Failed;
+        let event = FromModel::Ended(why, ending.clone());
+        let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
+        if again {
+            return self.heard(now, news, w);
+        }
+        if opening {
+            // What it refuses, others would refuse as well: no further attempt.
+            self.with_link(|link, host| {
+                link.close(now, host);
+                super::super::link::News::None
+            });
+        }
+        self.put_link_away();
+        if w.native() {
+            self.close_native(now, why, text, w);
+        } else {
+            let own = matches!(self.phase, Phase::Closing(_));
+            let detail = (why == EndName::Failed && !own).then_some(ending.words.as_str());
+            let why = if own { EndName::Asked } else { why };
+            self.end(now, why, detail, w);
+        }
+    }
+}
+
+const fn rank(event: &FromModel<'_>) -> Rank {
+    match event {
+        FromModel::Text(_) => Rank::Text,
+        FromModel::Speech(_) => Rank::Speech,
+        FromModel::Listening => Rank::Listening,
+        _ => Rank::Done,
+    }
+}

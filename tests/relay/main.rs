@@ -1,0 +1,9 @@
+//! Clients that speak the model's own protocol, relayed in virtual time: one bridge, one gateway, no socket and no sleep.
+
+mod errors;
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "../support/pair.rs"]
+mod pair;
+mod passing;
+mod replacing;
+mod support;
