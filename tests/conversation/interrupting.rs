@@ -304,10 +304,10 @@ fn five_hundred_interruptions_on_cpp() {
 
 #[test]
 fn interrupting_a_legacy_server() {
-    cases(1000..1150, Flavour::Legacy);
+    cases(1000..1100, Flavour::Legacy);
 }
 
 #[test]
 fn interrupting_the_documented_legacy_server() {
-    cases(1150..1300, Flavour::Documented);
+    cases(1100..1200, Flavour::Documented);
 }
