@@ -251,6 +251,9 @@ pub struct Meanings {
     pub queue_full: Vec<String>,
     /// Reasons of a closed session: its time or the model's context was used up, nothing went wrong.
     pub used_up: Vec<String>,
+    /// Those of them after which the connection stays, and with it the worker, until it is told goodbye.
+    #[serde(default)]
+    pub stays_open: Vec<String>,
     /// Reasons of a closed session, for those who are told: we asked for it.
     #[serde(default)]
     pub asked: Vec<String>,

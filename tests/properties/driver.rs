@@ -8,7 +8,7 @@ use std::{
 use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
-    event::{Frame, Lane, Message, Mode, Why},
+    event::{Frame, Lane, Message, Why},
     mapping::Library,
     session::Setup,
     trace::{Kept, Start, Tape, start::Parts},

@@ -151,9 +151,10 @@ impl Link {
         let words = format!("the upstream ended the session: {}", ending.words);
         match (asked, ending.meaning) {
             (true, EndMeaning::EmptyAnswer) if owed => News::Empty,
-            (true, EndMeaning::UsedUp) => {
-                // One that says so may go on all the same, and hold its worker (field notes §4).
-                host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+            (true, meaning @ (EndMeaning::UsedUp | EndMeaning::UsedUpAndOpen)) => {
+                if meaning == EndMeaning::UsedUpAndOpen {
+                    host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                }
                 News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked })
             }
             (true, _) => self.failed(words, host),
