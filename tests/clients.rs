@@ -5,17 +5,14 @@
 #[path = "support/engines.rs"]
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 mod engines;
+#[path = "support/clients.rs"]
+mod support;
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::{Output, Stdio},
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
 use engines::{engines_dir, word_error_rate};
 use serde_json::{Value, json};
+use support::{clients_dir, node, project, python, recording, run};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     process::{Child, ChildStdout, Command},
@@ -43,24 +40,6 @@ const SAID: &str = "he was not an ill disposed young man";
 const WER: f64 = 0.13;
 /// Versions that `tests/clients/setup` fetches.
 const WEBSOCKETS: [&str; 2] = ["websockets-13.1", "websockets-17.4"];
-
-fn project() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// A directory with the clients, fetched on first use (half a minute and 100 MB; needs pip and npm).
-fn clients_dir() -> PathBuf {
-    static READY: OnceLock<PathBuf> = OnceLock::new();
-    let set_up = || {
-        let dir = project().join("target/clients");
-        let setup = project().join("tests/clients/setup");
-        let done = std::process::Command::new(&setup).arg(&dir).output().unwrap();
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "the clients cannot be set up ({}):\n{said}", done.status);
-        dir
-    };
-    READY.get_or_init(set_up).clone()
-}
 
 /// A bridge in front of a simulated upstream, until it is dropped.
 struct Bench {
@@ -95,32 +74,6 @@ impl Bench {
         let bridge = tokio::spawn(server.run(async { drop(stopped.await) }));
         Self { address, received, stop: Some(stop), bridge, _simulator: simulator_stop }
     }
-}
-
-fn python(packages: &[&str]) -> Command {
-    let dir = clients_dir();
-    let path =
-        packages.iter().map(|package| dir.join(package)).chain([project().join("tests/clients/microphone")]);
-    let mut command = Command::new("python3");
-    command.env("PYTHONPATH", std::env::join_paths(path).unwrap());
-    // What a user has set for Python is not for here.
-    command.env_remove("PYTHONHOME").env("PYTHONUNBUFFERED", "1");
-    command
-}
-
-fn recording(name: &str) -> PathBuf {
-    project().join("examples/speech").join(name)
-}
-
-/// Runs a client to its end, which must be a good one: what it printed.
-async fn run(mut command: Command) -> String {
-    let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
-    let Output { status, stdout, stderr } =
-        timeout(PATIENCE, running).await.expect("it does not end").unwrap();
-    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    println!("{out}{err}");
-    assert!(status.success() && err.is_empty(), "{command:?}: {status}\n{out}\n{err}");
-    out.into_owned()
 }
 
 /// `macaw transcribe --stream`, running.
@@ -240,11 +193,8 @@ async fn what_is_said_is_what_clients_print() {
 }
 
 async fn run_page(address: SocketAddr) -> Value {
-    let mut page = Command::new("node");
-    page.arg(project().join("tests/clients/demo_page.cjs"))
-        .arg(format!("ws://{address}"))
-        .arg(recording(RECORDING))
-        .env("NODE_PATH", clients_dir().join("node_modules"));
+    let mut page = node("demo_page.cjs");
+    page.arg(format!("ws://{address}")).arg(recording(RECORDING));
     serde_json::from_str(&run(page).await).unwrap()
 }
 

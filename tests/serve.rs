@@ -14,7 +14,8 @@ use std::{
 };
 
 use bench::{
-    Bench, Client, Options, Seen, assert_pairs, audio, events, quick, recording, upgrade, upstream_at,
+    Bench, Client, Options, Seen, assert_pairs, audio, bytes as bytes_of, events, quick, recording, upgrade,
+    upstream_at,
 };
 use serde_json::json;
 use tokio::{
@@ -502,4 +503,48 @@ async fn a_head_that_never_ends_is_hung_up_on() {
     let mut answer = Vec::new();
     let read = timeout(Duration::from_secs(5), half.read_to_end(&mut answer)).await;
     assert!(read.is_ok(), "still open; it said {:?}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn the_first_subprotocol_that_is_known_is_agreed_to() {
+    let bench = Bench::start().await;
+    for (path, offered, agreed) in [
+        ("/v1/listen", "new, token, a-key", Some("token")),
+        ("/v1/speak", "bearer,a.b.c", Some("bearer")),
+        ("/v1/listen", "Token", None),
+        ("/", "token", None),
+        ("/v1/realtime?model=x", "token", None),
+    ] {
+        let (head, _) = bench.upgrade(path, &format!("Sec-WebSocket-Protocol: {offered}\r\n")).await;
+        let line = |name: &str| head.contains(&format!("\r\nsec-websocket-protocol: {name}\r\n"));
+        assert!(head.starts_with("HTTP/1.1 101 "), "{path}: {head}");
+        match agreed {
+            Some(name) => assert!(line(name), "{path}: {head}"),
+            None => assert!(!head.contains("sec-websocket-protocol"), "{path}: {head}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_sent_at_once_is_held_back_and_heard_to_its_end() {
+    const PARTS: usize = 24;
+    let faults = vec!["slow-init=0.1".parse().unwrap()];
+    let bench = Bench::with(SimulatorConfig { faults, ..quick() }, Config::default()).await;
+    let mut client = bench.dial("/v1/listen").await;
+    let voice = recording("librivox_0870");
+    let part: Vec<i16> = voice.into_iter().chain([0; 16_000]).collect();
+    let file = bytes_of(&part).repeat(PARTS);
+    for frame in file.chunks(32_000) {
+        client.send(Message::binary(frame.to_vec())).await;
+    }
+    // More than two minutes wait: what is answered is answered while it is held back.
+    client.send(Message::Ping("still there?".into())).await;
+    client.command(json!({"type": "CloseStream"})).await;
+    client.rest().await;
+    let words = events(&client.seen, "Results");
+    assert_eq!(words.len(), PARTS, "{}", client.story());
+    let heard: f64 = words.iter().filter_map(|event| event["duration"].as_f64()).sum();
+    let duration = events(&client.seen, "Metadata")[0]["duration"].as_f64().unwrap();
+    assert!(duration > 190.0 && heard > 0.8 * duration, "{heard} s of {duration} s");
+    assert!(client.seen.contains(&Seen::Close(1000, String::new())));
 }

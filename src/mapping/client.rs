@@ -1,10 +1,13 @@
 //! A client protocol's file: paths, limits, commands, events, errors, closes. The schema is `mappings/README.md`.
 
+mod parts;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use toml::Spanned;
 
+use self::parts::{Place, fields, subprotocols};
 use super::{
     check::{self, Problem},
     extract::{Node, Shape},
@@ -519,70 +522,6 @@ impl ClientMapping {
     #[must_use]
     pub fn close(&self, name: CloseName) -> Option<&CloseWords> {
         self.closes.get(&name)
-    }
-}
-
-/// Where mistakes are.
-#[derive(Clone, Copy)]
-struct Place<'f> {
-    file: &'f str,
-    source: &'f str,
-}
-
-impl Place<'_> {
-    fn problem(self, offset: usize, message: impl Into<String>) -> Problem {
-        Problem::at(self.file, self.source, offset, message)
-    }
-}
-
-fn fields(
-    files: BTreeMap<Spanned<String>, FieldFile>,
-    shape: &mut Shape,
-    in_query: bool,
-    place: Place<'_>,
-) -> Result<Vec<Field>, Problem> {
-    let compiled = files.into_iter().map(|(name, file)| {
-        let at = name.span().start;
-        let name = name.into_inner();
-        let slot = shape.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
-        let field = Field { name, slot, file };
-        field.mistake(in_query).map_or(Ok(field), |mistake| Err(place.problem(at, mistake)))
-    });
-    compiled.collect()
-}
-
-/// Names that may stand in an HTTP header (RFC 9110 §5.6.2).
-fn subprotocols(names: Vec<Spanned<String>>, place: Place<'_>) -> Result<Vec<String>, Problem> {
-    let token = |letter: u8| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter);
-    let checked = names.into_iter().map(|name| {
-        let at = name.span().start;
-        Some(name.into_inner()).filter(|name| !name.is_empty() && name.bytes().all(token)).ok_or_else(|| {
-            place.problem(at, "a subprotocol is letters, digits and `-` or `_`, without a space or a comma")
-        })
-    });
-    checked.collect()
-}
-
-impl CommandFile {
-    fn compile(
-        self,
-        name: Spanned<String>,
-        command_key: &str,
-        shape: &mut Shape,
-        place: Place<'_>,
-    ) -> Result<Command, Problem> {
-        let at = name.span().start;
-        let name = name.into_inner();
-        if self.present.is_none() && command_key.is_empty() {
-            let message = format!("command `{name}` needs `present`, as there is no `command_key`");
-            return Err(place.problem(at, message));
-        }
-        if let Some(pointer) = self.present.as_ref().filter(|pointer| !pointer.get_ref().starts_with('/')) {
-            let message = "`present` is a JSON pointer, which begins with `/`";
-            return Err(place.problem(pointer.span().start, message));
-        }
-        let present = self.present.map(|pointer| shape.add(pointer.get_ref()));
-        Ok(Command { name, verb: self.verb, present, fields: fields(self.fields, shape, false, place)? })
     }
 }
 

@@ -1,14 +1,12 @@
 //! One field of a command or one query parameter: where it stands, what it may be, what it becomes.
 
+mod mistake;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{
-    check::{did_you_mean, listed},
-    extract::Node,
-};
-use crate::audio::encoding::Encoding;
+use super::extract::Node;
 
 /// What a field is in the bridge's own words. Mapping files name these in snake case after `to =`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -182,49 +180,6 @@ impl Field {
             (Some([from, to]), Value::Integer(number)) => (from..=to).contains(number),
             _ => true,
         }
-    }
-
-    /// What is wrong with the field itself, whatever a client sends.
-    pub(super) fn mistake(&self, in_query: bool) -> Option<String> {
-        let file = &self.file;
-        let lists = matches!(file.of, TypeName::TextList | TypeName::Object);
-        let said = |what: &str| Some(format!("field `{}` {what}", self.name));
-        if file.to.is_none() && file.because.is_none() {
-            return said("has neither `to` nor `because`");
-        }
-        if file.at.as_ref().is_some_and(|at| !at.starts_with('/')) {
-            return said("has an `at` that is no JSON pointer; one begins with `/`");
-        }
-        if lists && !file.means.is_empty() {
-            return said("has `means`, which a list or an object cannot have");
-        }
-        if file.of == TypeName::Choice && file.values.is_empty() && file.means.is_empty() {
-            return said("is a `choice` without `values` and without `means`");
-        }
-        if file.default.is_some() && !in_query {
-            return said(
-                "has a `default`, which is for query parameters; a command without it changes nothing",
-            );
-        }
-        if let Some(problem) = file.default.as_ref().and_then(|text| self.read_text(text).err()) {
-            return said(&format!("has a `default` that it would refuse itself: {problem}"));
-        }
-        self.unknown_encoding()
-    }
-
-    fn unknown_encoding(&self) -> Option<String> {
-        if !matches!(self.file.to, Some(Target::InputEncoding | Target::OutputEncoding)) {
-            return None;
-        }
-        let known = || Encoding::ALL.into_iter().map(|(name, _)| name);
-        let named = if self.file.means.is_empty() {
-            self.file.values.iter().collect::<Vec<_>>()
-        } else {
-            self.file.means.values().collect()
-        };
-        let wrong = named.into_iter().find(|name| Encoding::named(name).is_none())?;
-        let (name, hint) = (&self.name, did_you_mean(wrong, known()));
-        Some(format!("field `{name}` knows no encoding `{wrong}`{hint}; there is {}", listed(known())))
     }
 
     /// Checks a text as a query parameter has it.

@@ -4,7 +4,14 @@
 //! socket, a dialled lane, a deadline, or the order to stop. One stuck side never stalls the other: every socket has an
 //! outbox of its own, and lanes are not read while the client is far behind.
 
-use std::{collections::BTreeSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -33,6 +40,8 @@ use crate::{
 
 /// How long a client may take to read the end of its session.
 const CLIENT_FAREWELL: Duration = Duration::from_secs(5);
+/// A client that is held back is read up to so many bytes more, for the sake of its pings and its goodbye.
+const KEPT_BYTES: usize = 256 * 1024;
 /// How long an upstream that is dropped may take to answer the close frame.
 const LANE_FAREWELL: Duration = Duration::from_secs(1);
 
@@ -40,6 +49,9 @@ const LANE_FAREWELL: Duration = Duration::from_secs(1);
 pub(super) struct Driver<C> {
     bridge: Bridge,
     client: Option<Socket<C>>,
+    /// What a client sent that is held back, in order.
+    kept: VecDeque<WsMessage>,
+    kept_bytes: usize,
     lanes: Vec<(Lane, Line)>,
     pool: Pool,
     feedback: Feedback,
@@ -72,6 +84,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             stop: Some(Box::pin(ordered(drain))),
             bridge,
             client: Some(Socket::new(client)),
+            kept: VecDeque::new(),
+            kept_bytes: 0,
             lanes: Vec::new(),
             pool,
             feedback: Feedback::default(),
@@ -226,7 +240,12 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
         self.was_due = false;
         self.lanes_first = !self.lanes_first;
-        let patience = Patience { paced: self.bridge.paces(), held: self.bridge.holds_back() };
+        let held = self.bridge.holds_back();
+        if !held && let Some(message) = self.kept.pop_front() {
+            self.kept_bytes -= kept_bytes(&message);
+            return Happened::Client(Came::Message(message));
+        }
+        let patience = Patience { paced: self.bridge.paces(), held: held && self.kept_bytes > KEPT_BYTES };
         let Self { client, lanes, stop, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
             if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) {
@@ -267,6 +286,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     fn client_came(&mut self, came: Came) {
         match came {
+            Came::Message(message) if self.bridge.holds_back() => {
+                self.kept_bytes += kept_bytes(&message);
+                self.kept.push_back(message);
+            }
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.saw(Wire::FromClient, frame);
@@ -285,6 +308,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         if let Some(client) = self.client.take() {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
+        self.kept.clear();
         self.tell(Input::ClientClosed);
     }
 
@@ -356,6 +380,11 @@ fn frame(message: &WsMessage) -> Option<Frame<'_>> {
         WsMessage::Binary(bytes) => Some(Frame::Binary(bytes)),
         _ => None,
     }
+}
+
+/// What a message that is kept takes of memory.
+fn kept_bytes(message: &WsMessage) -> usize {
+    message.len() + 256
 }
 
 fn now() -> std::time::Instant {

@@ -3,9 +3,9 @@
 //! Takes neutral events with the instant they came, appends [`action`]s. Knows no wire, no clock and no task.
 //!
 //! - [`ear`] turns microphone audio into utterances, [`meter`] judges how fast it comes
-//! - [`setup`] is what it starts from, [`settings`] what the client set; [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio for
-//!   the [`mouth`]
-//! - [`texts`] wait to be spoken in order, [`lockstep`] is how some clients are told what was understood
+//! - [`setup`] is what it starts from, [`settings`] what the client set, [`asked`] what else it asks for
+//! - [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio for the [`mouth`]; [`texts`] wait to be
+//!   spoken in order, [`lockstep`] is how some clients are told what was understood
 //! - [`converse`] talks with the model itself; [`memory`] is what was said
 //! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share, [`lanes`] finds a lane's owner
 //! - [`ending`] is how a session ends
@@ -14,6 +14,7 @@
 //!   people are not to see
 
 pub(crate) mod action;
+mod asked;
 mod converse;
 mod ear;
 mod ending;
@@ -56,13 +57,13 @@ use self::{
     mouth::{By, Mouth},
     settings::{Settings, asking, whole_u32},
     speak::Speak,
-    texts::{Texts, Waiting},
+    texts::Texts,
     voices::Encodings,
 };
 use crate::{
     audio::vad::Sensitivity,
-    error::{Error, ErrorKind},
-    event::{ClientCommand, ClientEvent, CloseName, Microphone, Setting, SpeakRequest},
+    error::Error,
+    event::{ClientCommand, ClientEvent, CloseName, Microphone, Setting},
     mapping::profile::{Rhythm, TalkRules},
 };
 
@@ -262,35 +263,6 @@ impl Session {
         self.settle(now);
     }
 
-    fn gather(&mut self, now: Instant, act: impl FnOnce(&mut Texts) -> Result<(), String>) {
-        self.idle_since = now;
-        if let Err(problem) = act(&mut self.texts) {
-            self.refuse(Error::new(ErrorKind::SpeakFailed, problem));
-        }
-    }
-
-    /// Speaks what waits, one text after the other.
-    fn speak_on(&mut self, now: Instant) {
-        while self.phase != Phase::Over && !self.floor_taken() {
-            match self.texts.next() {
-                None => return,
-                Some(Waiting::Text(text)) => {
-                    self.start_speaking(now, SpeakRequest { text, ..SpeakRequest::default() });
-                }
-                Some(Waiting::Flushed(sequence)) => self.host.out.client(ClientCommand::Flushed { sequence }),
-            }
-        }
-    }
-
-    /// What came so far is final, whatever the user does.
-    fn finalize(&mut self, now: Instant) {
-        self.ear.end(&mut self.heard);
-        self.tell_heard(now);
-        let asking = asking(&self.setup.profile, &self.settings);
-        self.hear.finalize(now, &asking, &mut self.host);
-        self.host.out.owe(Owed::All);
-    }
-
     /// Nobody wants to hear any more of what is being spoken.
     pub(super) fn silence(&mut self, now: Instant) {
         self.speak.cancel(now, &mut self.host);
@@ -380,29 +352,6 @@ impl Session {
             self.hear.heard(now, heard, &asking, &mut self.host);
         }
         self.heard = heard;
-    }
-
-    /// Where silence began that the client may have to be told of.
-    fn note_gap(&mut self, heard: &Heard) {
-        match heard {
-            Heard::Started { .. } => self.gap_from_ms = None,
-            Heard::Piece(piece) if piece.last && piece.voiced => {
-                self.gap_from_ms = Some(piece.at_ms.saturating_sub(self.ear.hearing().end_ms.into()));
-            }
-            Heard::Piece(_) | Heard::Interrupted => {}
-        }
-    }
-
-    /// Tells the client that nothing was said for as long as it asked, after the words before it.
-    fn tell_gap(&mut self) {
-        let gap = self.settings.utterance_gap.map(millis);
-        if let (Some(gap), Some(last_ms)) = (gap, self.gap_from_ms)
-            && self.ear.at_ms() >= last_ms + gap
-            && self.hear.is_settled()
-        {
-            self.gap_from_ms = None;
-            self.host.out.client(ClientCommand::UtteranceGap { last_ms });
-        }
     }
 
     /// The user speaks into what is being spoken.

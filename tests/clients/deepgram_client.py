@@ -1,0 +1,247 @@
+"""Listening and speaking through a public Python library of Deepgram: python3 deepgram_client.py WS_URL RECORDING.wav
+
+Version 3 of the library and those from 5 on have nothing in common but their name; whichever is on $PYTHONPATH is used.
+What came is printed as JSON.
+"""
+
+import json
+import queue
+import sys
+import threading
+import time
+import wave
+
+PATIENCE_S = 40
+RATE = 16000
+LISTEN = {
+    "model": "nova-3",
+    "encoding": "linear16",
+    "sample_rate": RATE,
+    "interim_results": "true",
+    "vad_events": "true",
+    "utterance_end_ms": 1000,
+    "endpointing": 300,
+}
+SPEAK = {"model": "aura-2-thalia-en", "encoding": "linear16", "sample_rate": RATE}
+TEXTS = [["The train to London ", "leaves at half past nine."], ["She opened the window and looked out over the garden."]]
+LONG = "This sentence is not spoken to its end, and neither are those after it. " * 8
+CLOSED = {"type": "closed"}
+
+
+class Version3:
+    """Callbacks by event, in threads of the library."""
+
+    def __init__(self, url):
+        import deepgram
+
+        self.library = deepgram
+        options = deepgram.DeepgramClientOptions(url=url, options={"keepalive": "true"})
+        self.client = deepgram.DeepgramClient("a key", options)
+        self.came = queue.Queue()
+
+    def listen(self):
+        events = self.library.LiveTranscriptionEvents
+        self.wire = self.client.listen.websocket.v("1")
+        wanted = (events.Transcript, events.Metadata, events.SpeechStarted, events.UtteranceEnd, events.Error, events.Unhandled)
+        self.open(events, wanted, LISTEN)
+
+    def speak(self):
+        events = self.library.SpeakWebSocketEvents
+        self.wire = self.client.speak.websocket.v("1")
+        self.wire.on(events.AudioData, lambda _, data, **__: self.came.put(data))
+        wanted = (events.Metadata, events.Flushed, events.Cleared, events.Warning, events.Error, events.Unhandled)
+        self.open(events, wanted, SPEAK)
+
+    def open(self, events, wanted, query):
+        def told(_, *positional, **named):
+            [event] = [*positional, *named.values()]
+            self.came.put(json.loads(event.to_json()))
+
+        for event in wanted:
+            self.wire.on(event, told)
+        self.wire.on(events.Close, lambda *_, **__: self.came.put(CLOSED))
+        assert self.wire.start(query), "it does not connect"
+
+    def send(self, audio):
+        assert self.wire.send(audio)
+
+    def keep_alive(self):
+        assert self.wire.keep_alive()
+
+    def finalize(self):
+        assert self.wire.finalize()
+
+    def close(self):
+        # `finish` waits for half a second only; a program that wants all it is owed asks for it first.
+        self.wire.send_raw(json.dumps({"type": "Close"})) if hasattr(self.wire, "send_raw") else self.wire.send(
+            json.dumps({"type": "CloseStream"})
+        )
+
+    def text(self, text):
+        assert self.wire.send_text(text)
+
+    def flush(self):
+        assert self.wire.flush()
+
+    def clear(self):
+        assert self.wire.clear()
+
+    def done(self):
+        self.wire.finish()
+
+
+class Version7:
+    """One callback for every message."""
+
+    def __init__(self, url):
+        from deepgram import DeepgramClient
+        from deepgram.environment import DeepgramClientEnvironment
+
+        environment = DeepgramClientEnvironment(base=url, production=url, agent=url, agent_rest=url)
+        self.client = DeepgramClient(api_key="a key", environment=environment)
+        self.came = queue.Queue()
+
+    def listen(self):
+        self.open(self.client.listen.v1.connect(**LISTEN))
+
+    def speak(self):
+        self.open(self.client.speak.v1.connect(**SPEAK))
+
+    def open(self, connecting):
+        from deepgram.core.events import EventType
+
+        def told(message):
+            self.came.put(message if isinstance(message, bytes) else json.loads(message.json()))
+
+        self.context = connecting
+        self.wire = self.context.__enter__()
+        self.wire.on(EventType.MESSAGE, told)
+        self.wire.on(EventType.ERROR, lambda error: self.came.put({"type": "Error", "description": str(error)}))
+        self.wire.on(EventType.CLOSE, lambda _: self.came.put(CLOSED))
+        self.listening = threading.Thread(target=self.wire.start_listening, daemon=True)
+        self.listening.start()
+        self.is_speech = hasattr(self.wire, "send_text")
+
+    def send(self, audio):
+        self.wire.send_media(audio)
+
+    def keep_alive(self):
+        self.wire.send_keep_alive()
+
+    def finalize(self):
+        self.wire.send_finalize()
+
+    def close(self):
+        self.wire.send_close() if self.is_speech else self.wire.send_close_stream()
+
+    def text(self, text):
+        from deepgram.speak.v1.types import SpeakV1Text
+
+        self.wire.send_text(SpeakV1Text(text=text))
+
+    def flush(self):
+        self.wire.send_flush()
+
+    def clear(self):
+        self.wire.send_clear()
+
+    def done(self):
+        self.listening.join()
+        self.context.__exit__(None, None, None)
+
+
+class Client:
+    def __init__(self, library):
+        self.library = library
+        self.kinds = []
+
+    def next(self):
+        came = self.library.came.get(timeout=PATIENCE_S)
+        kind = "audio" if isinstance(came, bytes) else came["type"]
+        assert kind not in ("Error", "Unhandled", "Warning"), came
+        self.kinds.append(kind)
+        return came
+
+    def until(self, so):
+        """Everything up to the first thing that is so."""
+        seen = []
+        while not seen or not so(seen[-1]):
+            seen.append(self.next())
+        return seen
+
+    def listen(self, audio, spoken):
+        library = self.library
+        library.listen()
+        began = time.monotonic()
+        paced = audio + bytes(RATE * 4)
+        for at in range(0, len(paced), 640):
+            time.sleep(max(0.0, began + at / 2 / RATE - time.monotonic()))
+            library.send(paced[at : at + 640])
+        live = self.until(lambda came: came["type"] == "UtteranceEnd")
+        library.keep_alive()
+        # No silence ends this one.
+        library.send(audio)
+        library.finalize()
+        finalized = self.until(lambda came: came.get("from_finalize"))
+        for piece in spoken:
+            library.send(piece + bytes(RATE * 2))
+        library.close()
+        last = self.until(lambda came: came is CLOSED)
+        library.done()
+        return {
+            "live": {"kinds": kinds(live), "text": said(live), "speech_final": finals(live)[-1]["speech_final"]},
+            "finalized": said(finalized),
+            "spoken": [came["channel"]["alternatives"][0]["transcript"] for came in finals(last)],
+            "last": [came for came in last if came["type"] != "Results"],
+        }
+
+    def speak(self):
+        library = self.library
+        library.speak()
+        metadata = self.next()
+        assert metadata["type"] == "Metadata" and metadata["request_id"], metadata
+        for pieces in TEXTS:
+            for piece in pieces:
+                library.text(piece)
+            library.flush()
+        spoken = []
+        for number in range(len(TEXTS)):
+            *audio, flushed = self.until(lambda came: not isinstance(came, bytes))
+            assert (flushed["type"], flushed["sequence_id"]) == ("Flushed", number), flushed
+            spoken.append(b"".join(audio))
+        library.text(LONG)
+        library.flush()
+        self.until(lambda came: isinstance(came, bytes))
+        library.clear()
+        *_, cleared = self.until(lambda came: not isinstance(came, bytes))
+        assert cleared["type"] == "Cleared" and cleared["sequence_id"] == 0, cleared
+        library.text("Yes.")
+        library.close()
+        rest = self.until(lambda came: came is CLOSED)
+        assert len(rest) > 1 and all(isinstance(came, bytes) for came in rest[:-1]), self.kinds
+        library.done()
+        return spoken
+
+
+def kinds(came):
+    return list(dict.fromkeys(event["type"] for event in came))
+
+
+def finals(came):
+    return [event for event in came if event["type"] == "Results" and event["is_final"]]
+
+
+def said(came):
+    return " ".join(event["channel"]["alternatives"][0]["transcript"] for event in finals(came)).strip()
+
+
+if __name__ == "__main__":
+    from importlib.metadata import version
+
+    url, recording = sys.argv[1:]
+    library = Version3 if version("deepgram-sdk").startswith("3.") else Version7
+    with wave.open(recording) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
+        audio = file.readframes(file.getnframes())
+    spoken = Client(library(url)).speak()
+    print(json.dumps(Client(library(url)).listen(audio, spoken)))
