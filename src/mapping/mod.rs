@@ -9,6 +9,8 @@ pub mod converse;
 pub mod explain;
 pub mod extract;
 pub mod field;
+pub mod fit;
+pub mod new;
 pub mod profile;
 pub mod template;
 pub mod upstream;
@@ -218,6 +220,14 @@ impl Library {
     pub fn is_embedded(&self, kind: Kind, name: &str) -> bool {
         let source = self.source(kind, name);
         EMBEDDED.iter().any(|(_, embedded)| Some(*embedded) == source)
+    }
+
+    /// Whether a mapping stands in for one that is part of the program.
+    #[must_use]
+    pub fn replaces_embedded(&self, kind: Kind, name: &str) -> bool {
+        let file = format!("{}/{name}.toml", kind.name());
+        EMBEDDED.iter().any(|(embedded, _)| *embedded == file)
+            && self.sources.get(&(kind, name.to_owned())).is_some_and(|(from, _)| *from != file)
     }
 
     /// A profile's name, and those of the profiles it extends.
