@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{
-    check::{self, Problem},
+    check::{self, Problem, spelled},
     extract::Shape,
     field::{Field, FieldFile},
     template::Template,
@@ -112,7 +112,7 @@ impl EventName {
 }
 
 /// Why the bridge closes a client's session. Mapping files name these in snake case under `[closes]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CloseName {
     /// The client asked with [`Verb::Close`].
@@ -309,9 +309,10 @@ impl ClientMapping {
             Template::compile(text.get_ref(), name.slots())
                 .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
         };
-        let events = read.events.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
-        let events = events.collect::<Result<_, Problem>>()?;
-        let errors = read.errors.into_iter().map(|(kind, words)| Ok((kind, words.compile(file, source)?)));
+        let mut problems = Vec::new();
+        let events = read.events.iter().map(|(name, text)| (*name, template(*name, text)));
+        let events = check::good(events, &mut problems);
+        let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(file, source)));
         let mapping = Self {
             name: read.name,
             title: read.title,
@@ -325,38 +326,46 @@ impl ClientMapping {
             never: read.never,
             shape,
             events,
-            errors: errors.collect::<Result<_, Problem>>()?,
+            errors: check::good(errors, &mut problems),
             closes: read.closes,
         };
-        mapping.check(file)?;
+        problems.extend(mapping.check(file, source).err());
+        Problem::of(problems.into_iter().flat_map(Problem::each))?;
         Ok(mapping)
     }
 
     /// What the types cannot say.
-    fn check(&self, file: &str) -> Result<(), Problem> {
-        for kind in ErrorKind::ALL {
-            if !self.errors.contains_key(&kind) {
-                return Err(Problem::whole(
-                    file,
-                    format!("[errors] says nothing about {kind:?}; every kind needs words"),
-                ));
-            }
+    fn check(&self, file: &str, source: &str) -> Result<(), Problem> {
+        let within = |path: &[&str], message: String| Problem::within(file, source, path, message);
+        let mut problems = Vec::new();
+        for kind in ErrorKind::ALL.iter().filter(|kind| !self.errors.contains_key(kind)) {
+            let message = format!("[errors] says nothing about `{}`; every kind needs words", spelled(kind));
+            problems.push(within(&["errors"], message));
         }
-        for name in CloseName::ALL {
-            if !self.closes.contains_key(&name) {
-                return Err(Problem::whole(file, format!("[closes] says nothing about {name:?}")));
-            }
+        for name in CloseName::ALL.iter().filter(|name| !self.closes.contains_key(name)) {
+            let message = format!("[closes] says nothing about `{}`", spelled(name));
+            problems.push(within(&["closes"], message));
         }
-        for field in self.query.iter().chain(self.commands.iter().flat_map(|command| &command.fields)) {
-            if field.file.to.is_none() && field.file.because.is_none() {
-                let message = format!("field `{}` has neither `to` nor `because`", field.name);
-                return Err(Problem::whole(file, message));
-            }
+        let idle = |field: &&Field| field.file.to.is_none() && field.file.because.is_none();
+        let message = |field: &Field| format!("field `{}` has neither `to` nor `because`", field.name);
+        for field in self.query.iter().filter(idle) {
+            problems.push(within(&["query", &field.name], message(field)));
         }
-        if self.audio_out.frame_max_bytes < 2 || self.paths.is_empty() {
-            return Err(Problem::whole(file, "`paths` must not be empty and `frame_max_bytes` not below 2"));
+        for command in &self.commands {
+            let fields = command.fields.iter().filter(idle);
+            let path =
+                |field: &Field| within(&["commands", &command.name, "fields", &field.name], message(field));
+            problems.extend(fields.map(path));
         }
-        Ok(())
+        if self.audio_out.frame_max_bytes < 2 {
+            let message = "`frame_max_bytes` must hold a sample: 2 or more".to_owned();
+            problems.push(within(&["audio_out", "frame_max_bytes"], message));
+        }
+        if self.paths.is_empty() {
+            problems
+                .push(within(&["paths"], "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned()));
+        }
+        Problem::of(problems)
     }
 
     /// The template of an event; `None` for what this protocol does not tell its clients.

@@ -76,17 +76,64 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds files in such an order that each finds the profile it extends.
+    /// Adds the files of one directory, in such an order that each finds the profile it extends.
     ///
     /// # Errors
-    /// The first mistake.
+    /// The mistakes of every file, and what does not go together.
     pub fn add_all(&mut self, mut files: Vec<(String, String)>) -> Result<(), Problem> {
+        let mut problems: Vec<Problem> = Vec::new();
+        let mut added: BTreeMap<(Kind, String), String> = BTreeMap::new();
         while !files.is_empty() {
             let ready = files.iter().position(|(file, source)| self.base_of(file, source).is_ok());
+            // What extends a file that has mistakes has none of its own.
+            if ready.is_none() && !problems.is_empty() {
+                let unreadable =
+                    |(file, source): &(String, String)| check::parse_toml::<toml::Table>(file, source).err();
+                problems.extend(files.iter().filter_map(unreadable));
+                break;
+            }
             let (file, source) = files.remove(ready.unwrap_or(0));
-            self.add(&file, &source)?;
+            match self.add_named(&file, &source) {
+                Err(problem) => problems.push(problem),
+                Ok(what) => match added.get(&what) {
+                    None => drop(added.insert(what, file)),
+                    Some(other) => {
+                        let message = format!("{other} is {} {:?} already", what.0.name(), what.1);
+                        problems.push(Problem::within(&file, &source, &["name"], message));
+                    }
+                },
+            }
         }
-        Ok(())
+        problems.extend(self.shared_paths());
+        Problem::of(problems.into_iter().flat_map(Problem::each))
+    }
+
+    /// Client protocols at the same path, of which nobody could tell which a client means.
+    fn shared_paths(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut known: BTreeMap<&str, &str> = BTreeMap::new();
+        let alone = |client: &&Arc<ClientMapping>| {
+            let source = self.source(Kind::Client, &client.name).unwrap_or_default();
+            // One that says by what it is recognised may share its path.
+            toml::from_str::<toml::Table>(source).is_ok_and(|file| !file.contains_key("recognise"))
+        };
+        // The embedded ones first: it is the other's place that is told.
+        let embedded = |client: &&Arc<ClientMapping>| !self.is_embedded(Kind::Client, &client.name);
+        let mut clients: Vec<_> = self.clients.values().filter(alone).collect();
+        clients.sort_by_key(embedded);
+        for client in clients {
+            for path in &client.paths {
+                let Some(other) = known.insert(path, &client.name).filter(|other| *other != client.name)
+                else {
+                    continue;
+                };
+                if let Some((file, source)) = self.sources.get(&(Kind::Client, client.name.clone())) {
+                    let message = format!("{path} is a path of client {other} too; each needs its own");
+                    problems.push(Problem::within(file, source, &["paths"], message));
+                }
+            }
+        }
+        problems
     }
 
     /// Compiles a file and adds it; one of the same kind and name is replaced.
@@ -109,16 +156,17 @@ impl Library {
         let head: Head = check::parse_toml(file, source)?;
         let name = match head.kind {
             Kind::Client => {
-                let mapping = ClientMapping::compile(file, source)?;
+                let mapping = compiled(head.kind, source, |source| ClientMapping::compile(file, source))?;
                 keep(&mut self.clients, mapping.name.clone(), mapping)
             }
             Kind::Upstream => {
-                let mapping = UpstreamMapping::compile(file, source)?;
+                let mapping = compiled(head.kind, source, |source| UpstreamMapping::compile(file, source))?;
                 keep(&mut self.upstreams, mapping.name.clone(), mapping)
             }
             Kind::Profile => {
                 let base = self.base_of(file, source)?;
-                let mapping = Profile::compile(file, source, base.as_deref())?;
+                let mapping =
+                    compiled(head.kind, source, |source| Profile::compile(file, source, base.as_deref()))?;
                 self.expect_no_circle(file, source, &mapping)?;
                 keep(&mut self.profiles, mapping.name.clone(), mapping)
             }
@@ -249,6 +297,16 @@ impl Library {
     }
 }
 
+/// A mapping, or all that is wrong with its file.
+fn compiled<T>(kind: Kind, source: &str, compile: impl Fn(&str) -> Result<T, Problem>) -> Result<T, Problem> {
+    compile(source).map_err(|first| {
+        let folder = kind.name();
+        let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
+        let all = check::survey::all(source, model, |source| compile(source).map(drop));
+        all.err().unwrap_or(first)
+    })
+}
+
 fn keep<T>(map: &mut BTreeMap<String, Arc<T>>, name: String, mapping: T) -> String {
     map.insert(name.clone(), Arc::new(mapping));
     name
@@ -293,6 +351,34 @@ mod tests {
         let a = library.profile("a").unwrap();
         assert_eq!(a.talk.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
         assert_eq!(a.listen.start_ms, 250, "of `speech`, by way of two others");
+    }
+
+    #[test]
+    fn every_file_of_a_directory_is_told_of() {
+        let file = |name: &str, source: String| (format!("{name}.toml"), source);
+        let client = |name: &str| new::begin(&Library::embedded().unwrap(), Kind::Client, name).unwrap();
+        let twice = client("two").replace("\"/two\"", "\"/elsewhere\"");
+        let same_path = client("three").replace("\"/three\"", "\"/v1/realtime\"");
+        let files = vec![
+            file("a", client("one").replace("idle_ms", "idel_ms")),
+            file("b", client("two")),
+            file("c", twice),
+            file("d", same_path),
+            file("e", "kind = ".to_owned()),
+            profile("f", "conversatoin", ""),
+            file("g", client("six").replace("[closes]", "[cloeses]")),
+        ];
+        let told = Library::embedded().unwrap().add_all(files).unwrap_err().each();
+        let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+        for (file, words) in [
+            ("a.toml:", "did you mean `idle_ms`?"),
+            ("c.toml:4:", "b.toml is client \"two\" already"),
+            ("d.toml:9:", "/v1/realtime is a path of client macaw too"),
+            ("e.toml:1:", ""),
+            ("g.toml:", "did you mean `closes`?"),
+        ] {
+            assert!(told.iter().any(|it| it.starts_with(file) && it.contains(words)), "{file}: {told:#?}");
+        }
     }
 
     #[test]

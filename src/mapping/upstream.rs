@@ -24,7 +24,7 @@ pub enum Mode {
 }
 
 /// What the bridge says to an upstream. Mapping files name these in snake case under `[send]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SendName {
     /// Opens the session.
@@ -246,11 +246,14 @@ impl UpstreamMapping {
             Template::compile(text.get_ref(), name.slots())
                 .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
         };
-        let send = read.send.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
-        let send: BTreeMap<SendName, Template> = send.collect::<Result<_, Problem>>()?;
-        if let Some(missing) = SendName::ALL.iter().find(|name| !send.contains_key(name)) {
-            return Err(Problem::whole(file, format!("[send] says nothing about {missing:?}")));
+        let mut problems = Vec::new();
+        let send = read.send.iter().map(|(name, text)| (*name, template(*name, text)));
+        let send: BTreeMap<SendName, Template> = check::good(send, &mut problems);
+        for missing in SendName::ALL.iter().filter(|name| !read.send.contains_key(name)) {
+            let message = format!("[send] says nothing about `{}`", check::spelled(missing));
+            problems.push(Problem::within(file, source, &["send"], message));
         }
+        Problem::of(problems)?;
         Ok(Self {
             name: read.name,
             title: read.title,

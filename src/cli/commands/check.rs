@@ -12,6 +12,9 @@ pub(super) fn run(args: ConfigArgs) -> Result<(), Failure> {
     println!("{}", toml::to_string_pretty(&config).map_err(Failure::failed)?);
     for (kind, name, file, _) in library.files() {
         println!("# ok: {} {name} ({file})", kind.name());
+        if library.replaces_embedded(kind, name) {
+            println!("# {file} replaces the built-in {} {name}", kind.name());
+        }
     }
     if config.upstream.is_empty() {
         println!("# no upstream is configured; to serve, one is needed");
