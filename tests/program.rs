@@ -103,7 +103,7 @@ async fn it_explains_itself() {
     );
     let help = run(&["--help"]).await;
     assert_eq!(help.code, 0);
-    for command in ["demo", "serve", "simulate", "transcribe", "speak", "check", "mappings"] {
+    for command in ["demo", "serve", "simulate", "transcribe", "speak", "check", "mappings", "replay"] {
         assert!(help.stdout.contains(&format!("\n  {command} ")), "{}", help.stdout);
         assert_eq!(run(&[command, "--help"]).await.code, 0, "{command}");
     }
@@ -201,6 +201,81 @@ async fn mappings_are_listed_shown_explained_and_checked() {
     assert_eq!(failed.code, 2);
     let place = format!("mine.toml:{line}:1");
     assert!(failed.stderr.contains(&place) && failed.stderr.contains("command_key"), "{}", failed.stderr);
+}
+
+#[tokio::test]
+async fn which_mappings_go_together_is_told_in_three_formats() {
+    let explain = |args: &'static [&'static str]| async move {
+        let explained = run(&[&["mappings", "explain"], args].concat()).await;
+        assert_eq!(explained.code, 0, "{}", explained.stderr);
+        explained.stdout
+    };
+    let text = explain(&[]).await;
+    assert!(text.lines().count() > 3 && text.starts_with("client "), "{text}");
+    let lines = explain(&["macaw", "--format", "markdown"]).await;
+    assert!(lines.contains("| `macaw` | `speech` | `minicpm-o` | yes |"), "{lines}");
+    let cells = explain(&["macaw", "speech", "--format", "json"]).await;
+    let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
+    assert!(cells.as_array().unwrap().iter().all(|cell| cell["profile"] == "speech"), "{cells}");
+    let one = explain(&["macaw", "speech", "minicpm-o", "--format", "json"]).await;
+    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let rows = one["sends"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["is"] == "command" && row["name"] == "tts.speak"), "{one}");
+    let unknown = run(&["mappings", "explain", "makaw"]).await;
+    assert!(unknown.code == 2 && unknown.stderr.contains("did you mean `macaw`"), "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn a_mapping_is_begun_checked_and_tried_on_a_recording() {
+    let dir = scratch("program/begun");
+    std::fs::remove_dir_all(&dir).unwrap();
+    let dir = scratch("program/begun");
+    let path = dir.join("mine.toml").display().to_string();
+    let begun = run(&["mappings", "new", "mine", "-o", &path]).await;
+    assert_eq!(begun.code, 0, "{}", begun.stderr);
+    let again = run(&["mappings", "new", "mine", "-o", &path]).await;
+    assert!(again.code == 2 && again.stderr.contains("--force"), "{}", again.stderr);
+    assert_eq!(run(&["mappings", "new", "mine", "-o", &path, "--force"]).await.code, 0);
+    let talk = run(&["mappings", "new", "my-talk", "--from", "conversation"]).await;
+    assert!(talk.stdout.contains("extends = \"conversation\"\nmode = \"audio\""), "{}", talk.stdout);
+    std::fs::write(dir.join("talk.toml"), talk.stdout).unwrap();
+    std::fs::write(dir.join("macaw.toml"), include_str!("../mappings/client/macaw.toml")).unwrap();
+    let checked = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    for words in
+        ["# ok: client mine", "# ok: profile my-talk", "macaw.toml replaces the built-in client macaw"]
+    {
+        assert!(checked.stdout.contains(words), "nothing of {words}: {}", checked.stdout);
+    }
+    let listed = run(&["mappings", "list", "--mappings", dir.to_str().unwrap()]).await;
+    assert!(listed.stdout.contains("replaces the built-in one"), "{}", listed.stdout);
+
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let attempt = |file: String, trace: &str| {
+        let trace = traces.join(trace).display().to_string();
+        async move { run(&["mappings", "try", &file, "--trace", &trace]).await }
+    };
+    let tried = attempt(path.clone(), "text.jsonl").await;
+    assert_eq!(tried.code, 0, "{}", tried.stderr);
+    for words in [
+        r#"→ {"type":"hello","session":"sess_"#,
+        "UnknownCommand",
+        r#""type":"saying","id":"a""#,
+        r#"{"type":"bye","why":"you said so"}"#,
+    ] {
+        assert!(tried.stdout.contains(words), "nothing of {words}: {}", tried.stdout);
+    }
+    let dialect = dir.join("dialect.toml").display().to_string();
+    let begun = run(&["mappings", "new", "mine", "--kind", "upstream", "-o", &dialect]).await;
+    assert_eq!(begun.code, 0, "{}", begun.stderr);
+    let tried = attempt(dialect, "text.jsonl").await;
+    for words in [r#"→ {"type":"say","#, "Unknown(", "/v1/realtime?mode=chat"] {
+        assert!(tried.stdout.contains(words), "nothing of {words}: {}", tried.stdout);
+    }
+    let profile = dir.join("talk.toml").display().to_string();
+    let tried = attempt(profile, "text.jsonl").await;
+    assert!(tried.code == 0 && tried.stdout.contains("outputs differ"), "{}{}", tried.stdout, tried.stderr);
+    assert_eq!(attempt(path, "nothing.jsonl").await.code, 66);
 }
 
 #[tokio::test]

@@ -82,8 +82,12 @@ The question is played in real time; then there is silence until the model has a
 const MAPPINGS_EXAMPLES: &str = "\
 Examples:
   voxbridge mappings list
-  voxbridge mappings show macaw > my-protocol.toml
-  voxbridge mappings explain macaw speech minicpm-o";
+  voxbridge mappings show macaw
+  voxbridge mappings explain
+  voxbridge mappings explain macaw speech minicpm-o
+  voxbridge mappings new my-protocol -o my-mappings/my-protocol.toml
+  voxbridge mappings new my-talk --from conversation -o my-mappings/my-talk.toml
+  voxbridge mappings try my-mappings/my-protocol.toml --trace traces/1795148864000-sess_0123456789ab.jsonl";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -122,7 +126,7 @@ pub enum Command {
     /// Check the configuration and the mapping files without serving
     #[command(after_help = CHECK_EXAMPLES)]
     Check(ConfigArgs),
-    /// List, show and explain the mapping files
+    /// List, show, explain, begin and try mapping files
     Mappings(MappingsArgs),
     /// Run a recorded session (serve --trace) through the core again and show what comes out otherwise
     Replay(ReplayArgs),
@@ -371,15 +375,79 @@ pub enum MappingsCommand {
         /// Its name
         name: String,
     },
-    /// What becomes of every command, field and event of a client
+    /// Which clients, profiles and dialects go together; with all three named, what becomes of every command, field and
+    /// event
     Explain {
         /// Client protocol, such as macaw
-        client: String,
+        client: Option<String>,
         /// Profile, such as speech
-        profile: String,
+        profile: Option<String>,
         /// Upstream dialect, such as minicpm-o
-        dialect: String,
+        dialect: Option<String>,
+        /// How to print it
+        #[arg(long, value_name = "FORMAT", default_value = "text")]
+        format: ExplainFormat,
     },
+    /// Write a file to start your own mapping from
+    New {
+        /// Its name
+        name: String,
+        /// What it is to be: client, upstream or profile [default: client, or what --from is]
+        #[arg(long, value_name = "KIND")]
+        kind: Option<KindArg>,
+        /// A mapping to copy; a profile extends it instead
+        #[arg(long, value_name = "NAME")]
+        from: Option<String>,
+        /// Where to write it; without it, to standard output
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Overwrite the file if it is there
+        #[arg(long)]
+        force: bool,
+    },
+    /// Show what a mapping file makes of a recorded session (serve --trace)
+    Try {
+        /// The mapping file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The recording
+        #[arg(long, value_name = "TRACE")]
+        trace: PathBuf,
+        /// How to print it
+        #[arg(long, value_name = "FORMAT", default_value = "text")]
+        format: TryFormat,
+    },
+}
+
+/// How explanations are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExplainFormat {
+    /// Columns for terminals
+    Text,
+    /// Tables
+    Markdown,
+    /// For programs; mappings/README.md has its shape
+    Json,
+}
+
+/// How a trial is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TryFormat {
+    /// Lines for people
+    Text,
+    /// For programs; mappings/README.md has its shape
+    Json,
+}
+
+/// Kinds of mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KindArg {
+    /// How a client spells things
+    Client,
+    /// How an upstream spells things
+    Upstream,
+    /// What the verbs of one mean in terms of the other
+    Profile,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Config, profile_for, upstreams::Found};
 use crate::{
-    mapping::{ClientMapping, Library, Profile, UpstreamMapping, check::listed, upstream::Mode},
+    mapping::{ClientMapping, Library, Profile, fit::suit, upstream::Mode},
     server::route::{Route, RouteFile, Routes},
 };
 
@@ -63,7 +63,7 @@ impl Config {
 impl Planned {
     fn bound(self, found: &Found) -> Result<Route, String> {
         let upstreams = found.called(&self.file.upstream)?;
-        expect_modes(&self.profile, &upstreams.dialect)?;
+        suit(&self.profile, &upstreams.dialect)?;
         Ok(Route {
             path: self.file.path,
             protocol: self.protocol,
@@ -81,47 +81,6 @@ pub(super) fn bound(planned: Vec<Planned>, found: &Found) -> Result<Routes, Stri
     routes.collect::<Result<_, _>>().map(Routes::new)
 }
 
-/// What a profile needs a mode for that the dialect has to have, and what can be done where it has not.
-fn needs(profile: &Profile) -> Vec<(Mode, &'static str, &'static str)> {
-    let transcribes = profile.talk.as_ref().is_some_and(|talk| talk.converse.transcribe_user);
-    let own = match profile.mode {
-        Mode::Chat => "its utterances and texts are chat turns",
-        Mode::Audio | Mode::Video => "it is a conversation",
-    };
-    let mut needs = vec![(profile.mode, own, "choose another profile")];
-    if transcribes {
-        needs.push((Mode::Chat, "it asks for the user's words", "set transcribe_user = false in [converse]"));
-    }
-    needs
-}
-
-/// Every mode a profile needs must be one the dialect has.
-fn expect_modes(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
-    // Its clients say which mode they want; one that is not there is refused then.
-    if profile.relays() {
-        return Ok(());
-    }
-    let mut needs = needs(profile).into_iter();
-    if let Some((mode, why, remedy)) = needs.find(|(mode, ..)| !dialect.modes.contains_key(mode)) {
-        return Err(format!(
-            "profile {:?} needs mode {} ({why}), which dialect {:?} does not have; that has {}: {remedy}, or another dialect",
-            profile.name,
-            mode.name(),
-            dialect.name,
-            listed(dialect.modes.keys().map(|mode| mode.name()))
-        ));
-    }
-    let limit_ms = dialect.duplex.session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));
-    let soft_ms = profile.talk.as_ref().map_or(0, |talk| talk.rollover.soft_before_ms);
-    if let Some(limit_ms) = limit_ms.filter(|limit_ms| soft_ms >= *limit_ms) {
-        return Err(format!(
-            "profile {:?}: [rollover] soft_before_ms is {soft_ms}, but dialect {:?} ends sessions after {limit_ms} ms",
-            profile.name, dialect.name
-        ));
-    }
-    Ok(())
-}
-
 /// What works otherwise on these routes than who reads a profile may think, a line each.
 pub(super) fn notes(routes: &Routes) -> Vec<String> {
     let mute = |route: &&Route| !route.upstreams.dialect.modes.contains_key(&Mode::Chat);
@@ -133,24 +92,4 @@ pub(super) fn notes(routes: &Routes) -> Vec<String> {
         )
     };
     routes.iter().filter(mute).map(note).collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_conversation_that_transcribes_needs_chat() {
-        let library = Library::embedded().unwrap();
-        let mut profile = (*library.profile("conversation").unwrap()).clone();
-        let mut talk = (**profile.talk.as_ref().unwrap()).clone();
-        talk.converse.transcribe_user = true;
-        profile.talk = Some(Arc::new(talk));
-        let problem = expect_modes(&profile, &library.upstream("minicpm-o-legacy").unwrap()).unwrap_err();
-        assert!(
-            problem.contains("needs mode chat") && problem.contains("transcribe_user = false"),
-            "{problem}"
-        );
-        assert_eq!(expect_modes(&profile, &library.upstream("minicpm-o").unwrap()), Ok(()));
-    }
 }

@@ -1,5 +1,7 @@
 //! Saying what is wrong with a file: its name, line, column and the nearest thing that would have been right.
 
+pub(crate) mod survey;
+
 use std::fmt;
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
@@ -15,14 +17,17 @@ pub struct Problem {
     pub column: usize,
     /// What is wrong, and the nearest valid spelling where there is one.
     pub message: String,
+    /// Further mistakes.
+    pub others: Vec<Self>,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
-            0 => write!(f, "{}: {}", self.file, self.message),
-            line => write!(f, "{}:{line}:{}: {}", self.file, self.column, self.message),
+            0 => write!(f, "{}: {}", self.file, self.message)?,
+            line => write!(f, "{}:{line}:{}: {}", self.file, self.column, self.message)?,
         }
+        self.others.iter().try_for_each(|other| write!(f, "\n{other}"))
     }
 }
 
@@ -39,13 +44,46 @@ impl Problem {
             line: before.matches('\n').count() + 1,
             column: before[start..].chars().count() + 1,
             message: message.into(),
+            others: Vec::new(),
         }
+    }
+
+    /// A mistake in a section, or in the file where there is no such section.
+    #[must_use]
+    pub fn within(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
+        Self::at(file, source, survey::offset_of(source, path), message)
+    }
+
+    /// All of these, or none.
+    ///
+    /// # Errors
+    /// The first, which has the others.
+    pub fn of(problems: impl IntoIterator<Item = Self>) -> Result<(), Self> {
+        let mut problems = problems.into_iter();
+        let Some(mut first) = problems.next() else { return Ok(()) };
+        first.others.extend(problems);
+        Err(first)
+    }
+
+    /// This one and all others, each by itself.
+    #[must_use]
+    pub fn each(mut self) -> Vec<Self> {
+        let others = std::mem::take(&mut self.others);
+        [self].into_iter().chain(others.into_iter().flat_map(Self::each)).collect()
+    }
+
+    /// The place in the file's text, bytes.
+    fn offset(&self, source: &str) -> usize {
+        let before =
+            source.split_inclusive('\n').take(self.line.saturating_sub(1)).map(str::len).sum::<usize>();
+        let line = source.get(before..).unwrap_or_default();
+        before + line.chars().take(self.column.saturating_sub(1)).map(char::len_utf8).sum::<usize>()
     }
 
     /// A mistake of the file as a whole.
     #[must_use]
     pub fn whole(file: &str, message: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), line: 0, column: 0, message: message.into() }
+        Self { file: file.to_owned(), line: 0, column: 0, message: message.into(), others: Vec::new() }
     }
 
     /// A mistake the TOML reader found; names the nearest valid key.
@@ -65,6 +103,23 @@ impl Problem {
 /// The first mistake, with its place.
 pub fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, source: &str) -> Result<T, Problem> {
     toml::from_str(source).map_err(|error| Problem::from_toml(file, source, &error))
+}
+
+/// What compiled, by name; what did not is a problem.
+pub(super) fn good<K: Ord, T>(
+    read: impl Iterator<Item = (K, Result<T, Problem>)>,
+    problems: &mut Vec<Problem>,
+) -> std::collections::BTreeMap<K, T> {
+    let mut taken = |(key, read): (K, Result<T, Problem>)| {
+        let read = read.map_err(|problem| problems.push(problem)).ok()?;
+        Some((key, read))
+    };
+    read.filter_map(&mut taken).collect()
+}
+
+/// As files spell a name.
+pub(crate) fn spelled(name: &impl serde::Serialize) -> String {
+    serde_json::to_value(name).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// No time in a file is longer: a day is more than any session needs, and little enough to add to any clock.

@@ -2,14 +2,14 @@
 
 mod parts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use self::parts::{Place, fields, subprotocols};
 use super::{
-    check::{self, Problem},
+    check::{self, Problem, spelled},
     extract::{Node, Shape},
     field::{Field, FieldFile},
     relay::{RelayClient, RelayClientFile},
@@ -167,7 +167,7 @@ impl EventName {
 }
 
 /// Why the bridge closes a client's session. Mapping files name these in snake case under `[closes]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CloseName {
     /// The client asked with [`Verb::Close`].
@@ -397,9 +397,10 @@ impl ClientMapping {
             Template::compile(text.get_ref(), &slots)
                 .map_err(|error| place.problem(text.span().start, error.to_string()))
         };
-        let events = read.events.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
-        let events = events.collect::<Result<_, Problem>>()?;
-        let errors = read.errors.into_iter().map(|(kind, words)| Ok((kind, words.compile(file, source)?)));
+        let mut problems = Vec::new();
+        let events = read.events.iter().map(|(name, text)| (*name, template(*name, text)));
+        let events = check::good(events, &mut problems);
+        let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(file, source)));
         let mapping = Self {
             name: read.name,
             title: read.title,
@@ -416,10 +417,11 @@ impl ClientMapping {
             relay: None,
             shape,
             events,
-            errors: errors.collect::<Result<_, Problem>>()?,
+            errors: check::good(errors, &mut problems),
             closes: read.closes,
         };
-        mapping.check(file)?;
+        problems.extend(mapping.check(file, source).err());
+        Problem::of(problems.into_iter().flat_map(Problem::each))?;
         Ok(mapping)
     }
 
@@ -458,31 +460,32 @@ impl ClientMapping {
     }
 
     /// What the types cannot say.
-    fn check(&self, file: &str) -> Result<(), Problem> {
-        for kind in ErrorKind::ALL {
-            if !self.errors.contains_key(&kind) {
-                return Err(Problem::whole(
-                    file,
-                    format!("[errors] says nothing about {kind:?}; every kind needs words"),
-                ));
-            }
+    fn check(&self, file: &str, source: &str) -> Result<(), Problem> {
+        let within = |path: &[&str], message: String| Problem::within(file, source, path, message);
+        let mut problems = Vec::new();
+        for kind in ErrorKind::ALL.iter().filter(|kind| !self.errors.contains_key(kind)) {
+            let message = format!("[errors] says nothing about `{}`; every kind needs words", spelled(kind));
+            problems.push(within(&["errors"], message));
         }
-        for name in CloseName::ALL {
-            if !self.closes.contains_key(&name) {
-                return Err(Problem::whole(file, format!("[closes] says nothing about {name:?}")));
-            }
+        for name in CloseName::ALL.iter().filter(|name| !self.closes.contains_key(name)) {
+            let message = format!("[closes] says nothing about `{}`", spelled(name));
+            problems.push(within(&["closes"], message));
         }
         if self.audio_in.hold_back_ms > 0 && self.audio_in.ahead_max_ms > 0 {
             let message =
-                "`hold_back_ms` keeps all audio and `ahead_max_ms` drops some; one of them must be 0";
-            return Err(Problem::whole(file, message));
+                "`hold_back_ms` keeps all audio and `ahead_max_ms` drops some; one of them must be 0"
+                    .to_owned();
+            problems.push(within(&["audio_in", "hold_back_ms"], message));
         }
-        if self.audio_out.frame_max_bytes < Encoding::MAX_BYTES || self.paths.is_empty() {
-            let least = Encoding::MAX_BYTES;
-            let message = format!("`paths` must not be empty and `frame_max_bytes` not below {least}");
-            return Err(Problem::whole(file, message));
+        if self.audio_out.frame_max_bytes < Encoding::MAX_BYTES {
+            let message = format!("`frame_max_bytes` must hold a sample: {} or more", Encoding::MAX_BYTES);
+            problems.push(within(&["audio_out", "frame_max_bytes"], message));
         }
-        Ok(())
+        if self.paths.is_empty() {
+            problems
+                .push(within(&["paths"], "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned()));
+        }
+        Problem::of(problems)
     }
 
     /// Whether this protocol has a query parameter.
@@ -490,6 +493,21 @@ impl ClientMapping {
     pub fn has_parameter(&self, name: &str) -> bool {
         let of_relay = self.relay.as_ref().is_some_and(|relay| relay.mode.key == name);
         of_relay || self.query.iter().any(|field| field.name == name)
+    }
+
+    /// Whether query parameters or commands can tell the two apart.
+    pub(super) fn differs_from(&self, other: &Self) -> bool {
+        self.words() != other.words()
+    }
+
+    /// What its clients are recognised by: query parameters and commands.
+    fn words(&self) -> BTreeSet<&str> {
+        let query = self.query.iter().map(|field| field.name.as_str());
+        let commands = self.commands.iter().map(|command| command.name.as_str());
+        let relay = self.relay.iter().flat_map(|relay| {
+            relay.commands.iter().map(|command| command.name.as_str()).chain([relay.mode.key.as_str()])
+        });
+        query.chain(commands).chain(relay).collect()
     }
 
     /// Whether a text frame is a command of this protocol, whatever else is wrong with it.

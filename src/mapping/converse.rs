@@ -141,10 +141,12 @@ pub struct Rollover {
 
 impl Rollover {
     /// What the types cannot say.
-    pub(super) fn check(&self, file: &str) -> Result<(), Problem> {
+    pub(super) fn check(&self, file: &str, source: &str) -> Result<(), Problem> {
         if self.hard_before_ms >= self.soft_before_ms || self.soft_tokens >= self.hard_tokens {
-            return Err(Problem::whole(
+            return Err(Problem::within(
                 file,
+                source,
+                &["rollover"],
                 "[rollover] the soft bounds come first: `soft_before_ms` above `hard_before_ms`, `soft_tokens` below `hard_tokens`",
             ));
         }
@@ -199,14 +201,19 @@ impl ConverseFile {
     pub(super) fn compile(self, file: &str, source: &str) -> Result<ConverseRules, Problem> {
         let memory = Template::compile_plain(self.memory.get_ref(), &["said"])
             .map_err(|error| Problem::at(file, source, self.memory.span().start, error.to_string()))?;
-        let config = serde_json::to_string(&self.config)
-            .map_err(|error| Problem::whole(file, format!("[converse.config] is not JSON: {error}")))?;
+        let config = serde_json::to_string(&self.config).map_err(|error| {
+            let message = format!("[converse.config] is not JSON: {error}");
+            Problem::within(file, source, &["converse", "config"], message)
+        })?;
         if self.level.is_some_and(|level| !(1.0..=100.0).contains(&level.gain_max)) {
-            return Err(Problem::whole(file, "[converse.level] `gain_max` must be from 1 to 100"));
+            let message = "[converse.level] `gain_max` must be from 1 to 100";
+            return Err(Problem::within(file, source, &["converse", "level", "gain_max"], message));
         }
         if self.step_max_ms < 1000 || self.replay_max_ms < 1000 || self.backlog_max_ms < 1000 {
-            return Err(Problem::whole(
+            return Err(Problem::within(
                 file,
+                source,
+                &["converse"],
                 "`step_max_ms`, `backlog_max_ms` and `replay_max_ms` must hold a unit: 1000 or more",
             ));
         }

@@ -1,79 +1,187 @@
-//! `mappings explain`: what becomes of every command, field and event of a client, for one profile and dialect.
+//! What becomes of every command, field and event of a client, for one profile and dialect; and which of them go together.
+//!
+//! Data first: [`Explanation`] and [`Cell`] are what there is to say, [`render`] says it as text, Markdown or JSON.
 
-use std::fmt::Write as _;
+pub mod render;
+
+use serde::Serialize;
 
 use super::{
-    ClientMapping, Profile, UpstreamMapping,
+    ClientMapping, Library, Profile, UpstreamMapping,
     client::{EventName, Verb},
     converse::{AssistantText, ConverseRules},
     field::{Field, Target},
+    fit::fit,
     upstream::Mode,
 };
 
-/// Prints the table as Markdown, which reads well as plain text too.
+/// One client protocol on one dialect, by one profile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The client protocol's name.
+    pub client: String,
+    /// And title.
+    pub client_title: String,
+    /// The profile's name.
+    pub profile: String,
+    /// The dialect's name.
+    pub dialect: String,
+    /// And title.
+    pub dialect_title: String,
+    /// Why they do not go together; absent where they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+    /// What the client sends, and what it becomes.
+    pub sends: Vec<Row>,
+    /// What the client gets, and where it comes from.
+    pub gets: Vec<Row>,
+    /// Where clients are served.
+    pub paths: Vec<String>,
+    /// The upstream's URL path.
+    pub upstream_path: String,
+    /// The upstream's mode.
+    pub mode: Mode,
+}
+
+/// One thing that is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// What it is.
+    pub is: Part,
+    /// Its name in the protocol; none for audio.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// What becomes of it, or where it comes from.
+    pub becomes: String,
+}
+
+/// Parts of a protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Binary frames.
+    Audio,
+    /// A query parameter.
+    Query,
+    /// A command.
+    Command,
+    /// A field of the command before it.
+    Field,
+    /// An event.
+    Event,
+}
+
+impl Row {
+    fn new(is: Part, name: &str, becomes: impl Into<String>) -> Self {
+        Self { is, name: name.to_owned(), becomes: becomes.into() }
+    }
+}
+
+/// Whether a client protocol, a profile and a dialect go together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cell {
+    /// The client protocol.
+    pub client: String,
+    /// The profile.
+    pub profile: String,
+    /// The dialect.
+    pub dialect: String,
+    /// They do.
+    pub works: bool,
+    /// Why they do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+}
+
+/// Everything about three that are named.
+#[must_use]
+pub fn explanation(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Explanation {
+    Explanation {
+        client: client.name.clone(),
+        client_title: client.title.clone(),
+        profile: profile.name.clone(),
+        dialect: dialect.name.clone(),
+        dialect_title: dialect.title.clone(),
+        because: fit(client, profile, dialect).err(),
+        notes: [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten().cloned().collect(),
+        sends: commands(client, profile, dialect),
+        gets: events(client, profile, dialect),
+        paths: client.paths.clone(),
+        upstream_path: dialect.path.clone(),
+        mode: profile.mode,
+    }
+}
+
+/// As Markdown, which reads well as plain text too.
 #[must_use]
 pub fn explain(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> String {
-    let mut out = String::new();
-    let title = format!("# {} on {}, profile `{}`\n\n", client.title, dialect.title, profile.name);
-    out.push_str(&title);
-    notes(&mut out, [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten());
-    table(&mut out, "What the client sends", ["client", "becomes"], commands(client, profile, dialect));
-    table(&mut out, "What the client gets", ["event", "comes from"], events(client, profile, dialect));
-    let paths = client.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
-    let _ = writeln!(out, "Served at {paths}; upstream at `{}`, mode `{:?}`.", dialect.path, profile.mode);
-    out
+    render::markdown(&explanation(client, profile, dialect))
 }
 
-fn notes<'n>(out: &mut String, notes: impl Iterator<Item = &'n String>) {
-    for note in notes {
-        let _ = writeln!(out, "- {note}");
+/// All there are, or those of a client protocol, or of a client protocol and a profile.
+///
+/// # Errors
+/// A name that does not exist, with the nearest that does.
+pub fn matrix(library: &Library, client: Option<&str>, profile: Option<&str>) -> Result<Vec<Cell>, String> {
+    let client = client.map(|name| library.client(name)).transpose()?;
+    let profile = profile.map(|name| library.profile(name)).transpose()?;
+    let mut cells = Vec::new();
+    for client in library.clients().filter(|it| client.as_ref().is_none_or(|only| only.name == it.name)) {
+        for profile in
+            library.profiles().filter(|it| profile.as_ref().is_none_or(|only| only.name == it.name))
+        {
+            cells.extend(library.upstreams().map(|dialect| cell(client, profile, dialect)));
+        }
     }
-    out.push('\n');
+    Ok(cells)
 }
 
-fn table(out: &mut String, title: &str, heads: [&str; 2], rows: Vec<[String; 2]>) {
-    let _ = writeln!(out, "## {title}\n");
-    let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0).max(heads[0].len());
-    let _ = writeln!(out, "| {:width$} | {} |", heads[0], heads[1]);
-    let _ = writeln!(out, "|{:-<1$}|---|", "", width + 2);
-    for [left, right] in rows {
-        let _ = writeln!(out, "| {left:width$} | {right} |");
+fn cell(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Cell {
+    let because = fit(client, profile, dialect).err();
+    Cell {
+        client: client.name.clone(),
+        profile: profile.name.clone(),
+        dialect: dialect.name.clone(),
+        works: because.is_none(),
+        because,
     }
-    out.push('\n');
 }
 
-fn commands(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<[String; 2]> {
+fn commands(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<Row> {
     let audio = &client.audio_in;
-    let mut rows = vec![[
-        "binary frame".to_owned(),
+    let mut rows = vec![Row::new(
+        Part::Audio,
+        "",
         format!(
             "int16 PCM, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
             audio.rate_hz,
             audio.channels,
             if profile.talk.is_some() { "sent to the model second by second" } else { "cut into utterances" }
         ),
-    ]];
-    rows.extend(client.query.iter().map(|field| row(&format!("?{}=", field.name), field, profile)));
+    )];
+    rows.extend(client.query.iter().map(|field| row(Part::Query, field, profile)));
     for command in &client.commands {
-        rows.push([format!("`{}`", command.name), verb(command.verb, profile, dialect)]);
+        rows.push(Row::new(Part::Command, &command.name, verb(command.verb, profile, dialect)));
         let refused = command.verb == Verb::Speak && !speaks(dialect);
-        let row = |field: &Field| match (format!("— `{}`", field.name), refused) {
-            (name, true) => [name, "nothing: the command is refused".to_owned()],
-            (name, false) => row(&name, field, profile),
+        let field = |field: &Field| match refused {
+            true => Row::new(Part::Field, &field.name, "nothing: the command is refused"),
+            false => row(Part::Field, field, profile),
         };
-        rows.extend(command.fields.iter().map(row));
+        rows.extend(command.fields.iter().map(field));
     }
     rows
 }
 
-fn row(name: &str, field: &Field, profile: &Profile) -> [String; 2] {
+fn row(is: Part, field: &Field, profile: &Profile) -> Row {
     let because = field.file.because.as_deref();
     let becomes = match (field.file.to, because) {
         (Some(target), None) => effect(target, profile).to_owned(),
         (Some(target), Some(because)) => format!("{}; {because}", effect(target, profile)),
         (None, because) => format!("accepted without effect: {}", because.unwrap_or("no reason given")),
     };
-    [name.to_owned(), becomes]
+    Row::new(is, &field.name, becomes)
 }
 
 fn verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
@@ -219,8 +327,8 @@ const fn effect(target: Target, profile: &Profile) -> &'static str {
     }
 }
 
-fn events(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<[String; 2]> {
-    let mut rows: Vec<[String; 2]> = Vec::new();
+fn events(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<Row> {
+    let mut rows = Vec::new();
     for name in EventName::ALL {
         let Some(template) = client.event(name) else { continue };
         let mut json = String::new();
@@ -230,13 +338,15 @@ fn events(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) 
             .pointer(&client.command_key)
             .and_then(serde_json::Value::as_str)
             .map_or(json.clone(), str::to_owned);
-        rows.push([format!("`{spelled}`"), source(name, profile, dialect).to_owned()]);
+        rows.push(Row::new(Part::Event, &spelled, source(name, profile, dialect)));
     }
-    rows.push([
-        "binary frame".to_owned(),
+    rows.push(Row::new(
+        Part::Audio,
+        "",
         format!("the model's voice, int16 PCM, {} Hz unless set otherwise", client.audio_out.rate_hz),
-    ]);
-    rows.extend(client.never.iter().map(|(name, why)| [format!("`{name}`"), format!("never: {why}")]));
+    ));
+    let never = |(name, why): (&String, &String)| Row::new(Part::Event, name, format!("never: {why}"));
+    rows.extend(client.never.iter().map(never));
     rows
 }
 

@@ -9,6 +9,8 @@ pub mod converse;
 pub mod explain;
 pub mod extract;
 pub mod field;
+pub mod fit;
+pub mod new;
 pub mod profile;
 pub mod relay;
 pub mod template;
@@ -82,17 +84,58 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds files in such an order that each finds the profile it extends.
+    /// Adds the files of one directory, in such an order that each finds the profile it extends.
     ///
     /// # Errors
-    /// The first mistake.
+    /// The mistakes of every file, and what does not go together.
     pub fn add_all(&mut self, mut files: Vec<(String, String)>) -> Result<(), Problem> {
+        let mut problems: Vec<Problem> = Vec::new();
+        let mut added: BTreeMap<(Kind, String), String> = BTreeMap::new();
         while !files.is_empty() {
             let ready = files.iter().position(|(file, source)| self.base_of(file, source).is_ok());
+            // What extends a file that has mistakes has none of its own.
+            if ready.is_none() && !problems.is_empty() {
+                let unreadable =
+                    |(file, source): &(String, String)| check::parse_toml::<toml::Table>(file, source).err();
+                problems.extend(files.iter().filter_map(unreadable));
+                break;
+            }
             let (file, source) = files.remove(ready.unwrap_or(0));
-            self.add(&file, &source)?;
+            match self.add_named(&file, &source) {
+                Err(problem) => problems.push(problem),
+                Ok(what) => match added.get(&what) {
+                    None => drop(added.insert(what, file)),
+                    Some(other) => {
+                        let message = format!("{other} is {} {:?} already", what.0.name(), what.1);
+                        problems.push(Problem::within(&file, &source, &["name"], message));
+                    }
+                },
+            }
         }
-        Ok(())
+        problems.extend(self.shared_paths());
+        Problem::of(problems.into_iter().flat_map(Problem::each))
+    }
+
+    /// Client protocols at the same path, of which nobody could tell which a client means.
+    fn shared_paths(&self) -> Vec<Problem> {
+        // The embedded ones first: it is the other's place that is told.
+        let mut clients: Vec<_> = self.clients.values().collect();
+        clients.sort_by_key(|client| !self.is_embedded(Kind::Client, &client.name));
+        let mut problems = Vec::new();
+        for (at, client) in clients.iter().enumerate() {
+            let shared = |other: &&&Arc<ClientMapping>| {
+                client.paths.iter().any(|path| other.paths.contains(path)) && !client.differs_from(other)
+            };
+            let Some(other) = clients[..at].iter().find(shared) else { continue };
+            if let Some((file, source)) = self.sources.get(&(Kind::Client, client.name.clone())) {
+                let message = format!(
+                    "client {} is served at the same path, and nothing tells the two apart: neither a query parameter nor a command; give this one another path",
+                    other.name
+                );
+                problems.push(Problem::within(file, source, &["paths"], message));
+            }
+        }
+        problems
     }
 
     /// Compiles a file and adds it; one of the same kind and name is replaced.
@@ -115,16 +158,17 @@ impl Library {
         let head: Head = check::parse_toml(file, source)?;
         let name = match head.kind {
             Kind::Client => {
-                let mapping = ClientMapping::compile(file, source)?;
+                let mapping = compiled(head.kind, source, |source| ClientMapping::compile(file, source))?;
                 keep(&mut self.clients, mapping.name.clone(), mapping)
             }
             Kind::Upstream => {
-                let mapping = UpstreamMapping::compile(file, source)?;
+                let mapping = compiled(head.kind, source, |source| UpstreamMapping::compile(file, source))?;
                 keep(&mut self.upstreams, mapping.name.clone(), mapping)
             }
             Kind::Profile => {
                 let base = self.base_of(file, source)?;
-                let mapping = Profile::compile(file, source, base.as_deref())?;
+                let mapping =
+                    compiled(head.kind, source, |source| Profile::compile(file, source, base.as_deref()))?;
                 self.expect_no_circle(file, source, &mapping)?;
                 keep(&mut self.profiles, mapping.name.clone(), mapping)
             }
@@ -227,6 +271,14 @@ impl Library {
         EMBEDDED.iter().any(|(_, embedded)| Some(*embedded) == source)
     }
 
+    /// Whether a mapping stands in for one that is part of the program.
+    #[must_use]
+    pub fn replaces_embedded(&self, kind: Kind, name: &str) -> bool {
+        let file = format!("{}/{name}.toml", kind.name());
+        EMBEDDED.iter().any(|(embedded, _)| *embedded == file)
+            && self.sources.get(&(kind, name.to_owned())).is_some_and(|(from, _)| *from != file)
+    }
+
     /// A profile's name, and those of the profiles it extends.
     #[must_use]
     pub fn bases_of(&self, profile: &str) -> Vec<String> {
@@ -244,6 +296,16 @@ impl Library {
             .iter()
             .map(|((kind, name), (file, source))| (*kind, name.as_str(), file.as_str(), source.as_str()))
     }
+}
+
+/// A mapping, or all that is wrong with its file.
+fn compiled<T>(kind: Kind, source: &str, compile: impl Fn(&str) -> Result<T, Problem>) -> Result<T, Problem> {
+    compile(source).map_err(|first| {
+        let folder = kind.name();
+        let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
+        let all = check::survey::all(source, model, |source| compile(source).map(drop));
+        all.err().unwrap_or(first)
+    })
 }
 
 fn keep<T>(map: &mut BTreeMap<String, Arc<T>>, name: String, mapping: T) -> String {
@@ -290,6 +352,34 @@ mod tests {
         let a = library.profile("a").unwrap();
         assert_eq!(a.talk.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
         assert_eq!(a.listen.start_ms, 250, "of `speech`, by way of two others");
+    }
+
+    #[test]
+    fn every_file_of_a_directory_is_told_of() {
+        let file = |name: &str, source: String| (format!("{name}.toml"), source);
+        let client = |name: &str| new::begin(&Library::embedded().unwrap(), Kind::Client, name).unwrap();
+        let twice = client("two").replace("\"/two\"", "\"/elsewhere\"");
+        let same_path = client("three").replace("\"/three\"", "\"/v1/realtime\"");
+        let files = vec![
+            file("a", client("one").replace("idle_ms", "idel_ms")),
+            file("b", client("two")),
+            file("c", twice),
+            file("d", same_path),
+            file("e", "kind = ".to_owned()),
+            profile("f", "conversatoin", ""),
+            file("g", client("six").replace("[closes]", "[cloeses]")),
+        ];
+        let told = Library::embedded().unwrap().add_all(files).unwrap_err().each();
+        let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+        for (file, words) in [
+            ("a.toml:", "did you mean `idle_ms`?"),
+            ("c.toml:4:", "b.toml is client \"two\" already"),
+            ("d.toml:9:", "/v1/realtime is a path of client macaw too"),
+            ("e.toml:1:", ""),
+            ("g.toml:", "did you mean `closes`?"),
+        ] {
+            assert!(told.iter().any(|it| it.starts_with(file) && it.contains(words)), "{file}: {told:#?}");
+        }
     }
 
     #[test]

@@ -288,10 +288,8 @@ impl Profile {
         let read: ProfileFile = check::parse_toml(file, source)?;
         super::expect_kind(file, source, read.kind, super::Kind::Profile)?;
         let missing = |section: &str| {
-            Problem::whole(
-                file,
-                format!("there is no [{section}], and no profile it `extends` to take it from"),
-            )
+            let message = format!("there is no [{section}], and no profile it `extends` to take it from");
+            Problem::within(file, source, &["extends"], message)
         };
         let hear = read.hear.map(|hear| hear.compile(file, source)).transpose()?;
         let speak = read.speak.map(|speak| speak.compile(file, source)).transpose()?;
@@ -299,10 +297,11 @@ impl Profile {
         let listen = read.listen.or_else(|| base.map(|base| base.listen.clone()));
         let listen = listen.ok_or_else(|| missing("listen"))?;
         if listen.segment_max_ms < 1000 {
-            return Err(Problem::whole(file, "`segment_max_ms` must be 1000 or more"));
+            let message = "`segment_max_ms` must be 1000 or more";
+            return Err(Problem::within(file, source, &["listen", "segment_max_ms"], message));
         }
         if let Some(rollover) = &read.rollover {
-            rollover.check(file)?;
+            rollover.check(file, source)?;
         }
         let inherited = base.and_then(|base| base.talk.as_ref());
         let talk = match read.mode {
@@ -352,8 +351,11 @@ impl Profile {
 impl HearFile {
     fn compile(self, file: &str, source: &str) -> Result<HearRules, Problem> {
         if !self.prompts.contains_key(&self.language) {
-            let message = format!("[hear.prompts] has none for `language = {:?}`", self.language);
-            return Err(Problem::whole(file, message));
+            let known = || self.prompts.keys().map(String::as_str);
+            let (hint, known) = (check::did_you_mean(&self.language, known()), check::listed(known()));
+            let message =
+                format!("[hear.prompts] has none for `language = {:?}`{hint}; it has {known}", self.language);
+            return Err(Problem::within(file, source, &["hear", "language"], message));
         }
         Ok(HearRules {
             hot_words: plain(&self.hot_words, &["words"], file, source)?,
@@ -371,7 +373,8 @@ impl HearFile {
 impl SpeakFile {
     fn compile(self, file: &str, source: &str) -> Result<SpeakRules, Problem> {
         if self.part_max_chars < 16 {
-            return Err(Problem::whole(file, "`part_max_chars` must be 16 or more"));
+            let message = "`part_max_chars` must be 16 or more";
+            return Err(Problem::within(file, source, &["speak", "part_max_chars"], message));
         }
         Ok(SpeakRules {
             instruction: plain(&self.instruction, &["instruction"], file, source)?,

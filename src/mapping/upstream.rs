@@ -46,7 +46,7 @@ pub enum VoiceEncoding {
 }
 
 /// What the bridge says to an upstream. Mapping files name these in snake case under `[send]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SendName {
     /// Opens the session.
@@ -336,15 +336,18 @@ impl UpstreamMapping {
             Template::compile(text.get_ref(), name.slots())
                 .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
         };
-        let send = read.send.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
-        let send: BTreeMap<SendName, Template> = send.collect::<Result<_, Problem>>()?;
-        if let Some((missing, mode)) = missing(&send, &read.modes) {
-            let (missing, mode) = (missing.name(), mode.name());
-            let words =
+        let mut problems = Vec::new();
+        let send = read.send.iter().map(|(name, text)| (*name, template(*name, text)));
+        let send: BTreeMap<SendName, Template> = check::good(send, &mut problems);
+        for (missing, mode) in missing(&read.send, &read.modes) {
+            let (missing, mode) = (check::spelled(&missing), mode.name());
+            let message =
                 format!("[send] says nothing about `{missing}`, which mode `{mode}` of [modes] needs");
-            return Err(Problem::whole(file, words));
+            problems.push(Problem::within(file, source, &["send"], message));
         }
-        let voice_encodings = voice_encodings(file, source, read.voice_encodings)?;
+        let voice_encodings = voice_encodings(file, source, read.voice_encodings);
+        problems.extend(voice_encodings.as_ref().err().cloned());
+        Problem::of(problems)?;
         Ok(Self {
             name: read.name,
             title: read.title,
@@ -356,7 +359,7 @@ impl UpstreamMapping {
             audio_max_ms: read.audio_max_ms,
             audio_rate_hz: read.audio_rate_hz,
             voice_rate_hz: read.voice_rate_hz,
-            voice_encodings,
+            voice_encodings: voice_encodings?,
             meanings: read.meanings,
             duplex: read.duplex,
             shape,
@@ -372,14 +375,16 @@ impl UpstreamMapping {
     }
 }
 
-/// The first message that one of the modes needs and that is not there.
-fn missing(send: &BTreeMap<SendName, Template>, modes: &BTreeMap<Mode, String>) -> Option<(SendName, Mode)> {
+/// Messages that one of the modes needs and that are not there.
+fn missing<T>(
+    send: &BTreeMap<SendName, T>,
+    modes: &BTreeMap<Mode, String>,
+) -> impl Iterator<Item = (SendName, Mode)> {
     let absent = SendName::ALL.into_iter().filter(|name| !send.contains_key(name));
-    let needed = |name: SendName| {
+    absent.filter_map(|name| {
         let mode = name.modes().iter().find(|mode| modes.contains_key(mode))?;
         Some((name, *mode))
-    };
-    absent.filter_map(needed).next()
+    })
 }
 
 /// Those of the file; raw samples unless it says otherwise.

@@ -12,6 +12,9 @@ pub(super) fn run(args: ConfigArgs) -> Result<(), Failure> {
     println!("{}", toml::to_string_pretty(&config).map_err(Failure::failed)?);
     for (kind, name, file, _) in library.files() {
         println!("# ok: {} {name} ({file})", kind.name());
+        if library.replaces_embedded(kind, name) {
+            println!("# {file} replaces the built-in {} {name}", kind.name());
+        }
     }
     for note in config.notes() {
         println!("# note: {note}");

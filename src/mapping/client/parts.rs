@@ -30,14 +30,17 @@ pub(super) fn fields(
     in_query: bool,
     place: Place<'_>,
 ) -> Result<Vec<Field>, Problem> {
+    let mut problems = Vec::new();
     let compiled = files.into_iter().map(|(name, file)| {
         let at = name.span().start;
         let name = name.into_inner();
         let slot = shape.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
         let field = Field { name, slot, file };
-        field.mistake(in_query).map_or(Ok(field), |mistake| Err(place.problem(at, mistake)))
+        problems.extend(field.mistake(in_query).map(|mistake| place.problem(at, mistake)));
+        field
     });
-    compiled.collect()
+    let fields = compiled.collect();
+    Problem::of(problems).map(|()| fields)
 }
 
 /// Names that may stand in an HTTP header (RFC 9110 §5.6.2).

@@ -1,0 +1,257 @@
+//! All mistakes of a file, although a reader stops at the first: what is wrong is made right in a copy, and that is read
+//! again.
+//!
+//! Knows TOML and what readers say, and nothing of what a file is about. No line is added or taken away, so that every
+//! later place can be told as it is in the file.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::Problem;
+
+/// A file with more mistakes is no attempt at one.
+const MOST: usize = 40;
+
+/// Where something stands in a document: the keys on the way, as far as they are there.
+#[must_use]
+pub(crate) fn offset_of(source: &str, path: &[&str]) -> usize {
+    let Ok(document) = DeTable::parse(source) else { return 0 };
+    let (mut table, mut offset) = (document.get_ref(), 0);
+    for key in path {
+        let Some((found, value)) = table.iter().find(|(known, _)| known.get_ref() == key) else { break };
+        offset = found.span().start;
+        let DeValue::Table(inner) = value.get_ref() else { break };
+        table = inner;
+    }
+    offset
+}
+
+/// Every mistake that `read` finds in a file, or in what is left of it; `model` is a file of the same kind without any.
+pub(crate) fn all(
+    source: &str,
+    model: &str,
+    read: impl Fn(&str) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let mut copy = Copy { text: source.to_owned(), shifts: Vec::new() };
+    let mut found: Vec<Problem> = Vec::new();
+    while let Err(problem) = read(&copy.text) {
+        let problems = problem.each();
+        let told = problems.iter().map(|problem| copy.in_the_file(problem)).filter(|it| !found.contains(it));
+        let told: Vec<Problem> = told.collect();
+        let ends = told.is_empty() || problems.len() > 1 || found.len() + told.len() >= MOST;
+        found.extend(told);
+        if ends || !copy.repair(&problems[0], model) {
+            break;
+        }
+    }
+    Problem::of(found)
+}
+
+/// A file that is being made right.
+struct Copy {
+    text: String,
+    /// What was put in or taken out: line, column, letters.
+    shifts: Vec<(usize, usize, isize)>,
+}
+
+/// An entry of a document.
+struct Entry {
+    path: Vec<String>,
+    key: Range<usize>,
+    value: Range<usize>,
+    /// It and all in it.
+    ranges: Vec<Range<usize>>,
+}
+
+impl Copy {
+    /// A mistake with its place in the file as it was.
+    fn in_the_file(&self, problem: &Problem) -> Problem {
+        let mut problem = problem.clone();
+        for (line, column, letters) in self.shifts.iter().rev() {
+            if problem.line == *line && problem.column > *column {
+                problem.column = problem.column.saturating_add_signed(-letters);
+            }
+        }
+        problem
+    }
+
+    /// Makes what is wrong right: by the nearest spelling, by the model's value, or by leaving it out. Whether it could.
+    fn repair(&mut self, problem: &Problem, model: &str) -> bool {
+        let offset = problem.offset(&self.text);
+        let Some(entry) = entry_at(&self.text, offset).filter(|_| problem.line > 0) else { return false };
+        let hint = problem.message.rsplit_once("did you mean `").map(|(_, hint)| hint.trim_end_matches("`?"));
+        match hint {
+            Some(hint) if entry.key.contains(&offset) => self.put(problem, entry.key, hint),
+            Some(hint) if entry.value.contains(&offset) => {
+                self.put(problem, entry.value, &format!("{hint:?}"))
+            }
+            _ => match value_at(model, &entry.path).filter(|_| problem.message.starts_with("invalid")) {
+                Some(value) => self.put(problem, entry.value, &value),
+                None => entry.ranges.into_iter().for_each(|range| {
+                    let range = widened(&self.text, range);
+                    blank(&mut self.text, range);
+                }),
+            },
+        }
+        true
+    }
+
+    fn put(&mut self, problem: &Problem, range: Range<usize>, new: &str) {
+        let old = self.text.get(range.clone()).unwrap_or_default();
+        let letters = new.chars().count() as isize - old.chars().count() as isize;
+        self.shifts.push((problem.line, problem.column, letters));
+        self.text.replace_range(range, new);
+    }
+}
+
+/// The innermost entry that holds this place.
+fn entry_at(source: &str, offset: usize) -> Option<Entry> {
+    in_table(DeTable::parse(source).ok()?.get_ref(), offset)
+}
+
+fn in_table(table: &DeTable<'_>, offset: usize) -> Option<Entry> {
+    for (key, value) in table {
+        let deeper = match value.get_ref() {
+            DeValue::Table(inner) => in_table(inner, offset),
+            DeValue::Array(items) => {
+                items.iter().find_map(|item| in_table(item.get_ref().as_table()?, offset))
+            }
+            _ => None,
+        };
+        if let Some(mut entry) = deeper {
+            entry.path.insert(0, key.get_ref().to_string());
+            return Some(entry);
+        }
+        if key.span().contains(&offset) || value.span().contains(&offset) {
+            let mut ranges = Vec::new();
+            ranges_of(key.span(), value.get_ref(), value.span(), &mut ranges);
+            let path = vec![key.get_ref().to_string()];
+            return Some(Entry { path, key: key.span(), value: value.span(), ranges });
+        }
+    }
+    None
+}
+
+/// What a document has at this place, as it is written there.
+fn value_at(source: &str, path: &[String]) -> Option<String> {
+    let document = DeTable::parse(source).ok()?;
+    let (last, tables) = path.split_last()?;
+    let mut table = document.get_ref();
+    for key in tables {
+        table = table.get(key.as_str())?.get_ref().as_table()?;
+    }
+    source.get(table.get(last.as_str())?.span()).map(str::to_owned)
+}
+
+/// All of an entry: a table with a header of its own has entries elsewhere.
+fn ranges_of(key: Range<usize>, value: &DeValue<'_>, span: Range<usize>, ranges: &mut Vec<Range<usize>>) {
+    ranges.push(key.start..key.end.max(span.end));
+    let tables: Vec<&DeTable<'_>> = match value {
+        DeValue::Table(table) => vec![table],
+        DeValue::Array(items) => items.iter().filter_map(|item| item.get_ref().as_table()).collect(),
+        _ => Vec::new(),
+    };
+    for (key, value) in tables.into_iter().flatten() {
+        ranges_of(key.span(), value.get_ref(), value.span(), ranges);
+    }
+}
+
+/// With what belongs to it: the rest of a header's line, or the comma behind it.
+fn widened(source: &str, range: Range<usize>) -> Range<usize> {
+    let line = source[..range.start].rfind('\n').map_or(0, |newline| newline + 1);
+    if source[line..].starts_with('[') {
+        let end = source[range.start..].find('\n').map_or(source.len(), |newline| range.start + newline);
+        return line..end;
+    }
+    let rest = &source[range.end..];
+    let gap = rest.len() - rest.trim_start_matches([' ', '\t']).len();
+    if rest[gap..].starts_with(',') { range.start..range.end + gap + 1 } else { range }
+}
+
+fn blank(source: &mut String, range: Range<usize>) {
+    let Some(old) = source.get(range.clone()) else { return };
+    let spaces = old.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect::<String>();
+    source.replace_range(range, &spaces);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mapping::{Library, Problem};
+
+    fn problems(source: &str) -> Vec<Problem> {
+        let problem = Library::default().add("f.toml", source).unwrap_err();
+        problem.each()
+    }
+
+    fn line_of(source: &str, start: &str) -> usize {
+        1 + source.lines().position(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}"))
+    }
+
+    #[test]
+    fn all_mistakes_of_a_file_are_told_with_their_places() {
+        let mut source = include_str!("../../../mappings/client/macaw.toml").to_owned();
+        for (from, to) in [
+            ("command_key = ", "comand_key = "),
+            ("idle_ms = 60000", "idle_ms = \"long\""),
+            ("verb = \"commit\"", "verb = \"comit\""),
+            ("speech_started = ", "speech_startd = "),
+            ("unknown_voice = {", "unknwon_voice = {"),
+            ("language = { to = \"language\"", "language = { too = \"language\""),
+            ("[audio_out]", "[audio_output]"),
+        ] {
+            assert!(source.contains(from), "{from}");
+            source = source.replacen(from, to, 1);
+        }
+        let found = problems(&source);
+        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+        for (start, hint) in [
+            ("comand_key", "did you mean `command_key`?"),
+            ("idle_ms = \"long\"", "expected u64"),
+            ("verb = \"comit\"", "did you mean `commit`?"),
+            ("speech_startd", "did you mean `speech_started`?"),
+            ("unknwon_voice", "did you mean `unknown_voice`?"),
+            ("language = { too", "did you mean `to`?"),
+            ("[audio_output]", "did you mean `audio_out`?"),
+        ] {
+            let place = format!("f.toml:{}:", line_of(&source, start));
+            assert!(told.iter().any(|it| it.starts_with(&place) && it.contains(hint)), "{start}: {told:#?}");
+        }
+        assert_eq!(found.len(), 7, "nothing is said that follows from the rest: {told:#?}");
+    }
+
+    #[test]
+    fn what_types_cannot_say_has_a_place_too_and_all_of_it_is_told() {
+        let client = include_str!("../../../mappings/client/macaw.toml");
+        let without = |source: &str, starts: &[&str]| {
+            let kept = source.lines().filter(|line| !starts.iter().any(|start| line.starts_with(start)));
+            kept.collect::<Vec<_>>().join("\n")
+        };
+        let source = without(client, &["queue_full", "bad_setting", "shutdown = "])
+            .replace(
+                "type = \"flag\", because = \"MiniCPM-o writes",
+                "type = \"flag\", values = [\"MiniCPM-o writes",
+            )
+            .replace("numbers as it likes\" }", "numbers as it likes\"] }")
+            .replace("\"delay_ms\": ${delay_ms}", "\"delay_ms\": ${delay}");
+        let told: Vec<String> = problems(&source).iter().map(ToString::to_string).collect();
+        for (start, words) in [
+            ("[errors]", "`queue_full`"),
+            ("[errors]", "`bad_setting`"),
+            ("[closes]", "`shutdown`"),
+            ("enable_itn", "neither `to` nor `because`"),
+            ("rate_limited = ", "did you mean `delay_ms`?"),
+        ] {
+            let place = format!("f.toml:{}:", line_of(&source, start));
+            assert!(told.iter().any(|it| it.starts_with(&place) && it.contains(words)), "{start}: {told:#?}");
+        }
+        let upstream = include_str!("../../../mappings/upstream/minicpm-o.toml");
+        let source = without(upstream, &["close = ", "init = "]);
+        let told: Vec<String> = problems(&source).iter().map(ToString::to_string).collect();
+        assert!(
+            told.iter().all(|it| it.starts_with(&format!("f.toml:{}:", line_of(&source, "[send]")))),
+            "{told:#?}"
+        );
+        assert!(told.len() == 2 && told[0].contains("`init`") && told[1].contains("`close`"), "{told:#?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Whether a client protocol, a profile and a dialect go together.
+
+use super::{ClientMapping, Profile, UpstreamMapping, check::listed, upstream::Mode};
+
+/// Whether this client can be served by this profile on this dialect.
+///
+/// # Errors
+/// Why not, in words.
+pub fn fit(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
+    match (client.relays(), profile.relays()) {
+        (true, false) => Err(format!(
+            "client {} is relayed, message by message, and profile {} has no [relay]",
+            client.name, profile.name
+        )),
+        (false, true) => Err(format!(
+            "profile {} relays, message by message, and client {} is none of the model's own kind",
+            profile.name, client.name
+        )),
+        _ => suit(profile, dialect),
+    }
+}
+
+/// Whether this profile can work on this dialect.
+///
+/// # Errors
+/// Why not, in words.
+pub fn suit(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
+    // Relayed clients say which mode they want; one that is not there is refused then.
+    if profile.relays() {
+        return Ok(());
+    }
+    let mut needs = needs(profile).into_iter();
+    if let Some((mode, why, remedy)) = needs.find(|(mode, ..)| !dialect.modes.contains_key(mode)) {
+        return Err(format!(
+            "profile {:?} needs mode {} ({why}), which dialect {:?} does not have; that has {}: {remedy}, or another dialect",
+            profile.name,
+            mode.name(),
+            dialect.name,
+            listed(dialect.modes.keys().map(|mode| mode.name()))
+        ));
+    }
+    let limit_ms = dialect.duplex.session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));
+    let soft_ms = profile.talk.as_ref().map_or(0, |talk| talk.rollover.soft_before_ms);
+    if let Some(limit_ms) = limit_ms.filter(|limit_ms| soft_ms >= *limit_ms) {
+        return Err(format!(
+            "profile {:?}: [rollover] soft_before_ms is {soft_ms}, but dialect {:?} ends sessions after {limit_ms} ms",
+            profile.name, dialect.name
+        ));
+    }
+    Ok(())
+}
+
+/// What a profile needs a mode for that the dialect has to have, and what can be done where it has not.
+fn needs(profile: &Profile) -> Vec<(Mode, &'static str, &'static str)> {
+    let transcribes = profile.talk.as_ref().is_some_and(|talk| talk.converse.transcribe_user);
+    let own = match profile.mode {
+        Mode::Chat => "its utterances and texts are chat turns",
+        Mode::Audio | Mode::Video => "it is a conversation",
+    };
+    let mut needs = vec![(profile.mode, own, "choose another profile")];
+    if transcribes {
+        needs.push((Mode::Chat, "it asks for the user's words", "set transcribe_user = false in [converse]"));
+    }
+    needs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::mapping::Library;
+
+    #[test]
+    fn a_conversation_that_transcribes_needs_chat() {
+        let library = Library::embedded().unwrap();
+        let mut profile = (*library.profile("conversation").unwrap()).clone();
+        let mut talk = (**profile.talk.as_ref().unwrap()).clone();
+        talk.converse.transcribe_user = true;
+        profile.talk = Some(Arc::new(talk));
+        let problem = suit(&profile, &library.upstream("minicpm-o-legacy").unwrap()).unwrap_err();
+        assert!(
+            problem.contains("needs mode chat") && problem.contains("transcribe_user = false"),
+            "{problem}"
+        );
+        assert_eq!(suit(&profile, &library.upstream("minicpm-o").unwrap()), Ok(()));
+    }
+
+    #[test]
+    fn relayed_clients_and_profiles_that_relay_belong_together() {
+        let library = Library::embedded().unwrap();
+        let dialect = library.upstream("minicpm-o").unwrap();
+        for (client, profile, fits) in [
+            ("minicpm-o", "relay", true),
+            ("minicpm-o-legacy", "relay", true),
+            ("minicpm-o", "conversation", false),
+            ("macaw", "relay", false),
+            ("vosk", "speech", true),
+        ] {
+            let (client, profile) = (library.client(client).unwrap(), library.profile(profile).unwrap());
+            assert_eq!(fit(&client, &profile, &dialect).is_ok(), fits, "{} {}", client.name, profile.name);
+        }
+    }
+}
