@@ -31,7 +31,7 @@ use crate::{
     bridge::Bridge,
     downstream::Codec,
     error::{Error, ErrorKind},
-    mapping::{ClientMapping, Profile, upstream::Mode},
+    mapping::{ClientMapping, Profile},
     net::Counted,
     session::{RelaySetup, Setup},
 };
@@ -161,20 +161,20 @@ async fn session(
     drop(permit);
 }
 
-/// The protocols of relayed clients that a connection may be of, their mode, and the profile; or the status that refuses it.
-type Relayed = (Vec<Arc<ClientMapping>>, Mode, Arc<Profile>);
+/// The protocols of relayed clients that a connection may be of, its query, and the profile; or the status that refuses it.
+type Relayed = (Vec<Arc<ClientMapping>>, String, Arc<Profile>);
 
 fn relayed(service: &super::Service, path: &str, query: &str) -> Option<Result<Relayed, u16>> {
     let candidates = service.library.relayed_at(path, query);
     let mode = candidates.first()?.relay.as_ref()?.mode(query);
     let profile = service.library.profile("relay").ok()?;
-    Some(mode.map(|mode| (candidates, mode, profile)))
+    Some(mode.map(|_| (candidates, query.to_owned(), profile)))
 }
 
 /// A relayed client's session, from the upgrade to its end.
 async fn relay(
     upgraded: hyper::upgrade::OnUpgrade,
-    (candidates, mode, profile): Relayed,
+    (candidates, query, profile): Relayed,
     peer: SocketAddr,
     shared: Arc<Shared>,
     permit: OwnedSemaphorePermit,
@@ -187,8 +187,8 @@ async fn relay(
     let service = &shared.service;
     let now = tokio::time::Instant::now().into_std();
     let (idle_ms, seed) = (service.idle_ms, fastrand::u64(..));
-    let setup = RelaySetup { profile, mode, idle_ms, unix_s: unix_seconds(), seed };
-    let bridge = Bridge::open_relay(now, &candidates, service.dialect.clone(), setup);
+    let setup = RelaySetup { profile, idle_ms, unix_s: unix_seconds(), seed };
+    let bridge = Bridge::open_relay(now, &candidates, &query, service.dialect.clone(), setup);
     let span = error_span!("session", id = bridge.session_id(), client = "relay", %peer);
     let (pool, tap) = (service.pool.clone(), service.tap.clone());
     let client = Metered { stream, traffic };

@@ -112,7 +112,7 @@ impl Relay {
     pub(super) fn initialise(&mut self, now: Instant) {
         let init = match (&self.begin, &self.first) {
             (Begin::Opening(words), _) => words.clone(),
-            (Begin::Append, Some(words)) => words.text.clone(),
+            (Begin::Message, Some(words)) => words.text.clone(),
             _ => return,
         };
         if let Place::Up(link) = &mut self.place {
@@ -120,9 +120,9 @@ impl Relay {
         }
     }
 
-    /// Where the client has not opened the session in words, the next append does.
-    pub(super) fn begin_with_append(&mut self, now: Instant) {
-        if self.begin == Begin::Append && self.first.is_none() && !self.is_up() {
+    /// Where the client has not opened the session in words, its next message does.
+    pub(super) fn begin_with_message(&mut self, now: Instant) {
+        if self.begin == Begin::Message && self.first.is_none() && !self.is_up() {
             self.first = self.keep.pop();
             self.initialise(now);
         }
@@ -201,7 +201,7 @@ impl Relay {
         let link = Link::start(now, self.mode, None, &mut self.host);
         self.place = Place::Up(Box::new(link));
         self.initialise(now);
-        self.begin_with_append(now);
+        self.begin_with_message(now);
     }
 
     /// The client opens the session once more, otherwise: in a fresh upstream session.
