@@ -167,6 +167,24 @@ impl Config {
         self.voices().map(drop)
     }
 
+    /// What works otherwise than who reads a profile may think, a line each; nothing where it cannot be served.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let Ok(service) = self.service() else { return Vec::new() };
+        if service.dialect.modes.contains_key(&Mode::Chat) {
+            return Vec::new();
+        }
+        let mut names: Vec<&str> = service.routes.profiles().map(|profile| profile.name.as_str()).collect();
+        names.dedup();
+        let note = |name: &&str| {
+            format!(
+                "profile {name:?}: texts to speak are refused, for dialect {:?} has no chat mode",
+                service.dialect.name
+            )
+        };
+        names.iter().map(note).collect()
+    }
+
     fn check_numbers(&self) -> Result<(), String> {
         if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
             return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
@@ -227,13 +245,31 @@ impl Config {
     }
 }
 
-/// Every profile's mode must be one the dialect has; utterances and texts are chat turns in all of them.
+/// What a profile needs a mode for that the dialect has to have, and what can be done where it has not.
+fn needs(profile: &Profile) -> Vec<(Mode, &'static str, &'static str)> {
+    let transcribes = profile.talk.as_ref().is_some_and(|talk| talk.converse.transcribe_user);
+    let own = match profile.mode {
+        Mode::Chat => "its utterances and texts are chat turns",
+        Mode::Audio | Mode::Video => "it is a conversation",
+    };
+    let mut needs = vec![(profile.mode, own, "choose another profile")];
+    if transcribes {
+        needs.push((Mode::Chat, "it asks for the user's words", "set transcribe_user = false in [converse]"));
+    }
+    needs
+}
+
+/// Every mode a profile needs must be one the dialect has.
 fn expect_modes(routes: &Routes, dialect: &UpstreamMapping) -> Result<(), String> {
     for profile in routes.profiles().filter(|profile| !profile.relays()) {
-        if let Some(mode) = [profile.mode, Mode::Chat].iter().find(|mode| !dialect.modes.contains_key(mode)) {
+        let mut needs = needs(profile).into_iter();
+        if let Some((mode, why, remedy)) = needs.find(|(mode, ..)| !dialect.modes.contains_key(mode)) {
             return Err(format!(
-                "profile {:?} needs mode {mode:?}, which dialect {:?} does not have",
-                profile.name, dialect.name
+                "profile {:?} needs mode {} ({why}), which dialect {:?} does not have; that has {}: {remedy}, or another dialect",
+                profile.name,
+                mode.name(),
+                dialect.name,
+                listed(dialect.modes.keys().map(|mode| mode.name()))
             ));
         }
         let limit_ms = dialect.duplex.session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));
@@ -329,6 +365,38 @@ mod tests {
             assert!(problem.contains(words), "{toml}: {problem}");
         }
         assert!(config(&UPSTREAM.replace("realtime", "realtime?mode=chat&x=1")).service().is_ok());
+    }
+
+    #[test]
+    fn a_dialect_without_chat_serves_what_does_not_need_it() {
+        let with = |rest: &str| config(&format!("{rest}{UPSTREAM}dialect = \"minicpm-o-legacy\"\n"));
+        for profile in ["conversation", "video"] {
+            let config = with(&format!("profile = {profile:?}\n"));
+            assert_eq!(config.check(), Ok(()));
+            assert!(config.notes()[0].contains(profile) && config.notes()[0].contains("no chat mode"));
+        }
+        let problem = with("").check().unwrap_err();
+        for words in ["profile \"speech\" needs mode chat (", "has `audio` and `video`", "another profile"] {
+            assert!(problem.contains(words), "{problem}");
+        }
+        assert!(config(UPSTREAM).notes().is_empty());
+    }
+
+    #[test]
+    fn a_conversation_that_transcribes_needs_chat() {
+        let library = Library::embedded().unwrap();
+        let mut profile = (*library.profile("conversation").unwrap()).clone();
+        let mut talk = (**profile.talk.as_ref().unwrap()).clone();
+        talk.converse.transcribe_user = true;
+        profile.talk = Some(Arc::new(talk));
+        let route = Route { client: "*".into(), model: "*".into(), profile: Arc::new(profile) };
+        let routes = Routes::new(vec![route]);
+        let problem = expect_modes(&routes, &library.upstream("minicpm-o-legacy").unwrap()).unwrap_err();
+        assert!(
+            problem.contains("needs mode chat") && problem.contains("transcribe_user = false"),
+            "{problem}"
+        );
+        assert_eq!(expect_modes(&routes, &library.upstream("minicpm-o").unwrap()), Ok(()));
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub(crate) fn observe(observation: &Observation) {
             debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
         }
         Observation::LaneQueued { lane, words, .. } => debug!(lane = lane.0, "queued upstream: {words}"),
+        Observation::LaneTrouble { lane, words } => warn!(lane = lane.0, "the upstream had trouble: {words}"),
         Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
         Observation::ErrorTold(error) => {
             warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);

@@ -31,7 +31,7 @@ use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     config::Config,
     server::tap::{Passed, Tap, Wire as Place},
-    simulator::{SimulatorConfig, read_marker, socket::Received},
+    simulator::{Dialect, SimulatorConfig, read_marker, socket::Received},
 };
 use wire::Wire;
 
@@ -264,4 +264,32 @@ async fn large_pictures_go_with_the_audio_and_hold_nothing_up() {
     assert!(frames.iter().all(|frames| *frames <= 1) && frames.contains(&1), "{frames:?}");
     assert_pairs(&client.close().await);
     assert_polite(&bench.recorder.all(), 1);
+}
+
+#[tokio::test]
+async fn a_legacy_server_is_talked_with_as_any_other() {
+    for documented in [false, true] {
+        let simulator = SimulatorConfig { dialect: Dialect::Legacy { documented }, ..quick() };
+        let bench = Bench::with(simulator, talk("conversation")).await;
+        let mut client = bench.client("model=x").await;
+        ask(&mut client).await;
+        client.command(json!({"type": "tts.speak", "text": "Hello."})).await;
+        let seen = client.live(&[], is("error")).await;
+        let words = events(seen, "error")[0]["message"].as_str().unwrap().to_owned();
+        assert!(words.contains("no chat mode"), "{words}");
+        let before = client.seen.len();
+        client.live(&recording("goforward"), is("tts.speaking_start")).await;
+        client.live(&[], is("tts.speaking_end")).await;
+        assert_one_turn(&client.seen[before..]);
+        let seen = client.close().await;
+        assert_pairs(&seen);
+        assert_eq!(events(&seen, "error").len(), 1, "{seen:?}");
+        let received = bench.recorder.all();
+        let of_type = |kind: &str| {
+            let is =
+                |received: &&Received| matches!(received, Received::Message(_, text) if text.contains(kind));
+            received.iter().filter(is).count()
+        };
+        assert_eq!((of_type("\"session.update\""), of_type("\"session.close\"")), (1, 1));
+    }
 }

@@ -159,17 +159,10 @@ struct Spelling {
 }
 
 impl Spelling {
-    /// A voice as the upstream takes it; one that is so already stays where it is.
-    fn voice<'v>(&self, voice: Option<&'v str>) -> Result<Option<Cow<'v, str>>, Error> {
-        let Some(voice) = voice else { return Ok(None) };
-        let encodings = &self.dialect.mapping().voice_encodings;
-        let spelled = match encodings.first() {
-            Some(VoiceEncoding::Wav) => reference::as_wav(voice),
-            Some(VoiceEncoding::F32le) | None => reference::as_samples(voice),
-        };
-        spelled
-            .map(Some)
-            .map_err(|problem| Error::new(ErrorKind::Invalid, format!("the voice sample: {problem}")))
+    fn open_with(&self, opening: &Opening<'_>, encoding: VoiceEncoding) -> Result<String, Error> {
+        let (first, second) = (voice(opening.voice, encoding)?, voice(opening.speech_voice, encoding)?);
+        let (voice, speech_voice) = (first.as_deref(), second.as_deref());
+        Ok(self.dialect.relay_open(&Opening { voice, speech_voice, ..*opening }))
     }
 
     fn client(&self, now: Instant, text: &str, relay: &mut Relay, noted: &mut BTreeSet<String>) {
@@ -214,11 +207,11 @@ impl Wires for Spelling {
         self.codec.as_ref().map_or((1000, String::new()), |codec| codec.close_frame(why))
     }
 
-    fn open(&self, opening: &Opening<'_>) -> Result<String, Error> {
-        let voice = self.voice(opening.voice)?;
-        let speech_voice = self.voice(opening.speech_voice)?;
-        let (voice, speech_voice) = (voice.as_deref(), speech_voice.as_deref());
-        Ok(self.dialect.relay_open(&Opening { voice, speech_voice, ..*opening }))
+    fn open(&self, opening: &Opening<'_>) -> Result<Vec<String>, Error> {
+        let encodings = &self.dialect.mapping().voice_encodings;
+        let has_voice = opening.voice.is_some() || opening.speech_voice.is_some();
+        let ways = if has_voice { encodings.len() } else { 1 };
+        encodings.iter().take(ways).map(|encoding| self.open_with(opening, *encoding)).collect()
     }
 
     fn takes(&self, part: Part) -> bool {
@@ -241,4 +234,16 @@ impl Wires for Spelling {
         let samples = input.audio.map_or(0, |audio| audio.len() as u64 * 3 / 4 / 4);
         samples * 1000 / u64::from(self.dialect.mapping().audio_rate_hz.max(1))
     }
+}
+
+/// A voice as the upstream takes it; one that is so already stays where it is.
+fn voice(voice: Option<&str>, encoding: VoiceEncoding) -> Result<Option<Cow<'_, str>>, Error> {
+    let Some(voice) = voice else { return Ok(None) };
+    let spelled = match encoding {
+        VoiceEncoding::Wav => reference::as_wav(voice),
+        VoiceEncoding::F32le => reference::as_samples(voice),
+    };
+    spelled
+        .map(Some)
+        .map_err(|problem| Error::new(ErrorKind::Invalid, format!("the voice sample: {problem}")))
 }

@@ -46,6 +46,7 @@ const SIMULATE_EXAMPLES: &str = "\
 Examples:
   voxbridge simulate
   voxbridge simulate --backend cpp --fault slow-init=3
+  voxbridge simulate --dialect minicpm-o-legacy
   voxbridge simulate --fault queue-full,times=2 --fault die-mid-answer=4
 
 Faults: queue-full, busy, 403-after-queue[=TIMES], stuck-queue, slow-init=SECONDS, die-before-created,
@@ -211,6 +212,12 @@ pub struct SimulateArgs {
     /// Address to listen on
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8006")]
     pub listen: SocketAddr,
+    /// Which dialect to speak: minicpm-o or minicpm-o-legacy
+    #[arg(long, value_name = "NAME", default_value = "minicpm-o", hide_possible_values = true)]
+    pub dialect: DialectArg,
+    /// Behave as the legacy dialect's document says, and not as its real server does
+    #[arg(long)]
+    pub by_the_book: bool,
     /// Which back-end's wire to speak: pytorch or cpp
     #[arg(long, value_name = "NAME", default_value = "pytorch", hide_possible_values = true)]
     pub backend: BackendArg,
@@ -223,6 +230,15 @@ pub struct SimulateArgs {
     /// How much to log.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// The dialects of the MiniCPM-o Realtime API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DialectArg {
+    /// What servers speak today
+    MinicpmO,
+    /// What they spoke before
+    MinicpmOLegacy,
 }
 
 /// The back-ends of MiniCPM-o servers.

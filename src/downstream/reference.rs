@@ -84,7 +84,8 @@ pub(crate) fn as_samples(text: &str) -> Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(json.0.trim_matches('"').to_owned()))
 }
 
-/// A voice sample, base64, as a WAV file; one that is no file is taken for raw float32 samples at 16 kHz.
+/// A voice sample, base64, as a WAV file; one that is no file is taken for raw float32 samples at 16 kHz. What is written
+/// here is never a multiple of four bytes long: a server that wants raw samples then refuses it instead of hearing noise.
 ///
 /// # Errors
 /// What is wrong with the samples.
@@ -94,7 +95,10 @@ pub(crate) fn as_wav(text: &str) -> Result<Cow<'_, str>, String> {
     }
     let mut samples = Vec::new();
     pcm::pull_base64_f32(text, &mut samples).map_err(|error| error.to_string())?;
-    let samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
+    let mut samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
+    if samples.len().is_multiple_of(2) {
+        samples.push(0);
+    }
     Ok(Cow::Owned(STANDARD.encode(wav::write_s16(&samples, SPEECH_RATE_HZ))))
 }
 

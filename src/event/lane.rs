@@ -75,6 +75,8 @@ pub enum EndMeaning {
     QueueFull,
     /// Its time or the model's context was used up.
     UsedUp,
+    /// The same, but the connection stays until it is told goodbye.
+    UsedUpAndOpen,
 }
 
 /// What an upstream is told.

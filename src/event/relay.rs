@@ -202,11 +202,11 @@ pub trait Wires {
     fn error(&self, error: &Error, about: &About<'_>) -> ErrorTold;
     /// The close frame behind the last event.
     fn close_frame(&self, why: EndName) -> (u16, String);
-    /// What opens an upstream session.
+    /// What opens an upstream session, in each of the ways in which it may take it.
     ///
     /// # Errors
     /// What of it the upstream cannot be told.
-    fn open(&self, opening: &Opening<'_>) -> Result<String, Error>;
+    fn open(&self, opening: &Opening<'_>) -> Result<Vec<String>, Error>;
     /// Whether the upstream can be told of this at all.
     fn takes(&self, part: Part) -> bool;
     /// One step's input.

@@ -206,6 +206,8 @@ impl Driver {
             audio_out: codec.mapping().audio_out.clone(),
             audio_max_ms: upstream.audio_max_ms,
             duplex: upstream.duplex.clone(),
+            chat: upstream.modes.contains_key(&Mode::Chat),
+            voice_encodings: upstream.voice_encodings.clone(),
             voices: Default::default(),
             seed: 7,
         };

@@ -17,8 +17,8 @@ pub fn explain(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapp
     let title = format!("# {} on {}, profile `{}`\n\n", client.title, dialect.title, profile.name);
     out.push_str(&title);
     notes(&mut out, [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten());
-    table(&mut out, "What the client sends", ["client", "becomes"], commands(client, profile));
-    table(&mut out, "What the client gets", ["event", "comes from"], events(client, profile));
+    table(&mut out, "What the client sends", ["client", "becomes"], commands(client, profile, dialect));
+    table(&mut out, "What the client gets", ["event", "comes from"], events(client, profile, dialect));
     let paths = client.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
     let _ = writeln!(out, "Served at {paths}; upstream at `{}`, mode `{:?}`.", dialect.path, profile.mode);
     out
@@ -42,7 +42,7 @@ fn table(out: &mut String, title: &str, heads: [&str; 2], rows: Vec<[String; 2]>
     out.push('\n');
 }
 
-fn commands(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
+fn commands(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<[String; 2]> {
     let audio = &client.audio_in;
     let mut rows = vec![[
         "binary frame".to_owned(),
@@ -55,8 +55,13 @@ fn commands(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
     ]];
     rows.extend(client.query.iter().map(|field| row(&format!("?{}=", field.name), field, profile)));
     for command in &client.commands {
-        rows.push([format!("`{}`", command.name), verb(command.verb, profile)]);
-        rows.extend(command.fields.iter().map(|field| row(&format!("— `{}`", field.name), field, profile)));
+        rows.push([format!("`{}`", command.name), verb(command.verb, profile, dialect)]);
+        let refused = command.verb == Verb::Speak && !speaks(dialect);
+        let row = |field: &Field| match (format!("— `{}`", field.name), refused) {
+            (name, true) => [name, "nothing: the command is refused".to_owned()],
+            (name, false) => row(&name, field, profile),
+        };
+        rows.extend(command.fields.iter().map(row));
     }
     rows
 }
@@ -71,10 +76,13 @@ fn row(name: &str, field: &Field, profile: &Profile) -> [String; 2] {
     [name.to_owned(), becomes]
 }
 
-fn verb(verb: Verb, profile: &Profile) -> String {
+fn verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
     let talk = profile.talk.is_some();
     let words = match verb {
         Verb::Configure => "settings from now on; never acknowledged",
+        Verb::Speak if !speaks(dialect) => {
+            "an error: this dialect has no chat mode, and so cannot speak a given text"
+        }
         Verb::Speak => return speak(profile),
         Verb::CancelSpeech if talk => "silence at once; the model is made to listen",
         Verb::CancelSpeech => "silence at once; the model's answer is waited out and discarded",
@@ -90,6 +98,11 @@ fn verb(verb: Verb, profile: &Profile) -> String {
         }
     };
     words.to_owned()
+}
+
+/// Whether a given text can be spoken: that is a chat turn.
+fn speaks(dialect: &UpstreamMapping) -> bool {
+    dialect.modes.contains_key(&Mode::Chat)
 }
 
 fn speak(profile: &Profile) -> String {
@@ -111,7 +124,7 @@ fn transcribes(profile: &Profile) -> bool {
 }
 
 /// Where what an event says comes from.
-fn source(name: EventName, profile: &Profile) -> &'static str {
+fn source(name: EventName, profile: &Profile, dialect: &UpstreamMapping) -> &'static str {
     let talk = converse(profile);
     let assistant = talk.is_some_and(|converse| converse.text == AssistantText::Transcripts);
     match name {
@@ -131,6 +144,9 @@ fn source(name: EventName, profile: &Profile) -> &'static str {
         }
         EventName::TranscriptPartial => "the model's answer so far, as it streams in",
         EventName::TranscriptFinal => "the model's answer to the transcription prompt",
+        EventName::SpeakingStarted if talk.is_some() && !speaks(dialect) => {
+            "the first audio of a turn of the model"
+        }
         EventName::SpeakingStarted if talk.is_some() => {
             "the first audio of a turn of the model, or of a text"
         }
@@ -179,7 +195,7 @@ const fn effect(target: Target, profile: &Profile) -> &'static str {
     }
 }
 
-fn events(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
+fn events(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<[String; 2]> {
     let mut rows: Vec<[String; 2]> = Vec::new();
     for name in EventName::ALL {
         let Some(template) = client.event(name) else { continue };
@@ -188,7 +204,7 @@ fn events(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
         let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
         let key = client.command_key.trim_start_matches('/');
         let spelled = value.get(key).and_then(serde_json::Value::as_str).map_or(json.clone(), str::to_owned);
-        rows.push([format!("`{spelled}`"), source(name, profile).to_owned()]);
+        rows.push([format!("`{spelled}`"), source(name, profile, dialect).to_owned()]);
     }
     rows.push([
         "binary frame".to_owned(),
@@ -209,6 +225,19 @@ mod tests {
         for profile in ["speech", "conversation", "video"] {
             let text = super::explain(&client, &library.profile(profile).unwrap(), &dialect);
             complete(&client, &text);
+        }
+    }
+
+    #[test]
+    fn a_dialect_without_chat_speaks_no_given_text() {
+        let library = Library::embedded().unwrap();
+        let (client, profile) = (library.client("macaw").unwrap(), library.profile("conversation").unwrap());
+        let text = super::explain(&client, &profile, &library.upstream("minicpm-o-legacy").unwrap());
+        let speak = text.lines().find(|line| line.starts_with("| `tts.speak`")).unwrap();
+        assert!(speak.contains("an error: this dialect has no chat mode"), "{speak}");
+        complete(&client, &text);
+        for absent in ["read-aloud", "or of a text", "the voice for this text"] {
+            assert!(!text.contains(absent), "{absent}: {text}");
         }
     }
 

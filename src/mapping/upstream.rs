@@ -263,6 +263,9 @@ pub struct Meanings {
     /// The server stops.
     #[serde(default)]
     pub shutdown: Vec<String>,
+    /// Those of them after which the connection stays, and with it the worker, until it is told goodbye.
+    #[serde(default)]
+    pub stays_open: Vec<String>,
     /// Error codes that do not end the session.
     #[serde(default)]
     pub goes_on: Vec<String>,

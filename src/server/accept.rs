@@ -31,7 +31,7 @@ use crate::{
     bridge::Bridge,
     downstream::Codec,
     error::{Error, ErrorKind},
-    mapping::{ClientMapping, Profile},
+    mapping::{ClientMapping, Profile, upstream::Mode},
     net::Counted,
     session::{RelaySetup, Setup},
 };
@@ -240,6 +240,8 @@ fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
         audio_out: mapping.audio_out.clone(),
         audio_max_ms: service.dialect.audio_max_ms,
         duplex: service.dialect.duplex.clone(),
+        chat: service.dialect.modes.contains_key(&Mode::Chat),
+        voice_encodings: service.dialect.voice_encodings.clone(),
         voices: service.voices.clone(),
         seed: fastrand::u64(..),
     };

@@ -103,6 +103,13 @@ pub enum Observation {
         /// In words.
         words: String,
     },
+    /// An upstream said that something went wrong; its session goes on.
+    LaneTrouble {
+        /// Which.
+        lane: Lane,
+        /// In the upstream's own words.
+        words: String,
+    },
     /// The client was told of an error.
     ErrorTold(Error),
     /// What an upstream died on is asked again; why, in words.

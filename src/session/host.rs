@@ -1,9 +1,9 @@
-//! What the lanes of a session share: the list of things to do, the mouth, what was said, randomness, patience, and those
-//! on their way out.
+//! What the lanes of a session share: the list of things to do, the mouth, what was said, how voices are written,
+//! randomness, patience, and those on their way out.
 
 use std::time::{Duration, Instant};
 
-use super::{action::Actions, link::Link, memory::Memory, mouth::Mouth};
+use super::{action::Actions, link::Link, memory::Memory, mouth::Mouth, voices::Encodings};
 use crate::{event::Lane, mapping::profile::LaneTimes};
 
 /// What the lanes of a session share.
@@ -15,6 +15,7 @@ pub(crate) struct Host {
     pub(crate) segments: Segments,
     pub(crate) rng: fastrand::Rng,
     pub(crate) times: LaneTimes,
+    pub(crate) encodings: Encodings,
     /// Links that are done and wait for the end of their transport.
     pub(crate) leaving: Vec<Link>,
     /// A lane of this session holds a worker; others may wait for it.
@@ -25,7 +26,13 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(times: LaneTimes, mouth: Mouth, memory: Memory, seed: u64) -> Self {
+    pub(crate) fn new(
+        times: LaneTimes,
+        encodings: Encodings,
+        mouth: Mouth,
+        memory: Memory,
+        seed: u64,
+    ) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
         Self {
             out: Actions::default(),
@@ -34,6 +41,7 @@ impl Host {
             segments: Segments::default(),
             rng,
             times,
+            encodings,
             leaving: Vec::new(),
             holds_worker: false,
             hurry: None,
@@ -52,7 +60,8 @@ impl Host {
     #[cfg(test)]
     pub(crate) fn of_times(times: LaneTimes) -> Self {
         let profile = crate::mapping::Library::embedded().unwrap().profile("speech").unwrap();
-        Self::new(times, Mouth::new(4096, profile.playout), Memory::new(0), 1)
+        let encodings = Encodings::new([].into());
+        Self::new(times, encodings, Mouth::new(4096, profile.playout), Memory::new(0), 1)
     }
 
     /// Whether a lane that was left is still there.

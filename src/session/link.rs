@@ -12,7 +12,10 @@ use super::{
     host::Host,
     retry::{Failure, Trouble},
 };
-use crate::event::{Lane, LaneCommand, Mode};
+use crate::{
+    event::{Lane, LaneCommand, Mode},
+    mapping::upstream::VoiceEncoding,
+};
 
 /// What its owner should know.
 #[derive(Debug, PartialEq)]
@@ -75,6 +78,8 @@ pub(crate) struct Link {
     mode: Mode,
     /// What it is initialised with, once that is known.
     init: Option<LaneCommand>,
+    /// How the voice in it was written, until it is known whether that was right.
+    spelled: Option<VoiceEncoding>,
     phase: Phase,
     opened_at: Instant,
     /// When this attempt got a worker.
@@ -94,6 +99,7 @@ impl Link {
             lane: Lane(0),
             mode,
             init,
+            spelled: None,
             phase: Phase::Gone,
             opened_at: now,
             granted_at: None,
@@ -202,6 +208,7 @@ impl Link {
 
     /// Asks a ready link.
     pub(crate) fn ask(&mut self, now: Instant, question: LaneCommand, host: &mut Host) {
+        let (question, _) = host.encodings.spell(question);
         host.out.push(Action::ToLane(self.lane, question));
         self.phase = Phase::Asked { heard_at: now };
     }

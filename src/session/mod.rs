@@ -49,6 +49,7 @@ use self::{
     mouth::{By, Mouth},
     settings::{Settings, asking, whole_u32},
     speak::Speak,
+    voices::Encodings,
 };
 use crate::{
     audio::vad::Sensitivity,
@@ -58,7 +59,7 @@ use crate::{
         Profile,
         client::{AudioIn, AudioOut},
         profile::{Rhythm, TalkRules},
-        upstream::Duplex,
+        upstream::{Duplex, VoiceEncoding},
     },
 };
 
@@ -75,6 +76,10 @@ pub struct Setup {
     pub audio_max_ms: u64,
     /// What bounds the upstream's conversations.
     pub duplex: Duplex,
+    /// Whether the upstream has chat turns, without which it neither transcribes nor speaks a text that is given to it.
+    pub chat: bool,
+    /// How the upstream takes voice samples, in the order in which that is tried.
+    pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Voices by name.
     pub voices: Arc<VoiceBook>,
     /// Seed of everything random: ids and jitter.
@@ -127,7 +132,8 @@ impl Session {
         let talk = setup.profile.talk.clone();
         let memory = Memory::new(talk.as_ref().map_or(0, |talk| talk.converse.memory_max_chars));
         let mouth = Mouth::new(setup.audio_out.frame_max_bytes, setup.profile.playout);
-        let mut host = Host::new(setup.profile.lanes, mouth, memory, setup.seed);
+        let encodings = Encodings::new(Arc::clone(&setup.voice_encodings));
+        let mut host = Host::new(setup.profile.lanes, encodings, mouth, memory, setup.seed);
         let session_id = format!("sess_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
         let hearing = Hearing {
             rate_hz: setup.audio_in.rate_hz,

@@ -16,6 +16,9 @@ use crate::{
     mapping::Profile,
 };
 
+/// What a client hears that wants a text spoken by a model that only talks for itself.
+const NO_CHAT: &str = "the upstream's dialect has no chat mode, and so cannot speak a given text; its model speaks for itself only";
+
 /// What the client set.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
@@ -87,6 +90,9 @@ impl Session {
     }
 
     pub(super) fn start_speaking(&mut self, now: Instant, request: SpeakRequest) {
+        if !self.setup.chat {
+            return self.refuse(Error::new(ErrorKind::SpeakFailed, NO_CHAT));
+        }
         let rules = &self.setup.profile.speak;
         let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
         let text = reading::speakable(&request.text, rules.symbols(language));

@@ -1,10 +1,15 @@
-//! Which voice speaks: the client's own sample, a configured voice by name, or the server's own.
+//! Which voice speaks: the client's own sample, a configured voice by name, or the server's own; and how a sample is
+//! written for an upstream whose servers do not agree with their document (field notes §3).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::{
+    audio::{SPEECH_RATE_HZ, pcm, wav},
     error::{Error, ErrorKind},
-    event::VoiceSample,
+    event::{LaneCommand, VoiceSample},
+    mapping::upstream::VoiceEncoding,
 };
 
 /// The configured voices.
@@ -61,9 +66,119 @@ impl VoiceBook {
     }
 }
 
+/// How this session's upstream takes voice samples: tried in order, and kept once it worked.
+#[derive(Debug)]
+pub(crate) struct Encodings {
+    known: Arc<[VoiceEncoding]>,
+    at: usize,
+    worked: bool,
+    failures: u32,
+}
+
+impl Encodings {
+    /// Tries these in turn; raw samples where there are none.
+    pub(crate) const fn new(known: Arc<[VoiceEncoding]>) -> Self {
+        Self { known, at: 0, worked: false, failures: 0 }
+    }
+
+    fn current(&self) -> VoiceEncoding {
+        self.known.get(self.at).copied().unwrap_or(VoiceEncoding::F32le)
+    }
+
+    /// The command as the upstream is to get it, and how its voice is written, if it has one.
+    pub(crate) fn spell(&self, mut command: LaneCommand) -> (LaneCommand, Option<VoiceEncoding>) {
+        let voice = match &mut command {
+            LaneCommand::Init(voice) | LaneCommand::Speak { voice, .. } => voice.as_mut(),
+            LaneCommand::Converse(opening) => opening.voice.as_mut(),
+            LaneCommand::Append(_)
+            | LaneCommand::Transcribe { .. }
+            | LaneCommand::Close
+            | LaneCommand::Spelled(_) => None,
+        };
+        let Some(voice) = voice else { return (command, None) };
+        let encoding = self.current();
+        if encoding == VoiceEncoding::Wav {
+            *voice = as_wav(voice);
+        }
+        (command, Some(encoding))
+    }
+
+    /// An upstream took it.
+    pub(crate) fn worked(&mut self, encoding: VoiceEncoding) {
+        self.at = self.known.iter().position(|known| *known == encoding).unwrap_or(self.at);
+        (self.worked, self.failures) = (true, 0);
+    }
+
+    /// An initialisation with it failed. What has worked before is given up only when it fails twice: other things fail too.
+    pub(crate) fn failed(&mut self, encoding: VoiceEncoding) {
+        if encoding != self.current() {
+            return;
+        }
+        self.failures += 1;
+        if !self.worked || self.failures > 1 {
+            self.at = (self.at + 1) % self.known.len().max(1);
+            self.failures = 0;
+        }
+    }
+}
+
+/// The sample as a WAV file. Its length is never a multiple of four bytes: a server that takes raw float32 then refuses
+/// it, instead of hearing noise in it (field notes §3).
+fn as_wav(voice: &VoiceSample) -> VoiceSample {
+    let mut samples = Vec::new();
+    if pcm::pull_base64_f32(voice.0.trim_matches('"'), &mut samples).is_err() {
+        return voice.clone();
+    }
+    let mut samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
+    if samples.len().is_multiple_of(2) {
+        samples.push(0);
+    }
+    let wav = wav::write_s16(&samples, SPEECH_RATE_HZ);
+    VoiceSample(format!("\"{}\"", STANDARD.encode(wav)).into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_is_tried_otherwise_and_what_worked_is_kept() {
+        use VoiceEncoding::{F32le, Wav};
+        let mut encodings = Encodings::new([F32le, Wav].into());
+        let tried = |encodings: &Encodings| encodings.current();
+        assert_eq!(tried(&encodings), F32le);
+        encodings.failed(F32le);
+        encodings.failed(F32le);
+        assert_eq!(tried(&encodings), Wav, "the second failure was of a lane opened before");
+        encodings.failed(Wav);
+        assert_eq!(tried(&encodings), F32le, "round again");
+        encodings.worked(Wav);
+        encodings.failed(Wav);
+        assert_eq!(tried(&encodings), Wav, "other things fail too");
+        encodings.failed(Wav);
+        assert_eq!(tried(&encodings), F32le);
+        let mut only = Encodings::new([F32le].into());
+        only.failed(F32le);
+        assert_eq!(tried(&only), F32le);
+    }
+
+    #[test]
+    fn a_wav_file_holds_the_same_samples_and_is_never_taken_for_raw_ones() {
+        for samples in [vec![], vec![1i16, -2, 3], vec![i16::MIN, i16::MAX, 0, 7]] {
+            let mut raw = String::from("\"");
+            pcm::push_base64_f32(&samples, &mut raw);
+            raw.push('"');
+            let mut encodings = Encodings::new([VoiceEncoding::Wav].into());
+            encodings.worked(VoiceEncoding::Wav);
+            let (spelled, how) = encodings.spell(LaneCommand::Init(Some(VoiceSample(raw.into()))));
+            let LaneCommand::Init(Some(VoiceSample(json))) = spelled else { panic!("{spelled:?}") };
+            let bytes = STANDARD.decode(json.trim_matches('"')).unwrap();
+            assert_eq!((how, bytes.len() % 4), (Some(VoiceEncoding::Wav), 2));
+            let (read, rate_hz) = wav::read(&bytes, std::time::Duration::from_secs(1)).unwrap();
+            let read: Vec<i16> = read.into_iter().map(pcm::to_i16).collect();
+            assert_eq!((&read[..samples.len()], rate_hz), (samples.as_slice(), SPEECH_RATE_HZ));
+        }
+    }
 
     fn sample(name: &str) -> VoiceSample {
         VoiceSample(name.into())

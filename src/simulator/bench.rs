@@ -19,6 +19,8 @@ pub(super) enum Ending {
     Failed(&'static str),
     /// The TCP connection breaks.
     Aborted,
+    /// What came is no message; the gateway closes with 1003.
+    Unsupported,
 }
 
 /// What a session wants done.

@@ -7,6 +7,7 @@
 mod ear;
 mod init;
 mod input;
+mod legacy;
 mod marker;
 mod mind;
 mod reply;
@@ -16,12 +17,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
+pub(super) use init::DEFAULT_PROMPT;
 pub use init::Opening;
 pub use input::Unit;
 pub use marker::{marker, read_marker};
 
 use super::{
-    Backend, EngineAnswer, FaultKind, JobId,
+    Backend, Dialect, EngineAnswer, FaultKind, JobId,
     bench::{Bench, Emit, Ending, hex12},
     talk::{InitRefused, refuse},
     wire::{self, StepMetrics},
@@ -37,6 +39,9 @@ const IDLE_TOKENS: u64 = 13;
 const BUSY_TOKENS: u64 = 28;
 const FRAME_TOKENS: u64 = 64;
 
+/// What the legacy server enforces (field notes §4); the current one does not (§1.6).
+const LEGACY_CONTEXT: u64 = 8192;
+
 /// A unit that is too short still leaves its `<unit>` token behind (field notes §1.6).
 const UNIT_TOKENS: u64 = 1;
 
@@ -46,6 +51,8 @@ pub(super) struct Duplex {
     sees: bool,
     force_listen_count: u32,
     context_limit: Option<u64>,
+    /// The client was told that the context is full.
+    was_full: bool,
     inputs: u64,
     units: u32,
     ear: Ear,
@@ -73,6 +80,15 @@ enum Then {
     ContextFull,
     Crash(String),
     Abort,
+    /// The step failed, and the session goes on.
+    Fails,
+}
+
+impl Step {
+    /// One that says nothing.
+    fn of(until: Instant, then: Then) -> Self {
+        Self { until, says: Vec::new(), input_id: None, metrics: StepMetrics::default(), then }
+    }
 }
 
 impl Duplex {
@@ -95,10 +111,8 @@ impl Duplex {
         Ok(Self {
             sees,
             force_listen_count,
-            context_limit: bench.faults.strike(|kind| match kind {
-                FaultKind::ContextFull(limit) => Some(limit),
-                _ => None,
-            }),
+            context_limit: context_limit(bench),
+            was_full: false,
             inputs: 0,
             units: 0,
             ear: Ear::new(backend),
@@ -138,6 +152,10 @@ impl Duplex {
             bench.emit(Emit::Unit(append.unit.clone()));
         }
         if bench.faults.hits(FaultKind::NeverAnswers) {
+            return Ok(());
+        }
+        if bench.cfg.dialect != Dialect::Current && bench.faults.hits(FaultKind::InferenceFails) {
+            self.step = Some(Step::of(bench.now + bench.cfg.timing.listen_step, Then::Fails));
             return Ok(());
         }
         let mut reply = Reply::new(id, self.inputs, bench);
@@ -257,12 +275,15 @@ impl Duplex {
     /// Says what the step brought.
     pub(super) fn step(&mut self, id: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
         let Some(step) = self.step.take() else { return Ok(()) };
+        if let Dialect::Legacy { documented } = bench.cfg.dialect {
+            return self.legacy_step(step, documented, bench);
+        }
         for say in &step.says {
             let event = say.event(id, step.input_id.as_ref(), &step.metrics, bench);
             bench.say(event);
         }
         let last = match (step.then, bench.cfg.backend) {
-            (Then::Next, _) => return Ok(()),
+            (Then::Next | Then::Fails, _) => return Ok(()),
             (Then::Abort, _) => return Err(Ending::Aborted),
             (Then::ContextFull, _) => bench.closed(id, "context_full", None),
             (Then::Crash(message), Backend::Pytorch) => bench.closed(id, "backend_error", Some(&message)),
@@ -275,19 +296,21 @@ impl Duplex {
     /// The engines' answer; a failure ends the step under way, or the session at once.
     pub(super) fn answered(&mut self, job: JobId, answer: &EngineAnswer, bench: &mut Bench<'_>) {
         let Err(why) = self.mind.answered(job, answer, bench) else { return };
-        let nothing = Step {
-            until: bench.now,
-            says: Vec::new(),
-            input_id: None,
-            metrics: StepMetrics::default(),
-            then: Then::Next,
-        };
-        self.step.get_or_insert(nothing).then = Then::Crash(why);
+        self.step.get_or_insert(Step::of(bench.now, Then::Next)).then = Then::Crash(why);
     }
 }
 
 fn response_id(bench: &mut Bench<'_>) -> String {
     format!("resp_{}", hex12(bench.rng))
+}
+
+/// How many positions of the context end the session.
+fn context_limit(bench: &mut Bench<'_>) -> Option<u64> {
+    let struck = bench.faults.strike(|kind| match kind {
+        FaultKind::ContextFull(limit) => Some(limit),
+        _ => None,
+    });
+    struck.or((bench.cfg.dialect != Dialect::Current).then_some(LEGACY_CONTEXT))
 }
 
 fn slowness(bench: &mut Bench<'_>) -> Duration {

@@ -54,6 +54,8 @@ pub enum FaultKind {
     RepeatsText,
     /// `think`: a turn's text contains a thought and a control token, in pieces.
     Think,
+    /// `inference-fails`: a unit is answered with an error that does not end the session; only the legacy dialect has one.
+    InferenceFails,
     /// `timeout=SECONDS`: the watchdog ends the full-duplex session after that time.
     Timeout(Duration),
     /// `kv=N`: a full-duplex session starts with so many positions of the context in use.
@@ -110,7 +112,7 @@ pub enum ParseFaultError {
 }
 
 /// The names, as they are written on a command line.
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "queue-full",
     "busy",
     "403-after-queue",
@@ -134,6 +136,7 @@ const NAMES: [&str; 26] = [
     "double-terminal",
     "repeats-text",
     "think",
+    "inference-fails",
     "timeout",
     "kv",
     "context-full",
@@ -203,6 +206,7 @@ impl Fault {
             "double-terminal" => return value.none(FaultKind::DoubleTerminal),
             "repeats-text" => return value.none(FaultKind::RepeatsText),
             "think" => return value.none(FaultKind::Think),
+            "inference-fails" => return value.none(FaultKind::InferenceFails),
             "timeout" => FaultKind::Timeout(value.seconds()?),
             "kv" => FaultKind::KvStart(value.count()?.into()),
             "context-full" => FaultKind::ContextFull(value.count()?.into()),

@@ -9,20 +9,17 @@ use std::{
 };
 
 use super::{
-    ConnId, EngineAnswer, FaultKind, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
+    Backend, ConnId, Dialect, EngineAnswer, FaultKind, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
     backlog::{Backlog, TOO_MUCH},
     bench::{Bench, Emit, Ending, hex12},
     fault::Faults,
     model::Model,
-    session::Session,
+    serving::Serving,
     wire::{self, Clock},
 };
 
 /// What the gateway's own WebSocket client says when a worker refuses (field notes §1.2).
 const REFUSED: &str = "server rejected WebSocket connection: HTTP 403";
-
-/// What reading the text of a binary frame raises (field notes §1.1).
-const BINARY: &str = "'text'";
 
 /// The embedded gateway with its workers; sans-IO.
 #[derive(Debug)]
@@ -42,7 +39,7 @@ pub struct Gateway {
 #[derive(Debug)]
 enum Connection {
     Queued { mode: Mode, update: Instant, stuck: bool, held: Backlog<Frame<String>> },
-    Serving { worker: usize, session: Box<Session> },
+    Serving { worker: usize, session: Box<Serving> },
 }
 
 /// A frame, lent by the driver or kept while its connection waits.
@@ -87,7 +84,11 @@ struct Worker {
 impl Gateway {
     /// `unix` is the time of day at `now`; with the configuration's seed it makes every run the same.
     #[must_use]
-    pub fn new(cfg: SimulatorConfig, now: Instant, unix: Duration) -> Self {
+    pub fn new(mut cfg: SimulatorConfig, now: Instant, unix: Duration) -> Self {
+        if cfg.dialect != Dialect::Current {
+            // There was no other back-end then.
+            cfg.backend = Backend::Pytorch;
+        }
         Self {
             clock: Clock { started: now, unix },
             rng: fastrand::Rng::with_seed(cfg.seed),
@@ -171,19 +172,29 @@ impl Gateway {
         now: Instant,
     ) {
         self.out.push_back(SimOutput::Text(conn, wire::queue_done()));
-        let refuses = self.workers[worker].refuses_until.is_some_and(|until| until > now);
-        if refuses || self.faults.hits(FaultKind::RefusedAfterQueue) {
+        if self.refuses(worker, now) {
             self.connections.remove(&conn);
+            if let Dialect::Legacy { documented } = self.cfg.dialect {
+                let code = if documented { "worker_connect_failed" } else { "worker_busy" };
+                return self.refuse(conn, code, "No worker available");
+            }
             self.out.push_back(SimOutput::Text(conn, wire::error("session_failed", REFUSED)));
             self.out.push_back(SimOutput::Close(conn, 1000, String::new()));
             return;
         }
         self.workers[worker].serves = Some(conn);
-        let session = Box::new(Session::new(mode, self.limit(mode).map(|limit| now + limit)));
+        let limit = self.limit(mode).map(|limit| now + limit);
+        let session = Box::new(Serving::new(self.cfg.dialect, mode, limit));
         self.connections.insert(conn, Connection::Serving { worker, session });
         while let Some(frame) = held.pop() {
             self.frame(conn, frame.lent(), now);
         }
+    }
+
+    /// Whether a worker that the gateway thinks idle is not. The legacy gateway waits until it is (field notes §4).
+    fn refuses(&mut self, worker: usize, now: Instant) -> bool {
+        let cleaning = self.workers[worker].refuses_until.is_some_and(|until| until > now);
+        (cleaning && self.cfg.dialect == Dialect::Current) || self.faults.hits(FaultKind::RefusedAfterQueue)
     }
 
     /// How long the watchdog lets a session of this mode live; chat has none (field notes §1.6).
@@ -225,7 +236,7 @@ impl Gateway {
                 self.with_session(conn, now, |session, bench| session.text(text, bench));
             }
             (Some(Connection::Serving { .. }), Frame::Binary) => {
-                self.with_session(conn, now, |_, _| Err(Ending::Failed(BINARY)));
+                self.with_session(conn, now, |session, _| session.binary());
             }
             (None, _) => {}
         }
@@ -266,7 +277,7 @@ impl Gateway {
         &mut self,
         conn: ConnId,
         now: Instant,
-        act: impl FnOnce(&mut Session, &mut Bench<'_>) -> Result<(), Ending>,
+        act: impl FnOnce(&mut Serving, &mut Bench<'_>) -> Result<(), Ending>,
     ) {
         let Some(Connection::Serving { worker, session }) = self.connections.get_mut(&conn) else { return };
         let worker = *worker;
@@ -303,12 +314,15 @@ impl Gateway {
                 self.out.push_back(SimOutput::Text(conn, wire::error("session_failed", message)));
                 self.out.push_back(SimOutput::Close(conn, 1000, String::new()));
             }
+            Ending::Unsupported => {
+                self.out.push_back(SimOutput::Close(conn, 1003, "unsupported data".to_owned()));
+            }
             Ending::Aborted => self.out.push_back(SimOutput::Drop(conn)),
         }
         self.release(worker, *session, !matches!(ending, Ending::Polite), now);
     }
 
-    fn release(&mut self, worker: usize, session: Session, bare: bool, now: Instant) {
+    fn release(&mut self, worker: usize, session: Serving, bare: bool, now: Instant) {
         let freed = &mut self.workers[worker];
         freed.serves = None;
         if bare {

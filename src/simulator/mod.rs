@@ -7,7 +7,7 @@
 //!
 //! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets around it are in
 //! `socket`, behind the `io` feature. `mode=chat` is answered in `talk` and `generate`, the full-duplex modes in
-//! `duplex`.
+//! `duplex`. It speaks the current dialect in `session`, the legacy one in `legacy`.
 
 mod backend;
 mod backlog;
@@ -17,9 +17,11 @@ mod duplex;
 mod fault;
 mod gateway;
 mod generate;
+mod legacy;
 mod model;
 mod python;
 mod script;
+mod serving;
 mod session;
 mod talk;
 mod voice;
@@ -39,7 +41,10 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Cow,
+    time::{Duration, Instant},
+};
 
 pub use backend::{Backend, ParseBackendError};
 pub use duplex::{Opening, Unit, marker, read_marker};
@@ -74,22 +79,58 @@ pub struct Refused {
     pub status: u16,
 }
 
-/// Which mode the query string asks for.
+/// Which wire a gateway speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// `session.init`, `input.append`, `response.output.delta`.
+    #[default]
+    Current,
+    /// `session.update`, `input_audio_buffer.append`, `response.output_audio.delta` (field notes §4).
+    Legacy {
+        /// As its document says, and not as the real server does.
+        documented: bool,
+    },
+}
+
+impl Dialect {
+    /// Which mode the query string asks for. The real legacy server takes everything but `video` for audio; its document
+    /// has no other modes than these two.
+    ///
+    /// # Errors
+    /// [`Refused`] for an unknown mode.
+    pub fn decide(self, query: Option<&str>) -> Result<Mode, Refused> {
+        let given = mode_of(query);
+        match (self, given.as_deref()) {
+            (Self::Current, _) => decide(query),
+            (Self::Legacy { .. }, Some("video")) => Ok(Mode::Video),
+            (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { documented: false }, _) => {
+                Ok(Mode::Audio)
+            }
+            (Self::Legacy { documented: true }, _) => Err(Refused { status: 403 }),
+        }
+    }
+}
+
+/// Which mode the query string asks for in the current dialect.
 ///
 /// Exact and case-sensitive, `video` when absent, the last one wins when repeated.
 ///
 /// # Errors
 /// [`Refused`] for an unknown mode.
 pub fn decide(query: Option<&str>) -> Result<Mode, Refused> {
-    let given = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
-        .filter_map(|(key, value)| (key == "mode").then_some(value))
-        .last();
-    match given.as_deref() {
+    match mode_of(query).as_deref() {
         Some("chat") => Ok(Mode::Chat),
         Some("audio") => Ok(Mode::Audio),
         Some("video") | None => Ok(Mode::Video),
         Some(_) => Err(Refused { status: 403 }),
     }
+}
+
+/// The last `mode` of a query string.
+fn mode_of(query: Option<&str>) -> Option<Cow<'_, str>> {
+    form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+        .filter_map(|(key, value)| (key == "mode").then_some(value))
+        .last()
 }
 
 /// How long things take. The defaults have the proportions of the captures (field notes §6), shortened where the real
@@ -153,7 +194,9 @@ impl Timing {
 /// What kind of gateway to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulatorConfig {
-    /// Which back-end the workers run.
+    /// Which wire it speaks.
+    pub dialect: Dialect,
+    /// Which back-end the workers run; the legacy dialect has but one.
     pub backend: Backend,
     /// Sessions served at once.
     pub workers: usize,
@@ -183,6 +226,7 @@ pub struct SimulatorConfig {
 impl Default for SimulatorConfig {
     fn default() -> Self {
         Self {
+            dialect: Dialect::Current,
             backend: Backend::Pytorch,
             workers: 1,
             queue_limit: 1000,

@@ -13,7 +13,8 @@ use tokio::{
 
 pub use super::record::{Received, Recorder};
 use super::{
-    ConnId, EngineAnswer, EngineRequest, Fault, Gateway, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
+    ConnId, Dialect, EngineAnswer, EngineRequest, Fault, Gateway, JobId, Mode, SimInput, SimOutput,
+    SimulatorConfig,
     engines::Engines,
     transport::{self, Outgoing},
 };
@@ -111,6 +112,7 @@ impl Simulator {
         let cfg = SimulatorConfig { engines: self.engines.is_some(), ..self.cfg };
         let owner = Owner {
             record: cfg.record,
+            dialect: cfg.dialect,
             gateway: Gateway::new(cfg, Instant::now().into_std(), unix),
             engines: self.engines,
             recorder: self.recorder,
@@ -126,6 +128,7 @@ impl Simulator {
 struct Owner {
     gateway: Gateway,
     record: bool,
+    dialect: Dialect,
     engines: Option<Arc<dyn Engines>>,
     recorder: Recorder,
     clients: HashMap<ConnId, Sender<Outgoing>>,
@@ -149,7 +152,7 @@ impl Owner {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         connections += 1;
-                        self.tasks.spawn(transport::serve(stream, ConnId(connections), self.inbound.clone()));
+                        self.tasks.spawn(transport::serve(stream, self.dialect, ConnId(connections), self.inbound.clone()));
                     }
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::{
-    Backend, EngineAnswer, FaultKind, JobId,
+    Backend, Dialect, EngineAnswer, FaultKind, JobId,
     bench::{Bench, Ending, hex12},
     chat::{ChatRequest, Refusal, init_voice},
     duplex::Duplex,
@@ -163,6 +163,14 @@ impl Chat {
 
 /// Ends the session over an append that its back-end does not take.
 pub(super) fn refuse(id: &str, refusal: &Refusal, bench: &mut Bench<'_>) -> Result<(), Ending> {
+    match bench.cfg.dialect {
+        Dialect::Current => {}
+        Dialect::Legacy { documented: false } => return Err(Ending::Aborted),
+        Dialect::Legacy { documented: true } => {
+            bench.say(wire::client_error("invalid_payload", "invalid append"));
+            return Ok(());
+        }
+    }
     bench.say(match refusal {
         Refusal::Exception(message) => bench.closed(id, "backend_error", Some(message)),
         Refusal::Reason(reason) => bench.closed(id, reason, None),

@@ -21,7 +21,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{ConnId, Mode, Refused, decide, socket::Incoming};
+use super::{ConnId, Dialect, Mode, Refused, socket::Incoming};
 
 /// Messages on their way to one client. More than the longest answer has, because the owner never waits for a client: one
 /// that lets this fill is dropped.
@@ -63,10 +63,10 @@ enum Read {
 }
 
 /// Serves one connection from handshake to end.
-pub(super) async fn serve(stream: TcpStream, conn: ConnId, inbound: Sender<Incoming>) {
+pub(super) async fn serve(stream: TcpStream, dialect: Dialect, conn: ConnId, inbound: Sender<Incoming>) {
     // Deltas are small; on a broken socket the handshake fails anyway.
     let _unsupported = stream.set_nodelay(true);
-    let Ok(Some((socket, mode))) = timeout(PATIENCE, accept(stream)).await else { return };
+    let Ok(Some((socket, mode))) = timeout(PATIENCE, accept(stream, dialect)).await else { return };
     let (outgoing, receiver) = mpsc::channel(OUTBOUND);
     if inbound.send(Incoming::Connected(conn, mode, outgoing)).await.is_err() {
         return;
@@ -76,12 +76,13 @@ pub(super) async fn serve(stream: TcpStream, conn: ConnId, inbound: Sender<Incom
     let _gone = inbound.send(Incoming::Gone(conn)).await;
 }
 
-async fn accept(stream: TcpStream) -> Option<(Socket, Mode)> {
+async fn accept(stream: TcpStream, dialect: Dialect) -> Option<(Socket, Mode)> {
     let mut accepted = None;
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let judge = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
         let uri = request.uri();
-        let mode = if uri.path() == PATH { decide(uri.query()) } else { Err(Refused { status: 403 }) };
+        let mode =
+            if uri.path() == PATH { dialect.decide(uri.query()) } else { Err(Refused { status: 403 }) };
         match mode {
             Ok(mode) => {
                 accepted = Some(mode);

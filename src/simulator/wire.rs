@@ -153,6 +153,16 @@ pub(super) fn error(code: &str, message: &str) -> String {
     json!({"type": "error", "error": {"code": code, "message": message, "type": "server_error"}}).to_string()
 }
 
+/// How the legacy dialect says that a session is over.
+pub(super) fn legacy_closed(reason: &str) -> String {
+    json!({"type": "session.closed", "reason": reason}).to_string()
+}
+
+/// An error that the client made, as the legacy dialect's document has it.
+pub(super) fn client_error(code: &str, message: &str) -> String {
+    json!({"type": "error", "error": {"code": code, "message": message, "type": "client_error"}}).to_string()
+}
+
 /// Base64 of raw little-endian float32.
 pub(super) fn base64_f32(samples: &[f32]) -> String {
     let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();

@@ -239,7 +239,8 @@ fn ending(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>)
     } else if is_in(&mapping.meanings.queue_full, reason) {
         EndMeaning::QueueFull
     } else if is_in(&mapping.meanings.used_up, reason) {
-        EndMeaning::UsedUp
+        let stays = is_in(&mapping.meanings.stays_open, reason);
+        if stays { EndMeaning::UsedUpAndOpen } else { EndMeaning::UsedUp }
     } else {
         EndMeaning::Over
     };
@@ -407,7 +408,7 @@ mod tests {
             (r#"{"type":"response.listen","kv_cache_length":88}"#.to_owned(), "Listen".to_owned()),
             (
                 r#"{"type":"session.closed","reason":"context_full"}"#.to_owned(),
-                "Closed(Ending { meaning: UsedUp, words: \"context_full\" })".to_owned(),
+                "Closed(Ending { meaning: UsedUpAndOpen, words: \"context_full\" })".to_owned(),
             ),
             (error("inference_failed"), "Trouble(\"inference_failed: m\")".to_owned()),
             (error("not_ready"), "Trouble(\"not_ready: m\")".to_owned()),

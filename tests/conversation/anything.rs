@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
-use voxbridge::{
-    event::Lane,
-    simulator::{Backend, read_marker},
-};
+use voxbridge::{event::Lane, simulator::read_marker};
 
 use super::{
+    flavour::Flavour,
     mic::{spoken, voices},
     ms,
     pair::{Pair, PairConfig, Traffic, zeros},
@@ -92,7 +90,7 @@ struct Life {
     acts: Vec<Act>,
     faults: Vec<&'static str>,
     profile: &'static str,
-    backend: Backend,
+    backend: Flavour,
     workers: usize,
     latency_ms: u64,
     frame_ms: u64,
@@ -103,7 +101,7 @@ fn life(acts: usize) -> impl Strategy<Value = Life> {
     let with = (
         prop::sample::subsequence(&FAULTS[..], 0..4),
         prop::sample::select(vec!["conversation", "video", "everything"]),
-        prop::sample::select(vec![Backend::Pytorch, Backend::Cpp]),
+        prop::sample::select(Flavour::ALL.to_vec()),
     );
     let where_ = (1usize..4, 0u64..120, 10u64..120, any::<u64>());
     (prop::collection::vec(act(), 1..acts), with, where_).prop_map(
@@ -146,7 +144,7 @@ impl Life {
             ..PairConfig::with_faults(&self.faults)
         };
         config.library.add("everything.toml", &everything()).unwrap();
-        config.simulator.backend = self.backend;
+        self.backend.serves(&mut config);
         config.simulator.workers = self.workers;
         config.simulator.force_listen_count = 1;
         let mut pair = Pair::new(config);

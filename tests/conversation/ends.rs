@@ -3,7 +3,7 @@
 use super::{pair::Pair, sanity, support::*};
 
 /// In the middle of a turn of half a minute.
-fn in_a_turn(backend: voxbridge::simulator::Backend, after_ms: u64) -> Talk {
+fn in_a_turn(backend: super::flavour::Flavour, after_ms: u64) -> Talk {
     let mut talk = Talk::new(config(backend, &["burst=34"]));
     talk.question();
     while talk.pair.events("tts.speaking_start").is_empty() {
@@ -22,7 +22,7 @@ fn is_over(pair: &Pair, close: Option<&str>) {
         assert_eq!(pair.events("tts.speaking_start").len(), pair.events("tts.speaking_end").len());
     }
     assert_eq!(
-        pair.sent("\"session.init\"").len(),
+        pair.sent("\"session.init\"").len() + pair.sent("\"session.update\"").len(),
         pair.sent("\"session.close\"").len(),
         "all said goodbye to"
     );

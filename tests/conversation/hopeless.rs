@@ -1,6 +1,6 @@
 //! How conversations end that cannot go on: nobody answers, or voxbridge stops.
 
-use voxbridge::simulator::Backend;
+use super::flavour::Flavour;
 
 use super::{
     sanity,
@@ -9,7 +9,7 @@ use super::{
 
 #[test]
 fn the_order_to_stop_does_not_wait_until_a_model_is_ready() {
-    for backend in [Backend::Pytorch, Backend::Cpp] {
+    for backend in Flavour::ALL {
         let mut talk = Talk::new(config(backend, &["slow-init=40"]));
         talk.quiet(1000);
         talk.pair.drain();
@@ -23,7 +23,7 @@ fn the_order_to_stop_does_not_wait_until_a_model_is_ready() {
 
 #[test]
 fn an_upstream_that_takes_everybody_and_never_answers_is_given_up() {
-    for backend in [Backend::Pytorch, Backend::Cpp] {
+    for backend in Flavour::ALL {
         let mut talk = Talk::new(config(backend, &["never-answers"]));
         while !talk.pair.closed() {
             talk.pair.stream(&[1; 16_000], 100);

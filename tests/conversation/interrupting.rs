@@ -9,10 +9,10 @@ use voxbridge::{
         vad::{Edge, Segmenter, VadConfig, VoiceActivity},
     },
     event::Lane,
-    simulator::Backend,
 };
 
 use super::{
+    flavour::Flavour,
     mic::{Mic, ask, spoken, turns_heard, voices},
     ms,
     pair::{Pair, PairConfig, Traffic},
@@ -50,7 +50,7 @@ struct Took {
 #[derive(Debug)]
 struct Case {
     seed: u64,
-    backend: Backend,
+    backend: Flavour,
     cause: Cause,
     rate_hz: u32,
     frame_bytes: usize,
@@ -66,9 +66,12 @@ struct Case {
 }
 
 impl Case {
-    fn new(seed: u64, backend: Backend) -> Self {
+    fn new(seed: u64, backend: Flavour) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let cause = [Cause::Voice, Cause::Voice, Cause::Cancel, Cause::Text][rng.usize(..4)];
+        let cause = match [Cause::Voice, Cause::Voice, Cause::Cancel, Cause::Text][rng.usize(..4)] {
+            Cause::Text if Flavour::LEGACY.contains(&backend) => Cause::Cancel,
+            cause => cause,
+        };
         let rate_hz = if rng.u8(..4) == 0 { 48_000 } else { 16_000 };
         let frame_bytes = match rng.u8(..8) {
             0 => 333,
@@ -100,7 +103,7 @@ impl Case {
             seed: self.seed,
             ..PairConfig::default()
         };
-        config.simulator.backend = self.backend;
+        self.backend.serves(&mut config);
         config.simulator.workers = self.workers;
         config.simulator.seed = self.seed;
         config.simulator.turn_units = self.units;
@@ -240,8 +243,7 @@ fn forced_at_once(pair: &Pair, interrupted: Duration) -> bool {
         answer.expect("one in flight at a time").0.max(interrupted),
         "it does not go at once"
     );
-    let listens =
-        pair.traffic.iter().skip(first.place).position(|(_, traffic)| on_lane(traffic, "\"listen\""));
+    let listens = pair.traffic.iter().skip(first.place).position(|(_, traffic)| on_lane(traffic, "listen\""));
     let until = listens.map_or(usize::MAX, |after| first.place + after);
     let meanwhile =
         units.iter().filter(|unit| unit.lane == lane && (first.place..until).contains(&unit.place));
@@ -274,7 +276,7 @@ fn distribution(mut of: Vec<Duration>) -> String {
     format!("min {} p50 {} p90 {} p99 {} max {} ms of {}", at(0), at(50), at(90), at(99), at(100), of.len())
 }
 
-fn cases(seeds: std::ops::Range<u64>, backend: Backend) {
+fn cases(seeds: std::ops::Range<u64>, backend: Flavour) {
     let (mut took, mut failed) = (Vec::new(), Vec::new());
     for seed in seeds {
         let case = Case::new(seed, backend);
@@ -292,10 +294,20 @@ fn cases(seeds: std::ops::Range<u64>, backend: Backend) {
 
 #[test]
 fn five_hundred_interruptions_on_pytorch() {
-    cases(0..500, Backend::Pytorch);
+    cases(0..500, Flavour::Pytorch);
 }
 
 #[test]
 fn five_hundred_interruptions_on_cpp() {
-    cases(500..1000, Backend::Cpp);
+    cases(500..1000, Flavour::Cpp);
+}
+
+#[test]
+fn interrupting_a_legacy_server() {
+    cases(1000..1150, Flavour::Legacy);
+}
+
+#[test]
+fn interrupting_the_documented_legacy_server() {
+    cases(1150..1300, Flavour::Documented);
 }

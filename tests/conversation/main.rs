@@ -2,8 +2,10 @@
 
 mod anything;
 mod ends;
+mod flavour;
 mod hopeless;
 mod interrupting;
+mod legacy;
 mod long;
 #[allow(dead_code, reason = "used in part by each of those below")]
 mod mic;

@@ -1,6 +1,6 @@
 //! When silence takes the place of the user's audio, and when nothing is sent at all.
 
-use voxbridge::simulator::Backend;
+use super::flavour::Flavour;
 
 use super::support::*;
 
@@ -11,7 +11,7 @@ fn units(talk: &Talk) -> usize {
 
 #[test]
 fn who_sends_nothing_costs_nothing() {
-    let mut talk = Talk::new(config(Backend::Pytorch, &[]));
+    let mut talk = Talk::new(config(Flavour::Pytorch, &[]));
     talk.wait(secs(55));
     assert_eq!(units(&talk), 0);
     talk.ask();

@@ -3,21 +3,22 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use voxbridge::{event::RolloverReason, session::Observation, simulator::Backend};
+use voxbridge::{event::RolloverReason, session::Observation};
 
 use super::{
+    flavour::Flavour,
     mic::{Mic, Spoken, ask, spoken, turns_heard, voices},
     ms,
     pair::{Pair, PairConfig, Traffic},
-    troubled::{BACKENDS, answered, ends_well, rolled_over, whole},
+    troubled::{answered, ends_well, rolled_over, whole},
 };
 
 /// About five seconds of speech.
 const LONG: &str = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.";
 
-fn talk(backend: Backend, workers: usize) -> (Pair, Mic) {
+fn talk(backend: Flavour, workers: usize) -> (Pair, Mic) {
     let mut config = PairConfig { profile: "conversation", latency: ms(10), ..PairConfig::default() };
-    config.simulator.backend = backend;
+    backend.serves(&mut config);
     config.simulator.workers = workers;
     config.simulator.turn_units = 5;
     config.simulator.force_listen_count = 1;
@@ -25,7 +26,8 @@ fn talk(backend: Backend, workers: usize) -> (Pair, Mic) {
 }
 
 fn each(check: impl Fn(Pair, Mic, usize)) {
-    for (backend, workers) in BACKENDS.into_iter().flat_map(|backend| [(backend, 1), (backend, 2)]) {
+    for (backend, workers) in Flavour::WITH_CHAT.into_iter().flat_map(|backend| [(backend, 1), (backend, 2)])
+    {
         let (pair, mic) = talk(backend, workers);
         check(pair, mic, workers);
     }
@@ -64,7 +66,7 @@ fn has(all: &[i16], piece: &[i16]) -> bool {
 
 #[test]
 fn a_lent_worker_is_back_before_the_text_was_heard() {
-    for backend in BACKENDS {
+    for backend in Flavour::WITH_CHAT {
         let (mut pair, mut mic) = talk(backend, 1);
         mic.silence(&mut pair, 2500);
         say(&mut pair, "one");
@@ -150,10 +152,10 @@ fn the_model_does_not_answer_into_a_text() {
 /// A model that answers into a text is told to listen as often as it takes, while the microphone goes on.
 #[test]
 fn who_speaks_into_a_text_is_told_to_listen_until_it_does() {
-    for backend in BACKENDS {
+    for backend in Flavour::WITH_CHAT {
         let mut config =
             PairConfig { profile: "conversation", ..PairConfig::with_faults(&["ignores-force=2"]) };
-        config.simulator.backend = backend;
+        backend.serves(&mut config);
         config.simulator.workers = 2;
         config.simulator.turn_units = 9;
         let (mut pair, mut mic) = (Pair::new(config), Mic::of_ms(20));
@@ -278,12 +280,12 @@ fn length(samples: usize, rate_hz: usize) -> Duration {
 
 #[test]
 fn a_burst_leaves_as_it_comes() {
-    for backend in BACKENDS {
+    for backend in Flavour::WITH_CHAT {
         let mut config = PairConfig { profile: "bursts", ..PairConfig::default() };
         let profile = "kind = \"profile\"\nname = \"bursts\"\ntitle = \"-\"\nextends = \"conversation\"\nmode = \"audio\"\n\
             [playout]\npace = \"burst\"\nlead_ms = 0\nframe_ms = 100\nhold_max_ms = 0\n";
         config.library.add("bursts.toml", profile).unwrap();
-        config.simulator.backend = backend;
+        backend.serves(&mut config);
         config.simulator.faults = vec!["burst=10,times=1".parse().unwrap()];
         let (mut pair, mut mic) = (Pair::new(config), Mic::of_ms(20));
         mic.silence(&mut pair, 3000);

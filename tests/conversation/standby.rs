@@ -2,15 +2,12 @@
 //! when it is overtaken by what is said.
 
 use serde_json::json;
-use voxbridge::{
-    event::RolloverReason::{Context, Lost},
-    simulator::Backend,
-};
+use voxbridge::event::RolloverReason::{Context, Lost};
 
-use super::{pair::PairConfig, support::*};
+use super::{flavour::Flavour, pair::PairConfig, support::*};
 
 /// The context is soon used up; two workers, or as many as there are.
-fn standing_by(backend: Backend, workers: usize, kv: u32) -> Talk {
+fn standing_by(backend: Flavour, workers: usize, kv: u32) -> Talk {
     let mut config: PairConfig = with_init(config(backend, &[&format!("kv={kv},times=1")]), 2_000);
     config.library = with_rules(config.library, &[STANDBY]);
     config.simulator.workers = workers;
@@ -118,7 +115,7 @@ fn one_that_does_not_know_the_newest_is_renewed() {
 
 #[test]
 fn a_text_takes_its_worker_before_that_of_the_talk() {
-    for backend in BACKENDS {
+    for backend in Flavour::WITH_CHAT {
         let mut talk = standing_by(backend, 2, 7_150);
         until_two(&mut talk);
         talk.quiet(2_500);

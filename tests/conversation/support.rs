@@ -15,10 +15,11 @@ use voxbridge::{
     event::{Lane, RolloverReason},
     mapping::Library,
     session::Observation,
-    simulator::{Backend, marker, read_marker},
+    simulator::{marker, read_marker},
 };
 
 use crate::{
+    flavour::Flavour,
     pair::{Pair, PairConfig, Seen, Traffic, recording},
     sanity,
 };
@@ -72,13 +73,13 @@ pub(crate) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub(crate) fn config(backend: Backend, faults: &[&str]) -> PairConfig {
+pub(crate) fn config(backend: Flavour, faults: &[&str]) -> PairConfig {
     let mut config = PairConfig { profile: "conversation", ..PairConfig::with_faults(faults) };
-    config.simulator.backend = backend;
+    backend.serves(&mut config);
     config
 }
 
-pub(crate) const BACKENDS: [Backend; 2] = [Backend::Pytorch, Backend::Cpp];
+pub(crate) const BACKENDS: [Flavour; 4] = Flavour::ALL;
 
 /// An initialisation that is seen, and does not last.
 pub(crate) fn with_init(mut config: PairConfig, init_ms: u64) -> PairConfig {

@@ -1,17 +1,17 @@
 //! The user's own words in a conversation: a lane beside it hears them, where the profile wants that.
 
+use super::flavour::Flavour;
 use serde_json::{Value, json};
-use voxbridge::simulator::Backend;
 
 use super::{
     mic::{Mic, ask, spoken, turns_heard},
     ms,
     pair::{Pair, PairConfig},
-    troubled::{BACKENDS, ends_well, rolled_over, whole},
+    troubled::{ends_well, rolled_over, whole},
 };
 
 /// A conversation that transcribes its user.
-fn talk(backend: Backend, workers: usize, latency_ms: u64) -> (Pair, Mic) {
+fn talk(backend: Flavour, workers: usize, latency_ms: u64) -> (Pair, Mic) {
     let mut config = PairConfig { profile: "transcribed", latency: ms(latency_ms), ..PairConfig::default() };
     let conversation = include_str!("../../mappings/profile/conversation.toml");
     let profile = conversation
@@ -19,7 +19,7 @@ fn talk(backend: Backend, workers: usize, latency_ms: u64) -> (Pair, Mic) {
         .replace("extends = \"speech\"", "extends = \"conversation\"")
         .replace("transcribe_user = false", "transcribe_user = true");
     config.library.add("transcribed.toml", &profile).unwrap();
-    config.simulator.backend = backend;
+    backend.serves(&mut config);
     config.simulator.workers = workers;
     config.simulator.turn_units = 5;
     config.simulator.force_listen_count = 1;
@@ -37,7 +37,9 @@ fn by<'p>(told: &[&'p Value], speaker: &str) -> Vec<&'p str> {
 
 #[test]
 fn both_are_transcribed_and_named() {
-    for (backend, latency_ms) in BACKENDS.into_iter().flat_map(|backend| [(backend, 0), (backend, 120)]) {
+    for (backend, latency_ms) in
+        Flavour::WITH_CHAT.into_iter().flat_map(|backend| [(backend, 0), (backend, 120)])
+    {
         let (mut pair, mut mic) = talk(backend, 2, latency_ms);
         mic.silence(&mut pair, 1500);
         for turn in 1..=3 {
@@ -80,7 +82,7 @@ fn only_the_model_is_transcribed_unless_the_profile_says_otherwise() {
 
 #[test]
 fn what_interrupts_is_transcribed_too() {
-    for backend in BACKENDS {
+    for backend in Flavour::WITH_CHAT {
         let (mut pair, mut mic) = talk(backend, 2, 20);
         mic.silence(&mut pair, 1500);
         ask(&mut pair, &mut mic, 2);
@@ -96,7 +98,7 @@ fn what_interrupts_is_transcribed_too() {
 
 #[test]
 fn without_a_worker_for_the_words_the_talk_goes_on() {
-    for backend in BACKENDS {
+    for backend in Flavour::WITH_CHAT {
         let (mut pair, mut mic) = talk(backend, 1, 10);
         mic.silence(&mut pair, 1500);
         for turn in 1..=4 {

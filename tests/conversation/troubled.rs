@@ -3,22 +3,23 @@
 use std::time::Duration;
 
 use serde_json::json;
-use voxbridge::{event::RolloverReason, session::Observation, simulator::Backend};
+use voxbridge::{event::RolloverReason, session::Observation};
 
 use super::{
+    flavour::Flavour,
     mic::{Mic, Spoken, ask, spoken, turns_heard, voices},
     ms,
     pair::{Pair, PairConfig},
     sanity,
 };
 
-pub(crate) const BACKENDS: [Backend; 2] = [Backend::Pytorch, Backend::Cpp];
+pub(crate) const BACKENDS: [Flavour; 4] = Flavour::ALL;
 
 /// A conversation whose gateway has these faults.
-fn talk(backend: Backend, faults: &[&str]) -> (Pair, Mic) {
+fn talk(backend: Flavour, faults: &[&str]) -> (Pair, Mic) {
     let mut config =
         PairConfig { profile: "conversation", latency: ms(10), ..PairConfig::with_faults(faults) };
-    config.simulator.backend = backend;
+    backend.serves(&mut config);
     config.simulator.turn_units = 5;
     config.simulator.force_listen_count = 1;
     (Pair::new(config), Mic::of_ms(20))
@@ -238,9 +239,9 @@ fn a_microphone_may_be_muted_from_the_start_and_opened_in_a_turn() {
 }
 
 /// A conversation whose detector takes every sound for speech.
-fn stuck(backend: Backend) -> (Pair, Mic) {
+fn stuck(backend: Flavour) -> (Pair, Mic) {
     let mut config = PairConfig { profile: "stuck", ..PairConfig::default() };
-    config.simulator.backend = backend;
+    backend.serves(&mut config);
     config.simulator.turn_units = 5;
     let speech = include_str!("../../mappings/profile/speech.toml");
     let listen = &speech[speech.find("[listen]").unwrap()..speech.find("[hear]").unwrap()];

@@ -8,7 +8,7 @@ use std::{
 use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
-    event::{Frame, Lane, Message, Why},
+    event::{Frame, Lane, Message, Mode, Why},
     mapping::Library,
     session::Setup,
 };
@@ -86,6 +86,8 @@ impl Driver {
             audio_out: codec.mapping().audio_out.clone(),
             audio_max_ms: upstream.audio_max_ms,
             duplex: upstream.duplex.clone(),
+            chat: upstream.modes.contains_key(&Mode::Chat),
+            voice_encodings: upstream.voice_encodings.clone(),
             voices: Default::default(),
             seed: 5,
         };

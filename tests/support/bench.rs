@@ -26,7 +26,7 @@ use voxbridge::{
     config::{Config, UpstreamConfig},
     server::{Server, tap::Tap},
     simulator::{
-        SimulatorConfig, Timing,
+        Dialect, SimulatorConfig, Timing,
         engines::Engines,
         socket::{self, Recorder},
     },
@@ -95,11 +95,16 @@ impl Bench {
     }
 
     pub(crate) async fn of(options: Options) -> Self {
+        let legacy = options.simulator.dialect != Dialect::Current;
         let (upstream, simulator, recorder) =
             simulate("127.0.0.1:0", options.simulator, options.engines).await;
         let mut config = options.config;
         if config.upstream.is_empty() {
-            config.upstream.push(upstream_at(upstream));
+            let mut upstream = upstream_at(upstream);
+            if legacy {
+                upstream.dialect = "minicpm-o-legacy".into();
+            }
+            config.upstream.push(upstream);
         }
         let mut service = config.service().unwrap_or_else(|problem| panic!("{problem}"));
         service.tap = options.tap;

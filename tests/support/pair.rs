@@ -20,7 +20,7 @@ use voxbridge::{
     event::{Frame, Lane, Message, Mode, Why},
     mapping::Library,
     session::{Observation, RelaySetup, Setup, VoiceBook},
-    simulator::{ConnId, Gateway, Opening, SimInput, SimOutput, SimulatorConfig, Unit, decide},
+    simulator::{ConnId, Dialect, Gateway, Opening, SimInput, SimOutput, SimulatorConfig, Unit},
 };
 
 /// Outputs in a row without `Wait`, and inputs at one instant, above which somebody is going round in circles.
@@ -136,6 +136,7 @@ impl Flight {
 /// One bridge, one gateway, one clock.
 pub(crate) struct Pair {
     bridge: Bridge,
+    dialect: Dialect,
     gateway: Gateway,
     started: Instant,
     now: Instant,
@@ -177,6 +178,8 @@ impl Pair {
             audio_out: client.audio_out.clone(),
             audio_max_ms: upstream.audio_max_ms,
             duplex: upstream.duplex.clone(),
+            chat: upstream.modes.contains_key(&Mode::Chat),
+            voice_encodings: upstream.voice_encodings.clone(),
             voices: Arc::new(config.voices),
             seed: config.seed,
         };
@@ -214,6 +217,7 @@ impl Pair {
         let started = epoch();
         let mut pair = Self {
             bridge,
+            dialect: simulator.dialect,
             gateway: Gateway::new(simulator, started, UNIX),
             started,
             now: started,
@@ -340,6 +344,12 @@ impl Pair {
         self.gateway = Gateway::new(simulator, self.now, UNIX + self.now());
         self.gateway_wait = None;
         self.break_lanes();
+    }
+
+    /// This goes wrong in the gateway from now on.
+    pub(crate) fn break_now(&mut self, fault: &str) {
+        self.tell_gateway(SimInput::Break(fault.parse().unwrap()));
+        self.settle();
     }
 
     /// Lets time pass.
@@ -561,7 +571,7 @@ impl Pair {
 
     fn arrive(&mut self, flight: Flight) {
         match flight {
-            Flight::Connect(lane, mode) => match decide(Some(query_of(mode))) {
+            Flight::Connect(lane, mode) => match self.dialect.decide(Some(query_of(mode))) {
                 Ok(mode) => {
                     self.depart(Flight::Opened(lane));
                     self.tell_gateway(SimInput::Connected(conn(lane), mode));

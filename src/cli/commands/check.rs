@@ -13,6 +13,9 @@ pub(super) fn run(args: ConfigArgs) -> Result<(), Failure> {
     for (kind, name, file, _) in library.files() {
         println!("# ok: {} {name} ({file})", kind.name());
     }
+    for note in config.notes() {
+        println!("# note: {note}");
+    }
     if config.upstream.is_empty() {
         println!("# no upstream is configured; to serve, one is needed");
     }

@@ -4,8 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use super::{Failure, layers::log_config, stop_signal};
 use crate::{
-    cli::args::{BackendArg, SimulateArgs},
-    simulator::{Backend, Fault, SimulatorConfig, engines::Engines, process::EngineProcess, socket},
+    cli::args::{BackendArg, DialectArg, SimulateArgs},
+    simulator::{Backend, Dialect, Fault, SimulatorConfig, engines::Engines, process::EngineProcess, socket},
     telemetry,
 };
 
@@ -18,12 +18,24 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), Failure> {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,
     };
+    let dialect = match (args.dialect, args.by_the_book) {
+        (DialectArg::MinicpmOLegacy, documented) => Dialect::Legacy { documented },
+        (DialectArg::MinicpmO, false) => Dialect::Current,
+        (DialectArg::MinicpmO, true) => {
+            let words =
+                "--by-the-book: only --dialect minicpm-o-legacy has a book that its server does not keep to";
+            return Err(Failure::usage(words));
+        }
+    };
+    if dialect != Dialect::Current && args.backend == BackendArg::Cpp {
+        return Err(Failure::usage("--backend cpp: it does not speak --dialect minicpm-o-legacy"));
+    }
     let stop = stop_signal()?;
     let engines = match &args.engines {
         Some(dir) => Some(start_engines(dir).await?),
         None => None,
     };
-    let config = SimulatorConfig { backend, faults, ..SimulatorConfig::default() };
+    let config = SimulatorConfig { dialect, backend, faults, ..SimulatorConfig::default() };
     let mut simulator = socket::bind(args.listen, config)
         .await
         .map_err(|error| Failure::failed(format!("cannot listen on {}: {error}", args.listen)))?;

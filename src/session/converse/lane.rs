@@ -44,6 +44,8 @@ pub(super) struct Talk {
     pub(super) steps: Steps,
     pub(super) context: Context,
     pub(super) frames_since_answer: bool,
+    /// Units in a row that the upstream could not work on.
+    pub(super) troubles: u32,
     /// To be replaced as soon as the unit in flight is answered.
     pub(super) rolling: Option<RolloverReason>,
 }
@@ -87,6 +89,7 @@ impl Talk {
             steps: Steps::default(),
             context: Context::default(),
             frames_since_answer: false,
+            troubles: 0,
             rolling: None,
         }
     }
@@ -110,6 +113,7 @@ impl Talk {
         host: &mut Host,
     ) -> Option<InFlight> {
         let sign = Sign::of(event)?;
+        self.troubles = 0;
         self.context.report(mark.context_tokens);
         let unit = self.steps.heard(now, sign, mark)?;
         self.count(now, &unit, limits, host);

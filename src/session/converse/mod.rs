@@ -3,7 +3,7 @@
 //! - [`mic`] keeps the user's audio until it is sent, [`steps`] keeps one unit in flight
 //! - [`turns`] is what the model says, [`turn`] by [`turn`], and what of it may be heard
 //! - [`limits`] says when the upstream session has to be replaced, [`lane`] replaces it, also when it is lost, and
-//!   [`standby`] has the next one ready
+//!   [`standby`] has the next one ready; [`trouble`] is what an upstream cannot do
 //! - [`pacing`] says when a unit is due
 //!
 //! Whatever happens, [`Converse::proceed`] is called last and does all that can be done then.
@@ -14,6 +14,7 @@ mod mic;
 mod pacing;
 mod standby;
 mod steps;
+mod trouble;
 mod turn;
 mod turns;
 
@@ -193,6 +194,9 @@ impl Converse {
 
     /// What the model says.
     fn said(&mut self, now: Instant, event: &LaneEvent<'_>, mark: Mark<'_>, scene: &Scene, host: &mut Host) {
+        if let LaneEvent::Trouble(words) = event {
+            return self.troubled(now, words, scene, host);
+        }
         let telling = self.telling(scene);
         let Place::Talking(talk) = &mut self.place else { return };
         let answered = talk.heard(now, event, mark, &self.limits, host);

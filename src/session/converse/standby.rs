@@ -91,6 +91,11 @@ impl Converse {
     ) {
         let Some(standby) = &mut self.standby else { return };
         let news = standby.talk.link.event(now, event, host);
+        if matches!(event, LaneEvent::Trouble(_)) && standby.talk.link.is_engaged() {
+            self.alone = true;
+            self.drop_standby(now, host);
+            return;
+        }
         standby.talk.heard(now, event, mark, &self.limits, host);
         self.standby_news(now, &news, host);
     }

@@ -3,7 +3,8 @@
 //! A turn begins with its first text or audio and ends with the next `listen` (field notes §1.6, §1.7, §7.15): on
 //! PyTorch that carries the turn's own id, on C++ every unit has a `done` and an id of its own. An interrupted turn is
 //! fenced off: nothing is heard until the model has acknowledged a unit that forced it to listen and the user is quiet
-//! (§7.18), and what comes later under one of its ids is dropped.
+//! (§7.18), and what comes later under one of its ids is dropped. An upstream that gives no ids answers in order, each
+//! unit once (§4): there nothing of an interrupted turn comes behind the answer to the forced unit.
 
 use std::{
     collections::VecDeque,

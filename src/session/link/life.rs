@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
-    event::{EndMeaning, Ending, LaneEvent, Why},
+    event::{EndMeaning, Ending, LaneCommand, LaneEvent, Why},
     mapping::profile::LaneTimes,
 };
 
@@ -60,6 +60,9 @@ impl Link {
             (Phase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
                 self.phase = Phase::Ready;
                 self.trouble = None;
+                if let Some(spelled) = self.spelled.take() {
+                    host.encodings.worked(spelled);
+                }
                 host.out.observe(Observation::LaneReady {
                     lane: self.lane,
                     session_id: session_id.map(str::to_owned),
@@ -75,6 +78,7 @@ impl Link {
                 self.say_goodbye(now, host);
                 News::None
             }
+            (_, LaneEvent::Trouble(words)) => self.troubled(now, words, host),
             (_, LaneEvent::Closed(ending)) => self.ended(now, ending, host),
             _ => News::None,
         }
@@ -83,8 +87,48 @@ impl Link {
     /// Initialises a worker that waits for it.
     pub(super) fn initialise(&mut self, now: Instant, host: &mut Host) {
         let Some(init) = self.init.clone().filter(|_| matches!(self.phase, Phase::Granted)) else { return };
+        let (init, spelled) = host.encodings.spell(init);
+        self.spelled = spelled;
         host.out.push(Action::ToLane(self.lane, init));
         self.phase = Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
+    }
+
+    /// Something went wrong upstream, and its session goes on: what that means depends on what was wanted of it.
+    fn troubled(&mut self, now: Instant, words: &str, host: &mut Host) -> News {
+        host.out.observe(Observation::LaneTrouble { lane: self.lane, words: words.to_owned() });
+        match self.phase {
+            Phase::Initialising { .. } => {
+                self.init_failed(host);
+                let words = format!("the upstream could not initialise: {words}");
+                self.start_over(now, words, host);
+                News::None
+            }
+            Phase::Asked { .. } => {
+                self.close(now, host);
+                self.failed(format!("the upstream could not answer: {words}"), host)
+            }
+            Phase::Draining { .. } => {
+                self.say_goodbye(now, host);
+                News::None
+            }
+            // A conversation knows by itself what it makes of it.
+            _ => News::None,
+        }
+    }
+
+    /// It may have been the voice, and how that was written.
+    fn init_failed(&mut self, host: &mut Host) {
+        if let Some(spelled) = self.spelled.take() {
+            host.encodings.failed(spelled);
+        }
+    }
+
+    /// Another attempt, once this one has left politely.
+    fn start_over(&mut self, now: Instant, words: String, host: &mut Host) {
+        Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
+        self.say_goodbye(now, host);
+        let until = now + Duration::from_millis(host.times.close_max_ms);
+        self.phase = Phase::Leaving { until, retry: true };
     }
 
     fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {
@@ -102,11 +146,15 @@ impl Link {
             _ => false,
         };
         let retry = !asked;
+        self.init_failed(host);
         self.phase = Phase::Leaving { until, retry };
         let words = format!("the upstream ended the session: {}", ending.words);
         match (asked, ending.meaning) {
             (true, EndMeaning::EmptyAnswer) if owed => News::Empty,
-            (true, EndMeaning::UsedUp) => {
+            (true, meaning @ (EndMeaning::UsedUp | EndMeaning::UsedUpAndOpen)) => {
+                if meaning == EndMeaning::UsedUpAndOpen {
+                    host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                }
                 News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked })
             }
             (true, _) => self.failed(words, host),
@@ -135,6 +183,7 @@ impl Link {
             }
             _ => {
                 self.phase = Phase::Gone;
+                self.init_failed(host);
                 Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, format!("the upstream {why}"));
                 self.pause(now, host)
             }
@@ -178,10 +227,7 @@ impl Link {
             }
             Phase::Initialising { .. } => {
                 let words = format!("the upstream did not initialise within {} ms", times.init_max_ms);
-                Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
-                self.say_goodbye(now, host);
-                let until = now + Duration::from_millis(times.close_max_ms);
-                self.phase = Phase::Leaving { until, retry: true };
+                self.start_over(now, words, host);
                 News::None
             }
             Phase::Draining { .. } => {
@@ -233,6 +279,7 @@ impl Link {
         // A number of its own for each attempt: whatever still comes of the last one is for nobody.
         self.lane = host.new_lane();
         self.granted_at = None;
+        self.spelled = None;
         host.out.push(Action::OpenLane(self.lane, self.mode));
         self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
     }

@@ -60,8 +60,17 @@ impl Relay {
                 link.closed(now, why, host);
             });
         }
+        self.spell_otherwise(now);
         let news = self.with_link(|link, host| link.closed(now, why, host));
         self.heard(now, news, w);
+    }
+
+    /// A session that fails while it is initialised may have been asked for in words that this upstream does not take.
+    pub(super) fn spell_otherwise(&mut self, now: Instant) {
+        if matches!(&self.place, Place::Up(link) if link.is_initialising()) {
+            self.spelling += 1;
+            self.initialise(now);
+        }
     }
 
     /// Something for a lane that was left.
@@ -111,7 +120,10 @@ impl Relay {
     /// Initialises the upstream session with what the client said, when there is one and it has said something.
     pub(super) fn initialise(&mut self, now: Instant) {
         let init = match (&self.begin, &self.first) {
-            (Begin::Opening(words), _) => words.clone(),
+            (Begin::Opening(words), _) => match words.get(self.spelling % words.len().max(1)) {
+                Some(words) => words.clone(),
+                None => return,
+            },
             (Begin::Message, Some(words)) => words.text.clone(),
             _ => return,
         };

@@ -24,7 +24,7 @@ use self::{
     keep::{Append, Flight, Keep, Words},
     lane::Place,
 };
-use super::{action::Action, host::Host, memory::Memory, mouth::Mouth, retry::Trouble};
+use super::{action::Action, host::Host, memory::Memory, mouth::Mouth, retry::Trouble, voices::Encodings};
 use crate::{
     error::{Error, ErrorKind},
     event::{
@@ -64,8 +64,8 @@ enum Phase {
 enum Begin {
     /// The client has said nothing yet.
     Unknown,
-    /// The client's own words.
-    Opening(String),
+    /// What the client wants, in each of the ways in which upstreams may take it.
+    Opening(Vec<String>),
     /// The client's first message, whatever it is: for an append the worker makes up the rest (field notes §1.4), and the
     /// server knows what it makes of anything else.
     Message,
@@ -99,6 +99,8 @@ pub(crate) struct Relay {
     context_tokens: Option<u32>,
     /// The answer that is open, and its name.
     turn: Option<Turn>,
+    /// Which of the ways to open the session is tried.
+    spelling: usize,
     /// How often an upstream has ended the session while it was initialised.
     refusals: u32,
     trouble: Option<Trouble>,
@@ -127,7 +129,8 @@ impl Relay {
         let rules = setup.profile.relay?;
         // Nothing is ever spoken here; the mouth comes with what lanes share.
         let mouth = Mouth::new(2, setup.profile.playout);
-        let mut host = Host::new(setup.profile.lanes, mouth, Memory::new(0), setup.seed);
+        let mut host =
+            Host::new(setup.profile.lanes, Encodings::new([].into()), mouth, Memory::new(0), setup.seed);
         let id = format!("relay_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
         let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
         Some(Self {
@@ -148,6 +151,7 @@ impl Relay {
             session_id: None,
             context_tokens: None,
             turn: None,
+            spelling: 0,
             refusals: 0,
             trouble: None,
             keep: Keep::default(),
@@ -193,25 +197,24 @@ impl Relay {
     }
 
     fn client_opens(&mut self, now: Instant, opening: &Opening<'_>, text: &str, w: &dyn Wires) {
-        let spelled = if w.native() { Ok(text.to_owned()) } else { w.open(opening) };
+        let spelled = if w.native() { Ok(vec![text.to_owned()]) } else { w.open(opening) };
         let words = match spelled {
             Ok(words) => words,
             Err(error) => return self.refuse(now, &error, w),
         };
-        if words.len() > self.rules.kept_max_bytes {
-            let most = self.rules.kept_max_bytes;
-            let detail =
-                format!("what opens the session has {} bytes; at most {most} are taken", words.len());
+        let (bytes, most) = (words.iter().map(String::len).max(), self.rules.kept_max_bytes);
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > most) {
+            let detail = format!("what opens the session has {bytes} bytes; at most {most} are taken");
             return self.refuse(now, &Error::new(ErrorKind::TooMuch, detail), w);
         }
         if self.begin != Begin::Unknown && w.native() {
             // The server knows what it makes of a second one.
-            return self.pass_up(now, Words { text: words, append: None }, w);
+            return self.pass_up(now, Words { text: text.to_owned(), append: None }, w);
         }
         self.slice_max = opening.slice_max;
         self.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
         let again = self.begin != Begin::Unknown;
-        self.begin = Begin::Opening(words);
+        (self.begin, self.spelling) = (Begin::Opening(words), 0);
         if again { self.open_again(now, w) } else { self.initialise(now) }
     }
 

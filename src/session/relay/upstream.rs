@@ -215,8 +215,9 @@ impl Relay {
         text: &str,
         w: &dyn Wires,
     ) {
-        if !goes_on {
+        if !goes_on || !self.is_heard() {
             // Before the session is open another attempt follows; in the middle it is as good as lost.
+            self.spell_otherwise(now);
             let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
             return self.heard(now, news, w);
         }
@@ -233,6 +234,7 @@ impl Relay {
         let initialising = matches!(&self.place, Place::Up(link) if link.is_initialising());
         let opening = !self.is_up() && !matches!(self.phase, Phase::Closing(_));
         self.refusals += u32::from(initialising);
+        self.spell_otherwise(now);
         let again = opening && self.refusals < self.rules.open_attempts.max(1) && why == EndName::Failed;
         let event = FromModel::Ended(why, ending.clone());
         let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));

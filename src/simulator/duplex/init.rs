@@ -22,7 +22,7 @@ const TEMPLATE_TOKENS: u64 = 12;
 const DEFAULT_VOICE_TOKENS: u64 = 56;
 
 /// What a session has that sends no prompt.
-const DEFAULT_PROMPT: &str = "You are a helpful assistant.";
+pub(in super::super) const DEFAULT_PROMPT: &str = "You are a helpful assistant.";
 
 /// Samples of a voice reference that take one position of the context.
 const SAMPLES_PER_TOKEN: u64 = 1_600;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     super::{
-        Backend,
+        Backend, Dialect,
         bench::Bench,
         script,
         voice::SAMPLE_RATE_HZ,
@@ -28,11 +28,12 @@ const CPP_AUDIO_SAMPLES: std::ops::Range<usize> = 1_920..11_520;
 #[derive(Debug, Clone)]
 pub(super) struct Say {
     response_id: Option<String>,
-    what: What,
+    pub(super) what: What,
 }
 
+/// What an event says.
 #[derive(Debug, Clone)]
-enum What {
+pub(super) enum What {
     Listen,
     Text(String),
     Audio(Vec<f32>),
@@ -44,6 +45,8 @@ enum What {
 pub(super) struct Reply {
     pub(super) says: Vec<Say>,
     backend: Backend,
+    /// A unit without a waveform has none, instead of silence (field notes §4).
+    says_null: bool,
     /// The ids that C++ gives the answer to this input and gave to the one before.
     own: String,
     previous: String,
@@ -56,6 +59,7 @@ impl Reply {
         Self {
             says: Vec::new(),
             backend: bench.cfg.backend,
+            says_null: bench.cfg.dialect != Dialect::Current,
             own: format!("{session_id}_resp_{input}"),
             previous: format!("{session_id}_resp_{}", input.saturating_sub(1)),
             tokens: 0,
@@ -92,7 +96,8 @@ impl Reply {
     /// Text first, each at most once; without a waveform a second of silence (field notes §1.6).
     fn pytorch(&mut self, response_id: &str, unit: Spoken) {
         self.samples += unit.audio.len();
-        let audio = if unit.audio.is_empty() { vec![0.0; SAMPLE_RATE_HZ] } else { unit.audio };
+        let fills = unit.audio.is_empty() && !self.says_null;
+        let audio = if fills { vec![0.0; SAMPLE_RATE_HZ] } else { unit.audio };
         if !unit.text.is_empty() {
             self.push(response_id, What::Text(unit.text));
         }

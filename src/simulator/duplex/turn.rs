@@ -1,7 +1,7 @@
 //! One turn of the model: which text and which second of sound each of its units has.
 
 use super::{
-    super::{FaultKind, bench::Bench, script, voice::SAMPLE_RATE_HZ},
+    super::{Dialect, FaultKind, bench::Bench, script, voice::SAMPLE_RATE_HZ},
     marker::marker,
     mind::Answer,
 };
@@ -11,6 +11,9 @@ const UNIT_CHARS: usize = 27;
 
 /// The last unit of a marker turn, as captured (field notes §6.1).
 const LAST_SAMPLES: usize = 14_400;
+
+/// The first unit of a turn, where the document of the legacy dialect lets it be shorter.
+const FIRST_SAMPLES: usize = 12_000;
 
 /// What an endless turn says once its text is over.
 const ENDLESS: &str = "and so on ";
@@ -59,6 +62,8 @@ pub(super) struct Turn {
     texts: Vec<String>,
     sound: Sound,
     samples: usize,
+    /// How much of it the first unit has.
+    first: usize,
     spoken: usize,
     burst: usize,
     endless: bool,
@@ -94,15 +99,22 @@ impl Turn {
             spread(&text, units, usize::from(matches!(sound, Sound::Given(_))))
         };
         let units = texts.len().max(units).max(1);
+        let samples = match &sound {
+            Sound::Given(samples) => samples.len(),
+            _ => (units - 1) * SAMPLE_RATE_HZ + LAST_SAMPLES,
+        };
+        let first = match bench.cfg.dialect {
+            Dialect::Legacy { documented: true } => FIRST_SAMPLES,
+            _ => SAMPLE_RATE_HZ,
+        };
+        let units = units.max(1 + samples.saturating_sub(first).div_ceil(SAMPLE_RATE_HZ));
         Self {
             response_id,
             yields: bench.faults.hits(FaultKind::Yields),
             repeats: bench.faults.hits(FaultKind::RepeatsText),
             said: String::new(),
-            samples: match &sound {
-                Sound::Given(samples) => samples.len(),
-                _ => (units - 1) * SAMPLE_RATE_HZ + LAST_SAMPLES,
-            },
+            samples,
+            first,
             texts: texts.into_iter().chain(std::iter::repeat(String::new())).take(units).collect(),
             sound,
             spoken: 0,
@@ -139,8 +151,8 @@ impl Turn {
     /// The next unit.
     pub(super) fn speak(&mut self) -> Spoken {
         let text = self.texts.get(self.spoken).map_or(ENDLESS, String::as_str).to_owned();
-        let start = self.spoken * SAMPLE_RATE_HZ;
-        let end = start + SAMPLE_RATE_HZ;
+        let start = self.spoken.checked_sub(1).map_or(0, |full| self.first + full * SAMPLE_RATE_HZ);
+        let end = self.first + self.spoken * SAMPLE_RATE_HZ;
         let end = if self.endless { end } else { end.min(self.samples) };
         self.spoken += 1;
         self.said.push_str(&text);

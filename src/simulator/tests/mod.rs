@@ -6,6 +6,7 @@ mod duplex_input;
 mod ends;
 mod engines;
 mod faults;
+mod legacy;
 mod properties;
 mod queue;
 mod shapes;
