@@ -92,15 +92,17 @@ impl Bridge {
     }
 
     /// Opens a session for the client of a relay. Of several protocols that its connection may be of, the first message
-    /// chooses: the one that begins like this, or else the first. Those that do not relay do not count.
+    /// chooses: the one that begins like this, or else the first. Each finds its mode in the query string; those that do not
+    /// relay, or have no such mode, do not count.
     #[must_use]
     pub fn open_relay(
         now: Instant,
         candidates: &[Arc<ClientMapping>],
+        query: &str,
         dialect: Arc<UpstreamMapping>,
         setup: RelaySetup,
     ) -> Self {
-        Self(Kind::Relayed(Box::new(Relayed::open(now, candidates, dialect, setup))))
+        Self(Kind::Relayed(Box::new(Relayed::open(now, candidates, query, dialect, setup))))
     }
 
     /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.

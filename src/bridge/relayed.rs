@@ -1,18 +1,22 @@
 //! The bridge of a client that speaks the model's own protocol: two spellings and the session between them.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Instant};
 
 use super::{Input, Output};
 use crate::{
-    downstream::relay::RelayCodec,
+    downstream::{reference, relay::RelayCodec},
     error::{Error, ErrorKind},
     event::{
         Frame, LaneCommand, Message,
         relay::{self, About, EndName, ErrorTold, Opening, Told, Wires},
     },
-    mapping::{ClientMapping, UpstreamMapping},
+    mapping::{
+        ClientMapping, UpstreamMapping,
+        check::listed,
+        relay::Part,
+        upstream::{SendName, VoiceEncoding},
+    },
     session::{
-        Observation,
         action::Action,
         relay::{Relay, RelaySetup},
     },
@@ -28,6 +32,7 @@ pub(super) struct Relayed {
     /// `None` where client or profile are not made for it.
     relay: Option<Relay>,
     client_open: bool,
+    /// What operators were told that it has no effect, once each.
     noted: BTreeSet<String>,
 }
 
@@ -35,18 +40,37 @@ impl Relayed {
     pub(super) fn open(
         now: Instant,
         candidates: &[Arc<ClientMapping>],
+        query: &str,
         dialect: Arc<UpstreamMapping>,
         setup: RelaySetup,
     ) -> Self {
-        let codec = |client: &Arc<ClientMapping>| RelayCodec::new(client.clone(), setup.mode, setup.unix_s);
-        let mut candidates: Vec<_> = candidates.iter().filter_map(codec).collect();
-        candidates.truncate(CANDIDATES_MAX);
-        candidates.reverse();
-        let codec = candidates.pop();
-        let relay = codec.as_ref().and_then(|_| Relay::open(now, &setup));
-        candidates.reverse();
-        let wires = Spelling { codec, dialect: Dialect::new(dialect) };
-        Self { wires, candidates, client_open: relay.is_some(), relay, noted: BTreeSet::new() }
+        let codec = |client: &Arc<ClientMapping>| RelayCodec::new(client.clone(), query, setup.unix_s);
+        let mut codecs = candidates.iter().filter_map(codec);
+        let wires = Spelling { codec: codecs.next(), dialect: Dialect::new(dialect) };
+        let candidates = codecs.take(CANDIDATES_MAX).collect();
+        let relay = wires.codec.as_ref().and_then(|codec| Relay::open(now, &setup, codec.mode()));
+        let mut relayed =
+            Self { wires, candidates, client_open: relay.is_some(), relay, noted: BTreeSet::new() };
+        relayed.expect_mode(now);
+        relayed
+    }
+
+    /// A mode that the upstream does not have is nothing to wait for.
+    fn expect_mode(&mut self, now: Instant) {
+        let (Some(codec), Some(relay)) = (&self.wires.codec, &mut self.relay) else { return };
+        let dialect = self.wires.dialect.mapping();
+        match dialect.modes.contains_key(&codec.mode()) {
+            true => relay.set_mode(now, codec.mode()),
+            false => {
+                let error = format!(
+                    "the upstream speaks {}, which has no mode {}; it has {}",
+                    dialect.title,
+                    codec.mode().name(),
+                    listed(dialect.modes.values().map(String::as_str))
+                );
+                relay.refuse(now, &Error::new(ErrorKind::NoSuchMode, error), &self.wires);
+            }
+        }
     }
 
     pub(super) fn session_id(&self) -> &str {
@@ -55,12 +79,12 @@ impl Relayed {
 
     pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         if let Input::Client(Frame::Text(text)) = &input {
-            self.recognise(text);
+            self.recognise(now, text);
         }
         let Self { wires, relay: Some(relay), .. } = self else { return };
         match input {
             Input::Client(_) if !self.client_open => {}
-            Input::Client(Frame::Text(text)) => wires.client(now, text, relay),
+            Input::Client(Frame::Text(text)) => wires.client(now, text, relay, &mut self.noted),
             Input::Client(Frame::Binary(_)) => {
                 relay.refuse(
                     now,
@@ -102,8 +126,6 @@ impl Relayed {
                     return Output::ToLane(lane, Message::Text(self.wires.dialect.encode(&command)));
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
-                Action::Observe(Observation::NoEffect(words)) if super::is_noted(&mut self.noted, &words) => {
-                }
                 Action::Observe(observation) => return Output::Observe(observation),
                 Action::Tell(_) | Action::Client(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
             }
@@ -112,7 +134,7 @@ impl Relayed {
     }
 
     /// The first message says which protocol it is.
-    fn recognise(&mut self, text: &str) {
+    fn recognise(&mut self, now: Instant, text: &str) {
         if self.candidates.is_empty() {
             return;
         }
@@ -120,6 +142,7 @@ impl Relayed {
         let chosen = known.clone().position(|codec| codec.begins_with(text));
         if let Some(at) = chosen.filter(|at| *at > 0) {
             self.wires.codec = Some(self.candidates.swap_remove(at - 1));
+            self.expect_mode(now);
         }
         self.candidates.clear();
     }
@@ -136,10 +159,23 @@ struct Spelling {
 }
 
 impl Spelling {
-    fn client(&self, now: Instant, text: &str, relay: &mut Relay) {
+    fn open_with(&self, opening: &Opening<'_>, encoding: VoiceEncoding) -> Result<String, Error> {
+        let (first, second) = (voice(opening.voice, encoding)?, voice(opening.speech_voice, encoding)?);
+        let (voice, speech_voice) = (first.as_deref(), second.as_deref());
+        Ok(self.dialect.relay_open(&Opening { voice, speech_voice, ..*opening }))
+    }
+
+    fn client(&self, now: Instant, text: &str, relay: &mut Relay, noted: &mut BTreeSet<String>) {
         let Some(codec) = &self.codec else { return };
         match codec.decode(text, self.native()) {
-            Ok(read) => relay.client(now, &read.message(), text, self),
+            Ok(read) => {
+                if !self.native() {
+                    let words = read.without_effect(|part| self.takes(part));
+                    let news = words.into_iter().filter(|words| !super::is_noted(noted, words));
+                    news.for_each(|words| relay.without_effect(now, words, self));
+                }
+                relay.client(now, &read.message(), text, self);
+            }
             Err(error) => relay.refuse(now, &error, self),
         }
     }
@@ -171,8 +207,19 @@ impl Wires for Spelling {
         self.codec.as_ref().map_or((1000, String::new()), |codec| codec.close_frame(why))
     }
 
-    fn open(&self, opening: &Opening<'_>) -> Result<String, Error> {
-        Ok(self.dialect.relay_open(opening))
+    fn open(&self, opening: &Opening<'_>) -> Result<Vec<String>, Error> {
+        let encodings = &self.dialect.mapping().voice_encodings;
+        let has_voice = opening.voice.is_some() || opening.speech_voice.is_some();
+        let ways = if has_voice { encodings.len() } else { 1 };
+        encodings.iter().take(ways).map(|encoding| self.open_with(opening, *encoding)).collect()
+    }
+
+    fn takes(&self, part: Part) -> bool {
+        // These the session itself keeps, and gives back.
+        matches!(part, Part::InputId | Part::ResponseId | Part::Reason)
+            || [SendName::RelayOpen, SendName::RelayAppend]
+                .iter()
+                .any(|name| self.dialect.takes(*name, part.slot()))
     }
 
     fn append(&self, input: &relay::Input<'_>) -> String {
@@ -187,4 +234,16 @@ impl Wires for Spelling {
         let samples = input.audio.map_or(0, |audio| audio.len() as u64 * 3 / 4 / 4);
         samples * 1000 / u64::from(self.dialect.mapping().audio_rate_hz.max(1))
     }
+}
+
+/// A voice as the upstream takes it; one that is so already stays where it is.
+fn voice(voice: Option<&str>, encoding: VoiceEncoding) -> Result<Option<Cow<'_, str>>, Error> {
+    let Some(voice) = voice else { return Ok(None) };
+    let spelled = match encoding {
+        VoiceEncoding::Wav => reference::as_wav(voice),
+        VoiceEncoding::F32le => reference::as_samples(voice),
+    };
+    spelled
+        .map(Some)
+        .map_err(|problem| Error::new(ErrorKind::Invalid, format!("the voice sample: {problem}")))
 }

@@ -1,6 +1,6 @@
 //! A client's own voice sample: base64 of a WAV file or of raw PCM becomes what the model takes.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
@@ -68,6 +68,38 @@ pub fn from_wav(bytes: &[u8]) -> Result<VoiceSample, String> {
     let (samples, rate_hz) = wav::read(bytes, LONGEST).map_err(|error| error.to_string())?;
     let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|error| error.to_string())?;
     Ok(sample(&samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>()))
+}
+
+/// A voice sample, base64, as raw float32 samples at 16 kHz; what is no WAV file is taken to be that already.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn as_samples(text: &str) -> Result<Cow<'_, str>, String> {
+    if !text.as_bytes().starts_with(RIFF) {
+        return Ok(Cow::Borrowed(text));
+    }
+    check_length(text.as_bytes())?;
+    let bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
+    let json = from_wav(&bytes)?;
+    Ok(Cow::Owned(json.0.trim_matches('"').to_owned()))
+}
+
+/// A voice sample, base64, as a WAV file; one that is no file is taken for raw float32 samples at 16 kHz. What is written
+/// here is never a multiple of four bytes long: a server that wants raw samples then refuses it instead of hearing noise.
+///
+/// # Errors
+/// What is wrong with the samples.
+pub(crate) fn as_wav(text: &str) -> Result<Cow<'_, str>, String> {
+    if text.as_bytes().starts_with(RIFF) {
+        return Ok(Cow::Borrowed(text));
+    }
+    let mut samples = Vec::new();
+    pcm::pull_base64_f32(text, &mut samples).map_err(|error| error.to_string())?;
+    let mut samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
+    if samples.len().is_multiple_of(2) {
+        samples.push(0);
+    }
+    Ok(Cow::Owned(STANDARD.encode(wav::write_s16(&samples, SPEECH_RATE_HZ))))
 }
 
 fn sample(samples: &[i16]) -> VoiceSample {

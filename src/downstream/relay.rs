@@ -38,11 +38,18 @@ pub struct Read<'a> {
 }
 
 impl RelayCodec {
-    /// A codec for one connection in this mode, opened at `opened_unix_s` seconds since 1970; `None` for a client that is
-    /// not relayed.
+    /// A codec for one connection with this query string, opened at `opened_unix_s` seconds since 1970; `None` for a client
+    /// that is not relayed, and for a mode that it does not have.
     #[must_use]
-    pub fn new(client: Arc<ClientMapping>, mode: Mode, opened_unix_s: f64) -> Option<Self> {
-        client.relays().then_some(Self { client, mode, opened_unix_s })
+    pub fn new(client: Arc<ClientMapping>, query: &str, opened_unix_s: f64) -> Option<Self> {
+        let mode = client.relay.as_ref()?.mode(query).ok()?;
+        Some(Self { client, mode, opened_unix_s })
+    }
+
+    /// The mode it asked for.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// The protocol it speaks.
@@ -69,7 +76,8 @@ impl RelayCodec {
     /// Whatever is wrong with it; a type that is not known is none.
     pub fn decode<'a>(&'a self, text: &'a str, native: bool) -> Result<Read<'a>, Error> {
         let relay = self.relay().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "anything"))?;
-        let found = relay.shape.extract(text).map_err(|error| match error {
+        let extracted = if native { relay.shape.extract(text) } else { relay.shape.extract_noting(text) };
+        let found = extracted.map_err(|error| match error {
             ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
             ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
         })?;
@@ -229,10 +237,22 @@ impl Read<'_> {
         }
     }
 
-    /// The type it came with, as people see it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.command.map_or(&self.name, |command| &command.name)
+    /// What of it has no effect, in words: what nobody knows, what the protocol's file says so of, and what an upstream
+    /// that takes only these parts cannot be told.
+    pub fn without_effect(&self, takes: impl Fn(Part) -> bool) -> Vec<String> {
+        let Some(command) = self.command else { return Vec::new() };
+        let unknown = self.found.unknown().iter();
+        let unknown = unknown.map(|key| format!("{}: `{key}` is unknown to this bridge", command.name));
+        let given = command.fields.iter().filter(|field| value(field, &self.found).is_some());
+        let known = given.filter_map(|field| {
+            let because = match (&field.because, field.to) {
+                (Some(because), _) => because.as_str(),
+                (None, Some(part)) if !takes(part) => "the upstream's dialect has nothing like it",
+                _ => return None,
+            };
+            Some(format!("{}: `{}` has no effect: {because}", command.name, field.name))
+        });
+        unknown.chain(known).collect()
     }
 
     /// The first field with this meaning that is there.

@@ -4,7 +4,7 @@
 //! them. What passes between a session of the bridge's own and its upstreams is in [`super::lane`].
 
 use super::{Ending, LaneEvent};
-pub use crate::mapping::relay::EndName;
+pub use crate::mapping::relay::{EndName, Part};
 use crate::{error::Error, mapping::extract::Node};
 
 /// What a client says to the model.
@@ -202,11 +202,13 @@ pub trait Wires {
     fn error(&self, error: &Error, about: &About<'_>) -> ErrorTold;
     /// The close frame behind the last event.
     fn close_frame(&self, why: EndName) -> (u16, String);
-    /// What opens an upstream session.
+    /// What opens an upstream session, in each of the ways in which it may take it.
     ///
     /// # Errors
     /// What of it the upstream cannot be told.
-    fn open(&self, opening: &Opening<'_>) -> Result<String, Error>;
+    fn open(&self, opening: &Opening<'_>) -> Result<Vec<String>, Error>;
+    /// Whether the upstream can be told of this at all.
+    fn takes(&self, part: Part) -> bool;
     /// One step's input.
     fn append(&self, input: &Input<'_>) -> String;
     /// How long what the model hears lasts, ms.

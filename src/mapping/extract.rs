@@ -148,7 +148,19 @@ impl Shape {
     /// # Errors
     /// [`ExtractError`] for anything but one JSON object.
     pub fn extract<'a>(&self, text: &'a str) -> Result<Found<'a>, ExtractError> {
-        let mut found = Found(vec![None; self.slots]);
+        self.scan(text, None)
+    }
+
+    /// The same, and keys that no pointer leads to or through are remembered, as far as their neighbours are known.
+    ///
+    /// # Errors
+    /// [`ExtractError`] for anything but one JSON object.
+    pub fn extract_noting<'a>(&self, text: &'a str) -> Result<Found<'a>, ExtractError> {
+        self.scan(text, Some(Vec::new()))
+    }
+
+    fn scan<'a>(&self, text: &'a str, unknown: Option<Vec<String>>) -> Result<Found<'a>, ExtractError> {
+        let mut found = Found(vec![None; self.slots], unknown);
         let mut json = serde_json::Deserializer::from_str(text);
         let top = Walk { branch: &self.root, found: &mut found }.deserialize(&mut json);
         let top = top.and_then(|top| json.end().map(|()| top));
@@ -175,13 +187,26 @@ impl Branch {
 
 /// The values of one message, by slot.
 #[derive(Debug)]
-pub struct Found<'a>(Vec<Option<Node<'a>>>);
+pub struct Found<'a>(Vec<Option<Node<'a>>>, Option<Vec<String>>);
 
 impl<'a> Found<'a> {
     /// The value at a slot; `None` when the message has no such place.
     #[must_use]
     pub fn get(&self, slot: usize) -> Option<&Node<'a>> {
         self.0.get(slot).and_then(Option::as_ref)
+    }
+
+    /// Keys that nobody asked for ([`Shape::extract_noting`]), some of them where there are many.
+    #[must_use]
+    pub fn unknown(&self) -> &[String] {
+        self.1.as_deref().unwrap_or_default()
+    }
+
+    fn note(&mut self, key: Option<String>) {
+        const MOST: usize = 8;
+        if let (Some(key), Some(unknown)) = (key, self.1.as_mut().filter(|unknown| unknown.len() < MOST)) {
+            unknown.push(key.chars().take(64).collect());
+        }
     }
 
     /// Takes the value out.
@@ -249,17 +274,19 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Node<'a>, A::Error> {
-        while let Some(step) = map.next_key_seed(Key(self.branch))? {
+        let noting = self.found.1.is_some() && !self.branch.keys.is_empty();
+        while let Some(step) = map.next_key_seed(Key(self.branch, noting))? {
             match step {
-                None => {
+                Err(key) => {
+                    self.found.note(key);
                     map.next_value::<IgnoredAny>()?;
                 }
-                Some(Step { slot: Some(slot), raw: true, .. }) => {
+                Ok(Step { slot: Some(slot), raw: true, .. }) => {
                     let raw = map.next_value::<&serde_json::value::RawValue>()?;
                     self.found.0[*slot] =
                         Some(if raw.get() == "null" { Node::Null } else { Node::Raw(raw.get()) });
                 }
-                Some(step) => {
+                Ok(step) => {
                     let node = map.next_value_seed(Walk { branch: &step.deeper, found: &mut *self.found })?;
                     if let Some(slot) = step.slot {
                         self.found.0[slot] = Some(node);
@@ -271,11 +298,11 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
     }
 }
 
-/// Looks a key up while it is still borrowed, so that no key is ever allocated.
-struct Key<'s>(&'s Branch);
+/// Looks a key up while it is still borrowed, so that no key is ever allocated but one that is to be noted.
+struct Key<'s>(&'s Branch, bool);
 
 impl<'a, 's> DeserializeSeed<'a> for Key<'s> {
-    type Value = Option<&'s Step>;
+    type Value = Result<&'s Step, Option<String>>;
 
     fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_identifier(self)
@@ -283,14 +310,14 @@ impl<'a, 's> DeserializeSeed<'a> for Key<'s> {
 }
 
 impl<'s> Visitor<'_> for Key<'s> {
-    type Value = Option<&'s Step>;
+    type Value = Result<&'s Step, Option<String>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(self.0.get(key))
+        Ok(self.0.get(key).ok_or_else(|| self.1.then(|| key.to_owned())))
     }
 }
 
@@ -342,6 +369,13 @@ mod tests {
         let found = shape.extract(r#"{"in":{"config": {"a": 1.10, "type":"no"} },"type":"t"}"#).unwrap();
         assert_eq!(found.get(raw), Some(&Node::Raw(r#"{"a": 1.10, "type":"no"}"#)));
         assert_eq!(found.get(0).and_then(Node::as_str), Some("t"));
+    }
+
+    #[test]
+    fn keys_that_nobody_asked_for_are_noted_where_others_are_known() {
+        let text = r#"{"type":"t","x":{"deep":1},"metrics":{"kv_cache_length":75,"y":{}},"audio":{"z":1}}"#;
+        assert_eq!(shape().extract_noting(text).unwrap().unknown(), ["x", "y"]);
+        assert!(shape().extract(text).unwrap().unknown().is_empty());
     }
 
     #[test]

@@ -251,9 +251,6 @@ pub struct Meanings {
     pub queue_full: Vec<String>,
     /// Reasons of a closed session: its time or the model's context was used up, nothing went wrong.
     pub used_up: Vec<String>,
-    /// Those of them after which the connection stays, and with it the worker, until it is told goodbye.
-    #[serde(default)]
-    pub stays_open: Vec<String>,
     /// Reasons of a closed session, for those who are told: we asked for it.
     #[serde(default)]
     pub asked: Vec<String>,
@@ -266,6 +263,9 @@ pub struct Meanings {
     /// The server stops.
     #[serde(default)]
     pub shutdown: Vec<String>,
+    /// Those of them after which the connection stays, and with it the worker, until it is told goodbye.
+    #[serde(default)]
+    pub stays_open: Vec<String>,
     /// Error codes that do not end the session.
     #[serde(default)]
     pub goes_on: Vec<String>,

@@ -142,11 +142,9 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Optio
 fn relay(visit: &Visit, service: &Service) -> Option<Opened> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let client = visit.candidates.first()?;
-    let mode = client.relay.as_ref()?.mode(&visit.query).ok()?;
     let Route { profile, upstreams, .. } = service.routes.find(&visit.path, client, "")?;
     let setup = RelaySetup {
         profile: profile.clone(),
-        mode,
         idle_ms: service.idle_ms,
         unix_s: opened_unix.as_secs_f64(),
         seed: fastrand::u64(..),
@@ -156,7 +154,7 @@ fn relay(visit: &Visit, service: &Service) -> Option<Opened> {
         let parts = Parts { library, client, dialect, query, opened_unix };
         (now, Start::relayed(parts, &visit.candidates[1..], &setup))
     });
-    let bridge = Bridge::open_relay(now, &visit.candidates, upstreams.dialect.clone(), setup);
+    let bridge = Bridge::open_relay(now, &visit.candidates, &visit.query, upstreams.dialect.clone(), setup);
     Some(Opened { bridge, upstreams: upstreams.clone(), start })
 }
 

@@ -158,14 +158,12 @@ impl Start {
     pub fn open(&self, now: Instant, library: &Library) -> Result<Bridge, String> {
         let (client, dialect) = (library.client(&self.client)?, library.upstream(&self.dialect)?);
         let unix_s = Duration::from_nanos(self.opened_unix_ns).as_secs_f64();
-        if let Some(relay) = &client.relay {
-            let mode =
-                relay.mode(&self.query).map_err(|status| format!("its mode is refused with {status}"))?;
+        if client.relays() {
             let (profile, idle_ms) = (library.profile(&self.profile)?, Some(self.idle_ms));
             let others = self.others.iter().map(|other| library.client(other));
             let clients = std::iter::once(Ok(client.clone())).chain(others).collect::<Result<Vec<_>, _>>()?;
-            let setup = RelaySetup { profile, mode, idle_ms, unix_s, seed: self.seed };
-            return Ok(Bridge::open_relay(now, &clients, dialect, setup));
+            let setup = RelaySetup { profile, idle_ms, unix_s, seed: self.seed };
+            return Ok(Bridge::open_relay(now, &clients, &self.query, dialect, setup));
         }
         let mut codec = Codec::new(client.clone(), unix_s);
         let connect = codec.connect(&self.query);

@@ -2,7 +2,7 @@
 //!
 //! The same compiled rules as for sessions of the bridge's own. Audio is not decoded: it passes as the text it is.
 
-use super::{Dialect, describe, ending, is_in, mark, matches};
+use super::{Dialect, describe, ending, is_in, mark, matches, without_data_prefix};
 use crate::{
     event::{
         Frame, Mark,
@@ -53,7 +53,7 @@ impl Dialect {
         let frames = input.frames.iter().copied().flatten().filter_map(Node::as_str).map(str::len);
         let room = input.audio.map_or(0, str::len) + frames.sum::<usize>();
         self.spelled(SendName::RelayAppend, room, |slot| match slot {
-            "audio" => input.audio.map_or(Fill::Null, base64),
+            "audio" => input.audio.map(without_data_prefix).map_or(Fill::Null, base64),
             "frames" => input.frames.map_or(Fill::Null, Fill::List),
             "force_listen" => input.force_listen.map_or(Fill::Null, Fill::Bool),
             "slice_max" => input.slice_max.map_or(Fill::Null, Fill::Int),

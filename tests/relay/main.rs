@@ -7,3 +7,4 @@ mod pair;
 mod passing;
 mod replacing;
 mod support;
+mod translating;

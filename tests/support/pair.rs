@@ -196,17 +196,15 @@ impl Pair {
     /// Opens a session for the client of a relay, which may be of any of these protocols.
     pub(crate) fn relayed(config: PairConfig, clients: &[&str]) -> Self {
         let clients: Vec<_> = clients.iter().map(|name| config.library.client(name).unwrap()).collect();
-        let mode = clients[0].relay.as_ref().unwrap().mode(&config.query).unwrap();
         let profile = config.library.profile(config.profile).unwrap();
-        let setup =
-            RelaySetup { profile, mode, idle_ms: None, unix_s: UNIX.as_secs_f64(), seed: config.seed };
+        let setup = RelaySetup { profile, idle_ms: None, unix_s: UNIX.as_secs_f64(), seed: config.seed };
         let upstream = config.library.upstream(config.upstream).unwrap();
         let tape = config.record.map(|audio| {
             let (library, client, query) = (&config.library, &clients[0], config.query.as_str());
             let parts = Parts { library, client, dialect: &upstream, query, opened_unix: UNIX };
             Tape::new(epoch(), Start::relayed(parts, &clients[1..], &setup), audio)
         });
-        let bridge = Bridge::open_relay(epoch(), &clients, upstream, setup);
+        let bridge = Bridge::open_relay(epoch(), &clients, &config.query, upstream, setup);
         Self::around(bridge, tape, config.simulator, config.latency)
     }
 

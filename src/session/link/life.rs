@@ -84,6 +84,15 @@ impl Link {
         }
     }
 
+    /// Initialises a worker that waits for it.
+    pub(super) fn initialise(&mut self, now: Instant, host: &mut Host) {
+        let Some(init) = self.init.clone().filter(|_| matches!(self.phase, Phase::Granted)) else { return };
+        let (init, spelled) = host.encodings.spell(init);
+        self.spelled = spelled;
+        host.out.push(Action::ToLane(self.lane, init));
+        self.phase = Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
+    }
+
     /// Something went wrong upstream, and its session goes on: what that means depends on what was wanted of it.
     fn troubled(&mut self, now: Instant, words: &str, host: &mut Host) -> News {
         host.out.observe(Observation::LaneTrouble { lane: self.lane, words: words.to_owned() });
@@ -120,15 +129,6 @@ impl Link {
         self.say_goodbye(now, host);
         let until = now + Duration::from_millis(host.times.close_max_ms);
         self.phase = Phase::Leaving { until, retry: true };
-    }
-
-    /// Initialises a worker that waits for it.
-    pub(super) fn initialise(&mut self, now: Instant, host: &mut Host) {
-        let Some(init) = self.init.clone().filter(|_| matches!(self.phase, Phase::Granted)) else { return };
-        let (init, spelled) = host.encodings.spell(init);
-        self.spelled = spelled;
-        host.out.push(Action::ToLane(self.lane, init));
-        self.phase = Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
     }
 
     fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {

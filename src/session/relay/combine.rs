@@ -7,6 +7,18 @@ use std::time::{Duration, Instant};
 
 use crate::event::relay::{Output, Told};
 
+/// Takes what is told, with the positions of the context in use then.
+pub(super) type Tell<'t> = dyn FnMut(&Told<'_>, Option<u32>) + 't;
+
+/// What an event says about itself, as far as it matters here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Step<'a> {
+    /// The append it answers, where the upstream says so.
+    pub(super) input_id: Option<&'a str>,
+    /// Positions of the model's context in use.
+    pub(super) tokens: Option<u32>,
+}
+
 /// What is held.
 #[derive(Debug)]
 pub(super) struct Combine {
@@ -16,6 +28,7 @@ pub(super) struct Combine {
     audio: Option<String>,
     /// The append it answers, where the upstream says so.
     step: Option<Box<str>>,
+    tokens: Option<u32>,
     due: Option<Instant>,
     /// A turn has begun and not ended.
     open: bool,
@@ -32,6 +45,7 @@ impl Combine {
             text: String::new(),
             audio: None,
             step: None,
+            tokens: None,
             due: None,
             open: false,
             ends_steps: false,
@@ -43,13 +57,7 @@ impl Combine {
     }
 
     /// A piece of text.
-    pub(super) fn text(
-        &mut self,
-        now: Instant,
-        text: &str,
-        step: Option<&str>,
-        tell: &mut impl FnMut(&Told<'_>),
-    ) {
+    pub(super) fn text(&mut self, now: Instant, text: &str, step: Step<'_>, tell: &mut Tell<'_>) {
         if self.audio.is_some() || self.is_of_another(step) {
             self.flush(tell);
         }
@@ -59,13 +67,7 @@ impl Combine {
     }
 
     /// A piece of audio.
-    pub(super) fn speech(
-        &mut self,
-        now: Instant,
-        audio: &str,
-        step: Option<&str>,
-        tell: &mut impl FnMut(&Told<'_>),
-    ) {
+    pub(super) fn speech(&mut self, now: Instant, audio: &str, step: Step<'_>, tell: &mut Tell<'_>) {
         if self.audio.is_some() || self.is_of_another(step) {
             self.flush(tell);
         }
@@ -75,13 +77,13 @@ impl Combine {
     }
 
     /// The step is over.
-    pub(super) fn done(&mut self, tell: &mut impl FnMut(&Told<'_>)) {
+    pub(super) fn done(&mut self, tell: &mut Tell<'_>) {
         self.ends_steps = true;
         self.flush(tell);
     }
 
     /// The model listens.
-    pub(super) fn listening(&mut self, step: Option<&str>, tell: &mut impl FnMut(&Told<'_>)) {
+    pub(super) fn listening(&mut self, step: Step<'_>, tell: &mut Tell<'_>) {
         let another = self.is_of_another(step);
         if self.open && !another && !self.ends_steps {
             return self.end(tell);
@@ -92,44 +94,45 @@ impl Combine {
             self.end(tell);
         }
         self.open = false;
-        tell(&Told::Listening);
+        tell(&Told::Listening, step.tokens);
     }
 
     /// It has been held long enough.
-    pub(super) fn timeout(&mut self, now: Instant, tell: &mut impl FnMut(&Told<'_>)) {
+    pub(super) fn timeout(&mut self, now: Instant, tell: &mut Tell<'_>) {
         if self.due.is_some_and(|due| due <= now) {
             self.flush(tell);
         }
     }
 
     /// The turn is over, if there is one.
-    pub(super) fn end(&mut self, tell: &mut impl FnMut(&Told<'_>)) {
+    pub(super) fn end(&mut self, tell: &mut Tell<'_>) {
         if std::mem::take(&mut self.open) {
             self.say(true, tell);
         }
     }
 
     /// Tells what is held.
-    pub(super) fn flush(&mut self, tell: &mut impl FnMut(&Told<'_>)) {
+    pub(super) fn flush(&mut self, tell: &mut Tell<'_>) {
         if self.audio.is_some() || !self.text.is_empty() {
             self.say(false, tell);
         }
     }
 
-    fn say(&mut self, end_of_turn: bool, tell: &mut impl FnMut(&Told<'_>)) {
+    fn say(&mut self, end_of_turn: bool, tell: &mut Tell<'_>) {
         let (text, audio) = (std::mem::take(&mut self.text), self.audio.take());
         self.due = None;
-        tell(&Told::Output(Output { text: &text, audio: audio.as_deref(), end_of_turn }));
+        tell(&Told::Output(Output { text: &text, audio: audio.as_deref(), end_of_turn }), self.tokens);
     }
 
-    fn begin(&mut self, step: Option<&str>) {
+    fn begin(&mut self, step: Step<'_>) {
         self.open = true;
-        self.step = step.map(Into::into);
+        self.step = step.input_id.map(Into::into);
+        self.tokens = step.tokens;
     }
 
     /// It is known to answer another append than what came last.
-    fn is_of_another(&self, step: Option<&str>) -> bool {
-        step.is_some() && self.step.is_some() && step != self.step.as_deref()
+    fn is_of_another(&self, step: Step<'_>) -> bool {
+        step.input_id.is_some() && self.step.is_some() && step.input_id != self.step.as_deref()
     }
 }
 
@@ -143,7 +146,7 @@ mod tests {
         let mut now = Instant::now();
         let mut combine = Combine::new(40, 500);
         let mut seen = Vec::new();
-        let mut tell = |told: &Told<'_>| {
+        let mut tell = |told: &Told<'_>, _: Option<u32>| {
             seen.push(match told {
                 Told::Output(output) => {
                     let end = if output.end_of_turn { "!" } else { "" };
@@ -154,7 +157,8 @@ mod tests {
         };
         for word in script.split(' ') {
             let (what, step) = word.split_at(1);
-            let step = Some(step).filter(|step| !step.is_empty());
+            let input_id = Some(step).filter(|step| !step.is_empty());
+            let step = Step { input_id, tokens: None };
             match what {
                 "t" => combine.text(now, "t", step, &mut tell),
                 "a" => combine.speech(now, "a", step, &mut tell),

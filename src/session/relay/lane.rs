@@ -60,8 +60,17 @@ impl Relay {
                 link.closed(now, why, host);
             });
         }
+        self.spell_otherwise(now);
         let news = self.with_link(|link, host| link.closed(now, why, host));
         self.heard(now, news, w);
+    }
+
+    /// A session that fails while it is initialised may have been asked for in words that this upstream does not take.
+    pub(super) fn spell_otherwise(&mut self, now: Instant) {
+        if matches!(&self.place, Place::Up(link) if link.is_initialising()) {
+            self.spelling += 1;
+            self.initialise(now);
+        }
     }
 
     /// Something for a lane that was left.
@@ -111,8 +120,11 @@ impl Relay {
     /// Initialises the upstream session with what the client said, when there is one and it has said something.
     pub(super) fn initialise(&mut self, now: Instant) {
         let init = match (&self.begin, &self.first) {
-            (Begin::Opening(words), _) => words.clone(),
-            (Begin::Append, Some(words)) => words.text.clone(),
+            (Begin::Opening(words), _) => match words.get(self.spelling % words.len().max(1)) {
+                Some(words) => words.clone(),
+                None => return,
+            },
+            (Begin::Message, Some(words)) => words.text.clone(),
             _ => return,
         };
         if let Place::Up(link) = &mut self.place {
@@ -120,9 +132,9 @@ impl Relay {
         }
     }
 
-    /// Where the client has not opened the session in words, the next append does.
-    pub(super) fn begin_with_append(&mut self, now: Instant) {
-        if self.begin == Begin::Append && self.first.is_none() && !self.is_up() {
+    /// Where the client has not opened the session in words, its next message does.
+    pub(super) fn begin_with_message(&mut self, now: Instant) {
+        if self.begin == Begin::Message && self.first.is_none() && !self.is_up() {
             self.first = self.keep.pop();
             self.initialise(now);
         }
@@ -201,7 +213,7 @@ impl Relay {
         let link = Link::start(now, self.mode, None, &mut self.host);
         self.place = Place::Up(Box::new(link));
         self.initialise(now);
-        self.begin_with_append(now);
+        self.begin_with_message(now);
     }
 
     /// The client opens the session once more, otherwise: in a fresh upstream session.

@@ -24,9 +24,7 @@ use self::{
     keep::{Append, Flight, Keep, Words},
     lane::Place,
 };
-use super::{
-    action::Action, host::Host, link::Link, memory::Memory, mouth::Mouth, retry::Trouble, voices::Encodings,
-};
+use super::{action::Action, host::Host, memory::Memory, mouth::Mouth, retry::Trouble, voices::Encodings};
 use crate::{
     error::{Error, ErrorKind},
     event::{
@@ -41,8 +39,6 @@ use crate::{
 pub struct RelaySetup {
     /// A profile that relays.
     pub profile: Arc<Profile>,
-    /// The mode the client asked for.
-    pub mode: Mode,
     /// A client that sends nothing for so long is closed, ms, where it is not to be as the profile says; 0 for never.
     pub idle_ms: Option<u64>,
     /// Wall clock at the start, seconds since 1970.
@@ -68,10 +64,11 @@ enum Phase {
 enum Begin {
     /// The client has said nothing yet.
     Unknown,
-    /// The client's own words.
-    Opening(String),
-    /// The client's first append: the worker makes up the rest (field notes §1.4).
-    Append,
+    /// What the client wants, in each of the ways in which upstreams may take it.
+    Opening(Vec<String>),
+    /// The client's first message, whatever it is: for an append the worker makes up the rest (field notes §1.4), and the
+    /// server knows what it makes of anything else.
+    Message,
 }
 
 /// One relayed session.
@@ -85,7 +82,7 @@ pub(crate) struct Relay {
     phase: Phase,
     place: Place,
     begin: Begin,
-    /// The append that opens an upstream session, while it is not open.
+    /// The message that opens an upstream session, while it is not open.
     first: Option<Words>,
     /// The client was told that it has a worker.
     told_granted: bool,
@@ -95,11 +92,15 @@ pub(crate) struct Relay {
     told_open: bool,
     /// Length of the client's prompt, characters.
     prompt_chars: u64,
+    /// Most slices of a picture, as the session was opened.
+    slice_max: Option<i64>,
     /// The upstream's name for the session.
     session_id: Option<String>,
     context_tokens: Option<u32>,
     /// The answer that is open, and its name.
     turn: Option<Turn>,
+    /// Which of the ways to open the session is tried.
+    spelling: usize,
     /// How often an upstream has ended the session while it was initialised.
     refusals: u32,
     trouble: Option<Trouble>,
@@ -124,20 +125,19 @@ struct Turn {
 
 impl Relay {
     /// Opens a session, and dials. `None` for a profile that does not relay.
-    pub(crate) fn open(now: Instant, setup: &RelaySetup) -> Option<Self> {
+    pub(crate) fn open(now: Instant, setup: &RelaySetup, mode: Mode) -> Option<Self> {
         let rules = setup.profile.relay?;
         // Nothing is ever spoken here; the mouth comes with what lanes share.
         let mouth = Mouth::new(2, setup.profile.playout);
         let mut host =
-            Host::new(setup.profile.lanes, Encodings::new(Arc::default()), mouth, Memory::new(0), setup.seed);
+            Host::new(setup.profile.lanes, Encodings::new([].into()), mouth, Memory::new(0), setup.seed);
         let id = format!("relay_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
-        let link = Link::start(now, setup.mode, None, &mut host);
         let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
         Some(Self {
-            place: Place::Up(Box::new(link)),
+            place: Place::Out,
             host,
             rules,
-            mode: setup.mode,
+            mode,
             id,
             opened_at: now,
             phase: Phase::Open,
@@ -147,9 +147,11 @@ impl Relay {
             told_queued: false,
             told_open: false,
             prompt_chars: 0,
+            slice_max: None,
             session_id: None,
             context_tokens: None,
             turn: None,
+            spelling: 0,
             refusals: 0,
             trouble: None,
             keep: Keep::default(),
@@ -162,6 +164,15 @@ impl Relay {
             idle: Some(idle).filter(|idle| !idle.is_zero()),
             heard_at: now,
         })
+    }
+
+    /// Dials in this mode, unless it has already.
+    pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
+        if self.phase == Phase::Open && (mode != self.mode || matches!(self.place, Place::Out)) {
+            self.mode = mode;
+            self.leave(now);
+            self.dial(now);
+        }
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -186,24 +197,24 @@ impl Relay {
     }
 
     fn client_opens(&mut self, now: Instant, opening: &Opening<'_>, text: &str, w: &dyn Wires) {
-        let spelled = if w.native() { Ok(text.to_owned()) } else { w.open(opening) };
+        let spelled = if w.native() { Ok(vec![text.to_owned()]) } else { w.open(opening) };
         let words = match spelled {
             Ok(words) => words,
             Err(error) => return self.refuse(now, &error, w),
         };
-        if words.len() > self.rules.kept_max_bytes {
-            let most = self.rules.kept_max_bytes;
-            let detail =
-                format!("what opens the session has {} bytes; at most {most} are taken", words.len());
+        let (bytes, most) = (words.iter().map(String::len).max(), self.rules.kept_max_bytes);
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > most) {
+            let detail = format!("what opens the session has {bytes} bytes; at most {most} are taken");
             return self.refuse(now, &Error::new(ErrorKind::TooMuch, detail), w);
         }
         if self.begin != Begin::Unknown && w.native() {
             // The server knows what it makes of a second one.
-            return self.pass_up(now, Words { text: words, append: None }, w);
+            return self.pass_up(now, Words { text: text.to_owned(), append: None }, w);
         }
+        self.slice_max = opening.slice_max;
         self.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
         let again = self.begin != Begin::Unknown;
-        self.begin = Begin::Opening(words);
+        (self.begin, self.spelling) = (Begin::Opening(words), 0);
         if again { self.open_again(now, w) } else { self.initialise(now) }
     }
 
@@ -220,8 +231,13 @@ impl Relay {
                 Some(format!("a{}", self.appends).into_boxed_str())
             }
         };
-        let text =
-            if w.native() { text.to_owned() } else { w.append(&Input { input_id: id.as_deref(), ..*input }) };
+        // Some say it once, others with every picture.
+        let slice_max = input.slice_max.or(self.slice_max.filter(|_| input.frames.is_some()));
+        let text = if w.native() {
+            text.to_owned()
+        } else {
+            w.append(&Input { input_id: id.as_deref(), slice_max, ..*input })
+        };
         let append = Append {
             own_id: input.input_id.is_some(),
             input_id: id,
@@ -244,11 +260,11 @@ impl Relay {
         if self.is_up() {
             return self.send_up(words);
         }
-        if self.begin == Begin::Unknown && words.append.is_some() {
-            self.begin = Begin::Append;
+        if self.begin == Begin::Unknown {
+            self.begin = Begin::Message;
         }
         self.keep.push(words);
-        self.begin_with_append(now);
+        self.begin_with_message(now);
         self.bound_kept(now, w);
     }
 
@@ -295,6 +311,16 @@ impl Relay {
             let (code, reason) = told.close.unwrap_or_else(|| w.close_frame(EndName::Failed));
             self.tell(Message::Close(code, reason));
             self.over(now);
+        }
+    }
+
+    /// Something that the upstream cannot be told: operators know, and clients whose protocol has words for it.
+    pub(crate) fn without_effect(&mut self, now: Instant, words: String, w: &dyn Wires) {
+        let error = Error::new(ErrorKind::NoCounterpart, words.clone());
+        let told = w.error(&error, &self.about(now));
+        self.host.out.observe(super::Observation::NoEffect(words));
+        if let (Some(text), Phase::Open) = (told.event, &self.phase) {
+            self.tell(Message::Text(text));
         }
     }
 

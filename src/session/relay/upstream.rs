@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::{
     super::action::Observation,
-    Phase, Place, Relay, Turn,
+    Combine, Phase, Place, Relay, Turn,
+    combine::{Step, Tell},
     keep::{Append, Rank},
 };
 use crate::{
@@ -126,28 +127,18 @@ impl Relay {
 
     /// All of a step in one event.
     fn combined(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, w: &dyn Wires) {
-        let Self { combine, host, session_id, context_tokens, opened_at, .. } = self;
-        let about = About {
-            session_id: session_id.as_deref(),
-            context_tokens: Some(context_tokens.unwrap_or(0)),
-            at_s: (now - *opened_at).as_secs_f64(),
-            ..About::default()
-        };
-        let mut tell = |told: &Told<'_>| {
-            let spelled = w.tell(told, &about).map(Message::Text);
-            host.out.push_all(spelled);
-        };
-        match event {
-            FromModel::Text(text) => combine.text(now, text, mark.input_id, &mut tell),
-            FromModel::Speech(audio) => combine.speech(now, audio, mark.input_id, &mut tell),
-            FromModel::Listening => combine.listening(mark.input_id, &mut tell),
-            FromModel::Answered(..) => combine.done(&mut tell),
+        let step = Step { input_id: mark.input_id, tokens: mark.context_tokens };
+        self.with_combine(now, w, |combine, tell| match event {
+            FromModel::Text(text) => combine.text(now, text, step, tell),
+            FromModel::Speech(audio) => combine.speech(now, audio, step, tell),
+            FromModel::Listening => combine.listening(step, tell),
+            FromModel::Answered(..) => combine.done(tell),
             FromModel::Output(output) => {
-                combine.flush(&mut tell);
-                tell(&Told::Output(*output));
+                combine.flush(tell);
+                tell(&Told::Output(*output), step.tokens);
             }
             _ => {}
-        }
+        });
     }
 
     /// Every part of a step in an event of its own.
@@ -181,7 +172,7 @@ impl Relay {
     pub(super) fn close_turn(&mut self, now: Instant, w: &dyn Wires) {
         let Some(turn) = self.turn.take() else { return };
         if w.combines() && !w.native() {
-            return self.with_combine(now, w, |combine, tell| combine.end(&mut |told| tell(told)));
+            return self.with_combine(now, w, |combine, tell| combine.end(tell));
         }
         let about = About { response_id: Some(&turn.response_id), ..self.about(now) };
         let ended = if w.combines() {
@@ -198,23 +189,17 @@ impl Relay {
 
     /// What has been held long enough.
     pub(super) fn combine_timeout(&mut self, now: Instant, w: &dyn Wires) {
-        self.with_combine(now, w, |combine, tell| combine.timeout(now, &mut |told| tell(told)));
+        self.with_combine(now, w, |combine, tell| combine.timeout(now, tell));
     }
 
-    fn with_combine(
-        &mut self,
-        now: Instant,
-        w: &dyn Wires,
-        act: impl FnOnce(&mut super::Combine, &mut dyn FnMut(&Told<'_>)),
-    ) {
+    fn with_combine(&mut self, now: Instant, w: &dyn Wires, act: impl FnOnce(&mut Combine, &mut Tell<'_>)) {
         let Self { combine, host, session_id, context_tokens, opened_at, .. } = self;
-        let about = About {
-            session_id: session_id.as_deref(),
-            context_tokens: Some(context_tokens.unwrap_or(0)),
-            at_s: (now - *opened_at).as_secs_f64(),
-            ..About::default()
-        };
-        act(combine, &mut |told| {
+        let at_s = (now - *opened_at).as_secs_f64();
+        act(combine, &mut |told, tokens| {
+            // A protocol that tells it always tells it: nothing in use is not known to be wrong.
+            let context_tokens = tokens.or(*context_tokens).or(Some(0));
+            let session_id = session_id.as_deref();
+            let about = About { session_id, context_tokens, at_s, ..About::default() };
             let spelled = w.tell(told, &about).map(Message::Text);
             host.out.push_all(spelled);
         });
@@ -230,8 +215,9 @@ impl Relay {
         text: &str,
         w: &dyn Wires,
     ) {
-        if !goes_on {
+        if !goes_on || !self.is_heard() {
             // Before the session is open another attempt follows; in the middle it is as good as lost.
+            self.spell_otherwise(now);
             let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
             return self.heard(now, news, w);
         }
@@ -248,6 +234,7 @@ impl Relay {
         let initialising = matches!(&self.place, Place::Up(link) if link.is_initialising());
         let opening = !self.is_up() && !matches!(self.phase, Phase::Closing(_));
         self.refusals += u32::from(initialising);
+        self.spell_otherwise(now);
         let again = opening && self.refusals < self.rules.open_attempts.max(1) && why == EndName::Failed;
         let event = FromModel::Ended(why, ending.clone());
         let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
