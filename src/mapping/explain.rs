@@ -372,7 +372,7 @@ mod tests {
         let speak = text.lines().find(|line| line.starts_with("| `tts.speak`")).unwrap();
         assert!(speak.contains("an error: this dialect has no chat mode"), "{speak}");
         complete(&client, &text);
-        for absent in ["read-aloud", "or of a text", "the voice for this text"] {
+        for absent in ["\n- tts.speak interrupts", "read-aloud", "or of a text", "the voice for this text"] {
             assert!(!text.contains(absent), "{absent}: {text}");
         }
     }

@@ -1,0 +1,35 @@
+//! What the file of a dialect may leave out, and what it may not.
+
+use super::*;
+
+const LEGACY: &str = include_str!("../../../mappings/upstream/minicpm-o-legacy.toml");
+
+fn problem(old: &str, new: &str) -> String {
+    assert!(LEGACY.contains(old), "{old}");
+    UpstreamMapping::compile("f", &LEGACY.replace(old, new)).unwrap_err().to_string()
+}
+
+#[test]
+fn a_dialect_says_what_its_modes_need_and_no_more() {
+    assert!(UpstreamMapping::compile("f", LEGACY).is_ok(), "without chat nothing of chat is needed");
+    let chat = problem("modes = {", "modes = { chat = \"chat\",");
+    assert!(chat.contains("nothing about `init`, which mode `chat`"), "{chat}");
+    let append = problem("\nappend = ", "\n# ");
+    assert!(append.contains("nothing about `append`, which mode `audio`"), "{append}");
+    let frame = "append_with_frame = '''{\n    \"type\": \"input_audio_buffer.append\",\n    \"audio\": ${audio}, \"force_listen\": ${force_listen},\n    \"video_frames\": [${frame}], \"max_slice_nums\": 1\n}'''";
+    assert!(problem(frame, "").contains("nothing about `append_with_frame`, which mode `video`"));
+    let deaf = LEGACY.replace(frame, "").replace(", video = \"video\"", "");
+    assert!(UpstreamMapping::compile("f", &deaf).is_ok(), "who sees nothing is sent no pictures");
+}
+
+#[test]
+fn voice_encodings_are_a_list_without_holes_or_repetition() {
+    for (new, words) in [
+        ("[]", "at least one of `f32le` and `wav`"),
+        ("[\"wav\", \"wav\"]", "each once"),
+        ("[\"wave\"]", "did you mean `wav`"),
+    ] {
+        let problem = problem("[\"f32le\", \"wav\"]", new);
+        assert!(problem.contains(words) && problem.starts_with("f:18:"), "{problem}");
+    }
+}

@@ -1,0 +1,184 @@
+//! Each dialect's messages, as captured and as documented.
+
+use super::*;
+use crate::{event::VoiceSample, mapping::Library};
+
+fn dialect() -> Dialect {
+    Dialect::new(Library::embedded().unwrap().upstream("minicpm-o").unwrap())
+}
+
+fn legacy() -> Dialect {
+    Dialect::new(Library::embedded().unwrap().upstream("minicpm-o-legacy").unwrap())
+}
+
+fn seen(text: &str) -> String {
+    seen_by(dialect(), text)
+}
+
+fn seen_by(mut dialect: Dialect, text: &str) -> String {
+    let mut seen = Vec::new();
+    dialect.decode(Frame::Text(text), |event, _| seen.push(format!("{event:?}")));
+    seen.join(", ")
+}
+
+#[test]
+fn the_real_servers_messages_are_understood() {
+    for (text, event) in [
+        (r#"{"type":"session.queue_done"}"#, "Granted"),
+        (
+            r#"{"type":"session.queued","position":1,"estimated_wait_s":0.8,"ticket_id":"q","queue_length":1}"#,
+            "Queued { position: Some(1), length: Some(1), wait_s: Some(0.8) }",
+        ),
+        (
+            r#"{"type":"session.created","session_id":"s","metrics":{"kv_cache_length":17}}"#,
+            "Ready { session_id: Some(\"s\") }",
+        ),
+        (r#"{"type":"response.output.delta","kind":"text","text":" jumps"}"#, "Text(\" jumps\")"),
+        (r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAAAAAAD8="}"#, "Audio([0.0, 0.5])"),
+        (
+            r#"{"type":"response.output.delta","kind":"audio","audio":"data:audio/pcm;base64,AAAAAAAAAD8="}"#,
+            "Audio([0.0, 0.5])",
+        ),
+        (
+            r#"{"type":"response.done","text":"x","reason":"turn_end"}"#,
+            "Done { text: Some(\"x\"), audio: [] }",
+        ),
+        (r#"{"type":"response.done","text":"x","audio":null}"#, "Done { text: Some(\"x\"), audio: [] }"),
+        (
+            r#"{"type":"session.closed","session_id":null,"reason":"backend_error"}"#,
+            "Closed(Ending { meaning: Over, words: \"backend_error\" })",
+        ),
+        (
+            r#"{"type":"error","error":{"code":"queue_full","message":"Queue full","type":"server_error"}}"#,
+            "Closed(Ending { meaning: QueueFull, words: \"queue_full: Queue full\" })",
+        ),
+    ] {
+        assert_eq!(seen(text), event, "{text}");
+    }
+}
+
+#[test]
+fn the_crash_on_an_empty_answer_is_an_empty_answer() {
+    let text = r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"torch.cat(): expected a non-empty list of Tensors"}}"#;
+    assert!(seen(text).contains("EmptyAnswer"));
+}
+
+#[test]
+fn what_cannot_be_read_is_unknown_and_never_fatal() {
+    for text in ["{", "[]", "{}", r#"{"type":"session.resume"}"#, r#"{"type":7}"#] {
+        assert!(seen(text).starts_with("Unknown"), "{text}");
+    }
+    for (audio, words) in [
+        ("AAA", "audio of 3 characters that was dropped: the audio is not valid base64"),
+        ("AAAA", "audio of 4 characters that was dropped: 3 bytes of audio are not a whole number"),
+    ] {
+        let text = format!(r#"{{"type":"response.output.delta","kind":"audio","audio":"{audio}"}}"#);
+        assert!(seen(&text).starts_with(&format!("Unknown(\"{words}")), "{}", seen(&text));
+    }
+    assert!(seen(r#"{"type":"response.output.delta","kind":"text"}"#).starts_with("Text(\"\")"));
+}
+
+#[test]
+fn questions_are_spelled_as_the_field_notes_say() {
+    let ask = LaneCommand::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
+    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&ask)).unwrap();
+    let content = &json["input"]["messages"][0]["content"];
+    assert_eq!(content[0]["text"], "p \"q\"");
+    assert_eq!(content[1], serde_json::json!({"type": "audio", "data": "AAAAAAAAAD8="}));
+    assert_eq!(json["input"]["tts"]["enabled"], false);
+    assert!(json["input"].get("use_tts_template").is_none());
+
+    let voice = VoiceSample("\"AAAAAA==\"".into());
+    let speak = LaneCommand::Speak {
+        before_voice: "b".into(),
+        after_voice: "a".into(),
+        request: "r".into(),
+        voice: Some(voice.clone()),
+    };
+    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&speak)).unwrap();
+    assert_eq!(json["input"]["tts"]["ref_audio_data"], "AAAAAA==");
+    assert_eq!(json["input"]["messages"][0]["content"][1]["data"], "AAAAAA==");
+    let init: serde_json::Value =
+        serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)))).unwrap();
+    assert_eq!(init["payload"]["voice"]["ref_audio_base64"], "AAAAAA==");
+}
+
+#[test]
+fn one_message_of_the_legacy_dialect_is_all_that_came_of_a_unit() {
+    let ended = "Done { text: None, audio: [] }";
+    for (text, audio, end_of_turn, events) in [
+        ("\"a\"", "\"AAAAAAAAAD8=\"", "false", format!("Text(\"a\"), Audio([0.0, 0.5]), {ended}")),
+        ("\"a\"", "\"AAAAAAAAAD8=\"", "true", "Text(\"a\"), Audio([0.0, 0.5]), Listen".to_owned()),
+        ("\"\"", "null", "false", ended.to_owned()),
+        ("\"\"", "\"\"", "true", "Listen".to_owned()),
+        (
+            "null",
+            "\"AAAA\"",
+            "false",
+            format!(
+                "Unknown(\"audio of 4 characters that was dropped: 3 bytes of audio are not a whole number of float32 samples\"), {ended}"
+            ),
+        ),
+    ] {
+        let message = format!(
+            r#"{{"type":"response.output_audio.delta","text":{text},"audio":{audio},"end_of_turn":{end_of_turn},"kv_cache_length":172}}"#
+        );
+        assert_eq!(seen_by(legacy(), &message), events, "{message}");
+        legacy().decode(Frame::Text(&message), |_, mark| assert_eq!(mark.context_tokens, Some(172)));
+    }
+}
+
+#[test]
+fn the_legacy_servers_other_messages_are_understood() {
+    let error = |code: &str| format!(r#"{{"type":"error","error":{{"code":"{code}","message":"m"}}}}"#);
+    for (text, event) in [
+        (r#"{"type":"session.queue_done"}"#.to_owned(), "Granted".to_owned()),
+        (
+            r#"{"type":"session.created","session_id":"rt_1","prompt_length":94}"#.to_owned(),
+            "Ready { session_id: Some(\"rt_1\") }".to_owned(),
+        ),
+        (r#"{"type":"response.listen","kv_cache_length":88}"#.to_owned(), "Listen".to_owned()),
+        (
+            r#"{"type":"session.closed","reason":"context_full"}"#.to_owned(),
+            "Closed(Ending { meaning: UsedUpAndOpen, words: \"context_full\" })".to_owned(),
+        ),
+        (error("inference_failed"), "Trouble(\"inference_failed: m\")".to_owned()),
+        (error("not_ready"), "Trouble(\"not_ready: m\")".to_owned()),
+        (error("queue_full"), "Closed(Ending { meaning: QueueFull, words: \"queue_full: m\" })".to_owned()),
+        (error("worker_busy"), "Closed(Ending { meaning: Over, words: \"worker_busy: m\" })".to_owned()),
+    ] {
+        assert_eq!(seen_by(legacy(), &text), event, "{text}");
+    }
+}
+
+#[test]
+fn the_legacy_dialect_is_spoken_as_its_server_takes_it() {
+    let said = |command: &LaneCommand| -> serde_json::Value {
+        serde_json::from_str(&legacy().encode(command)).unwrap()
+    };
+    let opening = crate::event::Opening {
+        prompt: "p".into(),
+        config: r#"{"temperature":0.7}"#.into(),
+        voice: Some(VoiceSample("\"AAAAAA==\"".into())),
+    };
+    let expected = serde_json::json!({"type": "session.update", "session": {
+        "instructions": "p", "voice_config": {"temperature": 0.7},
+        "ref_audio": "AAAAAA==", "tts_ref_audio": "AAAAAA=="
+    }});
+    assert_eq!(said(&LaneCommand::Converse(Box::new(opening))), expected);
+    let append = |frame: Option<&str>| {
+        LaneCommand::Append(Append {
+            audio: Arc::new(vec![0, 16384]),
+            input_id: "1".into(),
+            force_listen: true,
+            frame: frame.map(|frame| crate::event::VideoFrame(frame.into())),
+        })
+    };
+    let mut expected = serde_json::json!(
+        {"type": "input_audio_buffer.append", "audio": "AAAAAAAAAD8=", "force_listen": true}
+    );
+    assert_eq!(said(&append(None)), expected);
+    expected["video_frames"] = serde_json::json!(["/9j/"]);
+    expected["max_slice_nums"] = 1.into();
+    assert_eq!(said(&append(Some("\"/9j/\""))), expected);
+}
