@@ -279,7 +279,7 @@ fn value(raw: &str, sound: Sound, out: &mut String, secret: &mut impl FnMut(&str
         Sound::Kept => out.push_str(body),
         Sound::Measured => out.push_str(&format!("[base64 {}{padding}]", body.len())),
         Sound::Digested => {
-            out.push_str(&format!("[base64 {}{padding} {}]", body.len(), digest(body.as_bytes())))
+            out.push_str(&format!("[base64 {}{padding} {}]", body.len(), digest(body.as_bytes())));
         }
     }
 }
