@@ -144,12 +144,12 @@ pub fn names_secret(name: &str) -> bool {
         "sig",
         "authtoken",
     ];
-    let mut words = vec![String::new()];
+    let (mut words, mut was_small) = (vec![String::new()], false);
     for letter in name.chars() {
-        if letter.is_ascii_uppercase() && words.last().is_some_and(|word| word.ends_with(char::is_lowercase))
-        {
+        if letter.is_uppercase() && was_small {
             words.push(String::new());
         }
+        was_small = letter.is_lowercase();
         match words.last_mut() {
             Some(word) if letter.is_alphanumeric() => word.extend(letter.to_lowercase()),
             _ => words.push(String::new()),
