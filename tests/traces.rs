@@ -73,8 +73,11 @@ fn leave(mut pair: Pair) -> String {
     pair.tape.unwrap().text
 }
 
+/// Plays a session; its trace.
+type Session = fn() -> String;
+
 /// Every session there is, by name.
-fn sessions() -> [(&'static str, fn() -> String); 7] {
+fn sessions() -> [(&'static str, Session); 7] {
     [
         ("speech", || {
             let mut pair = Pair::new(config("speech", Kept::All));

@@ -68,6 +68,8 @@ pub(super) async fn session(
     let Some(Opened { bridge, upstreams, start }) = opened else { return };
     // Of the highest level, so that whatever is logged says which session it is about.
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
+    // A connection that is refused after all is no session.
+    let start = start.filter(|_| !bridge.session_id().is_empty());
     let trace = service.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
         let _in = span.enter();
         traces.begin(opened, bridge.session_id(), start, shared.alive.clone())

@@ -215,3 +215,58 @@ impl Page {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::Frame,
+        mapping::Library,
+        session::Setup,
+        trace::{Trace, start::Parts},
+    };
+
+    fn start() -> Start {
+        let library = Library::embedded().unwrap();
+        let (client, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
+        let setup = Setup {
+            profile: library.profile("speech").unwrap(),
+            audio_in: client.audio_in.clone(),
+            audio_out: client.audio_out.clone(),
+            audio_max_ms: dialect.audio_max_ms,
+            duplex: dialect.duplex.clone(),
+            voices: Arc::default(),
+            seed: 1,
+        };
+        let opened_unix = Duration::from_secs(1);
+        let (client, dialect) = (&*client, &*dialect);
+        Start::new(Parts { library: &library, client, dialect, query: "model=m", opened_unix }, &setup)
+    }
+
+    /// On one thread the writer has no turn until the session waits, as if the disk were stuck.
+    #[tokio::test]
+    async fn a_disk_that_is_too_slow_costs_lines_and_no_memory_and_the_trace_says_so() {
+        let dir = std::env::temp_dir().join(format!("voxbridge-traces-{}", std::process::id()));
+        let traces = Arc::new(Traces::new(dir.clone(), Kept::None, MAX_BYTES));
+        traces.prepare().unwrap();
+        let now = tokio::time::Instant::now().into_std();
+        let (alive, mut written) = mpsc::channel(1);
+        let mut tracing = traces.begin(now, "sess_a", start(), alive);
+        let large = "x".repeat(100_000);
+        for number in 0..WAITING_LINES {
+            let text = if number < 200 { large.as_str() } else { "{}" };
+            tracing.input(now, &Input::Client(Frame::Text(text)));
+        }
+        assert!(tracing.waiting.bytes.load(SeqCst) <= WAITING_BYTES);
+        for _ in 0..5 * WAITING_LINES {
+            tracing.input(now, &Input::Timeout);
+        }
+        drop(tracing);
+        assert_eq!(written.recv().await, None, "the writer lets go when all is written");
+        let text = std::fs::read_to_string(dir.join("1000-sess_a.jsonl")).unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+        let trace = Trace::read(&text).unwrap();
+        assert_eq!(trace.lines.len() as u64 + trace.lost, 6 * WAITING_LINES as u64);
+        assert!(trace.lost >= 4 * WAITING_LINES as u64, "{}", trace.lost);
+    }
+}

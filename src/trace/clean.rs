@@ -144,12 +144,12 @@ pub fn names_secret(name: &str) -> bool {
         "sig",
         "authtoken",
     ];
-    let mut words = vec![String::new()];
+    let (mut words, mut was_small) = (vec![String::new()], false);
     for letter in name.chars() {
-        if letter.is_ascii_uppercase() && words.last().is_some_and(|word| word.ends_with(char::is_lowercase))
-        {
+        if letter.is_uppercase() && was_small {
             words.push(String::new());
         }
+        was_small = letter.is_lowercase();
         match words.last_mut() {
             Some(word) if letter.is_alphanumeric() => word.extend(letter.to_lowercase()),
             _ => words.push(String::new()),
@@ -279,7 +279,7 @@ fn value(raw: &str, sound: Sound, out: &mut String, secret: &mut impl FnMut(&str
         Sound::Kept => out.push_str(body),
         Sound::Measured => out.push_str(&format!("[base64 {}{padding}]", body.len())),
         Sound::Digested => {
-            out.push_str(&format!("[base64 {}{padding} {}]", body.len(), digest(body.as_bytes())))
+            out.push_str(&format!("[base64 {}{padding} {}]", body.len(), digest(body.as_bytes())));
         }
     }
 }
@@ -347,4 +347,69 @@ fn silence(inside: &str, so_far: usize) -> Option<String> {
     let padding = &inside[letters.len()..];
     let length: usize = letters.parse().ok().filter(|length| length + so_far <= LONGEST_RESTORED)?;
     Some("A".repeat(length.checked_sub(padding.len())?) + padding)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cleaned(text: &str) -> String {
+        Cleaner::new(Kept::None).text(text, Sound::Measured)
+    }
+
+    #[test]
+    fn credentials_are_known_by_their_names() {
+        for name in [
+            "token",
+            "access_token",
+            "X-Api-Key",
+            "apiKey",
+            "Authorization",
+            "clientSecret",
+            "PASSWORD",
+            "key",
+        ] {
+            assert!(names_secret(name), "{name}");
+        }
+        for name in
+            ["tokens", "max_new_tokens", "keywords", "type", "text", "monkey", "key_term", "", "author"]
+        {
+            assert!(!names_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn audio_is_measured_and_silence_of_its_length_stands_in_for_it() {
+        let audio = "QUJD".repeat(100) + "QQ==";
+        let text = format!(r#"{{"a":"{audio}","url":"data:audio/wav;base64,{audio}","token":5,"n":-1.5}}"#);
+        let clean = cleaned(&text);
+        assert_eq!(
+            clean,
+            r#"{"a":"[base64 404==]","url":"data:audio/wav;base64,[base64 404==]","token":0,"n":-1.5}"#
+        );
+        let (restored, count) = restored(&clean);
+        assert!(count == 2 && restored.len() == text.len() && restored.contains("AAAA"), "{restored}");
+        for strange in
+            ["[base64 x]", "[base64 99999999999999999999]", "[base64 1==]", "[base64 4", "[base64 ]"]
+        {
+            assert_eq!(super::restored(strange), (strange.to_owned(), 0));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn other_text_stays_as_it_is_and_json_stays_json(text in "[^=]*", name in "[a-z]{1,3}") {
+            let json = serde_json::json!({name.clone(): text, "list": [text, {"deep": text}], "n": 1.5}).to_string();
+            prop_assert_eq!(cleaned(&json), json);
+            let secret = serde_json::json!({"token": [text, {name: text}], "text": text}).to_string();
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&cleaned(&secret)).is_ok());
+        }
+
+        #[test]
+        fn any_text_can_be_cleaned(text in any::<String>(), quoted in "[\"\\\\{}\\[\\]:,a= ]{0,40}") {
+            let (_, _) = (restored(&cleaned(&text)), restored(&cleaned(&quoted)));
+        }
+    }
 }

@@ -41,11 +41,11 @@ pub fn compare(expected: &[Line], got: &[Line], same: impl Fn(&Line, &Line) -> b
     let mut differences = Differences::default();
     let (mut a, mut b) = (0, 0);
     while a < expected.len() || b < got.len() {
-        if let (Some(one), Some(other)) = (expected.get(a), got.get(b)) {
-            if same(one, other) {
-                (a, b) = (a + 1, b + 1);
-                continue;
-            }
+        if let (Some(one), Some(other)) = (expected.get(a), got.get(b))
+            && same(one, other)
+        {
+            (a, b) = (a + 1, b + 1);
+            continue;
         }
         let (skip_a, skip_b) = to_common(&expected[a..], &got[b..], &same);
         for step in 0..skip_a.max(skip_b) {
@@ -61,10 +61,10 @@ pub fn compare(expected: &[Line], got: &[Line], same: impl Fn(&Line, &Line) -> b
 fn to_common(expected: &[Line], got: &[Line], same: &impl Fn(&Line, &Line) -> bool) -> (usize, usize) {
     for away in 1..=WINDOW {
         for a in 0..=away {
-            if let (Some(one), Some(other)) = (expected.get(a), got.get(away - a)) {
-                if same(one, other) {
-                    return (a, away - a);
-                }
+            if let (Some(one), Some(other)) = (expected.get(a), got.get(away - a))
+                && same(one, other)
+            {
+                return (a, away - a);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! then one [`Line`] for each input and output in order. It is taken where the bridge begins, so it covers any kind of
 //! session; and because the same inputs at the same instants give the same bytes, [`replay`] needs nothing else.
 //!
-//! - [`line`] is what a line says, [`start`] the first one
+//! - [`mod@line`] is what a line says, [`start`] the first one
 //! - [`clean`] takes out what nobody is to read: secrets always, audio unless it was asked for
 //! - [`tape`] writes and reads whole traces; [`replay`] feeds one to a new bridge and compares, [`diff`] finds what differs
 //! - [`attempt`] shows what another mapping makes of a trace, by [`unify`], which reads messages by their templates

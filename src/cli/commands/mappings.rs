@@ -42,7 +42,7 @@ pub(super) fn run(args: MappingsArgs) -> Result<(), Failure> {
             }
         }
         MappingsCommand::Try { file, trace, format } => {
-            print!("{}", attempt(library, &file, &trace, format)?)
+            print!("{}", attempt(library, &file, &trace, format)?);
         }
     }
     Ok(())

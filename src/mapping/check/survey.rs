@@ -84,7 +84,7 @@ impl Copy {
         match hint {
             Some(hint) if entry.key.contains(&offset) => self.put(problem, entry.key, hint),
             Some(hint) if entry.value.contains(&offset) => {
-                self.put(problem, entry.value, &format!("{hint:?}"))
+                self.put(problem, entry.value, &format!("{hint:?}"));
             }
             _ => match value_at(model, &entry.path).filter(|_| problem.message.starts_with("invalid")) {
                 Some(value) => self.put(problem, entry.value, &value),
