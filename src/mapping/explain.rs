@@ -47,12 +47,16 @@ fn commands(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
     let mut rows = vec![[
         "binary frame".to_owned(),
         format!(
-            "int16 PCM, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
+            "{}, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
+            audio.encoding.words(),
             audio.rate_hz,
             audio.channels,
             if profile.talk.is_some() { "sent to the model second by second" } else { "cut into utterances" }
         ),
     ]];
+    if audio.frame_max_bytes == 0 {
+        rows[0][1] = "an error: the protocol has no audio from the client".to_owned();
+    }
     rows.extend(client.query.iter().map(|field| row(&format!("?{}=", field.name), field, profile)));
     for command in &client.commands {
         rows.push([format!("`{}`", command.name), verb(command.verb, profile)]);
@@ -218,7 +222,11 @@ fn events(client: &ClientMapping, profile: &Profile) -> Vec<[String; 2]> {
     }
     rows.push([
         "binary frame".to_owned(),
-        format!("the model's voice, int16 PCM, {} Hz unless set otherwise", client.audio_out.rate_hz),
+        format!(
+            "the model's voice, {}, {} Hz unless set otherwise",
+            client.audio_out.encoding.words(),
+            client.audio_out.rate_hz
+        ),
     ]);
     rows.extend(client.never.iter().map(|(name, why)| [format!("`{name}`"), format!("never: {why}")]));
     rows
@@ -235,6 +243,25 @@ mod tests {
         for profile in ["speech", "conversation", "video"] {
             let text = super::explain(&client, &library.profile(profile).unwrap(), &dialect);
             complete(&client, &text);
+        }
+    }
+
+    #[test]
+    fn so_is_every_other_protocol() {
+        let library = Library::embedded().unwrap();
+        let (profile, dialect) = (library.profile("speech").unwrap(), library.upstream("minicpm-o").unwrap());
+        for client in library.clients() {
+            let text = super::explain(client, &profile, &dialect);
+            assert!(!text.contains("no reason given"), "{}", client.name);
+            for field in &client.query {
+                assert!(text.contains(&format!("?{}=", field.name)), "{} {}", client.name, field.name);
+            }
+            for name in client.never.keys() {
+                assert!(text.contains(&format!("`{name}`")), "{} {name}", client.name);
+            }
+            for command in &client.commands {
+                assert!(text.contains(&format!("`{}`", command.name)), "{}", command.name);
+            }
         }
     }
 

@@ -106,7 +106,7 @@ fn what_came_before_the_close_is_transcribed_then_accounted_for() {
 }
 
 #[test]
-fn an_hour_of_audio_at_once_is_held_back_and_not_dropped() {
+fn ten_minutes_of_audio_at_once_are_held_back_and_not_dropped() {
     let mut pair = client("deepgram-listen", "", &["slow-init=1"]);
     let part = [voice(20_000), zeros(1000)].concat();
     let file: Vec<i16> = part.iter().copied().cycle().take(part.len() * 30).collect();
