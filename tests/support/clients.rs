@@ -10,7 +10,7 @@ use std::{
 use tokio::{process::Command, time::timeout};
 
 /// Longer than any client takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 pub(crate) fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
