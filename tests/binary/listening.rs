@@ -135,8 +135,13 @@ fn ten_seconds_without_audio_or_a_sign_of_life_end_the_session() {
 }
 
 #[test]
-fn telephony_is_understood_as_well() {
-    for (query, encoding) in [("mulaw", Encoding::Mulaw), ("alaw&sample_rate=8000", Encoding::Alaw)] {
+fn other_encodings_are_understood_as_well() {
+    for (query, encoding) in [
+        ("mulaw", Encoding::Mulaw),
+        ("alaw&sample_rate=8000", Encoding::Alaw),
+        ("linear32&sample_rate=8000", Encoding::F32le),
+        ("linear16&sample_rate=8000", Encoding::S16le),
+    ] {
         let mut pair = listen(&format!("encoding={query}"));
         let floats: Vec<f32> = voice(3000).into_iter().step_by(2).map(pcm::to_f32).collect();
         let mut bytes = Vec::new();
