@@ -98,7 +98,9 @@ async fn deepgram_libraries_hear_and_are_heard() {
         client.arg(project().join("tests/clients/deepgram_client.py")).arg(&url).arg(recording(RECORDING));
         running.spawn(async move { (packages[0].to_owned(), outcome(client).await) });
     }
-    for (version, place) in [("3.13.0", None), ("3.13.0", Some("browser")), ("5.13.0", None)] {
+    for (version, place) in
+        [("3.13.0", None), ("3.13.0", Some("browser")), ("4.11.3", None), ("5.13.0", None)]
+    {
         let mut client = node("deepgram_client.cjs");
         client.args([version, &url]).arg(recording(RECORDING)).args(place);
         running.spawn(async move { (format!("js {version} {place:?}"), outcome(client).await) });
@@ -108,6 +110,7 @@ async fn deepgram_libraries_hear_and_are_heard() {
         assert_words(SAID, came["live"]["text"].as_str().unwrap(), &library);
         assert_eq!(came["live"]["kinds"], serde_json::json!(["SpeechStarted", "Results", "UtteranceEnd"]));
         assert_eq!(came["live"]["speech_final"], true, "{library}");
+        assert!(came["live"]["interim"].as_u64() > Some(0), "{library}: {came}");
         assert_words(SAID, came["finalized"].as_str().unwrap(), &library);
         assert_words(&SPOKEN.join(" "), &all(&came["spoken"]), &library);
         let last = came["last"].as_array().unwrap();

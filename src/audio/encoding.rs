@@ -35,6 +35,17 @@ impl Encoding {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, encoding)| *encoding)
     }
 
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::S16le => "int16 PCM",
+            Self::F32le => "float32 PCM",
+            Self::Mulaw => "G.711 μ-law",
+            Self::Alaw => "G.711 A-law",
+        }
+    }
+
     /// Bytes of a sample.
     #[must_use]
     pub const fn bytes(self) -> usize {
@@ -120,7 +131,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LAWS: [(Encoding, fn(i16) -> u8); 2] = [(Encoding::Mulaw, to_mulaw), (Encoding::Alaw, to_alaw)];
+    type Law = (Encoding, fn(i16) -> u8);
+
+    const LAWS: [Law; 2] = [(Encoding::Mulaw, to_mulaw), (Encoding::Alaw, to_alaw)];
 
     #[test]
     fn the_laws_are_those_of_the_tables() {

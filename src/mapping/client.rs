@@ -557,3 +557,54 @@ impl ErrorFile {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::mapping::Library;
+
+    const LISTEN: &str = include_str!("../../mappings/client/deepgram-listen.toml");
+    const VOSK: &str = include_str!("../../mappings/client/vosk.toml");
+
+    #[test]
+    fn nonsense_is_refused_where_it_stands() {
+        for (source, old, new, place, words) in [
+            (VOSK, "present = \"/eof\"", "", "[commands.eof]", "needs `present`"),
+            (VOSK, "present = \"/eof\"", "present = \"eof\"", "present = \"eof\"", "begins with `/`"),
+            (VOSK, "present = \"/eof\"", "presnt = \"/eof\"", "presnt", "did you mean `present`"),
+            (VOSK, "at = \"/config/words\"", "at = \"config/words\"", "words =", "no JSON pointer"),
+            (VOSK, "verb = \"finish\"", "verb = \"finsh\"", "verb = \"finsh\"", "did you mean `finish`"),
+            (LISTEN, "mulaw = \"mulaw\"", "mulaw = \"ulaw\"", "encoding = {", "did you mean `mulaw`"),
+            (LISTEN, "default = \"false\" }", "default = \"never\" }", "interim_results", "refuse itself"),
+            (LISTEN, "[\"token\", ", "[\"a token\", ", "subprotocols", "subprotocol"),
+            (LISTEN, "rates_hz = { mulaw", "rates_hz = { ulaw", "rates_hz", "did you mean `mulaw`"),
+            (
+                LISTEN,
+                "keyterms = { to",
+                "keyterms = { default = \"a\", to",
+                "keyterms =",
+                "is for query parameters",
+            ),
+            (
+                LISTEN,
+                "features = { type",
+                "features = { means = { a = \"b\" }, type",
+                "features",
+                "cannot have",
+            ),
+        ] {
+            assert!(source.contains(old), "{old}");
+            let source = source.replacen(old, new, 1);
+            let problem = Library::default().add("f.toml", &source).unwrap_err();
+            let line = source.lines().position(|line| line.starts_with(place)).map(|at| at + 1);
+            assert!(problem.message.contains(words), "{new}: {problem}");
+            assert_eq!(Some(problem.line), line, "{new}: {problem}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_all_audio_cannot_drop_some() {
+        let both = LISTEN.replace("ahead_max_ms = 0", "ahead_max_ms = 1");
+        let problem = Library::default().add("f.toml", &both).unwrap_err();
+        assert!(problem.message.contains("one of them must be 0"), "{problem}");
+    }
+}

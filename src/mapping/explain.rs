@@ -155,12 +155,16 @@ fn commands(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping
         Part::Audio,
         "",
         format!(
-            "int16 PCM, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
+            "{}, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
+            audio.encoding.words(),
             audio.rate_hz,
             audio.channels,
             if profile.talk.is_some() { "sent to the model second by second" } else { "cut into utterances" }
         ),
     )];
+    if audio.frame_max_bytes == 0 {
+        rows[0].becomes = "an error: the protocol has no audio from the client".to_owned();
+    }
     rows.extend(client.query.iter().map(|field| row(Part::Query, field, profile)));
     for command in &client.commands {
         rows.push(Row::new(Part::Command, &command.name, verb(command.verb, profile, dialect)));
@@ -343,7 +347,11 @@ fn events(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) 
     rows.push(Row::new(
         Part::Audio,
         "",
-        format!("the model's voice, int16 PCM, {} Hz unless set otherwise", client.audio_out.rate_hz),
+        format!(
+            "the model's voice, {}, {} Hz unless set otherwise",
+            client.audio_out.encoding.words(),
+            client.audio_out.rate_hz
+        ),
     ));
     let never = |(name, why): (&String, &String)| Row::new(Part::Event, name, format!("never: {why}"));
     rows.extend(client.never.iter().map(never));
@@ -374,6 +382,25 @@ mod tests {
         complete(&client, &text);
         for absent in ["\n- tts.speak interrupts", "read-aloud", "or of a text", "the voice for this text"] {
             assert!(!text.contains(absent), "{absent}: {text}");
+        }
+    }
+
+    #[test]
+    fn so_is_every_other_protocol() {
+        let library = Library::embedded().unwrap();
+        let (profile, dialect) = (library.profile("speech").unwrap(), library.upstream("minicpm-o").unwrap());
+        for client in library.clients() {
+            let text = super::explain(client, &profile, &dialect);
+            assert!(!text.contains("no reason given"), "{}", client.name);
+            for field in &client.query {
+                assert!(text.contains(&format!("?{}=", field.name)), "{} {}", client.name, field.name);
+            }
+            for name in client.never.keys() {
+                assert!(text.contains(&format!("`{name}`")), "{} {name}", client.name);
+            }
+            for command in &client.commands {
+                assert!(text.contains(&format!("`{}`", command.name)), "{}", command.name);
+            }
         }
     }
 

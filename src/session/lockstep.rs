@@ -61,7 +61,7 @@ impl Lockstep {
     /// The next answer that can be given; `settled` says that all that came is final.
     pub(super) fn answer(&mut self, settled: bool) -> Option<ClientCommand> {
         match self.owed.front()? {
-            Owed::All if !settled => return None,
+            Owed::All if !settled => None,
             Owed::All => {
                 self.owed.pop_front();
                 self.partial = None;

@@ -99,11 +99,12 @@ proptest! {
     #[test]
     fn nothing_hangs_and_nothing_panics(
         protocol in prop::sample::select(&PROTOCOLS[..]),
+        profile in prop::sample::select(vec!["speech", "speech", "conversation"]),
         script in prop::collection::vec((message(), 0usize..9000, 0u64..3000), 0..20),
         query in "[a-z_=&%0-9]{0,40}",
         broken in 0usize..20,
     ) {
-        let mut pair = client(protocol, &query, &[]);
+        let mut pair = Pair::new(PairConfig { client: protocol, query, profile, ..PairConfig::default() });
         for (step, (text, bytes, wait)) in script.into_iter().enumerate() {
             if pair.closed() {
                 break;

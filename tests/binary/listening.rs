@@ -106,7 +106,7 @@ fn what_came_before_the_close_is_transcribed_then_accounted_for() {
 }
 
 #[test]
-fn an_hour_of_audio_at_once_is_held_back_and_not_dropped() {
+fn ten_minutes_of_audio_at_once_are_held_back_and_not_dropped() {
     let mut pair = client("deepgram-listen", "", &["slow-init=1"]);
     let part = [voice(20_000), zeros(1000)].concat();
     let file: Vec<i16> = part.iter().copied().cycle().take(part.len() * 30).collect();
@@ -135,8 +135,13 @@ fn ten_seconds_without_audio_or_a_sign_of_life_end_the_session() {
 }
 
 #[test]
-fn telephony_is_understood_as_well() {
-    for (query, encoding) in [("mulaw", Encoding::Mulaw), ("alaw&sample_rate=8000", Encoding::Alaw)] {
+fn other_encodings_are_understood_as_well() {
+    for (query, encoding) in [
+        ("mulaw", Encoding::Mulaw),
+        ("alaw&sample_rate=8000", Encoding::Alaw),
+        ("linear32&sample_rate=8000", Encoding::F32le),
+        ("linear16&sample_rate=8000", Encoding::S16le),
+    ] {
         let mut pair = listen(&format!("encoding={query}"));
         let floats: Vec<f32> = voice(3000).into_iter().step_by(2).map(pcm::to_f32).collect();
         let mut bytes = Vec::new();

@@ -12,7 +12,7 @@ if (where === 'browser') {
 }
 const library = require(`deepgram-${version}`);
 
-const PATIENCE_MS = 40_000;
+const PATIENCE_MS = 90_000;
 const RATE = 16_000;
 const LISTEN = {
   model: 'nova-3',
@@ -31,7 +31,7 @@ const TEXTS = [
 const LONG = 'This sentence is not spoken to its end, and neither are those after it. '.repeat(8);
 const CLOSED = { type: 'closed' };
 
-// Version 3: an event emitter.
+// Versions 3 and 4: an event emitter.
 class Version3 {
   constructor(put) {
     this.put = put;
@@ -148,7 +148,7 @@ class Client {
   constructor() {
     this.came = [];
     this.wake = () => {};
-    this.library = new (version.startsWith('3.') ? Version3 : Version5)((came) => {
+    this.library = new (/^[34]\./.test(version) ? Version3 : Version5)((came) => {
       this.came.push(came);
       this.wake();
     });
@@ -189,7 +189,7 @@ class Client {
     library.close();
     const last = await this.until((came) => came.type === CLOSED.type);
     return {
-      live: { kinds: [...new Set(live.map((came) => came.type))], text: said(live), speech_final: finals(live).at(-1).speech_final },
+      live: { kinds: [...new Set(live.map((came) => came.type))], text: said(live), speech_final: finals(live).at(-1).speech_final, interim: interim(live) },
       finalized: said(finalized),
       spoken: finals(last).map((came) => came.channel.alternatives[0].transcript),
       last: last.filter((came) => came.type !== 'Results'),
@@ -228,6 +228,7 @@ class Client {
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)));
 const finals = (came) => came.filter((event) => event.type === 'Results' && event.is_final);
+const interim = (came) => came.filter((event) => event.type === 'Results' && !event.is_final).length;
 const said = (came) => finals(came).map((event) => event.channel.alternatives[0].transcript).join(' ').trim();
 
 // Audio comes as whatever the library makes of it.

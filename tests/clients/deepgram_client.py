@@ -189,7 +189,12 @@ class Client:
         last = self.until(lambda came: came is CLOSED)
         library.done()
         return {
-            "live": {"kinds": kinds(live), "text": said(live), "speech_final": finals(live)[-1]["speech_final"]},
+            "live": {
+                "kinds": kinds(live),
+                "text": said(live),
+                "speech_final": finals(live)[-1]["speech_final"],
+                "interim": sum(came["type"] == "Results" and not came["is_final"] for came in live),
+            },
             "finalized": said(finalized),
             "spoken": [came["channel"]["alternatives"][0]["transcript"] for came in finals(last)],
             "last": [came for came in last if came["type"] != "Results"],

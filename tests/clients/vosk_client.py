@@ -14,7 +14,7 @@ import tempfile
 import time
 import wave
 
-PATIENCE_S = 60
+PATIENCE_S = 90
 
 
 def transcriber(url, recording):
