@@ -13,6 +13,9 @@ use super::{
 /// Prints the table as Markdown, which reads well as plain text too.
 #[must_use]
 pub fn explain(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> String {
+    if let Some(rows) = super::relay::explain(client, profile, dialect) {
+        return rows;
+    }
     let mut out = String::new();
     let title = format!("# {} on {}, profile `{}`\n\n", client.title, dialect.title, profile.name);
     out.push_str(&title);

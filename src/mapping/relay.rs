@@ -5,6 +5,7 @@
 //! messages pass untouched, and what stands here only says what they are. It is not [`super::client`]'s vocabulary: that
 //! one is of sessions the bridge itself leads.
 
+mod explain;
 mod field;
 mod file;
 mod profile;
@@ -13,11 +14,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+pub(super) use self::{explain::explain, file::RelayClientFile, profile::RelayProfileFile};
 pub use self::{
     field::{Part, RelayField, RelayType},
     profile::RelayRules,
 };
-pub(super) use self::{file::RelayClientFile, profile::RelayProfileFile};
 use super::{extract::Shape, template::Template, upstream::Mode};
 use crate::error::ErrorKind;
 

@@ -222,7 +222,7 @@ fn open(mapping: Arc<ClientMapping>, query: &str, shared: &Shared) -> Bridge {
         Some(model) => service
             .routes
             .find(&mapping.name, model)
-            .filter(|_| !model.is_empty())
+            .filter(|profile| !model.is_empty() && !profile.relays())
             .ok_or_else(|| Error::new(ErrorKind::UnknownModel, model.clone())),
     };
     let profile = match found {

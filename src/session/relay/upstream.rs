@@ -86,7 +86,10 @@ impl Relay {
 
     /// What the model says in an open session.
     fn said(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, text: &str, w: &dyn Wires) {
-        let append = self.flight.answered(rank(event), mark.input_id, self.turn.is_some());
+        let append = match event {
+            FromModel::Output(_) => self.flight.answered_at_once(),
+            _ => self.flight.answered(rank(event), mark.input_id, self.turn.is_some()),
+        };
         self.answers += 1;
         self.name_turn(event, mark, &append);
         if w.native() {
@@ -221,7 +224,7 @@ impl Relay {
             let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
             return self.heard(now, news, w);
         }
-        self.flight.answered(Rank::Done, None, false);
+        self.flight.answered_at_once();
         if w.native() {
             self.tell(Message::Text(text.to_owned()));
         } else {
