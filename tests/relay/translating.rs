@@ -254,6 +254,11 @@ fn who_opens_the_session_twice_has_another_one() {
     pair.advance(ms(1000));
     assert_eq!(pair.events("response.listen").len(), 2);
     assert_eq!(pair.events("session.queue_done").len(), 1);
+    // However often: an upstream session that is left is waited for before too many are.
+    (0..20).for_each(|_| pair.client(&update()));
+    assert!(pair.lanes().len() < 6, "{:?}", pair.lanes());
+    pair.advance(ms(20_000));
+    assert_eq!(pair.events("session.created").len(), 3);
 }
 
 #[test]
