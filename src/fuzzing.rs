@@ -70,6 +70,8 @@ pub fn mapping_file(data: &[u8]) {
     let added = library.files().find(|(_, _, file, _)| *file == "fuzz.toml");
     let (kind, name) = added.map(|(kind, name, ..)| (kind, name.to_owned())).expect("it was added");
     match kind {
+        Kind::Client if library.client(&name).is_ok_and(|client| client.relays()) => return,
+        Kind::Profile if library.profile(&name).is_ok_and(|profile| profile.relays()) => return,
         Kind::Client => client_file(&library, &name),
         Kind::Upstream => upstream_file(&library, &name),
         Kind::Profile => {}

@@ -5,10 +5,13 @@
 mod bench;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bench::{Bench, Seen, events, quick};
+use bench::{Bench, Client, Seen, events, quick, upstream_at};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
-use voxbridge::config::Config;
+use voxbridge::{
+    config::{Config, UpstreamConfig},
+    simulator::{Dialect, SimulatorConfig},
+};
 
 fn append(samples: &[i16]) -> Value {
     let bytes: Vec<u8> =
@@ -85,4 +88,72 @@ async fn who_stops_tells_relayed_clients_so() {
     client.rest().await;
     assert!(client.seen.iter().any(|seen| matches!(seen, Seen::Close(1001, _))), "{}", client.story());
     bench.bridge.ended().await;
+}
+
+/// The older dialect's client in a whole conversation: what it sees.
+async fn older_talk(mut client: Client) -> Vec<Seen> {
+    client.event("session.queue_done").await;
+    client.command(json!({"type": "session.update", "session": {"instructions": "x"}})).await;
+    client.event("session.created").await;
+    for second in seconds() {
+        let audio = append(&second)["input"]["audio"].clone();
+        client.command(json!({"type": "input_audio_buffer.append", "audio": audio})).await;
+        client.next().await;
+    }
+    client.command(json!({"type": "input_audio_buffer.append"})).await;
+    client.event("error").await;
+    client.command(json!({"type": "session.close", "reason": "user_stop"})).await;
+    client.rest().await;
+    client.seen
+}
+
+/// Events without what differs from session to session.
+fn story(seen: &[Seen]) -> Vec<Value> {
+    let events = seen.iter().filter_map(|seen| match seen {
+        Seen::Event(event) => Some(event.clone()),
+        _ => None,
+    });
+    let plain = events.map(|mut event| {
+        if let Some(id) = event.get_mut("session_id") {
+            *id = json!("");
+        }
+        if event["type"] == "error" { json!(event["error"]["code"]) } else { event }
+    });
+    plain.collect()
+}
+
+#[tokio::test]
+async fn two_bridges_between_the_older_client_and_the_older_server_cannot_be_told_from_none() {
+    let server = SimulatorConfig { dialect: Dialect::Legacy { documented: true }, ..quick() };
+    let relay = |upstream: Option<UpstreamConfig>| Config {
+        profile: Some("relay".into()),
+        upstream: upstream.into_iter().collect(),
+        ..Config::default()
+    };
+    // One for each: a server numbers its turns, and no two of them sound alike.
+    let (far, _far, _) = bench::simulate("127.0.0.1:0", server.clone(), None).await;
+    let (near, _near, _) = bench::simulate("127.0.0.1:0", server.clone(), None).await;
+    let (own, _own, _) = bench::simulate("127.0.0.1:0", server, None).await;
+    let older = |address| UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(address) };
+    let second = Bench::with(quick(), relay(Some(older(far)))).await;
+    let first = Bench::with(quick(), relay(Some(upstream_at(second.address())))).await;
+    let alone = Bench::with(quick(), relay(Some(older(near)))).await;
+    let through = older_talk(first.dial("/v1/realtime?mode=audio").await).await;
+    let passed = older_talk(alone.dial("/v1/realtime?mode=audio").await).await;
+    let stream = tokio::net::TcpStream::connect(own).await.unwrap();
+    let (_, client) = bench::upgrade(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    let directly = older_talk(client).await;
+    for seen in [through, passed] {
+        let (seen, directly) = (story(&seen), story(&directly));
+        for (at, (seen, directly)) in seen.iter().zip(&directly).enumerate() {
+            assert!(seen == directly, "event {at}: {} {}", short(seen), short(directly));
+        }
+        assert_eq!(seen.len(), directly.len());
+    }
+    let spoken = events(&directly, "response.output_audio.delta");
+    assert!(spoken.iter().any(|delta| delta["end_of_turn"] == true));
+}
+
+fn short(event: &Value) -> String {
+    event.to_string().chars().rev().take(120).collect::<Vec<_>>().iter().rev().collect()
 }

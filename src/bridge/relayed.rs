@@ -59,6 +59,18 @@ impl Relayed {
     fn expect_mode(&mut self, now: Instant) {
         let (Some(codec), Some(relay)) = (&self.wires.codec, &mut self.relay) else { return };
         let dialect = self.wires.dialect.mapping();
+        let needed = [SendName::RelayOpen, SendName::RelayAppend];
+        if let Some(name) =
+            needed.iter().find(|name| dialect.message(**name).is_none() && !self.wires.native())
+        {
+            let error = format!(
+                "the upstream speaks {}, whose file does not say how to tell it what clients of {} say: `{}` is missing",
+                dialect.title,
+                codec.mapping().title,
+                name.name()
+            );
+            return relay.refuse(now, &Error::new(ErrorKind::NoSuchMode, error), &self.wires);
+        }
         match dialect.modes.contains_key(&codec.mode()) {
             true => relay.set_mode(now, codec.mode()),
             false => {

@@ -12,6 +12,7 @@ use super::{
     converse::{AssistantText, ConverseRules},
     field::{Field, Target},
     fit::fit,
+    relay::explain as of_relay,
     upstream::Mode,
 };
 
@@ -41,8 +42,8 @@ pub struct Explanation {
     pub paths: Vec<String>,
     /// The upstream's URL path.
     pub upstream_path: String,
-    /// The upstream's mode.
-    pub mode: Mode,
+    /// The upstream's modes.
+    pub modes: Vec<Mode>,
 }
 
 /// One thing that is sent.
@@ -74,7 +75,7 @@ pub enum Part {
 }
 
 impl Row {
-    fn new(is: Part, name: &str, becomes: impl Into<String>) -> Self {
+    pub(super) fn new(is: Part, name: &str, becomes: impl Into<String>) -> Self {
         Self { is, name: name.to_owned(), becomes: becomes.into() }
     }
 }
@@ -98,6 +99,13 @@ pub struct Cell {
 /// Everything about three that are named.
 #[must_use]
 pub fn explanation(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Explanation {
+    let (sends, gets, modes) = match &client.relay {
+        Some(relay) => {
+            let (sends, gets) = (of_relay::sends(relay, dialect), of_relay::gets(client, relay, dialect));
+            (sends, gets, of_relay::common(relay, dialect))
+        }
+        None => (commands(client, profile, dialect), events(client, profile, dialect), vec![profile.mode]),
+    };
     Explanation {
         client: client.name.clone(),
         client_title: client.title.clone(),
@@ -106,11 +114,11 @@ pub fn explanation(client: &ClientMapping, profile: &Profile, dialect: &Upstream
         dialect_title: dialect.title.clone(),
         because: fit(client, profile, dialect).err(),
         notes: [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten().cloned().collect(),
-        sends: commands(client, profile, dialect),
-        gets: events(client, profile, dialect),
+        sends,
+        gets,
         paths: client.paths.clone(),
         upstream_path: dialect.path.clone(),
-        mode: profile.mode,
+        modes,
     }
 }
 

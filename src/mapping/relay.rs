@@ -5,6 +5,7 @@
 //! messages pass untouched, and what stands here only says what they are. It is not [`super::client`]'s vocabulary: that
 //! one is of sessions the bridge itself leads.
 
+pub(super) mod explain;
 mod field;
 mod file;
 mod profile;

@@ -229,15 +229,7 @@ mod tests {
     fn start() -> Start {
         let library = Library::embedded().unwrap();
         let (client, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
-        let setup = Setup {
-            profile: library.profile("speech").unwrap(),
-            audio_in: client.audio_in.clone(),
-            audio_out: client.audio_out.clone(),
-            audio_max_ms: dialect.audio_max_ms,
-            duplex: dialect.duplex.clone(),
-            voices: Arc::default(),
-            seed: 1,
-        };
+        let setup = Setup::new(&client, library.profile("speech").unwrap(), &dialect, 1);
         let opened_unix = Duration::from_secs(1);
         let (client, dialect) = (&*client, &*dialect);
         Start::new(Parts { library: &library, client, dialect, query: "model=m", opened_unix }, &setup)

@@ -1,10 +1,13 @@
 //! Clients that speak the model's own protocol, relayed in virtual time: one bridge, one gateway, no socket and no sleep.
 
+mod anything;
 mod errors;
+mod older;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;
 mod passing;
 mod replacing;
 mod support;
+mod there_and_back;
 mod translating;

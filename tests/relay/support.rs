@@ -87,3 +87,42 @@ pub(crate) fn dialled(pair: &Pair) -> usize {
 pub(crate) fn lane(pair: &Pair) -> Lane {
     *pair.lanes().last().unwrap()
 }
+
+/// What a legal client of either dialect may do, second by second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Second {
+    /// The user speaks.
+    pub(crate) loud: bool,
+    pub(crate) forced: bool,
+    /// Time until the next one, ms.
+    pub(crate) pause: u64,
+}
+
+pub(crate) fn any_seconds() -> impl proptest::strategy::Strategy<Value = Vec<Second>> {
+    use proptest::prelude::*;
+    let second =
+        (prop::bool::weighted(0.3), prop::bool::weighted(0.1), prop_oneof![Just(1000u64), 0..2000u64]);
+    prop::collection::vec(second.prop_map(|(loud, forced, pause)| Second { loud, forced, pause }), 1..24)
+}
+
+/// A second of audio that no other one of the script has.
+pub(crate) fn second(at: usize, loud: bool) -> Vec<i16> {
+    // Loud enough to be taken for speech, or far below it.
+    let level = if loud { 280 } else { 1 };
+    let wave = |sample: usize| ((sample * 7 + at * 13) % 64) as i32 - 32;
+    (0..16_000).map(|sample| (wave(sample) * level + at as i32) as i16).collect()
+}
+
+/// All text and all audio of a session, whatever its dialect.
+pub(crate) fn spoken<'t>(texts: impl Iterator<Item = &'t str>) -> (String, Vec<String>) {
+    let (mut words, mut audio) = (String::new(), Vec::new());
+    for text in texts {
+        let event: Value = serde_json::from_str(text).unwrap();
+        if event["type"] == "response.done" {
+            continue;
+        }
+        words.push_str(event["text"].as_str().unwrap_or_default());
+        audio.extend(event["audio"].as_str().map(str::to_owned));
+    }
+    (words, audio)
+}

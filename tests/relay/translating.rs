@@ -1,11 +1,12 @@
 //! A client of the older dialect on an upstream of the current one, and what it makes of everything.
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
-use voxbridge::session::Observation;
+use voxbridge::{session::Observation, simulator::Backend};
 
 use crate::{
     pair::{Pair, PairConfig, zeros},
-    support::{base64_of, config, cpp, ms, received, seconds, sent},
+    support::{any_seconds, base64_of, config, cpp, ms, received, second, seconds, sent, spoken},
 };
 
 fn legacy(config: PairConfig) -> Pair {
@@ -68,20 +69,6 @@ fn a_conversation_is_one_event_for_each_append() {
     for listen in pair.events("response.listen") {
         assert!(listen["kv_cache_length"].as_u64().unwrap() > 0);
     }
-}
-
-/// All text and all audio of a session, whatever its dialect.
-fn spoken<'t>(texts: impl Iterator<Item = &'t str>) -> (String, Vec<String>) {
-    let (mut words, mut audio) = (String::new(), Vec::new());
-    for text in texts {
-        let event: Value = serde_json::from_str(text).unwrap();
-        if event["type"] == "response.done" {
-            continue;
-        }
-        words.push_str(event["text"].as_str().unwrap_or_default());
-        audio.extend(event["audio"].as_str().map(str::to_owned));
-    }
-    (words, audio)
 }
 
 #[test]
@@ -267,6 +254,11 @@ fn who_opens_the_session_twice_has_another_one() {
     pair.advance(ms(1000));
     assert_eq!(pair.events("response.listen").len(), 2);
     assert_eq!(pair.events("session.queue_done").len(), 1);
+    // However often: an upstream session that is left is waited for before too many are.
+    (0..20).for_each(|_| pair.client(&update()));
+    assert!(pair.lanes().len() < 6, "{:?}", pair.lanes());
+    pair.advance(ms(20_000));
+    assert_eq!(pair.events("session.created").len(), 3);
 }
 
 #[test]
@@ -295,4 +287,36 @@ fn the_first_message_says_which_protocol_it_is() {
     chat.advance(ms(1000));
     assert_eq!(chat.names(), ["session.queue_done", "session.created", "response.listen"]);
     assert_eq!(chat.events("session.created")[0]["prompt_length"], 94);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn whatever_is_said_arrives_once_and_in_order(script in any_seconds(), on_cpp: bool, yields: bool) {
+        let faults: &[&str] = if yields { &["yields"] } else { &[] };
+        let mut settings = config("mode=audio", faults);
+        settings.simulator.backend = if on_cpp { Backend::Cpp } else { Backend::Pytorch };
+        let mut pair = opened(settings);
+        let mut said = Vec::new();
+        for (at, step) in script.iter().enumerate() {
+            let samples = second(at, step.loud);
+            let mut message = append(&samples);
+            message["force_listen"] = json!(step.forced);
+            said.push(message["audio"].clone());
+            pair.client(&message);
+            pair.advance(ms(step.pause));
+        }
+        pair.advance(ms(40_000));
+        let heard: Vec<Value> = sent(&pair).iter().filter(|text| text.contains("input.append")).map(|text| {
+            serde_json::from_str::<Value>(text).unwrap()["input"]["audio"].clone()
+        }).collect();
+        prop_assert!(heard == said);
+        prop_assert_eq!(pair.units.len(), script.len());
+        let (told, came) = (spoken(pair.texts.iter().map(String::as_str)), spoken(received(&pair).into_iter()));
+        prop_assert!(told == came, "{:?}", story(&pair, 2));
+        // A turn ends before another begins, and nothing is told outside of one.
+        if !on_cpp {
+            prop_assert_eq!(pair.texts.len() - 2, script.len(), "{:?}", story(&pair, 2));
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{Cell, Explanation, Part, Row};
+use crate::mapping::upstream::Mode;
 
 /// A line of a terminal.
 const COLUMNS: usize = 110;
@@ -19,10 +20,14 @@ fn label(row: &Row, quote: &str) -> String {
     }
 }
 
+fn named(modes: &[Mode], quote: &str) -> String {
+    modes.iter().map(|mode| format!("{quote}{}{quote}", mode.name())).collect::<Vec<_>>().join(", ")
+}
+
 /// Markdown: notes, two tables, and where it is served.
 #[must_use]
 pub fn markdown(explanation: &Explanation) -> String {
-    let Explanation { client_title, dialect_title, profile, upstream_path, mode, .. } = explanation;
+    let Explanation { client_title, dialect_title, profile, upstream_path, modes, .. } = explanation;
     let mut out = format!("# {client_title} on {dialect_title}, profile `{profile}`\n\n");
     if let Some(because) = &explanation.because {
         let _ = writeln!(out, "**They do not go together**: {because}.\n");
@@ -34,7 +39,7 @@ pub fn markdown(explanation: &Explanation) -> String {
     table(&mut out, "What the client sends", ["client", "becomes"], &explanation.sends);
     table(&mut out, "What the client gets", ["event", "comes from"], &explanation.gets);
     let paths = explanation.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
-    let _ = writeln!(out, "Served at {paths}; upstream at `{upstream_path}`, mode `{mode:?}`.");
+    let _ = writeln!(out, "Served at {paths}; upstream at `{upstream_path}`, mode {}.", named(modes, "`"));
     out
 }
 
@@ -53,7 +58,7 @@ fn table(out: &mut String, title: &str, heads: [&str; 2], rows: &[Row]) {
 /// Plain text in columns.
 #[must_use]
 pub fn text(explanation: &Explanation) -> String {
-    let Explanation { client_title, dialect_title, profile, upstream_path, mode, .. } = explanation;
+    let Explanation { client_title, dialect_title, profile, upstream_path, modes, .. } = explanation;
     let mut out = format!("{client_title} on {dialect_title}, profile {profile}\n\n");
     if let Some(because) = &explanation.because {
         wrapped(&mut out, "", &format!("They do not go together: {because}."), 0);
@@ -72,8 +77,9 @@ pub fn text(explanation: &Explanation) -> String {
     }
     let _ = writeln!(
         out,
-        "\nServed at {}; upstream at {upstream_path}, mode {mode:?}.",
-        explanation.paths.join(", ")
+        "\nServed at {}; upstream at {upstream_path}, mode {}.",
+        explanation.paths.join(", "),
+        named(modes, "")
     );
     out
 }

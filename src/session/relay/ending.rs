@@ -38,7 +38,12 @@ impl Relay {
         if self.phase == Phase::Over {
             return;
         }
-        self.close_turn(now, w);
+        if why == EndName::Asked {
+            // Who leaves in the middle of a turn hears what is there of it, and no end that was none.
+            self.flush_turn(now, w);
+        } else {
+            self.close_turn(now, w);
+        }
         let own = match &self.phase {
             Phase::Closing(reason) => reason.clone(),
             _ => None,

@@ -112,6 +112,13 @@ pub(super) enum Rank {
     Done,
 }
 
+impl Rank {
+    /// Whether this may still answer what was answered so far.
+    fn goes_on(self, last: Self, in_turn: bool) -> bool {
+        self > last && (self != Self::Listening || in_turn)
+    }
+}
+
 impl Flight {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { sent: VecDeque::new(), bytes: 0, bytes_max, rank: Rank::Nothing }
@@ -137,7 +144,7 @@ impl Flight {
     pub(super) fn answered(&mut self, rank: Rank, input_id: Option<&str>, in_turn: bool) -> Append {
         let named = input_id
             .and_then(|id| self.sent.iter().position(|sent| sent.append.input_id.as_deref() == Some(id)));
-        let same = rank > self.rank && (rank < Rank::Listening || in_turn || rank == Rank::Done);
+        let same = rank.goes_on(self.rank, in_turn);
         let skip = match (named, self.sent.front()) {
             (Some(at), _) => at,
             (None, Some(front)) if front.answered && !same => 1,
@@ -148,6 +155,14 @@ impl Flight {
         let Some(front) = self.sent.front_mut() else { return Append::default() };
         front.answered = true;
         front.append.clone()
+    }
+
+    /// All of an answer came at once: which append it answers.
+    pub(super) fn answered_at_once(&mut self) -> Append {
+        self.rank = Rank::Done;
+        self.answered(Rank::Nothing, None, false);
+        self.rank = Rank::Done;
+        self.sent.front().map(|sent| sent.append.clone()).unwrap_or_default()
     }
 
     /// The answer to the oldest is complete.
@@ -209,6 +224,12 @@ mod tests {
         assert_eq!(flight.answered(Rank::Text, None, false), append("b"));
         assert_eq!(flight.answered(Rank::Speech, None, true), append("b"), "text and audio are of one step");
         assert_eq!(flight.answered(Rank::Listening, None, true), append("b"), "and the end of their turn");
+        let mut whole = Flight::new(100);
+        ["a", "b", "c"].iter().for_each(|id| whole.push((*id).to_owned(), append(id)));
+        assert_eq!(whole.answered(Rank::Listening, None, false), append("a"));
+        assert_eq!(whole.answered_at_once(), append("b"));
+        assert_eq!(whole.answered_at_once(), append("c"));
+        assert_eq!(whole.answered(Rank::Listening, None, true), Append::default());
         let mut named = Flight::new(100);
         ["a", "b", "c"].iter().for_each(|id| named.push((*id).to_owned(), append(id)));
         assert_eq!(named.answered(Rank::Text, Some("b"), false), append("b"));

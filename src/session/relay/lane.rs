@@ -1,6 +1,6 @@
 //! A relay's upstream session: dialled at once, tried again while it is not open, replaced when it is lost.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     super::{
@@ -210,6 +210,12 @@ impl Relay {
     }
 
     pub(super) fn dial(&mut self, now: Instant) {
+        if !self.host.may_dial() {
+            // Those that were left are waited for: a client takes a few workers at most.
+            let pause = Duration::from_millis(self.host.times.retry_first_ms.max(1));
+            self.place = Place::Due(now + pause);
+            return;
+        }
         let link = Link::start(now, self.mode, None, &mut self.host);
         self.place = Place::Up(Box::new(link));
         self.initialise(now);

@@ -209,6 +209,9 @@ impl Relay {
         }
         if self.begin != Begin::Unknown && w.native() {
             // The server knows what it makes of a second one.
+            if matches!(self.begin, Begin::Opening(_)) {
+                self.begin = Begin::Opening(words);
+            }
             return self.pass_up(now, Words { text: text.to_owned(), append: None }, w);
         }
         self.slice_max = opening.slice_max;

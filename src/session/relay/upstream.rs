@@ -59,6 +59,8 @@ impl Relay {
     /// Queue and opening: told once each, however many attempts it takes.
     fn before_open(&mut self, now: Instant, event: &FromModel<'_>, text: &str, w: &dyn Wires) {
         let told = match event {
+            // An open session that says so again: some can be set up anew.
+            _ if self.is_up() && w.native() => return self.tell(Message::Text(text.to_owned())),
             FromModel::Queued(place) if !self.told_granted => {
                 Told::Queued { place: *place, moved: std::mem::replace(&mut self.told_queued, true) }
             }
@@ -86,7 +88,10 @@ impl Relay {
 
     /// What the model says in an open session.
     fn said(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, text: &str, w: &dyn Wires) {
-        let append = self.flight.answered(rank(event), mark.input_id, self.turn.is_some());
+        let append = match event {
+            FromModel::Output(_) => self.flight.answered_at_once(),
+            _ => self.flight.answered(rank(event), mark.input_id, self.turn.is_some()),
+        };
         self.answers += 1;
         self.name_turn(event, mark, &append);
         if w.native() {
@@ -187,6 +192,11 @@ impl Relay {
         }
     }
 
+    /// What is held is told; the turn is left as it is.
+    pub(super) fn flush_turn(&mut self, now: Instant, w: &dyn Wires) {
+        self.with_combine(now, w, |combine, tell| combine.flush(tell));
+    }
+
     /// What has been held long enough.
     pub(super) fn combine_timeout(&mut self, now: Instant, w: &dyn Wires) {
         self.with_combine(now, w, |combine, tell| combine.timeout(now, tell));
@@ -221,7 +231,7 @@ impl Relay {
             let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
             return self.heard(now, news, w);
         }
-        self.flight.answered(Rank::Done, None, false);
+        self.flight.answered_at_once();
         if w.native() {
             self.tell(Message::Text(text.to_owned()));
         } else {
@@ -235,7 +245,8 @@ impl Relay {
         let opening = !self.is_up() && !matches!(self.phase, Phase::Closing(_));
         self.refusals += u32::from(initialising);
         self.spell_otherwise(now);
-        let again = opening && self.refusals < self.rules.open_attempts.max(1) && why == EndName::Failed;
+        let final_word = matches!(why, EndName::Timeout | EndName::ContextFull);
+        let again = opening && self.refusals < self.rules.open_attempts.max(1) && !final_word;
         let event = FromModel::Ended(why, ending.clone());
         let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
         if again {
