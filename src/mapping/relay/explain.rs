@@ -33,7 +33,7 @@ pub(in crate::mapping) fn explain(
     table(&mut out, "What the client sends", ["client", heading], commands(relay, dialect, native));
     table(&mut out, "What the client gets", ["event", "comes from"], events(client, relay, native));
     let paths = client.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
-    let _ = writeln!(out, "\nServed at {paths}, modes {}.", modes(relay, dialect));
+    let _ = writeln!(out, "Served at {paths}, modes {}.", modes(relay, dialect));
     Some(out)
 }
 
