@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use self::parts::{Place, fields, subprotocols};
+use self::parts::{ErrorName, Place, fields, subprotocols};
 use super::{
     check::{self, Problem, spelled},
     extract::{Node, Shape},
@@ -209,7 +209,7 @@ pub(super) struct ClientFile {
     audio_out: AudioOut,
     commands: BTreeMap<Spanned<String>, CommandFile>,
     events: BTreeMap<EventName, Spanned<String>>,
-    errors: BTreeMap<ErrorKind, ErrorFile>,
+    errors: BTreeMap<ErrorName, ErrorFile>,
     closes: BTreeMap<CloseName, CloseWords>,
     #[serde(default)]
     never: BTreeMap<String, String>,
@@ -348,7 +348,7 @@ pub struct ClientMapping {
     /// Finds the command key (slot 0) and every field.
     pub(crate) shape: Shape,
     events: BTreeMap<EventName, Template>,
-    errors: BTreeMap<ErrorKind, ErrorWords>,
+    errors: BTreeMap<ErrorName, ErrorWords>,
     closes: BTreeMap<CloseName, CloseWords>,
 }
 
@@ -463,8 +463,11 @@ impl ClientMapping {
     fn check(&self, file: &str, source: &str) -> Result<(), Problem> {
         let within = |path: &[&str], message: String| Problem::within(file, source, path, message);
         let mut problems = Vec::new();
-        for kind in ErrorKind::ALL.iter().filter(|kind| !self.errors.contains_key(kind)) {
-            let message = format!("[errors] says nothing about `{}`; every kind needs words", spelled(kind));
+        for kind in ErrorKind::ALL.iter().filter(|kind| self.error(**kind).is_none()) {
+            let message = format!(
+                "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
+                spelled(kind)
+            );
             problems.push(within(&["errors"], message));
         }
         for name in CloseName::ALL.iter().filter(|name| !self.closes.contains_key(name)) {
@@ -533,7 +536,7 @@ impl ClientMapping {
     /// How an error is spelled.
     #[must_use]
     pub fn error(&self, kind: ErrorKind) -> Option<&ErrorWords> {
-        self.errors.get(&kind)
+        self.errors.get(&ErrorName::Kind(kind)).or_else(|| self.errors.get(&ErrorName::Other))
     }
 
     /// How an end is spelled.
