@@ -348,7 +348,8 @@ mod tests {
             let config = with(&format!("profile = {profile:?}\n"));
             assert_eq!(config.check(), Ok(()));
             let notes = config.notes();
-            let told = |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
+            let told =
+                |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
             assert!(told(profile, "texts to speak are refused"), "{notes:?}");
             assert!(told("relay", "clients in mode chat are refused"), "{notes:?}");
         }

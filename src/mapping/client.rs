@@ -480,8 +480,13 @@ impl ClientMapping {
                     .to_owned();
             problems.push(within(&["audio_in", "hold_back_ms"], message));
         }
-        if self.audio_out.frame_max_bytes < Encoding::MAX_BYTES {
-            let message = format!("`frame_max_bytes` must hold a sample: {} or more", Encoding::MAX_BYTES);
+        let speaks = |command: &Command| matches!(command.verb, Verb::Speak | Verb::AppendText);
+        let speaks = self.commands.iter().any(speaks);
+        let most = self.audio_out.frame_max_bytes;
+        if most < Encoding::MAX_BYTES && (most > 0 || speaks) {
+            let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
+            let message =
+                format!("`frame_max_bytes` must hold a sample: {} or more{none}", Encoding::MAX_BYTES);
             problems.push(within(&["audio_out", "frame_max_bytes"], message));
         }
         if self.paths.is_empty() {
