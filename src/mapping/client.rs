@@ -118,6 +118,12 @@ impl EventName {
         own.get(number).or_else(|| Self::ALWAYS.get(number - own.len())).copied().unwrap_or_default()
     }
 
+    /// All values its template may use, as its holes are numbered.
+    #[must_use]
+    pub fn all_slots(self) -> Vec<&'static str> {
+        self.slots().iter().copied().chain(Self::ALWAYS).collect()
+    }
+
     /// The values its template may use, beside [`EventName::ALWAYS`].
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
@@ -393,8 +399,7 @@ impl ClientMapping {
         let commands = commands.map(|(name, command)| command.compile(name, command_key, &mut shape, place));
         let commands = commands.collect::<Result<_, Problem>>()?;
         let template = |name: EventName, text: &Spanned<String>| {
-            let slots: Vec<&str> = name.slots().iter().copied().chain(EventName::ALWAYS).collect();
-            Template::compile(text.get_ref(), &slots)
+            Template::compile(text.get_ref(), &name.all_slots())
                 .map_err(|error| place.problem(text.span().start, error.to_string()))
         };
         let mut problems = Vec::new();
