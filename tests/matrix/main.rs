@@ -7,5 +7,6 @@
 mod bench;
 mod cells;
 mod macaw;
+mod recognition;
 mod relayed;
 mod servers;
