@@ -6,7 +6,11 @@
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 mod bench;
 mod cells;
+mod doors;
+mod hostile;
 mod macaw;
 mod recognition;
 mod relayed;
 mod servers;
+mod spoil;
+mod spoiled;
