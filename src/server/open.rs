@@ -55,8 +55,7 @@ pub(super) async fn session(
     let (stream, traffic) = Counted::new(stream);
     let mut stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
     let mut first = None;
-    // Protocols that are relayed begin alike: their sessions can find out by themselves.
-    if visit.candidates.len() > 1 && !visit.candidates.iter().all(|client| client.relays()) {
+    if !leads_one_way(&visit, &service) {
         match recognise::first_message(&mut stream).await {
             Ok(message) => first = message,
             Err(()) => return debug!(%peer, "left before it was known which protocol it speaks"),
@@ -80,6 +79,17 @@ pub(super) async fn session(
     drop((shared, service));
     driver.run(first).instrument(span).await;
     drop(permit);
+}
+
+/// Whichever of its protocols it speaks, one session serves it: those that are relayed begin alike, and one that is led to
+/// the same upstreams finds out by itself.
+fn leads_one_way(visit: &Visit, service: &Service) -> bool {
+    let mut routes = visit.candidates.iter().map(|client| {
+        let route = service.routes.find(&visit.path, client, "").filter(|_| client.relays());
+        route.map(std::ptr::from_ref)
+    });
+    let first = routes.next();
+    visit.candidates.len() < 2 || routes.all(|route| route.is_some() && Some(route) == first)
 }
 
 /// The TCP stream under an upgraded connection, and what was read of it beyond the head.

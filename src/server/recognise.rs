@@ -53,11 +53,15 @@ pub(super) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The first protocol that has such a message; the likeliest when none has, or none came.
+/// The first protocol that has such a message; the likeliest when none has, or none came. Of those that are relayed all
+/// remain while none has spoken: they wait to be told that there is a worker, and can be told apart later.
 pub(super) fn by_message(
     candidates: &[Arc<ClientMapping>],
     first: Option<&Message>,
 ) -> Vec<Arc<ClientMapping>> {
+    if first.is_none() && candidates.iter().all(|client| client.relays()) {
+        return candidates.to_vec();
+    }
     let has = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
         // Relayed clients send none.
