@@ -9,7 +9,7 @@ use crate::{
         fit::{pair, suit},
         upstream::Mode,
     },
-    server::route::{Route, RouteFile, Routes},
+    server::route::{Route, RouteFile, Routes, glob},
 };
 
 /// The profile of clients that are relayed, where the configuration names none.
@@ -55,10 +55,7 @@ impl Config {
         let profile = library.profile(&file.profile)?;
         // Its language is nobody's wish.
         let profile = if spare { profile } else { self.tuned(profile)? };
-        let named = protocol.clone().or_else(|| library.client(&file.client).ok());
-        if let Some(problem) = named.and_then(|client| pair(&client, &profile).err()) {
-            return Err(format!("[[route]]: {problem}"));
-        }
+        expect_somebody(&file, protocol.as_deref(), &profile, library)?;
         Ok(Planned { file, protocol, profile, spare })
     }
 }
@@ -79,6 +76,34 @@ impl Planned {
             profile: self.profile,
             upstreams,
         }))
+    }
+}
+
+/// A route that no client can take is a mistake.
+fn expect_somebody(
+    file: &RouteFile,
+    protocol: Option<&ClientMapping>,
+    profile: &Profile,
+    library: &Library,
+) -> Result<(), String> {
+    if profile.relays() && !glob(&file.model, "") {
+        let model = &file.model;
+        return Err(format!("[[route]] model = {model:?}: relayed clients name no model; leave it out"));
+    }
+    if let Some(protocol) = protocol {
+        return pair(protocol, profile).map_err(|problem| format!("[[route]]: {problem}"));
+    }
+    let mut meant = library.clients().filter(|client| glob(&file.client, &client.name)).peekable();
+    if meant.peek().is_none() {
+        return library
+            .client(&file.client)
+            .map(drop)
+            .map_err(|problem| format!("[[route]] client: {problem}"));
+    }
+    let mut problem = String::new();
+    match meant.any(|client| pair(client, profile).map_err(|words| problem = words).is_ok()) {
+        true => Ok(()),
+        false => Err(format!("[[route]] client = {:?} serves nobody: {problem}", file.client)),
     }
 }
 

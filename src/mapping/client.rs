@@ -11,7 +11,7 @@ use self::parts::{ErrorName, Place, fields, subprotocols};
 use super::{
     check::{self, Problem, spelled},
     extract::{Node, Shape},
-    field::{Field, FieldFile},
+    field::{Field, FieldFile, Target},
     relay::{RelayClient, RelayClientFile},
     template::Template,
 };
@@ -499,6 +499,14 @@ impl ClientMapping {
                 .push(within(&["paths"], "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned()));
         }
         Problem::of(problems)
+    }
+
+    /// The query parameter by which its clients must name a model; none where they need not.
+    #[must_use]
+    pub fn model_parameter(&self) -> Option<&str> {
+        let model = |field: &&Field| matches!(field.file.to, Some(Target::Model | Target::ModelAndVoice));
+        let field = self.query.iter().find(model)?;
+        field.file.default.is_none().then_some(field.name.as_str())
     }
 
     /// Whether this protocol has a query parameter.

@@ -23,10 +23,10 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body
 use tracing::{debug, warn};
 
 use super::{
-    Shared,
+    Service, Shared,
     drive::ordered,
     open::{Visit, session},
-    recognise,
+    recognise::{self, Nobody},
 };
 use crate::mapping::ClientMapping;
 
@@ -71,14 +71,10 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
     let service = shared.service();
     let path = request.uri().path();
     let query = request.uri().query().unwrap_or_default();
-    let candidates = recognise::by_request(&service, path, query);
-    if candidates.is_empty() {
-        let known = service.library.clients().flat_map(|client| &client.paths);
-        let known =
-            known.map(String::as_str).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
-        let message = format!("There is nothing at {path}; WebSocket clients are served at {known}");
-        return refuse(StatusCode::NOT_FOUND, "not_found", &message);
-    }
+    let candidates = match recognise::by_request(&service, path, query) {
+        Ok(candidates) => candidates,
+        Err(nobody) => return for_nobody(&service, path, &nobody),
+    };
     if request.method() != Method::GET {
         let mut answer =
             refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Only GET, to open a WebSocket");
@@ -87,17 +83,15 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
     }
     let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
     if !upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
+        let model = candidates.iter().find_map(|client| client.model_parameter());
+        let example = model.map_or(String::new(), |model| format!("?{model}=<name>"));
         let mut answer = refuse(
             StatusCode::UPGRADE_REQUIRED,
             "upgrade_required",
-            &format!("This endpoint requires a WebSocket connection: ws://<host>{path}?model=<name>"),
+            &format!("This endpoint requires a WebSocket connection: ws://<host>{path}{example}"),
         );
         answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return answer;
-    }
-    if let Some(Err(status)) = candidates[0].relay.as_ref().map(|relay| relay.mode(query)) {
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN);
-        return refuse(status, "no_such_mode", "There is no such mode");
     }
     if *shared.drain.borrow() {
         return busy("voxbridge is stopping");
@@ -120,6 +114,27 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
             // RFC 6455 §4.4: which version would have been right.
             answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
             answer
+        }
+    }
+}
+
+/// Why not, before anything is upgraded: the real gateway refuses unknown modes there, too.
+fn for_nobody(service: &Service, path: &str, nobody: &Nobody) -> Answer {
+    match nobody {
+        Nobody::NotFound => {
+            let known: BTreeSet<_> = service.library.clients().flat_map(|client| &client.paths).collect();
+            let known = known.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let message = format!("There is nothing at {path}; WebSocket clients are served at {known}");
+            refuse(StatusCode::NOT_FOUND, "not_found", &message)
+        }
+        Nobody::NoSuchMode(status) => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::FORBIDDEN);
+            refuse(status, "no_such_mode", "There is no such mode")
+        }
+        Nobody::NoRoute(client) => {
+            let message =
+                format!("No route leads {client} clients anywhere; one is needed whose profile serves them");
+            refuse(StatusCode::FORBIDDEN, "no_route", &message)
         }
     }
 }

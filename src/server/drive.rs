@@ -240,7 +240,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
         self.was_due = false;
         self.lanes_first = !self.lanes_first;
-        let held = self.bridge.holds_back();
+        let (held, behind) = (self.holds_back(), self.is_lane_behind());
         if !held && let Some(message) = self.kept.pop_front() {
             self.kept_bytes -= kept_bytes(&message);
             return Happened::Client(Came::Message(message));
@@ -253,6 +253,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             }
             if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, patience, cx) {
                 return Poll::Ready(happened);
+            }
+            if behind && !lanes.iter().any(|(_, line)| line.is_behind()) {
+                return Poll::Ready(Happened::Relieved);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Happened::Due);
@@ -281,12 +284,24 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 self.tell(Input::Drain);
             }
             Happened::Due => self.tick(),
+            // The client is read again.
+            Happened::Relieved => {}
         }
+    }
+
+    /// The client has sent enough for now.
+    fn holds_back(&self) -> bool {
+        self.bridge.holds_back() || self.is_lane_behind()
+    }
+
+    /// What a relayed client sends waits for its upstream. In other sessions the bridge itself bounds what it sends.
+    fn is_lane_behind(&self) -> bool {
+        self.bridge.relays() && self.lanes.iter().any(|(_, line)| line.is_behind())
     }
 
     fn client_came(&mut self, came: Came) {
         match came {
-            Came::Message(message) if self.bridge.holds_back() => {
+            Came::Message(message) if self.holds_back() => {
                 self.kept_bytes += kept_bytes(&message);
                 self.kept.push_back(message);
             }

@@ -24,6 +24,9 @@ use crate::{
 const CLIENT_BEHIND_BYTES: usize = 1024 * 1024;
 /// Above this many the client is not read either: who asks and does not read the answers has to wait for them.
 const CLIENT_DEAF_BYTES: usize = 2 * CLIENT_BEHIND_BYTES;
+/// Above this many bytes on their way to a lane the client is not read: who sends faster than its upstream takes has to wait
+/// for it, as it would without a bridge between.
+const LANE_BEHIND_BYTES: usize = 1024 * 1024;
 /// Above this many a client that is sent audio as it is heard is minutes behind, and is given up.
 pub(super) const CLIENT_LOST_BYTES: usize = 8 * CLIENT_BEHIND_BYTES;
 
@@ -40,6 +43,8 @@ pub(super) enum Happened {
     Dialled(Lane, Result<Box<Dialled<UpstreamSocket>>, Why>),
     Drain,
     Due,
+    /// A lane has caught up with what it was sent.
+    Relieved,
 }
 
 /// What the session says about who may be read.
@@ -52,6 +57,11 @@ pub(super) struct Patience {
 }
 
 impl Line {
+    /// Its upstream takes less than it is sent.
+    pub(super) fn is_behind(&self) -> bool {
+        matches!(self, Self::Up(socket) if socket.outbox_bytes() > LANE_BEHIND_BYTES)
+    }
+
     pub(super) fn next_tick(&self) -> Option<Instant> {
         match self {
             Self::Dialling(_) => None,

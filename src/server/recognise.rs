@@ -5,7 +5,13 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Error as WsError, Message,
+        protocol::{CloseFrame, frame::coding::CloseCode},
+    },
+};
 use tracing::debug;
 
 use super::Service;
@@ -16,21 +22,50 @@ use crate::mapping::ClientMapping;
 /// for so little.
 const FIRST_WITHIN: Duration = Duration::from_millis(300);
 
-/// The protocols that a request may be for, the likeliest first; none when there is nothing at its path.
-pub(super) fn by_request(service: &Service, path: &str, query: &str) -> Vec<Arc<ClientMapping>> {
-    if let Some(protocol) = service.routes.protocol_at(path) {
-        return vec![protocol.clone()];
-    }
-    // A relayed client has nobody to talk to where no route leads; it names no model.
-    let served =
-        |client: &&Arc<ClientMapping>| !client.relays() || service.routes.find(path, client, "").is_some();
-    let mut candidates: Vec<_> = service.library.clients_at(path).filter(served).cloned().collect();
-    candidates.sort_by_key(|client| client.relays());
+/// Why a request is for nobody.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Nobody {
+    /// There is nothing at its path.
+    NotFound,
+    /// Its mode is one that no protocol at its path has; the HTTP status that says so.
+    NoSuchMode(u16),
+    /// No route leads clients like it anywhere; the name of their protocol.
+    NoRoute(String),
+}
+
+/// The protocols that a request may be for, the likeliest first.
+pub(super) fn by_request(
+    service: &Service,
+    path: &str,
+    query: &str,
+) -> Result<Vec<Arc<ClientMapping>>, Nobody> {
+    let mut candidates: Vec<_> = match service.routes.protocol_at(path) {
+        Some(protocol) => vec![protocol.clone()],
+        None => service.library.clients_at(path).cloned().collect(),
+    };
+    let first = candidates.first().ok_or(Nobody::NotFound)?.clone();
+    let mode =
+        |client: &ClientMapping| client.relay.as_ref().map_or(Ok(()), |relay| relay.mode(query).map(drop));
+    let refused = candidates.iter().find_map(|client| mode(client).err());
+    candidates.retain(|client| mode(client).is_ok());
     let names: Vec<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
     let known = |client: &ClientMapping| names.iter().filter(|name| client.has_parameter(name)).count();
     let most = candidates.iter().map(|client| known(client)).max();
     candidates.retain(|client| Some(known(client)) == most);
-    candidates
+    // A relayed client has nobody to talk to where no route leads; it names no model.
+    let served = |client: &ClientMapping| !client.relays() || service.routes.find(path, client, "").is_some();
+    let named = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
+    candidates.retain(|client| served(client));
+    // Who names no model is none of those that have to.
+    let lacks = |client: &ClientMapping| {
+        client.model_parameter().is_some_and(|model| names.iter().all(|name| *name != model))
+    };
+    candidates.sort_by_key(|client| (lacks(client), client.relays()));
+    match (candidates.is_empty(), refused) {
+        (false, _) => Ok(candidates),
+        (true, Some(status)) if most.is_none() => Err(Nobody::NoSuchMode(status)),
+        (true, _) => Err(Nobody::NoRoute(named)),
+    }
 }
 
 /// The first message, where it has to tell protocols apart; `Err` when the client went away instead.
@@ -38,11 +73,16 @@ pub(super) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut WebSocketStream<S>,
 ) -> Result<Option<Message>, ()> {
     let first = async {
-        while let Some(Ok(message)) = stream.next().await {
+        while let Some(message) = stream.next().await {
             match message {
-                Message::Ping(_) | Message::Pong(_) => {}
-                Message::Text(_) | Message::Binary(_) => return Ok(message),
-                Message::Close(_) | Message::Frame(_) => break,
+                Ok(message @ (Message::Text(_) | Message::Binary(_))) => return Ok(message),
+                // Behind a close frame the stream ends, when that is answered.
+                Ok(_) => {}
+                Err(WsError::Capacity(_)) => {
+                    let reason = "message too big".into();
+                    let _ = stream.close(Some(CloseFrame { code: CloseCode::Size, reason })).await;
+                }
+                Err(_) => break,
             }
         }
         Err(())
@@ -53,21 +93,23 @@ pub(super) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The first protocol that has such a message; the likeliest when none has, or none came. Of those that are relayed all
-/// remain while none has spoken: they wait to be told that there is a worker, and can be told apart later.
+/// The first protocol that has such a message, the likeliest when none has; without a message the likeliest, and all that
+/// are relayed where that one is: they wait to be told that there is a worker, and can be told apart later.
 pub(super) fn by_message(
     candidates: &[Arc<ClientMapping>],
     first: Option<&Message>,
 ) -> Vec<Arc<ClientMapping>> {
-    if first.is_none() && candidates.iter().all(|client| client.relays()) {
-        return candidates.to_vec();
+    if first.is_none() && candidates.first().is_some_and(|client| client.relays()) {
+        return candidates.iter().filter(|client| client.relays()).cloned().collect();
     }
     let has = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
         // Relayed clients send none.
         _ => !client.relays(),
     };
-    let found = candidates.iter().find(has).or(candidates.first()).cloned();
+    // What nobody knows is answered best by those who answer everything.
+    let any = || candidates.iter().find(|client| !client.relays()).or(candidates.first());
+    let found = candidates.iter().find(has).or_else(any).cloned();
     debug!(client = found.as_ref().map(|client| &client.name), spoke = first.is_some(), "recognised");
     Vec::from_iter(found)
 }

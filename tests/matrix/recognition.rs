@@ -78,7 +78,6 @@ async fn path_query_and_first_message_tell_protocols_apart() {
         ("/v1/realtime", Some(Message::binary(vec![0; 640])), Taken::NobodysMacaw),
         ("/v1/realtime", text(json!({"type": "what"})), Taken::NobodysMacaw),
         ("/v1/realtime", Some(Message::text("{")), Taken::NobodysMacaw),
-        ("/v1/realtime", None, Taken::NobodysMacaw),
     ] {
         let mut client = bench.dial(path).await;
         let said = format!("{path} {first:?}");
@@ -89,13 +88,40 @@ async fn path_query_and_first_message_tell_protocols_apart() {
     }
 }
 
+/// A Macaw client would be refused without a model; one that waits for a worker, as the document of the others demands,
+/// would wait for ever.
 #[tokio::test]
-async fn a_mode_that_does_not_exist_is_refused_before_the_websocket() {
+async fn who_names_nothing_and_says_nothing_is_told_of_a_worker() {
     let bench = Bench::start().await;
-    for query in ["mode=", "mode=Audio", "mode=audio&mode=telepathy", "mode=%00"] {
-        let (head, _) = bench.upgrade(&format!("/v1/realtime?{query}"), "").await;
-        assert!(head.starts_with("HTTP/1.1 403 "), "{query}: {head}");
+    for tongue in [Tongue::Current, Tongue::Older] {
+        let mut client = bench.dial("/v1/realtime").await;
+        assert_eq!(client.next().await.kind(), "session.queue_done");
+        client.send(Message::text(tongue.opening().to_string())).await;
+        assert_eq!(taken(client).await, Taken::Relayed(tongue));
     }
+}
+
+/// The older server takes every mode it does not know for audio, so a client of it may name any.
+#[tokio::test]
+async fn a_mode_that_does_not_exist_is_refused_before_the_websocket_where_it_is_known_that_it_does_not() {
+    const ROUTE: &str = "[[route]]\npath = \"/current\"\nprotocol = \"minicpm-o\"\nprofile = \"relay\"\n";
+    let bench = Bench::with(quick(), config(&format!("profile = \"speech\"\n{ROUTE}"))).await;
+    for query in ["mode=", "mode=Audio", "mode=audio&mode=telepathy", "mode=%00"] {
+        let (head, _) = bench.upgrade(&format!("/current?{query}"), "").await;
+        assert!(head.starts_with("HTTP/1.1 403 "), "{query}: {head}");
+        let mut client = bench.dial(&format!("/v1/realtime?{query}")).await;
+        client.send(Message::text(Tongue::Older.opening().to_string())).await;
+        assert_eq!(taken(client).await, Taken::Relayed(Tongue::Older), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_route_for_them_relayed_clients_are_told_so() {
+    let bench = Bench::with(quick(), config("[[route]]\nclient = \"macaw\"\nprofile = \"speech\"\n")).await;
+    let (head, _) = bench.upgrade("/v1/realtime?mode=audio", "").await;
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    // Without one the path is Macaw's alone.
+    assert_eq!(taken(bench.dial("/v1/realtime").await).await, Taken::NobodysMacaw);
 }
 
 fn config(toml: &str) -> Config {
@@ -241,7 +267,16 @@ fn routes_that_mix_dialects_are_refused_in_words() {
         ("[[route]]\nprotocol = \"macaw\"\nupstream = \"new\"\nprofile = \"speech\"\n", &["needs a `path`"]),
         (
             "[[route]]\nclient = \"macaw\"\nupstream = \"old\"\nprofile = \"relay\"\n",
-            &["\"macaw\" is not relayed"],
+            &["client \"macaw\" is none of the model's own kind"],
+        ),
+        (
+            "[[route]]\nclient = \"minicpm-*\"\nupstream = \"new\"\nprofile = \"speech\"\n",
+            &["serves nobody", "is relayed"],
+        ),
+        ("[[route]]\nmodel = \"whisper*\"\nupstream = \"new\"\nprofile = \"relay\"\n", &["name no model"]),
+        (
+            "[[route]]\nclient = \"makaw\"\nupstream = \"new\"\nprofile = \"speech\"\n",
+            &["no client protocol", "did you mean `macaw`"],
         ),
     ] {
         let problem = both(rest).check().unwrap_err();
