@@ -347,7 +347,11 @@ mod tests {
         for profile in ["conversation", "video"] {
             let config = with(&format!("profile = {profile:?}\n"));
             assert_eq!(config.check(), Ok(()));
-            assert!(config.notes()[0].contains(profile) && config.notes()[0].contains("no chat mode"));
+            let notes = config.notes();
+            let told =
+                |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
+            assert!(told(profile, "texts to speak are refused"), "{notes:?}");
+            assert!(told("relay", "clients in mode chat are refused"), "{notes:?}");
         }
         let problem = with("").check().unwrap_err();
         for words in ["profile \"speech\" needs mode chat (", "has `audio` and `video`", "another profile"] {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use bench::{Client, Seen, quick, recording, scratch, simulate, upgrade};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
     net::TcpStream,
@@ -256,5 +256,51 @@ async fn what_is_read_again_holds_for_new_sessions_and_what_is_broken_changes_no
         client.event("transcript.final").await;
     }
     assert!(matches!(old.close().await.last(), Some(Seen::End(_))));
+    bridge.stop().await;
+}
+
+/// The next event of a client whose protocol has no types.
+async fn told(client: &mut Client) -> Value {
+    match client.next().await {
+        Seen::Event(event) => event,
+        other => panic!("{other:?} is no event"),
+    }
+}
+
+/// The README's walk: one file in a directory, and the program that is there already.
+#[tokio::test]
+async fn a_protocol_of_ones_own_is_one_file() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("<!-- own protocol -->\n```toml\n").unwrap();
+    let dir = empty("running-own");
+    fs::write(dir.join("talkie.toml"), rest.split_once("```").unwrap().0).unwrap();
+    let mappings = dir.display().to_string();
+    let (code, out, err) = run(&["check", "--mappings", &mappings]).await;
+    assert!(code == 0 && out.contains("client talkie"), "{out}{err}");
+
+    let (url, _simulator) = upstream().await;
+    let bridge = Bridge::start(&["--upstream", &url, "--mappings", &mappings]).await;
+    let mut client = bridge.dial("/talkie?channel=7").await;
+    client.say(&recording("goforward")).await;
+    client.command(json!({"do": "over"})).await;
+    let heard = told(&mut client).await;
+    assert!(heard["heard"].as_str().is_some_and(|text| !text.is_empty()), "{heard}");
+    client.command(json!({"do": "jump"})).await;
+    assert_eq!(told(&mut client).await, json!({"problem": "Cannot do 'jump'"}));
+    client.command(json!({"do": "say", "words": "Good morning."})).await;
+    assert_eq!(told(&mut client).await, json!({"saying": "Good morning."}));
+    let mut samples = 0;
+    let said = loop {
+        match client.next().await {
+            Seen::Audio(bytes) => samples += bytes.len() / 2,
+            Seen::Event(event) => break event,
+            other => panic!("{other:?} is nothing said"),
+        }
+    };
+    assert_eq!(said, json!({"said": true, "cut": false}));
+    assert!(samples > 16_000 / 4, "a quarter of a second at least, and not {samples} samples");
+    client.command(json!({"do": "bye"})).await;
+    assert_eq!(told(&mut client).await, json!({"bye": "over and out"}));
+    assert!(matches!(client.next().await, Seen::Close(1000, _)));
     bridge.stop().await;
 }

@@ -174,7 +174,9 @@ impl Spelling {
     fn open_with(&self, opening: &Opening<'_>, encoding: VoiceEncoding) -> Result<String, Error> {
         let (first, second) = (voice(opening.voice, encoding)?, voice(opening.speech_voice, encoding)?);
         let (voice, speech_voice) = (first.as_deref(), second.as_deref());
-        Ok(self.dialect.relay_open(&Opening { voice, speech_voice, ..*opening }))
+        let relay = self.codec.as_ref().and_then(RelayCodec::relay);
+        let prompt = opening.prompt.or_else(|| relay.and_then(|relay| relay.default_prompt.as_deref()));
+        Ok(self.dialect.relay_open(&Opening { prompt, voice, speech_voice, ..*opening }))
     }
 
     fn client(&self, now: Instant, text: &str, relay: &mut Relay, noted: &mut BTreeSet<String>) {

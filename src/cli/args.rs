@@ -112,7 +112,7 @@ pub struct Cli {
 pub enum Command {
     /// Show the bridge at work: a recording goes in, both wires are shown, an answer comes out
     Demo(DemoArgs),
-    /// Serve Macaw clients with a MiniCPM-o server
+    /// Serve speech clients with a MiniCPM-o server
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ConfigArgs),
     /// Be a MiniCPM-o server without a model, for tests and trials

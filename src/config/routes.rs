@@ -4,24 +4,32 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Config, profile_for, upstreams::Found};
 use crate::{
-    mapping::{ClientMapping, Library, Profile, fit::suit, upstream::Mode},
+    mapping::{
+        ClientMapping, Library, Profile,
+        fit::{pair, suit},
+        upstream::Mode,
+    },
     server::route::{Route, RouteFile, Routes},
 };
 
 /// The profile of clients that are relayed, where the configuration names none.
 const RELAY: &str = "relay";
+/// The profile of clients that cannot be served by the one the configuration names, such as those that only listen.
+const SPEECH: &str = "speech";
 
 /// A route whose protocol and profile are found; who serves it is not known yet.
 pub(super) struct Planned {
     file: RouteFile,
     protocol: Option<Arc<ClientMapping>>,
     profile: Arc<Profile>,
+    /// Nobody has asked for it: where it cannot be, it is left out.
+    spare: bool,
 }
 
 impl Config {
     /// The routes, and the profile for everything else: the one named, or the one that fits the URL's mode.
     pub(super) fn planned(&self, library: &Library, mode: Option<&str>) -> Result<Vec<Planned>, String> {
-        let mut files = self.routes.clone();
+        let mut files: Vec<_> = self.routes.iter().map(|file| (file.clone(), false)).collect();
         // Routes without a catch-all mean it: an unknown model is then an error (design §3).
         if self.routes.is_empty() || self.profile.is_some() {
             let profile = match (&self.profile, mode) {
@@ -29,13 +37,13 @@ impl Config {
                 (None, None) => "speech".to_owned(),
                 (None, Some(mode)) => profile_for(library, mode)?.name.clone(),
             };
-            files.push(RouteFile::all_to(&profile));
-            files.push(RouteFile::all_to(RELAY));
+            files.push((RouteFile::all_to(&profile), false));
+            files.extend([SPEECH, RELAY].map(|spare| (RouteFile::all_to(spare), true)));
         }
-        files.into_iter().map(|file| self.plan(file, library)).collect()
+        files.into_iter().map(|(file, spare)| self.plan(file, spare, library)).collect()
     }
 
-    fn plan(&self, file: RouteFile, library: &Library) -> Result<Planned, String> {
+    fn plan(&self, file: RouteFile, spare: bool, library: &Library) -> Result<Planned, String> {
         let protocol = file.protocol.as_ref().map(|name| library.client(name)).transpose();
         let protocol = protocol.map_err(|problem| format!("[[route]] protocol: {problem}"))?;
         if let (Some(protocol), "*") = (&protocol, file.path.as_str()) {
@@ -44,40 +52,39 @@ impl Config {
                 protocol.name
             ));
         }
-        let profile = self.tuned(library.profile(&file.profile)?)?;
+        let profile = library.profile(&file.profile)?;
+        // Its language is nobody's wish.
+        let profile = if spare { profile } else { self.tuned(profile)? };
         let named = protocol.clone().or_else(|| library.client(&file.client).ok());
-        if let Some(client) = named.filter(|client| client.relays() != profile.relays()) {
-            let (is, can) = match client.relays() {
-                true => ("is relayed", format!("only a profile with [relay], such as `{RELAY}`, serves it")),
-                false => ("is not relayed", "a profile with [relay] does not serve it".to_owned()),
-            };
-            return Err(format!(
-                "[[route]]: client protocol {:?} {is}: {can}, and {:?} is another",
-                client.name, profile.name
-            ));
+        if let Some(problem) = named.and_then(|client| pair(&client, &profile).err()) {
+            return Err(format!("[[route]]: {problem}"));
         }
-        Ok(Planned { file, protocol, profile })
+        Ok(Planned { file, protocol, profile, spare })
     }
 }
 
 impl Planned {
-    fn bound(self, found: &Found) -> Result<Route, String> {
+    /// `None` for a spare one that cannot be.
+    fn bound(self, found: &Found) -> Result<Option<Route>, String> {
         let upstreams = found.called(&self.file.upstream)?;
-        suit(&self.profile, &upstreams.dialect)?;
-        Ok(Route {
+        match suit(&self.profile, &upstreams.dialect) {
+            Err(_) if self.spare => return Ok(None),
+            suits => suits?,
+        }
+        Ok(Some(Route {
             path: self.file.path,
             protocol: self.protocol,
             client: self.file.client,
             model: self.file.model,
             profile: self.profile,
             upstreams,
-        })
+        }))
     }
 }
 
 /// The routes with those who serve them.
 pub(super) fn bound(planned: Vec<Planned>, found: &Found) -> Result<Routes, String> {
-    let routes = planned.into_iter().map(|planned| planned.bound(found));
+    let routes = planned.into_iter().filter_map(|planned| planned.bound(found).transpose());
     routes.collect::<Result<_, _>>().map(Routes::new)
 }
 

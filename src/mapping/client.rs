@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use self::parts::{Place, fields, subprotocols};
+use self::parts::{ErrorName, Place, fields, subprotocols};
 use super::{
     check::{self, Problem, spelled},
     extract::{Node, Shape},
@@ -118,6 +118,12 @@ impl EventName {
         own.get(number).or_else(|| Self::ALWAYS.get(number - own.len())).copied().unwrap_or_default()
     }
 
+    /// All values its template may use, as its holes are numbered.
+    #[must_use]
+    pub fn all_slots(self) -> Vec<&'static str> {
+        self.slots().iter().copied().chain(Self::ALWAYS).collect()
+    }
+
     /// The values its template may use, beside [`EventName::ALWAYS`].
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
@@ -209,7 +215,7 @@ pub(super) struct ClientFile {
     audio_out: AudioOut,
     commands: BTreeMap<Spanned<String>, CommandFile>,
     events: BTreeMap<EventName, Spanned<String>>,
-    errors: BTreeMap<ErrorKind, ErrorFile>,
+    errors: BTreeMap<ErrorName, ErrorFile>,
     closes: BTreeMap<CloseName, CloseWords>,
     #[serde(default)]
     never: BTreeMap<String, String>,
@@ -348,7 +354,7 @@ pub struct ClientMapping {
     /// Finds the command key (slot 0) and every field.
     pub(crate) shape: Shape,
     events: BTreeMap<EventName, Template>,
-    errors: BTreeMap<ErrorKind, ErrorWords>,
+    errors: BTreeMap<ErrorName, ErrorWords>,
     closes: BTreeMap<CloseName, CloseWords>,
 }
 
@@ -393,8 +399,7 @@ impl ClientMapping {
         let commands = commands.map(|(name, command)| command.compile(name, command_key, &mut shape, place));
         let commands = commands.collect::<Result<_, Problem>>()?;
         let template = |name: EventName, text: &Spanned<String>| {
-            let slots: Vec<&str> = name.slots().iter().copied().chain(EventName::ALWAYS).collect();
-            Template::compile(text.get_ref(), &slots)
+            Template::compile(text.get_ref(), &name.all_slots())
                 .map_err(|error| place.problem(text.span().start, error.to_string()))
         };
         let mut problems = Vec::new();
@@ -463,8 +468,11 @@ impl ClientMapping {
     fn check(&self, file: &str, source: &str) -> Result<(), Problem> {
         let within = |path: &[&str], message: String| Problem::within(file, source, path, message);
         let mut problems = Vec::new();
-        for kind in ErrorKind::ALL.iter().filter(|kind| !self.errors.contains_key(kind)) {
-            let message = format!("[errors] says nothing about `{}`; every kind needs words", spelled(kind));
+        for kind in ErrorKind::ALL.iter().filter(|kind| self.error(**kind).is_none()) {
+            let message = format!(
+                "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
+                spelled(kind)
+            );
             problems.push(within(&["errors"], message));
         }
         for name in CloseName::ALL.iter().filter(|name| !self.closes.contains_key(name)) {
@@ -477,8 +485,13 @@ impl ClientMapping {
                     .to_owned();
             problems.push(within(&["audio_in", "hold_back_ms"], message));
         }
-        if self.audio_out.frame_max_bytes < Encoding::MAX_BYTES {
-            let message = format!("`frame_max_bytes` must hold a sample: {} or more", Encoding::MAX_BYTES);
+        let speaks = |command: &Command| matches!(command.verb, Verb::Speak | Verb::AppendText);
+        let speaks = self.commands.iter().any(speaks);
+        let most = self.audio_out.frame_max_bytes;
+        if most < Encoding::MAX_BYTES && (most > 0 || speaks) {
+            let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
+            let message =
+                format!("`frame_max_bytes` must hold a sample: {} or more{none}", Encoding::MAX_BYTES);
             problems.push(within(&["audio_out", "frame_max_bytes"], message));
         }
         if self.paths.is_empty() {
@@ -533,7 +546,7 @@ impl ClientMapping {
     /// How an error is spelled.
     #[must_use]
     pub fn error(&self, kind: ErrorKind) -> Option<&ErrorWords> {
-        self.errors.get(&kind)
+        self.errors.get(&ErrorName::Kind(kind)).or_else(|| self.errors.get(&ErrorName::Other))
     }
 
     /// How an end is spelled.

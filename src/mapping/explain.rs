@@ -352,15 +352,16 @@ fn events(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) 
             .map_or(json.clone(), str::to_owned);
         rows.push(Row::new(Part::Event, &spelled, source(name, profile, dialect)));
     }
-    rows.push(Row::new(
-        Part::Audio,
-        "",
-        format!(
+    let audio = &client.audio_out;
+    let voice = match audio.frame_max_bytes {
+        0 => "never: the protocol has no audio for the client".to_owned(),
+        _ => format!(
             "the model's voice, {}, {} Hz unless set otherwise",
-            client.audio_out.encoding.words(),
-            client.audio_out.rate_hz
+            audio.encoding.words(),
+            audio.rate_hz
         ),
-    ));
+    };
+    rows.push(Row::new(Part::Audio, "", voice));
     let never = |(name, why): (&String, &String)| Row::new(Part::Event, name, format!("never: {why}"));
     rows.extend(client.never.iter().map(never));
     rows

@@ -7,16 +7,30 @@ use super::{ClientMapping, Profile, UpstreamMapping, check::listed, upstream::Mo
 /// # Errors
 /// Why not, in words.
 pub fn fit(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
-    match (client.relays(), profile.relays()) {
-        (true, false) => Err(format!(
-            "client {} is relayed, message by message, and profile {} has no [relay]",
-            client.name, profile.name
+    pair(client, profile)?;
+    suit(profile, dialect)
+}
+
+/// Whether this client can be served by this profile.
+///
+/// # Errors
+/// Why not, in words.
+pub fn pair(client: &ClientMapping, profile: &Profile) -> Result<(), String> {
+    let (name, of) = (&client.name, &profile.name);
+    match (client.relays(), profile.relays(), profile.talk.is_some()) {
+        (true, false, _) => Err(format!(
+            "client {name:?} is relayed, message by message, and profile {of:?} has no [relay]; `relay` has"
         )),
-        (false, true) => Err(format!(
-            "profile {} relays, message by message, and client {} is none of the model's own kind",
-            profile.name, client.name
+        (false, true, _) => Err(format!(
+            "profile {of:?} relays, message by message, and client {name:?} is none of the model's own kind"
         )),
-        _ => suit(profile, dialect),
+        (_, _, true) if client.audio_in.frame_max_bytes == 0 => {
+            Err(format!("profile {of:?} is a conversation, and client {name:?} says nothing"))
+        }
+        (_, _, true) if client.audio_out.frame_max_bytes == 0 => {
+            Err(format!("profile {of:?} is a conversation, and client {name:?} hears nothing"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -87,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn relayed_clients_and_profiles_that_relay_belong_together() {
+    fn clients_and_profiles_that_belong_together() {
         let library = Library::embedded().unwrap();
         let dialect = library.upstream("minicpm-o").unwrap();
         for (client, profile, fits) in [
@@ -96,6 +110,10 @@ mod tests {
             ("minicpm-o", "conversation", false),
             ("macaw", "relay", false),
             ("vosk", "speech", true),
+            ("vosk", "conversation", false),
+            ("deepgram-listen", "video", false),
+            ("deepgram-speak", "conversation", false),
+            ("deepgram-speak", "speech", true),
         ] {
             let (client, profile) = (library.client(client).unwrap(), library.profile(profile).unwrap());
             assert_eq!(fit(&client, &profile, &dialect).is_ok(), fits, "{} {}", client.name, profile.name);

@@ -7,6 +7,7 @@ use super::{Kind, Library};
 const CLIENT: &str = include_str!("start/client.toml");
 const UPSTREAM: &str = include_str!("start/upstream.toml");
 const PROFILE: &str = include_str!("start/profile.toml");
+const RELAY: &str = include_str!("start/relay.toml");
 
 /// A starting point of this kind.
 ///
@@ -39,8 +40,9 @@ pub fn begin_from(library: &Library, kind: Kind, from: &str, name: &str) -> Resu
 }
 
 fn extending(library: &Library, base: &str, name: &str) -> Result<String, String> {
-    let mode = format!("{:?}", library.profile(base)?.mode).to_lowercase();
-    Ok(PROFILE.replace("NAME", name).replace("BASE", base).replace("MODE", &mode))
+    let profile = library.profile(base)?;
+    let start = if profile.relays() { RELAY } else { PROFILE };
+    Ok(start.replace("NAME", name).replace("BASE", base).replace("MODE", profile.mode.name()))
 }
 
 /// The values of some keys at the top replaced where they stand.

@@ -214,6 +214,8 @@ pub struct RelayClient {
     pub eager: bool,
     /// What the server's own words add to the prompt's length, characters.
     pub prompt_extra_chars: u64,
+    /// The system prompt of a client that gives none, on its own server; told to upstreams of other dialects.
+    pub default_prompt: Option<String>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) shape: Shape,
     events: BTreeMap<RelayEvent, Template>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::pool::Pool;
-use crate::mapping::{ClientMapping, Profile, UpstreamMapping};
+use crate::mapping::{ClientMapping, Profile, UpstreamMapping, fit::pair};
 
 /// One route of the configuration.
 #[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]
@@ -111,11 +111,11 @@ impl Routes {
         self.0.iter().filter(|route| glob(&route.path, path)).find_map(|route| route.protocol.as_ref())
     }
 
-    /// The route of a connection at a path, by a client protocol, with a model; `None` when none leads anywhere. A client
-    /// that is relayed needs a profile that relays, and any other one that does not: routes that do not fit do not count.
+    /// The route of a connection at a path, by a client protocol, with a model; `None` when none leads anywhere. Routes
+    /// whose profile cannot serve such a client do not count.
     #[must_use]
     pub fn find(&self, path: &str, client: &ClientMapping, model: &str) -> Option<&Route> {
-        let fits = |route: &&Route| route.profile.relays() == client.relays();
+        let fits = |route: &&Route| pair(client, &route.profile).is_ok();
         self.0.iter().filter(fits).find(|route| {
             let protocol = route.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
             let globs = [(&route.path, path), (&route.client, &client.name), (&route.model, model)];

@@ -152,6 +152,13 @@ impl Link {
         self.initialise(now, host);
     }
 
+    /// Its upstream refused what it was to be initialised with, and waits for something else.
+    pub(crate) fn await_init(&mut self) {
+        if self.is_initialising() {
+            (self.phase, self.init) = (Phase::Granted, None);
+        }
+    }
+
     /// It is being initialised.
     pub(crate) const fn is_initialising(&self) -> bool {
         matches!(self.phase, Phase::Initialising { .. })

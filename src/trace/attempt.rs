@@ -3,6 +3,8 @@
 //! Of a client protocol: what each frame of the client would have meant, and how each event would have been spelled; of a
 //! dialect the same with the upstream. The session itself is not run again: it has no say in how things are spelled.
 
+mod relayed;
+
 use std::time::Duration;
 
 use serde::Serialize;
@@ -48,6 +50,16 @@ pub struct Step {
 pub fn of_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<Step>, String> {
     let recorded = trace.start.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
     let (from, to) = (recorded.client(&trace.start.client)?, library.client(name)?);
+    match (&to.relay, from.relays()) {
+        (Some(relay), true) => return relayed::of_relayed(trace, library, &to, relay),
+        (None, false) => {}
+        _ => {
+            return Err(format!(
+                "the recorded client {} and {} are of different kinds: one is relayed",
+                from.name, to.name
+            ));
+        }
+    }
     let opened = Duration::from_nanos(trace.start.opened_unix_ns).as_secs_f64();
     let mut codec = Codec::new(to.clone(), opened);
     let connect = codec.connect(&trace.start.query);
@@ -164,12 +176,12 @@ fn said_to_client(line: &Line, from: &ClientMapping, to: &ClientMapping) -> Step
     let message: Value = serde_json::from_str(text).unwrap_or_default();
     let found = EventName::ALL
         .iter()
-        .find_map(|name| Some((*name, taken_apart(from.event(*name)?, name.slots(), &message)?)));
+        .find_map(|name| Some((*name, taken_apart(from.event(*name)?, &name.all_slots(), &message)?)));
     let Some((name, mut filled)) = found else {
         return step(line, vec!["no event of the protocol it was recorded with".to_owned()], true);
     };
     reword(name, &mut filled, from, to);
-    let spelled = to.event(name).map(|template| put_together(template, name.slots(), &filled));
+    let spelled = to.event(name).map(|template| put_together(template, &name.all_slots(), &filled));
     step(line, vec![spelled.unwrap_or_else(|| format!("not told ({name:?})"))], false)
 }
 

@@ -10,6 +10,7 @@ use voxbridge::{
         RolloverReason::{Context, Lost},
         VoiceSample,
     },
+    mapping::Kind,
     session::{Observation, VoiceBook},
 };
 
@@ -120,7 +121,8 @@ fn with_voice(flavour: Flavour, samples: usize, order: &str) -> (PairConfig, Vec
     let (voices, heard) = voice(samples);
     let mut config = PairConfig { voices, ..with_init(config(flavour, &[]), 500) };
     let files = config.library.clone();
-    let (_, _, file, source) = files.files().find(|(_, name, ..)| *name == config.upstream).unwrap();
+    let is_it = |kind: Kind, name: &str| kind == Kind::Upstream && name == config.upstream;
+    let (_, _, file, source) = files.files().find(|(kind, name, ..)| is_it(*kind, name)).unwrap();
     let source = source.replace(r#"["f32le", "wav"]"#, order);
     config.library.add(file, &source).unwrap();
     (config, heard)

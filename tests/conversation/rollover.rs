@@ -4,7 +4,7 @@
 use serde_json::json;
 use voxbridge::{
     event::RolloverReason::{Context, Lost, Time},
-    mapping::Library,
+    mapping::{Kind, Library},
 };
 
 use super::{flavour::Flavour, pair::PairConfig, support::*};
@@ -12,7 +12,8 @@ use super::{flavour::Flavour, pair::PairConfig, support::*};
 /// The upstream does not say how full the context is.
 fn without_metrics(mut config: PairConfig) -> PairConfig {
     let embedded = Library::embedded().unwrap();
-    let (_, _, file, source) = embedded.files().find(|(_, name, ..)| *name == config.upstream).unwrap();
+    let is_it = |kind: Kind, name: &str| kind == Kind::Upstream && name == config.upstream;
+    let (_, _, file, source) = embedded.files().find(|(kind, name, ..)| is_it(*kind, name)).unwrap();
     config.library.add(file, &source.replace("/kv_cache_length", "/nothing")).unwrap();
     config
 }

@@ -33,7 +33,7 @@ fn any_deed() -> impl Strategy<Value = Deed> {
 }
 
 fn message(which: usize, at: usize) -> String {
-    let loud = second(at, at % 3 == 0);
+    let loud = second(at, at.is_multiple_of(3));
     let older = |force: bool| json!({"type": "input_audio_buffer.append", "audio": base64_of(&loud), "force_listen": force});
     let message = match which {
         0 => init(),

@@ -114,6 +114,61 @@ fn every_spelling_of_a_field_is_understood() {
 }
 
 #[test]
+fn a_voice_is_written_as_the_server_takes_it() {
+    for documented in [false, true] {
+        let mut pair = current(older("mode=audio", documented, &[]));
+        let voice = base64_of(&vec![100; 3200]);
+        pair.client(&json!({"type": "session.init", "payload": {"voice": {"ref_audio_base64": voice}}}));
+        pair.advance(ms(20_000));
+        assert_eq!(pair.names(), ["session.queue_done", "session.created"], "documented: {documented}");
+        pair.client(&append(&zeros(1000)));
+        pair.advance(ms(1000));
+        assert_eq!(kinds(&pair), ["listen"]);
+    }
+}
+
+#[test]
+fn what_its_documented_server_refuses_may_be_said_again() {
+    let mut pair = Pair::relayed(older("mode=audio", true, &[]), &["minicpm-o-legacy"]);
+    pair.client(&json!({"type": "session.update", "session": {}}));
+    pair.advance(ms(1000));
+    assert_eq!(pair.names(), ["session.queue_done", "error"]);
+    pair.client(&json!({"type": "session.update", "session": {"instructions": "p"}}));
+    pair.advance(ms(1000));
+    assert_eq!(pair.names(), ["session.queue_done", "error", "session.created"]);
+    assert_eq!(pair.texts, received(&pair));
+    // A client of the current dialect is told the end of it.
+    let mut pair = current(older("mode=audio", true, &[]));
+    let payload = json!({"system_prompt": "p", "voice": {"ref_audio_base64": "UklGRgAAAAAA"}});
+    pair.client(&json!({"type": "session.init", "payload": payload}));
+    pair.advance(ms(20_000));
+    assert_eq!(pair.names().last().unwrap(), "close 1000", "{:?}", pair.names());
+}
+
+#[test]
+fn a_lost_upstream_of_the_older_dialect_is_replaced_too() {
+    for client in ["minicpm-o", "minicpm-o-legacy"] {
+        let mut pair = Pair::relayed(older("mode=audio", false, &[]), &[client]);
+        let native = client == "minicpm-o-legacy";
+        let say = |pair: &mut Pair| {
+            let audio = base64_of(&zeros(1000));
+            let older = json!({"type": "input_audio_buffer.append", "audio": audio});
+            pair.client(&if native { older } else { append(&zeros(1000)) });
+            pair.advance(ms(1000));
+        };
+        pair.client(&if native { json!({"type": "session.update", "session": {}}) } else { init() });
+        pair.advance(ms(500));
+        (0..4).for_each(|_| say(&mut pair));
+        pair.break_lanes();
+        (0..3).for_each(|_| say(&mut pair));
+        pair.advance(ms(5000));
+        assert_eq!(pair.names()[..2], ["session.queue_done", "session.created"], "{client}");
+        assert_eq!(pair.names().len(), 9, "{client}: {:?}", pair.names());
+        assert!(!pair.closed());
+    }
+}
+
+#[test]
 fn there_is_no_chat() {
     let mut pair = current(older("mode=chat", false, &[]));
     pair.advance(ms(1000));

@@ -2,14 +2,37 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{Command, CommandFile};
-use crate::mapping::{
-    check::Problem,
-    extract::Shape,
-    field::{Field, FieldFile},
+use crate::{
+    error::ErrorKind,
+    mapping::{
+        check::Problem,
+        extract::Shape,
+        field::{Field, FieldFile},
+    },
 };
+
+/// A key of `[errors]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ErrorName {
+    /// A kind.
+    Kind(ErrorKind),
+    /// `other`: every kind without an entry.
+    Other,
+}
+
+impl<'de> Deserialize<'de> for ErrorName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        if name == "other" {
+            return Ok(Self::Other);
+        }
+        ErrorKind::deserialize(name.into_deserializer()).map(Self::Kind)
+    }
+}
 
 /// Where mistakes are.
 #[derive(Clone, Copy)]

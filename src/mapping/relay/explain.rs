@@ -140,6 +140,6 @@ mod tests {
         let (macaw, current) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
         let own = library.client("minicpm-o").unwrap();
         assert!(explain(&own, &speech, &current).contains("has no [relay]"));
-        assert!(explain(&macaw, &profile, &current).contains("profile relay relays"));
+        assert!(explain(&macaw, &profile, &current).contains("profile \"relay\" relays"));
     }
 }

@@ -36,6 +36,7 @@ pub(in crate::mapping) struct RelayClientFile {
     eager: bool,
     #[serde(default)]
     prompt_extra_chars: u64,
+    default_prompt: Option<String>,
     commands: BTreeMap<String, CommandFile>,
     events: BTreeMap<RelayEvent, Spanned<String>>,
     errors: BTreeMap<ErrorKind, ErrorFile>,
@@ -96,6 +97,7 @@ impl RelayClientFile {
             commands,
             eager: self.eager,
             prompt_extra_chars: self.prompt_extra_chars,
+            default_prompt: self.default_prompt,
             shape,
             events,
             errors: errors.collect::<Result<_, Problem>>()?,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     super::action::Observation,
-    Combine, Phase, Place, Relay, Turn,
+    Begin, Combine, Phase, Place, Relay, Turn,
     combine::{Step, Tell},
     keep::{Append, Rank},
 };
@@ -225,6 +225,9 @@ impl Relay {
         text: &str,
         w: &dyn Wires,
     ) {
+        if goes_on && self.refused_to_open(now, ending, text, w) {
+            return;
+        }
         if !goes_on || !self.is_heard() {
             // Before the session is open another attempt follows; in the middle it is as good as lost.
             self.spell_otherwise(now);
@@ -237,6 +240,28 @@ impl Relay {
         } else {
             self.refuse(now, &Error::new(ErrorKind::ModelFailed, ending.words.clone()), w);
         }
+    }
+
+    /// An upstream that refuses what would open the session, and waits for something better: where messages pass as they
+    /// come that is for the client to know, else after as many attempts as there are ways to say it.
+    fn refused_to_open(&mut self, now: Instant, ending: &Ending, text: &str, w: &dyn Wires) -> bool {
+        let Place::Up(link) = &mut self.place else { return false };
+        if !link.is_initialising() {
+            return false;
+        }
+        if w.native() {
+            link.await_init();
+            (self.begin, self.first) = (Begin::Unknown, None);
+            self.tell(Message::Text(text.to_owned()));
+            return true;
+        }
+        self.refusals += 1;
+        let ways = if let Begin::Opening(words) = &self.begin { words.len() } else { 1 };
+        let hopeless = self.refusals as usize >= ways.max(self.rules.open_attempts as usize);
+        if hopeless {
+            self.end(now, EndName::Failed, Some(&ending.words), w);
+        }
+        hopeless
     }
 
     /// The upstream ends the session.
