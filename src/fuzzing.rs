@@ -3,6 +3,7 @@
 //! Each body takes any bytes and panics when something is wrong. Not a public interface.
 
 mod conversation;
+mod lines;
 
 use std::{sync::LazyLock, time::Duration};
 

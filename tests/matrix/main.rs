@@ -8,6 +8,8 @@ mod bench;
 mod cells;
 mod doors;
 mod hostile;
+mod liar;
+mod lies;
 mod macaw;
 mod recognition;
 mod relayed;

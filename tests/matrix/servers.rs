@@ -116,7 +116,7 @@ static SHORT: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// The source with another value where a line begins with this key.
-fn with_value(source: &str, key: &str, value: &str) -> String {
+pub(crate) fn with_value(source: &str, key: &str, value: &str) -> String {
     let line = |line: &str| if line.starts_with(key) { format!("{key} {value}") } else { line.to_owned() };
     source.lines().map(line).collect::<Vec<_>>().join("\n")
 }
