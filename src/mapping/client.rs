@@ -1,326 +1,29 @@
 //! A client protocol's file: paths, limits, commands, events, errors, closes. The schema is `mappings/README.md`.
 
+mod file;
 mod parts;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use self::parts::{ErrorName, Place, fields, subprotocols};
+use self::{
+    file::ClientFile,
+    parts::{ErrorName, Place, fields, subprotocols},
+};
+pub use self::{
+    file::{AudioIn, AudioOut, CloseWords, ToldAs},
+    words::{CloseName, EventName, Verb},
+};
 use super::{
     check::{self, Problem, spelled},
     extract::{Node, Shape},
-    field::{Field, FieldFile, Target},
+    field::{Field, Target},
     relay::{RelayClient, RelayClientFile},
     template::Template,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
-
-/// What a command means in the bridge's own words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verb {
-    /// Changes settings.
-    Configure,
-    /// Speaks a text.
-    Speak,
-    /// Stops speaking.
-    CancelSpeech,
-    /// Gathers text to speak.
-    AppendText,
-    /// Speaks what was gathered, after what is being spoken.
-    Flush,
-    /// Stops speaking and forgets what waits to be spoken.
-    Clear,
-    /// Ends the utterance now.
-    Commit,
-    /// Makes final what came so far, and tells it.
-    Finalize,
-    /// Ends the session when all that came is answered.
-    Finish,
-    /// Shows that the client is still there.
-    KeepAlive,
-    /// Shows the model a picture.
-    Frame,
-    /// Ends the session.
-    Close,
-    /// Ends the session; spelled apart because some protocols answer it with another reason.
-    CancelSession,
-}
-
-/// What a client can be told. Mapping files name these in snake case under `[events]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventName {
-    /// The session is open.
-    SessionCreated,
-    /// The user began to speak.
-    SpeechStarted,
-    /// The user stopped.
-    SpeechEnded,
-    /// What was understood so far.
-    TranscriptPartial,
-    /// What was understood.
-    TranscriptFinal,
-    /// Nothing was said for as long as the client asked.
-    UtteranceGap,
-    /// Audio follows.
-    SpeakingStarted,
-    /// No more audio follows.
-    SpeakingEnded,
-    /// All that was gathered is spoken.
-    Flushed,
-    /// Nothing is spoken any more.
-    Cleared,
-    /// Settings were changed.
-    Configured,
-    /// Audio comes faster than real time.
-    RateLimited,
-    /// Audio was dropped.
-    FramesDropped,
-    /// The conversation went on in another upstream session.
-    RolledOver,
-    /// Something went wrong.
-    Error,
-    /// The session is over.
-    SessionClosed,
-}
-
-impl EventName {
-    /// Every event.
-    pub const ALL: [Self; 16] = [
-        Self::SessionCreated,
-        Self::SpeechStarted,
-        Self::TranscriptPartial,
-        Self::TranscriptFinal,
-        Self::SpeechEnded,
-        Self::UtteranceGap,
-        Self::SpeakingStarted,
-        Self::SpeakingEnded,
-        Self::Flushed,
-        Self::Cleared,
-        Self::Configured,
-        Self::RateLimited,
-        Self::FramesDropped,
-        Self::RolledOver,
-        Self::Error,
-        Self::SessionClosed,
-    ];
-
-    /// The values every template may use, beside its own.
-    pub const ALWAYS: [&'static str; 3] = ["session_id", "model", "opened_at"];
-
-    /// The value that a template's hole of that number is for.
-    #[must_use]
-    pub fn slot(self, number: usize) -> &'static str {
-        let own = self.slots();
-        own.get(number).or_else(|| Self::ALWAYS.get(number - own.len())).copied().unwrap_or_default()
-    }
-
-    /// All values its template may use, as its holes are numbered.
-    #[must_use]
-    pub fn all_slots(self) -> Vec<&'static str> {
-        self.slots().iter().copied().chain(Self::ALWAYS).collect()
-    }
-
-    /// The values its template may use, beside [`EventName::ALWAYS`].
-    #[must_use]
-    pub const fn slots(self) -> &'static [&'static str] {
-        match self {
-            Self::SessionCreated => &["language"],
-            Self::SpeechStarted | Self::SpeechEnded => &["at_ms", "at_s", "unix_s"],
-            Self::TranscriptPartial => &[
-                "text",
-                "segment_id",
-                "at_ms",
-                "from_s",
-                "to_s",
-                "duration_s",
-                "speaker",
-                "source",
-                "unix_s",
-            ],
-            Self::UtteranceGap => &["last_s", "unix_s"],
-            Self::Flushed | Self::Cleared => &["sequence", "unix_s"],
-            Self::Configured => &["unix_s"],
-            Self::TranscriptFinal => &[
-                "text",
-                "segment_id",
-                "start_ms",
-                "end_ms",
-                "start_s",
-                "end_s",
-                "duration_s",
-                "from_s",
-                "to_s",
-                "ended",
-                "finalized",
-                "language",
-                "speaker",
-                "source",
-                "unix_s",
-            ],
-            Self::SpeakingStarted => &["request_id", "at_ms", "text", "unix_s"],
-            Self::SpeakingEnded => &["request_id", "at_ms", "cancelled", "audio_ms", "unix_s"],
-            Self::RateLimited => &["delay_ms"],
-            Self::FramesDropped => &["dropped_ms"],
-            Self::RolledOver => &["reason", "gap_ms", "standby", "kept_ms", "unix_s"],
-            Self::Error => &["code", "message", "recoverable", "segment_id"],
-            Self::SessionClosed => &["reason", "total_ms", "audio_s", "segments"],
-        }
-    }
-}
-
-/// Why the bridge closes a client's session. Mapping files name these in snake case under `[closes]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CloseName {
-    /// The client asked with [`Verb::Close`].
-    ClientClose,
-    /// The client asked with [`Verb::CancelSession`].
-    ClientCancel,
-    /// No audio for too long.
-    Idle,
-    /// voxbridge stops.
-    Shutdown,
-    /// The upstream is lost for good.
-    Upstream,
-}
-
-impl CloseName {
-    /// Every reason.
-    pub const ALL: [Self; 5] =
-        [Self::ClientClose, Self::ClientCancel, Self::Idle, Self::Shutdown, Self::Upstream];
-}
-
-/// The file, as written.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ClientFile {
-    kind: super::Kind,
-    name: String,
-    title: String,
-    #[serde(default)]
-    notes: Vec<String>,
-    paths: Vec<String>,
-    #[serde(default)]
-    subprotocols: Vec<Spanned<String>>,
-    command_key: Option<Spanned<String>>,
-    #[serde(default)]
-    lock_step: bool,
-    #[serde(default)]
-    query: BTreeMap<Spanned<String>, FieldFile>,
-    audio_in: AudioIn,
-    audio_out: AudioOut,
-    commands: BTreeMap<Spanned<String>, CommandFile>,
-    events: BTreeMap<EventName, Spanned<String>>,
-    errors: BTreeMap<ErrorName, ErrorFile>,
-    closes: BTreeMap<CloseName, CloseWords>,
-    #[serde(default)]
-    never: BTreeMap<String, String>,
-}
-
-/// Audio from the client.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AudioIn {
-    /// Encoding of binary frames.
-    pub encoding: Encoding,
-    /// Rate unless the client says otherwise, Hz.
-    pub rate_hz: u32,
-    /// The same for other encodings.
-    #[serde(default)]
-    pub rates_hz: BTreeMap<Encoding, u32>,
-    /// Channels unless the client says otherwise; the first is taken.
-    pub channels: u16,
-    /// A larger binary frame is dropped with an error, bytes; 0 for a protocol without audio from the client.
-    pub frame_max_bytes: usize,
-    /// A larger WebSocket message ends the connection with close code 1009, bytes.
-    pub message_max_bytes: usize,
-    /// Faster than this many seconds of audio a second draws a `rate_limited` event; 0 for never.
-    #[serde(deserialize_with = "check::rate")]
-    pub rate_limit: f64,
-    /// Audio further ahead of the clock than this is dropped and reported, ms; 0 for never.
-    #[serde(deserialize_with = "check::ms")]
-    pub ahead_max_ms: u64,
-    /// The client is not read while more audio than this waits for words, ms; 0 for never. Then nothing is dropped.
-    #[serde(default, deserialize_with = "check::ms")]
-    pub hold_back_ms: u64,
-    /// A session without a binary frame for this long is closed, ms; 0 for never.
-    #[serde(deserialize_with = "check::ms")]
-    pub idle_ms: u64,
-}
-
-/// Audio to the client.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AudioOut {
-    /// Encoding of binary frames.
-    pub encoding: Encoding,
-    /// Rate unless the client says otherwise, Hz.
-    pub rate_hz: u32,
-    /// The same for other encodings.
-    #[serde(default)]
-    pub rates_hz: BTreeMap<Encoding, u32>,
-    /// Largest binary frame, bytes.
-    pub frame_max_bytes: usize,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CommandFile {
-    verb: Verb,
-    present: Option<Spanned<String>>,
-    #[serde(default)]
-    fields: BTreeMap<Spanned<String>, FieldFile>,
-}
-
-/// How a protocol spells an error.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ErrorFile {
-    code: String,
-    recoverable: bool,
-    message: Option<Spanned<String>>,
-    close: Option<CloseFile>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CloseFile {
-    code: u16,
-    text: Spanned<String>,
-}
-
-/// How a protocol spells the end of a session.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CloseWords {
-    /// The `reason` of its last event.
-    pub reason: String,
-    /// WebSocket close code (RFC 6455 §7.4).
-    pub code: u16,
-    /// WebSocket close reason.
-    #[serde(default)]
-    pub text: String,
-    /// The event that tells it.
-    #[serde(default)]
-    pub told_as: ToldAs,
-}
-
-/// How the end of a session is told before the close frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ToldAs {
-    /// By [`EventName::SessionClosed`].
-    #[default]
-    SessionClosed,
-    /// By [`EventName::Error`]: its code is the reason, its message the text of the close frame.
-    Error,
-    /// Not at all.
-    Nothing,
-}
 
 /// A client protocol, compiled.
 #[derive(Debug)]
@@ -561,21 +264,6 @@ impl ClientMapping {
     #[must_use]
     pub fn close(&self, name: CloseName) -> Option<&CloseWords> {
         self.closes.get(&name)
-    }
-}
-
-impl ErrorFile {
-    fn compile(self, file: &str, source: &str) -> Result<ErrorWords, Problem> {
-        let plain = |text: &Spanned<String>| {
-            Template::compile_plain(text.get_ref(), &["detail"])
-                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
-        };
-        Ok(ErrorWords {
-            message: self.message.as_ref().map(plain).transpose()?,
-            close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,
-            code: self.code,
-            recoverable: self.recoverable,
-        })
     }
 }
 

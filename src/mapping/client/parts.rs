@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
-use super::{Command, CommandFile};
+use super::{Command, file::CommandFile};
 use crate::{
     error::ErrorKind,
     mapping::{

@@ -1,0 +1,180 @@
+//! The words in which client protocols' files speak of what a client wants, what it is told, and why it is left.
+
+use serde::{Deserialize, Serialize};
+
+/// What a command means in the bridge's own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// Changes settings.
+    Configure,
+    /// Speaks a text.
+    Speak,
+    /// Stops speaking.
+    CancelSpeech,
+    /// Gathers text to speak.
+    AppendText,
+    /// Speaks what was gathered, after what is being spoken.
+    Flush,
+    /// Stops speaking and forgets what waits to be spoken.
+    Clear,
+    /// Ends the utterance now.
+    Commit,
+    /// Makes final what came so far, and tells it.
+    Finalize,
+    /// Ends the session when all that came is answered.
+    Finish,
+    /// Shows that the client is still there.
+    KeepAlive,
+    /// Shows the model a picture.
+    Frame,
+    /// Ends the session.
+    Close,
+    /// Ends the session; spelled apart because some protocols answer it with another reason.
+    CancelSession,
+}
+
+/// What a client can be told. Mapping files name these in snake case under `[events]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventName {
+    /// The session is open.
+    SessionCreated,
+    /// The user began to speak.
+    SpeechStarted,
+    /// The user stopped.
+    SpeechEnded,
+    /// What was understood so far.
+    TranscriptPartial,
+    /// What was understood.
+    TranscriptFinal,
+    /// Nothing was said for as long as the client asked.
+    UtteranceGap,
+    /// Audio follows.
+    SpeakingStarted,
+    /// No more audio follows.
+    SpeakingEnded,
+    /// All that was gathered is spoken.
+    Flushed,
+    /// Nothing is spoken any more.
+    Cleared,
+    /// Settings were changed.
+    Configured,
+    /// Audio comes faster than real time.
+    RateLimited,
+    /// Audio was dropped.
+    FramesDropped,
+    /// The conversation went on in another upstream session.
+    RolledOver,
+    /// Something went wrong.
+    Error,
+    /// The session is over.
+    SessionClosed,
+}
+
+impl EventName {
+    /// Every event.
+    pub const ALL: [Self; 16] = [
+        Self::SessionCreated,
+        Self::SpeechStarted,
+        Self::TranscriptPartial,
+        Self::TranscriptFinal,
+        Self::SpeechEnded,
+        Self::UtteranceGap,
+        Self::SpeakingStarted,
+        Self::SpeakingEnded,
+        Self::Flushed,
+        Self::Cleared,
+        Self::Configured,
+        Self::RateLimited,
+        Self::FramesDropped,
+        Self::RolledOver,
+        Self::Error,
+        Self::SessionClosed,
+    ];
+
+    /// The values every template may use, beside its own.
+    pub const ALWAYS: [&'static str; 3] = ["session_id", "model", "opened_at"];
+
+    /// The value that a template's hole of that number is for.
+    #[must_use]
+    pub fn slot(self, number: usize) -> &'static str {
+        let own = self.slots();
+        own.get(number).or_else(|| Self::ALWAYS.get(number - own.len())).copied().unwrap_or_default()
+    }
+
+    /// All values its template may use, as its holes are numbered.
+    #[must_use]
+    pub fn all_slots(self) -> Vec<&'static str> {
+        self.slots().iter().copied().chain(Self::ALWAYS).collect()
+    }
+
+    /// The values its template may use, beside [`EventName::ALWAYS`].
+    #[must_use]
+    pub const fn slots(self) -> &'static [&'static str] {
+        match self {
+            Self::SessionCreated => &["language"],
+            Self::SpeechStarted | Self::SpeechEnded => &["at_ms", "at_s", "unix_s"],
+            Self::TranscriptPartial => &[
+                "text",
+                "segment_id",
+                "at_ms",
+                "from_s",
+                "to_s",
+                "duration_s",
+                "speaker",
+                "source",
+                "unix_s",
+            ],
+            Self::UtteranceGap => &["last_s", "unix_s"],
+            Self::Flushed | Self::Cleared => &["sequence", "unix_s"],
+            Self::Configured => &["unix_s"],
+            Self::TranscriptFinal => &[
+                "text",
+                "segment_id",
+                "start_ms",
+                "end_ms",
+                "start_s",
+                "end_s",
+                "duration_s",
+                "from_s",
+                "to_s",
+                "ended",
+                "finalized",
+                "language",
+                "speaker",
+                "source",
+                "unix_s",
+            ],
+            Self::SpeakingStarted => &["request_id", "at_ms", "text", "unix_s"],
+            Self::SpeakingEnded => &["request_id", "at_ms", "cancelled", "audio_ms", "unix_s"],
+            Self::RateLimited => &["delay_ms"],
+            Self::FramesDropped => &["dropped_ms"],
+            Self::RolledOver => &["reason", "gap_ms", "standby", "kept_ms", "unix_s"],
+            Self::Error => &["code", "message", "recoverable", "segment_id"],
+            Self::SessionClosed => &["reason", "total_ms", "audio_s", "segments"],
+        }
+    }
+}
+
+/// Why the bridge closes a client's session. Mapping files name these in snake case under `[closes]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloseName {
+    /// The client asked with [`Verb::Close`].
+    ClientClose,
+    /// The client asked with [`Verb::CancelSession`].
+    ClientCancel,
+    /// No audio for too long.
+    Idle,
+    /// voxbridge stops.
+    Shutdown,
+    /// The upstream is lost for good.
+    Upstream,
+}
+
+impl CloseName {
+    /// Every reason.
+    pub const ALL: [Self; 5] =
+        [Self::ClientClose, Self::ClientCancel, Self::Idle, Self::Shutdown, Self::Upstream];
+}
