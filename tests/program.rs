@@ -186,6 +186,10 @@ async fn mappings_are_listed_shown_explained_and_checked() {
     }
     let shown = run(&["mappings", "show", "macaw"]).await.stdout;
     assert_eq!(shown, include_str!("../mappings/client/macaw.toml"));
+    let several = run(&["mappings", "show", "minicpm-o"]).await;
+    assert!(several.code == 2 && several.stderr.contains("`client` and `upstream`; say which with --kind"));
+    let dialect = run(&["mappings", "show", "minicpm-o", "--kind", "upstream"]).await.stdout;
+    assert!(dialect.contains("kind = \"upstream\""), "{dialect}");
     let unknown = run(&["mappings", "show", "makaw"]).await;
     assert!(unknown.code == 2 && unknown.stderr.contains("did you mean `macaw`"), "{}", unknown.stderr);
     let explained = run(&["mappings", "explain", "macaw", "speech", "minicpm-o"]).await;

@@ -374,6 +374,9 @@ pub enum MappingsCommand {
     Show {
         /// Its name
         name: String,
+        /// Its kind, where several have that name
+        #[arg(long, value_name = "KIND")]
+        kind: Option<KindArg>,
     },
     /// Which clients, profiles and dialects go together; with all three named, what becomes of every command, field and
     /// event

@@ -29,7 +29,7 @@ pub(super) fn run(args: MappingsArgs) -> Result<(), Failure> {
         Config { mappings: args.mappings, ..Config::default() }.library().map_err(Failure::usage)?;
     match args.command {
         MappingsCommand::List => print!("{}", list(&library)),
-        MappingsCommand::Show { name } => print!("{}", find(&library, None, &name)?.1),
+        MappingsCommand::Show { name, kind } => print!("{}", find(&library, kind.map(kind_of), &name)?.1),
         MappingsCommand::Explain { client, profile, dialect, format } => {
             let names = [client, profile, dialect];
             print!("{}", explain(&library, names.each_ref().map(Option::as_deref), format)?);
@@ -61,13 +61,21 @@ fn list(library: &Library) -> String {
 
 /// A mapping by name, of any kind unless one is given: its kind and text.
 fn find<'l>(library: &'l Library, kind: Option<Kind>, name: &str) -> Result<(Kind, &'l str), Failure> {
-    let mut files = library.files().filter(|(known, ..)| kind.is_none_or(|kind| kind == *known));
-    let found = files.find(|(_, known, ..)| *known == name).map(|(kind, .., source)| (kind, source));
-    found.ok_or_else(|| {
-        let known = || library.files().map(|(_, known, ..)| known);
-        let hint = did_you_mean(name, known());
-        Failure::usage(format!("there is no mapping `{name}`{hint}; there is {}", listed(known())))
-    })
+    let found =
+        library.files().filter(|(of, known, ..)| *known == name && kind.is_none_or(|kind| kind == *of));
+    let found: Vec<_> = found.map(|(kind, .., source)| (kind, source)).collect();
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => {
+            let known = || library.files().map(|(_, known, ..)| known);
+            let hint = did_you_mean(name, known());
+            Err(Failure::usage(format!("there is no mapping `{name}`{hint}; there is {}", listed(known()))))
+        }
+        several => {
+            let kinds = listed(several.iter().map(|(kind, _)| kind.name()));
+            Err(Failure::usage(format!("`{name}` is the name of several: {kinds}; say which with --kind")))
+        }
+    }
 }
 
 fn explain(library: &Library, names: [Option<&str>; 3], format: ExplainFormat) -> Result<String, Failure> {
@@ -91,12 +99,16 @@ fn explain(library: &Library, names: [Option<&str>; 3], format: ExplainFormat) -
     })
 }
 
-fn new(library: &Library, kind: Option<KindArg>, from: Option<&str>, name: &str) -> Result<String, Failure> {
-    let kind = kind.map(|kind| match kind {
+const fn kind_of(kind: KindArg) -> Kind {
+    match kind {
         KindArg::Client => Kind::Client,
         KindArg::Upstream => Kind::Upstream,
         KindArg::Profile => Kind::Profile,
-    });
+    }
+}
+
+fn new(library: &Library, kind: Option<KindArg>, from: Option<&str>, name: &str) -> Result<String, Failure> {
+    let kind = kind.map(kind_of);
     let begun = match from {
         None => begin(library, kind.unwrap_or(Kind::Client), name),
         Some(from) => begin_from(library, find(library, kind, from)?.0, from, name),
