@@ -14,7 +14,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{changes::Changes, upstreams::UpstreamConfig};
+pub use self::{
+    changes::{Changes, Contents},
+    upstreams::UpstreamConfig,
+};
 use crate::{
     downstream::reference,
     mapping::{

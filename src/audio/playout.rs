@@ -13,7 +13,7 @@ const HOLD_MORE: Duration = Duration::from_millis(150);
 ///
 /// With a lead, what has left and is not played yet stays within it; without one, everything leaves in one burst and
 /// counts as played. The first audio of a text is held for a moment once texts run dry: longer after each that does,
-/// shorter after each that does not.
+/// shorter after each that does not. It is also held for as long as it is known to be too short.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -33,8 +33,10 @@ pub struct Pace {
     lead: Option<Duration>,
     hold: Duration,
     hold_max: Duration,
-    /// When the first audio of the text may leave.
+    /// When the first audio of the text may leave, but for what it lacks.
     from: Option<Instant>,
+    /// By how much the first audio of the text falls short of lasting until the next comes.
+    lacks: Duration,
     /// When all that was sent will have been played.
     played_at: Option<Instant>,
     /// Something of the text at hand was sent.
@@ -47,21 +49,34 @@ impl Pace {
     /// A pace with nothing sent. No `lead` is a burst; the hold grows to `hold_max` at most, zero for none.
     #[must_use]
     pub const fn new(lead: Option<Duration>, hold_max: Duration) -> Self {
-        let hold = Duration::ZERO;
-        Self { lead, hold, hold_max, from: None, played_at: None, audible: false, dry: false }
+        let (hold, lacks) = (Duration::ZERO, Duration::ZERO);
+        Self { lead, hold, hold_max, from: None, lacks, played_at: None, audible: false, dry: false }
     }
 
     /// The first audio of a text is there. What is still to be played of the text before stays so.
     pub fn begin(&mut self, now: Instant) {
         self.learn();
         self.from = Some(now + self.hold);
+        self.lacks = Duration::ZERO;
+    }
+
+    /// The first audio of the text is so much too short to last until the next comes, and is held for that, within
+    /// `hold_max`. To be said again when more has come, until some of it was sent.
+    pub fn lacks(&mut self, missing: Duration) {
+        if !self.audible {
+            self.lacks = missing.min(self.hold_max);
+        }
+    }
+
+    fn from(&self) -> Option<Instant> {
+        self.from.map(|from| from + self.lacks)
     }
 
     /// How much may leave now: [`Duration::MAX`] in a burst.
     #[must_use]
     pub fn may_send(&self, now: Instant) -> Duration {
         let Some(lead) = self.lead else { return Duration::MAX };
-        if self.from.is_some_and(|from| now < from) {
+        if self.from().is_some_and(|from| now < from) {
             return Duration::ZERO;
         }
         lead.saturating_sub(self.unplayed(now))
@@ -73,7 +88,7 @@ impl Pace {
         let Some(lead) = self.lead else { return now };
         let wait = self.unplayed(now).saturating_sub(lead.saturating_sub(quantum));
         let next = now + wait;
-        self.from.map_or(next, |from| from.max(next))
+        self.from().map_or(next, |from| from.max(next))
     }
 
     /// So much has left now. Whether the client had run dry: all of this text that had left was played before now.
@@ -114,6 +129,7 @@ impl Pace {
     pub fn stop(&mut self) {
         self.learn();
         self.from = None;
+        self.lacks = Duration::ZERO;
         self.played_at = None;
     }
 
@@ -209,6 +225,29 @@ mod tests {
         pace.stop();
         assert_eq!(pace.hold(), ms(324), "a text that was never heard teaches nothing");
         assert_eq!(pace.next(now, FRAME), now);
+    }
+
+    #[test]
+    fn a_first_piece_that_is_too_short_is_held_until_it_lasts() {
+        let (mut pace, mut now) = paced();
+        for (missing, held) in [(0, 0), (300, 300), (900, 400)] {
+            pace.begin(now);
+            pace.lacks(ms(missing));
+            assert_eq!((pace.next(now, FRAME), pace.may_send(now).is_zero()), (now + ms(held), held > 0));
+            pace.lacks(ms(missing / 3));
+            assert_eq!(pace.next(now, FRAME), now + ms(missing / 3), "more has come");
+            now = pace.next(now, FRAME);
+            pace.sent(now, FRAME);
+            pace.lacks(ms(300));
+            assert_eq!(pace.next(now, FRAME), now, "the rest is not held");
+            now += FRAME;
+            pace.stop();
+            assert_eq!(pace.hold(), Duration::ZERO, "nothing has run dry");
+        }
+        text(&mut pace, &mut now, ms(100));
+        pace.begin(now);
+        pace.lacks(ms(300));
+        assert_eq!(pace.next(now, FRAME), now + ms(450), "texts run dry besides");
     }
 
     #[test]

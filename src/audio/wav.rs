@@ -101,6 +101,23 @@ pub fn write_s16(samples: &[i16], rate_hz: u32) -> Vec<u8> {
     out
 }
 
+/// The same file with a length that is no multiple of four bytes, so that it cannot be taken for raw float32 samples: one
+/// that is too even is given a chunk that readers skip.
+#[must_use]
+pub fn uneven(bytes: Vec<u8>) -> Vec<u8> {
+    if !bytes.len().is_multiple_of(4) {
+        return bytes;
+    }
+    // A length that claims more would make sound of the new chunk.
+    let mut out = mend(&bytes).into_owned();
+    out.extend_from_slice(b"JUNK\x02\0\0\0\0\0");
+    let length = u32::try_from(out.len() - 8).unwrap_or(u32::MAX);
+    if let Some(known) = out.get_mut(4..8) {
+        known.copy_from_slice(&length.to_le_bytes());
+    }
+    out
+}
+
 /// Puts right the length of a data chunk that claims more than there is, down to whole sample groups.
 fn mend(bytes: &[u8]) -> Cow<'_, [u8]> {
     let mut group_bytes = 1;
@@ -136,6 +153,21 @@ mod tests {
     use std::io::Cursor;
 
     const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn an_even_file_becomes_uneven_and_sounds_the_same() {
+        for samples in 0..8_i16 {
+            let samples: Vec<i16> = (0..samples).map(|at| at * 99).collect();
+            let mut streamed = write_s16(&samples, 24_000);
+            streamed[40..44].fill(0xff);
+            for file in [write_s16(&samples, 24_000), streamed] {
+                let uneven = uneven(file.clone());
+                assert!(!uneven.len().is_multiple_of(4));
+                assert_eq!(read(&uneven, MINUTE).unwrap(), read(&file, MINUTE).unwrap());
+                assert_eq!(uneven == file, !file.len().is_multiple_of(4), "no more than needed");
+            }
+        }
+    }
 
     fn write<S: hound::Sample + Copy>(
         format: SampleFormat,

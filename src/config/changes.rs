@@ -1,7 +1,13 @@
 //! What a configuration that was read again changes, in words for the log. Never values: an address may hold a secret.
 
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
 use super::Config;
-use crate::mapping::Library;
+use crate::{mapping::Library, trace::line::digest};
 
 /// What a server that runs cannot change any more.
 const FIXED: [&str; 3] = ["listen", "sessions_max", "log"];
@@ -38,6 +44,34 @@ impl Changes {
         changes.held.extend(gone.map(|(kind, name, ..)| format!("{} {name} is gone", kind.name())));
         changes
     }
+
+    /// And from what the files held that both name to what they hold now.
+    #[must_use]
+    pub fn and_of(mut self, old: &Contents, new: &Contents) -> Self {
+        let is_other = |key: &_, held: &_| old.0.get(key).is_some_and(|before| before != held);
+        let other = new.0.iter().filter(|(key, held)| is_other(key, held));
+        self.held.extend(other.map(|((words, _), _)| format!("{words} changed")));
+        self
+    }
+}
+
+/// What the files held that a configuration names and that are read with it, but for mappings: by what the log calls
+/// each and where it is, to tell it from what they hold later.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contents(BTreeMap<(String, PathBuf), Option<String>>);
+
+impl Contents {
+    /// What they hold now.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let voices = config.voices.iter().map(|(name, path)| (format!("the file of voice {name}"), path));
+        let certificates = config.upstream.iter().enumerate().filter_map(|(at, upstream)| {
+            Some((format!("the certificates of [[upstream]] {}", at + 1), upstream.ca.as_ref()?))
+        });
+        let held = |path: &Path| fs::read(path).ok().map(|bytes| digest(&bytes));
+        let files = voices.chain(certificates);
+        Self(files.map(|(words, path)| ((words, path.clone()), held(path))).collect())
+    }
 }
 
 fn keys(config: &Config) -> toml::Table {
@@ -61,5 +95,30 @@ mod tests {
         assert_eq!(changes.held, ["`language`", "`upstream`", "`profile`", "profile speech changed"]);
         assert_eq!(changes.not_held, ["`listen`"]);
         assert_eq!(Changes::between((&old, &library), (&old, &library)), Changes::default());
+    }
+
+    #[test]
+    fn a_file_that_holds_something_else_is_a_change() {
+        let file = |name: &str| {
+            std::env::temp_dir().join(format!("voxbridge-changes-{}-{name}", std::process::id()))
+        };
+        let (voice, ca) = (file("a.wav"), file("ca.pem"));
+        for path in [&voice, &ca] {
+            fs::write(path, "before").unwrap();
+        }
+        let mut config = toml::from_str::<Config>("[[upstream]]\nurl = \"wss://a\"").unwrap();
+        config.upstream[0].ca = Some(ca.clone());
+        let alone = Contents::of(&config);
+        config.voices.insert("ann".into(), voice.clone());
+        let before = Contents::of(&config);
+        let changes = |old: &Contents| Changes::default().and_of(old, &Contents::of(&config)).held;
+        assert_eq!(changes(&before), [""; 0]);
+        assert_eq!(changes(&alone), [""; 0], "that there is one more the configuration says");
+        fs::write(&ca, "after").unwrap();
+        assert_eq!(changes(&before), ["the certificates of [[upstream]] 1 changed"]);
+        fs::remove_file(&voice).unwrap();
+        let both = ["the certificates of [[upstream]] 1 changed", "the file of voice ann changed"];
+        assert_eq!(changes(&before), both);
+        fs::remove_file(&ca).unwrap();
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     },
     error::{Error, ErrorKind},
     event::VoiceSample,
+    mapping::relay::without_data_prefix,
 };
 
 /// A clip longer than this adds nothing but weight: a few seconds are what voice cloning needs.
@@ -75,31 +76,40 @@ pub fn from_wav(bytes: &[u8]) -> Result<VoiceSample, String> {
 /// # Errors
 /// What is wrong with the file.
 pub(crate) fn as_samples(text: &str) -> Result<Cow<'_, str>, String> {
-    if !text.as_bytes().starts_with(RIFF) {
-        return Ok(Cow::Borrowed(text));
-    }
-    check_length(text.as_bytes())?;
-    let bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
+    let text = without_data_prefix(text);
+    let Some(bytes) = wav_bytes(text)? else { return Ok(Cow::Borrowed(text)) };
     let json = from_wav(&bytes)?;
     Ok(Cow::Owned(json.0.trim_matches('"').to_owned()))
 }
 
-/// A voice sample, base64, as a WAV file; one that is no file is taken for raw float32 samples at 16 kHz. What is written
-/// here is never a multiple of four bytes long: a server that wants raw samples then refuses it instead of hearing noise.
+/// A voice sample, base64, as a WAV file; one that is no file is taken for raw float32 samples at 16 kHz. What comes out
+/// is never a multiple of four bytes long: a server that wants raw samples then refuses it instead of hearing noise.
 ///
 /// # Errors
-/// What is wrong with the samples.
+/// What is wrong with the samples, or with a file's base64.
 pub(crate) fn as_wav(text: &str) -> Result<Cow<'_, str>, String> {
-    if text.as_bytes().starts_with(RIFF) {
-        return Ok(Cow::Borrowed(text));
+    let text = without_data_prefix(text);
+    if let Some(bytes) = wav_bytes(text)? {
+        return Ok(if bytes.len().is_multiple_of(4) {
+            Cow::Owned(STANDARD.encode(wav::uneven(bytes)))
+        } else {
+            Cow::Borrowed(text)
+        });
     }
     let mut samples = Vec::new();
     pcm::pull_base64_f32(text, &mut samples).map_err(|error| error.to_string())?;
-    let mut samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
-    if samples.len().is_multiple_of(2) {
-        samples.push(0);
+    let samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
+    Ok(Cow::Owned(STANDARD.encode(wav::uneven(wav::write_s16(&samples, SPEECH_RATE_HZ)))))
+}
+
+/// The WAV file that base64 holds, if it holds one; letters outside the alphabet are dropped as servers do.
+fn wav_bytes(text: &str) -> Result<Option<Vec<u8>>, String> {
+    if !text.as_bytes().starts_with(RIFF) {
+        return Ok(None);
     }
-    Ok(Cow::Owned(STANDARD.encode(wav::write_s16(&samples, SPEECH_RATE_HZ))))
+    let clean: Vec<u8> = text.bytes().filter(|letter| KEPT[usize::from(*letter)]).collect();
+    check_length(&clean)?;
+    STANDARD.decode(clean).map(Some).map_err(|error| error.to_string())
 }
 
 fn sample(samples: &[i16]) -> VoiceSample {
@@ -141,6 +151,30 @@ mod tests {
         assert_eq!(read(&STANDARD.encode(raw)).unwrap(), expected);
         assert_eq!(read(&STANDARD.encode(&wav)).unwrap(), expected);
         assert!(read(&STANDARD.encode(&wav[..20])).unwrap_err().detail.starts_with("'ref_audio': "));
+    }
+
+    #[test]
+    fn a_sample_is_spelled_as_the_server_takes_it_and_a_file_is_never_taken_for_raw_samples() {
+        let samples: Vec<i16> = (0..1600).map(|at| at * 7 - 5000).collect();
+        let raw = sample(&samples).0.trim_matches('"').to_owned();
+        for more in 0..2 {
+            let samples: Vec<i16> = samples.iter().copied().chain((0..more).map(|_| 0)).collect();
+            let file = STANDARD.encode(wav::write_s16(&samples, SPEECH_RATE_HZ));
+            let expected = sample(&samples).0.trim_matches('"').to_owned();
+            for text in [file.clone(), format!("data:audio/wav;base64,{file}"), format!("{file}\n")] {
+                assert_eq!(as_samples(&text).unwrap(), expected);
+                let wav = STANDARD.decode(as_wav(&text).unwrap().trim_end()).unwrap();
+                assert!(!wav.len().is_multiple_of(4));
+                assert_eq!(from_wav(&wav).unwrap(), sample(&samples), "it sounds the same");
+            }
+        }
+        for text in [raw.clone(), format!("data:audio/pcm;base64,{raw}")] {
+            assert_eq!(as_samples(&text).unwrap(), raw);
+            let wav = STANDARD.decode(as_wav(&text).unwrap().as_bytes()).unwrap();
+            assert!(!wav.len().is_multiple_of(4));
+            assert_eq!(from_wav(&wav).unwrap(), sample(&samples));
+        }
+        assert!(as_wav("UklGRgAAA").is_err() && as_samples("UklGRgAAA").is_err());
     }
 
     #[test]

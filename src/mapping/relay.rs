@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+pub(crate) use self::field::without_data_prefix;
 pub use self::{
     field::{Part, RelayField, RelayType},
     profile::RelayRules,

@@ -28,9 +28,13 @@ use crate::{
     trace::{Kept, Line, Recorder, Start, Watch},
 };
 
-/// Lines that wait for the disk, and what they hold: a second of the busiest session.
+/// Lines of a session that wait for the disk, and what they hold: a second of the busiest session.
 const WAITING_LINES: usize = 1024;
 const WAITING_BYTES: usize = 16 << 20;
+/// What the lines of all sessions hold: a disk that is stuck is stuck for every session.
+const ALL_WAITING_BYTES: usize = 64 << 20;
+/// A line that holds more is cleaned where it holds nobody up.
+const LARGE_BYTES: usize = 256 * 1024;
 /// Written at once; small, for there may be many sessions.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// What waits in the buffer longer is written: a crash is what traces are for.
@@ -44,6 +48,8 @@ pub struct Traces {
     dir: PathBuf,
     audio: Kept,
     max_bytes: u64,
+    /// What the lines of all sessions hold that are not yet written, bytes.
+    waiting: Arc<AtomicUsize>,
     /// That something is wrong with the directory was said.
     told: AtomicBool,
 }
@@ -52,8 +58,13 @@ impl Traces {
     /// Traces in this directory, of at most so many bytes each; with the audio that is
     /// to be kept. Secrets never are.
     #[must_use]
-    pub const fn new(dir: PathBuf, audio: Kept, max_bytes: u64) -> Self {
-        Self { dir, audio, max_bytes, told: AtomicBool::new(false) }
+    pub fn new(dir: PathBuf, audio: Kept, max_bytes: u64) -> Self {
+        Self { dir, audio, max_bytes, waiting: Arc::default(), told: AtomicBool::new(false) }
+    }
+
+    /// Shares the memory for lines that wait with the traces of before, whose sessions may still be going on.
+    pub fn share_memory(&mut self, before: &Self) {
+        self.waiting = before.waiting.clone();
     }
 
     /// Makes the directory, for its owner alone, unless it is there.
@@ -80,7 +91,7 @@ impl Traces {
         alive: mpsc::Sender<()>,
     ) -> Tracing {
         let path = self.dir.join(format!("{}-{session_id}.jsonl", start.opened_unix_ns / 1_000_000));
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(Waiting { all_bytes: self.waiting.clone(), ..Waiting::default() });
         let (lines, taken) = mpsc::channel(WAITING_LINES);
         let writer =
             Writer { traces: self.clone(), recorder: Recorder::new(self.audio), waiting: waiting.clone() };
@@ -106,16 +117,42 @@ impl Traces {
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: AtomicUsize,
+    /// Those of all sessions.
+    all_bytes: Arc<AtomicUsize>,
     lost: AtomicU64,
     /// Nobody writes any more.
     over: AtomicBool,
+}
+
+impl Waiting {
+    /// Room for so much; none where the session or all of them hold too much already.
+    fn room(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+        let of_session = self.bytes.fetch_add(bytes, SeqCst) + bytes;
+        let of_all = self.all_bytes.fetch_add(bytes, SeqCst) + bytes;
+        let held = Held { waiting: self.clone(), bytes };
+        (of_session <= WAITING_BYTES && of_all <= ALL_WAITING_BYTES).then_some(held)
+    }
+}
+
+/// Room for a line; it is given back with the line, however that ends.
+#[derive(Debug)]
+struct Held {
+    waiting: Arc<Waiting>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.waiting.bytes.fetch_sub(self.bytes, SeqCst);
+        self.waiting.all_bytes.fetch_sub(self.bytes, SeqCst);
+    }
 }
 
 /// A session's end of its trace. Dropping it ends the trace.
 #[derive(Debug)]
 pub(super) struct Tracing {
     watch: Watch,
-    lines: mpsc::Sender<Line>,
+    lines: mpsc::Sender<(Line, Held)>,
     waiting: Arc<Waiting>,
 }
 
@@ -138,15 +175,15 @@ impl Tracing {
     }
 
     fn hand(&self, line: Line) {
-        let weight = line.weight();
-        let before = self.waiting.bytes.fetch_add(weight, SeqCst);
-        if before + weight <= WAITING_BYTES && self.lines.try_send(line).is_ok() {
-            return;
+        let held = self.waiting.room(line.weight());
+        if held.is_none_or(|held| self.lines.try_send((line, held)).is_err()) {
+            self.waiting.lost.fetch_add(1, SeqCst);
         }
-        self.waiting.bytes.fetch_sub(weight, SeqCst);
-        self.waiting.lost.fetch_add(1, SeqCst);
     }
 }
+
+/// What a session hands to its writer.
+type Lines = mpsc::Receiver<(Line, Held)>;
 
 /// Writes one session's trace.
 struct Writer {
@@ -156,22 +193,21 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, path: &Path, start: Start, mut lines: mpsc::Receiver<Line>) {
+    async fn run(mut self, path: &Path, start: Start, mut lines: Lines) {
         if let Err(error) = self.write(path, start, &mut lines).await {
             self.traces.tell(path, &error);
         }
         self.waiting.over.store(true, Relaxed);
     }
 
-    async fn write(&mut self, path: &Path, start: Start, lines: &mut mpsc::Receiver<Line>) -> io::Result<()> {
+    async fn write(&mut self, path: &Path, start: Start, lines: &mut Lines) -> io::Result<()> {
         let file = File::options().write(true).create_new(true).mode(0o600).open(path).await?;
         let mut page = Page { file: BufWriter::with_capacity(BUFFER_BYTES, file), bytes: 0 };
         page.put(&self.recorder.start(start)).await?;
-        while let Some(line) = page.next(lines).await? {
-            self.waiting.bytes.fetch_sub(line.weight(), SeqCst);
+        while let Some((line, _held)) = page.next(lines).await? {
             let ns = line.ns;
             self.put_lost(&mut page, ns).await?;
-            let text = self.recorder.line(line);
+            let text = self.text_of(line).await?;
             if page.bytes + text.len() as u64 > self.traces.max_bytes {
                 let full = Line { ns, full: Some(self.traces.max_bytes), ..Line::default() };
                 page.put(&self.recorder.line(full)).await?;
@@ -181,6 +217,17 @@ impl Writer {
         }
         self.put_lost(&mut page, 0).await?;
         page.file.flush().await
+    }
+
+    async fn text_of(&mut self, line: Line) -> io::Result<String> {
+        if line.weight() <= LARGE_BYTES {
+            return Ok(self.recorder.line(line));
+        }
+        let mut recorder = std::mem::replace(&mut self.recorder, Recorder::new(self.traces.audio));
+        let clean = move || (recorder.line(line), recorder);
+        let (text, recorder) = tokio::task::spawn_blocking(clean).await?;
+        self.recorder = recorder;
+        Ok(text)
     }
 
     /// What was lost since the last line.
@@ -205,7 +252,7 @@ impl Page {
     }
 
     /// The next line; what is in the buffer is written while none comes.
-    async fn next(&mut self, lines: &mut mpsc::Receiver<Line>) -> io::Result<Option<Line>> {
+    async fn next(&mut self, lines: &mut Lines) -> io::Result<Option<(Line, Held)>> {
         match tokio::time::timeout(FLUSH_EVERY, lines.recv()).await {
             Ok(line) => Ok(line),
             Err(_) => {
@@ -235,30 +282,117 @@ mod tests {
         Start::new(Parts { library: &library, client, dialect, query: "model=m", opened_unix }, &setup)
     }
 
+    fn traces(name: &str) -> Arc<Traces> {
+        let dir = std::env::temp_dir().join(format!("voxbridge-traces-{name}-{}", std::process::id()));
+        let traces = Arc::new(Traces::new(dir, Kept::None, MAX_BYTES));
+        traces.prepare().unwrap();
+        traces
+    }
+
+    /// What is written of a session, when all of it is.
+    fn read(traces: &Traces, session_id: &str) -> Trace {
+        let text = std::fs::read_to_string(traces.dir().join(format!("1000-{session_id}.jsonl"))).unwrap();
+        Trace::read(&text).unwrap()
+    }
+
     /// On one thread the writer has no turn until the session waits, as if the disk were stuck.
     #[tokio::test]
     async fn a_disk_that_is_too_slow_costs_lines_and_no_memory_and_the_trace_says_so() {
-        let dir = std::env::temp_dir().join(format!("voxbridge-traces-{}", std::process::id()));
-        let traces = Arc::new(Traces::new(dir.clone(), Kept::None, MAX_BYTES));
-        traces.prepare().unwrap();
+        let traces = traces("slow");
         let now = tokio::time::Instant::now().into_std();
         let (alive, mut written) = mpsc::channel(1);
         let mut tracing = traces.begin(now, "sess_a", start(), alive);
-        let large = "x".repeat(100_000);
+        let large = "x y".repeat(33_000);
         for number in 0..WAITING_LINES {
             let text = if number < 200 { large.as_str() } else { "{}" };
             tracing.input(now, &Input::Client(Frame::Text(text)));
         }
-        assert!(tracing.waiting.bytes.load(SeqCst) <= WAITING_BYTES);
+        let waiting = tracing.waiting.bytes.load(SeqCst);
+        assert!((WAITING_BYTES - large.len()..=WAITING_BYTES).contains(&waiting), "{waiting}");
         for _ in 0..5 * WAITING_LINES {
             tracing.input(now, &Input::Timeout);
         }
         drop(tracing);
         assert_eq!(written.recv().await, None, "the writer lets go when all is written");
-        let text = std::fs::read_to_string(dir.join("1000-sess_a.jsonl")).unwrap();
-        std::fs::remove_dir_all(dir).unwrap();
-        let trace = Trace::read(&text).unwrap();
+        let trace = read(&traces, "sess_a");
+        std::fs::remove_dir_all(traces.dir()).unwrap();
         assert_eq!(trace.lines.len() as u64 + trace.lost, 6 * WAITING_LINES as u64);
         assert!(trace.lost >= 4 * WAITING_LINES as u64, "{}", trace.lost);
+        assert_eq!(traces.waiting.load(SeqCst), 0, "all of it was given back");
+    }
+
+    #[tokio::test]
+    async fn all_sessions_share_what_may_wait_and_give_it_back() {
+        let traces = traces("shared");
+        let mut reloaded = Traces::new(traces.dir.clone(), Kept::None, MAX_BYTES);
+        reloaded.share_memory(&traces);
+        let reloaded = Arc::new(reloaded);
+        let now = tokio::time::Instant::now().into_std();
+        let (alive, mut written) = mpsc::channel(1);
+        let large = "x y".repeat(WAITING_BYTES / 8);
+        let mut sessions = Vec::new();
+        for number in 0..8 {
+            let of = if number % 2 == 0 { &traces } else { &reloaded };
+            let mut tracing = of.begin(now, &format!("sess_{number}"), start(), alive.clone());
+            for _ in 0..3 {
+                tracing.input(now, &Input::Client(Frame::Text(&large)));
+            }
+            tracing.input(now, &Input::Timeout);
+            sessions.push(tracing);
+        }
+        drop(alive);
+        let kept = ALL_WAITING_BYTES / large.len();
+        let waiting = traces.waiting.load(SeqCst);
+        assert!(waiting <= ALL_WAITING_BYTES && waiting > kept * large.len(), "{waiting}");
+        drop(sessions);
+        assert_eq!(written.recv().await, None);
+        let all: Vec<Trace> = (0..8).map(|number| read(&traces, &format!("sess_{number}"))).collect();
+        std::fs::remove_dir_all(traces.dir()).unwrap();
+        let large_lines = all.iter().flat_map(|trace| &trace.lines).filter(|line| line.text.is_some());
+        assert_eq!(large_lines.count(), kept);
+        assert_eq!(
+            all.iter().map(|trace| trace.lost).sum::<u64>(),
+            3 * 8 - kept as u64,
+            "short lines are kept"
+        );
+        assert_eq!(traces.waiting.load(SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn a_trace_that_is_full_holds_no_memory() {
+        let dir = traces("full").dir.clone();
+        let traces = Arc::new(Traces::new(dir, Kept::None, 1 << 20));
+        let now = tokio::time::Instant::now().into_std();
+        let (alive, mut written) = mpsc::channel(1);
+        let mut tracing = traces.begin(now, "sess_a", start(), alive);
+        let large = "x y".repeat(100_000);
+        for _ in 0..20 {
+            tracing.input(now, &Input::Client(Frame::Text(&large)));
+        }
+        assert_eq!(written.recv().await, None);
+        assert_eq!(traces.waiting.load(SeqCst), 0, "while the session goes on");
+        tracing.input(now, &Input::Client(Frame::Text(&large)));
+        assert_eq!(traces.waiting.load(SeqCst), 0);
+        assert!(read(&traces, "sess_a").broken_off);
+        std::fs::remove_dir_all(traces.dir()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn audio_that_is_not_kept_does_not_wait() {
+        let traces = traces("audio");
+        let now = tokio::time::Instant::now().into_std();
+        let (alive, mut written) = mpsc::channel(1);
+        let mut tracing = traces.begin(now, "sess_a", start(), alive);
+        let text = format!(r#"{{"audio":"{}"}}"#, "QUJD".repeat(1 << 20));
+        for _ in 0..100 {
+            tracing.input(now, &Input::Client(Frame::Text(&text)));
+        }
+        assert!(traces.waiting.load(SeqCst) < 100_000);
+        drop(tracing);
+        assert_eq!(written.recv().await, None);
+        let trace = read(&traces, "sess_a");
+        std::fs::remove_dir_all(traces.dir()).unwrap();
+        assert_eq!((trace.lines.len(), trace.lost), (100, 0));
+        assert_eq!(trace.lines[99].text.as_deref(), Some(r#"{"audio":"[base64 4194304]"}"#));
     }
 }

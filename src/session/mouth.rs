@@ -24,6 +24,9 @@ use crate::{
 
 /// With more than this waiting to be heard, no more of a text is asked for.
 const AHEAD: Duration = Duration::from_secs(30);
+/// What the model makes of a turn at a time: so long after a turn's first audio comes the next, however short the first
+/// one is (the documented legacy server begins with half of it).
+const UNIT_SAMPLES: u64 = MODEL_RATE_HZ as u64;
 /// Most that may wait: a model was seen 34 s ahead (field notes §7.16), and memory is bounded.
 const AHEAD_MAX: Duration = Duration::from_secs(90);
 
@@ -59,6 +62,8 @@ struct Text {
     asked_at: Instant,
     /// Made and not sent.
     waiting: VecDeque<Bytes>,
+    /// Samples of the model it was made from.
+    made: u64,
     /// Its first audio has come to the front.
     begun: bool,
     announced: bool,
@@ -108,6 +113,7 @@ impl Mouth {
             words,
             asked_at: now,
             waiting: VecDeque::new(),
+            made: 0,
             begun: false,
             announced: false,
             complete: false,
@@ -138,6 +144,9 @@ impl Mouth {
         }
         let mut bytes = Vec::new();
         self.voice.push(samples, &mut bytes);
+        if let Some(text) = self.texts.back_mut() {
+            text.made += samples.len() as u64;
+        }
         self.queue(bytes);
         self.release(now, out);
     }
@@ -191,6 +200,7 @@ impl Mouth {
         self.voice.clear();
         if let Some(text) = self.texts.back_mut() {
             text.waiting.clear();
+            text.made = 0;
         }
     }
 
@@ -243,6 +253,7 @@ impl Mouth {
             if !std::mem::replace(&mut text.begun, true) {
                 self.pace.begin(now);
             }
+            self.pace.lacks(text.lacks());
             if self.pace.next(now, length) > now {
                 return;
             }
@@ -306,6 +317,15 @@ impl Mouth {
 }
 
 impl Text {
+    /// By how much it is too short to last until the model makes more of it. Of a text all is made as fast as it can be.
+    fn lacks(&self) -> Duration {
+        let missing = match self.by {
+            By::Turn if !self.complete => UNIT_SAMPLES.saturating_sub(self.made),
+            By::Turn | By::Request => 0,
+        };
+        Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
+    }
+
     /// Takes out at most so many bytes; only what comes in smaller pieces is copied.
     fn take(&mut self, bytes: usize) -> Bytes {
         let Some(front) = self.waiting.front_mut() else { return Bytes::new() };

@@ -274,17 +274,23 @@ fn value(raw: &str, sound: Sound, out: &mut String, secret: &mut impl FnMut(&str
         return push_plain(out, raw, secret);
     }
     out.push_str(head);
-    let padding = &body[body.trim_end_matches('=').len()..];
     match sound {
         Sound::Kept => out.push_str(body),
-        Sound::Measured => out.push_str(&format!("[base64 {}{padding}]", body.len())),
+        Sound::Measured => out.push_str(&measured(body)),
         Sound::Digested => {
-            out.push_str(&format!("[base64 {}{padding} {}]", body.len(), digest(body.as_bytes())));
+            let length = measured(body);
+            out.push_str(&format!("{} {}]", length.trim_end_matches(']'), digest(body.as_bytes())));
         }
     }
 }
 
-fn is_base64(text: &str) -> bool {
+/// What stands for so much audio.
+pub(super) fn measured(body: &str) -> String {
+    let padding = &body[body.trim_end_matches('=').len()..];
+    format!("[base64 {}{padding}]", body.len())
+}
+
+pub(super) fn is_base64(text: &str) -> bool {
     let body = text.trim_end_matches('=').as_bytes();
     body.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/-_\\".contains(byte))
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-use super::clean::Kept;
+use super::{brief::brief, clean::Kept};
 use crate::{
     bridge::{Input, Output},
     event::{Frame, Lane, Message, Mode, Why},
@@ -121,7 +121,7 @@ pub enum WhyName {
 }
 
 impl Line {
-    /// An input as it is, but for binary frames that are not to be kept.
+    /// An input as it is, but for audio that is not to be kept.
     #[must_use]
     pub fn of_input(ns: u64, input: &Input<'_>, audio: Kept) -> Self {
         let line = |came| Self { ns, came: Some(came), ..Self::default() };
@@ -137,7 +137,8 @@ impl Line {
         }
     }
 
-    /// An output as it is; `None` for waiting. Where all audio is kept, binary frames have a digest.
+    /// An output as it is, but for audio that is not to be kept; `None` for waiting. Where all audio is kept, binary frames
+    /// have a digest.
     #[must_use]
     pub fn of_output(ns: u64, output: &Output, audio: Kept) -> Option<Self> {
         let audio = audio == Kept::All;
@@ -159,7 +160,8 @@ impl Line {
 
     fn with_frame(mut self, frame: Frame<'_>, audio: bool) -> Self {
         match frame {
-            Frame::Text(text) => self.text = Some(text.to_owned()),
+            Frame::Text(text) if audio => self.text = Some(text.to_owned()),
+            Frame::Text(text) => self.text = Some(brief(text)),
             Frame::Binary(bytes) if audio => self.base64 = Some(STANDARD.encode(bytes)),
             Frame::Binary(bytes) => self.bytes = Some(bytes.len() as u64),
         }
@@ -168,7 +170,8 @@ impl Line {
 
     fn with_message(mut self, message: &Message, audio: bool) -> Self {
         match message {
-            Message::Text(text) => self.text = Some(text.clone()),
+            Message::Text(text) if audio => self.text = Some(text.clone()),
+            Message::Text(text) => self.text = Some(brief(text)),
             Message::Binary(bytes) => {
                 self.bytes = Some(bytes.len() as u64);
                 self.digest = audio.then(|| digest(bytes));

@@ -6,10 +6,12 @@
 //!
 //! - [`mod@line`] is what a line says, [`start`] the first one
 //! - [`clean`] takes out what nobody is to read: secrets always, audio unless it was asked for
+//! - `brief` takes out long audio beforehand, where none is kept
 //! - [`tape`] writes and reads whole traces; [`replay`] feeds one to a new bridge and compares, [`diff`] finds what differs
 //! - [`attempt`] shows what another mapping makes of a trace, by [`unify`], which reads messages by their templates
 
 pub mod attempt;
+mod brief;
 pub mod clean;
 pub mod diff;
 pub mod line;

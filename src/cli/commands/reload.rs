@@ -1,12 +1,14 @@
 //! SIGHUP to `voxbridge serve`: configuration and mappings are read again, for the sessions to come.
 
+use std::sync::Arc;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use super::{Failure, layers::layered};
 use crate::{
     cli::args::ConfigArgs,
-    config::{Changes, Config},
+    config::{Changes, Config, Contents},
     server::{Current, Service},
 };
 
@@ -15,6 +17,7 @@ pub(super) struct Reloads {
     hangup: Signal,
     args: ConfigArgs,
     config: Config,
+    contents: Contents,
     current: Current,
 }
 
@@ -25,7 +28,8 @@ impl Reloads {
     /// The system cannot tell.
     pub(super) fn new(args: ConfigArgs, config: Config, current: Current) -> Result<Self, Failure> {
         let hangup = signal(SignalKind::hangup()).map_err(Failure::failed)?;
-        Ok(Self { hangup, args, config, current })
+        let contents = Contents::of(&config);
+        Ok(Self { hangup, args, config, contents, current })
     }
 
     pub(super) async fn run(mut self) {
@@ -33,17 +37,19 @@ impl Reloads {
             let (args, current) = (self.args.clone(), self.current.get());
             let read = tokio::task::spawn_blocking(move || read(args, &current)).await;
             match read.map_err(|error| error.to_string()).and_then(|read| read) {
-                Ok((config, service)) => self.take(config, service),
+                Ok(read) => self.take(read),
                 Err(problem) => warn!("not reloaded, what held before still holds: {problem}"),
             }
         }
     }
 
-    fn take(&mut self, config: Config, service: Service) {
+    fn take(&mut self, Read { config, contents, service }: Read) {
         let old = self.current.get();
-        let changes = Changes::between((&self.config, &old.library), (&config, &service.library));
+        let changes = Changes::between((&self.config, &old.library), (&config, &service.library))
+            .and_of(&self.contents, &contents);
         self.current.replace(service);
         self.config = config;
+        self.contents = contents;
         match changes.held.as_slice() {
             [] => info!("reloaded; nothing changed"),
             held => info!("reloaded, for new sessions: {}", held.join(", ")),
@@ -54,12 +60,26 @@ impl Reloads {
     }
 }
 
+/// What was read again.
+struct Read {
+    config: Config,
+    contents: Contents,
+    service: Service,
+}
+
 /// Everything, found and checked as a whole; what is known of upstreams that stay is kept.
-fn read(args: ConfigArgs, old: &Service) -> Result<(Config, Service), String> {
+fn read(args: ConfigArgs, old: &Service) -> Result<Read, String> {
     let config = layered(args).map_err(|failure| failure.words)?;
-    let service = config.service()?.keeping(old);
+    // Before they are used: what changes in between is then told once more, and never missed.
+    let contents = Contents::of(&config);
+    let mut service = config.service()?.keeping(old);
+    if let (Some(traces), Some(before)) =
+        (service.traces.as_mut().and_then(Arc::get_mut), old.traces.as_deref())
+    {
+        traces.share_memory(before);
+    }
     if let Some(traces) = &service.traces {
         traces.prepare().map_err(|error| format!("trace: {}: {error}", traces.dir().display()))?;
     }
-    Ok((config, service))
+    Ok(Read { config, contents, service })
 }

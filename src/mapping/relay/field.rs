@@ -139,7 +139,8 @@ impl RelayField {
             }
             (RelayType::Samples, Node::Str(text)) => return samples(text),
             (RelayType::VoiceSample, Node::Str(text)) => {
-                return if text.starts_with(RIFF) { base64_bytes(text).map(drop) } else { samples(text) };
+                let is_wav = without_data_prefix(text).starts_with(RIFF);
+                return if is_wav { base64_bytes(text).map(drop) } else { samples(text) };
             }
             (RelayType::Text | RelayType::Samples | RelayType::VoiceSample, _) => "a string",
             (RelayType::Integer, _) => "a whole number",
@@ -166,7 +167,7 @@ fn samples(text: &str) -> Result<(), String> {
 /// How many bytes it holds. Letters outside the alphabet are passed over, as the real servers' decoder does; wrong padding
 /// is not (field notes §1.5).
 fn base64_bytes(text: &str) -> Result<usize, String> {
-    let data = text.split_once(";base64,").map_or(text, |(_, data)| data);
+    let data = without_data_prefix(text);
     let padding = data.bytes().filter(|byte| *byte == b'=').count();
     let letters = data.bytes().filter(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
     let letters = letters.count();
@@ -176,6 +177,11 @@ fn base64_bytes(text: &str) -> Result<usize, String> {
         rest if padding >= 4 - rest => Ok(letters * 3 / 4),
         _ => Err("base64 decode failed: incorrect padding".to_owned()),
     }
+}
+
+/// Without `data:audio/…;base64,`, which the real servers' decoder passes over too.
+pub(crate) fn without_data_prefix(text: &str) -> &str {
+    text.split_once(";base64,").map_or(text, |(_, data)| data)
 }
 
 #[cfg(test)]
@@ -206,6 +212,8 @@ mod tests {
         assert!(text("AAAAA").unwrap_err().contains("one letter too many"));
         assert!(text("AAAA").unwrap_err().contains("3 bytes are not a whole number"));
         assert!(audio.check(&Node::Int(5)).unwrap_err().contains("should be a string, got 5"));
-        assert_eq!(field(RelayType::VoiceSample).check(&Node::Str("UklGRgAA".into())), Ok(()));
+        for wav in ["UklGRgAA", "data:audio/wav;base64,UklGRgAA"] {
+            assert_eq!(field(RelayType::VoiceSample).check(&Node::Str(wav.into())), Ok(()));
+        }
     }
 }
