@@ -241,7 +241,7 @@ fn routes_that_mix_dialects_are_refused_in_words() {
         ("[[route]]\nprotocol = \"macaw\"\nupstream = \"new\"\nprofile = \"speech\"\n", &["needs a `path`"]),
         (
             "[[route]]\nclient = \"macaw\"\nupstream = \"old\"\nprofile = \"relay\"\n",
-            &["\"macaw\" is not relayed"],
+            &["client \"macaw\" is none of the model's own kind"],
         ),
     ] {
         let problem = both(rest).check().unwrap_err();
