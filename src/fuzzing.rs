@@ -4,6 +4,7 @@
 
 mod conversation;
 mod lines;
+mod relay;
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -22,9 +23,11 @@ use crate::{
 static LIBRARY: LazyLock<Library> =
     LazyLock::new(|| Library::embedded().expect("a test compiles the embedded files"));
 
-/// A client's frame and a connection's query, by every protocol; every error must have a frame of its own.
+/// A client's frame and a connection's query, by every protocol; every error must have a frame of its own, and what a
+/// client of the model's own protocol says can be said in every dialect.
 pub fn client_decoder(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
+    LIBRARY.clients().filter(|client| client.relays()).for_each(|client| relay::client(client, &text));
     for client in LIBRARY.clients().filter(|client| !client.relays()) {
         let mut codec = codec(&LIBRARY, &client.name);
         let connect = codec.connect(&text);
@@ -40,9 +43,15 @@ pub fn client_decoder(data: &[u8]) {
 
 /// An upstream's frame; it must mean something, and no audio comes from nothing.
 pub fn upstream_decoder(data: &[u8]) {
-    for name in ["minicpm-o", "minicpm-o-legacy"] {
-        decode_frame(&mut Dialect::new(LIBRARY.upstream(name).expect("it is embedded")), data);
+    for mut dialect in dialects() {
+        decode_frame(&mut dialect, data);
+        relay::upstream(&dialect, data);
     }
+}
+
+fn dialects() -> impl Iterator<Item = Dialect> {
+    let dialect = |name| Dialect::new(LIBRARY.upstream(name).expect("it is embedded"));
+    ["minicpm-o", "minicpm-o-legacy"].into_iter().map(dialect)
 }
 
 fn decode_frame(dialect: &mut Dialect, data: &[u8]) {

@@ -11,13 +11,15 @@ use std::{
 
 use super::{
     LIBRARY, codec,
-    lines::{COMMANDS, REPLIES, TALK_COMMANDS, TALK_REPLIES},
+    lines::{
+        COMMANDS, OLDER_REPLIES, RELAY_COMMANDS, RELAY_OLDER_COMMANDS, REPLIES, TALK_COMMANDS, TALK_REPLIES,
+    },
 };
 use crate::{
     bridge::{Bridge, Input, Output},
     event::{Frame, Lane, Message, Mode, Why},
     mapping::{Kind, Library},
-    session::Setup,
+    session::{RelaySetup, Setup},
 };
 
 /// Outputs after one input above which it counts as endless: a second of audio makes two frames of a client's length.
@@ -27,12 +29,20 @@ const LAST_LANE_GONE: Duration = Duration::from_secs(100);
 
 const PROFILES: [&str; 3] = ["speech", "conversation", "video"];
 
-/// A session of any profile with any inputs in any order.
+/// A session of any profile, on any dialect, with any inputs in any order; or one that is relayed.
 pub fn bridge_inputs(data: &[u8]) {
     let mut bytes = Bytes(data);
     let first = usize::from(bytes.next());
-    let (library, profile) = (&NOISE_IS_SPEECH[first % 2], PROFILES[first / 2 % 3]);
-    let mut driver = Driver::open(library, "macaw", "minicpm-o", profile);
+    let library = &NOISE_IS_SPEECH[first % 2];
+    let mut driver = match first / 64 {
+        0 => Driver::open(library, "macaw", "minicpm-o", PROFILES[first / 2 % 3]),
+        1 => Driver::open(library, "macaw", "minicpm-o-legacy", PROFILES[1 + first / 2 % 2]),
+        _ => Driver::relay(
+            [&["minicpm-o"][..], &["minicpm-o-legacy"], &["minicpm-o", "minicpm-o-legacy"]][first / 4 % 3],
+            ["minicpm-o", "minicpm-o-legacy"][first % 2],
+            ["mode=audio", "mode=chat"][first / 2 % 2],
+        ),
+    };
     while !bytes.0.is_empty() {
         driver.step(&mut bytes);
     }
@@ -105,6 +115,8 @@ impl Bytes<'_> {
     }
 }
 
+type Lists = [&'static [&'static str]; 2];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transport {
     Dialled,
@@ -118,7 +130,11 @@ struct Driver {
     wait: Option<Instant>,
     lanes: BTreeMap<Lane, Transport>,
     noise: fastrand::Rng,
-    talks: bool,
+    /// What is said, of either list.
+    commands: Lists,
+    replies: Lists,
+    /// What goes up is made here, in units.
+    units: bool,
     closed: bool,
     speaking: bool,
     finished: bool,
@@ -136,13 +152,45 @@ impl Driver {
         let profile_file = library.profile(profile).expect("it is in the library");
         let setup = Setup::new(codec.mapping(), profile_file, &upstream, 7);
         let connect = codec.connect("model=m");
+        let (commands, replies): (Lists, Lists) = match (profile, upstream.name.as_str()) {
+            ("speech", _) => ([&COMMANDS, &COMMANDS], [&REPLIES, &REPLIES]),
+            (_, "minicpm-o-legacy") => ([&COMMANDS, &TALK_COMMANDS], [&REPLIES, &OLDER_REPLIES]),
+            _ => ([&COMMANDS, &TALK_COMMANDS], [&REPLIES, &TALK_REPLIES]),
+        };
+        let bridge = Bridge::open(now, codec, connect, upstream, setup);
+        Self::around(bridge, now, commands, replies, true)
+    }
+
+    /// A client that may be of any of these protocols, led to an upstream of this dialect.
+    fn relay(clients: &[&str], upstream: &str, query: &str) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "an instant must come from somewhere; only differences count"
+        )]
+        let now = Instant::now();
+        let clients: Vec<_> =
+            clients.iter().map(|client| LIBRARY.client(client).expect("it is in the library")).collect();
+        let replies: Lists = match upstream {
+            "minicpm-o-legacy" => [&REPLIES, &OLDER_REPLIES],
+            _ => [&REPLIES, &TALK_REPLIES],
+        };
+        let upstream = LIBRARY.upstream(upstream).expect("it is in the library");
+        let profile = LIBRARY.profile("relay").expect("it is in the library");
+        let setup = RelaySetup { profile, idle_ms: None, unix_s: 0.0, seed: 7 };
+        let bridge = Bridge::open_relay(now, &clients, query, upstream, setup);
+        Self::around(bridge, now, [&RELAY_COMMANDS, &RELAY_OLDER_COMMANDS], replies, false)
+    }
+
+    fn around(bridge: Bridge, now: Instant, commands: Lists, replies: Lists, units: bool) -> Self {
         let mut driver = Self {
-            bridge: Bridge::open(now, codec, connect, upstream, setup),
+            bridge,
             now,
             wait: None,
             lanes: BTreeMap::new(),
             noise: fastrand::Rng::with_seed(7),
-            talks: profile != "speech",
+            commands,
+            replies,
+            units,
             closed: false,
             speaking: false,
             finished: false,
@@ -154,7 +202,7 @@ impl Driver {
     fn step(&mut self, bytes: &mut Bytes<'_>) {
         match bytes.next() % 12 {
             0 => {
-                let command = self.line(bytes, &COMMANDS, &TALK_COMMANDS);
+                let command = line(bytes, self.commands);
                 self.input(Input::Client(Frame::Text(command)));
             }
             1 => self.input(Input::Client(Frame::Text(&bytes.text()))),
@@ -177,7 +225,7 @@ impl Driver {
                 self.input(Input::LaneOpened(lane));
             }
             5 => {
-                let (lane, reply) = (self.lane(bytes), self.line(bytes, &REPLIES, &TALK_REPLIES));
+                let (lane, reply) = (self.lane(bytes), line(bytes, self.replies));
                 self.input(Input::Lane(lane, Frame::Text(reply)));
             }
             6 => {
@@ -208,13 +256,6 @@ impl Driver {
             11 if bytes.next() == 0 => self.input(Input::ClientClosed),
             _ => self.input(Input::Timeout),
         }
-    }
-
-    /// One of the lines; where there is talk, of either list.
-    fn line(&self, bytes: &mut Bytes<'_>, any: &[&'static str], talk: &[&'static str]) -> &'static str {
-        let byte = usize::from(bytes.next());
-        let lines = if self.talks && byte >= 128 { talk } else { any };
-        lines[byte % lines.len()]
     }
 
     /// The newest lanes are the likeliest; now and then one that never was.
@@ -269,7 +310,9 @@ impl Driver {
                 }
                 Output::ToLane(lane, message) => {
                     assert_eq!(self.lanes.get(&lane), Some(&Transport::Up), "{lane:?}");
-                    if let Message::Text(json) = message {
+                    if let Message::Text(json) = message
+                        && self.units
+                    {
                         check_unit(&json);
                     }
                 }
@@ -297,6 +340,13 @@ impl Driver {
             }
         }
     }
+}
+
+/// One of the lines, of either list.
+fn line(bytes: &mut Bytes<'_>, lists: Lists) -> &'static str {
+    let byte = usize::from(bytes.next());
+    let lines = lists[byte / 128];
+    lines[byte % lines.len()]
 }
 
 /// A unit of talk is a second, whatever is in it.

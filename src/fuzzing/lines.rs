@@ -71,3 +71,49 @@ pub(super) const TALK_REPLIES: [&str; 16] = [
     r#"{"type":"session.closed","reason":"context_full"}"#,
     r#"{"type":"session.closed","reason":"timeout"}"#,
 ];
+
+/// What belongs to the older dialect, for upstreams.
+pub(super) const OLDER_REPLIES: [&str; 12] = [
+    r#"{"type":"session.created","session_id":"rt_1","prompt_length":58}"#,
+    r#"{"type":"response.listen"}"#,
+    r#"{"type":"response.listen","kv_cache_length":7500}"#,
+    r#"{"type":"response.output_audio.delta","text":"word ","audio":"AAAAPwAAAD8AAAA/","end_of_turn":false,"kv_cache_length":90}"#,
+    r#"{"type":"response.output_audio.delta","text":"","audio":null,"end_of_turn":true}"#,
+    r#"{"type":"response.output_audio.delta","text":"<think>","audio":"?","end_of_turn":"yes"}"#,
+    r#"{"type":"response.output_audio.delta"}"#,
+    r#"{"type":"error","error":{"code":"inference_failed","message":"no"}}"#,
+    r#"{"type":"error","error":{"code":"not_ready"}}"#,
+    r#"{"type":"session.closed","reason":"context_full"}"#,
+    r#"{"type":"session.closed","reason":"timeout"}"#,
+    r#"{"type":"session.closed","reason":"stopped"}"#,
+];
+
+/// Of clients that are relayed, in the current dialect.
+pub(super) const RELAY_COMMANDS: [&str; 12] = [
+    r#"{"type":"session.init","payload":{"system_prompt":"p","config":{"top_k":5}}}"#,
+    r#"{"type":"session.init","payload":{"voice":{"ref_audio_base64":"AAAAPwAAAD8=","tts_ref_audio":"UklGRg=="}}}"#,
+    r#"{"type":"input.append","input":{"audio":"AAAAPwAAAD8AAAA/"}}"#,
+    r#"{"type":"input.append","input":{"audio":"AAAAPwAAAD8=","input_id":"1","force_listen":true}}"#,
+    r#"{"type":"input.append","input":{"audio":{"data":"AAAA"},"video_frames":["/9j/"],"response_id":"a"}}"#,
+    r#"{"type":"input.append","input":{"messages":[{"role":"user","content":"Hi"}],"streaming":true}}"#,
+    r#"{"type":"input.append","input":{}}"#,
+    r#"{"type":"input.append"}"#,
+    r#"{"type":"session.close","reason":"enough"}"#,
+    r#"{"type":"response.cancel"}"#,
+    r#"{"type":"session.init"}"#,
+    "{",
+];
+
+/// The same in the older one.
+pub(super) const RELAY_OLDER_COMMANDS: [&str; 10] = [
+    r#"{"type":"session.update","session":{"instructions":"p","voice_config":{"top_k":5}}}"#,
+    r#"{"type":"session.update","session":{"ref_audio":"AAAAPwAAAD8=","tts_ref_audio":"???","max_slice_nums":1}}"#,
+    r#"{"type":"session.update","session":[]}"#,
+    r#"{"type":"input_audio_buffer.append","audio":"AAAAPwAAAD8AAAA/"}"#,
+    r#"{"type":"input_audio_buffer.append","audio":"AAAA","force_listen":true,"video_frames":["/9j/"]}"#,
+    r#"{"type":"input_audio_buffer.append"}"#,
+    r#"{"type":"input_audio_buffer.commit"}"#,
+    r#"{"type":"session.close"}"#,
+    r#"{"type":["session.close"]}"#,
+    "[]",
+];

@@ -26,7 +26,7 @@ use voxbridge::{
 use crate::{
     bench::{Client, scratch, upgrade, upstream_at},
     doors::push,
-    relayed::Tongue,
+    relayed::{Tongue, asked},
 };
 
 /// Longer than anything takes here on a busy machine.
@@ -60,6 +60,8 @@ pub(crate) enum Who {
     Talks,
     Dictates,
     Relayed(Tongue),
+    /// Relayed, in mode chat.
+    Chats,
 }
 
 /// A client, the dialect of the liar, and whether both spell alike.
@@ -69,10 +71,11 @@ pub(crate) struct Meeting {
     pub(crate) liar: Tongue,
 }
 
-pub(crate) const MEETINGS: [Meeting; 7] = [
+pub(crate) const MEETINGS: [Meeting; 8] = [
     Meeting { who: Who::Talks, liar: Tongue::Current },
     Meeting { who: Who::Talks, liar: Tongue::Older },
     Meeting { who: Who::Dictates, liar: Tongue::Current },
+    Meeting { who: Who::Chats, liar: Tongue::Current },
     Meeting { who: Who::Relayed(Tongue::Current), liar: Tongue::Current },
     Meeting { who: Who::Relayed(Tongue::Older), liar: Tongue::Current },
     Meeting { who: Who::Relayed(Tongue::Current), liar: Tongue::Older },
@@ -90,7 +93,8 @@ impl Meeting {
     const fn native(self) -> bool {
         matches!(
             (self.who, self.liar),
-            (Who::Relayed(Tongue::Current), Tongue::Current) | (Who::Relayed(Tongue::Older), Tongue::Older)
+            (Who::Relayed(Tongue::Current) | Who::Chats, Tongue::Current)
+                | (Who::Relayed(Tongue::Older), Tongue::Older)
         )
     }
 
@@ -122,14 +126,19 @@ impl Meeting {
         let path = match self.who {
             Who::Talks | Who::Dictates => "/v1/realtime?model=x",
             Who::Relayed(_) => "/v1/realtime?mode=audio",
+            Who::Chats => "/v1/realtime?mode=chat",
         };
         let (_, mut client) = upgrade(TcpStream::connect(bridge).await.unwrap(), path, "", &[]).await;
         let mut story = Story { texts: Vec::new(), closed: None };
         push(&mut client, self.says()).await;
-        if let (Who::Relayed(tongue), When::Answering) = (self.who, when) {
+        let input = match self.who {
+            Who::Relayed(tongue) => Some(tongue.append(&[0; 16_000], false, false)),
+            Who::Chats => Some(asked("Hello there")),
+            Who::Talks | Who::Dictates => None,
+        };
+        if let Some(input) = input.filter(|_| when == When::Answering) {
             story.goes_on_until(&mut client, |text| text.contains("session.created")).await;
-            let append = tongue.append(&[0; 16_000], false, false);
-            push(&mut client, Message::text(append.to_string())).await;
+            push(&mut client, Message::text(input.to_string())).await;
         }
         // Either everything was heard, or it is over before.
         tokio::select! {
@@ -147,6 +156,7 @@ impl Meeting {
             Who::Talks => Message::binary(vec![0; 64_000]),
             Who::Dictates => Message::text(json!({"type": "tts.speak", "text": "Hello there."}).to_string()),
             Who::Relayed(tongue) => Message::text(tongue.opening().to_string()),
+            Who::Chats => Message::text(Tongue::Current.opening().to_string()),
         }
     }
 
@@ -155,7 +165,7 @@ impl Meeting {
         let told: Vec<_> = story.texts.iter().map(|text| shortened(text)).collect();
         let codes: &[u16] = match self.who {
             Who::Talks | Who::Dictates => &[1000, 1011],
-            Who::Relayed(_) => &[1000, 1001, 1013],
+            Who::Relayed(_) | Who::Chats => &[1000, 1001, 1013],
         };
         let closed = story.closed.is_some_and(|code| codes.contains(&code));
         assert!(closed, "{what}: {:?} {told:?}", story.closed);
@@ -197,7 +207,7 @@ impl Meeting {
                 "response.listen",
                 "response.output_audio.delta",
             ],
-            Who::Relayed(Tongue::Current) => &[
+            Who::Relayed(Tongue::Current) | Who::Chats => &[
                 "session.queued",
                 "session.queue_update",
                 "session.queue_done",

@@ -278,7 +278,8 @@ impl Talker {
     }
 }
 
-fn asked(text: &str) -> Value {
+/// A question in a chat.
+pub(crate) fn asked(text: &str) -> Value {
     json!({"type": "input.append", "input": {
         "messages": [{"role": "user", "content": text}], "streaming": true, "tts": {"enabled": true},
         "use_tts_template": true,

@@ -5,7 +5,7 @@ use voxbridge::{session::Observation, simulator::SimulatorConfig};
 
 use crate::{
     pair::zeros,
-    support::{append, chat, config, current, dialled, init, ms, opened, seconds, sent},
+    support::{append, chat, config, current, dialled, init, lane, ms, opened, seconds, sent},
 };
 
 #[test]
@@ -100,6 +100,27 @@ fn of_too_long_a_gap_the_oldest_is_dropped_and_counted() {
         |seen: &&Observation| matches!(seen, Observation::RelayResumed { kept: 10, dropped: 5, .. });
     assert_eq!(pair.observed.iter().filter(resumed).count(), 1, "{:?}", pair.observed);
     assert_eq!(pair.names().len(), 12);
+}
+
+#[test]
+fn an_upstream_that_talks_and_dies_is_not_dialled_without_end() {
+    let mut pair = opened(config("mode=audio", &[]));
+    let listen = json!({"type": "response.output.delta", "kind": "listen"}).to_string();
+    while !pair.closed() && pair.now() < ms(60_000) {
+        let openings = pair.openings.len();
+        let lane = lane(&pair);
+        for _ in 0..5 {
+            pair.upstream_says(lane, &listen);
+        }
+        pair.break_lane(lane);
+        pair.run_until(|pair| pair.closed() || pair.openings.len() > openings, ms(20_000));
+        pair.advance(ms(100));
+    }
+    let dialled = dialled(&pair);
+    assert!(pair.closed() && dialled < 20, "{dialled} in {:?}", pair.now());
+    assert_eq!(pair.events("session.closed")[0]["reason"], "backend_error");
+    pair.advance(ms(10_000));
+    assert!(pair.finished);
 }
 
 #[test]

@@ -15,7 +15,8 @@ use crate::{
     event::{Lane, LaneCommand, LaneEvent, Mode, Why, relay::Wires},
 };
 
-/// An upstream session that has answered so often was of use: its successor is dialled at once.
+/// An upstream session that has answered so often was of use: its successor is dialled at once, unless it was over in less
+/// time than the pause that a failed attempt is followed by. Who says anything at all and dies is not dialled without end.
 const USEFUL_ANSWERS: u64 = 3;
 
 /// Where the upstream session is.
@@ -194,7 +195,9 @@ impl Relay {
 
     /// Dials again: at once after a session that was of use, else after a pause.
     fn redial(&mut self, now: Instant, words: String, w: &dyn Wires) {
-        if self.answers >= USEFUL_ANSWERS {
+        let pause = Duration::from_millis(self.host.times.retry_first_ms);
+        let lived = self.ready_at.is_some_and(|ready_at| now - ready_at >= pause);
+        if self.answers >= USEFUL_ANSWERS && lived {
             self.trouble = None;
             return self.dial(now);
         }
