@@ -1,5 +1,6 @@
 //! Clients that speak the model's own protocol, relayed in virtual time: one bridge, one gateway, no socket and no sleep.
 
+mod answers;
 mod anything;
 mod errors;
 mod older;

@@ -251,8 +251,8 @@ impl Relay {
     /// Leaves the upstream politely; an answer that goes on is waited out.
     pub(super) fn leave(&mut self, now: Instant) {
         let Place::Up(mut link) = std::mem::replace(&mut self.place, Place::Out) else { return };
-        if self.mode == Mode::Chat && !self.flight.is_empty() {
-            link.owe(now);
+        if self.mode == Mode::Chat {
+            link.owe(now, self.flight.len());
         }
         link.retire(now, &mut self.host);
     }

@@ -89,8 +89,9 @@ impl Relay {
     /// What the model says in an open session.
     fn said(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, text: &str, w: &dyn Wires) {
         let append = match event {
+            _ if self.mode == Mode::Chat => self.flight.begun(mark.input_id),
             FromModel::Output(_) => self.flight.answered_at_once(),
-            _ => self.flight.answered(rank(event), mark.input_id, self.turn.is_some()),
+            _ => self.flight.answered(rank(event), mark.input_id, mark.response_id, self.turn.is_some()),
         };
         self.answers += 1;
         self.name_turn(event, mark, &append);
@@ -101,7 +102,7 @@ impl Relay {
         } else {
             self.apart(now, event, mark, &append, w);
         }
-        self.end_turn(event);
+        self.end_turn(event, mark);
     }
 
     /// An answer has begun: the upstream's name for it, the client's, or one of our own.
@@ -119,12 +120,12 @@ impl Relay {
         self.turn = Some(Turn { response_id: named.unwrap_or_else(own) });
     }
 
-    fn end_turn(&mut self, event: &FromModel<'_>) {
+    fn end_turn(&mut self, event: &FromModel<'_>, mark: Mark<'_>) {
         match event {
             FromModel::Listening | FromModel::Output(Output { end_of_turn: true, .. }) => self.turn = None,
             FromModel::Answered(..) if self.mode == Mode::Chat => {
                 self.turn = None;
-                self.flight.complete();
+                self.flight.complete(mark.input_id);
             }
             _ => {}
         }
@@ -234,7 +235,13 @@ impl Relay {
             let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
             return self.heard(now, news, w);
         }
-        self.flight.answered_at_once();
+        if self.mode == Mode::Chat {
+            // No answer comes, or no more of it.
+            self.turn = None;
+            self.flight.complete(None);
+        } else {
+            self.flight.answered_at_once();
+        }
         if w.native() {
             self.tell(Message::Text(text.to_owned()));
         } else {
