@@ -3,6 +3,7 @@
 mod answers;
 mod anything;
 mod errors;
+mod failing;
 mod older;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]

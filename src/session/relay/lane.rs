@@ -60,14 +60,30 @@ impl Relay {
                 link.closed(now, why, host);
             });
         }
+        let refused = !self.told_open && self.is_initialising();
         self.spell_otherwise(now);
         let news = self.with_link(|link, host| link.closed(now, why, host));
+        self.refusals += u32::from(refused);
+        if refused && self.is_refused_for_good() {
+            let words = format!("the upstream {why} whenever the session was to be opened");
+            return self.hopeless(now, Failure { kind: ErrorKind::Unavailable, words, asked: false }, w);
+        }
         self.heard(now, news, w);
+    }
+
+    pub(super) fn is_initialising(&self) -> bool {
+        matches!(&self.place, Place::Up(link) if link.is_initialising())
+    }
+
+    /// Upstreams have refused to open the session in each of the ways to say it, and often enough.
+    pub(super) fn is_refused_for_good(&self) -> bool {
+        let ways = if let Begin::Opening(words) = &self.begin { words.len() } else { 1 };
+        self.refusals as usize >= ways.max(self.rules.open_attempts as usize)
     }
 
     /// A session that fails while it is initialised may have been asked for in words that this upstream does not take.
     pub(super) fn spell_otherwise(&mut self, now: Instant) {
-        if matches!(&self.place, Place::Up(link) if link.is_initialising()) {
+        if self.is_initialising() {
             self.spelling += 1;
             self.initialise(now);
         }
@@ -170,13 +186,13 @@ impl Relay {
         if self.mode == Mode::Chat && self.turn.is_some() {
             // Part of the answer was told; asked again it would be another one.
             let error = format!("the answer was interrupted: {words}");
-            return self.refuse(now, &Error::new(ErrorKind::ConversationLost, error), w);
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), w);
         }
         self.close_turn(now, w);
         let (unanswered, too_long) = self.flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
             let error = format!("{words}; what was asked is too long to be asked again");
-            return self.refuse(now, &Error::new(ErrorKind::ConversationLost, error), w);
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), w);
         }
         self.keep.dropped += too_long as u64;
         unanswered.into_iter().for_each(|words| self.keep.push_front(words));
@@ -227,16 +243,23 @@ impl Relay {
         self.close_turn(now, w);
         self.keep.clear();
         self.flight.take_unanswered();
+        (self.told_open, self.gap) = (false, None);
+        if matches!(&self.place, Place::Due(_))
+            || matches!(&self.place, Place::Up(link) if !link.holds_worker())
+        {
+            // Only the words are others; the place in the queue stays.
+            return self.initialise(now);
+        }
         self.leave(now);
-        self.told_open = false;
         self.dial(now);
     }
 
     /// No upstream is to be had.
     fn hopeless(&mut self, now: Instant, failure: Failure, w: &dyn Wires) {
-        self.put_link_away();
+        // One that would try again does not.
+        self.leave(now);
         let kind = if self.told_open { ErrorKind::ConversationLost } else { failure.kind };
-        self.refuse(now, &Error::new(kind, failure.words), w);
+        self.fail(now, &Error::new(kind, failure.words), w);
     }
 
     /// A link on its way out is waited for by the session.

@@ -317,6 +317,12 @@ impl Relay {
         }
     }
 
+    /// A failure that ends the session, whatever the client's protocol says about such errors.
+    pub(crate) fn fail(&mut self, now: Instant, error: &Error, w: &dyn Wires) {
+        self.refuse(now, error, w);
+        self.end(now, EndName::Failed, Some(&error.detail), w);
+    }
+
     /// Something that the upstream cannot be told: operators know, and clients whose protocol has words for it.
     pub(crate) fn without_effect(&mut self, now: Instant, words: String, w: &dyn Wires) {
         let error = Error::new(ErrorKind::NoCounterpart, words.clone());

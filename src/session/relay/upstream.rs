@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::{
-    super::action::Observation,
     Begin, Combine, Phase, Place, Relay, Turn,
     combine::{Step, Tell},
     keep::{Append, Rank},
@@ -38,7 +37,7 @@ impl Relay {
             }
             FromModel::Ended(why, ending) => return self.upstream_ended(now, *why, ending, text, w),
             FromModel::Failed(ending, goes_on) => return self.failed(now, event, ending, *goes_on, text, w),
-            FromModel::Unknown(words) => self.unknown(lane, words, text, w),
+            FromModel::Unknown(_) => self.unknown(text, w),
             _ if self.is_heard() => self.said(now, event, mark, text, w),
             _ => {}
         }
@@ -79,9 +78,9 @@ impl Relay {
         }
     }
 
-    fn unknown(&mut self, lane: Lane, words: &str, text: &str, w: &dyn Wires) {
+    /// The link tells operators.
+    fn unknown(&mut self, text: &str, w: &dyn Wires) {
         if w.native() && !text.is_empty() {
-            self.host.out.observe(Observation::UnknownFromLane { lane, words: words.to_owned() });
             self.tell(Message::Text(text.to_owned()));
         }
     }
@@ -263,8 +262,7 @@ impl Relay {
             return true;
         }
         self.refusals += 1;
-        let ways = if let Begin::Opening(words) = &self.begin { words.len() } else { 1 };
-        let hopeless = self.refusals as usize >= ways.max(self.rules.open_attempts as usize);
+        let hopeless = self.is_refused_for_good();
         if hopeless {
             self.end(now, EndName::Failed, Some(&ending.words), w);
         }
@@ -273,7 +271,7 @@ impl Relay {
 
     /// The upstream ends the session.
     fn upstream_ended(&mut self, now: Instant, why: EndName, ending: &Ending, text: &str, w: &dyn Wires) {
-        let initialising = matches!(&self.place, Place::Up(link) if link.is_initialising());
+        let initialising = self.is_initialising();
         let opening = !self.is_up() && !matches!(self.phase, Phase::Closing(_));
         self.refusals += u32::from(initialising);
         self.spell_otherwise(now);
