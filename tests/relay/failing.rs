@@ -1,10 +1,13 @@
 //! What goes wrong before a session is open or between two upstreams, and how it ends: never in silence.
 
 use serde_json::json;
-use voxbridge::session::Observation;
+use voxbridge::{
+    session::Observation,
+    simulator::{Dialect, SimulatorConfig},
+};
 
 use crate::{
-    pair::{Pair, Traffic, zeros},
+    pair::{Pair, PairConfig, zeros},
     support::{append, base64_of, config, current, dialled, init, lane, ms, opened, sent},
 };
 
@@ -56,4 +59,31 @@ fn what_an_upstream_says_that_nobody_knows_is_reported_once() {
     let told = pair.observed.iter().filter(|seen| matches!(seen, Observation::UnknownFromLane { .. }));
     assert_eq!(told.count(), 1);
     assert_eq!(pair.texts.last().unwrap(), r#"{"type":"news"}"#);
+}
+
+#[test]
+fn what_opens_nothing_does_not_keep_the_next_message_from_opening_the_session() {
+    for queued in [false, true] {
+        let faults: &[&str] = if queued { &["stuck-queue,times=1"] } else { &[] };
+        let mut settings = PairConfig { upstream: "minicpm-o-legacy", ..config("mode=audio", faults) };
+        settings.simulator.dialect = Dialect::Legacy { documented: false };
+        let mut pair = Pair::relayed(settings, &["minicpm-o-legacy"]);
+        pair.client(&json!({"type": "hello"}));
+        pair.advance(ms(if queued { 0 } else { 1000 }));
+        pair.client(&json!({"type": "hello again"}));
+        pair.client(&older_update("p"));
+        if queued {
+            pair.replace_gateway(SimulatorConfig {
+                dialect: Dialect::Legacy { documented: false },
+                ..<_>::default()
+            });
+        }
+        pair.advance(ms(10_000));
+        assert_eq!(pair.events("session.created").len(), 1, "queued: {queued} {:?}", pair.names());
+        pair.client(&json!({"type": "input_audio_buffer.append", "audio": base64_of(&zeros(1000))}));
+        pair.advance(ms(1000));
+        assert_eq!(pair.names().last().unwrap(), "response.listen");
+        let said: Vec<_> = sent(&pair).iter().map(|text| text.contains("hello") as u8).collect();
+        assert_eq!(said.iter().sum::<u8>(), 2, "both pass: {:?}", sent(&pair));
+    }
 }

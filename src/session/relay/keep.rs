@@ -77,6 +77,11 @@ impl Keep {
         }
     }
 
+    /// What waits, but for the first.
+    pub(super) fn after(&self, first: usize) -> impl Iterator<Item = &Words> {
+        self.words.iter().skip(first)
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     super::{
-        action::Observation,
+        action::{Action, Observation},
         link::{Link, News, millis},
         retry::{Failure, Trouble},
     },
@@ -124,6 +124,7 @@ impl Relay {
             }
             News::None | News::Queued | News::Ready | News::Empty => {}
         }
+        self.pass_ahead(w);
         if matches!(self.phase, Phase::Closing(_)) && !self.is_leaving_politely() {
             self.confirm_close(now, w);
         }
@@ -156,6 +157,49 @@ impl Relay {
         }
     }
 
+    /// What the client said first has opened nothing: this does.
+    pub(super) fn open_instead(&mut self, now: Instant, words: Vec<String>, w: &dyn Wires) {
+        let ahead = self.told_ahead() + usize::from(self.is_initialising());
+        if let Some(first) = self.first.take() {
+            self.keep.push_front(first);
+        }
+        self.begin = Begin::Opening(words);
+        if let Place::Up(link) = &mut self.place {
+            self.ahead = Some((link.lane(), ahead));
+            link.await_init();
+        }
+        self.initialise(now);
+        self.pass_ahead(w);
+    }
+
+    /// A server of the client's own protocol hears everything as soon as there is one, as without voxbridge: it knows what
+    /// it makes of it. For another attempt it is kept all the same.
+    pub(super) fn pass_ahead(&mut self, w: &dyn Wires) {
+        let told = self.told_ahead();
+        let Place::Up(link) = &self.place else { return };
+        if !w.native() || self.told_open || !link.is_initialising() {
+            return;
+        }
+        let lane = link.lane();
+        for words in self.keep.after(told) {
+            self.host.out.push(Action::ToLane(lane, LaneCommand::Spelled(words.text.clone())));
+        }
+        self.ahead = Some((lane, self.keep.len()));
+    }
+
+    fn told_ahead(&self) -> usize {
+        self.ahead.filter(|(lane, _)| self.owns(*lane)).map_or(0, |(_, count)| count)
+    }
+
+    /// The upstream has refused the opening and whatever came behind it, and waits for another one.
+    pub(super) fn await_opening(&mut self) {
+        (0..self.told_ahead()).for_each(|_| drop(self.keep.pop()));
+        (self.begin, self.first, self.ahead) = (Begin::Unknown, None, None);
+        if let Place::Up(link) = &mut self.place {
+            link.await_init();
+        }
+    }
+
     /// The upstream session is open: what waited for it goes.
     pub(super) fn opened(&mut self, now: Instant) {
         if let Place::Up(link) = &mut self.place {
@@ -172,8 +216,15 @@ impl Relay {
         if let Some(Words { text, append: Some(append) }) = self.first.take() {
             self.flight.push(text, append);
         }
-        while let Some(words) = self.keep.pop() {
-            self.send_up(words);
+        let ahead = self.told_ahead();
+        self.ahead = None;
+        for at in 0.. {
+            match self.keep.pop() {
+                Some(Words { text, append: Some(append) }) if at < ahead => self.flight.push(text, append),
+                Some(_) if at < ahead => {}
+                Some(words) => self.send_up(words),
+                None => break,
+            }
         }
     }
 

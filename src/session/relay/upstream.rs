@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{
-    Begin, Combine, Phase, Place, Relay, Turn,
+    Combine, Phase, Place, Relay, Turn,
     combine::{Step, Tell},
     keep::{Append, Rank},
 };
@@ -251,13 +251,11 @@ impl Relay {
     /// An upstream that refuses what would open the session, and waits for something better: where messages pass as they
     /// come that is for the client to know, else after as many attempts as there are ways to say it.
     fn refused_to_open(&mut self, now: Instant, ending: &Ending, text: &str, w: &dyn Wires) -> bool {
-        let Place::Up(link) = &mut self.place else { return false };
-        if !link.is_initialising() {
+        if !self.is_initialising() {
             return false;
         }
         if w.native() {
-            link.await_init();
-            (self.begin, self.first) = (Begin::Unknown, None);
+            self.await_opening();
             self.tell(Message::Text(text.to_owned()));
             return true;
         }
