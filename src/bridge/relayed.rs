@@ -69,7 +69,7 @@ impl Relayed {
                 codec.mapping().title,
                 name.name()
             );
-            return relay.refuse(now, &Error::new(ErrorKind::NoSuchMode, error), &self.wires);
+            return relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error), &self.wires);
         }
         match dialect.modes.contains_key(&codec.mode()) {
             true => relay.set_mode(now, codec.mode()),
@@ -80,7 +80,7 @@ impl Relayed {
                     codec.mode().name(),
                     listed(dialect.modes.values().map(String::as_str))
                 );
-                relay.refuse(now, &Error::new(ErrorKind::NoSuchMode, error), &self.wires);
+                relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error), &self.wires);
             }
         }
     }

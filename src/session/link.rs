@@ -84,6 +84,8 @@ pub(crate) struct Link {
     opened_at: Instant,
     /// When this attempt got a worker.
     granted_at: Option<Instant>,
+    /// Answers it owes, where it may be more than one.
+    owed: usize,
     trouble: Option<Trouble>,
 }
 
@@ -103,6 +105,7 @@ impl Link {
             phase: Phase::Gone,
             opened_at: now,
             granted_at: None,
+            owed: 0,
             trouble: None,
         };
         link.dial(now, host);
@@ -164,10 +167,11 @@ impl Link {
         matches!(self.phase, Phase::Initialising { .. })
     }
 
-    /// From now on a link in use owes an answer, which is waited out when nobody wants it any more.
-    pub(crate) const fn owe(&mut self, now: Instant) {
-        if self.is_engaged() {
+    /// A link in use owes so many answers, which are waited out when nobody wants them any more.
+    pub(crate) const fn owe(&mut self, now: Instant, answers: usize) {
+        if self.is_engaged() && answers > 0 {
             self.phase = Phase::Asked { heard_at: now };
+            self.owed = answers;
         }
     }
 

@@ -1,7 +1,9 @@
 //! Clients that speak the model's own protocol, relayed in virtual time: one bridge, one gateway, no socket and no sleep.
 
+mod answers;
 mod anything;
 mod errors;
+mod failing;
 mod older;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]

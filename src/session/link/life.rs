@@ -74,6 +74,10 @@ impl Link {
                 *heard_at = now;
                 News::None
             }
+            (Phase::Draining { .. }, LaneEvent::Done { .. }) if self.owed > 1 => {
+                self.owed -= 1;
+                News::None
+            }
             (Phase::Draining { .. }, LaneEvent::Done { .. }) => {
                 self.say_goodbye(now, host);
                 News::None

@@ -95,7 +95,7 @@ impl Relay {
     /// Ends a session that was only waiting for an answer to end.
     pub(super) fn finish_if_answered(&mut self, now: Instant, w: &dyn Wires) {
         let Phase::Finishing(until) = self.phase else { return };
-        let asked = self.mode == Mode::Chat && !self.flight.is_empty();
+        let asked = self.mode == Mode::Chat && self.flight.len() > 0;
         if now >= until || !self.is_up() || (self.turn.is_none() && !asked) {
             self.end(now, EndName::Shutdown, None, w);
         }

@@ -77,19 +77,32 @@ impl Keep {
         }
     }
 
+    /// What waits, but for the first.
+    pub(super) fn after(&self, first: usize) -> impl Iterator<Item = &Words> {
+        self.words.iter().skip(first)
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
 /// What an upstream has been given and has not answered, oldest first.
+///
+/// In a chat the first is answered until its answer is complete ([`Flight::complete`]); in a conversation several events
+/// answer one append, and where the upstream does not name it their order tells ([`Flight::answered`]).
 #[derive(Debug)]
 pub(super) struct Flight {
     sent: VecDeque<Sent>,
     bytes: usize,
     bytes_max: usize,
-    /// How far the answer to the first one has come.
+    /// Which of them is being answered. Those before it are kept only as long as that is a guess.
+    at: usize,
+    /// How far its answer has come.
     rank: Rank,
+    /// The upstream's name of that answer.
+    response_id: Option<Box<str>>,
+    steps: Steps,
 }
 
 #[derive(Debug)]
@@ -112,78 +125,148 @@ pub(super) enum Rank {
     Done,
 }
 
-impl Rank {
-    /// Whether this may still answer what was answered so far.
-    fn goes_on(self, last: Self, in_turn: bool) -> bool {
-        self > last && (self != Self::Listening || in_turn)
-    }
+/// Where the answer to one append ends and that to the next begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    /// Not known yet: by their order, but that is a guess.
+    Guessed,
+    /// What comes in another order than within one answer is of the next.
+    Ordered,
+    /// Each ends with an event of its own, and has its text and audio in any order (field notes §1.7).
+    Ended,
 }
+
+/// So many answers in a row without an end of their own, and none is going to come.
+const MOST_GUESSED: usize = 4;
 
 impl Flight {
     pub(super) fn new(bytes_max: usize) -> Self {
-        Self { sent: VecDeque::new(), bytes: 0, bytes_max, rank: Rank::Nothing }
+        Self {
+            sent: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            at: 0,
+            rank: Rank::Nothing,
+            response_id: None,
+            steps: Steps::Guessed,
+        }
     }
 
     /// An append is on its way.
     pub(super) fn push(&mut self, text: String, append: Append) {
         if self.sent.len() >= MOST_SENT {
-            self.pop();
+            self.remove(0);
         }
         let fits = self.bytes + text.len() <= self.bytes_max;
         self.bytes += if fits { text.len() } else { 0 };
         self.sent.push_back(Sent { text: fits.then_some(text), append, answered: false });
     }
 
-    fn pop(&mut self) {
-        if let Some(sent) = self.sent.pop_front() {
+    fn remove(&mut self, at: usize) {
+        if let Some(sent) = self.sent.remove(at) {
             self.bytes -= sent.text.map_or(0, |text| text.len());
+            self.at -= usize::from(at < self.at);
         }
     }
 
+    /// What comes before the one that is being answered has been answered.
+    fn settle(&mut self) {
+        while self.at > 0 {
+            self.remove(0);
+        }
+    }
+
+    fn named(&self, input_id: Option<&str>) -> Option<usize> {
+        let id = input_id?;
+        self.sent.iter().position(|sent| sent.append.input_id.as_deref() == Some(id))
+    }
+
+    /// Something of an answer came that is complete only later: which append it answers.
+    pub(super) fn begun(&self, input_id: Option<&str>) -> Append {
+        let sent = self.sent.get(self.named(input_id).unwrap_or(0));
+        sent.map(|sent| sent.append.clone()).unwrap_or_default()
+    }
+
+    /// That answer is complete.
+    pub(super) fn complete(&mut self, input_id: Option<&str>) {
+        self.remove(self.named(input_id).unwrap_or(0));
+    }
+
     /// Something came: which append it answers. Where the upstream does not say, in doubt one that was not answered yet.
-    pub(super) fn answered(&mut self, rank: Rank, input_id: Option<&str>, in_turn: bool) -> Append {
-        let named = input_id
-            .and_then(|id| self.sent.iter().position(|sent| sent.append.input_id.as_deref() == Some(id)));
-        let same = rank.goes_on(self.rank, in_turn);
-        let skip = match (named, self.sent.front()) {
-            (Some(at), _) => at,
-            (None, Some(front)) if front.answered && !same => 1,
-            _ => 0,
-        };
-        (0..skip).for_each(|_| self.pop());
-        self.rank = rank;
-        let Some(front) = self.sent.front_mut() else { return Append::default() };
-        front.answered = true;
-        front.append.clone()
+    pub(super) fn answered(
+        &mut self,
+        rank: Rank,
+        input_id: Option<&str>,
+        response_id: Option<&str>,
+        in_turn: bool,
+    ) -> Append {
+        if rank == Rank::Done && std::mem::replace(&mut self.steps, Steps::Ended) == Steps::Guessed {
+            self.at = 0;
+        }
+        if let Some(at) = self.named(input_id) {
+            self.at = at;
+            self.settle();
+        } else if !self.goes_on(rank, response_id, in_turn) {
+            self.advance();
+        }
+        if self.steps == Steps::Guessed && ((rank == Rank::Listening && in_turn) || self.at >= MOST_GUESSED) {
+            self.steps = Steps::Ordered;
+            self.settle();
+        }
+        (self.rank, self.response_id) = (rank, response_id.map(Into::into));
+        self.mark()
     }
 
     /// All of an answer came at once: which append it answers.
     pub(super) fn answered_at_once(&mut self) -> Append {
-        self.rank = Rank::Done;
-        self.answered(Rank::Nothing, None, false);
-        self.rank = Rank::Done;
-        self.sent.front().map(|sent| sent.append.clone()).unwrap_or_default()
+        self.settle();
+        self.advance();
+        (self.rank, self.response_id) = (Rank::Done, None);
+        self.mark()
     }
 
-    /// The answer to the oldest is complete.
-    pub(super) fn complete(&mut self) {
-        self.pop();
-        self.rank = Rank::Nothing;
+    /// Whether this may still answer what was answered so far.
+    fn goes_on(&self, rank: Rank, response_id: Option<&str>, in_turn: bool) -> bool {
+        let last = self.rank;
+        if rank == last && rank >= Rank::Listening {
+            // Some say the end of a step twice.
+            return response_id.is_some() && response_id == self.response_id.as_deref();
+        }
+        match self.steps {
+            Steps::Ended => last < Rank::Listening || rank == Rank::Done,
+            Steps::Guessed | Steps::Ordered => rank > last && (rank != Rank::Listening || in_turn),
+        }
     }
 
-    /// Whether something is not answered to its end.
-    pub(super) fn is_empty(&self) -> bool {
-        self.sent.is_empty()
+    /// It is the next one that is answered.
+    fn advance(&mut self) {
+        let begun = self.at > 0 || self.sent.front().is_some_and(|sent| sent.answered);
+        self.at = (self.at + usize::from(begun)).min(self.sent.len());
+        if self.steps != Steps::Guessed || matches!(self.rank, Rank::Nothing | Rank::Listening | Rank::Done) {
+            self.settle();
+        }
+    }
+
+    /// What is a guess is not said to be answered.
+    fn mark(&mut self) -> Append {
+        let known = self.at == 0;
+        let Some(sent) = self.sent.get_mut(self.at) else { return Append::default() };
+        sent.answered |= known;
+        sent.append.clone()
+    }
+
+    /// How many are not answered to their end.
+    pub(super) fn len(&self) -> usize {
+        self.sent.len()
     }
 
     /// Takes out what nothing has come of yet, latest first, and how much of it was too long to be kept.
     pub(super) fn take_unanswered(&mut self) -> (Vec<Words>, usize) {
-        let sent = std::mem::take(&mut self.sent).into_iter().rev().filter(|sent| !sent.answered);
-        self.bytes = 0;
-        self.rank = Rank::Nothing;
+        let bytes_max = self.bytes_max;
+        let sent = std::mem::replace(self, Self::new(bytes_max)).sent;
         let mut lost = 0;
         let mut words = Vec::new();
-        for sent in sent {
+        for sent in sent.into_iter().rev().filter(|sent| !sent.answered) {
             match sent.text {
                 Some(text) => words.push(Words { text, append: Some(sent.append) }),
                 None => lost += 1,
@@ -220,21 +303,73 @@ mod tests {
     fn answers_find_their_append_by_name_or_by_their_order() {
         let mut flight = Flight::new(100);
         ["a", "b", "c"].iter().for_each(|id| flight.push((*id).to_owned(), append(id)));
-        assert_eq!(flight.answered(Rank::Listening, None, false), append("a"));
-        assert_eq!(flight.answered(Rank::Text, None, false), append("b"));
-        assert_eq!(flight.answered(Rank::Speech, None, true), append("b"), "text and audio are of one step");
-        assert_eq!(flight.answered(Rank::Listening, None, true), append("b"), "and the end of their turn");
+        assert_eq!(flight.answered(Rank::Listening, None, None, false), append("a"));
+        assert_eq!(flight.answered(Rank::Text, None, None, false), append("b"));
+        assert_eq!(
+            flight.answered(Rank::Speech, None, None, true),
+            append("b"),
+            "text and audio are of one step"
+        );
+        assert_eq!(
+            flight.answered(Rank::Listening, None, None, true),
+            append("b"),
+            "and the end of their turn"
+        );
         let mut whole = Flight::new(100);
         ["a", "b", "c"].iter().for_each(|id| whole.push((*id).to_owned(), append(id)));
-        assert_eq!(whole.answered(Rank::Listening, None, false), append("a"));
+        assert_eq!(whole.answered(Rank::Listening, None, None, false), append("a"));
         assert_eq!(whole.answered_at_once(), append("b"));
         assert_eq!(whole.answered_at_once(), append("c"));
-        assert_eq!(whole.answered(Rank::Listening, None, true), Append::default());
+        assert_eq!(whole.answered(Rank::Listening, None, None, true), Append::default());
         let mut named = Flight::new(100);
         ["a", "b", "c"].iter().for_each(|id| named.push((*id).to_owned(), append(id)));
-        assert_eq!(named.answered(Rank::Text, Some("b"), false), append("b"));
+        assert_eq!(named.answered(Rank::Text, Some("b"), None, false), append("b"));
         assert_eq!(named.take_unanswered(), (vec![words("c")], 0));
-        assert!(named.is_empty());
+        assert_eq!(named.len(), 0);
+    }
+
+    /// Answers the oldest of `count` appends with a script (`t`ext, `a`udio, `l`isten, `d`one), and says what is asked again
+    /// when the upstream is lost then.
+    fn asked_again(count: usize, script: &str) -> String {
+        let mut flight = Flight::new(100);
+        let ids: Vec<String> = ('a'..).take(count).map(String::from).collect();
+        ids.iter().for_each(|id| flight.push(id.clone(), append(id)));
+        let mut in_turn = false;
+        for event in script.chars() {
+            let rank = match event {
+                't' => Rank::Text,
+                'a' => Rank::Speech,
+                'l' => Rank::Listening,
+                _ => Rank::Done,
+            };
+            flight.answered(rank, None, None, in_turn);
+            in_turn = (in_turn || rank < Rank::Listening) && rank != Rank::Listening;
+        }
+        flight.take_unanswered().0.iter().rev().map(|words| words.text.as_str()).collect()
+    }
+
+    #[test]
+    fn what_was_not_answered_for_sure_is_asked_again() {
+        assert_eq!(asked_again(4, "lta"), "cd");
+        assert_eq!(asked_again(4, "tattaa"), "bcd", "one step of the C++ back-end, before it has said so");
+        assert_eq!(asked_again(4, "tattaad"), "bcd");
+        assert_eq!(asked_again(4, "tattaadtta"), "cd");
+        assert_eq!(asked_again(4, "tadlta"), "d", "it listens to another append than it has answered");
+        assert_eq!(asked_again(4, "tatalt"), "d", "the Python back-end has said that the turn is over");
+        assert_eq!(asked_again(8, "tatatatata"), "fgh", "it goes on for too long for the C++ back-end");
+    }
+
+    #[test]
+    fn an_answer_that_is_complete_later_keeps_its_place() {
+        for (count, deltas) in [(1, 0), (2, 1), (3, 7), (5, 2)] {
+            let mut flight = Flight::new(100);
+            (0..count).for_each(|id| flight.push(id.to_string(), append(&id.to_string())));
+            for id in 0..count {
+                (0..deltas).for_each(|_| assert_eq!(flight.begun(None), append(&id.to_string())));
+                assert_eq!(flight.len(), count - id);
+                flight.complete(None);
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     super::{
-        action::Observation,
+        action::{Action, Observation},
         link::{Link, News, millis},
         retry::{Failure, Trouble},
     },
@@ -61,14 +61,30 @@ impl Relay {
                 link.closed(now, why, host);
             });
         }
+        let refused = !self.told_open && self.is_initialising();
         self.spell_otherwise(now);
         let news = self.with_link(|link, host| link.closed(now, why, host));
+        self.refusals += u32::from(refused);
+        if refused && self.is_refused_for_good() {
+            let words = format!("the upstream {why} whenever the session was to be opened");
+            return self.hopeless(now, Failure { kind: ErrorKind::Unavailable, words, asked: false }, w);
+        }
         self.heard(now, news, w);
+    }
+
+    pub(super) fn is_initialising(&self) -> bool {
+        matches!(&self.place, Place::Up(link) if link.is_initialising())
+    }
+
+    /// Upstreams have refused to open the session in each of the ways to say it, and often enough.
+    pub(super) fn is_refused_for_good(&self) -> bool {
+        let ways = if let Begin::Opening(words) = &self.begin { words.len() } else { 1 };
+        self.refusals as usize >= ways.max(self.rules.open_attempts as usize)
     }
 
     /// A session that fails while it is initialised may have been asked for in words that this upstream does not take.
     pub(super) fn spell_otherwise(&mut self, now: Instant) {
-        if matches!(&self.place, Place::Up(link) if link.is_initialising()) {
+        if self.is_initialising() {
             self.spelling += 1;
             self.initialise(now);
         }
@@ -109,6 +125,7 @@ impl Relay {
             }
             News::None | News::Queued | News::Ready | News::Empty => {}
         }
+        self.pass_ahead(w);
         if matches!(self.phase, Phase::Closing(_)) && !self.is_leaving_politely() {
             self.confirm_close(now, w);
         }
@@ -141,6 +158,49 @@ impl Relay {
         }
     }
 
+    /// What the client said first has opened nothing: this does.
+    pub(super) fn open_instead(&mut self, now: Instant, words: Vec<String>, w: &dyn Wires) {
+        let ahead = self.told_ahead() + usize::from(self.is_initialising());
+        if let Some(first) = self.first.take() {
+            self.keep.push_front(first);
+        }
+        self.begin = Begin::Opening(words);
+        if let Place::Up(link) = &mut self.place {
+            self.ahead = Some((link.lane(), ahead));
+            link.await_init();
+        }
+        self.initialise(now);
+        self.pass_ahead(w);
+    }
+
+    /// A server of the client's own protocol hears everything as soon as there is one, as without voxbridge: it knows what
+    /// it makes of it. For another attempt it is kept all the same.
+    pub(super) fn pass_ahead(&mut self, w: &dyn Wires) {
+        let told = self.told_ahead();
+        let Place::Up(link) = &self.place else { return };
+        if !w.native() || self.told_open || !link.is_initialising() {
+            return;
+        }
+        let lane = link.lane();
+        for words in self.keep.after(told) {
+            self.host.out.push(Action::ToLane(lane, LaneCommand::Spelled(words.text.clone())));
+        }
+        self.ahead = Some((lane, self.keep.len()));
+    }
+
+    fn told_ahead(&self) -> usize {
+        self.ahead.filter(|(lane, _)| self.owns(*lane)).map_or(0, |(_, count)| count)
+    }
+
+    /// The upstream has refused the opening and whatever came behind it, and waits for another one.
+    pub(super) fn await_opening(&mut self) {
+        (0..self.told_ahead()).for_each(|_| drop(self.keep.pop()));
+        (self.begin, self.first, self.ahead) = (Begin::Unknown, None, None);
+        if let Place::Up(link) = &mut self.place {
+            link.await_init();
+        }
+    }
+
     /// The upstream session is open: what waited for it goes.
     pub(super) fn opened(&mut self, now: Instant) {
         if let Place::Up(link) = &mut self.place {
@@ -157,8 +217,15 @@ impl Relay {
         if let Some(Words { text, append: Some(append) }) = self.first.take() {
             self.flight.push(text, append);
         }
-        while let Some(words) = self.keep.pop() {
-            self.send_up(words);
+        let ahead = self.told_ahead();
+        self.ahead = None;
+        for at in 0.. {
+            match self.keep.pop() {
+                Some(Words { text, append: Some(append) }) if at < ahead => self.flight.push(text, append),
+                Some(_) if at < ahead => {}
+                Some(words) => self.send_up(words),
+                None => break,
+            }
         }
     }
 
@@ -171,13 +238,13 @@ impl Relay {
         if self.mode == Mode::Chat && self.turn.is_some() {
             // Part of the answer was told; asked again it would be another one.
             let error = format!("the answer was interrupted: {words}");
-            return self.refuse(now, &Error::new(ErrorKind::ConversationLost, error), w);
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), w);
         }
         self.close_turn(now, w);
         let (unanswered, too_long) = self.flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
             let error = format!("{words}; what was asked is too long to be asked again");
-            return self.refuse(now, &Error::new(ErrorKind::ConversationLost, error), w);
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), w);
         }
         self.keep.dropped += too_long as u64;
         unanswered.into_iter().for_each(|words| self.keep.push_front(words));
@@ -230,16 +297,23 @@ impl Relay {
         self.close_turn(now, w);
         self.keep.clear();
         self.flight.take_unanswered();
+        (self.told_open, self.gap) = (false, None);
+        if matches!(&self.place, Place::Due(_))
+            || matches!(&self.place, Place::Up(link) if !link.holds_worker())
+        {
+            // Only the words are others; the place in the queue stays.
+            return self.initialise(now);
+        }
         self.leave(now);
-        self.told_open = false;
         self.dial(now);
     }
 
     /// No upstream is to be had.
     fn hopeless(&mut self, now: Instant, failure: Failure, w: &dyn Wires) {
-        self.put_link_away();
+        // One that would try again does not.
+        self.leave(now);
         let kind = if self.told_open { ErrorKind::ConversationLost } else { failure.kind };
-        self.refuse(now, &Error::new(kind, failure.words), w);
+        self.fail(now, &Error::new(kind, failure.words), w);
     }
 
     /// A link on its way out is waited for by the session.
@@ -254,8 +328,8 @@ impl Relay {
     /// Leaves the upstream politely; an answer that goes on is waited out.
     pub(super) fn leave(&mut self, now: Instant) {
         let Place::Up(mut link) = std::mem::replace(&mut self.place, Place::Out) else { return };
-        if self.mode == Mode::Chat && !self.flight.is_empty() {
-            link.owe(now);
+        if self.mode == Mode::Chat {
+            link.owe(now, self.flight.len());
         }
         link.retire(now, &mut self.host);
     }

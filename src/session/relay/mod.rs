@@ -28,7 +28,7 @@ use super::{action::Action, host::Host, memory::Memory, mouth::Mouth, retry::Tro
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        LaneCommand, Message, Mode,
+        Lane, LaneCommand, Message, Mode,
         relay::{About, EndName, Input, Opening, ToModel, Wires},
     },
     mapping::{Profile, relay::RelayRules},
@@ -105,6 +105,8 @@ pub(crate) struct Relay {
     refusals: u32,
     trouble: Option<Trouble>,
     keep: Keep,
+    /// How many of what waits this lane was told already, before its session is open.
+    ahead: Option<(Lane, usize)>,
     flight: Flight,
     combine: Combine,
     appends: u64,
@@ -155,6 +157,7 @@ impl Relay {
             refusals: 0,
             trouble: None,
             keep: Keep::default(),
+            ahead: None,
             flight: Flight::new(rules.kept_max_bytes),
             combine: Combine::new(rules.hold_ms, rules.text_hold_ms),
             appends: 0,
@@ -211,6 +214,8 @@ impl Relay {
             // The server knows what it makes of a second one.
             if matches!(self.begin, Begin::Opening(_)) {
                 self.begin = Begin::Opening(words);
+            } else if self.first.as_ref().is_some_and(|first| first.append.is_none()) {
+                return self.open_instead(now, words, w);
             }
             return self.pass_up(now, Words { text: text.to_owned(), append: None }, w);
         }
@@ -268,6 +273,7 @@ impl Relay {
         }
         self.keep.push(words);
         self.begin_with_message(now);
+        self.pass_ahead(w);
         self.bound_kept(now, w);
     }
 
@@ -315,6 +321,12 @@ impl Relay {
             self.tell(Message::Close(code, reason));
             self.over(now);
         }
+    }
+
+    /// A failure that ends the session, whatever the client's protocol says about such errors.
+    pub(crate) fn fail(&mut self, now: Instant, error: &Error, w: &dyn Wires) {
+        self.refuse(now, error, w);
+        self.end(now, EndName::Failed, Some(&error.detail), w);
     }
 
     /// Something that the upstream cannot be told: operators know, and clients whose protocol has words for it.

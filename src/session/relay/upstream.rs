@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use super::{
-    super::action::Observation,
-    Begin, Combine, Phase, Place, Relay, Turn,
+    Combine, Phase, Place, Relay, Turn,
     combine::{Step, Tell},
     keep::{Append, Rank},
 };
@@ -38,7 +37,7 @@ impl Relay {
             }
             FromModel::Ended(why, ending) => return self.upstream_ended(now, *why, ending, text, w),
             FromModel::Failed(ending, goes_on) => return self.failed(now, event, ending, *goes_on, text, w),
-            FromModel::Unknown(words) => self.unknown(lane, words, text, w),
+            FromModel::Unknown(_) => self.unknown(text, w),
             _ if self.is_heard() => self.said(now, event, mark, text, w),
             _ => {}
         }
@@ -79,9 +78,9 @@ impl Relay {
         }
     }
 
-    fn unknown(&mut self, lane: Lane, words: &str, text: &str, w: &dyn Wires) {
+    /// The link tells operators.
+    fn unknown(&mut self, text: &str, w: &dyn Wires) {
         if w.native() && !text.is_empty() {
-            self.host.out.observe(Observation::UnknownFromLane { lane, words: words.to_owned() });
             self.tell(Message::Text(text.to_owned()));
         }
     }
@@ -89,8 +88,9 @@ impl Relay {
     /// What the model says in an open session.
     fn said(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, text: &str, w: &dyn Wires) {
         let append = match event {
+            _ if self.mode == Mode::Chat => self.flight.begun(mark.input_id),
             FromModel::Output(_) => self.flight.answered_at_once(),
-            _ => self.flight.answered(rank(event), mark.input_id, self.turn.is_some()),
+            _ => self.flight.answered(rank(event), mark.input_id, mark.response_id, self.turn.is_some()),
         };
         self.answers += 1;
         self.name_turn(event, mark, &append);
@@ -101,7 +101,7 @@ impl Relay {
         } else {
             self.apart(now, event, mark, &append, w);
         }
-        self.end_turn(event);
+        self.end_turn(event, mark);
     }
 
     /// An answer has begun: the upstream's name for it, the client's, or one of our own.
@@ -119,12 +119,12 @@ impl Relay {
         self.turn = Some(Turn { response_id: named.unwrap_or_else(own) });
     }
 
-    fn end_turn(&mut self, event: &FromModel<'_>) {
+    fn end_turn(&mut self, event: &FromModel<'_>, mark: Mark<'_>) {
         match event {
             FromModel::Listening | FromModel::Output(Output { end_of_turn: true, .. }) => self.turn = None,
             FromModel::Answered(..) if self.mode == Mode::Chat => {
                 self.turn = None;
-                self.flight.complete();
+                self.flight.complete(mark.input_id);
             }
             _ => {}
         }
@@ -234,7 +234,13 @@ impl Relay {
             let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
             return self.heard(now, news, w);
         }
-        self.flight.answered_at_once();
+        if self.mode == Mode::Chat {
+            // No answer comes, or no more of it.
+            self.turn = None;
+            self.flight.complete(None);
+        } else {
+            self.flight.answered_at_once();
+        }
         if w.native() {
             self.tell(Message::Text(text.to_owned()));
         } else {
@@ -245,19 +251,16 @@ impl Relay {
     /// An upstream that refuses what would open the session, and waits for something better: where messages pass as they
     /// come that is for the client to know, else after as many attempts as there are ways to say it.
     fn refused_to_open(&mut self, now: Instant, ending: &Ending, text: &str, w: &dyn Wires) -> bool {
-        let Place::Up(link) = &mut self.place else { return false };
-        if !link.is_initialising() {
+        if !self.is_initialising() {
             return false;
         }
         if w.native() {
-            link.await_init();
-            (self.begin, self.first) = (Begin::Unknown, None);
+            self.await_opening();
             self.tell(Message::Text(text.to_owned()));
             return true;
         }
         self.refusals += 1;
-        let ways = if let Begin::Opening(words) = &self.begin { words.len() } else { 1 };
-        let hopeless = self.refusals as usize >= ways.max(self.rules.open_attempts as usize);
+        let hopeless = self.is_refused_for_good();
         if hopeless {
             self.end(now, EndName::Failed, Some(&ending.words), w);
         }
@@ -266,7 +269,7 @@ impl Relay {
 
     /// The upstream ends the session.
     fn upstream_ended(&mut self, now: Instant, why: EndName, ending: &Ending, text: &str, w: &dyn Wires) {
-        let initialising = matches!(&self.place, Place::Up(link) if link.is_initialising());
+        let initialising = self.is_initialising();
         let opening = !self.is_up() && !matches!(self.phase, Phase::Closing(_));
         self.refusals += u32::from(initialising);
         self.spell_otherwise(now);
