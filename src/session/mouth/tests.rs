@@ -1,9 +1,15 @@
+//! What leaves when, and what is held.
+
 use super::*;
 
 static SECOND: [f32; MODEL_RATE_HZ as usize] = [0.25; MODEL_RATE_HZ as usize];
 
 fn mouth() -> (Mouth, Instant, Actions) {
-    let playout = Playout { pace: Rhythm::RealTime, lead_ms: 300, frame_ms: 100, hold_max_ms: 0 };
+    holding(0)
+}
+
+fn holding(hold_max_ms: u32) -> (Mouth, Instant, Actions) {
+    let playout = Playout { pace: Rhythm::RealTime, lead_ms: 300, frame_ms: 100, hold_max_ms };
     #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
     let now = Instant::now();
     (Mouth::new(65_536, playout), now, Actions::default())
@@ -54,4 +60,32 @@ fn what_is_too_far_ahead_is_dropped_and_said_once() {
     assert_eq!(told(&mut out).iter().filter(|told| *told == "error").count(), 1);
     mouth.cancel(now, &mut out);
     assert_eq!((told(&mut out), mouth.is_busy()), (vec!["end 300 true".to_owned()], false));
+}
+
+/// How long the first audio of a text with such first pieces is held, ms.
+fn held(by: By, pieces: &[usize], hold_max_ms: u32) -> u128 {
+    let (mut mouth, now, mut out) = holding(hold_max_ms);
+    mouth.begin(now, by, "t".into(), String::new());
+    for piece in pieces {
+        mouth.say(now, &SECOND[..*piece], &mut out);
+    }
+    let told = told(&mut out);
+    let due = if told.is_empty() { mouth.next_timeout(now).unwrap() } else { now };
+    (due - now).as_millis()
+}
+
+#[test]
+fn a_turn_whose_first_piece_is_short_is_held_until_the_next_must_come() {
+    assert_eq!(held(By::Turn, &[12_000], 600), 500);
+    assert_eq!(held(By::Turn, &[2_400], 600), 600, "no longer than the profile says");
+    assert_eq!(held(By::Turn, &[12_000], 0), 0);
+    assert_eq!(held(By::Turn, &[24_000], 600), 0, "nothing for a whole unit");
+    assert_eq!(held(By::Turn, &[2_400; 10], 600), 0, "in however many pieces");
+    assert_eq!(held(By::Request, &[12_000], 600), 0, "nothing for a text");
+    let (mut mouth, now, mut out) = holding(600);
+    mouth.begin(now, By::Turn, "t".into(), String::new());
+    mouth.say(now, &SECOND[..12_000], &mut out);
+    assert_eq!(told(&mut out), [""; 0]);
+    mouth.finish(now, &mut out);
+    assert_eq!(told(&mut out), ["start", "100", "100", "100"], "a turn that is over waits for nothing");
 }
