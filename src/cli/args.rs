@@ -3,100 +3,17 @@
 //! Options of `serve` are all optional here, because a configuration file may say them too: flags win over the
 //! environment (clap sees to that), and the environment over the file.
 
+mod examples;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0   it worked
-  1   it failed: the server reported an error, the connection was lost, or there is no result
-  2   the command line or the configuration is wrong
-  65  the input is not what it should be (no WAV file, no text)
-  66  the input cannot be read
-  69  no server answers at the address
-
-The demo needs nothing installed and nobody's server:
-  voxbridge demo";
-
-const DEMO_EXAMPLES: &str = "\
-Examples:
-  voxbridge demo                             the recording that comes with the program
-  voxbridge demo question.wav -o answer.wav  a recording of your own
-  voxbridge demo --talk                      the model answers by itself, in full duplex
-  voxbridge demo --stay                      keep the servers up, to try your own client on them";
-
-const SERVE_EXAMPLES: &str = "\
-Examples:
-  voxbridge serve --upstream ws://gpu-host:8006/v1/realtime
-  voxbridge serve --config voxbridge.toml --log debug
-  VOXBRIDGE_UPSTREAM=wss://gpu-host/v1/realtime voxbridge serve --listen 0.0.0.0:8000
-
-Flags win over environment variables, and those over the configuration file.
-SIGHUP reads configuration and mappings again: what is good holds for new sessions, what is not changes nothing.";
-
-const CHECK_EXAMPLES: &str = "\
-Examples:
-  voxbridge check --config voxbridge.toml
-  voxbridge check --mappings my-mappings
-
-It takes what serve takes, from flags, environment and file, and prints what holds.";
-
-const SIMULATE_EXAMPLES: &str = "\
-Examples:
-  voxbridge simulate
-  voxbridge simulate --backend cpp --fault slow-init=3
-  voxbridge simulate --dialect minicpm-o-legacy
-  voxbridge simulate --fault queue-full,times=2 --fault die-mid-answer=4
-
-Faults: queue-full, busy, 403-after-queue[=TIMES], stuck-queue, slow-init=SECONDS, die-before-created,
-never-answers, die-mid-answer[=DELTAS], drop-mid-answer[=DELTAS], empty-transcript, no-audio.
-In full duplex: slow-steps=SECONDS, burst[=UNITS], never-listens, ignores-force[=TIMES], yields, resumes,
-late-audio, die-mid-turn[=UNITS], drop-mid-turn[=UNITS], double-terminal, repeats-text, think,
-timeout=SECONDS, kv=N, context-full=N.
-`,times=N` after a fault lets it strike only so often.";
-
-const TRANSCRIBE_EXAMPLES: &str = "\
-Examples:
-  voxbridge transcribe meeting.wav
-  voxbridge transcribe --language de --json interview.wav > events.jsonl
-  ffmpeg -i talk.mp3 -f wav - | voxbridge transcribe -
-
-The recording is played in real time, as a microphone would; a minute of audio takes a minute.
-Transcripts go to standard output, one utterance per line; progress and notes go to standard error.";
-
-const SPEAK_EXAMPLES: &str = "\
-Examples:
-  voxbridge speak \"Good morning.\" -o morning.wav
-  voxbridge speak - -o chapter.wav < chapter.txt
-  voxbridge speak \"Good morning.\" -o - | aplay";
-
-const TALK_EXAMPLES: &str = "\
-Examples:
-  voxbridge talk question.wav -o answer.wav
-  arecord -f S16_LE -r 16000 -d 5 | voxbridge talk - -o answer.wav
-
-The question is played in real time; then there is silence until the model has answered.";
-
-const MAPPINGS_EXAMPLES: &str = "\
-Examples:
-  voxbridge mappings list
-  voxbridge mappings show macaw
-  voxbridge mappings explain
-  voxbridge mappings explain macaw speech minicpm-o
-  voxbridge mappings new my-protocol -o my-mappings/my-protocol.toml
-  voxbridge mappings new my-talk --from conversation -o my-mappings/my-talk.toml
-  voxbridge mappings try my-mappings/my-protocol.toml --trace traces/1795148864000-sess_0123456789ab.jsonl";
-
-const REPLAY_EXAMPLES: &str = "\
-Examples:
-  voxbridge serve --trace traces --trace-audio --upstream ws://gpu-host:8006/v1/realtime
-  voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl
-  voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl --profile my-profile.toml
-
-Exit codes: 0 the same came out, 1 something else did, 65 the file is no trace.
-A trace without audio is replayed with silence in its place; what cannot be judged by that is said.";
+use self::examples::{
+    CHECK_EXAMPLES, DEMO_EXAMPLES, EXIT_CODES, MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
+    SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TALK_EXAMPLES, TRANSCRIBE_EXAMPLES,
+};
 
 /// Plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]

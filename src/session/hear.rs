@@ -4,13 +4,11 @@
 //! lets the end go first and still comes.
 
 mod finality;
+mod interim;
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
+use self::interim::Interim;
 use super::{
     action::Observation,
     ear::{Heard, Piece},
@@ -47,16 +45,6 @@ pub(crate) struct Hear {
     keeps_all: bool,
     interim: Option<Interim>,
     interim_due: Option<Instant>,
-}
-
-/// A decode of what was said so far, while the user still speaks.
-#[derive(Debug)]
-struct Interim {
-    text: String,
-    /// Length of the audio it is about, ms.
-    at_ms: u64,
-    /// Where that begins, ms.
-    from_ms: u64,
 }
 
 impl Hear {
@@ -212,19 +200,6 @@ impl Hear {
         self.proceed(now, asking, host);
     }
 
-    fn tell_interim(&self, text: &str, interim: &Interim, asking: &Asking<'_>, host: &mut Host) {
-        let front = self.utterances.front().filter(|utterance| matches!(utterance.state, State::Recording));
-        if let (Some(utterance), true, false) = (front, asking.partials, text.trim().is_empty()) {
-            host.out.client(ClientCommand::TranscriptPartial {
-                speaker: Speaker::User,
-                text: text.trim().to_owned(),
-                segment_id: utterance.segment_id,
-                at_ms: interim.at_ms,
-                from_ms: interim.from_ms,
-            });
-        }
-    }
-
     fn news(&mut self, now: Instant, news: News, asking: &Asking<'_>, host: &mut Host) {
         match news {
             News::None | News::Queued => {}
@@ -295,29 +270,6 @@ impl Hear {
         let link = self.link.as_ref().and_then(|link| link.next_timeout(times));
         let release = self.front().and_then(|front| front.complete_at).map(|at| at + rules.speech_end_wait);
         [link, release, self.interim_due].into_iter().flatten().min()
-    }
-
-    /// When a decode of what was said so far is due; the session has the audio.
-    pub(crate) fn interim_is_due(&self, now: Instant) -> bool {
-        self.interim_due.is_some_and(|due| due <= now)
-    }
-
-    /// Asks for the words so far, if the lane is free for it.
-    pub(crate) fn ask_interim(
-        &mut self,
-        now: Instant,
-        (audio, end_ms): (&[i16], u64),
-        asking: &Asking<'_>,
-        host: &mut Host,
-    ) {
-        self.interim_due = Some(now + asking.rules.interim.max(Duration::from_millis(100)));
-        let ready = self.link.as_mut().filter(|link| link.is_ready());
-        if let (Some(link), None) = (ready, &self.interim) {
-            let (audio, at_ms) = (Arc::new(audio.to_vec()), length_ms(audio));
-            link.ask(now, LaneCommand::Transcribe { prompt: asking.prompt(), audio }, host);
-            self.interim =
-                Some(Interim { text: String::new(), at_ms, from_ms: end_ms.saturating_sub(at_ms) });
-        }
     }
 
     /// Gives the worker back while it is only held in reserve, because a text waits to be spoken.

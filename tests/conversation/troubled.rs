@@ -272,9 +272,12 @@ fn a_detector_that_is_stuck_interrupts_once_and_then_no_more() {
                 voices()[2].samples[6560..].iter().take(14_000).map(|sample| sample / 4).collect();
             mic.record(&mut pair, &softly);
             mic.record(&mut pair, &hiss(16_000));
+            // There the first turn is interrupted while its short beginning is held: nothing of it is heard.
+            let unheard = usize::from(backend == Flavour::Documented);
+            assert!(pair.observed.contains(&Observation::Interrupted), "{backend:?}");
             let all = spoken(&pair);
-            assert_eq!(all.len(), question, "{backend:?}: {:?}", pair.names());
-            assert!(question == 1 || !all[question - 1].cancelled(), "{backend:?}, question {question}");
+            assert_eq!(all.len() + unheard, question, "{backend:?}: {:?}", pair.names());
+            assert!(question == 1 || !all.last().unwrap().cancelled(), "{backend:?}, question {question}");
         }
         pair.client(&json!({"type": "session.close"}));
         pair.advance(Duration::from_secs(30));
@@ -301,10 +304,15 @@ fn who_was_first_to_speak_interrupts() {
         let spoke = &voices()[4].samples[16 * 200..16 * 6700];
         let mut hops = spoke.chunks(160);
         mic.silence(&mut pair, 1050 - head_start_ms);
-        while pair.events("tts.speaking_end").is_empty() {
+        while !pair.observed.contains(&Observation::Interrupted) {
             mic.record(&mut pair, hops.next().expect("it is interrupted"));
         }
-        let first = &spoken(&pair)[0];
+        let spoken = spoken(&pair);
+        let Some(first) = spoken.first() else {
+            // Its short beginning was held, and the user needed nobody to fall silent.
+            assert_eq!((backend, pair.audio().len()), (Flavour::Documented, 0));
+            continue;
+        };
         assert!(first.cancelled());
         let took = first.ended.unwrap() - first.started;
         assert!(took <= ms(400), "{backend:?}, {head_start_ms} ms before: {took:?}");

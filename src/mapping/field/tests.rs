@@ -1,0 +1,79 @@
+use super::*;
+
+fn field(toml: &str) -> Field {
+    Field { name: "f".into(), slot: 0, file: toml::from_str(toml).unwrap() }
+}
+
+#[test]
+fn numbers_are_taken_the_lax_way() {
+    let timeout = field("type = \"integer\"\nabove = 0");
+    for node in [Node::Int(2000), Node::Str("2000".into()), Node::Float(2000.0)] {
+        assert_eq!(timeout.read(Some(&node)), Ok(Some(Value::Integer(2000))));
+    }
+    for node in [Node::Int(0), Node::Int(-5), Node::Str("abc".into()), Node::Float(0.5), Node::List(vec![])] {
+        assert!(timeout.read(Some(&node)).is_err(), "{node:?}");
+    }
+    assert_eq!(timeout.read(Some(&Node::Null)), Ok(None));
+    assert_eq!(timeout.read(None), Ok(None));
+}
+
+#[test]
+fn texts_are_measured_in_characters() {
+    let text = field("type = \"text\"\nrequired = true\nmin = 1\nmax = 3");
+    assert!(text.read(Some(&Node::Str("äöü".into()))).is_ok());
+    assert!(text.read(Some(&Node::Str("".into()))).unwrap_err().contains("at least 1 character,"));
+    assert!(text.read(Some(&Node::Str("abcd".into()))).unwrap_err().contains("at most 3"));
+    assert_eq!(text.read(None).unwrap_err(), "Field required");
+    assert!(text.read(Some(&Node::Null)).is_err());
+    assert!(text.read(Some(&Node::Int(5))).is_err(), "numbers are not strings");
+}
+
+#[test]
+fn flags_choices_and_lists() {
+    let partials = field("type = \"flag\"");
+    assert_eq!(partials.read(Some(&Node::Str("No".into()))), Ok(Some(Value::Flag(false))));
+    assert!(partials.read(Some(&Node::Int(2))).is_err());
+    let choice = field("type = \"choice\"\nvalues = [\"high\", \"normal\", \"low\"]");
+    let problem = choice.read(Some(&Node::Str("HIGH".into()))).unwrap_err();
+    assert_eq!(problem, "Input should be 'high', 'normal' or 'low', got 'HIGH'");
+    let lenient = field("type = \"choice\"\nvalues = [\"a\"]\nlenient = true");
+    assert_eq!(lenient.read(Some(&Node::Int(1))), Ok(None));
+    let words = field("type = \"text_list\"");
+    assert!(words.read(Some(&Node::Str("PIX".into()))).is_err());
+    assert!(words.read(Some(&Node::List(vec![Node::Int(1)]))).is_err());
+}
+
+#[test]
+fn lists_are_bounded_in_items_and_in_their_length() {
+    let words = field("type = \"text_list\"\nmax = 2");
+    fn list<'t>(texts: &[&'t str]) -> Node<'t> {
+        Node::List(texts.iter().map(|text| Node::Str((*text).into())).collect())
+    }
+    let longest = "ä".repeat(ITEM_MAX_CHARS);
+    assert!(words.read(Some(&list(&["PIX", &longest]))).is_ok());
+    let problem = words.read(Some(&list(&["a", "b", "c"]))).unwrap_err();
+    assert_eq!(problem, "List should have at most 2 items, got 3");
+    let longer = format!("{longest}ä");
+    let problem = words.read(Some(&list(&[&longer]))).unwrap_err();
+    assert!(problem.starts_with("String should have at most 256 characters, got 'äää"), "{problem}");
+    assert!(problem.chars().count() < 100, "{problem}");
+}
+
+#[test]
+fn words_of_a_protocol_mean_values() {
+    let encoding = field("type = \"choice\"\nmeans = { linear16 = \"s16le\", mulaw = \"mulaw\" }");
+    assert_eq!(encoding.read_text("linear16"), Ok(Some(Value::Text("s16le".into()))));
+    let problem = encoding.read_text("s16le").unwrap_err();
+    assert_eq!(problem, "Input should be 'linear16' or 'mulaw', got 's16le'");
+    let silence = field("type = \"integer\"\nmin = 10\nmeans = { false = \"30000\" }");
+    assert_eq!(silence.read_text("false"), Ok(Some(Value::Integer(30_000))));
+    assert_eq!(silence.read_text("300"), Ok(Some(Value::Integer(300))));
+    assert!(silence.read_text("no").is_err());
+}
+
+#[test]
+fn a_value_outside_its_range_of_effect_is_accepted() {
+    let silence = field("type = \"integer\"\nacts = [100, 2000]");
+    assert!(silence.acts(&Value::Integer(500)));
+    assert!(!silence.acts(&Value::Integer(30_000)));
+}

@@ -1,0 +1,130 @@
+//! What is said to an upstream and what it says, by name: in which modes, with which values.
+
+use serde::{Deserialize, Serialize};
+
+use super::Mode;
+
+/// What the bridge says to an upstream. Mapping files name these in snake case under `[send]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SendName {
+    /// Opens the session.
+    Init,
+    /// Opens the session with a voice.
+    InitWithVoice,
+    /// Asks for the words of an utterance.
+    Transcribe,
+    /// Has a text spoken in the server's own voice.
+    Speak,
+    /// Has a text spoken in a given voice.
+    SpeakWithVoice,
+    /// Opens a conversation.
+    Converse,
+    /// Opens a conversation with a voice.
+    ConverseWithVoice,
+    /// One unit of a conversation.
+    Append,
+    /// One unit of a conversation, with a picture.
+    AppendWithFrame,
+    /// Ends the session politely.
+    Close,
+    /// Opens a session for the client of another dialect.
+    RelayOpen,
+    /// One step's input of such a client.
+    RelayAppend,
+}
+
+impl SendName {
+    /// Every message a session of the bridge's own needs.
+    pub const ALL: [Self; 10] = [
+        Self::Init,
+        Self::InitWithVoice,
+        Self::Transcribe,
+        Self::Speak,
+        Self::SpeakWithVoice,
+        Self::Converse,
+        Self::ConverseWithVoice,
+        Self::Append,
+        Self::AppendWithFrame,
+        Self::Close,
+    ];
+
+    /// As the files spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::InitWithVoice => "init_with_voice",
+            Self::Transcribe => "transcribe",
+            Self::Speak => "speak",
+            Self::SpeakWithVoice => "speak_with_voice",
+            Self::Converse => "converse",
+            Self::ConverseWithVoice => "converse_with_voice",
+            Self::Append => "append",
+            Self::AppendWithFrame => "append_with_frame",
+            Self::Close => "close",
+            Self::RelayOpen => "relay_open",
+            Self::RelayAppend => "relay_append",
+        }
+    }
+
+    /// The modes in which it is said; a dialect that has none of them need not know it.
+    #[must_use]
+    pub const fn modes(self) -> &'static [Mode] {
+        match self {
+            Self::Init | Self::InitWithVoice | Self::Transcribe | Self::Speak | Self::SpeakWithVoice => {
+                &[Mode::Chat]
+            }
+            Self::Converse | Self::ConverseWithVoice | Self::Append => &[Mode::Audio, Mode::Video],
+            Self::AppendWithFrame => &[Mode::Video],
+            Self::Close => &[Mode::Chat, Mode::Audio, Mode::Video],
+            // A dialect that no client of another one is brought to need not know them.
+            Self::RelayOpen | Self::RelayAppend => &[],
+        }
+    }
+
+    /// The values its template may use.
+    #[must_use]
+    pub const fn slots(self) -> &'static [&'static str] {
+        match self {
+            Self::Init => &[],
+            Self::InitWithVoice => &["voice"],
+            Self::Transcribe => &["prompt", "audio"],
+            Self::Speak => &["system", "text"],
+            Self::SpeakWithVoice => &["before_voice", "voice", "after_voice", "text"],
+            Self::Converse => &["prompt", "config"],
+            Self::ConverseWithVoice => &["prompt", "config", "voice"],
+            Self::Append => &["audio", "input_id", "force_listen"],
+            Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame"],
+            Self::Close => &["reason"],
+            Self::RelayOpen => &["prompt", "config", "voice", "speech_voice", "slice_max"],
+            Self::RelayAppend => &["audio", "frames", "force_listen", "slice_max", "input_id", "response_id"],
+        }
+    }
+}
+
+/// What an upstream says. Mapping files name these in snake case after `event =`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiveName {
+    /// Waiting in the queue: `position`, `length`, `wait_s`.
+    Queued,
+    /// A worker is assigned.
+    Granted,
+    /// The session is initialised: `session_id`.
+    Ready,
+    /// The model listens.
+    Listen,
+    /// A piece of text: `text`.
+    Text,
+    /// A piece of audio: `audio`.
+    Audio,
+    /// The answer is complete: `text`, `audio`.
+    Done,
+    /// All that came of a unit in which the model speaks: `text`, `audio`, and `end_of_turn`, whether it listens now.
+    Output,
+    /// The session is over: `reason`, `detail`.
+    Closed,
+    /// An error: `code`, `detail`.
+    Failed,
+}
