@@ -240,6 +240,7 @@ impl Relay {
             return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), w);
         }
         self.close_turn(now, w);
+        self.combine.forget_steps();
         let (unanswered, too_long) = self.flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
             let error = format!("{words}; what was asked is too long to be asked again");
@@ -292,6 +293,7 @@ impl Relay {
     /// The client opens the session once more, otherwise: in a fresh upstream session.
     pub(super) fn open_again(&mut self, now: Instant, w: &dyn Wires) {
         self.close_turn(now, w);
+        self.combine.forget_steps();
         self.keep.clear();
         self.flight.take_unanswered();
         (self.told_open, self.gap) = (false, None);
