@@ -129,6 +129,12 @@ impl Bridge {
         }
     }
 
+    /// Whether messages pass from one end to the other. Then nobody here counts audio.
+    #[must_use]
+    pub const fn relays(&self) -> bool {
+        matches!(self.0, Kind::Relayed(_))
+    }
+
     /// Where the audio of a conversation went; none in a session without one.
     #[must_use]
     pub fn streamed(&self) -> Option<Streamed> {
