@@ -159,7 +159,7 @@ impl Bridge {
     pub fn holds_back(&self) -> bool {
         match &self.0 {
             Kind::Served(served) => served.holds_back(),
-            Kind::Relayed(_) => false,
+            Kind::Relayed(relayed) => relayed.holds_back(),
         }
     }
 

@@ -91,6 +91,10 @@ impl Relayed {
         self.relay.as_ref().map_or("", Relay::id)
     }
 
+    pub(super) fn holds_back(&self) -> bool {
+        self.relay.as_ref().is_some_and(Relay::holds_back)
+    }
+
     pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         if let Input::Client(Frame::Text(text)) = &input {
             self.recognise(now, text);
