@@ -129,6 +129,12 @@ impl Bridge {
         }
     }
 
+    /// Whether messages pass from one end to the other. Then nobody here counts audio.
+    #[must_use]
+    pub const fn relays(&self) -> bool {
+        matches!(self.0, Kind::Relayed(_))
+    }
+
     /// Where the audio of a conversation went; none in a session without one.
     #[must_use]
     pub fn streamed(&self) -> Option<Streamed> {
@@ -159,7 +165,7 @@ impl Bridge {
     pub fn holds_back(&self) -> bool {
         match &self.0 {
             Kind::Served(served) => served.holds_back(),
-            Kind::Relayed(_) => false,
+            Kind::Relayed(relayed) => relayed.holds_back(),
         }
     }
 

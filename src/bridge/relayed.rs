@@ -45,9 +45,11 @@ impl Relayed {
         setup: RelaySetup,
     ) -> Self {
         let codec = |client: &Arc<ClientMapping>| RelayCodec::new(client.clone(), query, setup.unix_s);
-        let mut codecs = candidates.iter().filter_map(codec);
-        let wires = Spelling { codec: codecs.next(), dialect: Dialect::new(dialect) };
-        let candidates = codecs.take(CANDIDATES_MAX).collect();
+        let mut candidates: Vec<_> = candidates.iter().filter_map(codec).take(CANDIDATES_MAX).collect();
+        let speaks = |codec: &RelayCodec| codec.relay().is_some_and(|relay| relay.dialect == dialect.name);
+        let first = candidates.iter().position(speaks).unwrap_or(0);
+        let codec = (first < candidates.len()).then(|| candidates.remove(first));
+        let wires = Spelling { codec, dialect: Dialect::new(dialect) };
         let relay = wires.codec.as_ref().and_then(|codec| Relay::open(now, &setup, codec.mode()));
         let mut relayed =
             Self { wires, candidates, client_open: relay.is_some(), relay, noted: BTreeSet::new() };
@@ -87,6 +89,10 @@ impl Relayed {
 
     pub(super) fn session_id(&self) -> &str {
         self.relay.as_ref().map_or("", Relay::id)
+    }
+
+    pub(super) fn holds_back(&self) -> bool {
+        self.relay.as_ref().is_some_and(Relay::holds_back)
     }
 
     pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {
@@ -145,14 +151,15 @@ impl Relayed {
         if relay.is_finished() { Output::Finished } else { Output::Wait(relay.next_timeout()) }
     }
 
-    /// The first message says which protocol it is.
+    /// The first message that one of them has says which protocol it is. Until then it is the upstream's, or the first.
     fn recognise(&mut self, now: Instant, text: &str) {
         if self.candidates.is_empty() {
             return;
         }
         let known = self.wires.codec.iter().chain(&self.candidates);
         let chosen = known.clone().position(|codec| codec.begins_with(text));
-        if let Some(at) = chosen.filter(|at| *at > 0) {
+        let Some(at) = chosen else { return };
+        if at > 0 {
             self.wires.codec = Some(self.candidates.swap_remove(at - 1));
             self.expect_mode(now);
         }

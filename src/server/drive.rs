@@ -113,6 +113,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         if let Some(client) = self.client.take() {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
+        if self.bridge.relays() {
+            info!("session ended");
+            return;
+        }
         let (account, dropped) = self.bridge.account();
         if let Some(streamed) = self.bridge.streamed() {
             info!(

@@ -8,7 +8,7 @@ use voxbridge::{
 
 use crate::{
     pair::{Pair, PairConfig, zeros},
-    support::{append, base64_of, config, current, dialled, init, lane, ms, opened, sent},
+    support::{base64_of, config, current, dialled, init, lane, ms, opened, sent},
 };
 
 fn older_update(prompt: &str) -> serde_json::Value {
@@ -85,5 +85,76 @@ fn what_opens_nothing_does_not_keep_the_next_message_from_opening_the_session() 
         assert_eq!(pair.names().last().unwrap(), "response.listen");
         let said: Vec<_> = sent(&pair).iter().map(|text| text.contains("hello") as u8).collect();
         assert_eq!(said.iter().sum::<u8>(), 2, "both pass: {:?}", sent(&pair));
+    }
+}
+
+#[test]
+fn who_has_a_worker_and_opens_nothing_does_not_keep_it() {
+    for (client, upstream, words) in
+        [("minicpm-o", "minicpm-o", ""), ("minicpm-o-legacy", "minicpm-o-legacy", r#"{"type":"hello"}"#)]
+    {
+        let mut settings = PairConfig { upstream, ..config("mode=audio", &[]) };
+        if upstream == "minicpm-o-legacy" {
+            settings.simulator.dialect = Dialect::Legacy { documented: false };
+        }
+        let mut pair = Pair::relayed(settings, &[client]);
+        if !words.is_empty() {
+            pair.client_text(words);
+        }
+        pair.advance(ms(59_000));
+        assert!(!pair.closed(), "{client}");
+        pair.advance(ms(10_000));
+        assert_eq!(pair.events("session.closed")[0]["reason"], "timeout", "{client}");
+        assert!(pair.closed() && pair.finished, "{client}");
+    }
+    // Who waits in a queue waits.
+    let mut waiting = current(config("mode=audio", &["stuck-queue"]));
+    waiting.advance(ms(120_000));
+    assert!(!waiting.closed());
+}
+
+#[test]
+fn a_gap_is_not_longer_than_a_client_may_be_left_without_a_word() {
+    for (query, client) in
+        [("mode=audio", "minicpm-o"), ("mode=chat", "minicpm-o"), ("mode=audio", "minicpm-o-legacy")]
+    {
+        let mut pair = Pair::relayed(config(query, &[]), &[client]);
+        pair.client(&if client == "minicpm-o" { init() } else { older_update("p") });
+        pair.advance(ms(500));
+        pair.replace_gateway(config("", &["stuck-queue"]).simulator);
+        pair.advance(ms(29_000));
+        assert!(!pair.closed(), "{query} {client}");
+        pair.advance(ms(2000));
+        assert_eq!(pair.names()[2..4], ["error", "session.closed"], "{query} {client}");
+        pair.advance(ms(20_000));
+        assert!(pair.closed() && pair.finished);
+    }
+}
+
+#[test]
+fn a_step_in_which_nothing_is_said_is_answered() {
+    let mut settings = PairConfig { upstream: "minicpm-o-legacy", ..config("mode=audio", &[]) };
+    settings.simulator.dialect = Dialect::Legacy { documented: false };
+    let mut pair = opened(settings);
+    let lane = lane(&pair);
+    let nothing = json!({"type": "response.output_audio.delta", "text": "", "audio": null, "end_of_turn": false, "kv_cache_length": 9});
+    pair.upstream_says(lane, &nothing.to_string());
+    let told = pair.events("response.output.delta");
+    assert_eq!((told.len(), &told[0]["kind"], &told[0]["text"]), (1, &json!("text"), &json!("")));
+}
+
+#[test]
+fn a_message_of_nobodys_decides_nothing() {
+    for (upstream, opening) in [("minicpm-o-legacy", older_update("p")), ("minicpm-o-legacy", init())] {
+        let mut settings = PairConfig { upstream, ..config("mode=audio", &[]) };
+        settings.simulator.dialect = Dialect::Legacy { documented: false };
+        let mut pair = Pair::relayed(settings, &["minicpm-o", "minicpm-o-legacy"]);
+        pair.client(&json!({"type": "hello"}));
+        pair.advance(ms(1000));
+        pair.client(&opening);
+        pair.advance(ms(10_000));
+        assert_eq!(pair.events("session.created").len(), 1, "{opening}: {:?}", pair.names());
+        let current = opening["type"] == "session.init";
+        assert_eq!(pair.events("session.created")[0].get("mode").is_some(), current);
     }
 }

@@ -33,13 +33,20 @@ pub struct RelayRules {
     /// How long text is held for its audio, ms.
     #[serde(deserialize_with = "check::ms")]
     pub text_hold_ms: u64,
-    /// Most that is kept of what the client sent as long as no upstream can take it, and of what is not answered, bytes.
+    /// Most that is kept of what the client sent as long as no upstream can take it, and of what is not answered, bytes. Who
+    /// sends more than that before a session is open is read no further until it is.
     pub kept_max_bytes: usize,
     /// Most audio that is kept while an upstream that was lost is replaced, ms; the oldest is dropped.
     #[serde(deserialize_with = "check::ms")]
     pub gap_max_ms: u64,
     /// How often a session is opened that upstreams end while it is initialised: what the client asks for may be at fault.
     pub open_attempts: u32,
+    /// A client that has been assigned a worker opens the session within this time, ms, or it ends.
+    #[serde(deserialize_with = "check::ms")]
+    pub granted_max_ms: u64,
+    /// An upstream session that was lost is replaced within this time, ms, or the client's ends.
+    #[serde(deserialize_with = "check::ms")]
+    pub resume_max_ms: u64,
     /// When voxbridge stops, an answer may take this long to end, ms.
     #[serde(deserialize_with = "check::ms")]
     pub finish_max_ms: u64,

@@ -15,6 +15,8 @@ pub(super) type Tell<'t> = dyn FnMut(&Told<'_>, Option<u32>) + 't;
 pub(super) struct Step<'a> {
     /// The append it answers, where the upstream says so.
     pub(super) input_id: Option<&'a str>,
+    /// A name that the other events of its step have as well.
+    pub(super) name: Option<&'a str>,
     /// Positions of the model's context in use.
     pub(super) tokens: Option<u32>,
 }
@@ -35,6 +37,9 @@ pub(super) struct Combine {
     /// Steps end with an event of their own, as on the C++ back-end (field notes §1.7): there a turn ends with the next
     /// `listen`, which answers another append.
     ends_steps: bool,
+    /// Something has come since a step ended last, and the name of that one.
+    begun: bool,
+    ended: Option<Box<str>>,
 }
 
 impl Combine {
@@ -49,6 +54,8 @@ impl Combine {
             due: None,
             open: false,
             ends_steps: false,
+            begun: false,
+            ended: None,
         }
     }
 
@@ -76,15 +83,32 @@ impl Combine {
         self.due = Some(now + self.hold);
     }
 
-    /// The step is over.
-    pub(super) fn done(&mut self, tell: &mut Tell<'_>) {
+    /// The step is over; that nothing was said in it is told too, but not that it is over once more.
+    pub(super) fn done(&mut self, step: Step<'_>, tell: &mut Tell<'_>) {
+        let again = step.name.is_some() && step.name == self.ended.as_deref();
         self.ends_steps = true;
-        self.flush(tell);
+        if self.begun || again {
+            self.flush(tell);
+        } else {
+            self.tokens = step.tokens;
+            self.say(false, tell);
+        }
+        self.end_step(step);
+    }
+
+    fn end_step(&mut self, step: Step<'_>) {
+        (self.begun, self.ended) = (false, step.name.map(Into::into));
+    }
+
+    /// Another upstream may end its steps otherwise.
+    pub(super) fn forget_steps(&mut self) {
+        (self.ends_steps, self.begun, self.ended) = (false, false, None);
     }
 
     /// The model listens.
     pub(super) fn listening(&mut self, step: Step<'_>, tell: &mut Tell<'_>) {
         let another = self.is_of_another(step);
+        self.end_step(step);
         if self.open && !another && !self.ends_steps {
             return self.end(tell);
         }
@@ -125,7 +149,7 @@ impl Combine {
     }
 
     fn begin(&mut self, step: Step<'_>) {
-        self.open = true;
+        (self.open, self.begun) = (true, true);
         self.step = step.input_id.map(Into::into);
         self.tokens = step.tokens;
     }
@@ -158,12 +182,13 @@ mod tests {
         for word in script.split(' ') {
             let (what, step) = word.split_at(1);
             let input_id = Some(step).filter(|step| !step.is_empty());
-            let step = Step { input_id, tokens: None };
+            let step = Step { input_id, name: input_id, tokens: None };
             match what {
                 "t" => combine.text(now, "t", step, &mut tell),
                 "a" => combine.speech(now, "a", step, &mut tell),
                 "l" => combine.listening(step, &mut tell),
-                "d" => combine.done(&mut tell),
+                "d" => combine.done(step, &mut tell),
+                "!" => combine.forget_steps(),
                 _ => {
                     now += Duration::from_millis(600);
                     combine.timeout(now, &mut tell);
@@ -188,5 +213,12 @@ mod tests {
         let script = "l t t a a d . t a d l l";
         assert_eq!(told(script), ["listen", "tt/a", "/a", "t/a", "/-!", "listen", "listen"]);
         assert_eq!(told("t . a d l"), ["t/-", "/a", "/-!", "listen"], "audio that is late");
+        assert_eq!(
+            told("l1 d2 t3 a3 d3 d3"),
+            ["listen", "/-", "t/a"],
+            "a step in which nothing is said, and one twice"
+        );
+        assert_eq!(told("l1 d1"), ["listen"], "listening, and its end");
+        assert_eq!(told("t a d ! t a l l"), ["t/a", "t/a!", "listen"], "another upstream");
     }
 }

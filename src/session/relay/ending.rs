@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     super::{action::Action, link::News},
-    Message, Phase, Place, Relay,
+    Begin, Message, Phase, Place, Relay,
 };
 use crate::event::{
     Mode,
@@ -122,8 +122,24 @@ impl Relay {
     }
 
     fn idle_due(&self) -> Option<Instant> {
-        let idle = self.idle.filter(|_| self.phase == Phase::Open && self.is_up())?;
-        Some(self.heard_at + idle)
+        let Place::Up(link) = &self.place else { return None };
+        let worker = link.granted_at().filter(|_| self.phase == Phase::Open && link.holds_worker());
+        // While it waits in a queue nobody expects anything of it.
+        let granted_at = worker?;
+        let silent_since = if self.told_open { self.heard_at } else { self.heard_at.max(granted_at) };
+        let idle = self.idle.map(|idle| silent_since + idle);
+        let most = Duration::from_millis(self.rules.granted_max_ms);
+        let unopened = (!self.told_open && self.opens_nothing()).then(|| granted_at + most);
+        [idle, unopened].into_iter().flatten().min()
+    }
+
+    /// The client has said nothing yet that an upstream session begins with.
+    fn opens_nothing(&self) -> bool {
+        match self.begin {
+            Begin::Unknown => true,
+            Begin::Opening(_) => false,
+            Begin::Message => self.first.as_ref().is_some_and(|first| first.append.is_none()),
+        }
     }
 
     /// Everything is told, and every lane is gone.

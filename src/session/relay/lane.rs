@@ -241,6 +241,7 @@ impl Relay {
             return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), w);
         }
         self.close_turn(now, w);
+        self.combine.forget_steps();
         let (unanswered, too_long) = self.flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
             let error = format!("{words}; what was asked is too long to be asked again");
@@ -295,6 +296,7 @@ impl Relay {
     /// The client opens the session once more, otherwise: in a fresh upstream session.
     pub(super) fn open_again(&mut self, now: Instant, w: &dyn Wires) {
         self.close_turn(now, w);
+        self.combine.forget_steps();
         self.keep.clear();
         self.flight.take_unanswered();
         (self.told_open, self.gap) = (false, None);
@@ -306,6 +308,20 @@ impl Relay {
         }
         self.leave(now);
         self.dial(now);
+    }
+
+    /// When a lost upstream session is to have been replaced.
+    fn resume_due(&self) -> Option<Instant> {
+        let gap = self.gap.filter(|_| self.phase == Phase::Open)?;
+        Some(gap.since + Duration::from_millis(self.rules.resume_max_ms))
+    }
+
+    fn not_resumed(&mut self, now: Instant, w: &dyn Wires) {
+        let why = if let Place::Up(link) = &self.place { link.trouble() } else { None };
+        let why = why.map_or(String::new(), |why| format!("; last, {why}"));
+        let most = self.rules.resume_max_ms;
+        let words = format!("the upstream was lost, and there was no other one within {most} ms{why}");
+        self.hopeless(now, Failure { kind: ErrorKind::ConversationLost, words, asked: false }, w);
     }
 
     /// No upstream is to be had.
@@ -336,6 +352,9 @@ impl Relay {
 
     /// Time has passed for the lanes.
     pub(super) fn lanes_timeout(&mut self, now: Instant, w: &dyn Wires) {
+        if self.resume_due().is_some_and(|due| due <= now) {
+            self.not_resumed(now, w);
+        }
         if let Place::Due(at) = self.place
             && at <= now
         {
@@ -358,6 +377,12 @@ impl Relay {
             Place::Due(at) => Some(*at),
             Place::Out => None,
         };
-        self.host.leaving.iter().filter_map(|link| link.next_timeout(times)).chain(place).min()
+        self.host
+            .leaving
+            .iter()
+            .filter_map(|link| link.next_timeout(times))
+            .chain(place)
+            .chain(self.resume_due())
+            .min()
     }
 }

@@ -206,7 +206,7 @@ impl Relay {
             Err(error) => return self.refuse(now, &error, w),
         };
         let (bytes, most) = (words.iter().map(String::len).max(), self.rules.kept_max_bytes);
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > most) {
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > most && !w.native()) {
             let detail = format!("what opens the session has {bytes} bytes; at most {most} are taken");
             return self.refuse(now, &Error::new(ErrorKind::TooMuch, detail), w);
         }
@@ -274,7 +274,7 @@ impl Relay {
         self.keep.push(words);
         self.begin_with_message(now);
         self.pass_ahead(w);
-        self.bound_kept(now, w);
+        self.bound_kept();
     }
 
     fn send_up(&mut self, words: Words) {
@@ -287,18 +287,22 @@ impl Relay {
         self.host.out.push(Action::ToLane(lane, LaneCommand::Spelled(text)));
     }
 
-    /// Too much for somebody who waits is an error; while a conversation's upstream is replaced the oldest goes.
-    fn bound_kept(&mut self, now: Instant, w: &dyn Wires) {
-        let most = self.rules.kept_max_bytes;
-        if self.told_open && self.mode != Mode::Chat {
-            self.keep.drop_oldest(most, self.rules.gap_max_ms);
-        } else if self.keep.bytes() > most {
-            let detail = format!(
-                "{} bytes were sent before there is an upstream to take them; at most {most} are kept",
-                self.keep.bytes()
-            );
-            self.refuse(now, &Error::new(ErrorKind::TooMuch, detail), w);
+    /// While a conversation's upstream is replaced the oldest goes.
+    fn bound_kept(&mut self) {
+        if self.forgets() {
+            self.keep.drop_oldest(self.rules.kept_max_bytes, self.rules.gap_max_ms);
         }
+    }
+
+    fn forgets(&self) -> bool {
+        self.told_open && self.mode != Mode::Chat
+    }
+
+    /// Who has sent too much before there is an upstream to take it is read no further until there is one.
+    pub(crate) fn holds_back(&self) -> bool {
+        let waits =
+            !self.is_up() && !self.forgets() && matches!(self.phase, Phase::Open | Phase::Finishing(_));
+        waits && self.keep.bytes() > self.rules.kept_max_bytes
     }
 
     /// Bad input, or a failure: the client is told in its own words; some errors are the end.

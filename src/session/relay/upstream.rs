@@ -132,12 +132,16 @@ impl Relay {
 
     /// All of a step in one event.
     fn combined(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, w: &dyn Wires) {
-        let step = Step { input_id: mark.input_id, tokens: mark.context_tokens };
+        let step = Step {
+            name: mark.input_id.or(mark.response_id),
+            input_id: mark.input_id,
+            tokens: mark.context_tokens,
+        };
         self.with_combine(now, w, |combine, tell| match event {
             FromModel::Text(text) => combine.text(now, text, step, tell),
             FromModel::Speech(audio) => combine.speech(now, audio, step, tell),
             FromModel::Listening => combine.listening(step, tell),
-            FromModel::Answered(..) => combine.done(tell),
+            FromModel::Answered(..) => combine.done(step, tell),
             FromModel::Output(output) => {
                 combine.flush(tell);
                 tell(&Told::Output(*output), step.tokens);
@@ -163,7 +167,9 @@ impl Relay {
             FromModel::Listening => told.push(Told::Listening),
             FromModel::Answered(text, audio) => told.push(Told::Answered(*text, *audio)),
             FromModel::Output(output) => {
-                told.extend(Some(output.text).filter(|text| !text.is_empty()).map(Told::Text));
+                // A step in which nothing was said is answered too: some clients wait for it.
+                let nothing = output.audio.is_none() && !output.end_of_turn;
+                told.extend(Some(output.text).filter(|text| nothing || !text.is_empty()).map(Told::Text));
                 told.extend(output.audio.map(Told::Speech));
                 told.extend(output.end_of_turn.then_some(Told::Listening));
             }
