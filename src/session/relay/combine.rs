@@ -124,6 +124,8 @@ impl Combine {
     /// It has been held long enough.
     pub(super) fn timeout(&mut self, now: Instant, tell: &mut Tell<'_>) {
         if self.due.is_some_and(|due| due <= now) {
+            // There may be nothing to tell: a text that was empty.
+            self.due = None;
             self.flush(tell);
         }
     }
@@ -206,6 +208,17 @@ mod tests {
         assert_eq!(told("t1 a1 l2 l3"), ["t/a", "listen", "listen"], "told to stop");
         assert_eq!(told("t1 a1 t2 a2 l2"), ["t/a", "t/a!"], "in a burst");
         assert_eq!(told("t1 t2 a2 l2"), ["t/-", "t/a!"], "a step without audio");
+    }
+
+    #[test]
+    fn a_text_without_a_letter_is_not_waited_for_without_end() {
+        #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+        let now = Instant::now();
+        let mut combine = Combine::new(40, 500);
+        let mut tell = |told: &Told<'_>, _: Option<u32>| panic!("{told:?}");
+        combine.text(now, "", Step::default(), &mut tell);
+        combine.timeout(now + Duration::from_millis(600), &mut tell);
+        assert_eq!(combine.next_timeout(), None);
     }
 
     #[test]
