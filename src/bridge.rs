@@ -154,12 +154,6 @@ impl Bridge {
         }
     }
 
-    /// Whether what the client sends goes to its upstream message by message.
-    #[must_use]
-    pub const fn relays(&self) -> bool {
-        matches!(self.0, Kind::Relayed(_))
-    }
-
     /// Whether the client is to be read no further for now. What it sends all the same is taken.
     #[must_use]
     pub fn holds_back(&self) -> bool {
