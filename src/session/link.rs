@@ -85,7 +85,7 @@ pub(crate) struct Link {
     /// When this attempt got a worker.
     granted_at: Option<Instant>,
     /// Answers it owes, where it may be more than one.
-    owed: usize,
+    owed: u16,
     trouble: Option<Trouble>,
 }
 
@@ -168,7 +168,7 @@ impl Link {
     }
 
     /// A link in use owes so many answers, which are waited out when nobody wants them any more.
-    pub(crate) const fn owe(&mut self, now: Instant, answers: usize) {
+    pub(crate) const fn owe(&mut self, now: Instant, answers: u16) {
         if self.is_engaged() && answers > 0 {
             self.phase = Phase::Asked { heard_at: now };
             self.owed = answers;

@@ -345,7 +345,7 @@ impl Relay {
     pub(super) fn leave(&mut self, now: Instant) {
         let Place::Up(mut link) = std::mem::replace(&mut self.place, Place::Out) else { return };
         if self.mode == Mode::Chat {
-            link.owe(now, self.flight.len());
+            link.owe(now, u16::try_from(self.flight.len()).unwrap_or(u16::MAX));
         }
         link.retire(now, &mut self.host);
     }
