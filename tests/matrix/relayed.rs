@@ -3,6 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
+use voxbridge::simulator::READ_ALOUD;
 
 use crate::{
     bench::{Bench, Client, Seen, events, recording},
@@ -268,7 +269,8 @@ impl Talker {
 
     /// Leaves in the middle of an answer, which is the only way to interrupt one.
     pub(crate) async fn chat_and_leave(mut self, told: &str) {
-        self.client.command(asked(&"A long story. ".repeat(20))).await;
+        // What is read aloud is as long as it is written: seconds, also where the machine is busy.
+        self.client.command(asked(&format!("{READ_ALOUD} {}", "A long story. ".repeat(40)))).await;
         self.client.event("response.output.delta").await;
         self.client.command(json!({"type": "session.close", "reason": "enough"})).await;
         self.client.rest().await;
