@@ -132,7 +132,7 @@ async fn a_session_is_recorded_and_comes_out_the_same_when_it_is_replayed() {
     let bridge = Bridge::start(&["--upstream", &url, "--trace", &traces, "--trace-audio"]).await;
     one_session(&bridge).await;
     // Who is refused has no session to record.
-    bridge.dial("/v1/realtime").await.rest().await;
+    bridge.dial("/v1/realtime?language=en").await.rest().await;
     bridge.stop().await;
     let file = only_file(Path::new(&traces));
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);

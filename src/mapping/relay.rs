@@ -10,7 +10,7 @@ mod field;
 mod file;
 mod profile;
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 
@@ -241,13 +241,23 @@ impl RelayClient {
     /// # Errors
     /// The HTTP status that refuses it.
     pub fn mode(&self, query: &str) -> Result<Mode, u16> {
-        let given = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| *key == self.mode.key).last();
-        let Some((_, value)) = given else { return Ok(self.mode.default) };
+        let Some(value) = self.mode_value(query) else { return Ok(self.mode.default) };
         match (self.mode.values.get(value.as_ref()), self.mode.refused) {
             (Some(mode), _) => Ok(*mode),
             (None, Some(status)) => Err(status),
             (None, None) => Ok(self.mode.default),
         }
+    }
+
+    /// Whether the mode that a query string names, if it names one, is one that this protocol has a word for.
+    #[must_use]
+    pub fn names_mode(&self, query: &str) -> bool {
+        self.mode_value(query).is_none_or(|value| self.mode.values.contains_key(value.as_ref()))
+    }
+
+    fn mode_value<'q>(&self, query: &'q str) -> Option<Cow<'q, str>> {
+        let given = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| *key == self.mode.key);
+        given.last().map(|(_, value)| value)
     }
 
     /// Whether a text frame is a message of this protocol, whatever else is wrong with it.

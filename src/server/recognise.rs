@@ -48,13 +48,18 @@ pub(super) fn by_request(
         |client: &ClientMapping| client.relay.as_ref().map_or(Ok(()), |relay| relay.mode(query).map(drop));
     let refused = candidates.iter().find_map(|client| mode(client).err());
     candidates.retain(|client| mode(client).is_ok());
+    // A word for the mode is a better sign than a protocol that takes any.
+    let named = |client: &ClientMapping| client.relay.as_ref().is_none_or(|relay| relay.names_mode(query));
+    if candidates.iter().any(|client| client.relays() && named(client)) {
+        candidates.retain(|client| named(client));
+    }
     let names: Vec<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
     let known = |client: &ClientMapping| names.iter().filter(|name| client.has_parameter(name)).count();
     let most = candidates.iter().map(|client| known(client)).max();
     candidates.retain(|client| Some(known(client)) == most);
     // A relayed client has nobody to talk to where no route leads; it names no model.
     let served = |client: &ClientMapping| !client.relays() || service.routes.find(path, client, "").is_some();
-    let named = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
+    let likeliest = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
     candidates.retain(|client| served(client));
     // Who names no model is none of those that have to.
     let lacks = |client: &ClientMapping| {
@@ -64,7 +69,7 @@ pub(super) fn by_request(
     match (candidates.is_empty(), refused) {
         (false, _) => Ok(candidates),
         (true, Some(status)) if most.is_none() => Err(Nobody::NoSuchMode(status)),
-        (true, _) => Err(Nobody::NoRoute(named)),
+        (true, _) => Err(Nobody::NoRoute(likeliest)),
     }
 }
 
