@@ -26,6 +26,7 @@ use tracing::{debug, info, trace};
 use super::{
     feedback::Feedback,
     lines::{CLIENT_LOST_BYTES, Happened, Line, Patience, poll_sockets},
+    live::{Entry, Order},
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
@@ -45,6 +46,24 @@ const KEPT_BYTES: usize = 256 * 1024;
 /// How long an upstream that is dropped may take to answer the close frame.
 const LANE_FAREWELL: Duration = Duration::from_secs(1);
 
+/// A session's place among those that run, and the orders it is given.
+pub(super) struct Place {
+    pub(super) entry: Entry,
+    pub(super) orders: mpsc::Receiver<Order>,
+}
+
+/// What is around a session.
+pub(super) struct Around {
+    pub(super) tap: Option<Arc<dyn Tap>>,
+    pub(super) trace: Option<Tracing>,
+    /// None for a client that is only told why it is refused.
+    pub(super) place: Option<Place>,
+    /// The order to stop.
+    pub(super) drain: watch::Receiver<bool>,
+    /// Held as long as the session and its farewells last.
+    pub(super) alive: mpsc::Sender<()>,
+}
+
 /// A session and its sockets.
 pub(super) struct Driver<C> {
     bridge: Bridge,
@@ -57,6 +76,8 @@ pub(super) struct Driver<C> {
     feedback: Feedback,
     tap: Option<Arc<dyn Tap>>,
     trace: Option<Tracing>,
+    /// None for a client that is only told why it is refused.
+    place: Option<Place>,
     /// The order to stop; `None` once it came. Registered once, not every round.
     stop: Option<BoxFuture<'static, ()>>,
     /// Held as long as the session and its farewells last.
@@ -71,15 +92,8 @@ pub(super) struct Driver<C> {
 }
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
-    pub(super) fn new(
-        bridge: Bridge,
-        client: Metered<C>,
-        pool: Pool,
-        tap: Option<Arc<dyn Tap>>,
-        trace: Option<Tracing>,
-        drain: watch::Receiver<bool>,
-        alive: mpsc::Sender<()>,
-    ) -> Self {
+    pub(super) fn new(bridge: Bridge, client: Metered<C>, pool: Pool, around: Around) -> Self {
+        let Around { tap, trace, place, drain, alive } = around;
         Self {
             stop: Some(Box::pin(ordered(drain))),
             bridge,
@@ -91,6 +105,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             feedback: Feedback::default(),
             tap,
             trace,
+            place,
             alive,
             was_due: false,
             told: BTreeSet::new(),
@@ -250,10 +265,15 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             return Happened::Client(Came::Message(message));
         }
         let patience = Patience { paced: self.bridge.paces(), held: held && self.kept_bytes > KEPT_BYTES };
-        let Self { client, lanes, stop, sleep, lanes_first, .. } = self;
+        let Self { client, lanes, stop, place, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
             if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) {
                 return Poll::Ready(Happened::Drain);
+            }
+            if let Some(Place { orders, .. }) = place
+                && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
+            {
+                return Poll::Ready(Happened::Ordered(order));
             }
             if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, patience, cx) {
                 return Poll::Ready(happened);
@@ -286,6 +306,15 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             Happened::Drain => {
                 self.stop = None;
                 self.tell(Input::Drain);
+            }
+            Happened::Ordered(order) => {
+                if let Some(Place { entry, .. }) = &self.place {
+                    info!(session = entry.who.id, ?order, "ordered");
+                }
+                match order {
+                    Order::Close => self.tell(Input::Drain),
+                    Order::Rollover => {}
+                }
             }
             Happened::Due => self.tick(),
             // The client is read again.

@@ -12,6 +12,7 @@ use tokio::{
 
 use super::{
     dial::UpstreamSocket,
+    live::Order,
     pool::Dialled,
     socket::{Came, Socket},
 };
@@ -42,6 +43,8 @@ pub(super) enum Happened {
     Lane(Lane, Came),
     Dialled(Lane, Result<Box<Dialled<UpstreamSocket>>, Why>),
     Drain,
+    /// An operator's order to this session alone.
+    Ordered(Order),
     Due,
     /// A lane has caught up with what it was sent.
     Relieved,

@@ -4,6 +4,7 @@
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
+//! - [`live`] knows the sessions that run, and gives them orders
 //! - [`trace`] writes what sessions do to files
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
@@ -12,6 +13,7 @@ pub mod dial;
 mod drive;
 mod feedback;
 mod lines;
+pub mod live;
 mod open;
 pub mod pool;
 mod recognise;
@@ -33,7 +35,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use self::{pool::Pool, route::Routes, tap::Tap, trace::Traces};
+use self::{live::Registry, pool::Pool, route::Routes, tap::Tap, trace::Traces};
 use crate::{mapping::Library, session::VoiceBook};
 
 /// After the order to stop, sessions have this long: five seconds a transcript may take, ten until answers for nobody are
@@ -96,6 +98,7 @@ impl Current {
 pub struct Server {
     listener: TcpListener,
     service: Current,
+    registry: Registry,
 }
 
 impl Server {
@@ -104,7 +107,8 @@ impl Server {
     /// # Errors
     /// The system's own, such as an address in use.
     pub async fn bind(listen: &str, service: Service) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(listen).await?, service: Current::new(service) })
+        let listener = TcpListener::bind(listen).await?;
+        Ok(Self { listener, service: Current::new(service), registry: Registry::default() })
     }
 
     /// The address, with the port the system chose.
@@ -121,6 +125,12 @@ impl Server {
         self.service.clone()
     }
 
+    /// The sessions that run.
+    #[must_use]
+    pub fn registry(&self) -> Registry {
+        self.registry.clone()
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let (draining, drain) = watch::channel(false);
@@ -128,6 +138,7 @@ impl Server {
         let shared = Arc::new(Shared {
             sessions: Arc::new(Semaphore::new(self.service.get().sessions_max)),
             service: self.service,
+            registry: self.registry,
             drain,
             alive,
         });
@@ -159,6 +170,7 @@ impl Server {
 struct Shared {
     service: Current,
     sessions: Arc<Semaphore>,
+    registry: Registry,
     drain: watch::Receiver<bool>,
     /// Held by every connection; when all are gone its channel ends.
     alive: mpsc::Sender<()>,
