@@ -1,4 +1,4 @@
-//! What the fuzz targets run (`tests/fuzz`), in the crate so that a test can run their seeds (`tests/fuzz_seeds.rs`).
+//! What the fuzz targets run (`tests/fuzz`), in the crate so that a test can run their seeds (`tests/core/fuzz_seeds.rs`).
 //!
 //! Each body takes any bytes and panics when something is wrong. Not a public interface.
 

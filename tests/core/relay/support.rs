@@ -1,0 +1,128 @@
+//! A relayed client: what it sends, and what it sees.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use voxbridge::{event::Lane, simulator::Backend};
+
+use super::pair::{Pair, PairConfig, Traffic, recording, zeros};
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A relay on the current gateway.
+pub(crate) fn config(query: &str, faults: &[&str]) -> PairConfig {
+    PairConfig { query: query.to_owned(), profile: "relay", ..PairConfig::with_faults(faults) }
+}
+
+pub(crate) fn cpp(query: &str, faults: &[&str]) -> PairConfig {
+    let mut config = config(query, faults);
+    config.simulator.backend = Backend::Cpp;
+    config
+}
+
+pub(crate) fn current(config: PairConfig) -> Pair {
+    Pair::relayed(config, &["minicpm-o"])
+}
+
+/// A session of the current dialect that is open.
+pub(crate) fn opened(config: PairConfig) -> Pair {
+    let mut pair = current(config);
+    pair.client(&init());
+    pair.advance(ms(100));
+    assert_eq!(pair.names(), ["session.queue_done", "session.created"]);
+    pair
+}
+
+pub(crate) fn init() -> Value {
+    json!({"type": "session.init", "payload": {"system_prompt": "You are a helpful assistant."}})
+}
+
+pub(crate) fn chat(text: &str) -> Value {
+    json!({"type": "input.append", "input": {
+        "messages": [{"role": "user", "content": text}], "streaming": true, "tts": {"enabled": false}
+    }})
+}
+
+/// base64 of raw float32.
+pub(crate) fn base64_of(samples: &[i16]) -> String {
+    let bytes: Vec<u8> =
+        samples.iter().flat_map(|sample| (f32::from(*sample) / 32768.0).to_le_bytes()).collect();
+    STANDARD.encode(bytes)
+}
+
+pub(crate) fn append(samples: &[i16]) -> Value {
+    json!({"type": "input.append", "input": {"audio": base64_of(samples)}})
+}
+
+/// A question and the silence in which it is answered, a second each.
+pub(crate) fn seconds(silence: usize) -> Vec<Vec<i16>> {
+    let mut samples = zeros(3000);
+    samples.extend(recording("goforward_16k.wav"));
+    samples.resize(samples.len().next_multiple_of(16_000), 0);
+    samples.resize(samples.len() + 16_000 * silence, 0);
+    samples.chunks(16_000).map(<[i16]>::to_vec).collect()
+}
+
+/// What the gateway has sent, as it came.
+pub(crate) fn received(pair: &Pair) -> Vec<&str> {
+    let received = pair.traffic.iter().filter_map(|(_, traffic)| match traffic {
+        Traffic::Received(_, text) => Some(text.as_str()),
+        _ => None,
+    });
+    received.collect()
+}
+
+/// What the bridge has sent.
+pub(crate) fn sent(pair: &Pair) -> Vec<&str> {
+    pair.sent("")
+}
+
+pub(crate) fn dialled(pair: &Pair) -> usize {
+    pair.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count()
+}
+
+pub(crate) fn lane(pair: &Pair) -> Lane {
+    *pair.lanes().last().unwrap()
+}
+
+/// What a legal client of either dialect may do, second by second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Second {
+    /// The user speaks.
+    pub(crate) loud: bool,
+    pub(crate) forced: bool,
+    /// Time until the next one, ms.
+    pub(crate) pause: u64,
+}
+
+pub(crate) fn any_seconds() -> impl proptest::strategy::Strategy<Value = Vec<Second>> {
+    use proptest::prelude::*;
+    let second =
+        (prop::bool::weighted(0.3), prop::bool::weighted(0.1), prop_oneof![Just(1000u64), 0..2000u64]);
+    prop::collection::vec(second.prop_map(|(loud, forced, pause)| Second { loud, forced, pause }), 1..24)
+}
+
+/// A second of audio that no other one of the script has.
+pub(crate) fn second(at: usize, loud: bool) -> Vec<i16> {
+    // Loud enough to be taken for speech, or far below it.
+    let level = if loud { 280 } else { 1 };
+    let wave = |sample: usize| ((sample * 7 + at * 13) % 64) as i32 - 32;
+    (0..16_000).map(|sample| (wave(sample) * level + at as i32) as i16).collect()
+}
+
+/// All text and all audio of a session, whatever its dialect.
+pub(crate) fn spoken<'t>(texts: impl Iterator<Item = &'t str>) -> (String, Vec<String>) {
+    let (mut words, mut audio) = (String::new(), Vec::new());
+    for text in texts {
+        let event: Value = serde_json::from_str(text).unwrap();
+        if event["type"] == "response.done" {
+            continue;
+        }
+        words.push_str(event["text"].as_str().unwrap_or_default());
+        audio.extend(event["audio"].as_str().map(str::to_owned));
+    }
+    (words, audio)
+}

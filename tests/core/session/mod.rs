@@ -1,0 +1,80 @@
+//! What a client of the `speech` profile lives through, in virtual time.
+
+mod anything;
+mod backends;
+mod faults;
+mod hearing;
+mod speaking;
+
+use crate::pair;
+use crate::sanity;
+
+use std::time::Duration;
+
+use crate::pair::{Pair, PairConfig, Traffic, recording, zeros};
+use serde_json::{Value, json};
+
+/// About five seconds of speech.
+const LONG: &str = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.";
+
+/// Someone who speaks without a pause: the stretch of a recording that has none above 0.1 s, over and over.
+fn voice(ms: u64) -> Vec<i16> {
+    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
+    spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
+}
+
+/// A short utterance with the silence that ends it.
+fn utterance() -> Vec<i16> {
+    [voice(1200), zeros(800)].concat()
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn say(pair: &mut Pair, text: &str, request_id: &str) {
+    pair.client(&json!({"type": "tts.speak", "text": text, "request_id": request_id}));
+}
+
+/// The proof that the microphone is open and the upstream of use: somebody speaks and is understood.
+fn is_understood(pair: &mut Pair) {
+    let before = pair.log.len();
+    pair.stream(&utterance(), 40);
+    let ended = |pair: &Pair| pair.log[before..].iter().any(|(_, seen)| seen.name() == "vad.speech_end");
+    pair.run_until(ended, secs(10));
+    let names: Vec<String> = pair.log[before..].iter().map(|(_, seen)| seen.name()).collect();
+    let told: Vec<&String> = names.iter().filter(|name| *name != "transcript.partial").collect();
+    assert_eq!(told, ["vad.speech_start", "transcript.final", "vad.speech_end"], "{:?}", pair.names());
+    let words = pair.events("transcript.final").last().unwrap()["text"].clone();
+    assert!(words.as_str().unwrap().starts_with("simulated transcript: "), "{words}");
+}
+
+/// The proof that a text is spoken: from its start to its end, and nothing else.
+fn is_spoken(pair: &mut Pair) {
+    let before = pair.log.len();
+    say(pair, "All is well again.", "proof");
+    let end = pair.next_event("tts.speaking_end");
+    assert_eq!((&end["request_id"], &end["cancelled"]), (&json!("proof"), &json!(false)));
+    let mut names: Vec<String> = pair.log[before..].iter().map(|(_, seen)| seen.name()).collect();
+    names.dedup();
+    assert_eq!(names, ["tts.speaking_start", "binary", "tts.speaking_end"]);
+}
+
+/// Ends the session and checks that everything came to an end, politely.
+fn ends_well(mut pair: Pair) {
+    pair.client(&json!({"type": "session.close"}));
+    pair.advance(secs(60));
+    assert!(pair.finished, "the session does not finish");
+    assert_eq!(pair.names().last().unwrap(), "close 1000");
+    assert_eq!(sanity::problems(&pair), [""; 0]);
+    assert_eq!(pair.connections(), 0);
+}
+
+fn errors(pair: &Pair) -> Vec<(Value, String)> {
+    let told = |event: &&Value| (event["code"].clone(), event["message"].as_str().unwrap().to_owned());
+    pair.events("error").iter().map(told).collect()
+}

@@ -1,0 +1,341 @@
+//! The program itself: its commands, its words and its exit codes, each in a process of its own.
+
+use std::{path::Path, process::Output, process::Stdio, time::Duration};
+
+use crate::bench::{scratch, speech_dir};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+    time::timeout,
+};
+
+/// The longest any command takes here, in real time and on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The program with nothing of this environment, in a directory of its own without engines.
+fn voxbridge(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+    command.args(args).current_dir(scratch("program")).kill_on_drop(true).stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+async fn run(args: &[&str]) -> Ran {
+    run_with(args, &[]).await
+}
+
+/// With variables of the environment, named without what they have in common.
+async fn run_with(args: &[&str], variables: &[(&str, &str)]) -> Ran {
+    let mut command = voxbridge(args);
+    command.envs(variables.iter().map(|(name, value)| (format!("VOXBRIDGE_{name}"), value)));
+    let output = timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap();
+    let Output { status, stdout, stderr } = output;
+    Ran {
+        code: status.code().unwrap(),
+        stdout: String::from_utf8(stdout).unwrap(),
+        stderr: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+/// A server and where it listens.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    async fn start(args: &[&str]) -> Self {
+        let mut command = voxbridge(args);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = timeout(PATIENCE, lines.next_line()).await.expect("it says nothing").unwrap();
+        let line = line.expect("it ends without a word");
+        let address = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("it says {line:?}"));
+        Self { process, address: address.to_owned() }
+    }
+
+    /// SIGTERM; the exit code and what it logged.
+    async fn stop(self) -> (i32, String) {
+        let id = self.process.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        let ended = timeout(Duration::from_secs(12), self.process.wait_with_output()).await;
+        let ended = ended.expect("it does not stop").unwrap();
+        (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
+    }
+
+    fn url(&self) -> String {
+        format!("ws://{}/v1/realtime", self.address)
+    }
+}
+
+async fn simulator_and_bridge() -> (Server, Server) {
+    let simulator = Server::start(&["simulate", "--listen", "127.0.0.1:0"]).await;
+    let upstream = simulator.url();
+    let bridge = Server::start(&["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream]).await;
+    (simulator, bridge)
+}
+
+fn file(name: &str, text: &str) -> String {
+    let path = scratch("program").join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn it_explains_itself() {
+    let version = run(&["--version"]).await;
+    assert_eq!(
+        (version.code, version.stdout.as_str()),
+        (0, concat!("voxbridge ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+    let help = run(&["--help"]).await;
+    assert_eq!(help.code, 0);
+    for command in ["demo", "serve", "simulate", "transcribe", "speak", "check", "mappings", "replay"] {
+        assert!(help.stdout.contains(&format!("\n  {command} ")), "{}", help.stdout);
+        assert_eq!(run(&[command, "--help"]).await.code, 0, "{command}");
+    }
+    let unknown = run(&["sevre"]).await;
+    assert!(unknown.code == 2 && unknown.stderr.contains("serve"), "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn a_configuration_is_checked_to_the_letter() {
+    let good =
+        file("good.toml", "listen = \"127.0.0.1:0\"\n\n[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n");
+    let checked = run(&["check", "--config", &good]).await;
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    assert!(checked.stdout.contains("ws://gpu:8006") && checked.stdout.contains("# ok: client macaw"));
+    assert_eq!(run(&["check"]).await.code, 0);
+
+    let bad = file("bad.toml", "listen = \"127.0.0.1:0\"\n  idle_timeuot_ms = 5\n");
+    let broken = file("broken.toml", "listen = \n");
+    let senseless = file("senseless.toml", "[[upstream]]\nurl = \"http://gpu\"\n");
+    for (path, words) in [
+        (&bad, vec![format!("{bad}:2:3"), "idle_timeout_ms".into()]),
+        (&broken, vec![format!("{broken}:1:")]),
+        (&senseless, vec!["http://gpu".into(), "ws://".into()]),
+        (&"/nowhere.toml".to_owned(), vec!["/nowhere.toml".into()]),
+    ] {
+        for command in ["check", "serve"] {
+            let failed = run(&[command, "--config", path]).await;
+            assert_eq!(failed.code, 2, "{command} {path}: {}", failed.stderr);
+            for words in &words {
+                assert!(
+                    failed.stderr.contains(words),
+                    "{command}: {:?} does not say {words:?}",
+                    failed.stderr
+                );
+            }
+        }
+    }
+    let unset = run(&["serve"]).await;
+    assert!(unset.code == 2 && unset.stderr.contains("--upstream"), "{}", unset.stderr);
+}
+
+#[tokio::test]
+async fn the_environment_is_checked_as_it_is_served() {
+    let file = file("layers.toml", "language = \"zh\"\nidle_timeout_ms = 5000\nsessions_max = 7\n");
+    let alone = run(&["check", "--config", &file]).await;
+    assert_eq!(alone.code, 0, "{}", alone.stderr);
+    assert!(alone.stdout.contains("# no upstream is configured"), "{}", alone.stdout);
+
+    let variables = [("UPSTREAM", "ws://gpu/x"), ("IDLE_TIMEOUT_MS", "6000"), ("SESSIONS_MAX", "8")];
+    let layered = run_with(&["check", "--config", &file, "--sessions-max", "9"], &variables).await;
+    assert_eq!(layered.code, 0, "{}", layered.stderr);
+    for line in
+        ["url = \"ws://gpu/x\"", "idle_timeout_ms = 6000", "sessions_max = 9", "language = \"zh\"", "# ok: "]
+    {
+        assert!(layered.stdout.contains(line), "nothing of {line}: {}", layered.stdout);
+    }
+    assert!(!layered.stdout.contains("no upstream"), "{}", layered.stdout);
+
+    for (variable, value) in [
+        ("UPSTREAM", "http://bad"),
+        ("MAPPINGS", "/nowhere"),
+        ("LANGUAGE", "xx"),
+        ("SESSIONS_MAX", "0"),
+        ("IDLE_TIMEOUT_MS", "1"),
+        ("UPSTREAM_CA", "/nowhere.pem"),
+    ] {
+        let upstream = if variable == "UPSTREAM" { value } else { "wss://gpu/x" };
+        for command in ["check", "serve"] {
+            let failed = run_with(&[command], &[("UPSTREAM", upstream), (variable, value)]).await;
+            assert_eq!(failed.code, 2, "{command} {variable}: {}", failed.stderr);
+        }
+    }
+}
+
+#[tokio::test]
+async fn mappings_are_listed_shown_explained_and_checked() {
+    let list = run(&["mappings", "list"]).await;
+    for line in ["client    macaw ", "profile   speech ", "upstream  minicpm-o "] {
+        assert!(list.stdout.contains(line), "{}", list.stdout);
+    }
+    let shown = run(&["mappings", "show", "macaw"]).await.stdout;
+    assert_eq!(shown, include_str!("../../mappings/client/macaw.toml"));
+    let several = run(&["mappings", "show", "minicpm-o"]).await;
+    assert!(several.code == 2 && several.stderr.contains("`client` and `upstream`; say which with --kind"));
+    let dialect = run(&["mappings", "show", "minicpm-o", "--kind", "upstream"]).await.stdout;
+    assert!(dialect.contains("kind = \"upstream\""), "{dialect}");
+    let unknown = run(&["mappings", "show", "makaw"]).await;
+    assert!(unknown.code == 2 && unknown.stderr.contains("did you mean `macaw`"), "{}", unknown.stderr);
+    let explained = run(&["mappings", "explain", "macaw", "speech", "minicpm-o"]).await;
+    assert_eq!(explained.code, 0, "{}", explained.stderr);
+    for name in ["session.configure", "tts.speak", "hot_word_boost", "transcript.final", "session.hold"] {
+        assert!(explained.stdout.contains(name), "nothing about {name}");
+    }
+    let dir = scratch("program/bad-mappings");
+    let mistaken = shown.replace("command_key = ", "comand_key = ");
+    std::fs::write(dir.join("mine.toml"), &mistaken).unwrap();
+    let line = 1 + mistaken.lines().position(|line| line.starts_with("comand_key")).unwrap();
+    let failed = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
+    assert_eq!(failed.code, 2);
+    let place = format!("mine.toml:{line}:1");
+    assert!(failed.stderr.contains(&place) && failed.stderr.contains("command_key"), "{}", failed.stderr);
+}
+
+#[tokio::test]
+async fn which_mappings_go_together_is_told_in_three_formats() {
+    let explain = |args: &'static [&'static str]| async move {
+        let explained = run(&[&["mappings", "explain"], args].concat()).await;
+        assert_eq!(explained.code, 0, "{}", explained.stderr);
+        explained.stdout
+    };
+    let text = explain(&[]).await;
+    assert!(text.lines().count() > 3 && text.starts_with("client "), "{text}");
+    let lines = explain(&["macaw", "--format", "markdown"]).await;
+    assert!(lines.contains("| `macaw` | `speech` | `minicpm-o` | yes |"), "{lines}");
+    let cells = explain(&["macaw", "speech", "--format", "json"]).await;
+    let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
+    assert!(cells.as_array().unwrap().iter().all(|cell| cell["profile"] == "speech"), "{cells}");
+    let one = explain(&["macaw", "speech", "minicpm-o", "--format", "json"]).await;
+    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let rows = one["sends"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["is"] == "command" && row["name"] == "tts.speak"), "{one}");
+    let unknown = run(&["mappings", "explain", "makaw"]).await;
+    assert!(unknown.code == 2 && unknown.stderr.contains("did you mean `macaw`"), "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn a_mapping_is_begun_checked_and_tried_on_a_recording() {
+    let dir = scratch("program/begun");
+    std::fs::remove_dir_all(&dir).unwrap();
+    let dir = scratch("program/begun");
+    let path = dir.join("mine.toml").display().to_string();
+    let begun = run(&["mappings", "new", "mine", "-o", &path]).await;
+    assert_eq!(begun.code, 0, "{}", begun.stderr);
+    let again = run(&["mappings", "new", "mine", "-o", &path]).await;
+    assert!(again.code == 2 && again.stderr.contains("--force"), "{}", again.stderr);
+    assert_eq!(run(&["mappings", "new", "mine", "-o", &path, "--force"]).await.code, 0);
+    let talk = run(&["mappings", "new", "my-talk", "--from", "conversation"]).await;
+    assert!(talk.stdout.contains("extends = \"conversation\"\nmode = \"audio\""), "{}", talk.stdout);
+    std::fs::write(dir.join("talk.toml"), talk.stdout).unwrap();
+    std::fs::write(dir.join("macaw.toml"), include_str!("../../mappings/client/macaw.toml")).unwrap();
+    let checked = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    for words in
+        ["# ok: client mine", "# ok: profile my-talk", "macaw.toml replaces the built-in client macaw"]
+    {
+        assert!(checked.stdout.contains(words), "nothing of {words}: {}", checked.stdout);
+    }
+    let listed = run(&["mappings", "list", "--mappings", dir.to_str().unwrap()]).await;
+    assert!(listed.stdout.contains("replaces the built-in one"), "{}", listed.stdout);
+
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let attempt = |file: String, trace: &str| {
+        let trace = traces.join(trace).display().to_string();
+        async move { run(&["mappings", "try", &file, "--trace", &trace]).await }
+    };
+    let tried = attempt(path.clone(), "text.jsonl").await;
+    assert_eq!(tried.code, 0, "{}", tried.stderr);
+    for words in [
+        r#"→ {"type":"hello","session":"sess_"#,
+        "UnknownCommand",
+        r#""type":"saying","id":"a""#,
+        r#"{"type":"bye","why":"you said so"}"#,
+    ] {
+        assert!(tried.stdout.contains(words), "nothing of {words}: {}", tried.stdout);
+    }
+    let dialect = dir.join("dialect.toml").display().to_string();
+    let begun = run(&["mappings", "new", "mine", "--kind", "upstream", "-o", &dialect]).await;
+    assert_eq!(begun.code, 0, "{}", begun.stderr);
+    let tried = attempt(dialect, "text.jsonl").await;
+    for words in [r#"→ {"type":"say","#, "Unknown(", "/v1/realtime?mode=chat"] {
+        assert!(tried.stdout.contains(words), "nothing of {words}: {}", tried.stdout);
+    }
+    let profile = dir.join("talk.toml").display().to_string();
+    let tried = attempt(profile, "text.jsonl").await;
+    assert!(tried.code == 0 && tried.stdout.contains("outputs differ"), "{}{}", tried.stdout, tried.stderr);
+    assert_eq!(attempt(path, "nothing.jsonl").await.code, 66);
+}
+
+#[tokio::test]
+async fn a_server_says_where_it_is_and_stops_when_told() {
+    let (simulator, bridge) = simulator_and_bridge().await;
+    let taken = run(&["serve", "--listen", &bridge.address, "--upstream", &simulator.url()]).await;
+    assert_eq!(taken.code, 1, "{}", taken.stderr);
+    assert!(taken.stderr.contains(&format!("cannot listen on {}", bridge.address)), "{}", taken.stderr);
+    let (code, log) = bridge.stop().await;
+    assert_eq!(code, 0, "{log}");
+    assert_eq!(simulator.stop().await.0, 0);
+}
+
+#[tokio::test]
+async fn nobody_there_is_an_exit_code_of_its_own() {
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("ws://{gone}/v1/realtime");
+    let out = scratch("program").join("never.wav").display().to_string();
+    let unheard = run(&["speak", "Hello.", "-o", &out, "--url", &url]).await;
+    assert!(unheard.code == 69 && unheard.stderr.contains(&url), "{}", unheard.stderr);
+    let missing = run(&["transcribe", "/nowhere.wav", "--url", &url]).await;
+    assert!(missing.code == 66 && missing.stderr.contains("/nowhere.wav"), "{}", missing.stderr);
+}
+
+#[tokio::test]
+async fn a_recording_is_transcribed_and_a_text_spoken_through_both_servers() {
+    let (simulator, bridge) = simulator_and_bridge().await;
+    let recording = speech_dir().join("goforward_16k.wav").display().to_string();
+    let out = scratch("program").join("spoken.wav").display().to_string();
+    let url = bridge.url();
+    let transcribe = ["transcribe", &recording, "--url", &url];
+    let speak = ["speak", "Good morning to you.", "-o", &out, "--url", &url];
+    let (transcribed, spoken) = tokio::join!(run(&transcribe), run(&speak));
+    assert_eq!(transcribed.code, 0, "{}", transcribed.stderr);
+    assert!(transcribed.stdout.starts_with("simulated transcript: "), "{}", transcribed.stdout);
+    assert_eq!(spoken.code, 0, "{}", spoken.stderr);
+    assert_wav(Path::new(&out));
+    let (code, log) = bridge.stop().await;
+    assert_eq!(code, 0, "{log}");
+    // Never text above trace.
+    assert!(!log.contains("Good morning") && !log.contains("simulated transcript"), "{log}");
+    simulator.stop().await;
+}
+
+#[tokio::test]
+async fn the_demo_shows_both_wires_and_saves_an_answer() {
+    let recording = speech_dir().join("goforward_16k.wav").display().to_string();
+    let out = scratch("program").join("demo.wav").display().to_string();
+    let shown = run(&["demo", &recording, "-o", &out]).await;
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    for words in
+        ["transcript.final", "session.init", "tts.speak", "heard   simulated transcript", "said    You said"]
+    {
+        assert!(shown.stdout.contains(words), "nothing about {words}: {}", shown.stdout);
+    }
+    assert_wav(Path::new(&out));
+}
+
+#[track_caller]
+fn assert_wav(path: &Path) {
+    let wav = hound::WavReader::open(path).unwrap();
+    assert_eq!((wav.spec().sample_rate, wav.spec().channels, wav.spec().bits_per_sample), (24_000, 1, 16));
+    assert!(wav.duration() > 24_000, "{} samples", wav.duration());
+}

@@ -1,0 +1,11 @@
+//! The program as built: its commands, its signals, its README.
+#![cfg(all(feature = "io", target_os = "linux"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
+#[path = "../support/bench.rs"]
+mod bench;
+mod commands;
+mod process;
+mod readme;
+mod running;

@@ -1,0 +1,133 @@
+//! The program as a process among others: it takes leave of everybody, and nobody makes it swell.
+
+use std::{process::Stdio, time::Duration};
+
+use crate::bench::{Client, Seen, quick, recording, simulate, upgrade};
+use futures_util::future::join_all;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+    process::{Child, Command},
+    time::timeout,
+};
+use voxbridge::simulator::SimulatorConfig;
+
+/// Longer than anything takes here on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A bridge in a process of its own, before an upstream that is not there.
+async fn bridge() -> (Child, String) {
+    bridge_to("ws://127.0.0.1:9", "speech").await
+}
+
+async fn bridge_to(upstream: &str, profile: &str) -> (Child, String) {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_voxbridge"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--log", "error"])
+        .args(["--upstream", upstream, "--profile", profile])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    (process, line.trim_start_matches("listening on ").to_owned())
+}
+
+async fn client(address: &str) -> Client {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (_, mut client) = upgrade(stream, "/v1/realtime?model=m", "", &[]).await;
+    assert_eq!(client.next().await.kind(), "session.created");
+    client
+}
+
+/// What the system says about a process, KiB.
+fn status_kib(process: &Child, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().unwrap())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[tokio::test]
+async fn every_client_hears_the_goodbye_of_a_server_that_stops() {
+    for round in 0..6 {
+        let (mut process, address) = bridge().await;
+        let mut clients = Vec::new();
+        for number in 0..8 {
+            let mut client = client(&address).await;
+            if number % 2 == 1 {
+                client.audio(&[0; 64_000], 640).await;
+            }
+            clients.push(client);
+        }
+        let id = process.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        for client in &mut clients {
+            let rest = client.rest().await;
+            let close = Seen::Close(1001, "server_shutdown".into());
+            let tail: Vec<&str> = rest.iter().rev().take(3).map(Seen::kind).collect();
+            assert_eq!(tail, ["end", "close", "session.closed"], "round {round}: {rest:?}");
+            assert!(rest.contains(&close), "{rest:?}");
+        }
+        let ended = timeout(PATIENCE, process.wait()).await.expect("it does not stop").unwrap();
+        assert!(ended.success());
+    }
+}
+
+#[tokio::test]
+async fn who_asks_and_never_reads_the_answers_costs_little_and_harms_nobody() {
+    let (process, address) = bridge().await;
+    let deaf = client(&address).await;
+    let mut deaf = deaf.socket.into_inner();
+    // A masked text frame `{}`: eight bytes, and an error of a hundred and fifty for each.
+    let flood = [0x81, 0x82, 0, 0, 0, 0, b'{', b'}'].repeat(8192);
+    let mut written = 0;
+    // Until nothing more is taken; a bridge that takes everything ends the loop too, and fails.
+    while written < 64 << 20 {
+        match timeout(Duration::from_millis(500), deaf.write_all(&flood)).await {
+            Ok(Ok(())) => written += flood.len(),
+            _ => break,
+        }
+    }
+    let peak = status_kib(&process, "VmHWM:");
+    assert!(peak < 64 * 1024, "{peak} KiB after {written} bytes");
+    let mut healthy = client(&address).await;
+    healthy.command(serde_json::json!({"type": "nonsense"})).await;
+    assert_eq!(healthy.event("error").await["code"], "unknown_command");
+}
+
+/// Clients at a time.
+const PASSERS_BY: usize = 40;
+/// What one that has come and gone may leave behind, bytes: an allocator is not tidy, but a second of audio is more.
+const LEFTOVER_MAX_BYTES: u64 = 16 * 1024;
+
+/// Asks the model something and leaves: after the answer, in it, without a word, or before it.
+async fn pass_by(address: &str, number: usize) {
+    let mut client = client(address).await;
+    client.say(&recording("goforward")).await;
+    let how = number % 4;
+    if how != 0 {
+        client.event("tts.speaking_start").await;
+    }
+    match how {
+        1 => drop(client.event("tts.speaking_end").await),
+        2 => client.socket.close(None).await.unwrap(),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn who_comes_and_goes_leaves_nothing_behind() {
+    let simulator = SimulatorConfig { workers: 2 * PASSERS_BY, record: false, ..quick() };
+    let (upstream, _simulator, _) = simulate("127.0.0.1:0", simulator, None).await;
+    let (process, address) = bridge_to(&format!("ws://{upstream}/v1/realtime"), "conversation").await;
+    let mut after_kib = Vec::new();
+    for _ in 0..6 {
+        join_all((0..PASSERS_BY).map(|number| pass_by(&address, number))).await;
+        after_kib.push(status_kib(&process, "VmRSS:"));
+    }
+    // The first rounds find their memory, the others find it there; the least of two, for the allocator's moods.
+    let least = |rounds: &[u64]| rounds.iter().min().copied().unwrap();
+    let grown = least(&after_kib[4..]).saturating_sub(least(&after_kib[1..3])) * 1024;
+    assert!(grown < 3 * PASSERS_BY as u64 * LEFTOVER_MAX_BYTES, "KiB after each round: {after_kib:?}");
+    println!("KiB after each round of {PASSERS_BY}: {after_kib:?}");
+}

@@ -1,0 +1,55 @@
+//! The README's table is what `mappings explain` prints, and its files are good ones. `UPDATE_README=1 cargo test --test
+//! readme` writes the table.
+
+use std::{fs, path::Path};
+
+use voxbridge::{
+    config::Config,
+    mapping::{Library, check::parse_toml, explain::explain},
+};
+
+/// A file that the README shows.
+fn shown(name: &str) -> String {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, rest) = readme.split_once(&format!("<!-- {name} -->\n```toml\n")).unwrap();
+    rest.split_once("```\n").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_routes_that_are_shown_lead_where_it_says() {
+    let config: Config = parse_toml("README.md", &shown("routes")).unwrap();
+    let service = config.service().unwrap_or_else(|problem| panic!("{problem}"));
+    let dialect = |path: &str, client: &str| {
+        let client = service.library.client(client).unwrap();
+        let route = service.routes.find(path, &client, "")?;
+        Some((route.profile.name.as_str(), route.upstreams.dialect.name.as_str()))
+    };
+    assert_eq!(dialect("/robots", "minicpm-o-legacy"), Some(("relay", "minicpm-o")));
+    assert_eq!(dialect("/v1/realtime", "minicpm-o-legacy"), Some(("relay", "minicpm-o-legacy")));
+    assert_eq!(dialect("/v1/realtime", "minicpm-o"), Some(("relay", "minicpm-o-legacy")));
+    assert_eq!(dialect("/v1/realtime", "macaw"), Some(("speech", "minicpm-o")));
+    assert_eq!(
+        service.routes.protocol_at("/robots").map(|client| client.name.as_str()),
+        Some("minicpm-o-legacy")
+    );
+}
+
+#[test]
+fn the_table_is_what_the_program_prints() {
+    let library = Library::embedded().unwrap();
+    let (client, profile) = (library.client("macaw").unwrap(), library.profile("speech").unwrap());
+    let printed = explain(&client, &profile, &library.upstream("minicpm-o").unwrap());
+    // The README has headings of its own.
+    let tables = printed.split_once("## ").unwrap().1;
+    let tables = format!("### {}", tables.replace("\n## ", "\n### "));
+
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = fs::read_to_string(&path).unwrap();
+    let (before, rest) = readme.split_once("<!-- explain -->\n").unwrap();
+    let (inside, after) = rest.split_once("<!-- /explain -->").unwrap();
+    if std::env::var_os("UPDATE_README").is_some() {
+        fs::write(&path, format!("{before}<!-- explain -->\n{tables}<!-- /explain -->{after}")).unwrap();
+        return;
+    }
+    assert_eq!(inside, tables, "run UPDATE_README=1 cargo test --test program readme");
+}

@@ -1,0 +1,176 @@
+//! The servers there are, and the bridge that a user would put before each of them.
+
+use std::{path::PathBuf, sync::LazyLock, time::Duration};
+
+use voxbridge::{
+    config::Config,
+    mapping::Library,
+    simulator::{Backend, Dialect, SimulatorConfig, Timing, read_marker, socket::Received},
+};
+
+use super::bench::{Bench, quick, scratch};
+
+/// A server that clients meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    pub(crate) dialect: Dialect,
+    backend: Backend,
+}
+
+const fn older(name: &'static str, documented: bool) -> Server {
+    Server { name, dialect: Dialect::Legacy { documented }, backend: Backend::Pytorch }
+}
+
+const fn current(name: &'static str, backend: Backend) -> Server {
+    Server { name, dialect: Dialect::Current, backend }
+}
+
+pub(crate) const SERVERS: [Server; 4] = [
+    older("older", false),
+    older("older by the book", true),
+    current("current PyTorch", Backend::Pytorch),
+    current("current C++", Backend::Cpp),
+];
+
+/// What a user with clients of every kind writes: Macaw's tell by their model what they want.
+const ROUTES: &str = r#"
+    [[route]]
+    client = "macaw"
+    model = "talk"
+    profile = "conversation"
+
+    [[route]]
+    client = "macaw"
+    model = "see"
+    profile = "video"
+
+    [[route]]
+    client = "minicpm-o*"
+    profile = "relay"
+"#;
+
+/// Only where there is a chat mode.
+const SPEECH: &str = r#"
+    [[route]]
+    profile = "speech"
+"#;
+
+impl Server {
+    pub(crate) fn is_current(self) -> bool {
+        self.dialect == Dialect::Current
+    }
+
+    /// The server, with turns of so many units and these faults.
+    pub(crate) fn simulator(self, turn_units: usize, faults: &[&str]) -> SimulatorConfig {
+        let (dialect, backend) = (self.dialect, self.backend);
+        let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        SimulatorConfig { dialect, backend, workers: 4, turn_units, faults, ..quick() }
+    }
+
+    /// The bridge before it.
+    pub(crate) async fn bench(self, turn_units: usize, faults: &[&str]) -> Bench {
+        Bench::with(self.simulator(turn_units, faults), self.config(None)).await
+    }
+
+    /// The same for chat: answers take a moment, so that there is something to interrupt.
+    pub(crate) async fn chat_bench(self, idle_timeout_ms: Option<u64>) -> Bench {
+        let moment = Duration::from_millis(100);
+        let timing = Timing { text_delta: moment, speech_second: moment, ..Timing::instant() };
+        let simulator = SimulatorConfig { timing, ..self.simulator(1, &[]) };
+        Bench::with(simulator, self.config(idle_timeout_ms)).await
+    }
+
+    /// The same for conversations that may last ten seconds, as both sides know.
+    pub(crate) async fn short_bench(self, turn_units: usize) -> Bench {
+        let limit = Duration::from_secs(10);
+        let simulator =
+            SimulatorConfig { limit_audio: limit, limit_video: limit, ..self.simulator(turn_units, &[]) };
+        Bench::with(simulator, Config { mappings: Some(SHORT.clone()), ..self.config(None) }).await
+    }
+
+    /// Why it says that a session is over which the client has left for this reason.
+    pub(crate) fn reason_told(self, reason: &str) -> &str {
+        if self.backend == Backend::Cpp { "client_closed" } else { reason }
+    }
+
+    fn config(self, idle_timeout_ms: Option<u64>) -> Config {
+        let speech = if self.is_current() { SPEECH } else { "" };
+        Config { idle_timeout_ms, ..toml::from_str(&format!("{ROUTES}{speech}")).unwrap() }
+    }
+}
+
+/// Mappings of servers whose sessions last ten seconds.
+static SHORT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let dir = scratch("matrix-short");
+    for (_, name, _, source) in Library::embedded().unwrap().files() {
+        let changed = ["session_max_ms =", "soft_before_ms =", "hard_before_ms ="]
+            .iter()
+            .zip(["{ audio = 10000, video = 10000 }", "8500", "1000"])
+            .fold(source.to_owned(), |source, (key, value)| with_value(&source, key, value));
+        if changed != *source {
+            std::fs::write(dir.join(format!("{name}.toml")), changed).unwrap();
+        }
+    }
+    dir
+});
+
+/// The source with another value where a line begins with this key.
+pub(crate) fn with_value(source: &str, key: &str, value: &str) -> String {
+    let line = |line: &str| if line.starts_with(key) { format!("{key} {value}") } else { line.to_owned() };
+    source.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// What the model said to a question.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) audio: Vec<i16>,
+}
+
+impl Answer {
+    /// All of one turn of so many units, and nothing else.
+    #[track_caller]
+    pub(crate) fn assert_whole(&self, turn_units: usize) {
+        let Self { text, audio } = self;
+        assert!(text.starts_with("I heard ") && text.ends_with(" seconds of speech."), "{text:?}");
+        assert_eq!(audio.len(), (turn_units - 1) * 24_000 + 14_400);
+        self.assert_one_turn();
+    }
+
+    /// Audio of one turn only, from its beginning and in order.
+    #[track_caller]
+    pub(crate) fn assert_one_turn(&self) {
+        let marks: Vec<_> =
+            self.audio.iter().map(|sample| read_marker(*sample).expect("it is not the model's")).collect();
+        for (at, mark) in marks.iter().enumerate() {
+            assert_eq!(*mark, (marks[0].0, at % 8190), "sample {at}");
+        }
+    }
+}
+
+/// Stops the bridge, so that everything is over: there were so many sessions, each was told goodbye, and no connection was
+/// torn.
+pub(crate) async fn assert_polite(mut bench: Bench, sessions: usize) {
+    bench.bridge.stop();
+    bench.bridge.ended().await;
+    let received = bench.recorder.all();
+    let of_type = |kinds: &[&str]| {
+        let is = |received: &&Received| match received {
+            Received::Message(_, text) => {
+                let message: serde_json::Value = serde_json::from_str(text).unwrap();
+                kinds.iter().any(|kind| message["type"] == *kind)
+            }
+            _ => false,
+        };
+        received.iter().filter(is).count()
+    };
+    let told = (of_type(&["session.init", "session.update"]), of_type(&["session.close"]));
+    assert_eq!(told, (sessions, sessions), "sessions opened and closed");
+    assert!(!received.iter().any(|received| matches!(received, Received::Gone(_))), "left without a goodbye");
+}
+
+/// Pictures that the server looked at.
+pub(crate) fn frames(bench: &Bench) -> usize {
+    bench.recorder.units().iter().map(|(_, unit)| unit.frames).sum()
+}

@@ -1,0 +1,344 @@
+//! Every sample survives both ways: what the upstream hears is what the client sent, what the client plays is what the
+//! upstream said.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use crate::bench::{Bench, Options, Seen, assert_pairs, audio, bytes, events, quick, recording, scratch};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use voxbridge::{
+    audio::{
+        pcm,
+        resample::resampled_len,
+        wav::{resample_all, write_s16},
+    },
+    config::Config,
+    server::tap::{Passed, Tap, Wire},
+    simulator::socket::Received,
+};
+
+/// Frames of 10, 20, 40 and 256 ms at 16 kHz mono, and odd ones: cut within samples, now and then to a single byte.
+const FRAMINGS: [&[usize]; 6] = [&[320], &[640], &[1280], &[8192], &[333], &[1, 333, 1, 1, 777, 0, 5, 4095]];
+
+/// How a client sends.
+struct Way<'w> {
+    query: &'w str,
+    configure: Option<Value>,
+    frames: &'w [usize],
+}
+
+/// What the upstream is asked to hear when a clip is sent that way at once, and committed at its end.
+async fn heard(way: &Way<'_>, clip: &[u8]) -> Vec<Vec<f32>> {
+    let bench = Bench::start().await;
+    let mut client = bench.client(&format!("model=x&{}", way.query)).await;
+    if let Some(mut configure) = way.configure.clone() {
+        configure["type"] = "session.configure".into();
+        client.command(configure).await;
+    }
+    let mut rest = clip;
+    for frame in way.frames.iter().cycle() {
+        let (head, tail) = rest.split_at(rest.len().min(*frame));
+        client.audio(head, usize::MAX).await;
+        rest = tail;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    client.command(json!({"type": "input_audio_buffer.commit"})).await;
+    let seen = client.close().await;
+    assert_pairs(&seen);
+    for kind in ["error", "session.frames_dropped"] {
+        assert!(events(&seen, kind).is_empty(), "{seen:?}");
+    }
+    bench.recorder.heard()
+}
+
+/// Speech that goes on to its last sample, so that a commit at its end takes all of it.
+fn clip() -> Vec<i16> {
+    recording("librivox_0920")[..72_000].to_vec()
+}
+
+fn float(samples: &[i16]) -> Vec<f32> {
+    samples.iter().map(|sample| f32::from(*sample) / 32_768.0).collect()
+}
+
+fn rounded(samples: &[f32]) -> Vec<i16> {
+    samples.iter().map(|sample| (sample * 32_768.0).round().clamp(-32_768.0, 32_767.0) as i16).collect()
+}
+
+/// At another rate, as a sound card would have recorded it.
+fn at_rate(rate_hz: u32) -> Vec<i16> {
+    rounded(&resample_all(&float(&clip()), 16_000, rate_hz).unwrap())
+}
+
+/// Interleaved with something else in the channels that do not count.
+fn with_channels(samples: &[i16], channels: usize) -> Vec<i16> {
+    let noise = |at: usize| (at as i16).wrapping_mul(7_919);
+    let group = |(at, sample): (usize, &i16)| {
+        std::iter::once(*sample).chain((1..channels).map(move |channel| noise(at * channels + channel)))
+    };
+    samples.iter().enumerate().flat_map(group).collect()
+}
+
+/// The pieces in one: nothing between two utterances is lost where the pauses are shorter than the pre-roll.
+fn joined(pieces: &[Vec<f32>]) -> Vec<f32> {
+    assert!(!pieces.is_empty(), "nothing was heard");
+    pieces.concat()
+}
+
+#[track_caller]
+fn assert_close(actual: &[i16], expected: &[i16], tolerance: u16, what: &str) {
+    assert_eq!(actual.len(), expected.len(), "{what}: samples");
+    let worst = actual.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0);
+    assert!(worst <= tolerance, "{what}: off by {worst}");
+}
+
+#[tokio::test]
+async fn sixteen_kilohertz_arrive_exactly_whatever_the_framing() {
+    let clip = clip();
+    for frames in FRAMINGS {
+        for channels in [1, 2] {
+            let query = format!("channels={channels}");
+            let way = Way { query: &query, configure: None, frames };
+            let heard = joined(&heard(&way, &bytes(&with_channels(&clip, channels))).await);
+            assert_eq!(heard.len(), clip.len(), "{channels} channels in frames of {frames:?}");
+            assert!(heard == float(&clip), "{channels} channels in frames of {frames:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_rates_arrive_resampled_as_a_whole_whatever_the_framing() {
+    for rate_hz in [8_000, 24_000, 44_100, 48_000] {
+        let sent = at_rate(rate_hz);
+        let expected = rounded(&resample_all(&float(&sent), rate_hz, 16_000).unwrap());
+        let mut first = None;
+        for (frames, channels) in FRAMINGS.into_iter().zip([1, 2, 1, 2, 2, 1]) {
+            // The names of both ways to say it, in turn.
+            let way = match channels {
+                1 => Way { query: &format!("input_sample_rate={rate_hz}"), configure: None, frames },
+                _ => Way { query: &format!("sample_rate={rate_hz}&channels=2"), configure: None, frames },
+            };
+            let heard = joined(&heard(&way, &bytes(&with_channels(&sent, channels))).await);
+            assert_close(&rounded(&heard), &expected, 1, &format!("{rate_hz} Hz in frames of {frames:?}"));
+            assert!(*first.get_or_insert(heard.clone()) == heard, "{rate_hz} Hz depends on the framing");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_format_may_be_configured_as_well() {
+    let sent = with_channels(&at_rate(48_000), 2);
+    let by_query = Way { query: "sample_rate=48000&channels=2", configure: None, frames: &[3840] };
+    let by_command = |configure| Way { query: "", configure: Some(configure), frames: &[3840] };
+    let expected = heard(&by_query, &bytes(&sent)).await;
+    for configure in [
+        json!({"input_sample_rate": 48_000, "channels": 2}),
+        json!({"input_sample_rate": "48000", "input_channels": 2.0}),
+    ] {
+        assert!(heard(&by_command(configure), &bytes(&sent)).await == expected);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_in_is_told_and_changes_nothing() {
+    let bench = Bench::start().await;
+    for query in ["sample_rate=4000", "sample_rate=x", "channels=0", "channels=99", "sample_rate=99999999999"]
+    {
+        let mut client = bench.client(&format!("model=x&{query}")).await;
+        let error = client.event("error").await;
+        assert_eq!(error["recoverable"], true, "{query}: {error}");
+        client.audio(&bytes(&clip()), 640).await;
+        client.command(json!({"type": "input_audio_buffer.commit"})).await;
+        client.close().await;
+        let heard = joined(&bench.recorder.heard());
+        assert!(heard == float(&clip()), "{query}");
+        drop(bench.recorder.take());
+    }
+}
+
+#[tokio::test]
+async fn each_utterance_is_a_slice_with_its_onset_and_its_end() {
+    for name in ["goforward", "cards_005", "arctic_a0007", "librivox_0880"] {
+        // Silence before that no pre-roll reaches back over, and the silence that ends it.
+        let speech = recording(name);
+        let sent = [vec![0; 24_000], speech.clone(), vec![0; 16_000]].concat();
+        let bench = Bench::start().await;
+        let mut client = bench.client("model=x").await;
+        client.audio(&bytes(&sent), 640).await;
+        client.close().await;
+        let peak = speech.iter().map(|sample| sample.unsigned_abs()).max().unwrap();
+        let loud = |sample: &i16| sample.unsigned_abs() > peak / 4;
+        let first = sent.iter().position(loud).unwrap();
+        let last = sent.iter().rposition(loud).unwrap();
+        let (mut at, mut covered) = (0, Vec::new());
+        for piece in bench.recorder.heard() {
+            let piece = rounded(&piece);
+            // Bit for bit, in order, none twice.
+            let found = sent[at..].windows(piece.len()).position(|window| window == piece);
+            let begin = at + found.unwrap_or_else(|| panic!("{name}: no slice of what was sent"));
+            at = begin + piece.len();
+            covered.push(begin..at);
+        }
+        let (Some(begin), Some(end)) = (covered.first(), covered.last()) else { panic!("{name}: unheard") };
+        assert!(begin.start < first && last < end.end, "{name}: {first}..{last} is not in {covered:?}");
+        assert!(end.end - last <= 16_000, "{name}: a second of silence and more after {last}: {covered:?}");
+    }
+}
+
+/// What the upstream said, in samples.
+#[derive(Default)]
+struct Said(Mutex<Vec<f32>>);
+
+impl Tap for Said {
+    fn passed(&self, _: &str, _: Instant, wire: Wire, frame: Passed<'_>) {
+        if let (Wire::FromLane(_), Passed::Text(text)) = (wire, frame) {
+            let message: Value = serde_json::from_str(text).unwrap();
+            if message["kind"] == "audio" {
+                let data = STANDARD.decode(message["audio"].as_str().unwrap()).unwrap();
+                self.0.lock().unwrap().extend(floats(&data));
+            }
+        }
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+}
+
+const TEXT: &str = "This is read aloud. It has two sentences, and costs $5 & a smile.";
+
+/// What the upstream said and what the client got when it asked so.
+async fn spoken(query: &str, configure: Option<Value>, text: &str) -> (Vec<f32>, Vec<Seen>) {
+    let said = Arc::new(Said::default());
+    let tap: Option<Arc<dyn Tap>> = Some(said.clone());
+    let bench = Bench::of(Options { simulator: quick(), tap, ..Options::default() }).await;
+    let mut client = bench.client(&format!("model=x&{query}")).await;
+    if let Some(configure) = configure {
+        client.command(configure).await;
+    }
+    client.command(json!({"type": "tts.speak", "text": text, "request_id": "r1"})).await;
+    client.event("tts.speaking_end").await;
+    let seen = client.close().await;
+    assert_pairs(&seen);
+    assert!(events(&seen, "error").is_empty(), "{seen:?}");
+    let said = said.0.lock().unwrap().clone();
+    (said, seen)
+}
+
+#[tokio::test]
+async fn speech_reaches_the_client_exactly() {
+    for text in [TEXT, &TEXT.repeat(12)] {
+        let (said, seen) = spoken("", None, text).await;
+        assert!(said.len() > 24_000, "{} samples", said.len());
+        assert_close(&audio(&seen), &rounded(&said), 1, "speech");
+        let kinds: Vec<&str> = seen.iter().map(Seen::kind).filter(|kind| *kind != "audio").collect();
+        let expected =
+            ["session.created", "tts.speaking_start", "tts.speaking_end", "session.closed", "close", "end"];
+        assert_eq!(kinds, expected);
+        let end = events(&seen, "tts.speaking_end")[0];
+        assert_eq!((&end["request_id"], &end["cancelled"]), (&json!("r1"), &json!(false)));
+        assert_eq!(end["audio_ms"], said.len() / 24);
+        let largest = seen.iter().map(|seen| if let Seen::Audio(frame) = seen { frame.len() } else { 0 });
+        assert!(largest.max().unwrap() <= 65_536);
+    }
+}
+
+#[tokio::test]
+async fn speech_comes_at_the_rate_that_was_asked_for() {
+    for (query, configure, rate_hz) in [
+        ("output_sample_rate=16000", None, 16_000),
+        ("output_sample_rate=48000", None, 48_000),
+        ("", Some(json!({"type": "session.configure", "output_sample_rate": 8_000})), 8_000),
+        ("", Some(json!({"type": "session.configure", "output_sample_rate": 44_100})), 44_100),
+    ] {
+        let (said, seen) = spoken(query, configure, TEXT).await;
+        let got = audio(&seen);
+        let (sent, rate) = (said.len() as u64, u64::from(rate_hz));
+        assert_eq!(got.len() as u64, resampled_len(sent, 24_000, rate_hz), "{rate_hz} Hz");
+        let expected = rounded(&resample_all(&said, 24_000, rate_hz).unwrap());
+        assert_close(&got, &expected, 1, &format!("{rate_hz} Hz"));
+        let ms = events(&seen, "tts.speaking_end")[0]["audio_ms"].as_u64().unwrap();
+        assert!(ms.abs_diff(sent * 1000 / 24_000) <= 1, "{ms} ms of {sent} samples at {rate}");
+    }
+}
+
+/// Every place in the upstream's wire where a voice is, as samples.
+fn voices(received: &[Received]) -> Vec<(String, Vec<f32>)> {
+    let places = [
+        "/payload/voice/ref_audio_base64",
+        "/payload/voice/tts_ref_audio_base64",
+        "/input/messages/0/content/1/data",
+        "/input/tts/ref_audio_data",
+    ];
+    let mut found = Vec::new();
+    for received in received {
+        let Received::Message(_, text) = received else { continue };
+        let message: Value = serde_json::from_str(text).unwrap();
+        for place in places {
+            if let Some(data) = message.pointer(place).and_then(Value::as_str) {
+                found.push((place.to_owned(), floats(&STANDARD.decode(data).unwrap())));
+            }
+        }
+    }
+    assert_eq!(found.iter().map(|(place, _)| place.as_str()).collect::<Vec<_>>(), places);
+    found
+}
+
+async fn voices_for(config: Config, speak: Value) -> Vec<(String, Vec<f32>)> {
+    let bench = Bench::with(quick(), config).await;
+    let mut client = bench.client("model=x").await;
+    let mut command = json!({"type": "tts.speak", "text": "In this voice."});
+    command.as_object_mut().unwrap().extend(speak.as_object().unwrap().clone());
+    client.command(command).await;
+    client.event("tts.speaking_end").await;
+    client.close().await;
+    voices(&bench.recorder.all())
+}
+
+#[tokio::test]
+async fn a_voice_sample_reaches_the_model_as_float32_at_16_khz() {
+    let sample = recording("goforward")[..16_000].to_vec();
+    let wav = STANDARD.encode(write_s16(&sample, 16_000));
+    for (place, voice) in voices_for(Config::default(), json!({"ref_audio": wav})).await {
+        assert!(voice == float(&sample), "{place}");
+    }
+    let expected = rounded(&resample_all(&float(&sample), 44_100, 16_000).unwrap());
+    let wav = STANDARD.encode(write_s16(&sample, 44_100));
+    for (place, voice) in voices_for(Config::default(), json!({"ref_audio": wav})).await {
+        assert_close(&rounded(&voice), &expected, 1, &place);
+    }
+}
+
+#[tokio::test]
+async fn a_configured_voice_reaches_the_model_by_its_name() {
+    let dir = scratch("voices");
+    let (anna, other) = (recording("goforward")[..8_000].to_vec(), recording("cards_005")[..8_000].to_vec());
+    std::fs::write(dir.join("anna.wav"), write_s16(&anna, 16_000)).unwrap();
+    std::fs::write(dir.join("default.wav"), write_s16(&other, 16_000)).unwrap();
+    let voices = [("anna", "anna.wav"), ("default", "default.wav")];
+    let config = || Config {
+        voices: voices.map(|(name, file)| (name.to_owned(), dir.join(file))).into(),
+        ..Config::default()
+    };
+    for (speak, expected) in [
+        (json!({"voice": "anna"}), &anna),
+        (json!({"voice": "default"}), &other),
+        (json!({"voice": "somebody else"}), &other),
+        (json!({}), &other),
+    ] {
+        for (place, voice) in voices_for(config(), speak.clone()).await {
+            assert!(voice == float(expected), "{speak}: {place}");
+        }
+    }
+}
+
+#[test]
+fn the_conversions_of_this_test_are_those_of_the_bridge() {
+    let all: Vec<i16> = (i16::MIN..=i16::MAX).collect();
+    assert!(float(&all).iter().zip(&all).all(|(float, int)| *float == pcm::to_f32(*int)));
+    assert_eq!(rounded(&float(&all)), all);
+}
