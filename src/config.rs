@@ -2,6 +2,7 @@
 //! is served.
 
 mod changes;
+mod drain;
 mod routes;
 mod upstreams;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     changes::{Changes, Contents},
+    drain::DrainConfig,
     upstreams::UpstreamConfig,
 };
 use crate::{
@@ -83,6 +85,9 @@ pub struct Config {
     /// Where sessions are recorded.
     #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
     pub trace: TraceConfig,
+    /// How it takes leave of its sessions.
+    #[serde(default, skip_serializing_if = "DrainConfig::is_empty")]
+    pub drain: DrainConfig,
     /// What is logged.
     #[serde(default)]
     pub log: LogConfig,
@@ -184,6 +189,7 @@ impl Config {
             voices: Arc::new(self.voices()?),
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
+            leave: self.drain.leave(),
             tap: None,
             traces: self.traces(),
             library,
@@ -221,6 +227,7 @@ impl Config {
         if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
             return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
         }
+        self.drain.check()?;
         if self.trace.session_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
             return Err(format!("trace.session_max_bytes: must be {TRACE_MIN_BYTES} or more"));
         }

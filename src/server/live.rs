@@ -33,6 +33,8 @@ pub struct Who {
     pub client: String,
     /// The profile.
     pub profile: String,
+    /// It has a conversation, which can be rolled over.
+    pub converses: bool,
     /// Where the client is, as far as the TCP connection tells.
     pub peer: SocketAddr,
     /// The path it asked for.

@@ -80,6 +80,7 @@ pub(super) async fn session(
             id: bridge.session_id().to_owned(),
             client: mapping.name.clone(),
             profile,
+            converses: bridge.converses(),
             peer,
             path: visit.path.clone(),
             opened_unix: unix_now(),
@@ -89,7 +90,8 @@ pub(super) async fn session(
     });
     let client = Metered { stream, traffic };
     let (tap, drain, alive) = (service.tap.clone(), shared.drain.clone(), shared.alive.clone());
-    let around = Around { tap, trace, place, drain, alive };
+    let close_within = service.leave.within;
+    let around = Around { tap, trace, place, drain, close_within, alive };
     let driver = Driver::new(bridge, client, upstreams.pool, around);
     drop((shared, service));
     driver.run(first).instrument(span).await;
