@@ -5,6 +5,7 @@
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`trace`] writes what sessions do to files
+//! - [`tls`] encrypts what clients send and are sent
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
@@ -18,6 +19,7 @@ mod recognise;
 pub mod route;
 mod socket;
 pub mod tap;
+pub mod tls;
 pub mod trace;
 
 use std::{
