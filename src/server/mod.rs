@@ -6,6 +6,7 @@
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`live`] knows the sessions that run, and gives them orders; [`life`] is the server's own from start to end
 //! - [`trace`] writes what sessions do to files
+//! - [`tls`] encrypts what clients send and are sent
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
@@ -21,6 +22,7 @@ mod recognise;
 pub mod route;
 mod socket;
 pub mod tap;
+pub mod tls;
 pub mod trace;
 
 use std::{
