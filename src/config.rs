@@ -1,9 +1,12 @@
 //! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
 //! is served.
 
+mod admin;
 mod changes;
 mod drain;
+mod reload;
 mod routes;
+mod shown;
 mod upstreams;
 
 use std::{
@@ -16,8 +19,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    admin::{AdminConfig, AdminPlan},
     changes::{Changes, Contents},
     drain::DrainConfig,
+    reload::{Find, Reloader, Targets},
     upstreams::UpstreamConfig,
 };
 use crate::{
@@ -85,6 +90,9 @@ pub struct Config {
     /// Where sessions are recorded.
     #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
     pub trace: TraceConfig,
+    /// Where operators ask.
+    #[serde(default, skip_serializing_if = "AdminConfig::is_empty")]
+    pub admin: AdminConfig,
     /// How it takes leave of its sessions.
     #[serde(default, skip_serializing_if = "DrainConfig::is_empty")]
     pub drain: DrainConfig,
@@ -140,6 +148,7 @@ impl Config {
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
         config.voices.values_mut().for_each(resolve);
+        config.admin.paths().for_each(resolve);
         config.upstream.iter_mut().filter_map(|upstream| upstream.ca.as_mut()).for_each(resolve);
         Ok(config)
     }
@@ -158,6 +167,7 @@ impl Config {
         self.trace.session_max_bytes = over.trace.session_max_bytes.or(self.trace.session_max_bytes);
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
+        self.admin = self.admin.overlaid(over.admin);
         self.upstream = upstreams::overlaid(self.upstream, over.upstream);
         self
     }
@@ -201,6 +211,7 @@ impl Config {
     /// # Errors
     /// What is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
+        self.admin.plan()?;
         if !self.upstream.is_empty() {
             return self.service().map(drop);
         }
@@ -220,7 +231,8 @@ impl Config {
     /// What works otherwise than who reads a profile may think, a line each; nothing where it cannot be served.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        self.service().map(|service| routes::notes(&service.routes)).unwrap_or_default()
+        let routes = self.service().map(|service| routes::notes(&service.routes));
+        routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
     }
 
     fn check_numbers(&self) -> Result<(), String> {

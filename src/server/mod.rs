@@ -5,17 +5,20 @@
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`live`] knows the sessions that run, and gives them orders; [`life`] is the server's own from start to end
+//! - [`admin`] is what operators see and do, at an address apart from the clients'; [`notify`] tells the service manager
 //! - [`trace`] writes what sessions do to files
 //! - [`tls`] encrypts what clients send and are sent
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
+pub mod admin;
 pub mod dial;
 mod drive;
 mod feedback;
 pub mod life;
 mod lines;
 pub mod live;
+pub mod notify;
 mod open;
 pub mod pool;
 mod recognise;
