@@ -36,7 +36,14 @@ use tokio::{
 use tracing::{info, warn};
 
 use self::{live::Registry, pool::Pool, route::Routes, tap::Tap, trace::Traces};
-use crate::{mapping::Library, session::VoiceBook};
+use crate::{
+    mapping::Library,
+    session::VoiceBook,
+    telemetry::metrics::{
+        Metrics,
+        scrape::{Seen, SeenUpstream},
+    },
+};
 
 /// After the order to stop, sessions have this long: five seconds a transcript may take, ten until answers for nobody are
 /// given up, three for the lanes' polite end. Service managers grant thirty.
@@ -99,6 +106,7 @@ pub struct Server {
     listener: TcpListener,
     service: Current,
     registry: Registry,
+    metrics: Metrics,
 }
 
 impl Server {
@@ -108,7 +116,10 @@ impl Server {
     /// The system's own, such as an address in use.
     pub async fn bind(listen: &str, service: Service) -> io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
-        Ok(Self { listener, service: Current::new(service), registry: Registry::default() })
+        let (service, registry) = (Current::new(service), Registry::default());
+        let (current, sessions) = (service.clone(), registry.clone());
+        let metrics = Metrics::new(move || seen(&current.get(), &sessions));
+        Ok(Self { listener, service, registry, metrics })
     }
 
     /// The address, with the port the system chose.
@@ -131,6 +142,12 @@ impl Server {
         self.registry.clone()
     }
 
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let (draining, drain) = watch::channel(false);
@@ -139,6 +156,7 @@ impl Server {
             sessions: Arc::new(Semaphore::new(self.service.get().sessions_max)),
             service: self.service,
             registry: self.registry,
+            metrics: self.metrics,
             drain,
             alive,
         });
@@ -166,11 +184,32 @@ impl Server {
     }
 }
 
+/// What metrics want to know when they are asked.
+fn seen(service: &Service, registry: &Registry) -> Seen {
+    let sessions = registry.all().into_iter();
+    let kind = |live: Arc<live::Live>| {
+        (live.who.client.as_str().into(), live.who.profile.as_str().into(), live.state())
+    };
+    let upstream = |(name, standing): (String, pool::Standing)| SeenUpstream {
+        name,
+        in_service: standing.burden.out_until.is_none(),
+        load: standing.burden.lanes,
+        failures: standing.failures,
+        left_out: standing.left_out,
+    };
+    Seen {
+        sessions: sessions.map(kind).collect(),
+        upstreams: service.pool.standing().into_iter().map(upstream).collect(),
+        trace_lines_lost: service.traces.as_ref().map_or(0, |traces| traces.lost()),
+    }
+}
+
 /// What every connection shares.
 struct Shared {
     service: Current,
     sessions: Arc<Semaphore>,
     registry: Registry,
+    metrics: Metrics,
     drain: watch::Receiver<bool>,
     /// Held by every connection; when all are gone its channel ends.
     alive: mpsc::Sender<()>,

@@ -56,5 +56,6 @@ pub(crate) fn observe(observation: &Observation) {
         Observation::Underrun => debug!("the client ran out of audio while the model was speaking"),
         Observation::AskedAgain(words) => warn!("asking again: {words}"),
         Observation::NoEffect(words) => info!("without effect: {words}"),
+        Observation::Measured(_) => {}
     }
 }
