@@ -9,11 +9,14 @@ use futures_util::future::BoxFuture;
 use tracing::{info, warn};
 
 use super::{Changes, Config, Contents};
-use crate::server::{
-    Current, Service,
-    admin::{Configuration, Gate, Reloaded, Reloads, auth::Guard},
-    notify::Manager,
-    tls::Acceptor,
+use crate::{
+    server::{
+        Current, Service,
+        admin::{Configuration, Gate, Reloaded, Reloads, auth::Guard},
+        notify::Manager,
+        tls::Acceptor,
+    },
+    telemetry::metrics::Metrics,
 };
 
 /// Finds the configuration where it was found at the start; an error is in words.
@@ -34,6 +37,8 @@ pub struct Targets {
     pub current: Current,
     /// The admin listener's guard and its certificate, where there is one.
     pub admin: Option<(Gate, Option<Acceptor>)>,
+    /// Where it is counted.
+    pub metrics: Metrics,
     /// Who is told that it happens.
     pub manager: Manager,
 }
@@ -99,6 +104,7 @@ impl Reloader {
     }
 
     fn count(&self, reloaded: &Result<Reloaded, String>) {
+        self.targets.metrics.reloaded(reloaded.is_ok());
         let mut history = self.counted();
         match reloaded {
             Ok(_) => history.succeeded += 1,

@@ -49,7 +49,14 @@ use self::{
     tap::Tap,
     trace::Traces,
 };
-use crate::{mapping::Library, session::VoiceBook};
+use crate::{
+    mapping::Library,
+    session::VoiceBook,
+    telemetry::metrics::{
+        Metrics,
+        scrape::{Seen, SeenUpstream},
+    },
+};
 
 /// What a server is made of.
 pub struct Service {
@@ -110,6 +117,7 @@ pub struct Server {
     listener: TcpListener,
     service: Current,
     registry: Registry,
+    metrics: Metrics,
     room: Room,
     life: Life,
     pulse: (Pulse, mpsc::Receiver<Beat>),
@@ -160,12 +168,17 @@ impl Server {
     /// The system's own, such as an address in use.
     pub async fn bind(listen: &str, service: Service) -> io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
+        let (service, registry) = (Current::new(service), Registry::default());
+        let (current, sessions) = (service.clone(), registry.clone());
+        let metrics = Metrics::new(move || seen(&current.get(), &sessions));
         let (ask, asked) = mpsc::channel(1);
+        let room = Room::of(service.get().sessions_max);
         Ok(Self {
             listener,
-            registry: Registry::default(),
-            room: Room::of(service.sessions_max),
-            service: Current::new(service),
+            service,
+            registry,
+            metrics,
+            room,
             life: Life::default(),
             pulse: (Pulse(ask), asked),
         })
@@ -209,6 +222,12 @@ impl Server {
         self.pulse.0.clone()
     }
 
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let life = self.life.clone();
@@ -225,7 +244,7 @@ impl Server {
 
     /// Serves until its life is to end, then lets sessions finish within a bound.
     pub async fn serve(self) -> Ended {
-        let Self { listener, service, registry, room, life, pulse: (_, mut asked) } = self;
+        let Self { listener, service, registry, metrics, room, life, pulse: (_, mut asked) } = self;
         let (draining, drain) = watch::channel(None);
         let (alive, none_left) = mpsc::channel::<()>(1);
         let shared = Arc::new(Shared {
@@ -233,6 +252,7 @@ impl Server {
             service: service.clone(),
             registry: registry.clone(),
             life: life.clone(),
+            metrics,
             drain,
             alive,
         });
@@ -313,11 +333,32 @@ async fn last_sessions(
     }
 }
 
+/// What metrics want to know when they are asked.
+fn seen(service: &Service, registry: &Registry) -> Seen {
+    let sessions = registry.all().into_iter();
+    let kind = |live: Arc<live::Live>| {
+        (live.who.client.as_str().into(), live.who.profile.as_str().into(), live.state())
+    };
+    let upstream = |(name, standing): (String, pool::Standing)| SeenUpstream {
+        name,
+        in_service: standing.burden.out_until.is_none(),
+        load: standing.burden.lanes,
+        failures: standing.failures,
+        left_out: standing.left_out,
+    };
+    Seen {
+        sessions: sessions.map(kind).collect(),
+        upstreams: service.pool.standing().into_iter().map(upstream).collect(),
+        trace_lines_lost: service.traces.as_ref().map_or(0, |traces| traces.lost()),
+    }
+}
+
 /// What every connection shares.
 struct Shared {
     service: Current,
     sessions: Arc<Semaphore>,
     registry: Registry,
+    metrics: Metrics,
     life: Life,
     /// The order to finish, and within which time.
     drain: watch::Receiver<Option<Duration>>,

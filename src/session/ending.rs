@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     Phase, Session,
     action::{Action, Observation},
+    figure::{Figure, Reason},
     link::millis,
     lockstep::Owed,
     parting::Parting,
@@ -26,6 +27,7 @@ impl Session {
     /// The client's transport is gone.
     pub(crate) fn client_gone(&mut self, now: Instant) {
         if self.phase != Phase::Over {
+            self.host.out.measured(Figure::Ending(Reason::ClientGone));
             self.end(now);
         }
     }
@@ -117,7 +119,7 @@ impl Session {
     }
 
     /// The client waits for words or for speech.
-    fn owes(&self) -> bool {
+    pub(super) fn owes(&self) -> bool {
         self.speaks() || self.texts.is_waiting() || !self.hear.is_settled()
     }
 
@@ -151,6 +153,7 @@ impl Session {
 
     /// No more follows: all that came is answered, then the session ends.
     pub(super) fn conclude(&mut self, now: Instant) {
+        self.host.out.measured(Figure::Ending(Reason::ClientClose));
         self.ear.end(&mut self.heard);
         self.tell_heard(now);
         self.ear.stop();
@@ -163,6 +166,7 @@ impl Session {
     /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
     /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
     pub(super) fn finish(&mut self, now: Instant, why: CloseName) {
+        self.host.out.measured(Figure::Ending(why.into()));
         if matches!(why, CloseName::Shutdown | CloseName::Operator) {
             self.ear.commit(&mut self.heard);
             self.tell_heard(now);

@@ -38,7 +38,8 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     };
     let manager = Manager::from_env();
     let doors = admin.as_ref().map(|admin| (admin.gate(), admin.tls()));
-    let targets = Targets { current: server.current(), admin: doors, manager: manager.clone() };
+    let (current, metrics) = (server.current(), server.metrics());
+    let targets = Targets { current, admin: doors, metrics, manager: manager.clone() };
     let reloader = Arc::new(reloader(args, config, targets));
     let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
     let place = server.local_addr().map_err(Failure::failed)?.to_string();
@@ -76,8 +77,9 @@ fn operated(admin: Admin, server: &Server, reloader: Arc<Reloader>) -> Result<Jo
     let current = server.current();
     // Whether it is ready depends on them.
     current.get().pool.look();
-    let (life, registry, room) = (server.life(), server.registry(), server.room());
-    Ok(tokio::spawn(admin.run(Control { life, registry, room, current, configuration: reloader })))
+    let (life, registry, room, metrics) = (server.life(), server.registry(), server.room(), server.metrics());
+    let control = Control { life, registry, room, current, metrics, configuration: reloader };
+    Ok(tokio::spawn(admin.run(control)))
 }
 
 fn no_listener(address: &str, flag: &str, error: &std::io::Error) -> Failure {
