@@ -158,6 +158,7 @@ fn relay(visit: &Visit, service: &Service) -> Option<Opened> {
     let setup = RelaySetup {
         profile: profile.clone(),
         idle_ms: service.idle_ms,
+        session_max_ms: 0,
         unix_s: opened_unix.as_secs_f64(),
         seed: fastrand::u64(..),
     };

@@ -45,6 +45,10 @@ impl Session {
         if self.idle_due().is_some_and(|due| due <= now) {
             self.finish(now, CloseName::Idle);
         }
+        if self.ends_due().is_some_and(|due| due <= now) {
+            self.host.hurry(now + HURRY);
+            self.finish(now, CloseName::TimeLimit);
+        }
         self.settle(now);
     }
 
@@ -55,7 +59,15 @@ impl Session {
             Phase::Open | Phase::Over => None,
         };
         let (lanes, mouth) = (self.next_lanes_timeout(now), self.host.mouth.next_timeout(now));
-        [finishing, lanes, mouth, self.stall_due(), self.idle_due()].into_iter().flatten().min()
+        [finishing, lanes, mouth, self.stall_due(), self.idle_due(), self.ends_due()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// When its time is up.
+    fn ends_due(&self) -> Option<Instant> {
+        self.ends_at.filter(|_| self.phase == Phase::Open)
     }
 
     /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
@@ -112,7 +124,7 @@ impl Session {
     /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
     /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
     pub(super) fn finish(&mut self, now: Instant, why: CloseName) {
-        if why == CloseName::Shutdown {
+        if matches!(why, CloseName::Shutdown | CloseName::TimeLimit) {
             self.ear.commit(&mut self.heard);
             self.tell_heard(now);
         } else {

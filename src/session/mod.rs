@@ -85,6 +85,8 @@ pub(crate) struct Session {
     session_id: String,
     opened_at: Instant,
     phase: Phase,
+    /// When its time is up.
+    ends_at: Option<Instant>,
     idle: Option<Duration>,
     idle_since: Instant,
     /// Something was owed when last looked at.
@@ -151,6 +153,7 @@ impl Session {
             session_id,
             opened_at: now,
             phase: Phase::Open,
+            ends_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
             idle,
             idle_since: now,
             owed: false,
