@@ -1,6 +1,7 @@
 //! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
 //! is served.
 
+mod access;
 mod changes;
 mod routes;
 mod upstreams;
@@ -15,6 +16,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    access::{AccessConfig, LimitsConfig},
     changes::{Changes, Contents},
     upstreams::UpstreamConfig,
 };
@@ -28,6 +30,7 @@ use crate::{
     server::{
         Service,
         route::RouteFile,
+        tls::TlsFile,
         trace::{self, Traces},
     },
     session::VoiceBook,
@@ -80,6 +83,15 @@ pub struct Config {
     /// Voice samples (WAV files) by name; `default` speaks when a client names none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub voices: BTreeMap<String, PathBuf>,
+    /// Who may in.
+    #[serde(default, skip_serializing_if = "AccessConfig::is_empty")]
+    pub access: AccessConfig,
+    /// How much.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
+    pub limits: LimitsConfig,
+    /// How clients are encrypted; not at all unless a certificate is named.
+    #[serde(default, skip_serializing_if = "TlsFile::is_empty")]
+    pub tls: TlsFile,
     /// Where sessions are recorded.
     #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
     pub trace: TraceConfig,
@@ -135,7 +147,8 @@ impl Config {
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
         config.voices.values_mut().for_each(resolve);
-        config.upstream.iter_mut().filter_map(|upstream| upstream.ca.as_mut()).for_each(resolve);
+        config.upstream.iter_mut().flat_map(UpstreamConfig::paths).for_each(resolve);
+        config.access.keys.iter_mut().chain(config.tls.paths().map(|(_, path)| path)).for_each(resolve);
         Ok(config)
     }
 
@@ -151,6 +164,9 @@ impl Config {
         self.trace.dir = over.trace.dir.or(self.trace.dir);
         self.trace.audio = over.trace.audio.or(self.trace.audio);
         self.trace.session_max_bytes = over.trace.session_max_bytes.or(self.trace.session_max_bytes);
+        self.access.keys = over.access.keys.or(self.access.keys);
+        self.tls.cert = over.tls.cert.or(self.tls.cert);
+        self.tls.key = over.tls.key.or(self.tls.key);
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
         self.upstream = upstreams::overlaid(self.upstream, over.upstream);
@@ -184,6 +200,9 @@ impl Config {
             voices: Arc::new(self.voices()?),
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
+            access: self.access.access()?,
+            limits: self.limits.limits()?,
+            tls: self.acceptor()?,
             tap: None,
             traces: self.traces(),
             library,
@@ -201,6 +220,9 @@ impl Config {
         let library = self.library().map_err(|problem| problem.to_string())?;
         self.check_numbers()?;
         self.planned(&library, None)?;
+        self.access.access()?;
+        self.limits.limits()?;
+        self.acceptor()?;
         self.voices().map(drop)
     }
 
@@ -259,6 +281,12 @@ impl Config {
         let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
         Ok(VoiceBook::new(voices, self.tts_models.clone()))
     }
+}
+
+/// A variable of the environment, for secrets that no file is to hold.
+#[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {

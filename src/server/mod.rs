@@ -1,14 +1,15 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
 //!
-//! - [`accept`] answers HTTP and upgrades; [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
+//! - [`accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`trace`] writes what sessions do to files
-//! - [`tls`] encrypts what clients send and are sent
+//! - [`tls`] encrypts what clients send and are sent, [`stream`] is what it does so on
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
+pub mod access;
 pub mod dial;
 mod drive;
 mod feedback;
@@ -16,8 +17,10 @@ mod lines;
 mod open;
 pub mod pool;
 mod recognise;
+mod refusal;
 pub mod route;
 mod socket;
+mod stream;
 pub mod tap;
 pub mod tls;
 pub mod trace;
@@ -35,7 +38,14 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use self::{pool::Pool, route::Routes, tap::Tap, trace::Traces};
+use self::{
+    access::{Access, Limits, handshakes::Handshakes, quota::Quotas},
+    pool::Pool,
+    route::Routes,
+    tap::Tap,
+    tls::Acceptor,
+    trace::Traces,
+};
 use crate::{mapping::Library, session::VoiceBook};
 
 /// After the order to stop, sessions have this long: five seconds a transcript may take, ten until answers for nobody are
@@ -56,6 +66,12 @@ pub struct Service {
     pub idle_ms: Option<u64>,
     /// Sessions at a time; more are refused with HTTP 503.
     pub sessions_max: usize,
+    /// Who may in.
+    pub access: Access,
+    /// How much of everything else.
+    pub limits: Limits,
+    /// How clients are encrypted; `None` for not at all.
+    pub tls: Option<Acceptor>,
     /// Sees every frame.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where sessions are recorded.
@@ -130,6 +146,8 @@ impl Server {
         let shared = Arc::new(Shared {
             sessions: Arc::new(Semaphore::new(self.service.get().sessions_max)),
             service: self.service,
+            quotas: Quotas::default(),
+            handshakes: Handshakes::default(),
             drain,
             alive,
         });
@@ -161,6 +179,10 @@ impl Server {
 struct Shared {
     service: Current,
     sessions: Arc<Semaphore>,
+    /// Who has how many of them.
+    quotas: Quotas,
+    /// Connections without a session.
+    handshakes: Handshakes,
     drain: watch::Receiver<bool>,
     /// Held by every connection; when all are gone its channel ends.
     alive: mpsc::Sender<()>,

@@ -48,6 +48,9 @@ impl Reloads {
         let changes = Changes::between((&self.config, &old.library), (&config, &service.library))
             .and_of(&self.contents, &contents);
         self.current.replace(service);
+        for warning in config.warnings().iter().filter(|warning| !self.config.warnings().contains(warning)) {
+            warn!("{warning}");
+        }
         self.config = config;
         self.contents = contents;
         match changes.held.as_slice() {
