@@ -92,6 +92,9 @@ impl Reloader {
                 warn!("the admin listener keeps its certificate: {problem}");
             }
         }
+        for warning in next.config.warnings().iter().filter(|it| !holding.config.warnings().contains(it)) {
+            warn!("{warning}");
+        }
         *holding = next;
         match changes.held.as_slice() {
             [] => info!("reloaded; nothing changed"),

@@ -1,16 +1,17 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
 //!
-//! - [`accept`] answers HTTP and upgrades; [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
+//! - [`accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`live`] knows the sessions that run, and gives them orders; [`life`] is the server's own from start to end
 //! - [`admin`] is what operators see and do, at an address apart from the clients'; [`notify`] tells the service manager
 //! - [`trace`] writes what sessions do to files
-//! - [`tls`] encrypts what clients send and are sent
+//! - [`tls`] encrypts what clients send and are sent, [`stream`] is what it does so on
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
+pub mod access;
 pub mod admin;
 pub mod dial;
 mod drive;
@@ -22,8 +23,10 @@ pub mod notify;
 mod open;
 pub mod pool;
 mod recognise;
+mod refusal;
 pub mod route;
 mod socket;
+mod stream;
 pub mod tap;
 pub mod tls;
 pub mod trace;
@@ -42,11 +45,13 @@ use tokio::{
 use tracing::{info, warn};
 
 use self::{
+    access::{Access, Limits, handshakes::Handshakes, quota::Quotas},
     life::{Ended, Leave, Life, State},
     live::Registry,
     pool::Pool,
     route::Routes,
     tap::Tap,
+    tls::Acceptor,
     trace::Traces,
 };
 use crate::{
@@ -74,6 +79,12 @@ pub struct Service {
     pub sessions_max: usize,
     /// How it takes leave.
     pub leave: Leave,
+    /// Who may in.
+    pub access: Access,
+    /// How much of everything else.
+    pub limits: Limits,
+    /// How clients are encrypted; `None` for not at all.
+    pub tls: Option<Acceptor>,
     /// Sees every frame.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where sessions are recorded.
@@ -253,6 +264,8 @@ impl Server {
             registry: registry.clone(),
             life: life.clone(),
             metrics,
+            quotas: Quotas::default(),
+            handshakes: Handshakes::default(),
             drain,
             alive,
         });
@@ -360,6 +373,10 @@ struct Shared {
     registry: Registry,
     metrics: Metrics,
     life: Life,
+    /// Who has how many of them.
+    quotas: Quotas,
+    /// Connections without a session.
+    handshakes: Handshakes,
     /// The order to finish, and within which time.
     drain: watch::Receiver<Option<Duration>>,
     /// Held by every connection; when all are gone its channel ends.

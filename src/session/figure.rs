@@ -218,6 +218,8 @@ pub enum Reason {
     Shutdown,
     /// An operator has ended it.
     Operator,
+    /// It has lasted as long as it may.
+    TimeLimit,
     /// The upstream's time or context was used up.
     UsedUp,
     /// The upstream was lost for good.
@@ -226,7 +228,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ClientClose,
         Self::ClientCancel,
         Self::ClientGone,
@@ -234,6 +236,7 @@ impl Reason {
         Self::Idle,
         Self::Shutdown,
         Self::Operator,
+        Self::TimeLimit,
         Self::UsedUp,
         Self::Upstream,
     ];
@@ -249,6 +252,7 @@ impl Reason {
             Self::Idle => "idle",
             Self::Shutdown => "shutdown",
             Self::Operator => "operator",
+            Self::TimeLimit => "time_limit",
             Self::UsedUp => "used_up",
             Self::Upstream => "upstream",
         }
@@ -259,7 +263,7 @@ impl Reason {
     pub const fn side(self) -> &'static str {
         match self {
             Self::ClientClose | Self::ClientCancel | Self::ClientGone | Self::ClientError => "client",
-            Self::Idle | Self::Shutdown | Self::Operator => "bridge",
+            Self::Idle | Self::Shutdown | Self::Operator | Self::TimeLimit => "bridge",
             Self::UsedUp | Self::Upstream => "upstream",
         }
     }
@@ -273,6 +277,7 @@ impl From<CloseName> for Reason {
             CloseName::Idle => Self::Idle,
             CloseName::Shutdown => Self::Shutdown,
             CloseName::Operator => Self::Operator,
+            CloseName::TimeLimit => Self::TimeLimit,
             CloseName::Upstream => Self::Upstream,
         }
     }

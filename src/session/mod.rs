@@ -98,6 +98,8 @@ pub(crate) struct Session {
     phase: Phase,
     /// It is to end as soon as nobody is cut off.
     parting: Option<Parting<CloseName>>,
+    /// When its time is up.
+    ends_at: Option<Instant>,
     idle: Option<Duration>,
     idle_since: Instant,
     /// Something was owed when last looked at.
@@ -166,6 +168,7 @@ impl Session {
             opened_at: now,
             phase: Phase::Open,
             parting: None,
+            ends_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
             idle,
             idle_since: now,
             owed: false,

@@ -1,8 +1,9 @@
 //! `voxbridge serve`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use super::{CUT_OFF, Failure, SIGNALLED, layers::layered, reload, signals};
 use crate::{
@@ -13,10 +14,13 @@ use crate::{
         admin::{Admin, Control, Gate},
         life::{Ended, Leave},
         notify::Manager,
-        tls::Acceptor,
+        tls::{self, Acceptor},
     },
     telemetry,
 };
+
+/// How often the files of certificates are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let config = layered(args.clone())?;
@@ -26,6 +30,9 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     if let Some(traces) = &service.traces {
         let bad = |error| Failure::failed(format!("cannot record in {}: {error}", traces.dir().display()));
         traces.prepare().map_err(bad)?;
+    }
+    for warning in config.warnings() {
+        warn!("{warning}");
     }
     let leave = service.leave;
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
@@ -42,6 +49,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let targets = Targets { current, admin: doors, metrics, manager: manager.clone() };
     let reloader = Arc::new(reloader(args, config, targets));
     let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
+    let renewals = tokio::spawn(tls::watch(server.current(), LOOK_EVERY));
     let place = server.local_addr().map_err(Failure::failed)?.to_string();
     println!("listening on {place}");
     let (life, pulse, registry) = (server.life(), server.pulse(), server.registry());
@@ -49,6 +57,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let answering = admin.map(|admin| operated(admin, &server, reloader)).transpose()?;
     let ended = server.serve().await;
     hangups.abort();
+    renewals.abort();
     // Both end with the server; the last of what they say is still said.
     let _ = told.await;
     if let Some(answering) = answering {

@@ -138,6 +138,9 @@ impl Relay {
         if self.idle_due().is_some_and(|due| due <= now) {
             self.end(now, EndName::Idle, None, w);
         }
+        if self.ends_at.is_some_and(|at| at <= now) {
+            self.end(now, EndName::Timeout, None, w);
+        }
     }
 
     /// When [`Relay::timeout`] has something to do.
@@ -147,7 +150,8 @@ impl Relay {
             _ => None,
         };
         let held = self.combine.next_timeout();
-        [finishing, held, self.idle_due(), self.next_lanes_timeout()].into_iter().flatten().min()
+        let ends_at = self.ends_at.filter(|_| self.phase != Phase::Over);
+        [finishing, held, ends_at, self.idle_due(), self.next_lanes_timeout()].into_iter().flatten().min()
     }
 
     fn idle_due(&self) -> Option<Instant> {
