@@ -16,7 +16,11 @@
 mod relayed;
 mod served;
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use self::{relayed::Relayed, served::Served};
 use crate::{
@@ -24,7 +28,7 @@ use crate::{
     error::Error,
     event::{Frame, Lane, Message, Mode, Why},
     mapping::{ClientMapping, UpstreamMapping},
-    session::{Account, Observation, RelaySetup, Setup, Streamed},
+    session::{Account, Observation, RelaySetup, Setup, State, Streamed, Tally},
 };
 
 /// What happened.
@@ -42,8 +46,13 @@ pub enum Input<'a> {
     LaneClosed(Lane, Why),
     /// The instant of the last [`Output::Wait`] has come.
     Timeout,
-    /// voxbridge stops: finish what is going on, begin nothing.
-    Drain,
+    /// voxbridge stops: finish what is going on within this time, begin nothing.
+    Drain(Duration),
+    /// An operator ends this session, in the same way.
+    Close(Duration),
+    /// An operator wants the conversation to go on in another upstream session, at the next quiet moment. Where there is
+    /// none nothing happens.
+    Rollover,
 }
 
 /// What to do.
@@ -135,11 +144,35 @@ impl Bridge {
         matches!(self.0, Kind::Relayed(_))
     }
 
+    /// Whether there is a conversation, which alone can be rolled over.
+    #[must_use]
+    pub fn converses(&self) -> bool {
+        self.streamed().is_some()
+    }
+
     /// Where the audio of a conversation went; none in a session without one.
     #[must_use]
     pub fn streamed(&self) -> Option<Streamed> {
         match &self.0 {
             Kind::Served(served) => served.streamed(),
+            Kind::Relayed(_) => None,
+        }
+    }
+
+    /// Where the session is. Derived anew each time, and cheap.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match &self.0 {
+            Kind::Served(served) => served.state(),
+            Kind::Relayed(relayed) => relayed.state(),
+        }
+    }
+
+    /// Where the audio went so far; `None` where nobody here counts it.
+    #[must_use]
+    pub fn tally(&self) -> Option<Tally> {
+        match &self.0 {
+            Kind::Served(served) => served.tally(),
             Kind::Relayed(_) => None,
         }
     }

@@ -1,8 +1,13 @@
 //! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
 //! is served.
 
+mod access;
+mod admin;
 mod changes;
+mod drain;
+mod reload;
 mod routes;
+mod shown;
 mod upstreams;
 
 use std::{
@@ -15,7 +20,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    access::{AccessConfig, LimitsConfig},
+    admin::{AdminConfig, AdminPlan},
     changes::{Changes, Contents},
+    drain::DrainConfig,
+    reload::{Find, Reloader, Targets},
     upstreams::UpstreamConfig,
 };
 use crate::{
@@ -28,6 +37,7 @@ use crate::{
     server::{
         Service,
         route::RouteFile,
+        tls::TlsFile,
         trace::{self, Traces},
     },
     session::VoiceBook,
@@ -80,9 +90,24 @@ pub struct Config {
     /// Voice samples (WAV files) by name; `default` speaks when a client names none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub voices: BTreeMap<String, PathBuf>,
+    /// Who may in.
+    #[serde(default, skip_serializing_if = "AccessConfig::is_empty")]
+    pub access: AccessConfig,
+    /// How much.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
+    pub limits: LimitsConfig,
+    /// How clients are encrypted; not at all unless a certificate is named.
+    #[serde(default, skip_serializing_if = "TlsFile::is_empty")]
+    pub tls: TlsFile,
     /// Where sessions are recorded.
     #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
     pub trace: TraceConfig,
+    /// Where operators ask.
+    #[serde(default, skip_serializing_if = "AdminConfig::is_empty")]
+    pub admin: AdminConfig,
+    /// How it takes leave of its sessions.
+    #[serde(default, skip_serializing_if = "DrainConfig::is_empty")]
+    pub drain: DrainConfig,
     /// What is logged.
     #[serde(default)]
     pub log: LogConfig,
@@ -135,7 +160,9 @@ impl Config {
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
         config.voices.values_mut().for_each(resolve);
-        config.upstream.iter_mut().filter_map(|upstream| upstream.ca.as_mut()).for_each(resolve);
+        config.upstream.iter_mut().flat_map(UpstreamConfig::paths).for_each(resolve);
+        config.access.keys.iter_mut().chain(config.tls.paths().map(|(_, path)| path)).for_each(resolve);
+        config.admin.paths().for_each(resolve);
         Ok(config)
     }
 
@@ -151,8 +178,12 @@ impl Config {
         self.trace.dir = over.trace.dir.or(self.trace.dir);
         self.trace.audio = over.trace.audio.or(self.trace.audio);
         self.trace.session_max_bytes = over.trace.session_max_bytes.or(self.trace.session_max_bytes);
+        self.access.keys = over.access.keys.or(self.access.keys);
+        self.tls.cert = over.tls.cert.or(self.tls.cert);
+        self.tls.key = over.tls.key.or(self.tls.key);
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
+        self.admin = self.admin.overlaid(over.admin);
         self.upstream = upstreams::overlaid(self.upstream, over.upstream);
         self
     }
@@ -184,6 +215,10 @@ impl Config {
             voices: Arc::new(self.voices()?),
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
+            leave: self.drain.leave(),
+            access: self.access.access()?,
+            limits: self.limits.limits()?,
+            tls: self.acceptor()?,
             tap: None,
             traces: self.traces(),
             library,
@@ -195,12 +230,16 @@ impl Config {
     /// # Errors
     /// What is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
+        self.admin.plan()?;
         if !self.upstream.is_empty() {
             return self.service().map(drop);
         }
         let library = self.library().map_err(|problem| problem.to_string())?;
         self.check_numbers()?;
         self.planned(&library, None)?;
+        self.access.access()?;
+        self.limits.limits()?;
+        self.acceptor()?;
         self.voices().map(drop)
     }
 
@@ -214,13 +253,15 @@ impl Config {
     /// What works otherwise than who reads a profile may think, a line each; nothing where it cannot be served.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        self.service().map(|service| routes::notes(&service.routes)).unwrap_or_default()
+        let routes = self.service().map(|service| routes::notes(&service.routes));
+        routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
     }
 
     fn check_numbers(&self) -> Result<(), String> {
         if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
             return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
         }
+        self.drain.check()?;
         if self.trace.session_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
             return Err(format!("trace.session_max_bytes: must be {TRACE_MIN_BYTES} or more"));
         }
@@ -259,6 +300,12 @@ impl Config {
         let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
         Ok(VoiceBook::new(voices, self.tts_models.clone()))
     }
+}
+
+/// A variable of the environment, for secrets that no file is to hold.
+#[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {

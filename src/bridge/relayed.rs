@@ -17,6 +17,7 @@ use crate::{
         upstream::{SendName, VoiceEncoding},
     },
     session::{
+        State,
         action::Action,
         relay::{Relay, RelaySetup},
     },
@@ -91,6 +92,10 @@ impl Relayed {
         self.relay.as_ref().map_or("", Relay::id)
     }
 
+    pub(super) fn state(&self) -> State {
+        self.relay.as_ref().map_or(State::Ending, Relay::state)
+    }
+
     pub(super) fn holds_back(&self) -> bool {
         self.relay.as_ref().is_some_and(Relay::holds_back)
     }
@@ -124,7 +129,9 @@ impl Relayed {
             }
             Input::LaneClosed(lane, why) => relay.lane_closed(now, lane, &why, wires),
             Input::Timeout => relay.timeout(now, wires),
-            Input::Drain => relay.drain(now, wires),
+            Input::Drain(within) => relay.drain(now, within, EndName::Shutdown, wires),
+            Input::Close(within) => relay.drain(now, within, EndName::Operator, wires),
+            Input::Rollover => relay.cannot_roll_over(),
         }
     }
 

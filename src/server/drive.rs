@@ -58,8 +58,10 @@ pub(super) struct Around {
     pub(super) trace: Option<Tracing>,
     /// None for a client that is only told why it is refused.
     pub(super) place: Option<Place>,
-    /// The order to stop.
-    pub(super) drain: watch::Receiver<bool>,
+    /// The order to finish, and within which time.
+    pub(super) drain: watch::Receiver<Option<Duration>>,
+    /// Within which time an operator's order to end is carried out.
+    pub(super) close_within: Duration,
     /// Held as long as the session and its farewells last.
     pub(super) alive: mpsc::Sender<()>,
 }
@@ -79,7 +81,8 @@ pub(super) struct Driver<C> {
     /// None for a client that is only told why it is refused.
     place: Option<Place>,
     /// The order to stop; `None` once it came. Registered once, not every round.
-    stop: Option<BoxFuture<'static, ()>>,
+    stop: Option<BoxFuture<'static, Duration>>,
+    close_within: Duration,
     /// Held as long as the session and its farewells last.
     alive: mpsc::Sender<()>,
     sleep: Pin<Box<Sleep>>,
@@ -93,9 +96,10 @@ pub(super) struct Driver<C> {
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     pub(super) fn new(bridge: Bridge, client: Metered<C>, pool: Pool, around: Around) -> Self {
-        let Around { tap, trace, place, drain, alive } = around;
+        let Around { tap, trace, place, drain, close_within, alive } = around;
         Self {
             stop: Some(Box::pin(ordered(drain))),
+            close_within,
             bridge,
             client: Some(Socket::new(client)),
             kept: VecDeque::new(),
@@ -267,8 +271,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         let patience = Patience { paced: self.bridge.paces(), held: held && self.kept_bytes > KEPT_BYTES };
         let Self { client, lanes, stop, place, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
-            if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) {
-                return Poll::Ready(Happened::Drain);
+            if let Some(Poll::Ready(within)) = stop.as_mut().map(|stop| stop.as_mut().poll(cx)) {
+                return Poll::Ready(Happened::Drain(within));
             }
             if let Some(Place { orders, .. }) = place
                 && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
@@ -303,17 +307,17 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 }
             }
             Happened::Dialled(lane, Err(why)) => self.lane_ended(lane, why),
-            Happened::Drain => {
+            Happened::Drain(within) => {
                 self.stop = None;
-                self.tell(Input::Drain);
+                self.tell(Input::Drain(within));
             }
             Happened::Ordered(order) => {
                 if let Some(Place { entry, .. }) = &self.place {
                     info!(session = entry.who.id, ?order, "ordered");
                 }
                 match order {
-                    Order::Close => self.tell(Input::Drain),
-                    Order::Rollover => {}
+                    Order::Close => self.tell(Input::Close(self.close_within)),
+                    Order::Rollover => self.tell(Input::Rollover),
                 }
             }
             Happened::Due => self.tick(),
@@ -415,10 +419,12 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     }
 }
 
-/// Done when the order to stop comes; a sender that is gone has none to give.
-pub(super) async fn ordered(mut drain: watch::Receiver<bool>) {
-    if drain.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending::<()>().await;
+/// Done when the order to finish comes, with the time there is; a sender that is gone has none to give.
+pub(super) async fn ordered(mut drain: watch::Receiver<Option<Duration>>) -> Duration {
+    let within = drain.wait_for(Option::is_some).await.ok().and_then(|within| *within);
+    match within {
+        Some(within) => within,
+        None => std::future::pending().await,
     }
 }
 

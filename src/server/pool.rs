@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use tower::load::Load;
 use tracing::debug;
 
-pub use self::health::Burden;
+pub use self::{health::Burden, upstream::Standing};
 use self::{
     lease::{Lease, Memory},
     probe::Probe,
@@ -88,10 +88,31 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         Self::of(self.shared.ways.iter().filter(|way| wanted(way.upstream.name())).cloned().collect())
     }
 
+    /// Each upstream's name, and how it stands.
+    #[must_use]
+    pub fn standing(&self) -> Vec<(String, Standing)> {
+        let ways = self.shared.ways.iter();
+        ways.map(|way| (way.upstream.name().to_owned(), way.upstream.standing())).collect()
+    }
+
     /// Whether there is one by this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.shared.ways.iter().any(|way| way.upstream.name() == name)
+    }
+
+    /// How many upstreams are in service, and how many there are.
+    #[must_use]
+    pub fn usable(&self) -> (usize, usize) {
+        let in_service = |way: &&Way<D>| way.upstream.load().out_until.is_none();
+        (self.shared.ways.iter().filter(in_service).count(), self.shared.ways.len())
+    }
+
+    /// Asks every upstream whether it is there, so that one that is not is known before a session needs it.
+    pub fn look(&self) {
+        for way in &self.shared.ways {
+            tokio::spawn(probe::look(way.upstream.clone()));
+        }
     }
 
     fn of(ways: Vec<Way<D>>) -> Self {

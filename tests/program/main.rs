@@ -6,6 +6,11 @@
 #[path = "../support/bench.rs"]
 mod bench;
 mod commands;
+mod leaving;
+#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
+#[path = "../support/operated.rs"]
+mod operated;
+mod operations;
 mod process;
 mod readme;
 mod running;

@@ -27,6 +27,9 @@ use voxbridge::{
 /// Outputs in a row without `Wait`, and inputs at one instant, above which somebody is going round in circles.
 const LIVELOCK: usize = 20_000;
 
+/// Time to finish what goes on when a session is to end.
+pub(crate) const PARTING: Duration = Duration::from_secs(25);
+
 /// Wall clock of the virtual time's start.
 const UNIX: Duration = Duration::from_secs(1_795_148_864);
 
@@ -197,7 +200,13 @@ impl Pair {
     pub(crate) fn relayed(config: PairConfig, clients: &[&str]) -> Self {
         let clients: Vec<_> = clients.iter().map(|name| config.library.client(name).unwrap()).collect();
         let profile = config.library.profile(config.profile).unwrap();
-        let setup = RelaySetup { profile, idle_ms: None, unix_s: UNIX.as_secs_f64(), seed: config.seed };
+        let setup = RelaySetup {
+            profile,
+            idle_ms: None,
+            session_max_ms: 0,
+            unix_s: UNIX.as_secs_f64(),
+            seed: config.seed,
+        };
         let upstream = config.library.upstream(config.upstream).unwrap();
         let tape = config.record.map(|audio| {
             let (library, client, query) = (&config.library, &clients[0], config.query.as_str());
@@ -306,7 +315,17 @@ impl Pair {
 
     /// voxbridge is told to stop.
     pub(crate) fn drain(&mut self) {
-        self.tell_bridge(Input::Drain);
+        self.tell_bridge(Input::Drain(PARTING));
+    }
+
+    /// An operator ends the session.
+    pub(crate) fn operator_closes(&mut self) {
+        self.tell_bridge(Input::Close(PARTING));
+    }
+
+    /// An operator wants another upstream session.
+    pub(crate) fn operator_rolls_over(&mut self) {
+        self.tell_bridge(Input::Rollover);
     }
 
     /// The network between bridge and gateway breaks: every lane is lost on both sides, what was under way too.

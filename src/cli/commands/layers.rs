@@ -3,7 +3,8 @@
 use super::Failure;
 use crate::{
     cli::args::{ConfigArgs, LogArgs, LogFormat},
-    config::{Config, LogConfig, TraceConfig, UpstreamConfig},
+    config::{AccessConfig, AdminConfig, Config, LogConfig, TraceConfig, UpstreamConfig},
+    server::tls::TlsFile,
 };
 
 /// File, then environment and flags.
@@ -22,10 +23,17 @@ pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
         sessions_max: args.sessions_max,
         language: args.language,
         upstream: upstreams.collect(),
+        access: AccessConfig { keys: args.keys, ..AccessConfig::default() },
+        tls: TlsFile { cert: args.tls_cert, key: args.tls_key, ..TlsFile::default() },
         trace: TraceConfig {
             dir: args.trace,
             audio: args.trace_audio.then_some(true),
             ..TraceConfig::default()
+        },
+        admin: AdminConfig {
+            listen: args.admin.map(|listen| listen.to_string()),
+            token_file: args.admin_token_file,
+            ..AdminConfig::default()
         },
         log: log_config(args.log),
         ..Config::default()

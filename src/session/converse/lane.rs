@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use super::{
     super::{
         action::{Action, Observation},
+        figure::{Figure, Purpose, State},
         host::Host,
         link::{Link, millis},
         retry::{Failure, Trouble},
     },
     Converse, Scene,
     limits::{Context, Due, Limits},
-    steps::{InFlight, Sign, Steps, Unit},
+    steps::{InFlight, Sign, Steps, UNIT, Unit},
 };
 use crate::{
     audio::SPEECH_RATE_HZ,
@@ -136,7 +137,9 @@ impl Talk {
 
     fn count(&mut self, now: Instant, unit: &InFlight, limits: &Limits, host: &mut Host) {
         self.context.count(unit.unit.busy, std::mem::take(&mut self.frames_since_answer), limits);
-        let took = now - unit.at;
+        let (took, lane) = (now - unit.at, self.link.lane());
+        host.out.measured(Figure::Step { lane, took, unit: UNIT });
+        host.out.measured(Figure::Context { lane, tokens: self.context.tokens() });
         if let Some(count) = self.steps.alarm(took) {
             host.out.observe(Observation::SlowStep { step_ms: millis(took), count });
         }
@@ -144,6 +147,16 @@ impl Talk {
 }
 
 impl Converse {
+    /// Where the session is, as long as no model is there.
+    pub(crate) fn state(&self) -> Option<State> {
+        match &self.place {
+            Place::Talking(_) | Place::Out => None,
+            _ if self.gap.is_some() => Some(State::RollingOver),
+            Place::Opening(link) if link.is_queued() => Some(State::Queued),
+            Place::Opening(_) | Place::Due { .. } => Some(State::Opening),
+        }
+    }
+
     /// Every lane it has.
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
         self.place.link().into_iter().chain(self.standby.as_ref().map(|standby| &standby.talk.link))
@@ -175,7 +188,8 @@ impl Converse {
     }
 
     pub(super) fn dial(&mut self, now: Instant, host: &mut Host) {
-        self.place = Place::Opening(Link::open(now, self.mode, self.opening(host), host));
+        self.place =
+            Place::Opening(Link::open(now, (Purpose::Converse, self.mode), self.opening(host), host));
     }
 
     /// Dials when it is time to.
@@ -211,6 +225,7 @@ impl Converse {
     fn arrive(&mut self, now: Instant, standby: bool, scene: &Scene, host: &mut Host) {
         self.mic.catch_up();
         self.alone = false;
+        self.asked = false;
         self.renewing = None;
         self.told = false;
         let Some(Gap { reason, since }) = self.gap.take() else { return };
@@ -228,7 +243,8 @@ impl Converse {
         let unheard = reason == RolloverReason::NotYielding;
         let after = self.leave(now, unheard, scene, host);
         self.gap = Some(Gap { reason, since: now });
-        if !of_use {
+        // An operator who asks early has no complaint about it.
+        if !of_use && reason != RolloverReason::Asked {
             let words = format!("a new upstream session had to be replaced at once: {}", reason.name());
             Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
         }
@@ -347,7 +363,8 @@ impl Converse {
 
     fn limits_reached(&self, now: Instant) -> Option<Due> {
         let Place::Talking(talk) = &self.place else { return None };
-        self.limits.due(now, talk.link.granted_at()?, talk.context)
+        let asked = self.asked.then_some(Due { reason: RolloverReason::Asked, hard: false });
+        self.limits.due(now, talk.link.granted_at()?, talk.context).or(asked)
     }
 
     /// When [`Converse::mind_limits`] has something to do.
@@ -357,6 +374,16 @@ impl Converse {
         let next = self.limits.next(now, granted_at);
         let quiet = self.limits_reached(now).and_then(|_| self.quiet_at(scene, host)).filter(|at| *at > now);
         next.into_iter().chain(quiet).min()
+    }
+
+    /// Since when nobody would be cut off if it ended; none while somebody would. Who spoke while there was no model to
+    /// hear it has waited long enough when a model would have.
+    pub(crate) fn ends_well_at(&self, now: Instant, scene: &Scene, host: &Host) -> Option<Instant> {
+        match &self.place {
+            Place::Talking(_) => self.quiet_at(scene, host),
+            _ if host.mouth.is_busy() || scene.floor_taken || scene.in_speech => None,
+            _ => Some(scene.voice_at.map_or(now, |at| at + self.rules.converse.linger)),
+        }
     }
 
     /// Since when nobody speaks and nobody waits for an answer; none while somebody does.

@@ -3,7 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    super::{action::Action, link::News},
+    super::{
+        action::{Action, Observation},
+        figure::{Figure, Reason, State},
+        link::News,
+        parting::Parting,
+    },
     Begin, Message, Phase, Place, Relay,
 };
 use crate::event::{
@@ -11,10 +16,21 @@ use crate::event::{
     relay::{EndName, Told, Wires},
 };
 
-/// When voxbridge stops, answers that nobody waits for any more are waited out no longer than this.
-const HURRY: Duration = Duration::from_secs(10);
-
 impl Relay {
+    /// Where it is. Nobody here hears who speaks.
+    pub(crate) fn state(&self) -> State {
+        match &self.place {
+            _ if self.phase != Phase::Open => State::Ending,
+            Place::Up(link) if link.is_engaged() => match self.turn {
+                Some(_) => State::Answering,
+                None => State::Idle,
+            },
+            _ if self.gap.is_some() => State::RollingOver,
+            Place::Up(link) if link.is_queued() => State::Queued,
+            Place::Up(_) | Place::Due(_) | Place::Out => State::Opening,
+        }
+    }
+
     /// The client says goodbye.
     pub(super) fn client_closes(&mut self, now: Instant, reason: Option<&str>, text: &str, w: &dyn Wires) {
         self.phase = Phase::Closing(reason.map(str::to_owned));
@@ -38,6 +54,7 @@ impl Relay {
         if self.phase == Phase::Over {
             return;
         }
+        self.host.out.measured(Figure::Ending(why.into()));
         if why == EndName::Asked {
             // Who leaves in the middle of a turn hears what is there of it, and no end that was none.
             self.flush_turn(now, w);
@@ -58,6 +75,7 @@ impl Relay {
 
     /// The upstream's own last words, as they came.
     pub(super) fn close_native(&mut self, now: Instant, why: EndName, text: &str, w: &dyn Wires) {
+        self.host.out.measured(Figure::Ending(why.into()));
         self.tell(Message::Text(text.to_owned()));
         self.close_client(now, why, w);
     }
@@ -79,25 +97,36 @@ impl Relay {
     /// The client's transport is gone.
     pub(crate) fn client_gone(&mut self, now: Instant) {
         if self.phase != Phase::Over {
+            self.host.out.measured(Figure::Ending(Reason::ClientGone));
             self.over(now);
         }
     }
 
-    /// voxbridge stops: what is being answered is finished first, within a bound.
-    pub(crate) fn drain(&mut self, now: Instant, w: &dyn Wires) {
-        self.host.hurry(now + HURRY);
-        if self.phase == Phase::Open {
-            self.phase = Phase::Finishing(now + Duration::from_millis(self.rules.finish_max_ms));
-            self.finish_if_answered(now, w);
+    /// voxbridge stops, or an operator ends the session: what is being answered is finished first, within a bound.
+    pub(crate) fn drain(&mut self, now: Instant, within: Duration, why: EndName, w: &dyn Wires) {
+        let Parting { answered_by, hurry_by, .. } = Parting::new(now, within, ());
+        self.host.hurry(hurry_by);
+        let until = answered_by.min(now + Duration::from_millis(self.rules.finish_max_ms));
+        match &mut self.phase {
+            Phase::Open => self.phase = Phase::Finishing(until, why),
+            Phase::Finishing(known, _) => *known = until.min(*known),
+            Phase::Closing(_) | Phase::Over => return,
         }
+        self.finish_if_answered(now, w);
+    }
+
+    /// Only a conversation that voxbridge leads itself can be carried over.
+    pub(crate) fn cannot_roll_over(&mut self) {
+        let words = "a relayed session cannot be rolled over: what was said in it is its client's alone";
+        self.host.out.observe(Observation::NoEffect(words.to_owned()));
     }
 
     /// Ends a session that was only waiting for an answer to end.
     pub(super) fn finish_if_answered(&mut self, now: Instant, w: &dyn Wires) {
-        let Phase::Finishing(until) = self.phase else { return };
+        let Phase::Finishing(until, why) = self.phase else { return };
         let asked = self.mode == Mode::Chat && self.flight.len() > 0;
         if now >= until || !self.is_up() || (self.turn.is_none() && !asked) {
-            self.end(now, EndName::Shutdown, None, w);
+            self.end(now, why, None, w);
         }
     }
 
@@ -109,16 +138,20 @@ impl Relay {
         if self.idle_due().is_some_and(|due| due <= now) {
             self.end(now, EndName::Idle, None, w);
         }
+        if self.ends_at.is_some_and(|at| at <= now) {
+            self.end(now, EndName::Timeout, None, w);
+        }
     }
 
     /// When [`Relay::timeout`] has something to do.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let finishing = match self.phase {
-            Phase::Finishing(until) => Some(until),
+            Phase::Finishing(until, _) => Some(until),
             _ => None,
         };
         let held = self.combine.next_timeout();
-        [finishing, held, self.idle_due(), self.next_lanes_timeout()].into_iter().flatten().min()
+        let ends_at = self.ends_at.filter(|_| self.phase != Phase::Over);
+        [finishing, held, ends_at, self.idle_due(), self.next_lanes_timeout()].into_iter().flatten().min()
     }
 
     fn idle_due(&self) -> Option<Instant> {

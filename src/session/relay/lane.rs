@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     super::{
         action::{Action, Observation},
+        figure::Purpose,
         link::{Link, News, millis},
         retry::{Failure, Trouble},
     },
@@ -255,7 +256,7 @@ impl Relay {
 
     fn lost_at_the_end(&mut self, now: Instant, w: &dyn Wires) {
         match self.phase {
-            Phase::Finishing(_) => self.end(now, crate::event::relay::EndName::Shutdown, None, w),
+            Phase::Finishing(_, why) => self.end(now, why, None, w),
             Phase::Closing(_) => self.confirm_close(now, w),
             Phase::Open | Phase::Over => {}
         }
@@ -287,7 +288,7 @@ impl Relay {
             self.place = Place::Due(now + pause);
             return;
         }
-        let link = Link::start(now, self.mode, None, &mut self.host);
+        let link = Link::start(now, (Purpose::Relay, self.mode), None, &mut self.host);
         self.place = Place::Up(Box::new(link));
         self.initialise(now);
         self.begin_with_message(now);

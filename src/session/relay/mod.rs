@@ -41,6 +41,8 @@ pub struct RelaySetup {
     pub profile: Arc<Profile>,
     /// A client that sends nothing for so long is closed, ms, where it is not to be as the profile says; 0 for never.
     pub idle_ms: Option<u64>,
+    /// The session lasts no longer, ms; 0 for as long as it likes.
+    pub session_max_ms: u64,
     /// Wall clock at the start, seconds since 1970.
     pub unix_s: f64,
     /// Seed of everything random: ids and jitter.
@@ -53,8 +55,8 @@ enum Phase {
     Open,
     /// The client has said goodbye, for this reason, and waits for the upstream to say so too.
     Closing(Option<String>),
-    /// voxbridge stops; what is being answered is finished first, until then.
-    Finishing(Instant),
+    /// It ends for this reason; what is being answered is finished first, until then.
+    Finishing(Instant, EndName),
     /// The client is gone, or told that it is over.
     Over,
 }
@@ -116,6 +118,8 @@ pub(crate) struct Relay {
     /// There is none.
     gap: Option<lane::Gap>,
     idle: Option<Duration>,
+    /// When its time is up.
+    ends_at: Option<Instant>,
     heard_at: Instant,
 }
 
@@ -165,6 +169,7 @@ impl Relay {
             answers: 0,
             gap: None,
             idle: Some(idle).filter(|idle| !idle.is_zero()),
+            ends_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
             heard_at: now,
         })
     }
@@ -184,7 +189,7 @@ impl Relay {
 
     /// The client said something; `text` is how it came.
     pub(crate) fn client(&mut self, now: Instant, message: &ToModel<'_>, text: &str, w: &dyn Wires) {
-        if !matches!(self.phase, Phase::Open | Phase::Finishing(_)) {
+        if !matches!(self.phase, Phase::Open | Phase::Finishing(..)) {
             return;
         }
         self.heard_at = now;
@@ -301,7 +306,7 @@ impl Relay {
     /// Who has sent too much before there is an upstream to take it is read no further until there is one.
     pub(crate) fn holds_back(&self) -> bool {
         let waits =
-            !self.is_up() && !self.forgets() && matches!(self.phase, Phase::Open | Phase::Finishing(_));
+            !self.is_up() && !self.forgets() && matches!(self.phase, Phase::Open | Phase::Finishing(..));
         waits && self.keep.bytes() > self.rules.kept_max_bytes
     }
 
