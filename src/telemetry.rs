@@ -7,6 +7,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{config::LogConfig, session::Observation};
 
+/// Where the WebSocket library logs whole requests, at the level trace: with the tokens that upstreams are shown.
+const TELLS_TOKENS: &str = "tungstenite::handshake::client=info";
+
 /// Starts logging to standard error.
 ///
 /// # Errors
@@ -15,6 +18,8 @@ pub fn init(log: &LogConfig) -> Result<(), String> {
     let level = log.level.as_deref().unwrap_or("info");
     let filter =
         EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))?;
+    let quiet = TELLS_TOKENS.parse().map_err(|error| format!("{TELLS_TOKENS}: {error}"))?;
+    let filter = filter.add_directive(quiet);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let set = match log.format.as_deref().unwrap_or("text") {
         "text" => builder.with_ansi(io::stderr().is_terminal()).with_target(false).try_init(),
