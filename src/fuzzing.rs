@@ -2,6 +2,8 @@
 //!
 //! Each body takes any bytes and panics when something is wrong. Not a public interface.
 
+#[cfg(feature = "io")]
+mod access;
 mod conversation;
 mod lines;
 mod relay;
@@ -10,6 +12,8 @@ use std::{sync::LazyLock, time::Duration};
 
 use serde::de::IgnoredAny;
 
+#[cfg(feature = "io")]
+pub use self::access::access;
 pub use self::conversation::bridge_inputs;
 use crate::{
     audio::{SPEECH_RATE_HZ, wav as wav_file},

@@ -1,0 +1,177 @@
+//! Clients by TLS: with a certificate of their own or without, and ours replaced while they talk.
+
+use std::{path::Path, sync::Arc};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use voxbridge::server::tls;
+
+use crate::door::{Door, MACAW, PATIENCE, ask, assert_hung_up, knock};
+
+/// Who signs.
+pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
+
+pub(crate) fn authority(name: &str) -> Authority {
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate and its key, as PEM.
+pub(crate) fn signed(by: &Authority, name: &str) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    (params.signed_by(&key, by).unwrap().pem(), key.serialize_pem())
+}
+
+/// A client that trusts this authority, and shows this.
+fn connector(trusted: &Authority, shown: Option<&(String, String)>) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.as_ref().der().clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match shown {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => {
+            let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).map(Result::unwrap).collect();
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn connect(door: &Door, with: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from("localhost").unwrap();
+    timeout(PATIENCE, with.connect(name, door.tcp().await)).await.expect("no handshake")
+}
+
+fn write(dir: &Path, pair: &(String, String)) {
+    std::fs::write(dir.join("cert.pem"), &pair.0).unwrap();
+    std::fs::write(dir.join("key.pem"), &pair.1).unwrap();
+}
+
+const TLS: &str = "[tls]\ncert = \"DIR/cert.pem\"\nkey = \"DIR/key.pem\"\n";
+
+async fn encrypted(name: &str, toml: &str, pair: &(String, String), ca: &Authority) -> Door {
+    let files = [("cert.pem", pair.0.as_str()), ("key.pem", pair.1.as_str()), ("ca.pem", &ca.as_ref().pem())];
+    Door::open(name, toml, &files).await
+}
+
+#[tokio::test]
+async fn a_session_over_tls_is_a_session() {
+    let ca = authority("ca");
+    let toml = format!("{TLS}[limits]\nhandshake_timeout_ms = 400\n");
+    let door = encrypted("tls", &toml, &signed(&ca, "localhost"), &ca).await;
+    let stream = connect(&door, &connector(&ca, None)).await.unwrap();
+    let mut served = knock(stream, MACAW, "").await;
+    assert_eq!(served.status, 101, "{}", served.body);
+    served.assert_lives().await;
+
+    let plain = ask(door.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!((plain.status, plain.code().as_str()), (400, "tls_required"));
+    assert!(connect(&door, &connector(&authority("other"), None)).await.is_err());
+
+    // Who says nothing, who begins and says no more, who talks nonsense, who stalls behind the handshake.
+    assert_hung_up(door.tcp().await).await;
+    for begin in [&b"\x16\x03\x01\x02\x00\x01"[..], b"\x16\x03\x01\x00\x05hello", b"\x80\x80\x80"] {
+        let mut stalls = door.tcp().await;
+        stalls.write_all(begin).await.unwrap();
+        assert_hung_up(stalls).await;
+    }
+    let mut behind = connect(&door, &connector(&ca, None)).await.unwrap();
+    behind.write_all(b"GET /v1/real").await.unwrap();
+    let _ = timeout(PATIENCE, behind.read_to_end(&mut Vec::new())).await.expect("still open");
+    served.assert_lives().await;
+    served.close().await;
+}
+
+#[tokio::test]
+async fn who_has_to_show_a_certificate_is_known_by_it() {
+    let (ca, clients) = (authority("ca"), authority("clients"));
+    let keys = "[[key]]\nname = \"robots\"\ncertificate = \"robots.example.com\"\nsessions_max = 1\n";
+    let toml = format!("{TLS}client_ca = \"DIR/clients.pem\"\n[access]\nkeys = \"DIR/keys.toml\"\n");
+    let pair = signed(&ca, "localhost");
+    let files = [
+        ("cert.pem", pair.0.as_str()),
+        ("key.pem", pair.1.as_str()),
+        ("clients.pem", &clients.as_ref().pem()),
+        ("keys.toml", keys),
+    ];
+    let door = Door::open("mtls", &toml, &files).await;
+    let answer = async |shown: Option<(String, String)>| {
+        let mut stream = connect(&door, &connector(&ca, shown.as_ref())).await.ok()?;
+        // By TLS 1.3 a client learns with its first read that its certificate was not taken.
+        stream.write_all(b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.ok()?;
+        let mut read = Vec::new();
+        timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("no answer").ok()?;
+        Some(String::from_utf8(read).unwrap()).filter(|read| !read.is_empty())
+    };
+    assert_eq!(answer(None).await, None, "none");
+    assert_eq!(answer(Some(signed(&authority("clients"), "robots.example.com"))).await, None, "another's");
+    assert!(answer(Some(signed(&clients, "guests"))).await.is_some_and(|answer| answer.contains(" 404 ")));
+
+    let robots = connector(&ca, Some(&signed(&clients, "robots.example.com")));
+    let mut served = knock(connect(&door, &robots).await.unwrap(), MACAW, "").await;
+    assert_eq!(served.status, 101, "{}", served.body);
+    served.assert_lives().await;
+    let again = knock(connect(&door, &robots).await.unwrap(), MACAW, "").await;
+    assert_eq!(again.status, 429, "its key has limits");
+    let guests = connector(&ca, Some(&signed(&clients, "guests")));
+    assert_eq!(knock(connect(&door, &guests).await.unwrap(), MACAW, "").await.status, 401);
+
+    door.reload(&toml.replace("[access]", "client_certs = \"optional\"\n[access]")).unwrap();
+    let nobody = knock(connect(&door, &connector(&ca, None)).await.unwrap(), MACAW, "").await;
+    assert_eq!(nobody.status, 401, "it may come without, and is nobody then");
+    assert!(answer(Some(signed(&authority("clients"), "robots.example.com"))).await.is_none());
+}
+
+#[tokio::test]
+async fn a_certificate_is_replaced_while_a_session_lives() {
+    let (old, new) = (authority("old"), authority("new"));
+    let door = encrypted("renewed", TLS, &signed(&old, "localhost"), &old).await;
+    let stream = connect(&door, &connector(&old, None)).await.unwrap();
+    let mut live = knock(stream, MACAW, "").await;
+    let sees = async |ca: &Authority| connect(&door, &connector(ca, None)).await.is_ok();
+
+    // On disk, as who renews certificates leaves it: found by looking.
+    let acceptor = door.current().get().tls.clone().unwrap();
+    let expires = acceptor.expires_unix().unwrap();
+    assert!(expires.as_secs() > 1_800_000_000, "{expires:?}");
+    write(&door.dir, &signed(&new, "localhost"));
+    let watching = tokio::spawn(tls::watch(door.current(), std::time::Duration::from_millis(20)));
+    timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("it is not seen");
+    assert!(!sees(&old).await);
+    watching.abort();
+
+    // A pair that is none changes nothing and is told once, by looking and by a reload.
+    std::fs::write(door.dir.join("key.pem"), signed(&new, "localhost").1).unwrap();
+    assert!(acceptor.refresh().unwrap_err().contains("no pair of certificate and key"));
+    assert_eq!(acceptor.refresh(), Ok(false), "told once");
+    assert!(door.reload(TLS).unwrap_err().contains("tls: "));
+    std::fs::remove_file(door.dir.join("key.pem")).unwrap();
+    assert_eq!(acceptor.refresh(), Ok(false), "it may only be on its way");
+    assert!(sees(&new).await);
+
+    write(&door.dir, &signed(&old, "localhost"));
+    door.reload(TLS).unwrap();
+    assert!(sees(&old).await && !sees(&new).await);
+    live.assert_lives().await;
+}

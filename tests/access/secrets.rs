@@ -1,0 +1,128 @@
+//! A whole run as a process, looked through for every secret that was used: logs, traces, answers, and what `check` prints.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Stdio};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::TcpStream,
+    process::Command,
+    sync::mpsc,
+    time::timeout,
+};
+
+use crate::{
+    bench::{quick, scratch, simulate},
+    door::{PATIENCE, knock},
+};
+
+const SECRETS: [&str; 5] = ["key-s3cret", "new-s3cret", "wrong-s3cret", "env-s3cret", "up-s3cret"];
+
+/// A directory with everything in it.
+fn files(upstream: std::net::SocketAddr) -> PathBuf {
+    let dir = scratch("access-secrets");
+    let _ = fs::remove_dir_all(dir.join("traces"));
+    let config = format!(
+        "[[upstream]]\nurl = \"ws://{upstream}/v1/realtime\"\ntoken_file = \"token\"\n[trace]\ndir = \"traces\"\n\
+         [access]\nkeys = \"keys.toml\"\nquery_parameter = \"api_key\"\n"
+    );
+    let keys =
+        "[[key]]\nname = \"ann\"\nkey = \"key-s3cret\"\n[[key]]\nname = \"ops\"\nkey_env = \"OPS_KEY\"\n";
+    for (name, text) in [("voxbridge.toml", config.as_str()), ("keys.toml", keys), ("token", "up-s3cret")] {
+        fs::write(dir.join(name), text).unwrap();
+        fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    dir
+}
+
+fn command(dir: &std::path::Path, name: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+    command.arg(name).arg("--config").arg(dir.join("voxbridge.toml")).env("OPS_KEY", "env-s3cret");
+    command
+}
+
+fn assert_clean(what: &str, text: &str) {
+    for secret in SECRETS {
+        assert!(!text.contains(secret), "{secret} in {what}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn no_secret_is_told_to_anybody() {
+    let (upstream, _simulator, _) = simulate("127.0.0.1:0", quick(), None).await;
+    let dir = files(upstream);
+    let checked = command(&dir, "check").output().await.unwrap();
+    let printed = String::from_utf8([checked.stdout, checked.stderr].concat()).unwrap();
+    assert!(checked.status.success() && printed.contains("keys.toml"), "{printed}");
+    assert!(!printed.contains("# warning"), "{printed}");
+    assert_clean("what check prints", &printed);
+
+    let mut process = command(&dir, "serve")
+        .args(["--listen", "127.0.0.1:0", "--log", "trace"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(process.stdout.take().unwrap()).lines();
+    let line = timeout(PATIENCE, out.next_line()).await.unwrap().unwrap().unwrap();
+    let address = line.trim_start_matches("listening on ").to_owned();
+    let mut err = BufReader::new(process.stderr.take().unwrap()).lines();
+    let (log, mut logged) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = err.next_line().await {
+            let _ = log.send(line);
+        }
+    });
+    let mut seen = String::new();
+    let mut until = async |words: &str, seen: &mut String| loop {
+        let line = timeout(PATIENCE, logged.recv()).await.expect("it is never logged").expect("it ends");
+        let found = line.contains(words);
+        seen.push_str(&format!("{line}\n"));
+        if found {
+            return;
+        }
+    };
+
+    let dial = async |query: &str, headers: &str| {
+        let stream = TcpStream::connect(&address).await.unwrap();
+        knock(stream, &format!("/v1/realtime?model=m{query}"), headers).await
+    };
+    for (query, headers, status) in [
+        ("", "Authorization: Bearer key-s3cret\r\n", 101),
+        ("", "X-API-Key: env-s3cret\r\n", 101),
+        ("", "Sec-WebSocket-Protocol: voxbridge, voxbridge.key.key-s3cret\r\n", 101),
+        ("&api_key=key-s3cret", "", 101),
+        ("&api_key=wrong-s3cret", "", 401),
+        ("", "Authorization: Bearer wrong-s3cret\r\n", 401),
+    ] {
+        let mut answer = dial(query, headers).await;
+        assert_eq!(answer.status, status, "{query} {headers}");
+        assert_clean("an answer", &format!("{}{}", answer.head, answer.body));
+        if status == 101 {
+            let text = r#"{"type": "tts.speak", "text": "Hello."}"#;
+            answer.send(tokio_tungstenite::tungstenite::Message::text(text)).await;
+            while answer.message().await.is_some_and(|message| !message.to_string().contains("speaking_end"))
+            {
+            }
+            answer.close().await;
+        }
+    }
+    fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"new-s3cret\"\n").unwrap();
+    let id = process.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
+    until("reloaded, for new sessions: key ann changed, key ops is gone", &mut seen).await;
+    assert_eq!(dial("", "Authorization: Bearer new-s3cret\r\n").await.status, 101);
+    fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = [\"wrong-s3cret\"]\n").unwrap();
+    assert!(Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
+    until("not reloaded", &mut seen).await;
+    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    assert!(timeout(PATIENCE, process.wait()).await.expect("it does not stop").unwrap().success());
+    while let Some(line) = logged.recv().await {
+        seen.push_str(&format!("{line}\n"));
+    }
+    assert!(seen.contains("key=\"ann\"") && seen.len() > 1000, "{seen}");
+    assert_clean("the log", &seen);
+    let traces: Vec<_> = fs::read_dir(dir.join("traces")).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(traces.len() >= 4, "{traces:?}");
+    traces.iter().for_each(|trace| assert_clean("a trace", &fs::read_to_string(trace).unwrap()));
+}
