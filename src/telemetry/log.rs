@@ -1,11 +1,19 @@
 //! The log: set up once, from the configuration; and what sessions let operators see.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    sync::{Mutex, OnceLock, PoisonError},
+};
 
 use tracing::{debug, info, trace, warn};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    EnvFilter, Layer as _, Registry, fmt, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _,
+};
 
 use crate::{config::LogConfig, session::Observation};
+
+/// The level in use and the way to change it. The log is the process's own, unlike all else.
+static LEVEL: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<String>)> = OnceLock::new();
 
 /// Starts logging to standard error.
 ///
@@ -13,15 +21,41 @@ use crate::{config::LogConfig, session::Observation};
 /// What is wrong with the level or the format.
 pub fn init(log: &LogConfig) -> Result<(), String> {
     let level = log.level.as_deref().unwrap_or("info");
-    let filter =
-        EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let set = match log.format.as_deref().unwrap_or("text") {
-        "text" => builder.with_ansi(io::stderr().is_terminal()).with_target(false).try_init(),
-        "json" => builder.json().flatten_event(true).try_init(),
+    let (filter, handle) = reload::Layer::new(filter_of(level)?);
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match log.format.as_deref().unwrap_or("text") {
+        "text" => lines.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
+        "json" => lines.json().flatten_event(true).boxed(),
         other => return Err(format!("log format {other:?}: there is text and json")),
     };
-    set.map_err(|error| error.to_string())
+    let registry = tracing_subscriber::registry().with(filter).with(lines);
+    registry.try_init().map_err(|error| error.to_string())?;
+    // Only who has set up the log gets here, and that is one.
+    let _ = LEVEL.set((handle, Mutex::new(level.to_owned())));
+    Ok(())
+}
+
+/// Logs this much from now on: a level, or a filter such as `info,voxbridge::server=debug`.
+///
+/// # Errors
+/// What is wrong with it, in words; what held before still holds.
+pub fn set_level(level: &str) -> Result<(), String> {
+    let filter = filter_of(level)?;
+    let (handle, known) = LEVEL.get().ok_or("the log was not set up by voxbridge")?;
+    handle.reload(filter).map_err(|error| error.to_string())?;
+    level.clone_into(&mut known.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(())
+}
+
+/// How much is logged, as it was last set; `None` where the log was not set up by voxbridge.
+#[must_use]
+pub fn level() -> Option<String> {
+    let (_, known) = LEVEL.get()?;
+    Some(known.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+fn filter_of(level: &str) -> Result<EnvFilter, String> {
+    EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))
 }
 
 /// What operators see. Never audio, text or credentials.
