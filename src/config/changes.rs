@@ -10,7 +10,7 @@ use super::Config;
 use crate::{mapping::Library, trace::line::digest};
 
 /// What a server that runs cannot change any more.
-const FIXED: [&str; 3] = ["listen", "sessions_max", "log"];
+const FIXED: [&str; 4] = ["listen", "sessions_max", "log", "access_log"];
 
 /// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -28,7 +28,13 @@ use super::{
     open::{Visit, session},
     recognise::{self, Nobody},
 };
-use crate::mapping::ClientMapping;
+use crate::{
+    mapping::ClientMapping,
+    telemetry::{
+        context::{TRACEPARENT, TRACESTATE, TraceContext},
+        metrics::Refused,
+    },
+};
 
 /// A request's head must be complete within this time.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -73,9 +79,17 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
     let query = request.uri().query().unwrap_or_default();
     let candidates = match recognise::by_request(&service, path, query) {
         Ok(candidates) => candidates,
-        Err(nobody) => return for_nobody(&service, path, &nobody),
+        Err(nobody) => {
+            shared.metrics.refused(match nobody {
+                Nobody::NotFound => Refused::NotFound,
+                Nobody::NoSuchMode(_) => Refused::NoSuchMode,
+                Nobody::NoRoute(_) => Refused::NoRoute,
+            });
+            return for_nobody(&service, path, &nobody);
+        }
     };
     if request.method() != Method::GET {
+        shared.metrics.refused(Refused::MethodNotAllowed);
         let mut answer =
             refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Only GET, to open a WebSocket");
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
@@ -83,6 +97,7 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
     }
     let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
     if !upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
+        shared.metrics.refused(Refused::NoUpgrade);
         let model = candidates.iter().find_map(|client| client.model_parameter());
         let example = model.map_or(String::new(), |model| format!("?{model}=<name>"));
         let mut answer = refuse(
@@ -94,9 +109,11 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         return answer;
     }
     if *shared.drain.borrow() {
+        shared.metrics.refused(Refused::Stopping);
         return busy("voxbridge is stopping");
     }
     let Ok(permit) = shared.sessions.clone().try_acquire_owned() else {
+        shared.metrics.refused(Refused::TooManySessions);
         warn!(%peer, limit = service.sessions_max, "refused: too many sessions");
         return busy("Too many sessions");
     };
@@ -104,18 +121,28 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         Ok(mut answer) => {
             let agreed = candidates.iter().find_map(|mapping| subprotocol(request.headers(), mapping));
             answer.headers_mut().extend(agreed.map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
-            let visit = Visit { path: path.to_owned(), query: query.to_owned(), peer, candidates };
+            let trace = trace_of(request.headers());
+            let visit = Visit { path: path.to_owned(), query: query.to_owned(), peer, trace, candidates };
             let upgraded = hyper::upgrade::on(&mut request);
             tokio::spawn(session(upgraded, visit, (shared.clone(), service), permit));
             answer
         }
         Err(error) => {
+            shared.metrics.refused(Refused::BadHandshake);
             let mut answer = refuse(StatusCode::BAD_REQUEST, "bad_handshake", &error.to_string());
             // RFC 6455 §4.4: which version would have been right.
             answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
             answer
         }
     }
+}
+
+/// Whose request it is part of, by its headers.
+fn trace_of(headers: &HeaderMap) -> Arc<TraceContext> {
+    let all = |name| headers.get_all(name).into_iter();
+    // Who sends what is no text has sent something: it is not nothing, and it is wrong.
+    let texts = |name| all(name).map(|value| value.to_str().unwrap_or("?"));
+    Arc::new(TraceContext::accept(texts(TRACEPARENT), texts(TRACESTATE), &mut fastrand::Rng::new()))
 }
 
 /// Why not, before anything is upgraded: the real gateway refuses unknown modes there, too.

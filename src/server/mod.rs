@@ -4,6 +4,7 @@
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
+//! - [`observer`] lets operators see what a session does
 //! - [`live`] knows the sessions that run, and gives them orders
 //! - [`trace`] writes what sessions do to files
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
@@ -14,6 +15,7 @@ mod drive;
 mod feedback;
 mod lines;
 pub mod live;
+mod observer;
 mod open;
 pub mod pool;
 mod recognise;
@@ -39,9 +41,12 @@ use self::{live::Registry, pool::Pool, route::Routes, tap::Tap, trace::Traces};
 use crate::{
     mapping::Library,
     session::VoiceBook,
-    telemetry::metrics::{
-        Metrics,
-        scrape::{Seen, SeenUpstream},
+    telemetry::{
+        access_log::AccessLog,
+        metrics::{
+            Metrics,
+            scrape::{Seen, SeenUpstream},
+        },
     },
 };
 
@@ -107,6 +112,7 @@ pub struct Server {
     service: Current,
     registry: Registry,
     metrics: Metrics,
+    access_log: Option<AccessLog>,
 }
 
 impl Server {
@@ -119,7 +125,7 @@ impl Server {
         let (service, registry) = (Current::new(service), Registry::default());
         let (current, sessions) = (service.clone(), registry.clone());
         let metrics = Metrics::new(move || seen(&current.get(), &sessions));
-        Ok(Self { listener, service, registry, metrics })
+        Ok(Self { listener, service, registry, metrics, access_log: None })
     }
 
     /// The address, with the port the system chose.
@@ -148,6 +154,11 @@ impl Server {
         self.metrics.clone()
     }
 
+    /// Every session that ends from now on has a line there.
+    pub fn log_access(&mut self, log: AccessLog) {
+        self.access_log = Some(log);
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let (draining, drain) = watch::channel(false);
@@ -157,6 +168,7 @@ impl Server {
             service: self.service,
             registry: self.registry,
             metrics: self.metrics,
+            access_log: self.access_log,
             drain,
             alive,
         });
@@ -210,6 +222,7 @@ struct Shared {
     sessions: Arc<Semaphore>,
     registry: Registry,
     metrics: Metrics,
+    access_log: Option<AccessLog>,
     drain: watch::Receiver<bool>,
     /// Held by every connection; when all are gone its channel ends.
     alive: mpsc::Sender<()>,

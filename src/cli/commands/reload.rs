@@ -10,6 +10,7 @@ use crate::{
     cli::args::ConfigArgs,
     config::{Changes, Config, Contents},
     server::{Current, Service},
+    telemetry::{access_log::AccessLog, metrics::Metrics},
 };
 
 /// Reloads at every SIGHUP, for ever.
@@ -19,6 +20,14 @@ pub(super) struct Reloads {
     config: Config,
     contents: Contents,
     current: Current,
+    told: Told,
+}
+
+/// Who is told of it.
+pub(super) struct Told {
+    pub(super) metrics: Metrics,
+    /// Opened anew each time: that is how its file is moved away.
+    pub(super) access_log: Option<AccessLog>,
 }
 
 impl Reloads {
@@ -26,17 +35,27 @@ impl Reloads {
     ///
     /// # Errors
     /// The system cannot tell.
-    pub(super) fn new(args: ConfigArgs, config: Config, current: Current) -> Result<Self, Failure> {
+    pub(super) fn new(
+        args: ConfigArgs,
+        config: Config,
+        current: Current,
+        told: Told,
+    ) -> Result<Self, Failure> {
         let hangup = signal(SignalKind::hangup()).map_err(Failure::failed)?;
         let contents = Contents::of(&config);
-        Ok(Self { hangup, args, config, contents, current })
+        Ok(Self { hangup, args, config, contents, current, told })
     }
 
     pub(super) async fn run(mut self) {
         while self.hangup.recv().await.is_some() {
+            if let Some(log) = &self.told.access_log {
+                log.reopen();
+            }
             let (args, current) = (self.args.clone(), self.current.get());
             let read = tokio::task::spawn_blocking(move || read(args, &current)).await;
-            match read.map_err(|error| error.to_string()).and_then(|read| read) {
+            let read = read.map_err(|error| error.to_string()).and_then(|read| read);
+            self.told.metrics.reloaded(read.is_ok());
+            match read {
                 Ok(read) => self.take(read),
                 Err(problem) => warn!("not reloaded, what held before still holds: {problem}"),
             }

@@ -1,6 +1,11 @@
 //! `voxbridge serve`.
 
-use super::{Failure, layers::layered, reload::Reloads, stop_signal};
+use super::{
+    Failure,
+    layers::layered,
+    reload::{Reloads, Told},
+    stop_signal,
+};
 use crate::{cli::args::ConfigArgs, config::DEFAULT_LISTEN, server::Server, telemetry};
 
 pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
@@ -13,10 +18,15 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     }
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
     let stop = stop_signal()?;
-    let server = Server::bind(&listen, service)
+    let access_log = config.access_log.open().map_err(Failure::failed)?;
+    let mut server = Server::bind(&listen, service)
         .await
         .map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
-    let reloads = tokio::spawn(Reloads::new(args, config, server.current())?.run());
+    if let Some(log) = &access_log {
+        server.log_access(log.clone());
+    }
+    let told = Told { metrics: server.metrics(), access_log };
+    let reloads = tokio::spawn(Reloads::new(args, config, server.current(), told)?.run());
     println!("listening on {}", server.local_addr().map_err(Failure::failed)?);
     server.run(stop).await;
     reloads.abort();

@@ -147,10 +147,12 @@ impl Families {
     /// What is worth an alarm is there before it happens.
     fn zeroed(self) -> Self {
         for result in ["ok", "failed"] {
-            self.reloads.get_or_create(&Outcome { result });
+            self.reloads.get_or_create(&Outcome { result }).inc_by(0);
         }
         for reason in super::Refused::ALL {
-            self.refused.get_or_create(&OfRefusal { reason: reason.name(), status: reason.status() });
+            self.refused
+                .get_or_create(&OfRefusal { reason: reason.name(), status: reason.status() })
+                .inc_by(0);
         }
         self.reloaded_at.set(super::scrape::unix_now_s());
         self
