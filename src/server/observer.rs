@@ -158,7 +158,7 @@ impl Observer {
     pub(super) fn observe(&mut self, observation: &Observation) {
         let facts = &self.live.facts;
         match observation {
-            Observation::Measured(figure) => return self.measured(*figure),
+            Observation::Measured(figure) => self.measured(*figure),
             Observation::LaneQueued { position, .. } => {
                 facts.set_queue_position(position.unwrap_or(0));
                 facts.happened("queued");

@@ -74,7 +74,6 @@ pub(crate) struct Families {
 
 impl Families {
     /// Makes them known.
-    #[expect(clippy::too_many_lines, reason = "a table: one row a metric")]
     pub(super) fn registered(registry: &mut Registry) -> Self {
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Which voxbridge this is", version);
