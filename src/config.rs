@@ -41,6 +41,7 @@ use crate::{
         trace::{self, Traces},
     },
     session::VoiceBook,
+    telemetry::access_log::{AccessLog, Target},
     trace::Kept,
 };
 
@@ -111,6 +112,9 @@ pub struct Config {
     /// What is logged.
     #[serde(default)]
     pub log: LogConfig,
+    /// One line a session.
+    #[serde(default, skip_serializing_if = "AccessLogConfig::is_empty")]
+    pub access_log: AccessLogConfig,
 }
 
 /// Traces of sessions; off unless a directory is named.
@@ -146,6 +150,31 @@ pub struct LogConfig {
     pub format: Option<String>,
 }
 
+/// The access log; off unless a path is named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessLogConfig {
+    /// A file, `-` for standard output, or `stderr`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+}
+
+impl AccessLogConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Opens it, where there is one.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn open(&self) -> Result<Option<AccessLog>, String> {
+        let Some(path) = &self.path else { return Ok(None) };
+        let opened = AccessLog::open(Target::of(path));
+        opened.map(Some).map_err(|error| format!("access_log.path: {}: {error}", path.display()))
+    }
+}
+
 impl Config {
     /// Reads a configuration file; paths in it are relative to it.
     ///
@@ -159,6 +188,9 @@ impl Config {
         let resolve = |path: &mut PathBuf| *path = base.join(&*path);
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
+        let file =
+            config.access_log.path.iter_mut().filter(|path| matches!(Target::of(path), Target::File(_)));
+        file.for_each(resolve);
         config.voices.values_mut().for_each(resolve);
         config.upstream.iter_mut().flat_map(UpstreamConfig::paths).for_each(resolve);
         config.access.keys.iter_mut().chain(config.tls.paths().map(|(_, path)| path)).for_each(resolve);
@@ -184,6 +216,7 @@ impl Config {
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
         self.admin = self.admin.overlaid(over.admin);
+        self.access_log.path = over.access_log.path.or(self.access_log.path);
         self.upstream = upstreams::overlaid(self.upstream, over.upstream);
         self
     }

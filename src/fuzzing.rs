@@ -21,6 +21,7 @@ use crate::{
     error::Error,
     event::{ClientCommand, Frame, LaneCommand, LaneEvent, Message, Mode, VoiceSample},
     mapping::{Kind, Library, client::EventName, template::Fill},
+    telemetry::context::{Parent, TraceContext},
     upstream::Dialect,
 };
 
@@ -71,6 +72,23 @@ fn decode_frame(dialect: &mut Dialect, data: &[u8]) {
         // The most one message means is text, audio and what ends a unit.
         assert!((1..=3).contains(&told), "{told}");
     }
+}
+
+/// Headers of trace context, a line each: what is passed on is right, and says what came.
+pub fn trace_context(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (parent, states) = text.split_once('\n').unwrap_or((&text, ""));
+    let mut rng = fastrand::Rng::with_seed(1);
+    let accept = |parent: &str, states: &str, rng: &mut fastrand::Rng| {
+        TraceContext::accept([parent].into_iter(), states.split('\n'), rng)
+    };
+    let context = accept(parent, states, &mut rng);
+    let call = context.parent_for_call(&mut rng);
+    let passed_on = Parent::parse(&call).expect("what is passed on is read again");
+    assert_eq!((passed_on.trace_id, passed_on.sampled), (context.trace_id, context.sampled));
+    let state = context.state.clone().unwrap_or_default();
+    assert!(state.len() <= 512 && state.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{state}");
+    assert_eq!(accept(&call, &state, &mut rng).state, context.state, "it is passed on as it is");
 }
 
 /// A mapping file; one that is accepted must be fit for use.

@@ -21,7 +21,8 @@
 //! | [`simulator`] | a MiniCPM-o gateway without a model: sans-IO core, sockets around it | core no, sockets yes |
 //! | `secret` | what nobody may read | no |
 //! | `net`, `server` | accept, route, dial, one task per session | yes |
-//! | `telemetry`, `config`, `cli` | logs, configuration, commands | yes |
+//! | [`telemetry`] | the log, metrics, the access log, trace context | yes, but for the context |
+//! | `config`, `cli` | configuration, commands | yes |
 //!
 //! The wall is kept by construction: without the `io` feature only the pure part exists, and a lint denies clocks
 //! everywhere. Time comes in as an argument, randomness as a seed; so a conversation can be tested in virtual time, and
@@ -63,7 +64,6 @@ pub mod secret;
 pub mod server;
 pub mod session;
 pub mod simulator;
-#[cfg(feature = "io")]
 pub mod telemetry;
 pub mod trace;
 pub mod upstream;

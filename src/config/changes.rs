@@ -10,7 +10,7 @@ use super::Config;
 use crate::{mapping::Library, server::access::keys, trace::line::digest};
 
 /// What a server that runs cannot change any more.
-const FIXED: [&str; 4] = ["listen", "sessions_max", "admin", "log"];
+const FIXED: [&str; 5] = ["listen", "sessions_max", "admin", "log", "access_log"];
 
 /// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::{
         notify::Manager,
         tls::Acceptor,
     },
-    telemetry::metrics::Metrics,
+    telemetry::{access_log::AccessLog, metrics::Metrics},
 };
 
 /// Finds the configuration where it was found at the start; an error is in words.
@@ -41,6 +41,8 @@ pub struct Targets {
     pub metrics: Metrics,
     /// Who is told that it happens.
     pub manager: Manager,
+    /// Opened anew each time: that is how its file is moved away.
+    pub access_log: Option<AccessLog>,
 }
 
 struct Holding {
@@ -66,6 +68,9 @@ impl Reloader {
     async fn read_again(&self) -> Result<Reloaded, String> {
         let mut holding = self.holding.lock().await;
         self.targets.manager.reloading();
+        if let Some(log) = &self.targets.access_log {
+            log.reopen();
+        }
         let (find, current) = (self.find.clone(), self.targets.current.get());
         let read = tokio::task::spawn_blocking(move || read(&find, &current)).await;
         let reloaded = match read.map_err(|error| error.to_string()).and_then(|read| read) {

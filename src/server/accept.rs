@@ -35,10 +35,17 @@ use super::{
     drive::ordered,
     open::{Visit, session, unix_now},
     recognise::{self, Nobody},
-    refusal::{Answer, busy, forbidden, refuse, too_many, unauthorised, with},
+    refusal::{Answer, Refusal},
     stream::ClientStream,
 };
-use crate::{downstream::Codec, mapping::ClientMapping};
+use crate::{
+    downstream::Codec,
+    mapping::ClientMapping,
+    telemetry::{
+        context::{TRACEPARENT, TRACESTATE, TraceContext},
+        metrics::Refused,
+    },
+};
 
 /// Room for a head; hyper's least.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
@@ -63,12 +70,15 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let limits = shared.service().limits;
     let until_upgraded = {
-        let shared = shared.clone();
+        let (shared, metrics) = (shared.clone(), shared.metrics.clone());
         async move {
             match timeout(limits.handshake, connection(stream, peer, shared)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => debug!(%peer, %error, "connection without a session"),
-                Err(_) => debug!(%peer, "connection without a session: it takes too long"),
+                Err(_) => {
+                    metrics.refused(Refused::Timeout);
+                    debug!(%peer, "connection without a session: it takes too long");
+                }
             }
         }
     };
@@ -83,7 +93,10 @@ async fn connection(stream: TcpStream, address: SocketAddr, shared: Arc<Shared>)
     let (handshake, tls) = (service.limits.handshake, service.tls.clone());
     drop(service);
     let stream = match tls {
-        Some(tls) => ClientStream::Tls(Box::new(tls.accept(stream).await?)),
+        Some(tls) => {
+            let accepted = tls.accept(stream).await;
+            ClientStream::Tls(Box::new(accepted.inspect_err(|_| shared.metrics.refused(Refused::Tls))?))
+        }
         None => ClientStream::Plain(stream),
     };
     let peer = Peer { address, names: stream.names() };
@@ -111,11 +124,14 @@ async fn connection(stream: TcpStream, address: SocketAddr, shared: Arc<Shared>)
 
 /// Upgrades a request to a session, or says why not.
 fn answer(request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> Answer {
-    admit(request, peer, shared).unwrap_or_else(|refusal| *refusal)
+    admit(request, peer, shared).unwrap_or_else(|refusal| {
+        shared.metrics.refused(refusal.why);
+        refusal.answer
+    })
 }
 
 /// Every step that may refuse it.
-fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> Result<Answer, Box<Answer>> {
+fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> Result<Answer, Box<Refusal>> {
     let service = shared.service();
     let path = request.uri().path().to_owned();
     let (query, in_query) = service.access.take_from_query(request.uri().query().unwrap_or_default());
@@ -136,7 +152,8 @@ fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> R
     answer.headers_mut().extend(agreed(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     // Of whom a proxy has it there is no port.
     let port = if visitor == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
-    let visit = Visit { path, query, peer: SocketAddr::new(visitor, port), candidates };
+    let trace = trace_of(headers);
+    let visit = Visit { path, query, peer: SocketAddr::new(visitor, port), trace, candidates };
     let admission = Admission { key, _place: place, _tickets: tickets };
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(session(upgraded, visit, (shared.clone(), service), admission));
@@ -147,7 +164,7 @@ fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> R
 type Found = Result<Vec<Arc<ClientMapping>>, Nobody>;
 
 /// There is something at the path.
-fn expect_place(service: &Service, path: &str, found: &Found) -> Result<(), Box<Answer>> {
+fn expect_place(service: &Service, path: &str, found: &Found) -> Result<(), Box<Refusal>> {
     match found {
         Err(nobody @ Nobody::NotFound) => Err(for_nobody(service, path, nobody)),
         _ => Ok(()),
@@ -159,11 +176,11 @@ fn expect_upgrade(
     request: &Request<Incoming>,
     path: &str,
     candidates: &[Arc<ClientMapping>],
-) -> Result<(), Box<Answer>> {
+) -> Result<(), Box<Refusal>> {
     if request.method() != Method::GET {
         let words = "Only GET, to open a WebSocket";
-        let answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", words);
-        return Err(Box::new(with(answer, ALLOW, "GET")));
+        let (why, status) = (Refused::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
+        return Err(Refusal::new(why, status, "method_not_allowed", words).with(ALLOW, "GET"));
     }
     let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
     if upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
@@ -172,17 +189,17 @@ fn expect_upgrade(
     let model = candidates.iter().find_map(|client| client.model_parameter());
     let example = model.map_or(String::new(), |model| format!("?{model}=<name>"));
     let words = format!("This endpoint requires a WebSocket connection: ws://<host>{path}{example}");
-    let answer = refuse(StatusCode::UPGRADE_REQUIRED, "upgrade_required", &words);
-    Err(Box::new(with(answer, UPGRADE, "websocket")))
+    let (why, status) = (Refused::NoUpgrade, StatusCode::UPGRADE_REQUIRED);
+    Err(Refusal::new(why, status, "upgrade_required", &words).with(UPGRADE, "websocket"))
 }
 
 /// It comes from a page that may, or from no page.
-fn expect_origin(service: &Service, headers: &HeaderMap) -> Result<(), Box<Answer>> {
+fn expect_origin(service: &Service, headers: &HeaderMap) -> Result<(), Box<Refusal>> {
     if service.access.admits_origin(headers) {
         return Ok(());
     }
     let words = "This Origin is not on the list of those that may connect ([access] origins)";
-    Err(Box::new(forbidden("origin_not_allowed", words)))
+    Err(Refusal::forbidden(Refused::Origin, "origin_not_allowed", words))
 }
 
 /// Whose key it shows, where one is needed or shown.
@@ -192,13 +209,13 @@ fn holder(
     in_query: Option<&str>,
     peer: &Peer,
     path: &str,
-) -> Result<Option<Arc<Key>>, Box<Answer>> {
+) -> Result<Option<Arc<Key>>, Box<Refusal>> {
     let at_path = service.library.clients_at(path).chain(service.routes.protocol_at(path));
     let names: Vec<&str> = at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect();
     let found = service.access.holder(headers, in_query, &names, &peer.names, unix_now().as_secs());
     found.map_err(|refused| {
         info!(peer = %peer.address, ?refused, "refused: no key that is good");
-        Box::new(unauthorised(&refused.to_string()))
+        Refusal::unauthorised(&refused.to_string())
     })
 }
 
@@ -209,7 +226,7 @@ fn permitted(
     path: &str,
     query: &str,
     mut candidates: Vec<Arc<ClientMapping>>,
-) -> Result<Vec<Arc<ClientMapping>>, Box<Answer>> {
+) -> Result<Vec<Arc<ClientMapping>>, Box<Refusal>> {
     let Some(key) = key else { return Ok(candidates) };
     candidates.retain(|client| {
         let model = Codec::new(client.clone(), 0.0).connect(query).model.filter(|_| !client.relays());
@@ -220,17 +237,17 @@ fn permitted(
     if candidates.is_empty() {
         info!(key = &*key.name, path, "refused: the key is not for this");
         let words = "This key is not for what was asked for (path, protocol, model or profile)";
-        return Err(Box::new(forbidden("not_allowed", words)));
+        return Err(Refusal::forbidden(Refused::Forbidden, "not_allowed", words));
     }
     Ok(candidates)
 }
 
 /// It knows how to shake hands.
-fn handshake(request: &Request<Incoming>) -> Result<Answer, Box<Answer>> {
+fn handshake(request: &Request<Incoming>) -> Result<Answer, Box<Refusal>> {
     create_response_with_body(request, Full::default).map_err(|error| {
-        let answer = refuse(StatusCode::BAD_REQUEST, "bad_handshake", &error.to_string());
+        let (why, status) = (Refused::BadHandshake, StatusCode::BAD_REQUEST);
         // RFC 6455 §4.4: which version would have been right.
-        Box::new(with(answer, SEC_WEBSOCKET_VERSION, "13"))
+        Refusal::new(why, status, "bad_handshake", &error.to_string()).with(SEC_WEBSOCKET_VERSION, "13")
     })
 }
 
@@ -240,7 +257,7 @@ fn tickets(
     shared: &Shared,
     key: Option<&Arc<Key>>,
     visitor: std::net::IpAddr,
-) -> Result<Vec<Ticket>, Box<Answer>> {
+) -> Result<Vec<Ticket>, Box<Refusal>> {
     let of_address = Quota { sessions_max: service.limits.sessions_per_address, ..Quota::default() };
     let of_key = key.map(|key| {
         let quota = Quota { sessions_max: key.sessions_max, new_per_minute: key.new_per_minute };
@@ -249,53 +266,64 @@ fn tickets(
     let all = [(Who::Address(household(visitor)), of_address)].into_iter().chain(of_key);
     let now = Instant::now().into_std();
     let taken = all.map(|(who, quota)| {
-        let words = if matches!(who, Who::Key(_)) { "this key" } else { "this address" };
+        let (why, words) = match who {
+            Who::Key(_) => (Refused::KeyLimit, "this key"),
+            Who::Address(_) => (Refused::AddressLimit, "this address"),
+        };
         shared.quotas.take(now, who.clone(), quota).map_err(|over| {
             info!(?who, ?over, "refused: too much");
-            Box::new(match over {
+            match over {
                 Over::Sessions(max) => {
-                    too_many(&format!("Too many sessions of {words}; at most {max}"), None)
+                    Refusal::too_many(why, &format!("Too many sessions of {words}; at most {max}"), None)
                 }
-                Over::Rate(rate, retry) => too_many(
-                    &format!("Too many new sessions of {words}; at most {rate} a minute"),
-                    Some(retry),
-                ),
-            })
+                Over::Rate(rate, retry) => {
+                    let words = format!("Too many new sessions of {words}; at most {rate} a minute");
+                    Refusal::too_many(Refused::RateLimit, &words, Some(retry))
+                }
+            }
         })
     });
     taken.collect()
 }
 
 /// There is room, and a future.
-fn place(service: &Service, shared: &Shared) -> Result<OwnedSemaphorePermit, Box<Answer>> {
+fn place(service: &Service, shared: &Shared) -> Result<OwnedSemaphorePermit, Box<Refusal>> {
     if shared.life.is_leaving() {
-        return Err(Box::new(busy("voxbridge is stopping")));
+        return Err(Refusal::busy(Refused::Stopping, "voxbridge is stopping"));
     }
     shared.sessions.clone().try_acquire_owned().map_err(|_| {
         warn!(limit = service.sessions_max, "refused: too many sessions");
-        Box::new(busy("Too many sessions"))
+        Refusal::busy(Refused::TooManySessions, "Too many sessions")
     })
 }
 
+/// Whose request it is part of, by its headers.
+fn trace_of(headers: &HeaderMap) -> Arc<TraceContext> {
+    let all = |name| headers.get_all(name).into_iter();
+    // Who sends what is no text has sent something: it is not nothing, and it is wrong.
+    let texts = |name| all(name).map(|value| value.to_str().unwrap_or("?"));
+    Arc::new(TraceContext::accept(texts(TRACEPARENT), texts(TRACESTATE), &mut fastrand::Rng::new()))
+}
+
 /// Why not, before anything is upgraded: the real gateway refuses unknown modes there, too.
-fn for_nobody(service: &Service, path: &str, nobody: &Nobody) -> Box<Answer> {
-    Box::new(match nobody {
+fn for_nobody(service: &Service, path: &str, nobody: &Nobody) -> Box<Refusal> {
+    match nobody {
         Nobody::NotFound => {
             let known: BTreeSet<_> = service.library.clients().flat_map(|client| &client.paths).collect();
             let known = known.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let message = format!("There is nothing at {path}; WebSocket clients are served at {known}");
-            refuse(StatusCode::NOT_FOUND, "not_found", &message)
+            Refusal::new(Refused::NotFound, StatusCode::NOT_FOUND, "not_found", &message)
         }
         Nobody::NoSuchMode(status) => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::FORBIDDEN);
-            refuse(status, "no_such_mode", "There is no such mode")
+            Refusal::new(Refused::NoSuchMode, status, "no_such_mode", "There is no such mode")
         }
         Nobody::NoRoute(client) => {
             let message =
                 format!("No route leads {client} clients anywhere; one is needed whose profile serves them");
-            forbidden("no_route", &message)
+            Refusal::forbidden(Refused::NoRoute, "no_route", &message)
         }
-    })
+    }
 }
 
 /// What is agreed to: the first subprotocol a client offers that its protocol knows, for browsers fail a connection that

@@ -1,6 +1,6 @@
 //! Opening a WebSocket to an upstream, in the mode a lane wants.
 //!
-//! A [`tower::Service`] from mode to socket; [`super::pool`] chooses among several.
+//! A [`tower::Service`] from [`Call`] to socket; [`super::pool`] chooses among several.
 
 use std::{
     io,
@@ -29,6 +29,7 @@ use crate::{
     mapping::UpstreamMapping,
     net::{Counted, Endpoint, Identity, Transport},
     secret::Secret,
+    telemetry::context::{TRACEPARENT, TRACESTATE, TraceContext},
 };
 
 /// Read buffer of an upstream socket: 16 KiB cost least (field notes libraries.md), the default is 128 KiB a socket.
@@ -36,6 +37,15 @@ const READ_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A WebSocket to an upstream.
 pub type UpstreamSocket = Metered<Box<dyn Transport>>;
+
+/// What a lane asks for.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The mode it wants.
+    pub mode: Mode,
+    /// Whose request it is part of; the upstream is told.
+    pub trace: Option<Arc<TraceContext>>,
+}
 
 /// The way to an upstream.
 #[derive(Clone)]
@@ -138,7 +148,7 @@ impl Dialer {
     }
 }
 
-impl tower::Service<Mode> for Dialer {
+impl tower::Service<Call> for Dialer {
     type Response = UpstreamSocket;
     type Error = Why;
     type Future = BoxFuture<'static, Result<UpstreamSocket, Why>>;
@@ -147,9 +157,9 @@ impl tower::Service<Mode> for Dialer {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mode: Mode) -> Self::Future {
+    fn call(&mut self, call: Call) -> Self::Future {
         let target = self.target.clone();
-        Box::pin(async move { target.dial(mode).await })
+        Box::pin(async move { target.dial(call).await })
     }
 }
 
@@ -161,7 +171,7 @@ impl Probe for Dialer {
 }
 
 impl Target {
-    async fn dial(&self, mode: Mode) -> Result<UpstreamSocket, Why> {
+    async fn dial(&self, Call { mode, trace }: Call) -> Result<UpstreamSocket, Why> {
         let place = &self.endpoint.authority;
         let Some(mode) = self.mapping.modes.get(&mode) else {
             return Err(Why::Unreachable(format!("{place}: its dialect has no mode {mode:?}")));
@@ -171,7 +181,8 @@ impl Target {
         let (transport, traffic) = Counted::new(transport);
         let transport: Box<dyn Transport> = Box::new(transport);
         let limits = limits(READ_BUFFER_BYTES, self.mapping.message_max_bytes);
-        let request = self.request(mode).map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
+        let request = self.request(mode, trace.as_deref());
+        let request = request.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
         match client_async_with_config(request, transport, Some(limits)).await {
             Ok((stream, _)) => Ok(Metered { stream, traffic }),
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
@@ -179,9 +190,19 @@ impl Target {
         }
     }
 
-    fn request(&self, mode: &str) -> Result<Request, WsError> {
+    /// The upgrade request; in a trace each is a span of its own.
+    fn request(&self, mode: &str, trace: Option<&TraceContext>) -> Result<Request, WsError> {
         let mut request = format!("{}{mode}", self.url).into_client_request()?;
         request.headers_mut().extend(self.token.clone());
+        let Some(trace) = trace else { return Ok(request) };
+        let parent = trace.parent_for_call(&mut fastrand::Rng::new());
+        let state = trace.state.as_deref().map(|state| (TRACESTATE, state));
+        for (name, value) in [(TRACEPARENT, parent.as_str())].into_iter().chain(state) {
+            // Both are printable by construction; what is not would be left out.
+            if let Ok(value) = HeaderValue::from_str(value) {
+                request.headers_mut().insert(name, value);
+            }
+        }
         Ok(request)
     }
 

@@ -24,9 +24,11 @@ use tower::Service as _;
 use tracing::{debug, info, trace};
 
 use super::{
+    dial::Call,
     feedback::Feedback,
     lines::{CLIENT_LOST_BYTES, Happened, Line, Patience, poll_sockets},
     live::{Entry, Order},
+    observer::{Observer, Way, code_of},
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
@@ -37,6 +39,7 @@ use crate::{
     error::{ErrorKind, Origin},
     event::{Frame, Lane, Message, Why},
     session::Observation,
+    telemetry::context::TraceContext,
 };
 
 /// How long a client may take to read the end of its session.
@@ -50,12 +53,15 @@ const LANE_FAREWELL: Duration = Duration::from_secs(1);
 pub(super) struct Place {
     pub(super) entry: Entry,
     pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) observer: Observer,
 }
 
 /// What is around a session.
 pub(super) struct Around {
     pub(super) tap: Option<Arc<dyn Tap>>,
     pub(super) trace: Option<Tracing>,
+    /// Whose request it is part of.
+    pub(super) context: Arc<TraceContext>,
     /// None for a client that is only told why it is refused.
     pub(super) place: Option<Place>,
     /// The order to finish, and within which time.
@@ -78,6 +84,7 @@ pub(super) struct Driver<C> {
     feedback: Feedback,
     tap: Option<Arc<dyn Tap>>,
     trace: Option<Tracing>,
+    context: Arc<TraceContext>,
     /// None for a client that is only told why it is refused.
     place: Option<Place>,
     /// The order to stop; `None` once it came. Registered once, not every round.
@@ -96,7 +103,7 @@ pub(super) struct Driver<C> {
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     pub(super) fn new(bridge: Bridge, client: Metered<C>, pool: Pool, around: Around) -> Self {
-        let Around { tap, trace, place, drain, close_within, alive } = around;
+        let Around { tap, trace, context, place, drain, close_within, alive } = around;
         Self {
             stop: Some(Box::pin(ordered(drain))),
             close_within,
@@ -109,6 +116,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             feedback: Feedback::default(),
             tap,
             trace,
+            context,
             place,
             alive,
             was_due: false,
@@ -131,6 +139,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
         if let Some(client) = self.client.take() {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
+        }
+        if let Some(place) = self.place.take() {
+            place.observer.end(&self.bridge, self.alive.clone());
         }
         if self.bridge.relays() {
             info!("session ended");
@@ -174,9 +185,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::OpenLane(lane, mode) => {
                     debug!(lane = lane.0, ?mode, "dialling");
-                    self.lanes.push((lane, Line::Dialling(self.pool.call(mode))));
+                    let call = Call { mode, trace: Some(self.context.clone()) };
+                    self.lanes.push((lane, Line::Dialling(self.pool.call(call))));
                 }
                 Output::CloseLane(lane) => {
+                    self.observed(|observer| observer.lane_gone(lane, None));
                     if let Some(Line::Up(mut socket)) = self.take_line(lane) {
                         socket.send(Message::Close(1000, String::new()));
                         socket.farewell(LANE_FAREWELL, self.alive.clone());
@@ -185,6 +198,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 Output::Observe(observation) => self.observe(&observation),
                 Output::Wait(due) => {
                     self.feedback.forget_all_but(self.lanes.iter().map(|(lane, _)| *lane));
+                    if let Some(place) = &mut self.place {
+                        place.observer.rest(Instant::from_std(now), &self.bridge);
+                    }
                     return Some(due.map(Instant::from_std));
                 }
                 Output::Finished => return None,
@@ -201,8 +217,16 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         self.bridge.handle_input(now, input);
     }
 
+    /// Lets the session's observer know.
+    fn observed(&mut self, tell: impl FnOnce(&mut Observer)) {
+        if let Some(place) = &mut self.place {
+            tell(&mut place.observer);
+        }
+    }
+
     fn observe(&mut self, observation: &Observation) {
         self.feedback.observe(observation);
+        self.observed(|observer| observer.observe(observation));
         match observation {
             // Once a kind: a client that errs errs often. What it sent may be quoted in the detail.
             Observation::ErrorTold(error) if error.kind.origin() == Origin::Client => {
@@ -218,6 +242,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     fn send_client(&mut self, message: Message) {
         self.tap(Wire::ToClient, &message);
         let last = matches!(message, Message::Close(..));
+        self.observed(|observer| match &message {
+            Message::Close(code, _) => observer.client_closed(false, Some(*code)),
+            _ => observer.client_frame(Way::Out),
+        });
         if let Some(client) = &mut self.client {
             client.send(message);
         }
@@ -228,6 +256,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     fn send_lane(&mut self, lane: Lane, message: Message) {
         self.tap(Wire::ToLane(lane), &message);
+        self.observed(|observer| observer.upstream_frame(Way::Out));
         if let Some((_, Line::Up(socket))) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             socket.send(message);
         }
@@ -301,6 +330,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 debug!(lane = lane.0, upstream = dialled.lease.upstream(), "connected");
                 if let Some((_, line)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
                     let Dialled { socket, lease } = *dialled;
+                    if let Some(place) = &mut self.place {
+                        place.observer.connected(lane, lease.upstream(), socket.traffic.clone());
+                    }
                     *line = Line::Up(Box::new(Socket::new(socket)));
                     self.feedback.hold(lane, lease);
                     self.tell(Input::LaneOpened(lane));
@@ -345,6 +377,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.saw(Wire::FromClient, frame);
+                self.observed(|observer| observer.client_frame(Way::In));
                 self.tell(Input::Client(frame));
             }
             Came::End(why) => self.client_ended(&why),
@@ -360,6 +393,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         if let Some(client) = self.client.take() {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
+        self.observed(|observer| observer.client_closed(true, code_of(why)));
         self.kept.clear();
         self.tell(Input::ClientClosed);
     }
@@ -369,6 +403,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.saw(Wire::FromLane(lane), frame);
+                self.observed(|observer| observer.upstream_frame(Way::In));
                 self.tell(Input::Lane(lane, frame));
             }
             Came::End(why) => self.lane_ended(lane, why),
@@ -383,6 +418,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         }
         drop(self.take_line(lane));
         self.feedback.ended(lane, &why);
+        self.observed(|observer| observer.lane_gone(lane, Some(&why)));
         self.tell(Input::LaneClosed(lane, why));
     }
 
@@ -408,6 +444,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         if let Some(why) = self.client.as_mut().and_then(gone) {
             info!(%why, "the client is given up");
             self.client = None;
+            self.observed(|observer| observer.client_closed(false, None));
             self.tell(Input::ClientClosed);
         }
         let dead: Vec<_> =

@@ -4,6 +4,7 @@
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
+//! - [`observer`] lets operators see what a session does
 //! - [`live`] knows the sessions that run, and gives them orders; [`life`] is the server's own from start to end
 //! - [`admin`] is what operators see and do, at an address apart from the clients'; [`notify`] tells the service manager
 //! - [`trace`] writes what sessions do to files
@@ -20,6 +21,7 @@ pub mod life;
 mod lines;
 pub mod live;
 pub mod notify;
+mod observer;
 mod open;
 pub mod pool;
 mod recognise;
@@ -57,9 +59,12 @@ use self::{
 use crate::{
     mapping::Library,
     session::VoiceBook,
-    telemetry::metrics::{
-        Metrics,
-        scrape::{Seen, SeenUpstream},
+    telemetry::{
+        access_log::AccessLog,
+        metrics::{
+            Metrics,
+            scrape::{Seen, SeenUpstream},
+        },
     },
 };
 
@@ -129,6 +134,7 @@ pub struct Server {
     service: Current,
     registry: Registry,
     metrics: Metrics,
+    access_log: Option<AccessLog>,
     room: Room,
     life: Life,
     pulse: (Pulse, mpsc::Receiver<Beat>),
@@ -189,6 +195,7 @@ impl Server {
             service,
             registry,
             metrics,
+            access_log: None,
             room,
             life: Life::default(),
             pulse: (Pulse(ask), asked),
@@ -239,6 +246,11 @@ impl Server {
         self.metrics.clone()
     }
 
+    /// Every session that ends from now on has a line there.
+    pub fn log_access(&mut self, log: AccessLog) {
+        self.access_log = Some(log);
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let life = self.life.clone();
@@ -255,7 +267,8 @@ impl Server {
 
     /// Serves until its life is to end, then lets sessions finish within a bound.
     pub async fn serve(self) -> Ended {
-        let Self { listener, service, registry, metrics, room, life, pulse: (_, mut asked) } = self;
+        let Self { listener, service, registry, metrics, access_log, room, life, pulse: (_, mut asked) } =
+            self;
         let (draining, drain) = watch::channel(None);
         let (alive, none_left) = mpsc::channel::<()>(1);
         let shared = Arc::new(Shared {
@@ -264,6 +277,7 @@ impl Server {
             registry: registry.clone(),
             life: life.clone(),
             metrics,
+            access_log,
             quotas: Quotas::default(),
             handshakes: Handshakes::default(),
             drain,
@@ -372,6 +386,7 @@ struct Shared {
     sessions: Arc<Semaphore>,
     registry: Registry,
     metrics: Metrics,
+    access_log: Option<AccessLog>,
     life: Life,
     /// Who has how many of them.
     quotas: Quotas,

@@ -17,6 +17,7 @@ use super::{
     access::Limits,
     drive::{Around, Driver, Place},
     live::Who,
+    observer::{Observer, Sinks},
     recognise,
     route::{Route, Upstreams},
     socket::{Metered, limits},
@@ -29,6 +30,7 @@ use crate::{
     mapping::ClientMapping,
     net::Counted,
     session::{RelaySetup, Setup},
+    telemetry::{context::TraceContext, metrics::Refused},
     trace::{Start, start::Parts},
 };
 
@@ -40,6 +42,8 @@ pub(super) struct Visit {
     pub(super) path: String,
     pub(super) query: String,
     pub(super) peer: SocketAddr,
+    /// Whose request it is part of.
+    pub(super) trace: Arc<TraceContext>,
     /// The protocols it may speak, the likeliest first.
     pub(super) candidates: Vec<Arc<ClientMapping>>,
 }
@@ -73,10 +77,11 @@ pub(super) async fn session(
         true => relay(&visit, &service, most),
         false => open(mapping, &visit, &service, most),
     };
-    let Some(Opened { bridge, upstreams, profile, start }) = opened else { return };
+    let Some(Opened { bridge, upstreams, profile, start, refused }) = opened else { return };
     // Of the highest level, so that whatever is logged says which session it is about.
     let key = key.map(|key| &*key.name);
-    let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key);
+    let trace_id = visit.trace.trace_id;
+    let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key, %trace_id);
     // A connection that is refused after all is no session.
     let start = start.filter(|_| !bridge.session_id().is_empty());
     let trace = service.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
@@ -84,6 +89,11 @@ pub(super) async fn session(
         traces.begin(opened, bridge.session_id(), start, shared.alive.clone())
     });
     // One that is refused after all is no session either.
+    let profile = profile.filter(|_| !bridge.session_id().is_empty());
+    if profile.is_none() {
+        shared.metrics.refused(refused.unwrap_or(Refused::BadRequest));
+    }
+    let client = Metered { stream, traffic };
     let place = profile.map(|profile| {
         let who = Who {
             id: bridge.session_id().to_owned(),
@@ -95,12 +105,14 @@ pub(super) async fn session(
             opened_unix: unix_now(),
         };
         let (entry, orders) = shared.registry.begin(who);
-        Place { entry, orders }
+        let (metrics, access_log) = (shared.metrics.clone(), shared.access_log.clone());
+        let sinks = Sinks { metrics, access_log, trace: visit.trace.clone() };
+        let observer = Observer::begin(entry.live(), client.traffic.clone(), sinks);
+        Place { entry, orders, observer }
     });
-    let client = Metered { stream, traffic };
     let (tap, drain, alive) = (service.tap.clone(), shared.drain.clone(), shared.alive.clone());
     let close_within = service.leave.within;
-    let around = Around { tap, trace, place, drain, close_within, alive };
+    let around = Around { tap, trace, context: visit.trace, place, drain, close_within, alive };
     let driver = Driver::new(bridge, client, upstreams.pool, around);
     drop((shared, service));
     driver.run(first).instrument(span).await;
@@ -140,6 +152,8 @@ struct Opened {
     profile: Option<String>,
     /// How its trace begins, where it is traced.
     start: Option<(Instant, Start)>,
+    /// Why it is refused, where that was found out here.
+    refused: Option<Refused>,
 }
 
 /// The bridge for a connection; one that says why not when there is nobody to serve it, which is no session and has no
@@ -160,9 +174,10 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service, most: Li
         Ok(route) => route,
         Err(error) => {
             info!(%error, "refused");
+            let refused = Some(Refused::UnknownModel);
             let upstreams = service.routes.iter().next()?.upstreams.clone();
             let bridge = Bridge::refuse(now, codec, upstreams.dialect.clone(), &error);
-            return Some(Opened { bridge, upstreams, profile: None, start: None });
+            return Some(Opened { bridge, upstreams, profile: None, start: None, refused });
         }
     };
     let dialect = &route.upstreams.dialect;
@@ -177,7 +192,7 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service, most: Li
     });
     let bridge = Bridge::open(now, codec, connect, dialect.clone(), setup);
     let profile = Some(route.profile.name.clone());
-    Some(Opened { bridge, upstreams: route.upstreams.clone(), profile, start })
+    Some(Opened { bridge, upstreams: route.upstreams.clone(), profile, start, refused: None })
 }
 
 /// The bridge for a client that is relayed; what it was refused for was said before the upgrade.
@@ -200,7 +215,7 @@ fn relay(visit: &Visit, service: &Service, most: Limits) -> Option<Opened> {
     let bridge = Bridge::open_relay(now, &visit.candidates, &visit.query, upstreams.dialect.clone(), setup);
     // A relay refuses in its own words, and has no id then.
     let profile = Some(profile.name.clone()).filter(|_| !bridge.session_id().is_empty());
-    Some(Opened { bridge, upstreams: upstreams.clone(), profile, start })
+    Some(Opened { bridge, upstreams: upstreams.clone(), profile, start, refused: None })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]

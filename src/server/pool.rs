@@ -1,4 +1,4 @@
-//! Several upstreams as one: a [`tower::Service`] from mode to socket in front of one dialer each.
+//! Several upstreams as one: a [`tower::Service`] from [call](super::dial::Call) to socket in front of one dialer each.
 //!
 //! A lane goes to the least loaded upstream that is in service; equal ones take turns. Load is a [`tower::load::Load`]:
 //! the lanes an upstream carries and what its queue said. An upstream that fails is left out for a while that doubles, and
@@ -37,7 +37,7 @@ use self::{
     upstream::Upstream,
 };
 use super::dial::Dialer;
-use crate::event::{Mode, Why};
+use crate::event::Why;
 
 /// The way to all upstreams. A clone is another session's: what one met is not another's memory.
 pub struct Pool<D = Dialer> {
@@ -135,9 +135,10 @@ impl Pool {
     }
 }
 
-impl<D> tower::Service<Mode> for Pool<D>
+impl<D, R> tower::Service<R> for Pool<D>
 where
-    D: tower::Service<Mode, Error = Why> + Clone,
+    R: std::fmt::Debug,
+    D: tower::Service<R, Error = Why> + Clone,
     D::Future: Send + 'static,
 {
     type Response = Dialled<D::Response>;
@@ -149,12 +150,12 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mode: Mode) -> Self::Future {
+    fn call(&mut self, request: R) -> Self::Future {
         let Some((mut dialer, mut lease)) = self.shared.choose(&self.memory) else {
             return Box::pin(async { Err(Why::Unreachable("there is no upstream".to_owned())) });
         };
-        debug!(upstream = lease.upstream(), ?mode, "chosen");
-        let dial = dialer.call(mode);
+        debug!(upstream = lease.upstream(), ?request, "chosen");
+        let dial = dialer.call(request);
         Box::pin(async move {
             match dial.await {
                 Ok(socket) => {

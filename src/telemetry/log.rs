@@ -6,9 +6,17 @@ use std::{
 };
 
 use tracing::{debug, info, trace, warn};
-use tracing_subscriber::{EnvFilter, reload::Handle};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, Registry, fmt, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _,
+};
 
 use crate::{config::LogConfig, session::Observation};
+
+/// Where the WebSocket library logs whole requests, at the level trace: with the tokens that upstreams are shown.
+const TELLS_TOKENS: &str = "tungstenite::handshake::client=info";
+
+/// The level in use and the way to change it. The log is the process's own, unlike all else.
+static LEVEL: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<String>)> = OnceLock::new();
 
 /// Starts logging to standard error.
 ///
@@ -16,53 +24,44 @@ use crate::{config::LogConfig, session::Observation};
 /// What is wrong with the level or the format.
 pub fn init(log: &LogConfig) -> Result<(), String> {
     let level = log.level.as_deref().unwrap_or("info");
-    let filter =
-        EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let set = match log.format.as_deref().unwrap_or("text") {
-        "text" => {
-            let builder = builder.with_filter_reloading();
-            remember(level, builder.reload_handle());
-            builder.with_ansi(io::stderr().is_terminal()).with_target(false).try_init()
-        }
-        "json" => {
-            let builder = builder.json().flatten_event(true).with_filter_reloading();
-            remember(level, builder.reload_handle());
-            builder.try_init()
-        }
+    let (filter, handle) = reload::Layer::new(filter_of(level)?);
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match log.format.as_deref().unwrap_or("text") {
+        "text" => lines.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
+        "json" => lines.json().flatten_event(true).boxed(),
         other => return Err(format!("log format {other:?}: there is text and json")),
     };
-    set.map_err(|error| error.to_string())
+    let registry = tracing_subscriber::registry().with(filter).with(lines);
+    registry.try_init().map_err(|error| error.to_string())?;
+    // Only who has set up the log gets here, and that is one.
+    let _ = LEVEL.set((handle, Mutex::new(level.to_owned())));
+    Ok(())
 }
 
-type Change = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
-/// How the level is changed, and what it is.
-static LEVEL: OnceLock<(Change, Mutex<String>)> = OnceLock::new();
-
-fn remember<S: 'static>(level: &str, handle: Handle<EnvFilter, S>) {
-    let change = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-    // The first log of a process is its log.
-    let _ = LEVEL.set((Box::new(change), Mutex::new(level.to_owned())));
-}
-
-/// How much is logged: a level or a filter; empty where nothing is.
-#[must_use]
-pub fn level() -> String {
-    let level = LEVEL.get().map(|(_, level)| level.lock().unwrap_or_else(PoisonError::into_inner).clone());
-    level.unwrap_or_default()
-}
-
-/// Logs so much from now on.
+/// Logs this much from now on: a level, or a filter such as `info,voxbridge::server=debug`.
 ///
 /// # Errors
-/// What is wrong with the level or the filter.
+/// What is wrong with it, in words; what held before still holds.
 pub fn set_level(level: &str) -> Result<(), String> {
-    let filter = EnvFilter::builder().parse(level);
-    let filter = filter.map_err(|error| format!("log level {level:?}: {error}"))?;
-    let (change, known) = LEVEL.get().ok_or("nothing is logged here")?;
-    change(filter)?;
+    let filter = filter_of(level)?;
+    let (handle, known) = LEVEL.get().ok_or("the log was not set up by voxbridge")?;
+    handle.reload(filter).map_err(|error| error.to_string())?;
     level.clone_into(&mut known.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(())
+}
+
+/// How much is logged, as it was last set; `None` where the log was not set up by voxbridge.
+#[must_use]
+pub fn level() -> Option<String> {
+    let (_, known) = LEVEL.get()?;
+    Some(known.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+fn filter_of(level: &str) -> Result<EnvFilter, String> {
+    let filter =
+        EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))?;
+    let quiet = TELLS_TOKENS.parse().map_err(|error| format!("{TELLS_TOKENS}: {error}"))?;
+    Ok(filter.add_directive(quiet))
 }
 
 /// What operators see. Never audio, text or credentials.

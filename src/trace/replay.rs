@@ -15,6 +15,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input, Output},
     mapping::Library,
+    session::Observation,
 };
 
 /// Outputs after one input, and timeouts in a row, above which a bridge goes round in circles.
@@ -185,7 +186,12 @@ impl Run {
     /// Asks for one output; whether there is no more.
     fn poll(&mut self, ns: u64) -> bool {
         self.now_ns = ns;
-        let output = self.bridge.poll_output(self.at(ns));
+        let at = self.at(ns);
+        let mut output = self.bridge.poll_output(at);
+        // What is measured is no output of a trace, and none that was waited for.
+        while let Output::Observe(Observation::Measured(_)) = output {
+            output = self.bridge.poll_output(at);
+        }
         if let Some(mut line) = Line::of_output(ns, &output, self.audio) {
             self.cleaner.clean(&mut line);
             self.got.push(line);

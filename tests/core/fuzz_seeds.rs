@@ -39,3 +39,8 @@ fn mapping_files() {
 fn recordings() {
     run("wav", fuzzing::wav);
 }
+
+#[test]
+fn trace_contexts() {
+    run("trace_context", fuzzing::trace_context);
+}

@@ -24,12 +24,13 @@ use tokio_tungstenite::{
 };
 use voxbridge::{
     config::{Config, UpstreamConfig},
-    server::{Server, tap::Tap},
+    server::{Server, live::Registry, tap::Tap},
     simulator::{
         Dialect, SimulatorConfig, Timing,
         engines::Engines,
         socket::{self, Recorder},
     },
+    telemetry::metrics::Metrics,
 };
 
 /// Longer than anything takes here on a busy machine; a test that fails waits this long for what does not come.
@@ -80,6 +81,8 @@ impl Running {
 pub(crate) struct Bench {
     pub(crate) bridge: Running,
     pub(crate) recorder: Recorder,
+    pub(crate) metrics: Metrics,
+    pub(crate) sessions: Registry,
     address: SocketAddr,
     _simulator: Running,
 }
@@ -108,10 +111,12 @@ impl Bench {
         }
         let mut service = config.service().unwrap_or_else(|problem| panic!("{problem}"));
         service.tap = options.tap;
-        let server = Server::bind("127.0.0.1:0", service).await.unwrap();
+        let mut server = Server::bind("127.0.0.1:0", service).await.unwrap();
+        config.access_log.open().unwrap().into_iter().for_each(|log| server.log_access(log));
         let address = server.local_addr().unwrap();
+        let (metrics, sessions) = (server.metrics(), server.registry());
         let bridge = Running::start(|stop| server.run(stop));
-        Self { bridge, recorder, address, _simulator: simulator }
+        Self { bridge, recorder, metrics, sessions, address, _simulator: simulator }
     }
 
     pub(crate) const fn address(&self) -> SocketAddr {

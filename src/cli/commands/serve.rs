@@ -36,8 +36,12 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     }
     let leave = service.leave;
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
-    let server =
+    let access_log = config.access_log.open().map_err(Failure::failed)?;
+    let mut server =
         Server::bind(&listen, service).await.map_err(|error| no_listener(&listen, "--listen", &error))?;
+    if let Some(log) = &access_log {
+        server.log_access(log.clone());
+    }
     let signals = tokio::spawn(signals::obeyed(server.life())?);
     let admin = match plan {
         Some(plan) => Some(bound(plan).await?),
@@ -46,7 +50,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let manager = Manager::from_env();
     let doors = admin.as_ref().map(|admin| (admin.gate(), admin.tls()));
     let (current, metrics) = (server.current(), server.metrics());
-    let targets = Targets { current, admin: doors, metrics, manager: manager.clone() };
+    let targets = Targets { current, admin: doors, metrics, manager: manager.clone(), access_log };
     let reloader = Arc::new(reloader(args, config, targets));
     let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
     let renewals = tokio::spawn(tls::watch(server.current(), LOOK_EVERY));

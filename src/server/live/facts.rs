@@ -15,6 +15,7 @@ use crate::session::{State, Tally};
 #[derive(Debug, Default)]
 pub(in crate::server) struct Facts {
     state: AtomicU8,
+    /// Audio is counted.
     audio: AtomicU8,
     audio_in: AtomicU64,
     audio_out: AtomicU64,

@@ -7,6 +7,7 @@ use tokio::time::{advance, sleep};
 use tower::Service as _;
 
 use super::*;
+use crate::event::Mode;
 
 /// What a fake upstream does.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -32,7 +32,7 @@ pub(super) enum Place {
     /// To be dialled then, when that lane is gone.
     Due { at: Instant, after: Option<Lane> },
     /// Being dialled and initialised.
-    Opening(Link),
+    Opening(Box<Link>),
     /// Under way.
     Talking(Box<Talk>),
 }
@@ -188,8 +188,12 @@ impl Converse {
     }
 
     pub(super) fn dial(&mut self, now: Instant, host: &mut Host) {
-        self.place =
-            Place::Opening(Link::open(now, (Purpose::Converse, self.mode), self.opening(host), host));
+        self.place = Place::Opening(Box::new(Link::open(
+            now,
+            (Purpose::Converse, self.mode),
+            self.opening(host),
+            host,
+        )));
     }
 
     /// Dials when it is time to.
@@ -217,7 +221,7 @@ impl Converse {
     pub(super) fn begin(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
         let Place::Opening(mut link) = std::mem::replace(&mut self.place, Place::Out) else { return };
         link.engage();
-        self.place = Place::Talking(Box::new(Talk::new(now, link)));
+        self.place = Place::Talking(Box::new(Talk::new(now, *link)));
         self.arrive(now, false, scene, host);
     }
 
@@ -259,7 +263,7 @@ impl Converse {
                 return self.arrive(now, true, scene, host);
             }
             // Not ready yet, but on its way: sooner there than another.
-            Some(talk) if !talk.link.is_gone() => return self.place = Place::Opening(talk.link),
+            Some(talk) if !talk.link.is_gone() => return self.place = Place::Opening(Box::new(talk.link)),
             _ => {}
         }
         let next = self.trouble.as_ref().map(|it| it.next_attempt(now, now, &host.times, &mut host.rng));

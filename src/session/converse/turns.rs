@@ -200,11 +200,10 @@ impl Turns {
             let number = named.or(answered.map(|unit| unit.number));
             let first = fence.forced.map(|(first, _)| first);
             let forced = answered.is_some_and(|unit| unit.unit.forced);
-            if forced || first.zip(number).is_some_and(|(first, number)| number >= first) {
-                if !std::mem::replace(&mut fence.acknowledged, true) {
-                    let (stage, after) = (Stage::Yielded, now - fence.since);
-                    host.out.measured(Figure::BargeIn { stage, after });
-                }
+            let listens = forced || first.zip(number).is_some_and(|(first, number)| number >= first);
+            if listens && !std::mem::replace(&mut fence.acknowledged, true) {
+                let (stage, after) = (Stage::Yielded, now - fence.since);
+                host.out.measured(Figure::BargeIn { stage, after });
             }
             return;
         }

@@ -124,3 +124,49 @@ fn kinds_of_sessions_that_were_seen_stay() {
     let counts = [metrics.render(), metrics.render()].map(|text| samples(&text).get(series).copied());
     assert_eq!(counts, [Some(1.0), Some(0.0)]);
 }
+
+/// Every metric's name, as `# TYPE` tells it.
+fn names(text: &str) -> BTreeSet<String> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())).collect()
+}
+
+/// Every name that a query may use for a series, with the metric it is of.
+fn series(text: &str) -> BTreeMap<String, String> {
+    let mut series = BTreeMap::new();
+    let body = text.lines().filter(|line| !line.starts_with('#'));
+    let names = names(text);
+    for name in body.filter_map(|line| line.split(['{', ' ']).next()) {
+        let of =
+            names.iter().filter(|metric| name.starts_with(metric.as_str())).max_by_key(|metric| metric.len());
+        series.insert(name.to_owned(), of.expect("it has a type").clone());
+    }
+    series
+}
+
+/// The names of metrics in a file.
+fn used(file: &str) -> BTreeSet<&str> {
+    let is_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    file.split(|character| !is_name(character)).filter(|word| word.starts_with("voxbridge_")).collect()
+}
+
+const DASHBOARD: &str = include_str!("../../../examples/grafana/voxbridge.json");
+const ALERTS: &str = include_str!("../../../examples/prometheus/alerts.yaml");
+
+#[test]
+fn the_dashboard_and_the_alerts_ask_for_what_there_is_and_the_dashboard_for_all_of_it() {
+    let text = full().render();
+    let series = series(&text);
+    serde_json::from_str::<serde_json::Value>(DASHBOARD).unwrap();
+    for (file, name) in used(DASHBOARD)
+        .iter()
+        .map(|name| ("dashboard", name))
+        .chain(used(ALERTS).iter().map(|name| ("alerts", name)))
+    {
+        assert!(series.contains_key(*name), "{file}: there is no {name}");
+    }
+    let shown: BTreeSet<_> = used(DASHBOARD).iter().filter_map(|name| series.get(*name)).collect();
+    let missing: Vec<_> = names(&text).into_iter().filter(|name| !shown.contains(name)).collect();
+    assert_eq!(missing, [""; 0], "no panel shows them");
+    assert!(missing.is_empty() && names(&text).len() > 40, "{}", names(&text).len());
+}

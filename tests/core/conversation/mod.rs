@@ -2,6 +2,7 @@
 
 mod anything;
 mod ends;
+mod figures;
 mod flavour;
 mod hopeless;
 mod interrupting;

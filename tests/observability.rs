@@ -1,0 +1,236 @@
+//! What operators see of sessions over real sockets: the figures are those that happened, and the lines are whole.
+#![cfg(feature = "io")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
+#[path = "support/bench.rs"]
+#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
+mod bench;
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use bench::{Bench, audio, quick, recording, scratch, upstream_at};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    time::timeout,
+};
+use voxbridge::{
+    config::{AccessLogConfig, Config},
+    telemetry::{
+        access_log::Record,
+        metrics::{Metrics, Refused},
+    },
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A file of a test's own that is not there yet, and a configuration that logs there.
+fn logging(name: &str) -> (PathBuf, Config) {
+    let path = scratch(name).join("access.log");
+    let _ = std::fs::remove_file(&path);
+    let access_log = AccessLogConfig { path: Some(path.clone()) };
+    (path, Config { access_log, ..Config::default() })
+}
+
+fn lines(path: &PathBuf) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Samples by name, those with different labels added up that have all of these.
+struct Samples(BTreeMap<String, f64>);
+
+impl Samples {
+    fn of(metrics: &Metrics) -> Self {
+        let text = metrics.render();
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        Self(
+            samples
+                .filter_map(|line| line.rsplit_once(' '))
+                .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+                .collect(),
+        )
+    }
+
+    fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        let is_it = |series: &str| {
+            series.split('{').next() == Some(name) && labels.iter().all(|label| series.contains(label))
+        };
+        self.0.iter().filter(|(series, _)| is_it(series)).map(|(_, value)| value).sum()
+    }
+}
+
+#[tokio::test]
+async fn a_transcription_and_a_spoken_text_are_counted_and_have_a_line() {
+    let (path, config) = logging("observed");
+    let bench = Bench::with(quick(), config).await;
+    let mut client = bench.client("model=x").await;
+    let question = recording("goforward");
+    client.say(&question).await;
+    client.event("transcript.final").await;
+    client.event("vad.speech_end").await;
+    client.command(json!({"type": "tts.speak", "text": "Go forward.", "request_id": "a"})).await;
+    client.event("tts.speaking_end").await;
+    client.command(json!({"type": "nonsense"})).await;
+    client.event("error").await;
+    let view = serde_json::to_value(bench.sessions.all()[0].view()).unwrap();
+    assert_eq!(
+        (&view["client"], &view["state"], &view["errors"]),
+        (&json!("macaw"), &json!("idle"), &json!(1))
+    );
+    assert_eq!(view["last_event"], "error");
+    assert_eq!(Samples::of(&bench.metrics).sum("voxbridge_sessions", &["state=\"idle\""]), 1.0);
+    client.command(json!({"type": "session.close"})).await;
+    client.rest().await;
+    let heard = audio(&client.seen).len() as f64 / 24_000.0;
+    let frames_out = client
+        .seen
+        .iter()
+        .filter(|seen| !matches!(seen, bench::Seen::Close(..) | bench::Seen::End(_)))
+        .count();
+    let metrics = bench.metrics.clone();
+    let Bench { mut bridge, .. } = bench;
+    bridge.stop();
+    bridge.ended().await;
+
+    let line = &lines(&path)[0];
+    let samples = Samples::of(&metrics);
+    let of = ["protocol=\"macaw\"", "profile=\"speech\""];
+    // With the silence that ends it.
+    let seconds = (question.len() + 8_000) as f64 / 16_000.0;
+    for (name, labels, value) in [
+        ("voxbridge_sessions", &[][..], 0.0),
+        ("voxbridge_sessions_opened_total", &of, 1.0),
+        ("voxbridge_sessions_ended_total", &["reason=\"client_close\"", "side=\"client\""], 1.0),
+        ("voxbridge_sessions_ended_total", &[], 1.0),
+        ("voxbridge_session_duration_seconds_count", &of, 1.0),
+        ("voxbridge_first_transcript_seconds_count", &of, 1.0),
+        ("voxbridge_first_audio_seconds_count", &["asked=\"text\""], 1.0),
+        ("voxbridge_lanes_connected_total", &["purpose=\"transcribe\""], 1.0),
+        ("voxbridge_lanes_connected_total", &["purpose=\"speak\""], 1.0),
+        ("voxbridge_lanes", &[], 0.0),
+        ("voxbridge_lane_queue_seconds_count", &[], 2.0),
+        ("voxbridge_lane_init_seconds_count", &[], 2.0),
+        ("voxbridge_audio_in_seconds_total", &of, seconds),
+        ("voxbridge_audio_out_seconds_total", &of, heard),
+        ("voxbridge_audio_dropped_seconds_total", &[], 0.0),
+        ("voxbridge_frames_total", &["side=\"client\"", "direction=\"out\""], frames_out as f64),
+        ("voxbridge_errors_total", &["kind=\"unknown_command\"", "origin=\"client\""], 1.0),
+        ("voxbridge_errors_total", &[], 1.0),
+        ("voxbridge_closes_total", &["side=\"client\"", "by=\"bridge\"", "code=\"1000\""], 1.0),
+        ("voxbridge_closes_total", &["side=\"upstream\""], 2.0),
+        ("voxbridge_upstream_in_service", &[], 1.0),
+        ("voxbridge_refused_total", &[], 0.0),
+    ] {
+        let counted = samples.sum(name, labels);
+        assert!(
+            (counted - value).abs() < 0.001,
+            "{name}{labels:?}: {counted}, not {value}\n{}",
+            metrics.render()
+        );
+    }
+    let bytes = |side: &str, direction: &str| {
+        samples.sum("voxbridge_transferred_bytes_total", &[side, direction]) as u64
+    };
+    for (side, direction, field) in [
+        ("client", "in", "client_in_bytes"),
+        ("client", "out", "client_out_bytes"),
+        ("upstream", "in", "upstream_in_bytes"),
+        ("upstream", "out", "upstream_out_bytes"),
+    ] {
+        assert_eq!(line[field], bytes(&format!("side=\"{side}\""), &format!("\"{direction}\"")), "{field}");
+    }
+    assert!(line["client_in_bytes"].as_f64().unwrap() > 2.0 * 16_000.0 * seconds, "{line}");
+
+    // Every documented field is there, and says what happened.
+    let documented = serde_json::to_value(Record::default()).unwrap();
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(line), keys(&documented));
+    for (field, value) in [
+        ("client", json!("macaw")),
+        ("profile", json!("speech")),
+        ("path", json!("/v1/realtime")),
+        ("lanes", json!(2)),
+        ("rollovers", json!(0)),
+        ("barge_ins", json!(0)),
+        ("errors", json!({"unknown_command": 1})),
+        ("reason", json!("client_close")),
+        ("ended_by", json!("client")),
+        ("client_close", json!(1000)),
+        ("client_closed_by", json!("bridge")),
+        ("upstream_closed_by", json!("upstream")),
+        ("audio_in_s", json!(seconds)),
+    ] {
+        assert_eq!(line[field], value, "{field}: {line}");
+    }
+    for field in ["duration_s", "queue_ms", "first_transcript_ms", "first_audio_ms", "audio_out_s"] {
+        assert!(line[field].as_f64().is_some_and(|value| value >= 0.0), "{field}: {line}");
+    }
+    assert_eq!(line["upstream_sessions"].as_array().unwrap().len(), 2, "{line}");
+    assert!(line["session"].as_str().unwrap().starts_with("sess_"), "{line}");
+    assert_eq!(line["trace_id"].as_str().unwrap().len(), 32, "{line}");
+    assert!(line["opened"].as_str().unwrap() <= line["closed"].as_str().unwrap(), "{line}");
+}
+
+#[tokio::test]
+async fn who_is_refused_is_counted_and_has_no_line() {
+    let (path, mut config) = logging("refused");
+    let route = voxbridge::server::route::RouteFile::all_to("speech");
+    config.routes = vec![voxbridge::server::route::RouteFile { model: "whisper*".into(), ..route }];
+    let bench = Bench::with(quick(), config).await;
+    bench.http("GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    bench.http("GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    bench.dial("/v1/realtime?model=nope").await.rest().await;
+    let samples = Samples::of(&bench.metrics);
+    for reason in [Refused::NotFound, Refused::NoUpgrade, Refused::UnknownModel] {
+        let label = format!("reason=\"{}\"", reason.name());
+        assert_eq!(samples.sum("voxbridge_refused_total", &[&label]), 1.0, "{label}");
+    }
+    assert_eq!(samples.sum("voxbridge_refused_total", &[]), 3.0);
+    assert_eq!(samples.sum("voxbridge_sessions_opened_total", &[]), 0.0);
+    assert!(bench.sessions.is_empty());
+    let Bench { mut bridge, .. } = bench;
+    bridge.stop();
+    bridge.ended().await;
+    assert_eq!(lines(&path), [json!(null); 0]);
+}
+
+/// An upstream that only shows the head of the first upgrade it is asked for.
+async fn shown(upstream: TcpListener) -> String {
+    let (mut stream, _) = timeout(PATIENCE, upstream.accept()).await.unwrap().unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        assert!(timeout(PATIENCE, stream.read_buf(&mut head)).await.unwrap().unwrap() > 0);
+    }
+    stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+    String::from_utf8(head).unwrap().to_lowercase()
+}
+
+#[tokio::test]
+async fn a_trace_is_passed_on_and_one_that_is_wrong_is_begun_anew() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    for (sent, kept) in
+        [(format!("00-{TRACE}-00f067aa0ba902b7-01"), true), (format!("00-{TRACE}-0-01"), false)]
+    {
+        let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (path, mut config) = logging(if kept { "traced" } else { "untraced" });
+        config.profile = Some("conversation".into());
+        config.upstream = vec![upstream_at(upstream.local_addr().unwrap())];
+        let bench = Bench::with(quick(), config).await;
+        let headers = format!("traceparent: {sent}\r\ntracestate: congo=t61\r\n");
+        let (head, client) = bench.upgrade("/v1/realtime?model=x", &headers).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        let asked = shown(upstream).await;
+        let parent =
+            asked.lines().find_map(|line| line.strip_prefix("traceparent: ")).expect(&asked).to_owned();
+        let (trace, span) = (&parent[3..35], &parent[36..52]);
+        assert_eq!((trace == TRACE, span == "00f067aa0ba902b7"), (kept, false), "{parent}");
+        assert_eq!(asked.contains("\r\ntracestate: congo=t61\r\n"), kept, "{asked}");
+        client.close().await;
+        let Bench { mut bridge, .. } = bench;
+        bridge.stop();
+        bridge.ended().await;
+        assert_eq!(lines(&path)[0]["trace_id"], trace);
+    }
+}
