@@ -16,7 +16,11 @@
 mod relayed;
 mod served;
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use self::{relayed::Relayed, served::Served};
 use crate::{
@@ -42,8 +46,13 @@ pub enum Input<'a> {
     LaneClosed(Lane, Why),
     /// The instant of the last [`Output::Wait`] has come.
     Timeout,
-    /// voxbridge stops: finish what is going on, begin nothing.
-    Drain,
+    /// voxbridge stops: finish what is going on within this time, begin nothing.
+    Drain(Duration),
+    /// An operator ends this session, in the same way.
+    Close(Duration),
+    /// An operator wants the conversation to go on in another upstream session, at the next quiet moment. Where there is
+    /// none nothing happens.
+    Rollover,
 }
 
 /// What to do.
@@ -133,6 +142,12 @@ impl Bridge {
     #[must_use]
     pub const fn relays(&self) -> bool {
         matches!(self.0, Kind::Relayed(_))
+    }
+
+    /// Whether there is a conversation, which alone can be rolled over.
+    #[must_use]
+    pub fn converses(&self) -> bool {
+        self.streamed().is_some()
     }
 
     /// Where the audio of a conversation went; none in a session without one.

@@ -1,8 +1,12 @@
 //! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
 //! is served.
 
+mod admin;
 mod changes;
+mod drain;
+mod reload;
 mod routes;
+mod shown;
 mod upstreams;
 
 use std::{
@@ -15,7 +19,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    admin::{AdminConfig, AdminPlan},
     changes::{Changes, Contents},
+    drain::DrainConfig,
+    reload::{Find, Reloader, Targets},
     upstreams::UpstreamConfig,
 };
 use crate::{
@@ -83,6 +90,12 @@ pub struct Config {
     /// Where sessions are recorded.
     #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
     pub trace: TraceConfig,
+    /// Where operators ask.
+    #[serde(default, skip_serializing_if = "AdminConfig::is_empty")]
+    pub admin: AdminConfig,
+    /// How it takes leave of its sessions.
+    #[serde(default, skip_serializing_if = "DrainConfig::is_empty")]
+    pub drain: DrainConfig,
     /// What is logged.
     #[serde(default)]
     pub log: LogConfig,
@@ -135,6 +148,7 @@ impl Config {
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
         config.voices.values_mut().for_each(resolve);
+        config.admin.paths().for_each(resolve);
         config.upstream.iter_mut().filter_map(|upstream| upstream.ca.as_mut()).for_each(resolve);
         Ok(config)
     }
@@ -153,6 +167,7 @@ impl Config {
         self.trace.session_max_bytes = over.trace.session_max_bytes.or(self.trace.session_max_bytes);
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
+        self.admin = self.admin.overlaid(over.admin);
         self.upstream = upstreams::overlaid(self.upstream, over.upstream);
         self
     }
@@ -184,6 +199,7 @@ impl Config {
             voices: Arc::new(self.voices()?),
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
+            leave: self.drain.leave(),
             tap: None,
             traces: self.traces(),
             library,
@@ -195,6 +211,7 @@ impl Config {
     /// # Errors
     /// What is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
+        self.admin.plan()?;
         if !self.upstream.is_empty() {
             return self.service().map(drop);
         }
@@ -214,13 +231,15 @@ impl Config {
     /// What works otherwise than who reads a profile may think, a line each; nothing where it cannot be served.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        self.service().map(|service| routes::notes(&service.routes)).unwrap_or_default()
+        let routes = self.service().map(|service| routes::notes(&service.routes));
+        routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
     }
 
     fn check_numbers(&self) -> Result<(), String> {
         if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
             return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
         }
+        self.drain.check()?;
         if self.trace.session_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
             return Err(format!("trace.session_max_bytes: must be {TRACE_MIN_BYTES} or more"));
         }

@@ -192,6 +192,8 @@ pub enum RolloverReason {
     Lost,
     /// Its worker had to speak a text.
     Lent,
+    /// An operator asked for it.
+    Asked,
 }
 
 impl RolloverReason {
@@ -204,6 +206,7 @@ impl RolloverReason {
             Self::NotYielding => "not_yielding",
             Self::Lost => "upstream_lost",
             Self::Lent => "worker_lent",
+            Self::Asked => "operator_request",
         }
     }
 }

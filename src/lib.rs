@@ -19,6 +19,7 @@
 //! | [`bridge`] | codec + session + dialect behind two methods | no |
 //! | [`trace`] | a session as a file, and the way back | no |
 //! | [`simulator`] | a MiniCPM-o gateway without a model: sans-IO core, sockets around it | core no, sockets yes |
+//! | `secret` | what nobody may read | no |
 //! | `net`, `server` | accept, route, dial, one task per session | yes |
 //! | `telemetry`, `config`, `cli` | logs, configuration, commands | yes |
 //!
@@ -56,6 +57,8 @@ pub mod fuzzing;
 pub mod mapping;
 #[cfg(feature = "io")]
 pub mod net;
+#[cfg(feature = "io")]
+pub mod secret;
 #[cfg(feature = "io")]
 pub mod server;
 pub mod session;

@@ -17,8 +17,16 @@ pub fn init(log: &LogConfig) -> Result<(), String> {
         EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let set = match log.format.as_deref().unwrap_or("text") {
-        "text" => builder.with_ansi(io::stderr().is_terminal()).with_target(false).try_init(),
-        "json" => builder.json().flatten_event(true).try_init(),
+        "text" => {
+            let builder = builder.with_filter_reloading();
+            log::remember(level, builder.reload_handle());
+            builder.with_ansi(io::stderr().is_terminal()).with_target(false).try_init()
+        }
+        "json" => {
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            log::remember(level, builder.reload_handle());
+            builder.try_init()
+        }
         other => return Err(format!("log format {other:?}: there is text and json")),
     };
     set.map_err(|error| error.to_string())
@@ -56,5 +64,42 @@ pub(crate) fn observe(observation: &Observation) {
         Observation::Underrun => debug!("the client ran out of audio while the model was speaking"),
         Observation::AskedAgain(words) => warn!("asking again: {words}"),
         Observation::NoEffect(words) => info!("without effect: {words}"),
+    }
+}
+
+/// How much is logged, which may change while it runs.
+pub mod log {
+    use std::sync::{Mutex, OnceLock, PoisonError};
+
+    use tracing_subscriber::{EnvFilter, reload::Handle};
+
+    type Change = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+    static LEVEL: OnceLock<(Change, Mutex<String>)> = OnceLock::new();
+
+    pub(super) fn remember<S: 'static>(level: &str, handle: Handle<EnvFilter, S>) {
+        let change = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+        // The first log of a process is its log.
+        let _ = LEVEL.set((Box::new(change), Mutex::new(level.to_owned())));
+    }
+
+    /// How much is logged: a level or a filter; empty where nothing is.
+    #[must_use]
+    pub fn level() -> String {
+        let level =
+            LEVEL.get().map(|(_, level)| level.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        level.unwrap_or_default()
+    }
+
+    /// Logs so much from now on.
+    ///
+    /// # Errors
+    /// What is wrong with the level or the filter.
+    pub fn set_level(level: &str) -> Result<(), String> {
+        let filter = EnvFilter::builder().parse(level);
+        let filter = filter.map_err(|error| format!("log level {level:?}: {error}"))?;
+        let (change, known) = LEVEL.get().ok_or("nothing is logged here")?;
+        change(filter)?;
+        level.clone_into(&mut known.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(())
     }
 }

@@ -68,7 +68,7 @@ async fn every_client_hears_the_goodbye_of_a_server_that_stops() {
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
         for client in &mut clients {
             let rest = client.rest().await;
-            let close = Seen::Close(1001, "server_shutdown".into());
+            let close = Seen::Close(1012, "server_shutdown".into());
             let tail: Vec<&str> = rest.iter().rev().take(3).map(Seen::kind).collect();
             assert_eq!(tail, ["end", "close", "session.closed"], "round {round}: {rest:?}");
             assert!(rest.contains(&close), "{rest:?}");

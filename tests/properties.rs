@@ -186,6 +186,7 @@ fn a_lot_happens_in_these_sessions() {
         ("session.closed", 20),
         ("close 1000", 10),
         ("close 1001", 1),
+        ("close 1012", 1),
         ("retry", 30),
         ("question", 60),
         ("given up", 30),

@@ -77,7 +77,7 @@ async fn who_stops_tells_relayed_clients_so() {
     bench.bridge.stop();
     assert_eq!(client.event("session.closed").await["reason"], "server_shutdown");
     client.rest().await;
-    assert!(client.seen.iter().any(|seen| matches!(seen, Seen::Close(1001, _))), "{}", client.story());
+    assert!(client.seen.iter().any(|seen| matches!(seen, Seen::Close(1012, _))), "{}", client.story());
     bench.bridge.ended().await;
 }
 

@@ -367,7 +367,7 @@ async fn the_order_to_stop_lets_an_utterance_finish() {
     assert_pairs(&client.seen);
     assert_eq!(events(&client.seen, "transcript.final").len(), 1, "{}", client.story());
     assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "server_shutdown");
-    assert!(client.seen.contains(&Seen::Close(1001, "server_shutdown".into())), "{}", client.story());
+    assert!(client.seen.contains(&Seen::Close(1012, "server_shutdown".into())), "{}", client.story());
     assert_eq!(events(idle.rest().await, "session.closed")[0]["reason"], "server_shutdown");
     let address = bench.address();
     bench.bridge.ended().await;

@@ -124,7 +124,9 @@ impl Relayed {
             }
             Input::LaneClosed(lane, why) => relay.lane_closed(now, lane, &why, wires),
             Input::Timeout => relay.timeout(now, wires),
-            Input::Drain => relay.drain(now, wires),
+            Input::Drain(within) => relay.drain(now, within, EndName::Shutdown, wires),
+            Input::Close(within) => relay.drain(now, within, EndName::Operator, wires),
+            Input::Rollover => relay.cannot_roll_over(),
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Input, Output};
 use crate::{
     downstream::{Codec, Connect, Ignored},
     error::Error,
-    event::{ClientCommand, Message},
+    event::{ClientCommand, CloseName, Message},
     mapping::UpstreamMapping,
     session::{Account, Observation, Session, Setup, Streamed, action::Action},
     upstream::Dialect,
@@ -120,7 +120,9 @@ impl Served {
             }
             Input::LaneClosed(lane, why) => session.lane_closed(now, lane, &why),
             Input::Timeout => session.timeout(now),
-            Input::Drain => session.drain(now),
+            Input::Drain(within) => session.drain(now, within, CloseName::Shutdown),
+            Input::Close(within) => session.drain(now, within, CloseName::Operator),
+            Input::Rollover => session.roll_over(now),
         }
     }
 

@@ -40,6 +40,8 @@ pub enum Command {
     Speak(SpeakArgs),
     /// Ask a server that talks (profile conversation) a spoken question and save its answer as a WAV file
     Talk(TalkArgs),
+    /// Ask a server's admin listener whether it is ready: exit code 0 if it is, 1 if not
+    Health(HealthArgs),
     /// Check the configuration and the mapping files without serving
     #[command(after_help = CHECK_EXAMPLES)]
     Check(ConfigArgs),
@@ -116,9 +118,36 @@ pub struct ConfigArgs {
     /// Record what clients and upstreams say, too
     #[arg(long)]
     pub trace_audio: bool,
+    /// Address of the admin listener, with health, metrics, sessions and orders; none without it. Beyond this machine it
+    /// needs a token or [admin.tls] in the configuration
+    #[arg(long, value_name = "IP:PORT", env = "VOXBRIDGE_ADMIN", hide_env_values = true)]
+    pub admin: Option<SocketAddr>,
+    /// File with the token that the admin listener asks for
+    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_ADMIN_TOKEN_FILE", hide_env_values = true)]
+    pub admin_token_file: Option<PathBuf>,
     /// How much to log.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// `voxbridge health`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct HealthArgs {
+    /// The admin listener: IP:PORT, or http:// or https:// and that
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9000",
+        env = "VOXBRIDGE_ADMIN",
+        hide_env_values = true
+    )]
+    pub admin: String,
+    /// Ask only whether the process lives (/healthz), not whether it is ready (/readyz)
+    #[arg(long)]
+    pub alive: bool,
+    /// Certificates (PEM) to trust for https, besides those of this system
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
 }
 
 /// What is logged, and how.

@@ -10,7 +10,7 @@ use super::Config;
 use crate::{mapping::Library, trace::line::digest};
 
 /// What a server that runs cannot change any more.
-const FIXED: [&str; 3] = ["listen", "sessions_max", "log"];
+const FIXED: [&str; 4] = ["listen", "sessions_max", "admin", "log"];
 
 /// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,8 @@ impl Contents {
             Some((format!("the certificates of [[upstream]] {}", at + 1), upstream.ca.as_ref()?))
         });
         let held = |path: &Path| fs::read(path).ok().map(|bytes| digest(&bytes));
-        let files = voices.chain(certificates);
+        let token = config.admin.token_file.as_ref().map(|path| ("the admin token".to_owned(), path));
+        let files = voices.chain(certificates).chain(token);
         Self(files.map(|(words, path)| ((words, path.clone()), held(path))).collect())
     }
 }

@@ -27,6 +27,9 @@ const MOST_OUTPUTS: usize = 10_000;
 /// Every lane is gone by then (the profile's init_max, close_max and some), whatever the upstreams do.
 const LAST_LANE_GONE: Duration = Duration::from_secs(100);
 
+/// Time to finish what goes on.
+const PARTING: Duration = Duration::from_secs(25);
+
 const PROFILES: [&str; 3] = ["speech", "conversation", "video"];
 
 /// A session of any profile, on any dialect, with any inputs in any order; or one that is relayed.
@@ -252,7 +255,12 @@ impl Driver {
                 self.now += time;
                 self.input(Input::Timeout);
             }
-            10 if bytes.next() == 0 => self.input(Input::Drain),
+            10 => match bytes.next() {
+                0 => self.input(Input::Drain(PARTING)),
+                1 => self.input(Input::Close(PARTING)),
+                2 => self.input(Input::Rollover),
+                _ => self.input(Input::Timeout),
+            },
             11 if bytes.next() == 0 => self.input(Input::ClientClosed),
             _ => self.input(Input::Timeout),
         }

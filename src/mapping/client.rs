@@ -178,7 +178,8 @@ impl ClientMapping {
             );
             problems.push(within(&["errors"], message));
         }
-        for name in CloseName::ALL.iter().filter(|name| !self.closes.contains_key(name)) {
+        let needed = CloseName::ALL.iter().filter(|name| name.stand_in().is_none());
+        for name in needed.filter(|name| !self.closes.contains_key(name)) {
             let message = format!("[closes] says nothing about `{}`", spelled(name));
             problems.push(within(&["closes"], message));
         }
@@ -263,7 +264,7 @@ impl ClientMapping {
     /// How an end is spelled.
     #[must_use]
     pub fn close(&self, name: CloseName) -> Option<&CloseWords> {
-        self.closes.get(&name)
+        self.closes.get(&name).or_else(|| self.closes.get(&name.stand_in()?))
     }
 }
 

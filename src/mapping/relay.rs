@@ -137,12 +137,23 @@ pub enum EndName {
     Idle,
     /// Anything else.
     Failed,
+    /// An operator ends this session; spelled like `shutdown` where a file does not say.
+    Operator,
 }
 
 impl EndName {
-    /// Every end.
+    /// Every end that a file must spell.
     pub const ALL: [Self; 6] =
         [Self::Asked, Self::Timeout, Self::ContextFull, Self::Shutdown, Self::Idle, Self::Failed];
+
+    /// What stands in for it in a file that says nothing about it.
+    #[must_use]
+    pub const fn stand_in(self) -> Option<Self> {
+        match self {
+            Self::Operator => Some(Self::Shutdown),
+            _ => None,
+        }
+    }
 }
 
 /// How a protocol spells an end.
@@ -283,7 +294,7 @@ impl RelayClient {
     /// How an end is spelled.
     #[must_use]
     pub fn end(&self, name: EndName) -> Option<&EndWords> {
-        self.closes.get(&name)
+        self.closes.get(&name).or_else(|| self.closes.get(&name.stand_in()?))
     }
 
     /// Whether text, audio and the end of a turn are told in one.

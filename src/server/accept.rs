@@ -56,7 +56,7 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
         tokio::pin!(connection);
         let served = tokio::select! {
             served = &mut connection => served,
-            () = stop => {
+            _ = stop => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -93,7 +93,7 @@ fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>
         answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return answer;
     }
-    if *shared.drain.borrow() {
+    if shared.life.is_leaving() {
         return busy("voxbridge is stopping");
     }
     let Ok(permit) = shared.sessions.clone().try_acquire_owned() else {

@@ -26,6 +26,7 @@ use tracing::{debug, info, trace};
 use super::{
     feedback::Feedback,
     lines::{CLIENT_LOST_BYTES, Happened, Line, Patience, poll_sockets},
+    live::{Entry, Order},
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Passed, Tap, Wire},
@@ -45,6 +46,26 @@ const KEPT_BYTES: usize = 256 * 1024;
 /// How long an upstream that is dropped may take to answer the close frame.
 const LANE_FAREWELL: Duration = Duration::from_secs(1);
 
+/// A session's place among those that run, and the orders it is given.
+pub(super) struct Place {
+    pub(super) entry: Entry,
+    pub(super) orders: mpsc::Receiver<Order>,
+}
+
+/// What is around a session.
+pub(super) struct Around {
+    pub(super) tap: Option<Arc<dyn Tap>>,
+    pub(super) trace: Option<Tracing>,
+    /// None for a client that is only told why it is refused.
+    pub(super) place: Option<Place>,
+    /// The order to finish, and within which time.
+    pub(super) drain: watch::Receiver<Option<Duration>>,
+    /// Within which time an operator's order to end is carried out.
+    pub(super) close_within: Duration,
+    /// Held as long as the session and its farewells last.
+    pub(super) alive: mpsc::Sender<()>,
+}
+
 /// A session and its sockets.
 pub(super) struct Driver<C> {
     bridge: Bridge,
@@ -57,8 +78,11 @@ pub(super) struct Driver<C> {
     feedback: Feedback,
     tap: Option<Arc<dyn Tap>>,
     trace: Option<Tracing>,
+    /// None for a client that is only told why it is refused.
+    place: Option<Place>,
     /// The order to stop; `None` once it came. Registered once, not every round.
-    stop: Option<BoxFuture<'static, ()>>,
+    stop: Option<BoxFuture<'static, Duration>>,
+    close_within: Duration,
     /// Held as long as the session and its farewells last.
     alive: mpsc::Sender<()>,
     sleep: Pin<Box<Sleep>>,
@@ -71,17 +95,11 @@ pub(super) struct Driver<C> {
 }
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
-    pub(super) fn new(
-        bridge: Bridge,
-        client: Metered<C>,
-        pool: Pool,
-        tap: Option<Arc<dyn Tap>>,
-        trace: Option<Tracing>,
-        drain: watch::Receiver<bool>,
-        alive: mpsc::Sender<()>,
-    ) -> Self {
+    pub(super) fn new(bridge: Bridge, client: Metered<C>, pool: Pool, around: Around) -> Self {
+        let Around { tap, trace, place, drain, close_within, alive } = around;
         Self {
             stop: Some(Box::pin(ordered(drain))),
+            close_within,
             bridge,
             client: Some(Socket::new(client)),
             kept: VecDeque::new(),
@@ -91,6 +109,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             feedback: Feedback::default(),
             tap,
             trace,
+            place,
             alive,
             was_due: false,
             told: BTreeSet::new(),
@@ -250,10 +269,15 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             return Happened::Client(Came::Message(message));
         }
         let patience = Patience { paced: self.bridge.paces(), held: held && self.kept_bytes > KEPT_BYTES };
-        let Self { client, lanes, stop, sleep, lanes_first, .. } = self;
+        let Self { client, lanes, stop, place, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
-            if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready()) {
-                return Poll::Ready(Happened::Drain);
+            if let Some(Poll::Ready(within)) = stop.as_mut().map(|stop| stop.as_mut().poll(cx)) {
+                return Poll::Ready(Happened::Drain(within));
+            }
+            if let Some(Place { orders, .. }) = place
+                && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
+            {
+                return Poll::Ready(Happened::Ordered(order));
             }
             if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, patience, cx) {
                 return Poll::Ready(happened);
@@ -283,9 +307,18 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
                 }
             }
             Happened::Dialled(lane, Err(why)) => self.lane_ended(lane, why),
-            Happened::Drain => {
+            Happened::Drain(within) => {
                 self.stop = None;
-                self.tell(Input::Drain);
+                self.tell(Input::Drain(within));
+            }
+            Happened::Ordered(order) => {
+                if let Some(Place { entry, .. }) = &self.place {
+                    info!(session = entry.who.id, ?order, "ordered");
+                }
+                match order {
+                    Order::Close => self.tell(Input::Close(self.close_within)),
+                    Order::Rollover => self.tell(Input::Rollover),
+                }
             }
             Happened::Due => self.tick(),
             // The client is read again.
@@ -386,10 +419,12 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     }
 }
 
-/// Done when the order to stop comes; a sender that is gone has none to give.
-pub(super) async fn ordered(mut drain: watch::Receiver<bool>) {
-    if drain.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending::<()>().await;
+/// Done when the order to finish comes, with the time there is; a sender that is gone has none to give.
+pub(super) async fn ordered(mut drain: watch::Receiver<Option<Duration>>) -> Duration {
+    let within = drain.wait_for(Option::is_some).await.ok().and_then(|within| *within);
+    match within {
+        Some(within) => within,
+        None => std::future::pending().await,
     }
 }
 

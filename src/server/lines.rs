@@ -2,7 +2,10 @@
 //!
 //! Who may be read is decided here: nobody for whom the client has fallen too far behind.
 
-use std::task::{Context, Poll};
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -12,6 +15,7 @@ use tokio::{
 
 use super::{
     dial::UpstreamSocket,
+    live::Order,
     pool::Dialled,
     socket::{Came, Socket},
 };
@@ -41,7 +45,10 @@ pub(super) enum Happened {
     Client(Came),
     Lane(Lane, Came),
     Dialled(Lane, Result<Box<Dialled<UpstreamSocket>>, Why>),
-    Drain,
+    /// To finish within this time.
+    Drain(Duration),
+    /// An operator's order to this session alone.
+    Ordered(Order),
     Due,
     /// A lane has caught up with what it was sent.
     Relieved,

@@ -4,20 +4,28 @@
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
+//! - [`live`] knows the sessions that run, and gives them orders; [`life`] is the server's own from start to end
+//! - [`admin`] is what operators see and do, at an address apart from the clients'; [`notify`] tells the service manager
 //! - [`trace`] writes what sessions do to files
+//! - [`tls`] encrypts what clients send and are sent
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
+pub mod admin;
 pub mod dial;
 mod drive;
 mod feedback;
+pub mod life;
 mod lines;
+pub mod live;
+pub mod notify;
 mod open;
 pub mod pool;
 mod recognise;
 pub mod route;
 mod socket;
 pub mod tap;
+pub mod tls;
 pub mod trace;
 
 use std::{
@@ -29,16 +37,19 @@ use std::{
 
 use tokio::{
     net::TcpListener,
-    sync::{Semaphore, mpsc, watch},
+    sync::{Semaphore, mpsc, oneshot, watch},
 };
 use tracing::{info, warn};
 
-use self::{pool::Pool, route::Routes, tap::Tap, trace::Traces};
+use self::{
+    life::{Ended, Leave, Life, State},
+    live::Registry,
+    pool::Pool,
+    route::Routes,
+    tap::Tap,
+    trace::Traces,
+};
 use crate::{mapping::Library, session::VoiceBook};
-
-/// After the order to stop, sessions have this long: five seconds a transcript may take, ten until answers for nobody are
-/// given up, three for the lanes' polite end. Service managers grant thirty.
-const STOP_WITHIN: Duration = Duration::from_secs(15);
 
 /// What a server is made of.
 pub struct Service {
@@ -54,6 +65,8 @@ pub struct Service {
     pub idle_ms: Option<u64>,
     /// Sessions at a time; more are refused with HTTP 503.
     pub sessions_max: usize,
+    /// How it takes leave.
+    pub leave: Leave,
     /// Sees every frame.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where sessions are recorded.
@@ -96,6 +109,48 @@ impl Current {
 pub struct Server {
     listener: TcpListener,
     service: Current,
+    registry: Registry,
+    room: Room,
+    life: Life,
+    pulse: (Pulse, mpsc::Receiver<Beat>),
+}
+
+/// An answer that only who accepts connections can give.
+type Beat = oneshot::Sender<()>;
+
+/// A way to ask whether connections are still accepted.
+#[derive(Debug, Clone)]
+pub struct Pulse(mpsc::Sender<Beat>);
+
+impl Pulse {
+    /// Done when the loop that accepts connections, or that waits for the last sessions, has come round; never if it does
+    /// not.
+    pub async fn beat(&self) {
+        let (beat, beaten) = oneshot::channel();
+        if self.0.send(beat).await.is_err() || beaten.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// How many sessions there may be.
+#[derive(Debug, Clone)]
+pub struct Room {
+    places: Arc<Semaphore>,
+    /// All of them, taken or not.
+    pub max: usize,
+}
+
+impl Room {
+    fn of(max: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(max)), max }
+    }
+
+    /// How many more.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.places.available_permits()
+    }
 }
 
 impl Server {
@@ -104,7 +159,16 @@ impl Server {
     /// # Errors
     /// The system's own, such as an address in use.
     pub async fn bind(listen: &str, service: Service) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(listen).await?, service: Current::new(service) })
+        let listener = TcpListener::bind(listen).await?;
+        let (ask, asked) = mpsc::channel(1);
+        Ok(Self {
+            listener,
+            registry: Registry::default(),
+            room: Room::of(service.sessions_max),
+            service: Current::new(service),
+            life: Life::default(),
+            pulse: (Pulse(ask), asked),
+        })
     }
 
     /// The address, with the port the system chose.
@@ -121,36 +185,130 @@ impl Server {
         self.service.clone()
     }
 
+    /// The sessions that run.
+    #[must_use]
+    pub fn registry(&self) -> Registry {
+        self.registry.clone()
+    }
+
+    /// How many sessions there may be.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.room.clone()
+    }
+
+    /// Its life, to be watched and ended.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.life.clone()
+    }
+
+    /// Whether it still accepts.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.0.clone()
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let (draining, drain) = watch::channel(false);
-        let (alive, mut none_left) = mpsc::channel::<()>(1);
+        let life = self.life.clone();
+        let stopping = async {
+            stop.await;
+            life.drain();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            _ = self.serve() => {}
+            () = stopping => {}
+        }
+    }
+
+    /// Serves until its life is to end, then lets sessions finish within a bound.
+    pub async fn serve(self) -> Ended {
+        let Self { listener, service, registry, room, life, pulse: (_, mut asked) } = self;
+        let (draining, drain) = watch::channel(None);
+        let (alive, none_left) = mpsc::channel::<()>(1);
         let shared = Arc::new(Shared {
-            sessions: Arc::new(Semaphore::new(self.service.get().sessions_max)),
-            service: self.service,
+            sessions: room.places.clone(),
+            service: service.clone(),
+            registry: registry.clone(),
+            life: life.clone(),
             drain,
             alive,
         });
-        tokio::pin!(stop);
-        loop {
+        life.serve();
+        accept(&listener, &shared, &mut asked, life.reached(State::Draining)).await;
+        let Leave { grace, within } = service.get().leave;
+        info!(sessions = registry.len(), "draining: no new sessions");
+        let noticed = async {
             tokio::select! {
-                () = &mut stop => break,
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, peer)) => accept::spawn(stream, peer, shared.clone()),
-                    Err(error) => {
-                        // Out of file descriptors, mostly: sessions go on, and so must accepting.
-                        warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                },
+                () = tokio::time::sleep(grace) => {}
+                () = life.reached(State::Stopped) => {}
             }
+        };
+        if !grace.is_zero() {
+            accept(&listener, &shared, &mut asked, noticed).await;
         }
-        drop(self.listener);
-        info!("stopping: sessions finish what is being said");
-        draining.send_replace(true);
+        drop(listener);
+        info!(sessions = registry.len(), "stopping: sessions finish what is being said");
+        draining.send_replace(Some(within));
         drop(shared);
-        if tokio::time::timeout(STOP_WITHIN, none_left.recv()).await.is_err() {
-            warn!("some sessions did not finish in time");
+        let ended = last_sessions((none_left, within), &registry, &mut asked, &life).await;
+        life.stop();
+        ended
+    }
+}
+
+/// Accepts connections until then.
+async fn accept(
+    listener: &TcpListener,
+    shared: &Arc<Shared>,
+    asked: &mut mpsc::Receiver<Beat>,
+    until: impl Future<Output = ()>,
+) {
+    tokio::pin!(until);
+    loop {
+        tokio::select! {
+            () = &mut until => return,
+            Some(beat) = asked.recv() => drop(beat.send(())),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => accept::spawn(stream, peer, shared.clone()),
+                Err(error) => {
+                    // Out of file descriptors, mostly: sessions go on, and so must accepting.
+                    warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+}
+
+/// Waits for the sessions that run, within a bound.
+async fn last_sessions(
+    (mut none_left, within): (mpsc::Receiver<()>, Duration),
+    registry: &Registry,
+    asked: &mut mpsc::Receiver<Beat>,
+    life: &Life,
+) -> Ended {
+    let over = tokio::time::sleep(within);
+    tokio::pin!(over);
+    loop {
+        tokio::select! {
+            biased;
+            _ = none_left.recv() => return Ended::Drained,
+            () = life.reached(State::Stopped) => {
+                warn!(sessions = registry.len(), "stopped at once");
+                return Ended::AtOnce(registry.len());
+            }
+            () = &mut over => {
+                // Some goodbyes may still be on their way to clients that do not read them.
+                let left = registry.len();
+                if left > 0 {
+                    warn!(sessions = left, "some sessions did not finish in time, and are cut off");
+                }
+                return if left > 0 { Ended::Cut(left) } else { Ended::Drained };
+            }
+            Some(beat) = asked.recv() => drop(beat.send(())),
         }
     }
 }
@@ -159,7 +317,10 @@ impl Server {
 struct Shared {
     service: Current,
     sessions: Arc<Semaphore>,
-    drain: watch::Receiver<bool>,
+    registry: Registry,
+    life: Life,
+    /// The order to finish, and within which time.
+    drain: watch::Receiver<Option<Duration>>,
     /// Held by every connection; when all are gone its channel ends.
     alive: mpsc::Sender<()>,
 }

@@ -14,7 +14,8 @@ use tracing::{Instrument as _, debug, error_span, info};
 
 use super::{
     Service, Shared,
-    drive::Driver,
+    drive::{Around, Driver, Place},
+    live::Who,
     recognise,
     route::{Route, Upstreams},
     socket::{Metered, limits},
@@ -64,7 +65,7 @@ pub(super) async fn session(
     }
     let Some(mapping) = visit.candidates.first() else { return };
     let opened = if mapping.relays() { relay(&visit, &service) } else { open(mapping, &visit, &service) };
-    let Some(Opened { bridge, upstreams, start }) = opened else { return };
+    let Some(Opened { bridge, upstreams, profile, start }) = opened else { return };
     // Of the highest level, so that whatever is logged says which session it is about.
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
     // A connection that is refused after all is no session.
@@ -73,9 +74,25 @@ pub(super) async fn session(
         let _in = span.enter();
         traces.begin(opened, bridge.session_id(), start, shared.alive.clone())
     });
-    let (client, tap) = (Metered { stream, traffic }, service.tap.clone());
-    let (drain, alive) = (shared.drain.clone(), shared.alive.clone());
-    let driver = Driver::new(bridge, client, upstreams.pool, tap, trace, drain, alive);
+    // One that is refused after all is no session either.
+    let place = profile.map(|profile| {
+        let who = Who {
+            id: bridge.session_id().to_owned(),
+            client: mapping.name.clone(),
+            profile,
+            converses: bridge.converses(),
+            peer,
+            path: visit.path.clone(),
+            opened_unix: unix_now(),
+        };
+        let (entry, orders) = shared.registry.begin(who);
+        Place { entry, orders }
+    });
+    let client = Metered { stream, traffic };
+    let (tap, drain, alive) = (service.tap.clone(), shared.drain.clone(), shared.alive.clone());
+    let close_within = service.leave.within;
+    let around = Around { tap, trace, place, drain, close_within, alive };
+    let driver = Driver::new(bridge, client, upstreams.pool, around);
     drop((shared, service));
     driver.run(first).instrument(span).await;
     drop(permit);
@@ -110,6 +127,8 @@ struct Opened {
     bridge: Bridge,
     /// Who serves it.
     upstreams: Upstreams,
+    /// By which profile; none where it is refused.
+    profile: Option<String>,
     /// How its trace begins, where it is traced.
     start: Option<(Instant, Start)>,
 }
@@ -134,7 +153,7 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Optio
             info!(%error, "refused");
             let upstreams = service.routes.iter().next()?.upstreams.clone();
             let bridge = Bridge::refuse(now, codec, upstreams.dialect.clone(), &error);
-            return Some(Opened { bridge, upstreams, start: None });
+            return Some(Opened { bridge, upstreams, profile: None, start: None });
         }
     };
     let dialect = &route.upstreams.dialect;
@@ -147,7 +166,8 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Optio
         (now, Start::new(parts, &setup))
     });
     let bridge = Bridge::open(now, codec, connect, dialect.clone(), setup);
-    Some(Opened { bridge, upstreams: route.upstreams.clone(), start })
+    let profile = Some(route.profile.name.clone());
+    Some(Opened { bridge, upstreams: route.upstreams.clone(), profile, start })
 }
 
 /// The bridge for a client that is relayed; what it was refused for was said before the upgrade.
@@ -167,7 +187,9 @@ fn relay(visit: &Visit, service: &Service) -> Option<Opened> {
         (now, Start::relayed(parts, &visit.candidates[1..], &setup))
     });
     let bridge = Bridge::open_relay(now, &visit.candidates, &visit.query, upstreams.dialect.clone(), setup);
-    Some(Opened { bridge, upstreams: upstreams.clone(), start })
+    // A relay refuses in its own words, and has no id then.
+    let profile = Some(profile.name.clone()).filter(|_| !bridge.session_id().is_empty());
+    Some(Opened { bridge, upstreams: upstreams.clone(), profile, start })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]

@@ -94,6 +94,20 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         self.shared.ways.iter().any(|way| way.upstream.name() == name)
     }
 
+    /// How many upstreams are in service, and how many there are.
+    #[must_use]
+    pub fn usable(&self) -> (usize, usize) {
+        let in_service = |way: &&Way<D>| way.upstream.load().out_until.is_none();
+        (self.shared.ways.iter().filter(in_service).count(), self.shared.ways.len())
+    }
+
+    /// Asks every upstream whether it is there, so that one that is not is known before a session needs it.
+    pub fn look(&self) {
+        for way in &self.shared.ways {
+            tokio::spawn(probe::look(way.upstream.clone()));
+        }
+    }
+
     fn of(ways: Vec<Way<D>>) -> Self {
         Self { shared: Arc::new(Shared { ways, turn: Mutex::new(0) }), memory: Memory::default() }
     }

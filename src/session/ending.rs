@@ -2,7 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Phase, Session, action::Action, link::millis, lockstep::Owed, settings::asking};
+use super::{
+    Phase, Session,
+    action::{Action, Observation},
+    link::millis,
+    lockstep::Owed,
+    parting::Parting,
+    settings::asking,
+};
 use crate::{
     error::{Error, ErrorKind},
     event::{ClientCommand, CloseName},
@@ -15,9 +22,6 @@ const TALK_MAX: Duration = Duration::from_secs(600);
 /// All that came is answered within this time, when a client has said that no more follows: longer than any queue.
 const ALL_WITHIN: Duration = Duration::from_secs(600);
 
-/// When voxbridge stops, answers that nobody waits for any more are waited out no longer than this.
-const HURRY: Duration = Duration::from_secs(10);
-
 impl Session {
     /// The client's transport is gone.
     pub(crate) fn client_gone(&mut self, now: Instant) {
@@ -26,13 +30,50 @@ impl Session {
         }
     }
 
-    /// voxbridge stops: what is being said and spoken is finished first, within a bound.
-    pub(crate) fn drain(&mut self, now: Instant) {
-        self.host.hurry(now + HURRY);
-        if self.phase == Phase::Open {
-            self.finish(now, CloseName::Shutdown);
-            self.settle(now);
+    /// voxbridge stops, or an operator ends the session: what is being said, answered and spoken is finished first, within
+    /// a bound. Who is told twice has the shorter of both.
+    pub(crate) fn drain(&mut self, now: Instant, within: Duration, why: CloseName) {
+        let parting = Parting::new(now, within, why);
+        self.host.hurry(parting.hurry_by);
+        match &mut self.phase {
+            Phase::Open => {
+                let earlier = self.parting.filter(|known| known.answered_by <= parting.answered_by);
+                self.parting = earlier.or(Some(parting));
+            }
+            Phase::Finishing(_, until) => *until = parting.answered_by.min(*until),
+            Phase::Over => return,
         }
+        self.settle(now);
+    }
+
+    /// An operator wants the conversation to go on in another upstream session.
+    pub(crate) fn roll_over(&mut self, now: Instant) {
+        match &mut self.converse {
+            Some(converse) => converse.ask_to_roll(),
+            None => {
+                let words = "there is no conversation to roll over in this session".to_owned();
+                self.host.out.observe(Observation::NoEffect(words));
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Ends a session that was only waiting for whoever speaks to finish.
+    fn part(&mut self, now: Instant) {
+        let (Some(parting), Phase::Open) = (self.parting, self.phase) else { return };
+        if now >= parting.heard_by || self.quiet_at(now).is_some_and(|at| at <= now) {
+            self.finish(now, parting.why);
+        }
+    }
+
+    /// Since when nobody would be cut off by the end; none while somebody would.
+    fn quiet_at(&self, now: Instant) -> Option<Instant> {
+        let recording = self.ear.so_far().is_some();
+        let talk = match &self.converse {
+            Some(converse) => converse.ends_well_at(now, &self.scene(), &self.host),
+            None => Some(now),
+        };
+        talk.filter(|_| !recording)
     }
 
     /// Time has passed.
@@ -55,7 +96,17 @@ impl Session {
             Phase::Open | Phase::Over => None,
         };
         let (lanes, mouth) = (self.next_lanes_timeout(now), self.host.mouth.next_timeout(now));
-        [finishing, lanes, mouth, self.stall_due(), self.idle_due()].into_iter().flatten().min()
+        [finishing, lanes, mouth, self.stall_due(), self.idle_due(), self.part_due(now)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// When [`Session::part`] has something to do.
+    fn part_due(&self, now: Instant) -> Option<Instant> {
+        let parting = self.parting.filter(|_| self.phase == Phase::Open)?;
+        let quiet = self.quiet_at(now).filter(|at| *at > now);
+        Some(quiet.map_or(parting.heard_by, |at| at.min(parting.heard_by)))
     }
 
     /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
@@ -112,7 +163,7 @@ impl Session {
     /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
     /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
     pub(super) fn finish(&mut self, now: Instant, why: CloseName) {
-        if why == CloseName::Shutdown {
+        if matches!(why, CloseName::Shutdown | CloseName::Operator) {
             self.ear.commit(&mut self.heard);
             self.tell_heard(now);
         } else {
@@ -123,7 +174,9 @@ impl Session {
         self.stop_conversation(now);
         let asking = asking(&self.setup.profile, &self.settings);
         self.hear.abandon_recording(now, self.ear.at_ms(), &asking, &mut self.host);
-        self.phase = Phase::Finishing(why, now + self.setup.profile.hear.speech_end_wait);
+        // Who parts has its own time, which no other end makes longer.
+        let until = self.parting.map_or(now + self.setup.profile.hear.speech_end_wait, |it| it.answered_by);
+        self.phase = Phase::Finishing(why, until);
     }
 
     /// After everything that may have changed something: the conversation and the mouth go on, and what has to end ends.
@@ -133,6 +186,7 @@ impl Session {
         if self.phase == Phase::Open {
             self.converse_on(now);
         }
+        self.part(now);
         self.tell_gap();
         self.host.out.answer(self.hear.is_settled());
         // What is not read has not stopped coming.

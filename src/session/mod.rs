@@ -8,7 +8,7 @@
 //!   spoken in order, [`lockstep`] is how some clients are told what was understood
 //! - [`converse`] talks with the model itself; [`memory`] is what was said
 //! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share, [`lanes`] finds a lane's owner
-//! - [`ending`] is how a session ends
+//! - [`ending`] is how a session ends, [`parting`] what is finished first when it is not the client's wish
 //! - [`relay`] is another kind of session: of a client that speaks the model's own protocol
 //! - [`reading`] makes a text speakable, [`voices`] finds the voice for it, [`words`] takes out of the model's text what
 //!   people are not to see
@@ -26,6 +26,7 @@ mod lockstep;
 mod memory;
 mod meter;
 mod mouth;
+mod parting;
 mod reading;
 pub(crate) mod relay;
 mod retry;
@@ -55,6 +56,7 @@ use self::{
     memory::Memory,
     meter::{Meter, Verdict},
     mouth::{By, Mouth},
+    parting::Parting,
     settings::{Settings, asking, whole_u32},
     speak::Speak,
     texts::Texts,
@@ -85,6 +87,8 @@ pub(crate) struct Session {
     session_id: String,
     opened_at: Instant,
     phase: Phase,
+    /// It is to end as soon as nobody is cut off.
+    parting: Option<Parting<CloseName>>,
     idle: Option<Duration>,
     idle_since: Instant,
     /// Something was owed when last looked at.
@@ -151,6 +155,7 @@ impl Session {
             session_id,
             opened_at: now,
             phase: Phase::Open,
+            parting: None,
             idle,
             idle_since: now,
             owed: false,

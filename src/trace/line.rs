@@ -1,6 +1,6 @@
 //! One line of a trace: an input or an output of the bridge, flat, so that `jq` and `grep` are tools enough.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,9 @@ pub struct Line {
     /// A close reason, or anything else in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
+    /// Within which time a session is to finish what goes on, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within_ms: Option<u64>,
     /// The input before this one was not yet drained: the bridge got both in a row.
     #[serde(skip_serializing_if = "is_false")]
     pub in_a_row: bool,
@@ -84,6 +87,10 @@ pub enum Came {
     Timeout,
     /// voxbridge stops.
     Drain,
+    /// An operator ends the session.
+    Close,
+    /// An operator wants another upstream session.
+    Rollover,
 }
 
 /// Kinds of output.
@@ -133,7 +140,9 @@ impl Line {
             Input::Lane(lane, frame) => on(Came::Lane, *lane).with_frame(*frame, audio == Kept::All),
             Input::LaneClosed(lane, why) => on(Came::LaneClosed, *lane).with_why(why),
             Input::Timeout => line(Came::Timeout),
-            Input::Drain => line(Came::Drain),
+            Input::Drain(within) => line(Came::Drain).within(*within),
+            Input::Close(within) => line(Came::Close).within(*within),
+            Input::Rollover => line(Came::Rollover),
         }
     }
 
@@ -184,6 +193,16 @@ impl Line {
         self
     }
 
+    fn within(self, time: Duration) -> Self {
+        Self { within_ms: u64::try_from(time.as_millis()).ok(), ..self }
+    }
+
+    /// What was recorded before it was told was told to finish within that.
+    fn time(&self) -> Duration {
+        const BEFORE_IT_WAS_TOLD: Duration = Duration::from_secs(15);
+        self.within_ms.map_or(BEFORE_IT_WAS_TOLD, Duration::from_millis)
+    }
+
     fn with_why(self, why: &Why) -> Self {
         let (name, code, words) = match why {
             Why::Unreachable(words) => (WhyName::Unreachable, None, Some(words.clone())),
@@ -217,7 +236,9 @@ impl Line {
             Came::LaneOpened => give(Input::LaneOpened(lane()?)),
             Came::LaneClosed => give(Input::LaneClosed(lane()?, self.transport_end())),
             Came::Timeout => give(Input::Timeout),
-            Came::Drain => give(Input::Drain),
+            Came::Drain => give(Input::Drain(self.time())),
+            Came::Close => give(Input::Close(self.time())),
+            Came::Rollover => give(Input::Rollover),
         }
         Ok(())
     }
@@ -267,6 +288,8 @@ impl Line {
             (Some(Came::LaneClosed), _) => format!("gone:{lane}"),
             (Some(Came::Timeout), _) => "time".to_owned(),
             (Some(Came::Drain), _) => "the order to stop".to_owned(),
+            (Some(Came::Close), _) => "an operator's order to end".to_owned(),
+            (Some(Came::Rollover), _) => "an operator's order to roll over".to_owned(),
             (None, None) => "a note".to_owned(),
         }
     }

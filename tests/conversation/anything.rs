@@ -23,6 +23,9 @@ enum Act {
     Bytes(usize),
     Break,
     Drain,
+    /// An operator's orders.
+    Close,
+    RollOver,
 }
 
 const COMMANDS: [&str; 16] = [
@@ -80,7 +83,7 @@ fn act() -> impl Strategy<Value = Act> {
         6 => prop::sample::select(&COMMANDS[..]).prop_map(Act::Send),
         1 => (0usize..5000).prop_map(Act::Bytes),
         1 => Just(Act::Break),
-        1 => prop_oneof![12 => Just(Act::Wait(1)), 1 => Just(Act::Drain)],
+        1 => prop_oneof![12 => Just(Act::Wait(1)), 1 => Just(Act::Drain), 1 => Just(Act::Close), 2 => Just(Act::RollOver)],
     ]
 }
 
@@ -164,6 +167,8 @@ impl Life {
                 Act::Bytes(count) => pair.client_binary(&vec![7; *count]),
                 Act::Break => pair.break_lanes(),
                 Act::Drain => pair.drain(),
+                Act::Close => pair.operator_closes(),
+                Act::RollOver => pair.operator_rolls_over(),
             }
         }
         pair

@@ -56,10 +56,10 @@ fn voxbridge_that_stops() {
             let mut talk = in_a_turn(backend, after_ms);
             talk.pair.traffic.clear();
             talk.pair.drain();
-            talk.pair.advance(secs(15));
+            talk.pair.advance(secs(25));
             assert!(talk.pair.finished && talk.pair.connections() == 0, "{backend:?} {after_ms}");
             assert_eq!(sanity::problems(&talk.pair), [""; 0]);
-            assert_eq!(talk.pair.names().last().unwrap(), "close 1001", "{backend:?}");
+            assert_eq!(talk.pair.names().last().unwrap(), "close 1012", "{backend:?}");
             assert_eq!(
                 talk.pair.events("tts.speaking_end")[0]["cancelled"],
                 true,

@@ -165,7 +165,7 @@ impl Meeting {
         let told: Vec<_> = story.texts.iter().map(|text| shortened(text)).collect();
         let codes: &[u16] = match self.who {
             Who::Talks | Who::Dictates => &[1000, 1011],
-            Who::Relayed(_) | Who::Chats => &[1000, 1001, 1013],
+            Who::Relayed(_) | Who::Chats => &[1000, 1012, 1013],
         };
         let closed = story.closed.is_some_and(|code| codes.contains(&code));
         assert!(closed, "{what}: {:?} {told:?}", story.closed);

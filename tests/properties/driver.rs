@@ -183,7 +183,9 @@ impl Driver {
                 self.input(Input::Lane(lane, Frame::Binary(b"x")));
                 self.input(Input::LaneClosed(lane, Why::Refused(403)));
             }
-            Step::Drain => self.input(Input::Drain),
+            Step::Drain => self.input(Input::Drain(Duration::from_secs(25))),
+            Step::Close => self.input(Input::Close(Duration::from_secs(25))),
+            Step::Rollover => self.input(Input::Rollover),
             Step::Leave => self.leave(),
         }
     }

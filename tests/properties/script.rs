@@ -26,11 +26,21 @@ pub(crate) enum Step {
     /// The client sends a text frame.
     Say(String),
     /// The client has a text spoken: long enough for more than one part, with a voice sample of its own.
-    Speak { long: bool, voice: Option<u8> },
+    Speak {
+        long: bool,
+        voice: Option<u8>,
+    },
     /// The client sends audio at the speed of speech, in frames of so many bytes.
-    Talk { sound: Sound, ms: u64, frame_bytes: usize },
+    Talk {
+        sound: Sound,
+        ms: u64,
+        frame_bytes: usize,
+    },
     /// The client sends so many bytes at once.
-    Burst { sound: Sound, bytes: usize },
+    Burst {
+        sound: Sound,
+        bytes: usize,
+    },
     /// Time passes, and what is due happens when it is due.
     Pass(Duration),
     /// Time passes unnoticed.
@@ -47,6 +57,9 @@ pub(crate) enum Step {
     Stray(u32),
     /// voxbridge stops.
     Drain,
+    /// An operator's orders.
+    Close,
+    Rollover,
     /// The client's transport is gone.
     Leave,
 }
@@ -208,7 +221,7 @@ fn step(formats: bool) -> impl Strategy<Value = Step> {
         1 => (0usize..4).prop_map(Step::Loses),
         1 => (0u32..100).prop_map(Step::Stray),
         // Most sessions go on to the end of their script.
-        1 => prop_oneof![8 => Just(Step::Timeout), 1 => Just(Step::Drain), 1 => Just(Step::Leave)],
+        1 => prop_oneof![8 => Just(Step::Timeout), 1 => Just(Step::Drain), 1 => Just(Step::Close), 1 => Just(Step::Rollover), 1 => Just(Step::Leave)],
     ]
 }
 

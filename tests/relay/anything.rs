@@ -18,6 +18,8 @@ enum Deed {
     BreakLanes,
     UpstreamSays(String),
     Drain,
+    Close,
+    RollOver,
 }
 
 fn any_deed() -> impl Strategy<Value = Deed> {
@@ -29,6 +31,8 @@ fn any_deed() -> impl Strategy<Value = Deed> {
         1 => Just(Deed::BreakLanes),
         1 => ".{0,40}".prop_map(Deed::UpstreamSays),
         1 => Just(Deed::Drain),
+        1 => Just(Deed::Close),
+        1 => Just(Deed::RollOver),
     ]
 }
 
@@ -99,6 +103,8 @@ proptest! {
                     }
                 }
                 Deed::Drain => pair.drain(),
+                Deed::Close => pair.operator_closes(),
+                Deed::RollOver => pair.operator_rolls_over(),
             }
         }
         let created = pair.events("session.created").len();

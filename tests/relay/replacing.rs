@@ -171,7 +171,7 @@ fn who_stops_lets_an_answer_end_and_says_so() {
     let mut idle = opened(config("mode=audio", &[]));
     idle.drain();
     idle.advance(ms(1000));
-    assert_eq!(idle.names()[2..], ["session.closed", "close 1001"]);
+    assert_eq!(idle.names()[2..], ["session.closed", "close 1012"]);
     assert_eq!(idle.events("session.closed")[0]["reason"], "server_shutdown");
     assert!(idle.finished);
 
@@ -181,7 +181,7 @@ fn who_stops_lets_an_answer_end_and_says_so() {
     busy.drain();
     busy.advance(ms(10_000));
     let names = busy.names();
-    assert_eq!(names[names.len() - 3..], ["response.done", "session.closed", "close 1001"]);
+    assert_eq!(names[names.len() - 3..], ["response.done", "session.closed", "close 1012"]);
 
     let mut stuck = opened(config("mode=chat", &["never-answers"]));
     stuck.client(&chat("Hello"));

@@ -224,7 +224,7 @@ fn the_servers_failures_are_the_documented_ones() {
     stopping.drain();
     stopping.advance(ms(5000));
     assert_eq!(stopping.events("session.closed")[0]["reason"], "server_shutdown");
-    assert_eq!(stopping.names().last().unwrap(), "close 1001");
+    assert_eq!(stopping.names().last().unwrap(), "close 1012");
 }
 
 #[test]

@@ -27,6 +27,9 @@ use voxbridge::{
 /// Outputs in a row without `Wait`, and inputs at one instant, above which somebody is going round in circles.
 const LIVELOCK: usize = 20_000;
 
+/// Time to finish what goes on when a session is to end.
+pub(crate) const PARTING: Duration = Duration::from_secs(25);
+
 /// Wall clock of the virtual time's start.
 const UNIX: Duration = Duration::from_secs(1_795_148_864);
 
@@ -306,7 +309,17 @@ impl Pair {
 
     /// voxbridge is told to stop.
     pub(crate) fn drain(&mut self) {
-        self.tell_bridge(Input::Drain);
+        self.tell_bridge(Input::Drain(PARTING));
+    }
+
+    /// An operator ends the session.
+    pub(crate) fn operator_closes(&mut self) {
+        self.tell_bridge(Input::Close(PARTING));
+    }
+
+    /// An operator wants another upstream session.
+    pub(crate) fn operator_rolls_over(&mut self) {
+        self.tell_bridge(Input::Rollover);
     }
 
     /// The network between bridge and gateway breaks: every lane is lost on both sides, what was under way too.

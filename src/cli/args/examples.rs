@@ -5,9 +5,11 @@ Exit codes:
   0   it worked
   1   it failed: the server reported an error, the connection was lost, or there is no result
   2   the command line or the configuration is wrong
+  3   serve stopped as it was told, but sessions had not finished in time and were cut off
   65  the input is not what it should be (no WAV file, no text)
   66  the input cannot be read
   69  no server answers at the address
+  130, 143  serve was told to stop a second time, by SIGINT or SIGTERM, and stopped at once
 
 The demo needs nothing installed and nobody's server:
   voxbridge demo";
@@ -26,7 +28,9 @@ Examples:
   VOXBRIDGE_UPSTREAM=wss://gpu-host/v1/realtime voxbridge serve --listen 0.0.0.0:8000
 
 Flags win over environment variables, and those over the configuration file.
-SIGHUP reads configuration and mappings again: what is good holds for new sessions, what is not changes nothing.";
+SIGHUP reads configuration and mappings again: what is good holds for new sessions, what is not changes nothing.
+SIGTERM and SIGINT drain: no new sessions, and those that run finish what is being said, within drain.within_ms.
+A second one stops at once.";
 
 pub(super) const CHECK_EXAMPLES: &str = "\
 Examples:

@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::{
     cli::args::{ConfigArgs, LogArgs, LogFormat},
-    config::{Config, LogConfig, TraceConfig, UpstreamConfig},
+    config::{AdminConfig, Config, LogConfig, TraceConfig, UpstreamConfig},
 };
 
 /// File, then environment and flags.
@@ -26,6 +26,11 @@ pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
             dir: args.trace,
             audio: args.trace_audio.then_some(true),
             ..TraceConfig::default()
+        },
+        admin: AdminConfig {
+            listen: args.admin.map(|listen| listen.to_string()),
+            token_file: args.admin_token_file,
+            ..AdminConfig::default()
         },
         log: log_config(args.log),
         ..Config::default()

@@ -2,11 +2,13 @@
 
 mod check;
 mod demo;
+mod health;
 mod layers;
 mod mappings;
 mod reload;
 mod replay;
 mod serve;
+mod signals;
 mod simulate;
 
 use std::process::ExitCode;
@@ -19,6 +21,13 @@ const USAGE: u8 = 2;
 const NO_DATA: u8 = 65;
 /// The input cannot be read.
 const NO_INPUT: u8 = 66;
+
+/// Nobody answers at the address.
+const NOBODY: u8 = 69;
+/// A server stopped as it was told, but sessions had not finished in time.
+const CUT_OFF: u8 = 3;
+/// Stopped by a signal, whose number is added to this, as shells do.
+const SIGNALLED: u8 = 128;
 
 /// Why a command failed: the exit code and the line to print.
 pub(super) struct Failure {
@@ -62,6 +71,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Transcribe(args) => transcribe::run(&args).await.map_err(Failure::from),
         Command::Speak(args) => speak::run(&args).await.map_err(Failure::from),
         Command::Talk(args) => talk::run(&args).await.map_err(Failure::from),
+        Command::Health(args) => health::run(args).await,
         Command::Check(args) => check::run(args),
         Command::Mappings(args) => mappings::run(args),
         Command::Replay(args) => replay::run(&args),

@@ -1,24 +1,112 @@
 //! `voxbridge serve`.
 
-use super::{Failure, layers::layered, reload::Reloads, stop_signal};
-use crate::{cli::args::ConfigArgs, config::DEFAULT_LISTEN, server::Server, telemetry};
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::{CUT_OFF, Failure, SIGNALLED, layers::layered, reload, signals};
+use crate::{
+    cli::args::ConfigArgs,
+    config::{AdminPlan, Config, DEFAULT_LISTEN, Reloader, Targets},
+    server::{
+        Server,
+        admin::{Admin, Control, Gate},
+        life::{Ended, Leave},
+        notify::Manager,
+        tls::Acceptor,
+    },
+    telemetry,
+};
 
 pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let config = layered(args.clone())?;
     telemetry::init(&config.log).map_err(Failure::usage)?;
     let service = config.service().map_err(Failure::usage)?;
+    let plan = config.admin.plan().map_err(Failure::usage)?;
     if let Some(traces) = &service.traces {
         let bad = |error| Failure::failed(format!("cannot record in {}: {error}", traces.dir().display()));
         traces.prepare().map_err(bad)?;
     }
+    let leave = service.leave;
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
-    let stop = stop_signal()?;
-    let server = Server::bind(&listen, service)
-        .await
-        .map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
-    let reloads = tokio::spawn(Reloads::new(args, config, server.current())?.run());
-    println!("listening on {}", server.local_addr().map_err(Failure::failed)?);
-    server.run(stop).await;
-    reloads.abort();
-    Ok(())
+    let server =
+        Server::bind(&listen, service).await.map_err(|error| no_listener(&listen, "--listen", &error))?;
+    let signals = tokio::spawn(signals::obeyed(server.life())?);
+    let admin = match plan {
+        Some(plan) => Some(bound(plan).await?),
+        None => None,
+    };
+    let manager = Manager::from_env();
+    let doors = admin.as_ref().map(|admin| (admin.gate(), admin.tls()));
+    let targets = Targets { current: server.current(), admin: doors, manager: manager.clone() };
+    let reloader = Arc::new(reloader(args, config, targets));
+    let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
+    let place = server.local_addr().map_err(Failure::failed)?.to_string();
+    println!("listening on {place}");
+    let (life, pulse, registry) = (server.life(), server.pulse(), server.registry());
+    let told = tokio::spawn(manager.follow(place, life, pulse, registry, leave));
+    let answering = admin.map(|admin| operated(admin, &server, reloader)).transpose()?;
+    let ended = server.serve().await;
+    hangups.abort();
+    // Both end with the server; the last of what they say is still said.
+    let _ = told.await;
+    if let Some(answering) = answering {
+        let _ = answering.await;
+    }
+    verdict(ended, leave, signals).await
+}
+
+fn reloader(args: ConfigArgs, config: Config, targets: Targets) -> Reloader {
+    let find = move || layered(args.clone()).map_err(|failure| failure.words);
+    Reloader::new(Arc::new(find), config, targets)
+}
+
+async fn bound(plan: AdminPlan) -> Result<Admin, Failure> {
+    let AdminPlan { listen, guard, tls } = plan;
+    let bad = |problem| Failure::usage(format!("admin.tls: {problem}"));
+    let tls = tls.map(Acceptor::load).transpose().map_err(bad)?;
+    let admin = Admin::bind(listen, Gate::new(guard), tls).await;
+    admin.map_err(|error| no_listener(&listen.to_string(), "--admin", &error))
+}
+
+/// Serves operators, and says where.
+fn operated(admin: Admin, server: &Server, reloader: Arc<Reloader>) -> Result<JoinHandle<()>, Failure> {
+    let scheme = if admin.tls().is_some() { "https" } else { "http" };
+    println!("admin at {scheme}://{}", admin.local_addr().map_err(Failure::failed)?);
+    let current = server.current();
+    // Whether it is ready depends on them.
+    current.get().pool.look();
+    let (life, registry, room) = (server.life(), server.registry(), server.room());
+    Ok(tokio::spawn(admin.run(Control { life, registry, room, current, configuration: reloader })))
+}
+
+fn no_listener(address: &str, flag: &str, error: &std::io::Error) -> Failure {
+    let why = match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!(
+                "another program listens there, perhaps another voxbridge; name another address with {flag}"
+            )
+        }
+        _ => error.to_string(),
+    };
+    Failure::failed(format!("cannot listen on {address}: {why}"))
+}
+
+/// What the exit code says of the end.
+async fn verdict(ended: Ended, leave: Leave, signals: JoinHandle<u8>) -> Result<(), Failure> {
+    match ended {
+        Ended::Drained => Ok(()),
+        Ended::Cut(sessions) => {
+            let time = leave.within.as_millis();
+            let words = format!(
+                "{sessions} sessions had not finished after {time} ms (drain.within_ms) and were cut off"
+            );
+            Err(Failure::of(CUT_OFF, words))
+        }
+        Ended::AtOnce(sessions) => {
+            // Nothing but a second signal stops at once.
+            let signal = signals.await.unwrap_or_default();
+            Err(Failure::of(SIGNALLED + signal, format!("stopped at once; {sessions} sessions were cut off")))
+        }
+    }
 }

@@ -171,10 +171,21 @@ pub enum CloseName {
     Shutdown,
     /// The upstream is lost for good.
     Upstream,
+    /// An operator ends this session; spelled like `shutdown` where a file does not say.
+    Operator,
 }
 
 impl CloseName {
-    /// Every reason.
-    pub const ALL: [Self; 5] =
-        [Self::ClientClose, Self::ClientCancel, Self::Idle, Self::Shutdown, Self::Upstream];
+    /// Every reason; those that have another to stand in for them come last.
+    pub const ALL: [Self; 6] =
+        [Self::ClientClose, Self::ClientCancel, Self::Idle, Self::Shutdown, Self::Upstream, Self::Operator];
+
+    /// What stands in for it in a file that says nothing about it.
+    #[must_use]
+    pub const fn stand_in(self) -> Option<Self> {
+        match self {
+            Self::Operator => Some(Self::Shutdown),
+            _ => None,
+        }
+    }
 }

@@ -1,12 +1,15 @@
 //! Asking an upstream that was left out whether it is back, without taking a worker from anybody.
 
-use std::{sync::Weak, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::time::{sleep_until, timeout};
 use tower::load::Load as _;
 
-use super::upstream::Upstream;
+use super::{health::Failing, upstream::Upstream};
 
 /// An answer that takes longer is none.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
@@ -15,6 +18,14 @@ const PROBE_WITHIN: Duration = Duration::from_secs(5);
 pub trait Probe {
     /// Whether it is; if not, why, in words. The caller bounds the time.
     fn probe(&self) -> BoxFuture<'static, Result<(), String>>;
+}
+
+/// Probes an upstream of which nothing is known yet.
+pub(super) async fn look(upstream: Arc<Upstream>) {
+    let found = timeout(PROBE_WITHIN, upstream.probe().probe()).await;
+    if let Err(words) = found.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+        upstream.failed(Failing::Unreachable, &words);
+    }
 }
 
 /// Probes an upstream whenever it is due, as long as it is left out.

@@ -211,6 +211,7 @@ impl Converse {
     fn arrive(&mut self, now: Instant, standby: bool, scene: &Scene, host: &mut Host) {
         self.mic.catch_up();
         self.alone = false;
+        self.asked = false;
         self.renewing = None;
         self.told = false;
         let Some(Gap { reason, since }) = self.gap.take() else { return };
@@ -228,7 +229,8 @@ impl Converse {
         let unheard = reason == RolloverReason::NotYielding;
         let after = self.leave(now, unheard, scene, host);
         self.gap = Some(Gap { reason, since: now });
-        if !of_use {
+        // An operator who asks early has no complaint about it.
+        if !of_use && reason != RolloverReason::Asked {
             let words = format!("a new upstream session had to be replaced at once: {}", reason.name());
             Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
         }
@@ -347,7 +349,8 @@ impl Converse {
 
     fn limits_reached(&self, now: Instant) -> Option<Due> {
         let Place::Talking(talk) = &self.place else { return None };
-        self.limits.due(now, talk.link.granted_at()?, talk.context)
+        let asked = self.asked.then_some(Due { reason: RolloverReason::Asked, hard: false });
+        self.limits.due(now, talk.link.granted_at()?, talk.context).or(asked)
     }
 
     /// When [`Converse::mind_limits`] has something to do.
@@ -357,6 +360,16 @@ impl Converse {
         let next = self.limits.next(now, granted_at);
         let quiet = self.limits_reached(now).and_then(|_| self.quiet_at(scene, host)).filter(|at| *at > now);
         next.into_iter().chain(quiet).min()
+    }
+
+    /// Since when nobody would be cut off if it ended; none while somebody would. Who spoke while there was no model to
+    /// hear it has waited long enough when a model would have.
+    pub(crate) fn ends_well_at(&self, now: Instant, scene: &Scene, host: &Host) -> Option<Instant> {
+        match &self.place {
+            Place::Talking(_) => self.quiet_at(scene, host),
+            _ if host.mouth.is_busy() || scene.floor_taken || scene.in_speech => None,
+            _ => Some(scene.voice_at.map_or(now, |at| at + self.rules.converse.linger)),
+        }
     }
 
     /// Since when nobody speaks and nobody waits for an answer; none while somebody does.

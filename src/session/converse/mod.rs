@@ -85,6 +85,8 @@ pub(crate) struct Converse {
     mic: Mic,
     turns: Turns,
     frame: Option<VideoFrame>,
+    /// An operator wants another upstream session.
+    asked: bool,
     /// No audio reaches a model.
     gap: Option<Gap>,
     trouble: Option<Trouble>,
@@ -116,6 +118,7 @@ impl Converse {
             alone: false,
             turns: Turns::default(),
             frame: None,
+            asked: false,
             gap: None,
             trouble: None,
             told: false,
@@ -123,6 +126,11 @@ impl Converse {
         };
         converse.dial(now, host);
         converse
+    }
+
+    /// It is to go on in another upstream session, at the next quiet moment.
+    pub(crate) const fn ask_to_roll(&mut self) {
+        self.asked = true;
     }
 
     /// The voice of upstream sessions from the next one on.

@@ -3,16 +3,17 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    super::{action::Action, link::News},
+    super::{
+        action::{Action, Observation},
+        link::News,
+        parting::Parting,
+    },
     Begin, Message, Phase, Place, Relay,
 };
 use crate::event::{
     Mode,
     relay::{EndName, Told, Wires},
 };
-
-/// When voxbridge stops, answers that nobody waits for any more are waited out no longer than this.
-const HURRY: Duration = Duration::from_secs(10);
 
 impl Relay {
     /// The client says goodbye.
@@ -83,21 +84,31 @@ impl Relay {
         }
     }
 
-    /// voxbridge stops: what is being answered is finished first, within a bound.
-    pub(crate) fn drain(&mut self, now: Instant, w: &dyn Wires) {
-        self.host.hurry(now + HURRY);
-        if self.phase == Phase::Open {
-            self.phase = Phase::Finishing(now + Duration::from_millis(self.rules.finish_max_ms));
-            self.finish_if_answered(now, w);
+    /// voxbridge stops, or an operator ends the session: what is being answered is finished first, within a bound.
+    pub(crate) fn drain(&mut self, now: Instant, within: Duration, why: EndName, w: &dyn Wires) {
+        let Parting { answered_by, hurry_by, .. } = Parting::new(now, within, ());
+        self.host.hurry(hurry_by);
+        let until = answered_by.min(now + Duration::from_millis(self.rules.finish_max_ms));
+        match &mut self.phase {
+            Phase::Open => self.phase = Phase::Finishing(until, why),
+            Phase::Finishing(known, _) => *known = until.min(*known),
+            Phase::Closing(_) | Phase::Over => return,
         }
+        self.finish_if_answered(now, w);
+    }
+
+    /// Only a conversation that voxbridge leads itself can be carried over.
+    pub(crate) fn cannot_roll_over(&mut self) {
+        let words = "a relayed session cannot be rolled over: what was said in it is its client's alone";
+        self.host.out.observe(Observation::NoEffect(words.to_owned()));
     }
 
     /// Ends a session that was only waiting for an answer to end.
     pub(super) fn finish_if_answered(&mut self, now: Instant, w: &dyn Wires) {
-        let Phase::Finishing(until) = self.phase else { return };
+        let Phase::Finishing(until, why) = self.phase else { return };
         let asked = self.mode == Mode::Chat && self.flight.len() > 0;
         if now >= until || !self.is_up() || (self.turn.is_none() && !asked) {
-            self.end(now, EndName::Shutdown, None, w);
+            self.end(now, why, None, w);
         }
     }
 
@@ -114,7 +125,7 @@ impl Relay {
     /// When [`Relay::timeout`] has something to do.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let finishing = match self.phase {
-            Phase::Finishing(until) => Some(until),
+            Phase::Finishing(until, _) => Some(until),
             _ => None,
         };
         let held = self.combine.next_timeout();

@@ -255,7 +255,7 @@ impl Relay {
 
     fn lost_at_the_end(&mut self, now: Instant, w: &dyn Wires) {
         match self.phase {
-            Phase::Finishing(_) => self.end(now, crate::event::relay::EndName::Shutdown, None, w),
+            Phase::Finishing(_, why) => self.end(now, why, None, w),
             Phase::Closing(_) => self.confirm_close(now, w),
             Phase::Open | Phase::Over => {}
         }

@@ -53,8 +53,8 @@ enum Phase {
     Open,
     /// The client has said goodbye, for this reason, and waits for the upstream to say so too.
     Closing(Option<String>),
-    /// voxbridge stops; what is being answered is finished first, until then.
-    Finishing(Instant),
+    /// It ends for this reason; what is being answered is finished first, until then.
+    Finishing(Instant, EndName),
     /// The client is gone, or told that it is over.
     Over,
 }
@@ -184,7 +184,7 @@ impl Relay {
 
     /// The client said something; `text` is how it came.
     pub(crate) fn client(&mut self, now: Instant, message: &ToModel<'_>, text: &str, w: &dyn Wires) {
-        if !matches!(self.phase, Phase::Open | Phase::Finishing(_)) {
+        if !matches!(self.phase, Phase::Open | Phase::Finishing(..)) {
             return;
         }
         self.heard_at = now;
@@ -301,7 +301,7 @@ impl Relay {
     /// Who has sent too much before there is an upstream to take it is read no further until there is one.
     pub(crate) fn holds_back(&self) -> bool {
         let waits =
-            !self.is_up() && !self.forgets() && matches!(self.phase, Phase::Open | Phase::Finishing(_));
+            !self.is_up() && !self.forgets() && matches!(self.phase, Phase::Open | Phase::Finishing(..));
         waits && self.keep.bytes() > self.rules.kept_max_bytes
     }
 

@@ -1,0 +1,160 @@
+//! `[admin]`: where operators ask, and who of them may.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    secret::Secret,
+    server::{
+        admin::auth::Guard,
+        tls::{Files, TlsFile},
+    },
+};
+
+/// The admin listener; off unless an address is named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdminConfig {
+    /// Address to listen on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// File with the token that those who ask must know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Or a variable of the environment that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_env: Option<String>,
+    /// Names by which it may be asked, besides those of the loopback address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// TLS; with `client_ca` a certificate is as good as the token.
+    #[serde(default, skip_serializing_if = "TlsFile::is_empty")]
+    pub tls: TlsFile,
+}
+
+/// An admin listener to be.
+#[derive(Debug)]
+pub struct AdminPlan {
+    /// Where.
+    pub listen: SocketAddr,
+    /// For whom.
+    pub guard: Guard,
+    /// How it is encrypted, if it is.
+    pub tls: Option<Files>,
+}
+
+impl AdminConfig {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Lays `over` over this: what it says wins.
+    pub(super) fn overlaid(self, over: Self) -> Self {
+        // Who names a file on the command line does not mean the variable of the configuration.
+        let token_env =
+            if over.token_file.is_some() { over.token_env } else { over.token_env.or(self.token_env) };
+        Self {
+            listen: over.listen.or(self.listen),
+            token_file: over.token_file.or(self.token_file),
+            token_env,
+            ..self
+        }
+    }
+
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        self.token_file.iter_mut().chain(self.tls.paths().map(|(_, path)| path))
+    }
+
+    /// What it says, whole; `None` where it names no address.
+    ///
+    /// # Errors
+    /// What is wrong, in words that name the keys and never quote a secret.
+    pub fn plan(&self) -> Result<Option<AdminPlan>, String> {
+        let Some(listen) = &self.listen else { return Ok(None) };
+        let bad = |problem: String| format!("admin.{problem}");
+        let listen: SocketAddr = listen
+            .parse()
+            .map_err(|_| bad(format!("listen: {listen:?} is no address and port such as 127.0.0.1:9000")))?;
+        let tls = self.tls.files().map_err(|problem| bad(format!("tls: {problem}")))?;
+        let certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+        let guard = Guard { token: self.token().map_err(bad)?, certificates, hosts: self.hosts.clone() };
+        if guard.is_open() && !listen.ip().is_loopback() {
+            return Err(bad(format!(
+                "listen: {listen} can be reached from other machines, and whoever reaches it may end sessions: name a token \
+                 with `token_file` or `token_env`, or a `client_ca` in [admin.tls], or listen on 127.0.0.1"
+            )));
+        }
+        Ok(Some(AdminPlan { listen, guard, tls }))
+    }
+
+    /// What works otherwise than one may think, a line each.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let Ok(Some(plan)) = self.plan() else { return Vec::new() };
+        let open = plan.tls.is_none() && !plan.listen.ip().is_loopback();
+        let note = "admin: the token crosses the network in the clear; [admin.tls] would encrypt it";
+        open.then(|| note.to_owned()).into_iter().collect()
+    }
+
+    fn token(&self) -> Result<Option<Secret>, String> {
+        let (key, token) = match (&self.token_file, &self.token_env) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => return Err("token_file and admin.token_env: name one of them".to_owned()),
+            (Some(path), None) => {
+                let bad = |error| format!("token_file: {}: {error}", path.display());
+                ("token_file", std::fs::read_to_string(path).map_err(bad)?)
+            }
+            (None, Some(name)) => {
+                let token = std::env::var(name);
+                (
+                    "token_env",
+                    token
+                        .map_err(|_| format!("token_env: there is no variable {name} in the environment"))?,
+                )
+            }
+        };
+        match token.trim() {
+            "" => Err(format!("{key}: it is empty, and an empty token keeps nobody out")),
+            token => Ok(Some(Secret::new(token))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(toml: &str) -> Result<Option<AdminPlan>, String> {
+        toml::from_str::<AdminConfig>(toml).unwrap().plan()
+    }
+
+    #[test]
+    fn nobody_listens_beyond_this_machine_unguarded() {
+        assert!(plan("").unwrap().is_none());
+        assert!(plan("listen = \"127.0.0.1:9000\"").unwrap().unwrap().guard.is_open());
+        assert!(plan("listen = \"[::1]:9000\"").is_ok());
+        for open in ["0.0.0.0:9000", "10.0.0.1:9000", "[::]:9000"] {
+            let problem = plan(&format!("listen = {open:?}")).unwrap_err();
+            assert!(problem.contains("token_file") && problem.contains("client_ca"), "{problem}");
+            let tls = "[tls]\ncert = \"c\"\nkey = \"k\"";
+            assert!(plan(&format!("listen = {open:?}\n{tls}")).is_err(), "TLS alone keeps nobody out");
+            assert!(plan(&format!("listen = {open:?}\n{tls}\nclient_ca = \"a\"")).is_ok());
+            assert!(plan(&format!("listen = {open:?}\ntoken_env = \"PATH\"")).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_by_its_key() {
+        for (toml, words) in [
+            ("listen = \"9000\"", "admin.listen: \"9000\""),
+            ("listen = \"127.0.0.1:1\"\ntoken_file = \"/nowhere\"", "admin.token_file: /nowhere"),
+            ("listen = \"127.0.0.1:1\"\ntoken_file = \"/dev/null\"", "admin.token_file: it is empty"),
+            ("listen = \"127.0.0.1:1\"\ntoken_env = \"VOXBRIDGE_NO_SUCH\"", "no variable VOXBRIDGE_NO_SUCH"),
+            ("listen = \"127.0.0.1:1\"\ntoken_file = \"a\"\ntoken_env = \"b\"", "name one of them"),
+            ("listen = \"127.0.0.1:1\"\n[tls]\ncert = \"a\"", "admin.tls: `key` is missing"),
+        ] {
+            let problem = plan(toml).unwrap_err();
+            assert!(problem.contains(words), "{toml}: {problem}");
+        }
+    }
+}

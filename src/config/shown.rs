@@ -1,0 +1,64 @@
+//! What holds, for operators to see: file, environment, flags and defaults together, without secrets.
+
+use serde_json::{Value, json};
+
+use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX};
+use crate::{mapping::Library, secret::MASK, server::life::Leave};
+
+/// What a URL may say of a mode; everything else in its query may be a secret.
+const MODES: [&str; 3] = ["chat", "audio", "video"];
+
+impl Config {
+    /// What holds, with these mappings.
+    #[must_use]
+    pub fn shown(&self, library: &Library) -> Value {
+        let mut shown = serde_json::to_value(self).unwrap_or_default();
+        let Leave { grace, within } = self.drain.leave();
+        let drain = json!({"grace_ms": grace.as_millis() as u64, "within_ms": within.as_millis() as u64});
+        for (key, value) in [
+            ("listen", json!(self.listen.as_deref().unwrap_or(DEFAULT_LISTEN))),
+            ("sessions_max", json!(self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX))),
+            ("drain", drain),
+        ] {
+            shown[key] = value;
+        }
+        for upstream in shown["upstream"].as_array_mut().into_iter().flatten() {
+            if let Some(url) = upstream["url"].as_str() {
+                upstream["url"] = masked(url).into();
+            }
+        }
+        let files = library
+            .files()
+            .map(|(kind, name, file, _)| json!({"kind": kind.name(), "name": name, "file": file}));
+        json!({"config": shown, "mappings": files.collect::<Vec<_>>()})
+    }
+}
+
+/// A URL without what may be a secret in its query.
+fn masked(url: &str) -> String {
+    let Some((place, query)) = url.split_once('?') else { return url.to_owned() };
+    let pair = |pair: &str| match pair.split_once('=') {
+        Some((name, value)) if !MODES.contains(&value) => format!("{name}={MASK}"),
+        _ => pair.to_owned(),
+    };
+    format!("{place}?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_holds_is_shown_but_secrets() {
+        let toml = "language = \"en\"\n[[upstream]]\nurl = \"ws://gpu/x?mode=chat&token=hunter2&flag\"";
+        let shown = toml::from_str::<Config>(toml).unwrap().shown(&Library::embedded().unwrap());
+        assert_eq!(shown["config"]["upstream"][0]["url"], "ws://gpu/x?mode=chat&token=***&flag");
+        assert_eq!(shown["config"]["listen"], DEFAULT_LISTEN);
+        assert_eq!(
+            (&shown["config"]["drain"]["within_ms"], &shown["config"]["language"]),
+            (&json!(25_000), &json!("en"))
+        );
+        assert!(shown["mappings"].as_array().unwrap().iter().any(|file| file["name"] == "macaw"));
+        assert!(!shown.to_string().contains("hunter2"));
+    }
+}

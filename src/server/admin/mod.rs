@@ -1,0 +1,212 @@
+//! The admin listener: what operators, probes and scrapers ask, at an address apart from the clients'.
+//!
+//! Off unless an address is named. It has its own small bounds, so that nobody stuck here harms a session, and it goes on
+//! answering until the last session is gone. What is changed by it is changed by others: [`Control`] holds them.
+//!
+//! - [`auth`] says who may; [`routes`] is what can be asked, [`views`] how it is answered
+
+pub mod auth;
+mod routes;
+mod views;
+
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+use tracing::{debug, warn};
+
+use self::auth::{Guard, Peer};
+use super::{
+    Current, Room,
+    life::{Life, State},
+    live::Registry,
+    tls::Acceptor,
+};
+use crate::net::Transport;
+
+/// Connections at a time; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 32;
+/// A connection asks one thing, and is over within this time.
+const CONNECTION_WITHIN: Duration = Duration::from_secs(30);
+/// A TLS handshake, and a request's head, within this.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// Room for a head; hyper's least.
+const HEAD_MAX_BYTES: usize = 8 * 1024;
+
+/// What can be seen and done here.
+#[derive(Clone)]
+pub struct Control {
+    /// The server's life.
+    pub life: Life,
+    /// Its sessions.
+    pub registry: Registry,
+    /// How many there may be.
+    pub room: Room,
+    /// What new ones are served with.
+    pub current: Current,
+    /// What the server was told to be.
+    pub configuration: Arc<dyn Configuration>,
+}
+
+/// The configuration as operators see it and have it read again.
+pub trait Configuration: Send + Sync {
+    /// Reads it again: what changed, or why nothing did.
+    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, String>>;
+    /// What holds, without secrets.
+    fn shown(&self) -> BoxFuture<'_, serde_json::Value>;
+    /// How often it was read again.
+    fn history(&self) -> Reloads;
+}
+
+/// What reading the configuration again has changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Reloaded {
+    /// What holds for new sessions from now on.
+    pub changed: Vec<String>,
+    /// What holds only after a restart.
+    pub after_restart: Vec<String>,
+}
+
+/// How often the configuration was read again since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Reloads {
+    /// It was good.
+    pub succeeded: u64,
+    /// It was not, and what held before still holds.
+    pub failed: u64,
+    /// Why, if that was the last time.
+    pub last_failure: Option<String>,
+}
+
+/// Who may, replaced as a whole when the configuration is read again.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<RwLock<Arc<Guard>>>);
+
+impl Gate {
+    /// Guarded like this.
+    #[must_use]
+    pub fn new(guard: Guard) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(guard))))
+    }
+
+    /// From the next request on.
+    pub fn replace(&self, guard: Guard) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(guard);
+    }
+
+    fn get(&self) -> Arc<Guard> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// An admin listener whose address is bound.
+pub struct Admin {
+    listener: TcpListener,
+    gate: Gate,
+    tls: Option<Acceptor>,
+}
+
+impl Admin {
+    /// Binds the address.
+    ///
+    /// # Errors
+    /// The system's own, such as an address in use.
+    pub async fn bind(listen: SocketAddr, gate: Gate, tls: Option<Acceptor>) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(listen).await?, gate, tls })
+    }
+
+    /// Who may, to be replaced.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
+    /// Its certificate, to be replaced.
+    #[must_use]
+    pub fn tls(&self) -> Option<Acceptor> {
+        self.tls.clone()
+    }
+
+    /// The address, with the port the system chose.
+    ///
+    /// # Errors
+    /// The system's own.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Answers until the server is stopped.
+    pub async fn run(self, control: Control) {
+        let life = control.life.clone();
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let admin = Arc::new((control, self.gate, self.tls));
+        let accepting = async {
+            // It is never closed.
+            while let Ok(place) = places.clone().acquire_owned().await {
+                match self.listener.accept().await {
+                    Ok((stream, peer)) => {
+                        let admin = admin.clone();
+                        tokio::spawn(async move {
+                            connection(stream, peer, &admin).await;
+                            drop(place);
+                        });
+                    }
+                    Err(error) => {
+                        warn!(%error, "the admin listener cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = life.reached(State::Stopped) => {}
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, peer: SocketAddr, admin: &(Control, Gate, Option<Acceptor>)) {
+    let served = timeout(CONNECTION_WITHIN, async {
+        let (control, gate, tls) = admin;
+        let (stream, peer) = shaken(stream, tls.as_ref()).await?;
+        let answer = service_fn(|request| {
+            let (guard, peer) = (gate.get(), peer);
+            async move { Ok::<_, Infallible>(routes::answer(request, peer, &guard, control).await) }
+        });
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_WITHIN)
+            .max_buf_size(HEAD_MAX_BYTES)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), answer)
+            .await
+            .map_err(|error| error.to_string())
+    });
+    match served.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%peer, error, "an admin connection failed"),
+        Err(_) => debug!(%peer, "an admin connection took too long"),
+    }
+}
+
+/// The stream requests come through, and who they come from.
+async fn shaken(stream: TcpStream, tls: Option<&Acceptor>) -> Result<(Box<dyn Transport>, Peer), String> {
+    let Some(tls) = tls else { return Ok((Box::new(stream), Peer::default())) };
+    let shaken = timeout(HEAD_WITHIN, tls.accept(stream)).await;
+    let stream = shaken.map_err(|_| "no TLS handshake in time")?.map_err(|error| error.to_string())?;
+    let certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
+    Ok((Box::new(stream), Peer { certified }))
+}

@@ -1,0 +1,250 @@
+//! TLS for those who connect: the certificate, who of them must show one, and both replaced while connections live.
+//!
+//! An [`Acceptor`] is what a listener holds. [`Acceptor::refresh`] looks whether its files changed and takes what they hold
+//! as a whole, for handshakes to come; what cannot be used changes nothing. Connections that are open keep what they have.
+//! TLS 1.2 and 1.3 by rustls and ring; the caller bounds the time of a handshake. [`names`] reads certificates.
+
+pub mod names;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use ring::digest::{Context, SHA256};
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+/// `[tls]` of the configuration, and of other listeners.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFile {
+    /// Certificate chain (PEM), the server's own first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert: Option<PathBuf>,
+    /// Its private key (PEM).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// Authorities (PEM) whose certificates clients show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients must show one; they must where authorities are named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_certs: Option<ClientCerts>,
+}
+
+/// Whether clients must show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientCerts {
+    /// Who shows none is served, and who shows a wrong one is not.
+    Optional,
+    /// Who shows none is not served.
+    Required,
+}
+
+impl TlsFile {
+    /// Whether it says nothing: then there is no TLS.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Every file it names, by the key that names it.
+    pub fn paths(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
+        let paths = [("cert", &mut self.cert), ("key", &mut self.key), ("client_ca", &mut self.client_ca)];
+        paths.into_iter().filter_map(|(name, path)| Some((name, path.as_mut()?)))
+    }
+
+    /// What it says, whole; `None` where it says nothing.
+    ///
+    /// # Errors
+    /// What is missing, in words that name the keys.
+    pub fn files(&self) -> Result<Option<Files>, String> {
+        let (cert, key) = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => (cert.clone(), key.clone()),
+            _ if self.is_empty() => return Ok(None),
+            (None, _) => return Err("`cert` is missing; TLS needs a certificate and its `key`".to_owned()),
+            (Some(_), None) => return Err("`key` is missing, the private key of `cert`".to_owned()),
+        };
+        if self.client_ca.is_none() && self.client_certs.is_some() {
+            return Err("`client_certs` needs a `client_ca`: who has signed them?".to_owned());
+        }
+        let optional = self.client_certs == Some(ClientCerts::Optional);
+        Ok(Some(Files { cert, key, client_ca: self.client_ca.clone(), optional }))
+    }
+}
+
+/// The files TLS is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// Certificate chain (PEM).
+    pub cert: PathBuf,
+    /// Private key (PEM).
+    pub key: PathBuf,
+    /// Authorities of client certificates (PEM); without it clients are not asked for one.
+    pub client_ca: Option<PathBuf>,
+    /// Clients may show none.
+    pub optional: bool,
+}
+
+/// What a listener shakes hands with. Clones share what it is replaced by.
+#[derive(Clone)]
+pub struct Acceptor(Arc<RwLock<Loaded>>);
+
+#[derive(Clone)]
+struct Loaded {
+    files: Files,
+    acceptor: TlsAcceptor,
+    expires_unix: Option<Duration>,
+    /// Of what the files held when they were read last, good or not.
+    seen: Vec<u8>,
+}
+
+impl Acceptor {
+    /// From these files.
+    ///
+    /// # Errors
+    /// Which file is wrong, and what is wrong with it; never what is in it.
+    pub fn load(files: Files) -> Result<Self, String> {
+        let held = Held::read(&files)?;
+        Ok(Self(Arc::new(RwLock::new(held.loaded(files)?))))
+    }
+
+    /// Takes what another one has, for handshakes to come.
+    pub fn replace(&self, other: &Self) {
+        let loaded = other.loaded();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+    }
+
+    /// Reads the files again; whether they held something new. It blocks as files do.
+    ///
+    /// # Errors
+    /// What is wrong with what they hold now, said once for each thing they hold; what held before still holds.
+    pub fn refresh(&self) -> Result<bool, String> {
+        let Loaded { files, seen, .. } = self.loaded();
+        // A file that is being replaced may be away for a moment: the next look finds it.
+        let Ok(held) = Held::read(&files) else { return Ok(false) };
+        let digest = held.digest();
+        if digest == seen {
+            return Ok(false);
+        }
+        let loaded = held.loaded(files);
+        let mut own = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        own.seen = digest;
+        *own = loaded?;
+        Ok(true)
+    }
+
+    /// When the certificate expires, since 1970; `None` where it does not say so readably. For a metric.
+    #[must_use]
+    pub fn expires_unix(&self) -> Option<Duration> {
+        self.loaded().expires_unix
+    }
+
+    /// Shakes hands; who does not even speak TLS is told so in plain HTTP. The caller bounds the time.
+    ///
+    /// # Errors
+    /// The client's or the system's, in words.
+    pub async fn accept(&self, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        // Nothing is spent on who says nothing.
+        let mut first = [0];
+        stream.peek(&mut first).await?;
+        if first[0].is_ascii_uppercase() {
+            stream.write_all(PLAIN).await?;
+            stream.shutdown().await?;
+            return Err(io::Error::other("it speaks plain HTTP to a port for TLS"));
+        }
+        let acceptor = self.loaded().acceptor;
+        acceptor.accept(stream).await
+    }
+
+    fn loaded(&self) -> Loaded {
+        // It is replaced as a whole, whatever panicked.
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// To a client without TLS; every TLS record begins with a byte below 0x20, every HTTP request with a capital letter.
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 115\r\n\
+Connection: close\r\n\r\n{\"error\": {\"message\": \"This port speaks TLS; use wss://\", \
+\"type\": \"invalid_request_error\", \"code\": \"tls_required\"}}";
+
+/// What the files hold: read once, so that what is used is what was looked at.
+struct Held {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl Held {
+    fn read(files: &Files) -> Result<Self, String> {
+        let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        let client_ca = files.client_ca.as_deref().map(read).transpose()?;
+        Ok(Self { cert: read(&files.cert)?, key: read(&files.key)?, client_ca })
+    }
+
+    fn digest(&self) -> Vec<u8> {
+        let mut context = Context::new(&SHA256);
+        for part in [&self.cert, &self.key].into_iter().chain(&self.client_ca) {
+            context.update(&part.len().to_be_bytes());
+            context.update(part);
+        }
+        context.finish().as_ref().to_vec()
+    }
+
+    fn loaded(&self, files: Files) -> Result<Loaded, String> {
+        let chain = certificates(&self.cert).map_err(in_file(&files.cert))?;
+        let expires_unix = chain.first().and_then(|own| names::expires_unix(own));
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|_| in_file(&files.key)("there is no private key (PEM) in it".to_owned()))?;
+        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let builder = match self.verifier(&files)? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let pair = format!("{} and {}", files.cert.display(), files.key.display());
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| format!("{pair}: they are no pair of certificate and key ({error})"))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Ok(Loaded { files, acceptor, expires_unix, seen: self.digest() })
+    }
+
+    fn verifier(&self, files: &Files) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+        let (Some(pem), Some(path)) = (&self.client_ca, &files.client_ca) else { return Ok(None) };
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(pem).map_err(in_file(path))? {
+            roots.add(authority).map_err(|error| in_file(path)(error.to_string()))?;
+        }
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
+        let builder = if files.optional { builder.allow_unauthenticated() } else { builder };
+        builder.build().map(Some).map_err(|error| in_file(path)(error.to_string()))
+    }
+}
+
+fn in_file(path: &Path) -> impl Fn(String) -> String {
+    move |problem| format!("{}: {problem}", path.display())
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err("there is no certificate (PEM) in it".to_owned()),
+        Err(_) => Err("a certificate in it is not readable as PEM".to_owned()),
+    }
+}
