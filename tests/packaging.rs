@@ -15,6 +15,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use voxbridge::config::Config;
+
 /// What installs packages does not go well with another such.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -49,6 +51,28 @@ fn the_image_is_built_talked_through_and_stopped() {
 #[test]
 fn a_recording_is_transcribed_through_nginx() {
     try_out("proxies/try");
+}
+
+/// A copy of a configuration that finds its secrets here, where they mean nothing.
+fn with_secrets(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packaging").join(name.replace('/', "-"));
+    fs::create_dir_all(&dir).unwrap();
+    let keys = "[[key]]\nname = \"robots\"\nkey = \"no secret, but long enough for one\"\n";
+    fs::write(dir.join("keys.toml"), keys).unwrap();
+    fs::write(dir.join("admin-token"), "not a secret either, but long\n").unwrap();
+    let text = read(name);
+    let text = text.replace("/run/credentials/voxbridge.service/", "").replace("/etc/voxbridge-secrets/", "");
+    fs::write(dir.join("voxbridge.toml"), text).unwrap();
+    dir.join("voxbridge.toml")
+}
+
+#[test]
+fn the_configurations_are_good() {
+    for name in ["systemd/voxbridge.toml", "kubernetes/voxbridge.toml", "kubernetes/sidecar.toml"] {
+        let path = with_secrets(name);
+        let config = Config::read(&path).unwrap_or_else(|problem| panic!("examples/{name}: {problem}"));
+        config.check().unwrap_or_else(|problem| panic!("examples/{name}: {problem}"));
+    }
 }
 
 /// The value at the first line that begins like this, whatever the indentation.

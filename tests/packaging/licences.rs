@@ -45,9 +45,12 @@ fn one(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
 }
 
 fn take(rest: &mut &[&str], word: &str) -> bool {
-    let Some(behind) = rest.strip_prefix(&[word]) else { return false };
-    *rest = behind;
-    true
+    let Some((first, behind)) = rest.split_first() else { return false };
+    let taken = *first == word;
+    if taken {
+        *rest = behind;
+    }
+    taken
 }
 
 fn allowed() -> BTreeSet<String> {
