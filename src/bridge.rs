@@ -28,7 +28,7 @@ use crate::{
     error::Error,
     event::{Frame, Lane, Message, Mode, Why},
     mapping::{ClientMapping, UpstreamMapping},
-    session::{Account, Observation, RelaySetup, Setup, Streamed},
+    session::{Account, Observation, RelaySetup, Setup, State, Streamed, Tally},
 };
 
 /// What happened.
@@ -155,6 +155,24 @@ impl Bridge {
     pub fn streamed(&self) -> Option<Streamed> {
         match &self.0 {
             Kind::Served(served) => served.streamed(),
+            Kind::Relayed(_) => None,
+        }
+    }
+
+    /// Where the session is. Derived anew each time, and cheap.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match &self.0 {
+            Kind::Served(served) => served.state(),
+            Kind::Relayed(relayed) => relayed.state(),
+        }
+    }
+
+    /// Where the audio went so far; `None` where nobody here counts it.
+    #[must_use]
+    pub fn tally(&self) -> Option<Tally> {
+        match &self.0 {
+            Kind::Served(served) => served.tally(),
             Kind::Relayed(_) => None,
         }
     }

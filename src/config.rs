@@ -1,6 +1,7 @@
 //! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
 //! is served.
 
+mod access;
 mod admin;
 mod changes;
 mod drain;
@@ -19,6 +20,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    access::{AccessConfig, LimitsConfig},
     admin::{AdminConfig, AdminPlan},
     changes::{Changes, Contents},
     drain::DrainConfig,
@@ -35,6 +37,7 @@ use crate::{
     server::{
         Service,
         route::RouteFile,
+        tls::TlsFile,
         trace::{self, Traces},
     },
     session::VoiceBook,
@@ -87,6 +90,15 @@ pub struct Config {
     /// Voice samples (WAV files) by name; `default` speaks when a client names none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub voices: BTreeMap<String, PathBuf>,
+    /// Who may in.
+    #[serde(default, skip_serializing_if = "AccessConfig::is_empty")]
+    pub access: AccessConfig,
+    /// How much.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
+    pub limits: LimitsConfig,
+    /// How clients are encrypted; not at all unless a certificate is named.
+    #[serde(default, skip_serializing_if = "TlsFile::is_empty")]
+    pub tls: TlsFile,
     /// Where sessions are recorded.
     #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
     pub trace: TraceConfig,
@@ -148,8 +160,9 @@ impl Config {
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
         config.voices.values_mut().for_each(resolve);
+        config.upstream.iter_mut().flat_map(UpstreamConfig::paths).for_each(resolve);
+        config.access.keys.iter_mut().chain(config.tls.paths().map(|(_, path)| path)).for_each(resolve);
         config.admin.paths().for_each(resolve);
-        config.upstream.iter_mut().filter_map(|upstream| upstream.ca.as_mut()).for_each(resolve);
         Ok(config)
     }
 
@@ -165,6 +178,9 @@ impl Config {
         self.trace.dir = over.trace.dir.or(self.trace.dir);
         self.trace.audio = over.trace.audio.or(self.trace.audio);
         self.trace.session_max_bytes = over.trace.session_max_bytes.or(self.trace.session_max_bytes);
+        self.access.keys = over.access.keys.or(self.access.keys);
+        self.tls.cert = over.tls.cert.or(self.tls.cert);
+        self.tls.key = over.tls.key.or(self.tls.key);
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
         self.admin = self.admin.overlaid(over.admin);
@@ -200,6 +216,9 @@ impl Config {
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
             leave: self.drain.leave(),
+            access: self.access.access()?,
+            limits: self.limits.limits()?,
+            tls: self.acceptor()?,
             tap: None,
             traces: self.traces(),
             library,
@@ -218,6 +237,9 @@ impl Config {
         let library = self.library().map_err(|problem| problem.to_string())?;
         self.check_numbers()?;
         self.planned(&library, None)?;
+        self.access.access()?;
+        self.limits.limits()?;
+        self.acceptor()?;
         self.voices().map(drop)
     }
 
@@ -278,6 +300,12 @@ impl Config {
         let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
         Ok(VoiceBook::new(voices, self.tts_models.clone()))
     }
+}
+
+/// A variable of the environment, for secrets that no file is to hold.
+#[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {

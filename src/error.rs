@@ -115,6 +115,38 @@ impl ErrorKind {
         Self::ConversationLost,
     ];
 
+    /// As mapping files and metrics name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MalformedJson => "malformed_json",
+            Self::NotAnObject => "not_an_object",
+            Self::MissingCommand => "missing_command",
+            Self::UnknownCommand => "unknown_command",
+            Self::Invalid => "invalid",
+            Self::FrameTooLarge => "frame_too_large",
+            Self::BadReference => "bad_reference",
+            Self::BadSetting => "bad_setting",
+            Self::NoModel => "no_model",
+            Self::UnknownModel => "unknown_model",
+            Self::UnknownVoice => "unknown_voice",
+            Self::Unavailable => "unavailable",
+            Self::QueueFull => "queue_full",
+            Self::QueueStuck => "queue_stuck",
+            Self::TranscribeFailed => "transcribe_failed",
+            Self::SpeakFailed => "speak_failed",
+            Self::ConversationInterrupted => "conversation_interrupted",
+            Self::ConversationLost => "conversation_lost",
+            Self::NotReady => "not_ready",
+            Self::MissingField => "missing_field",
+            Self::BinaryFrame => "binary_frame",
+            Self::TooMuch => "too_much",
+            Self::NoCounterpart => "no_counterpart",
+            Self::NoSuchMode => "no_such_mode",
+            Self::ModelFailed => "model_failed",
+        }
+    }
+
     /// Who it comes from.
     #[must_use]
     pub const fn origin(self) -> Origin {

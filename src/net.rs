@@ -20,7 +20,7 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -147,8 +147,19 @@ impl Endpoint {
             authority: authority.to_string(),
             host: authority.host().trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: authority.port_u16().unwrap_or(if secure { 443 } else { 80 }),
-            tls: secure.then(|| connector(ca)).transpose()?,
+            tls: secure.then(|| connector(ca, None)).transpose()?,
         })
+    }
+
+    /// The same, showing a certificate to a server that asks for one; without TLS nobody asks.
+    ///
+    /// # Errors
+    /// What is wrong with the files, in words.
+    pub(crate) fn identified(mut self, ca: Option<&Path>, identity: &Identity) -> Result<Self, String> {
+        if self.tls.is_some() {
+            self.tls = Some(connector(ca, Some(identity))?);
+        }
+        Ok(self)
     }
 
     /// Connects; the caller bounds the time.
@@ -162,6 +173,26 @@ impl Endpoint {
         let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
         let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
         Ok(Box::new(tls.connect(name, tcp).await.map_err(tls_in_words)?))
+    }
+}
+
+/// The certificate that servers are shown which ask for one, and its key.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// From two PEM files.
+    ///
+    /// # Errors
+    /// Which file is wrong; never what is in it.
+    pub fn read(cert: &Path, key: &Path) -> Result<Self, String> {
+        let private = PrivateKeyDer::from_pem_file(key);
+        let private = private.map_err(|_| {
+            format!("{}: there is no private key (PEM) that can be read in it", key.display())
+        })?;
+        Ok(Self { chain: certificates(cert)?, key: private })
     }
 }
 
@@ -184,7 +215,7 @@ fn tls_in_words(error: io::Error) -> io::Error {
     io::Error::other(format!("TLS: {error}"))
 }
 
-fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
+fn connector(ca: Option<&Path>, identity: Option<&Identity>) -> Result<TlsConnector, String> {
     let own = ca.map_or_else(|| Ok(Vec::new()), certificates)?;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -204,12 +235,17 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
         ),
     };
     let schemes = provider.signature_verification_algorithms;
-    let config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OwnOrAuthority { own, authorities, schemes }))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(OwnOrAuthority { own, authorities, schemes }));
+    let config = match identity {
+        Some(identity) => builder
+            .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
+            .map_err(|error| format!("client_cert and client_key are no pair ({error})"))?,
+        None => builder.with_no_client_auth(),
+    };
     Ok(TlsConnector::from(Arc::new(config)))
 }
 

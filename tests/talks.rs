@@ -192,9 +192,13 @@ async fn who_hangs_up_in_the_middle_of_a_turn_leaves_nothing_behind() {
 #[tokio::test]
 async fn the_order_to_stop_ends_talks_politely_and_soon() {
     // What is left to be heard is a moment, or half a minute.
-    for (fault, heard_to_its_end) in [("think,times=1", true), ("burst=34,times=1", false)] {
+    for (fault, within_ms, heard_to_its_end) in
+        [("think,times=1", 25_000, true), ("burst=34,times=1", 3_000, false)]
+    {
         let simulator = SimulatorConfig { workers: 2, ..with_fault(fault) };
-        let mut bench = Bench::with(simulator, talk("conversation")).await;
+        let mut config = talk("conversation");
+        config.drain.within_ms = Some(within_ms);
+        let mut bench = Bench::with(simulator, config).await;
         let mut client = bench.client("model=x").await;
         let mut silent = bench.client("model=x").await;
         client.live(&recording("goforward"), is("tts.speaking_start")).await;

@@ -17,6 +17,7 @@ use crate::{
         upstream::{SendName, VoiceEncoding},
     },
     session::{
+        State,
         action::Action,
         relay::{Relay, RelaySetup},
     },
@@ -89,6 +90,10 @@ impl Relayed {
 
     pub(super) fn session_id(&self) -> &str {
         self.relay.as_ref().map_or("", Relay::id)
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.relay.as_ref().map_or(State::Ending, Relay::state)
     }
 
     pub(super) fn holds_back(&self) -> bool {

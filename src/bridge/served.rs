@@ -8,7 +8,9 @@ use crate::{
     error::Error,
     event::{ClientCommand, CloseName, Message},
     mapping::UpstreamMapping,
-    session::{Account, Observation, Session, Setup, Streamed, action::Action},
+    session::{
+        Account, Figure, Observation, Reason, Session, Setup, Stage, State, Streamed, Tally, action::Action,
+    },
     upstream::Dialect,
 };
 
@@ -20,6 +22,8 @@ pub(super) struct Served {
     /// `None` for a connection that was refused.
     session: Option<Session>,
     opened_at: Instant,
+    /// When the last input came.
+    input_at: Instant,
     ready: VecDeque<Output>,
     client_open: bool,
     /// What operators were told that it has no effect, once each.
@@ -67,6 +71,7 @@ impl Served {
             client_open: session.is_some(),
             session,
             opened_at: now,
+            input_at: now,
             ready: VecDeque::new(),
             noted: BTreeSet::new(),
         }
@@ -87,6 +92,16 @@ impl Served {
         self.session.as_ref().and_then(Session::streamed)
     }
 
+    /// Where the session is.
+    pub(super) fn state(&self) -> State {
+        self.session.as_ref().map_or(State::Ending, Session::state)
+    }
+
+    /// Where the audio went so far.
+    pub(super) fn tally(&self) -> Option<Tally> {
+        self.session.as_ref().map(Session::tally)
+    }
+
     /// Whether audio leaves for the client as it is heard. Then the session itself bounds what waits, and an upstream need
     /// not be made to wait for a slow client.
     pub(super) fn paces(&self) -> bool {
@@ -100,6 +115,7 @@ impl Served {
 
     /// Takes one input; drain [`Served::poll_output`] before the next.
     pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {
+        self.input_at = now;
         let Some(session) = &mut self.session else { return };
         match input {
             Input::Client(_) if !self.client_open => {}
@@ -142,10 +158,15 @@ impl Served {
                         && let Some(close) = self.codec.close_after(error)
                     {
                         self.client_open = false;
+                        self.ready.push_back(measured(Figure::Ending(Reason::ClientError)));
                         session.client_gone(now);
                         self.ready.extend(self.codec.encode(command, at_s).map(Output::ToClient));
                         self.ready.push_back(Output::ToClient(close));
                         return self.poll_output(now);
+                    }
+                    if matches!(command, ClientCommand::SpeakingEnded { cancelled: true, .. }) {
+                        let (stage, after) = (Stage::Told, now - self.input_at);
+                        self.ready.push_back(measured(Figure::BargeIn { stage, after }));
                     }
                     if let Some(message) = self.codec.encode(command, at_s) {
                         return Output::ToClient(message);
@@ -177,4 +198,8 @@ impl Served {
             session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
         }
     }
+}
+
+const fn measured(figure: Figure) -> Output {
+    Output::Observe(Observation::Measured(figure))
 }

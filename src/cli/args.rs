@@ -112,6 +112,15 @@ pub struct ConfigArgs {
     /// How the MiniCPM-o server spells things: minicpm-o, minicpm-o-legacy, or a dialect of your own [default: minicpm-o]
     #[arg(long, value_name = "NAME", env = "VOXBRIDGE_UPSTREAM_DIALECT", hide_env_values = true)]
     pub upstream_dialect: Option<String>,
+    /// Certificate (PEM) to serve clients by TLS with; needs --tls-key
+    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_TLS_CERT", hide_env_values = true)]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_TLS_KEY", hide_env_values = true)]
+    pub tls_key: Option<PathBuf>,
+    /// File (TOML) with the keys of clients, who then need one
+    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_KEYS", hide_env_values = true)]
+    pub keys: Option<PathBuf>,
     /// Record every session in a file of this directory, without audio and secrets; see replay
     #[arg(long, value_name = "DIR", env = "VOXBRIDGE_TRACE", hide_env_values = true)]
     pub trace: Option<PathBuf>,

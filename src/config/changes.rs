@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::Config;
-use crate::{mapping::Library, trace::line::digest};
+use crate::{mapping::Library, server::access::keys, trace::line::digest};
 
 /// What a server that runs cannot change any more.
 const FIXED: [&str; 4] = ["listen", "sessions_max", "admin", "log"];
@@ -51,14 +51,23 @@ impl Changes {
         let is_other = |key: &_, held: &_| old.0.get(key).is_some_and(|before| before != held);
         let other = new.0.iter().filter(|(key, held)| is_other(key, held));
         self.held.extend(other.map(|((words, _), _)| format!("{words} changed")));
+        for (name, entry) in &new.1 {
+            match old.1.get(name) {
+                None => self.held.push(format!("key {name} is new")),
+                Some(before) if before != entry => self.held.push(format!("key {name} changed")),
+                Some(_) => {}
+            }
+        }
+        let gone = old.1.keys().filter(|name| !new.1.contains_key(*name));
+        self.held.extend(gone.map(|name| format!("key {name} is gone")));
         self
     }
 }
 
 /// What the files held that a configuration names and that are read with it, but for mappings: by what the log calls
-/// each and where it is, to tell it from what they hold later.
+/// each and where it is, to tell it from what they hold later; and each key by its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contents(BTreeMap<(String, PathBuf), Option<String>>);
+pub struct Contents(BTreeMap<(String, PathBuf), Option<String>>, BTreeMap<String, String>);
 
 impl Contents {
     /// What they hold now.
@@ -68,10 +77,27 @@ impl Contents {
         let certificates = config.upstream.iter().enumerate().filter_map(|(at, upstream)| {
             Some((format!("the certificates of [[upstream]] {}", at + 1), upstream.ca.as_ref()?))
         });
+        let shown = config.upstream.iter().enumerate().flat_map(|(at, upstream)| {
+            let files = [
+                ("the token", &upstream.token_file),
+                ("the client certificate", &upstream.client_cert),
+                ("the client key", &upstream.client_key),
+            ];
+            files.map(|(words, path)| Some((format!("{words} of [[upstream]] {}", at + 1), path.as_ref()?)))
+        });
+        let tls = [
+            ("the certificate", &config.tls.cert),
+            ("the certificate's key", &config.tls.key),
+            ("the authorities of clients", &config.tls.client_ca),
+        ];
+        let tls = tls.into_iter().filter_map(|(words, path)| Some((words.to_owned(), path.as_ref()?)));
+        let keys = config.access.keys.as_ref().and_then(|path| fs::read_to_string(path).ok());
+        let keys = keys.map(|source| keys::entries(&source)).unwrap_or_default();
         let held = |path: &Path| fs::read(path).ok().map(|bytes| digest(&bytes));
         let token = config.admin.token_file.as_ref().map(|path| ("the admin token".to_owned(), path));
-        let files = voices.chain(certificates).chain(token);
-        Self(files.map(|(words, path)| ((words, path.clone()), held(path))).collect())
+        let files = voices.chain(certificates).chain(shown.flatten()).chain(tls).chain(token);
+        let files = files.map(|(words, path)| ((words, path.clone()), held(path)));
+        Self(files.collect(), keys.into_iter().collect())
     }
 }
 

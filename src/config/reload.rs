@@ -9,11 +9,14 @@ use futures_util::future::BoxFuture;
 use tracing::{info, warn};
 
 use super::{Changes, Config, Contents};
-use crate::server::{
-    Current, Service,
-    admin::{Configuration, Gate, Reloaded, Reloads, auth::Guard},
-    notify::Manager,
-    tls::Acceptor,
+use crate::{
+    server::{
+        Current, Service,
+        admin::{Configuration, Gate, Reloaded, Reloads, auth::Guard},
+        notify::Manager,
+        tls::Acceptor,
+    },
+    telemetry::metrics::Metrics,
 };
 
 /// Finds the configuration where it was found at the start; an error is in words.
@@ -34,6 +37,8 @@ pub struct Targets {
     pub current: Current,
     /// The admin listener's guard and its certificate, where there is one.
     pub admin: Option<(Gate, Option<Acceptor>)>,
+    /// Where it is counted.
+    pub metrics: Metrics,
     /// Who is told that it happens.
     pub manager: Manager,
 }
@@ -87,6 +92,9 @@ impl Reloader {
                 warn!("the admin listener keeps its certificate: {problem}");
             }
         }
+        for warning in next.config.warnings().iter().filter(|it| !holding.config.warnings().contains(it)) {
+            warn!("{warning}");
+        }
         *holding = next;
         match changes.held.as_slice() {
             [] => info!("reloaded; nothing changed"),
@@ -99,6 +107,7 @@ impl Reloader {
     }
 
     fn count(&self, reloaded: &Result<Reloaded, String>) {
+        self.targets.metrics.reloaded(reloaded.is_ok());
         let mut history = self.counted();
         match reloaded {
             Ok(_) => history.succeeded += 1,

@@ -4,11 +4,14 @@ use std::{path::PathBuf, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
+use super::access::is_this_machine;
 use crate::{
     mapping::{
         Library, UpstreamMapping,
         check::{did_you_mean, listed},
     },
+    net::Identity,
+    secret::Secret,
     server::{
         dial::Dialer,
         pool::Pool,
@@ -34,6 +37,21 @@ pub struct UpstreamConfig {
     /// HTTP path that tells whether it is there, asked while it is left out; without one it is only connected to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_path: Option<String>,
+    /// File with the token that it wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Variable of the environment with the token that it wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_env: Option<String>,
+    /// Header in which it wants the token, as it is; `Authorization: Bearer` unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// Certificate (PEM) that it wants of its clients, and of us.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cert: Option<PathBuf>,
+    /// Its private key (PEM).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_key: Option<PathBuf>,
 }
 
 impl UpstreamConfig {
@@ -49,7 +67,7 @@ fn default_dialect() -> String {
 }
 
 /// Lays `over` over `under`: which upstreams there are is said by the last who names any. What is not said of one, its
-/// certificates and its dialect, is kept.
+/// certificates and its dialect, is kept; but what it was to be shown is not shown to another server.
 pub(super) fn overlaid(under: Vec<UpstreamConfig>, over: Vec<UpstreamConfig>) -> Vec<UpstreamConfig> {
     let Some(first) = under.first().cloned() else { return over };
     if over.is_empty() {
@@ -57,10 +75,26 @@ pub(super) fn overlaid(under: Vec<UpstreamConfig>, over: Vec<UpstreamConfig>) ->
     }
     let mut under = under.into_iter();
     let lay = |over: UpstreamConfig| {
-        let under = under.next().unwrap_or_else(|| first.clone());
+        let mut under = under.next().unwrap_or_else(|| first.clone());
+        if place(&over.url) != place(&under.url) {
+            under = UpstreamConfig {
+                ca: under.ca,
+                dialect: under.dialect,
+                status_path: under.status_path,
+                ..Default::default()
+            };
+        }
         UpstreamConfig { name: over.name, url: over.url, ca: over.ca.or(under.ca), ..under }
     };
     over.into_iter().map(lay).collect()
+}
+
+/// Scheme, host and port.
+fn place(url: &str) -> &str {
+    url.split_once("://").map_or(url, |(scheme, rest)| {
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        &url[..scheme.len() + 3 + end]
+    })
 }
 
 /// All upstreams of a configuration.
@@ -147,9 +181,68 @@ impl UpstreamConfig {
         if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
             return Err(format!("{:?}: its name is empty", self.url));
         }
+        let bad = |problem: String| format!("{:?}: {problem}", self.url);
         let dialer =
             Dialer::new(&self.url, self.ca.as_deref(), self.status_path.as_deref(), dialect.clone())?;
+        let dialer = match self.identity().map_err(bad)? {
+            Some(identity) => dialer.identified(self.ca.as_deref(), &identity)?,
+            None => dialer,
+        };
+        let dialer = match self.token().map_err(bad)? {
+            Some(token) => dialer.with_token(self.header.as_deref(), &token).map_err(bad)?,
+            None => dialer,
+        };
         Ok((self.name.clone().unwrap_or_else(|| dialer.authority().to_owned()), dialer))
+    }
+}
+
+impl UpstreamConfig {
+    /// Every file it names.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.ca, &mut self.token_file, &mut self.client_cert, &mut self.client_key]
+            .into_iter()
+            .flatten()
+    }
+
+    pub(super) const fn has_token(&self) -> bool {
+        self.token_file.is_some() || self.token_env.is_some()
+    }
+
+    /// Nobody reads on the way what is sent there.
+    pub(super) fn is_private(&self) -> bool {
+        let host = self.url.parse::<hyper::Uri>().ok();
+        let host = host.as_ref().and_then(hyper::Uri::host).unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        self.url.starts_with("wss:") || is_this_machine(host)
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, String> {
+        match (&self.client_cert, &self.client_key) {
+            (Some(_), Some(_)) if !self.url.starts_with("wss:") => {
+                Err("a client_cert is shown to wss:// servers only".to_owned())
+            }
+            (Some(cert), Some(key)) => Identity::read(cert, key).map(Some),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err("client_key is missing, the private key of client_cert".to_owned()),
+            (None, Some(_)) => Err("client_cert is missing, the certificate of client_key".to_owned()),
+        }
+    }
+
+    /// Never in words: it is a secret.
+    fn token(&self) -> Result<Option<Secret>, String> {
+        let text = match (&self.token_file, &self.token_env) {
+            (None, None) if self.header.is_some() => {
+                return Err("`header` is where a token goes; token_file or token_env is missing".to_owned());
+            }
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => return Err("it has token_file and token_env; one is meant".to_owned()),
+            (Some(path), None) => std::fs::read_to_string(path)
+                .map_err(|error| format!("token_file {}: {error}", path.display()))?,
+            (None, Some(name)) => {
+                super::env(name).ok_or_else(|| format!("token_env: {name} is not in the environment"))?
+            }
+        };
+        Ok(Some(Secret::new(text.trim())))
     }
 }
 
@@ -216,6 +309,36 @@ mod tests {
             let problem = dialect(pattern).unwrap_err();
             assert!(problem.contains(words), "{problem}");
         }
+    }
+
+    #[test]
+    fn what_one_server_is_shown_is_not_shown_to_another() {
+        let file = UpstreamConfig { token_env: Some("T".into()), ..upstream("wss://a:8006/v1/realtime") };
+        let kept = |url: &str| overlaid(vec![file.clone()], vec![upstream(url)])[0].token_env.is_some();
+        assert!(kept("wss://a:8006/v1/realtime") && kept("wss://a:8006?mode=chat"));
+        assert!(!kept("ws://a:8006/v1/realtime") && !kept("wss://a:8007") && !kept("wss://a:8006.evil"));
+    }
+
+    #[test]
+    fn mistakes_with_what_is_shown_are_told_without_it() {
+        let path = std::env::temp_dir().join(format!("voxbridge-token-{}", std::process::id()));
+        std::fs::write(&path, "two words\n").unwrap();
+        let with = |one: UpstreamConfig| problem(&[UpstreamConfig { url: "ws://a".into(), ..one }]);
+        let of = UpstreamConfig::of_dialect;
+        for (one, words) in [
+            (
+                UpstreamConfig { token_env: Some("VOXBRIDGE_NO_SUCH".into()), ..of() },
+                "not in the environment",
+            ),
+            (UpstreamConfig { token_file: Some("/nowhere".into()), ..of() }, "token_file /nowhere"),
+            (UpstreamConfig { token_file: Some(path.clone()), ..of() }, "into a header"),
+            (UpstreamConfig { header: Some("X-API-Key".into()), ..of() }, "token_file or token_env"),
+            (UpstreamConfig { client_cert: Some("a".into()), ..of() }, "client_key is missing"),
+        ] {
+            let problem = with(one);
+            assert!(problem.contains(words) && !problem.contains("two words"), "{problem}");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Driver {
         };
         let upstream = LIBRARY.upstream(upstream).expect("it is in the library");
         let profile = LIBRARY.profile("relay").expect("it is in the library");
-        let setup = RelaySetup { profile, idle_ms: None, unix_s: 0.0, seed: 7 };
+        let setup = RelaySetup { profile, idle_ms: None, session_max_ms: 0, unix_s: 0.0, seed: 7 };
         let bridge = Bridge::open_relay(now, &clients, query, upstream, setup);
         Self::around(bridge, now, [&RELAY_COMMANDS, &RELAY_OLDER_COMMANDS], replies, false)
     }

@@ -1,126 +1,285 @@
-//! A client's connection up to its session: HTTP and the upgrade.
+//! A client's connection up to its session: TLS, HTTP and the upgrade.
 //!
 //! What is refused before the upgrade is refused in HTTP; what the protocol refuses itself, such as a missing model, is
-//! refused in its own words after it (field notes macaw.md §1.2).
+//! refused in its own words after it (field notes macaw.md §1.2). The steps stand in the order that tells strangers least:
+//! what is public first, then whence they come and who they are, then what they may, and last how much room there is.
 
-use std::{collections::BTreeSet, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, io, net::SocketAddr, sync::Arc};
 
-use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, StatusCode,
     body::Incoming,
-    header::{
-        ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_PROTOCOL,
-        SEC_WEBSOCKET_VERSION, UPGRADE,
-    },
+    header::{ALLOW, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE},
     server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::{
+    net::TcpStream,
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout},
+};
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     Service, Shared,
+    access::{
+        address::household,
+        credential::SUBPROTOCOL,
+        keys::{Goal, Key},
+        offers_own_subprotocol,
+        quota::{Over, Quota, Ticket, Who},
+    },
     drive::ordered,
-    open::{Visit, session},
+    open::{Visit, session, unix_now},
     recognise::{self, Nobody},
+    refusal::{Answer, busy, forbidden, refuse, too_many, unauthorised, with},
+    stream::ClientStream,
 };
-use crate::mapping::ClientMapping;
+use crate::{downstream::Codec, mapping::ClientMapping};
 
-/// A request's head must be complete within this time.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Room for a head; hyper's least.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
-type Answer = Response<Full<Bytes>>;
+/// What somebody was let in with. What it counts for is given back with it.
+pub(super) struct Admission {
+    /// Whose key it was.
+    pub(super) key: Option<Arc<Key>>,
+    _place: OwnedSemaphorePermit,
+    _tickets: Vec<Ticket>,
+}
+
+/// Who connects: the other end, and the names in its certificate.
+struct Peer {
+    address: SocketAddr,
+    names: Vec<String>,
+}
 
 /// Serves one connection on a task of its own.
 pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     // Small frames are to leave at once; a socket that cannot do it still works.
     let _ = stream.set_nodelay(true);
-    tokio::spawn(async move {
-        let stop = ordered(shared.drain.clone());
-        let answer = service_fn(move |request| {
-            let answer = answer(request, peer, &shared);
-            async move { Ok::<_, Infallible>(answer) }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_WITHIN)
-            .max_buf_size(HEAD_MAX_BYTES)
-            .serve_connection(TokioIo::new(stream), answer)
-            .with_upgrades();
-        tokio::pin!(connection);
-        let served = tokio::select! {
-            served = &mut connection => served,
-            _ = stop => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+    let limits = shared.service().limits;
+    let until_upgraded = {
+        let shared = shared.clone();
+        async move {
+            match timeout(limits.handshake, connection(stream, peer, shared)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => debug!(%peer, %error, "connection without a session"),
+                Err(_) => debug!(%peer, "connection without a session: it takes too long"),
             }
-        };
-        if let Err(error) = served {
-            debug!(%peer, %error, "connection without a session");
         }
-    });
+    };
+    if shared.handshakes.spawn(limits.connections_max, until_upgraded) {
+        debug!(limit = limits.connections_max, "too many connections without a session: the oldest is ended");
+    }
 }
 
-fn answer(mut request: Request<Incoming>, peer: SocketAddr, shared: &Arc<Shared>) -> Answer {
+/// One connection up to its upgrade or its end; the caller bounds the time.
+async fn connection(stream: TcpStream, address: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     let service = shared.service();
-    let path = request.uri().path();
-    let query = request.uri().query().unwrap_or_default();
-    let candidates = match recognise::by_request(&service, path, query) {
-        Ok(candidates) => candidates,
-        Err(nobody) => return for_nobody(&service, path, &nobody),
+    let (handshake, tls) = (service.limits.handshake, service.tls.clone());
+    drop(service);
+    let stream = match tls {
+        Some(tls) => ClientStream::Tls(Box::new(tls.accept(stream).await?)),
+        None => ClientStream::Plain(stream),
     };
+    let peer = Peer { address, names: stream.names() };
+    let stop = ordered(shared.drain.clone());
+    let answer = service_fn(move |request| {
+        let answer = answer(request, &peer, &shared);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(handshake)
+        .max_buf_size(HEAD_MAX_BYTES)
+        .serve_connection(TokioIo::new(stream), answer)
+        .with_upgrades();
+    tokio::pin!(connection);
+    let served = tokio::select! {
+        served = &mut connection => served,
+        _ = stop => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    served.map_err(io::Error::other)
+}
+
+/// Upgrades a request to a session, or says why not.
+fn answer(request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> Answer {
+    admit(request, peer, shared).unwrap_or_else(|refusal| *refusal)
+}
+
+/// Every step that may refuse it.
+fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> Result<Answer, Box<Answer>> {
+    let service = shared.service();
+    let path = request.uri().path().to_owned();
+    let (query, in_query) = service.access.take_from_query(request.uri().query().unwrap_or_default());
+    let headers = request.headers();
+    let visitor = service.access.address(peer.address.ip(), headers);
+
+    let found = recognise::by_request(&service, &path, &query);
+    expect_place(&service, &path, &found)?;
+    expect_upgrade(&request, &path, found.as_deref().unwrap_or_default())?;
+    expect_origin(&service, headers)?;
+    let key = holder(&service, headers, in_query.as_deref(), peer, &path)?;
+    let candidates = found.map_err(|nobody| for_nobody(&service, &path, &nobody))?;
+    let candidates = permitted(&service, key.as_deref(), &path, &query, candidates)?;
+    let mut answer = handshake(&request)?;
+    let tickets = tickets(&service, shared, key.as_ref(), visitor)?;
+    let place = place(&service, shared)?;
+
+    answer.headers_mut().extend(agreed(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
+    // Of whom a proxy has it there is no port.
+    let port = if visitor == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
+    let visit = Visit { path, query, peer: SocketAddr::new(visitor, port), candidates };
+    let admission = Admission { key, _place: place, _tickets: tickets };
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(session(upgraded, visit, (shared.clone(), service), admission));
+    Ok(answer)
+}
+
+/// What protocols a request may be of.
+type Found = Result<Vec<Arc<ClientMapping>>, Nobody>;
+
+/// There is something at the path.
+fn expect_place(service: &Service, path: &str, found: &Found) -> Result<(), Box<Answer>> {
+    match found {
+        Err(nobody @ Nobody::NotFound) => Err(for_nobody(service, path, nobody)),
+        _ => Ok(()),
+    }
+}
+
+/// It wants a WebSocket.
+fn expect_upgrade(
+    request: &Request<Incoming>,
+    path: &str,
+    candidates: &[Arc<ClientMapping>],
+) -> Result<(), Box<Answer>> {
     if request.method() != Method::GET {
-        let mut answer =
-            refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Only GET, to open a WebSocket");
-        answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
-        return answer;
+        let words = "Only GET, to open a WebSocket";
+        let answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", words);
+        return Err(Box::new(with(answer, ALLOW, "GET")));
     }
     let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
-    if !upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
-        let model = candidates.iter().find_map(|client| client.model_parameter());
-        let example = model.map_or(String::new(), |model| format!("?{model}=<name>"));
-        let mut answer = refuse(
-            StatusCode::UPGRADE_REQUIRED,
-            "upgrade_required",
-            &format!("This endpoint requires a WebSocket connection: ws://<host>{path}{example}"),
-        );
-        answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
-        return answer;
+    if upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
+        return Ok(());
     }
+    let model = candidates.iter().find_map(|client| client.model_parameter());
+    let example = model.map_or(String::new(), |model| format!("?{model}=<name>"));
+    let words = format!("This endpoint requires a WebSocket connection: ws://<host>{path}{example}");
+    let answer = refuse(StatusCode::UPGRADE_REQUIRED, "upgrade_required", &words);
+    Err(Box::new(with(answer, UPGRADE, "websocket")))
+}
+
+/// It comes from a page that may, or from no page.
+fn expect_origin(service: &Service, headers: &HeaderMap) -> Result<(), Box<Answer>> {
+    if service.access.admits_origin(headers) {
+        return Ok(());
+    }
+    let words = "This Origin is not on the list of those that may connect ([access] origins)";
+    Err(Box::new(forbidden("origin_not_allowed", words)))
+}
+
+/// Whose key it shows, where one is needed or shown.
+fn holder(
+    service: &Service,
+    headers: &HeaderMap,
+    in_query: Option<&str>,
+    peer: &Peer,
+    path: &str,
+) -> Result<Option<Arc<Key>>, Box<Answer>> {
+    let at_path = service.library.clients_at(path).chain(service.routes.protocol_at(path));
+    let names: Vec<&str> = at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect();
+    let found = service.access.holder(headers, in_query, &names, &peer.names, unix_now().as_secs());
+    found.map_err(|refused| {
+        info!(peer = %peer.address, ?refused, "refused: no key that is good");
+        Box::new(unauthorised(&refused.to_string()))
+    })
+}
+
+/// Of these protocols those that the key may use there, with what is asked for; none is a refusal.
+fn permitted(
+    service: &Service,
+    key: Option<&Key>,
+    path: &str,
+    query: &str,
+    mut candidates: Vec<Arc<ClientMapping>>,
+) -> Result<Vec<Arc<ClientMapping>>, Box<Answer>> {
+    let Some(key) = key else { return Ok(candidates) };
+    candidates.retain(|client| {
+        let model = Codec::new(client.clone(), 0.0).connect(query).model.filter(|_| !client.relays());
+        let route = service.routes.find(path, client, model.as_deref().unwrap_or_default());
+        let profile = route.map(|route| route.profile.name.as_str());
+        key.opens(&Goal { path, protocol: &client.name, model: model.as_deref(), profile })
+    });
+    if candidates.is_empty() {
+        info!(key = &*key.name, path, "refused: the key is not for this");
+        let words = "This key is not for what was asked for (path, protocol, model or profile)";
+        return Err(Box::new(forbidden("not_allowed", words)));
+    }
+    Ok(candidates)
+}
+
+/// It knows how to shake hands.
+fn handshake(request: &Request<Incoming>) -> Result<Answer, Box<Answer>> {
+    create_response_with_body(request, Full::default).map_err(|error| {
+        let answer = refuse(StatusCode::BAD_REQUEST, "bad_handshake", &error.to_string());
+        // RFC 6455 §4.4: which version would have been right.
+        Box::new(with(answer, SEC_WEBSOCKET_VERSION, "13"))
+    })
+}
+
+/// The key and the address have not had their share.
+fn tickets(
+    service: &Service,
+    shared: &Shared,
+    key: Option<&Arc<Key>>,
+    visitor: std::net::IpAddr,
+) -> Result<Vec<Ticket>, Box<Answer>> {
+    let of_address = Quota { sessions_max: service.limits.sessions_per_address, ..Quota::default() };
+    let of_key = key.map(|key| {
+        let quota = Quota { sessions_max: key.sessions_max, new_per_minute: key.new_per_minute };
+        (Who::Key(key.name.clone()), quota)
+    });
+    let all = [(Who::Address(household(visitor)), of_address)].into_iter().chain(of_key);
+    let now = Instant::now().into_std();
+    let taken = all.map(|(who, quota)| {
+        let words = if matches!(who, Who::Key(_)) { "this key" } else { "this address" };
+        shared.quotas.take(now, who.clone(), quota).map_err(|over| {
+            info!(?who, ?over, "refused: too much");
+            Box::new(match over {
+                Over::Sessions(max) => {
+                    too_many(&format!("Too many sessions of {words}; at most {max}"), None)
+                }
+                Over::Rate(rate, retry) => too_many(
+                    &format!("Too many new sessions of {words}; at most {rate} a minute"),
+                    Some(retry),
+                ),
+            })
+        })
+    });
+    taken.collect()
+}
+
+/// There is room, and a future.
+fn place(service: &Service, shared: &Shared) -> Result<OwnedSemaphorePermit, Box<Answer>> {
     if shared.life.is_leaving() {
-        return busy("voxbridge is stopping");
+        return Err(Box::new(busy("voxbridge is stopping")));
     }
-    let Ok(permit) = shared.sessions.clone().try_acquire_owned() else {
-        warn!(%peer, limit = service.sessions_max, "refused: too many sessions");
-        return busy("Too many sessions");
-    };
-    match create_response_with_body(&request, Full::default) {
-        Ok(mut answer) => {
-            let agreed = candidates.iter().find_map(|mapping| subprotocol(request.headers(), mapping));
-            answer.headers_mut().extend(agreed.map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
-            let visit = Visit { path: path.to_owned(), query: query.to_owned(), peer, candidates };
-            let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(session(upgraded, visit, (shared.clone(), service), permit));
-            answer
-        }
-        Err(error) => {
-            let mut answer = refuse(StatusCode::BAD_REQUEST, "bad_handshake", &error.to_string());
-            // RFC 6455 §4.4: which version would have been right.
-            answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-            answer
-        }
-    }
+    shared.sessions.clone().try_acquire_owned().map_err(|_| {
+        warn!(limit = service.sessions_max, "refused: too many sessions");
+        Box::new(busy("Too many sessions"))
+    })
 }
 
 /// Why not, before anything is upgraded: the real gateway refuses unknown modes there, too.
-fn for_nobody(service: &Service, path: &str, nobody: &Nobody) -> Answer {
-    match nobody {
+fn for_nobody(service: &Service, path: &str, nobody: &Nobody) -> Box<Answer> {
+    Box::new(match nobody {
         Nobody::NotFound => {
             let known: BTreeSet<_> = service.library.clients().flat_map(|client| &client.paths).collect();
             let known = known.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -134,32 +293,21 @@ fn for_nobody(service: &Service, path: &str, nobody: &Nobody) -> Answer {
         Nobody::NoRoute(client) => {
             let message =
                 format!("No route leads {client} clients anywhere; one is needed whose profile serves them");
-            refuse(StatusCode::FORBIDDEN, "no_route", &message)
+            forbidden("no_route", &message)
         }
-    }
+    })
 }
 
-/// The first subprotocol a client offers that the protocol knows: browsers fail a connection that agrees to none of
-/// theirs (RFC 6455 §4.1).
+/// What is agreed to: the first subprotocol a client offers that its protocol knows, for browsers fail a connection that
+/// agrees to none of theirs (RFC 6455 §4.1); or the one that stands beside a key.
+fn agreed(headers: &HeaderMap, candidates: &[Arc<ClientMapping>]) -> Option<HeaderValue> {
+    let known = candidates.iter().find_map(|mapping| subprotocol(headers, mapping));
+    known.or_else(|| offers_own_subprotocol(headers).then(|| HeaderValue::from_static(SUBPROTOCOL)))
+}
+
 fn subprotocol(offered: &HeaderMap, mapping: &ClientMapping) -> Option<HeaderValue> {
     let lines = offered.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
     let mut names = lines.flat_map(|line| line.split(',')).map(str::trim);
     let agreed = names.find_map(|name| mapping.subprotocols.iter().find(|known| *known == name))?;
     HeaderValue::from_str(agreed).ok()
-}
-
-fn busy(message: &str) -> Answer {
-    let mut answer = refuse(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", message);
-    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-    answer
-}
-
-/// An HTTP error in the shape of the Macaw server's (field notes macaw.md §6), understandable to any client.
-fn refuse(status: StatusCode, code: &str, message: &str) -> Answer {
-    let body =
-        serde_json::json!({"error": {"message": message, "type": "invalid_request_error", "code": code}});
-    let mut answer = Response::new(Full::from(body.to_string()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer
 }

@@ -10,9 +10,15 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use hyper::Uri;
+use hyper::{
+    Uri,
+    header::{AUTHORIZATION, HeaderName, HeaderValue},
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio_tungstenite::{client_async_with_config, tungstenite::Error as WsError};
+use tokio_tungstenite::{
+    client_async_with_config,
+    tungstenite::{Error as WsError, client::IntoClientRequest as _, handshake::client::Request},
+};
 
 use super::{
     pool::probe::Probe,
@@ -21,7 +27,8 @@ use super::{
 use crate::{
     event::{Mode, Why},
     mapping::UpstreamMapping,
-    net::{Counted, Endpoint, Transport},
+    net::{Counted, Endpoint, Identity, Transport},
+    secret::Secret,
 };
 
 /// Read buffer of an upstream socket: 16 KiB cost least (field notes libraries.md), the default is 128 KiB a socket.
@@ -36,6 +43,7 @@ pub struct Dialer {
     target: Arc<Target>,
 }
 
+#[derive(Clone)]
 struct Target {
     endpoint: Endpoint,
     /// The URL up to the mode's value.
@@ -43,6 +51,8 @@ struct Target {
     mapping: Arc<UpstreamMapping>,
     /// A probe asks this path.
     status_path: Option<String>,
+    /// What it is shown with every request. Its value cannot be printed.
+    token: Option<(HeaderName, HeaderValue)>,
     /// It trusts certificates of a file, which may hold others the next time.
     has_ca: bool,
 }
@@ -75,7 +85,34 @@ impl Dialer {
         }
         let url = format!("{}://{}{path}?{query}{}=", endpoint.scheme, endpoint.authority, mapping.mode_key);
         let status_path = status_path.map(str::to_owned);
-        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path, has_ca: ca.is_some() }) })
+        let (token, has_ca) = (None, ca.is_some());
+        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path, token, has_ca }) })
+    }
+
+    /// The same way, with a token in this header, or as `Authorization: Bearer`.
+    ///
+    /// # Errors
+    /// What cannot be sent so, in words without the token.
+    pub fn with_token(self, header: Option<&str>, token: &Secret) -> Result<Self, String> {
+        let name = header.map_or(Ok(AUTHORIZATION), str::parse::<HeaderName>);
+        let name = name.map_err(|_| format!("{:?} is no name of a header", header.unwrap_or_default()))?;
+        let text = token.expose();
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("its token is empty, or has letters that cannot go into a header".to_owned());
+        }
+        let value = if header.is_some() { text.to_owned() } else { format!("Bearer {text}") };
+        let mut value = HeaderValue::try_from(value).map_err(|_| "its token cannot go into a header")?;
+        value.set_sensitive(true);
+        Ok(Self { target: Arc::new(Target { token: Some((name, value)), ..(*self.target).clone() }) })
+    }
+
+    /// The same way, showing a certificate to who asks for one; `ca` as in [`Dialer::new`].
+    ///
+    /// # Errors
+    /// What is wrong with the files, in words.
+    pub fn identified(self, ca: Option<&Path>, identity: &Identity) -> Result<Self, String> {
+        let endpoint = self.target.endpoint.clone().identified(ca, identity)?;
+        Ok(Self { target: Arc::new(Target { endpoint, has_ca: true, ..(*self.target).clone() }) })
     }
 
     /// Host and port, as the URL spells them.
@@ -87,7 +124,9 @@ impl Dialer {
     /// Whether another one leads to the same place by the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let (this, other) = (&self.target, &other.target);
-        this.url == other.url && this.status_path == other.status_path && !this.has_ca && !other.has_ca
+        let same =
+            this.url == other.url && this.status_path == other.status_path && this.token == other.token;
+        same && !this.has_ca && !other.has_ca
     }
 
     /// The mode a URL names, if it names one.
@@ -132,18 +171,25 @@ impl Target {
         let (transport, traffic) = Counted::new(transport);
         let transport: Box<dyn Transport> = Box::new(transport);
         let limits = limits(READ_BUFFER_BYTES, self.mapping.message_max_bytes);
-        match client_async_with_config(format!("{}{mode}", self.url), transport, Some(limits)).await {
+        let request = self.request(mode).map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
+        match client_async_with_config(request, transport, Some(limits)).await {
             Ok((stream, _)) => Ok(Metered { stream, traffic }),
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
             Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }
     }
 
+    fn request(&self, mode: &str) -> Result<Request, WsError> {
+        let mut request = format!("{}{mode}", self.url).into_client_request()?;
+        request.headers_mut().extend(self.token.clone());
+        Ok(request)
+    }
+
     /// Connects, and asks the status path where there is one: anything but an error of the server's is an answer.
     async fn probe(&self) -> Result<(), String> {
         let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
         let Some(path) = &self.status_path else { return Ok(()) };
-        let status = status(&mut transport, path, &self.endpoint.authority).await;
+        let status = status(&mut transport, path, &self.endpoint.authority, self.token.as_ref()).await;
         match status.map_err(|error| format!("{path}: {error}"))? {
             100..500 => Ok(()),
             status => Err(format!("{path} answers with HTTP {status}")),
@@ -152,9 +198,18 @@ impl Target {
 }
 
 /// The status of a plain HTTP request.
-async fn status(transport: &mut Box<dyn Transport>, path: &str, host: &str) -> io::Result<u16> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    transport.write_all(request.as_bytes()).await?;
+async fn status(
+    transport: &mut Box<dyn Transport>,
+    path: &str,
+    host: &str,
+    token: Option<&(HeaderName, HeaderValue)>,
+) -> io::Result<u16> {
+    let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n").into_bytes();
+    if let Some((name, value)) = token {
+        request.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    request.extend_from_slice(b"\r\n");
+    transport.write_all(&request).await?;
     transport.flush().await?;
     // All that matters stands at its beginning: "HTTP/1.1 200".
     let mut head = [0; 12];

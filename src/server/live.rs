@@ -3,6 +3,8 @@
 //! Each is written by its own task alone, with plain stores, and read by whoever looks: numbers that are read while they
 //! change may be a moment apart from one another.
 
+mod facts;
+
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -11,6 +13,8 @@ use std::{
 };
 
 use tokio::{sync::mpsc, time::Instant};
+
+pub use self::facts::{Bytes, View};
 
 /// Orders that may wait for a session; whoever gives more is told to wait.
 const ORDERS_MAX: usize = 4;
@@ -50,6 +54,7 @@ pub struct Live {
     pub who: Who,
     /// When it began.
     pub opened: Instant,
+    pub(super) facts: facts::Facts,
     orders: mpsc::Sender<Order>,
 }
 
@@ -72,7 +77,7 @@ impl Registry {
     #[must_use]
     pub fn begin(&self, who: Who) -> (Entry, mpsc::Receiver<Order>) {
         let (orders, ordered) = mpsc::channel(ORDERS_MAX);
-        let live = Arc::new(Live { who, opened: Instant::now(), orders });
+        let live = Arc::new(Live { who, opened: Instant::now(), facts: facts::Facts::default(), orders });
         self.sessions().insert(live.who.id.clone(), Arc::downgrade(&live));
         (Entry { live, registry: self.clone() }, ordered)
     }
@@ -112,6 +117,13 @@ impl Registry {
 pub struct Entry {
     live: Arc<Live>,
     registry: Registry,
+}
+
+impl Entry {
+    /// The session, also after it is no longer among those that run.
+    pub(super) fn live(&self) -> Arc<Live> {
+        self.live.clone()
+    }
 }
 
 impl std::ops::Deref for Entry {

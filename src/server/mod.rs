@@ -1,16 +1,17 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
 //!
-//! - [`accept`] answers HTTP and upgrades; [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
+//! - [`accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`live`] knows the sessions that run, and gives them orders; [`life`] is the server's own from start to end
 //! - [`admin`] is what operators see and do, at an address apart from the clients'; [`notify`] tells the service manager
 //! - [`trace`] writes what sessions do to files
-//! - [`tls`] encrypts what clients send and are sent
+//! - [`tls`] encrypts what clients send and are sent, [`stream`] is what it does so on
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
+pub mod access;
 pub mod admin;
 pub mod dial;
 mod drive;
@@ -22,8 +23,10 @@ pub mod notify;
 mod open;
 pub mod pool;
 mod recognise;
+mod refusal;
 pub mod route;
 mod socket;
+mod stream;
 pub mod tap;
 pub mod tls;
 pub mod trace;
@@ -42,14 +45,23 @@ use tokio::{
 use tracing::{info, warn};
 
 use self::{
+    access::{Access, Limits, handshakes::Handshakes, quota::Quotas},
     life::{Ended, Leave, Life, State},
     live::Registry,
     pool::Pool,
     route::Routes,
     tap::Tap,
+    tls::Acceptor,
     trace::Traces,
 };
-use crate::{mapping::Library, session::VoiceBook};
+use crate::{
+    mapping::Library,
+    session::VoiceBook,
+    telemetry::metrics::{
+        Metrics,
+        scrape::{Seen, SeenUpstream},
+    },
+};
 
 /// What a server is made of.
 pub struct Service {
@@ -67,6 +79,12 @@ pub struct Service {
     pub sessions_max: usize,
     /// How it takes leave.
     pub leave: Leave,
+    /// Who may in.
+    pub access: Access,
+    /// How much of everything else.
+    pub limits: Limits,
+    /// How clients are encrypted; `None` for not at all.
+    pub tls: Option<Acceptor>,
     /// Sees every frame.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where sessions are recorded.
@@ -110,6 +128,7 @@ pub struct Server {
     listener: TcpListener,
     service: Current,
     registry: Registry,
+    metrics: Metrics,
     room: Room,
     life: Life,
     pulse: (Pulse, mpsc::Receiver<Beat>),
@@ -160,12 +179,17 @@ impl Server {
     /// The system's own, such as an address in use.
     pub async fn bind(listen: &str, service: Service) -> io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
+        let (service, registry) = (Current::new(service), Registry::default());
+        let (current, sessions) = (service.clone(), registry.clone());
+        let metrics = Metrics::new(move || seen(&current.get(), &sessions));
         let (ask, asked) = mpsc::channel(1);
+        let room = Room::of(service.get().sessions_max);
         Ok(Self {
             listener,
-            registry: Registry::default(),
-            room: Room::of(service.sessions_max),
-            service: Current::new(service),
+            service,
+            registry,
+            metrics,
+            room,
             life: Life::default(),
             pulse: (Pulse(ask), asked),
         })
@@ -209,6 +233,12 @@ impl Server {
         self.pulse.0.clone()
     }
 
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let life = self.life.clone();
@@ -225,7 +255,7 @@ impl Server {
 
     /// Serves until its life is to end, then lets sessions finish within a bound.
     pub async fn serve(self) -> Ended {
-        let Self { listener, service, registry, room, life, pulse: (_, mut asked) } = self;
+        let Self { listener, service, registry, metrics, room, life, pulse: (_, mut asked) } = self;
         let (draining, drain) = watch::channel(None);
         let (alive, none_left) = mpsc::channel::<()>(1);
         let shared = Arc::new(Shared {
@@ -233,6 +263,9 @@ impl Server {
             service: service.clone(),
             registry: registry.clone(),
             life: life.clone(),
+            metrics,
+            quotas: Quotas::default(),
+            handshakes: Handshakes::default(),
             drain,
             alive,
         });
@@ -313,12 +346,37 @@ async fn last_sessions(
     }
 }
 
+/// What metrics want to know when they are asked.
+fn seen(service: &Service, registry: &Registry) -> Seen {
+    let sessions = registry.all().into_iter();
+    let kind = |live: Arc<live::Live>| {
+        (live.who.client.as_str().into(), live.who.profile.as_str().into(), live.state())
+    };
+    let upstream = |(name, standing): (String, pool::Standing)| SeenUpstream {
+        name,
+        in_service: standing.burden.out_until.is_none(),
+        load: standing.burden.lanes,
+        failures: standing.failures,
+        left_out: standing.left_out,
+    };
+    Seen {
+        sessions: sessions.map(kind).collect(),
+        upstreams: service.pool.standing().into_iter().map(upstream).collect(),
+        trace_lines_lost: service.traces.as_ref().map_or(0, |traces| traces.lost()),
+    }
+}
+
 /// What every connection shares.
 struct Shared {
     service: Current,
     sessions: Arc<Semaphore>,
     registry: Registry,
+    metrics: Metrics,
     life: Life,
+    /// Who has how many of them.
+    quotas: Quotas,
+    /// Connections without a session.
+    handshakes: Handshakes,
     /// The order to finish, and within which time.
     drain: watch::Receiver<Option<Duration>>,
     /// Held by every connection; when all are gone its channel ends.

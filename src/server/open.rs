@@ -8,17 +8,19 @@ use std::{
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, sync::OwnedSemaphorePermit};
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 use tracing::{Instrument as _, debug, error_span, info};
 
 use super::{
     Service, Shared,
+    accept::Admission,
+    access::Limits,
     drive::{Around, Driver, Place},
     live::Who,
     recognise,
     route::{Route, Upstreams},
     socket::{Metered, limits},
+    stream::ClientStream,
 };
 use crate::{
     bridge::Bridge,
@@ -47,11 +49,14 @@ pub(super) async fn session(
     upgraded: OnUpgrade,
     mut visit: Visit,
     (shared, service): (Arc<Shared>, Arc<Service>),
-    permit: OwnedSemaphorePermit,
+    admission: Admission,
 ) {
     let peer = visit.peer;
     let Some((stream, read)) = raw_stream(upgraded, peer).await else { return };
+    let key = admission.key.as_deref();
+    let most = service.limits.with(key);
     let message_max = visit.candidates.iter().map(|client| client.audio_in.message_max_bytes).max();
+    let message_max = message_max.into_iter().chain(most.message_max_bytes).min();
     let limits = limits(READ_BUFFER_BYTES, message_max.unwrap_or_default());
     let (stream, traffic) = Counted::new(stream);
     let mut stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
@@ -64,10 +69,14 @@ pub(super) async fn session(
         visit.candidates = recognise::by_message(&visit.candidates, first.as_ref());
     }
     let Some(mapping) = visit.candidates.first() else { return };
-    let opened = if mapping.relays() { relay(&visit, &service) } else { open(mapping, &visit, &service) };
+    let opened = match mapping.relays() {
+        true => relay(&visit, &service, most),
+        false => open(mapping, &visit, &service, most),
+    };
     let Some(Opened { bridge, upstreams, profile, start }) = opened else { return };
     // Of the highest level, so that whatever is logged says which session it is about.
-    let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer);
+    let key = key.map(|key| &*key.name);
+    let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key);
     // A connection that is refused after all is no session.
     let start = start.filter(|_| !bridge.session_id().is_empty());
     let trace = service.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
@@ -95,7 +104,7 @@ pub(super) async fn session(
     let driver = Driver::new(bridge, client, upstreams.pool, around);
     drop((shared, service));
     driver.run(first).instrument(span).await;
-    drop(permit);
+    drop(admission);
 }
 
 /// Whichever of its protocols it speaks, one session serves it: those that are relayed begin alike, and one that is led to
@@ -109,8 +118,8 @@ fn leads_one_way(visit: &Visit, service: &Service) -> bool {
     visit.candidates.len() < 2 || routes.all(|route| route.is_some() && Some(route) == first)
 }
 
-/// The TCP stream under an upgraded connection, and what was read of it beyond the head.
-async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(TcpStream, Vec<u8>)> {
+/// The byte stream under an upgraded connection, and what was read of it beyond the head.
+async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStream, Vec<u8>)> {
     let upgraded = match upgraded.await {
         Ok(upgraded) => upgraded,
         Err(error) => {
@@ -118,7 +127,7 @@ async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(TcpStream,
             return None;
         }
     };
-    let parts = upgraded.downcast::<TokioIo<TcpStream>>().ok()?;
+    let parts = upgraded.downcast::<TokioIo<ClientStream>>().ok()?;
     Some((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
@@ -135,7 +144,7 @@ struct Opened {
 
 /// The bridge for a connection; one that says why not when there is nobody to serve it, which is no session and has no
 /// trace.
-fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Option<Opened> {
+fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service, most: Limits) -> Option<Opened> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
     let connect = codec.connect(&visit.query);
@@ -159,6 +168,7 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Optio
     let dialect = &route.upstreams.dialect;
     let mut setup = Setup::new(mapping, route.profile.clone(), dialect, fastrand::u64(..));
     setup.audio_in.idle_ms = service.idle_ms.unwrap_or(setup.audio_in.idle_ms);
+    setup.session_max_ms = most.session_max_ms;
     setup.voices = service.voices.clone();
     let start = service.traces.is_some().then(|| {
         let parts =
@@ -171,13 +181,14 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service) -> Optio
 }
 
 /// The bridge for a client that is relayed; what it was refused for was said before the upgrade.
-fn relay(visit: &Visit, service: &Service) -> Option<Opened> {
+fn relay(visit: &Visit, service: &Service, most: Limits) -> Option<Opened> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let client = visit.candidates.first()?;
     let Route { profile, upstreams, .. } = service.routes.find(&visit.path, client, "")?;
     let setup = RelaySetup {
         profile: profile.clone(),
         idle_ms: service.idle_ms,
+        session_max_ms: most.session_max_ms,
         unix_s: opened_unix.as_secs_f64(),
         seed: fastrand::u64(..),
     };
@@ -193,6 +204,6 @@ fn relay(visit: &Visit, service: &Service) -> Option<Opened> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]
-fn unix_now() -> Duration {
+pub(super) fn unix_now() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use tower::load::Load;
 use tracing::debug;
 
-pub use self::health::Burden;
+pub use self::{health::Burden, upstream::Standing};
 use self::{
     lease::{Lease, Memory},
     probe::Probe,
@@ -86,6 +86,13 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     #[must_use]
     pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Self {
         Self::of(self.shared.ways.iter().filter(|way| wanted(way.upstream.name())).cloned().collect())
+    }
+
+    /// Each upstream's name, and how it stands.
+    #[must_use]
+    pub fn standing(&self) -> Vec<(String, Standing)> {
+        let ways = self.shared.ways.iter();
+        ways.map(|way| (way.upstream.name().to_owned(), way.upstream.standing())).collect()
     }
 
     /// Whether there is one by this name.

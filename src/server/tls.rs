@@ -23,6 +23,9 @@ use rustls::{
 use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tracing::{info, warn};
+
+use super::Current;
 
 /// `[tls]` of the configuration, and of other listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -171,6 +174,23 @@ impl Acceptor {
     fn loaded(&self) -> Loaded {
         // It is replaced as a whole, whatever panicked.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Looks every so often whether the files of what serves now have changed, for ever. A reload finds it too, but who renews
+/// certificates does not always say so.
+pub async fn watch(current: Current, every: Duration) {
+    let mut looks = tokio::time::interval(every);
+    loop {
+        looks.tick().await;
+        let Some(tls) = current.get().tls.clone() else { continue };
+        match tokio::task::spawn_blocking(move || tls.refresh()).await {
+            Ok(Ok(true)) => info!("the certificate was replaced, for connections to come"),
+            Ok(Err(problem)) => {
+                warn!("the certificate was not replaced, the one before still holds: {problem}")
+            }
+            Ok(Ok(false)) | Err(_) => {}
+        }
     }
 }
 

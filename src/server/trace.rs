@@ -50,6 +50,8 @@ pub struct Traces {
     max_bytes: u64,
     /// What the lines of all sessions hold that are not yet written, bytes.
     waiting: Arc<AtomicUsize>,
+    /// Lines that were lost, in all.
+    lost: Arc<AtomicU64>,
     /// That something is wrong with the directory was said.
     told: AtomicBool,
 }
@@ -59,12 +61,26 @@ impl Traces {
     /// to be kept. Secrets never are.
     #[must_use]
     pub fn new(dir: PathBuf, audio: Kept, max_bytes: u64) -> Self {
-        Self { dir, audio, max_bytes, waiting: Arc::default(), told: AtomicBool::new(false) }
+        Self {
+            dir,
+            audio,
+            max_bytes,
+            waiting: Arc::default(),
+            lost: Arc::default(),
+            told: AtomicBool::new(false),
+        }
     }
 
     /// Shares the memory for lines that wait with the traces of before, whose sessions may still be going on.
     pub fn share_memory(&mut self, before: &Self) {
         self.waiting = before.waiting.clone();
+        self.lost = before.lost.clone();
+    }
+
+    /// Lines that were lost, in all.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
     }
 
     /// Makes the directory, for its owner alone, unless it is there.
@@ -91,7 +107,11 @@ impl Traces {
         alive: mpsc::Sender<()>,
     ) -> Tracing {
         let path = self.dir.join(format!("{}-{session_id}.jsonl", start.opened_unix_ns / 1_000_000));
-        let waiting = Arc::new(Waiting { all_bytes: self.waiting.clone(), ..Waiting::default() });
+        let waiting = Arc::new(Waiting {
+            all_bytes: self.waiting.clone(),
+            lost_of_all: self.lost.clone(),
+            ..Waiting::default()
+        });
         let (lines, taken) = mpsc::channel(WAITING_LINES);
         let writer =
             Writer { traces: self.clone(), recorder: Recorder::new(self.audio), waiting: waiting.clone() };
@@ -120,6 +140,8 @@ struct Waiting {
     /// Those of all sessions.
     all_bytes: Arc<AtomicUsize>,
     lost: AtomicU64,
+    /// Those of all sessions.
+    lost_of_all: Arc<AtomicU64>,
     /// Nobody writes any more.
     over: AtomicBool,
 }
@@ -178,6 +200,7 @@ impl Tracing {
         let held = self.waiting.room(line.weight());
         if held.is_none_or(|held| self.lines.try_send((line, held)).is_err()) {
             self.waiting.lost.fetch_add(1, SeqCst);
+            self.waiting.lost_of_all.fetch_add(1, Relaxed);
         }
     }
 }

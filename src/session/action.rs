@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::lockstep::{Lockstep, Owed};
+use super::{
+    figure::Figure,
+    lockstep::{Lockstep, Owed},
+};
 use crate::{
     error::Error,
     event::{ClientCommand, CloseName, Lane, LaneCommand, Message, Mode, RolloverReason},
@@ -117,6 +120,8 @@ pub enum Observation {
     AskedAgain(String),
     /// Something was accepted that does nothing.
     NoEffect(String),
+    /// Something was measured; for metrics alone, and in no trace.
+    Measured(Figure),
 }
 
 /// The things to do, oldest first; and what of them this client wants to be told, and when.
@@ -184,6 +189,10 @@ impl Actions {
 
     pub(crate) fn observe(&mut self, observation: Observation) {
         self.push(Action::Observe(observation));
+    }
+
+    pub(crate) fn measured(&mut self, figure: Figure) {
+        self.observe(Observation::Measured(figure));
     }
 
     pub(crate) fn pop(&mut self) -> Option<Action> {

@@ -5,6 +5,8 @@
 
 mod working;
 
+use std::time::Duration;
+
 use self::working::{Recording, Working, config};
 use crate::{
     audio::{
@@ -132,6 +134,12 @@ impl Ear {
     /// Whether something was speech since last asked.
     pub(crate) fn take_voiced(&mut self) -> bool {
         self.working.as_mut().is_some_and(|working| std::mem::take(&mut working.voiced))
+    }
+
+    /// For how long the user has been speaking.
+    pub(crate) fn spoken(&self) -> Duration {
+        let samples = self.working.as_ref().map_or(0, |working| working.spoken);
+        Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)
     }
 
     /// Whether an utterance is going on.

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use super::{
     Phase, Session,
     action::{Action, Observation},
+    figure::{Figure, Reason},
     link::millis,
     lockstep::Owed,
-    parting::Parting,
+    parting::{HURRY, Parting},
     settings::asking,
 };
 use crate::{
@@ -26,6 +27,7 @@ impl Session {
     /// The client's transport is gone.
     pub(crate) fn client_gone(&mut self, now: Instant) {
         if self.phase != Phase::Over {
+            self.host.out.measured(Figure::Ending(Reason::ClientGone));
             self.end(now);
         }
     }
@@ -86,6 +88,10 @@ impl Session {
         if self.idle_due().is_some_and(|due| due <= now) {
             self.finish(now, CloseName::Idle);
         }
+        if self.ends_due().is_some_and(|due| due <= now) {
+            self.host.hurry(now + HURRY);
+            self.finish(now, CloseName::TimeLimit);
+        }
         self.settle(now);
     }
 
@@ -96,10 +102,9 @@ impl Session {
             Phase::Open | Phase::Over => None,
         };
         let (lanes, mouth) = (self.next_lanes_timeout(now), self.host.mouth.next_timeout(now));
-        [finishing, lanes, mouth, self.stall_due(), self.idle_due(), self.part_due(now)]
-            .into_iter()
-            .flatten()
-            .min()
+        let own = [self.part_due(now), self.ends_due()];
+        let waits = [finishing, lanes, mouth, self.stall_due(), self.idle_due()];
+        waits.into_iter().chain(own).flatten().min()
     }
 
     /// When [`Session::part`] has something to do.
@@ -107,6 +112,11 @@ impl Session {
         let parting = self.parting.filter(|_| self.phase == Phase::Open)?;
         let quiet = self.quiet_at(now).filter(|at| *at > now);
         Some(quiet.map_or(parting.heard_by, |at| at.min(parting.heard_by)))
+    }
+
+    /// When its time is up.
+    fn ends_due(&self) -> Option<Instant> {
+        self.ends_at.filter(|_| self.phase == Phase::Open)
     }
 
     /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
@@ -117,7 +127,7 @@ impl Session {
     }
 
     /// The client waits for words or for speech.
-    fn owes(&self) -> bool {
+    pub(super) fn owes(&self) -> bool {
         self.speaks() || self.texts.is_waiting() || !self.hear.is_settled()
     }
 
@@ -151,6 +161,7 @@ impl Session {
 
     /// No more follows: all that came is answered, then the session ends.
     pub(super) fn conclude(&mut self, now: Instant) {
+        self.host.out.measured(Figure::Ending(Reason::ClientClose));
         self.ear.end(&mut self.heard);
         self.tell_heard(now);
         self.ear.stop();
@@ -163,7 +174,8 @@ impl Session {
     /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
     /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
     pub(super) fn finish(&mut self, now: Instant, why: CloseName) {
-        if matches!(why, CloseName::Shutdown | CloseName::Operator) {
+        self.host.out.measured(Figure::Ending(why.into()));
+        if matches!(why, CloseName::Shutdown | CloseName::Operator | CloseName::TimeLimit) {
             self.ear.commit(&mut self.heard);
             self.tell_heard(now);
         } else {

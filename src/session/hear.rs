@@ -12,6 +12,7 @@ use self::interim::Interim;
 use super::{
     action::Observation,
     ear::{Heard, Piece},
+    figure::Purpose,
     host::Host,
     link::{Link, News},
     retry::Failure,
@@ -22,6 +23,9 @@ use crate::{
     event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, Speaker, Why},
     mapping::profile::{HearRules, LaneTimes},
 };
+
+/// What its lanes are for.
+const LANES: (Purpose, Mode) = (Purpose::Transcribe, Mode::Chat);
 
 /// What a question needs to know of the session's settings.
 pub(crate) struct Asking<'s> {
@@ -45,6 +49,8 @@ pub(crate) struct Hear {
     keeps_all: bool,
     interim: Option<Interim>,
     interim_due: Option<Instant>,
+    /// Audio that was dropped because too much waited, ms.
+    dropped_ms: u64,
 }
 
 impl Hear {
@@ -61,6 +67,16 @@ impl Hear {
     /// Nothing is owed to the client: no start without its end, no audio without its words.
     pub(crate) fn is_settled(&self) -> bool {
         self.utterances.is_empty()
+    }
+
+    /// Audio that was dropped because too much waited, ms.
+    pub(crate) const fn dropped_ms(&self) -> u64 {
+        self.dropped_ms
+    }
+
+    /// Its lane waits in a queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.link.as_ref().is_some_and(Link::is_queued)
     }
 
     /// The lane in use.
@@ -131,6 +147,7 @@ impl Hear {
             if let State::Waiting(audio) = &utterance.state {
                 let dropped_ms = length_ms(audio);
                 total -= dropped_ms;
+                self.dropped_ms += dropped_ms;
                 utterance.state = State::Settled(None);
                 host.out.client(ClientCommand::FramesDropped { dropped_ms });
             }
@@ -153,13 +170,13 @@ impl Hear {
             return;
         }
         match event {
-            LaneEvent::Text(text) => self.text(text, asking, host),
+            LaneEvent::Text(text) => self.text(now, text, asking, host),
             LaneEvent::Done { text, .. } => self.answer(now, *text, asking, host),
             _ => {}
         }
     }
 
-    fn text(&mut self, text: &str, asking: &Asking<'_>, host: &mut Host) {
+    fn text(&mut self, now: Instant, text: &str, asking: &Asking<'_>, host: &mut Host) {
         if let Some(interim) = &mut self.interim {
             interim.text.push_str(text);
             return;
@@ -171,6 +188,7 @@ impl Hear {
         let State::Asked(audio, so_far) = &mut utterance.state else { return };
         so_far.push_str(text);
         if asking.partials && front == Some(at) && !so_far.trim().is_empty() {
+            utterance.timing.told(now, utterance.complete_at, host);
             host.out.client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
                 text: so_far.trim().to_owned(),
@@ -341,11 +359,11 @@ impl Hear {
             (None, _) if !host.may_dial() => {}
             (None, Some(_)) => {
                 self.yielded = false;
-                self.link = Some(Link::open(now, Mode::Chat, LaneCommand::Init(None), host));
+                self.link = Some(Link::open(now, LANES, LaneCommand::Init(None), host));
             }
             // Dialled at the first sound, so that queueing and initialising overlap the user's speech.
             (None, None) if !none_left && !self.yielded && asking.wanted => {
-                self.link = Some(Link::open(now, Mode::Chat, LaneCommand::Init(None), host));
+                self.link = Some(Link::open(now, LANES, LaneCommand::Init(None), host));
             }
             (Some(_), None) if none_left && self.interim.is_none() => self.leave(now, host),
             (Some(_) | None, None) => {}
@@ -364,7 +382,7 @@ impl Hear {
                 utterance.opening_told = true;
                 host.out.client(ClientCommand::SpeechStarted { at_ms });
             }
-            if utterance.settle(host) {
+            if utterance.settle(now, host) {
                 self.utterances.remove(at);
                 continue;
             }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     action::Action,
+    figure::Purpose,
     host::Host,
     retry::{Failure, Trouble},
 };
@@ -75,6 +76,7 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct Link {
     lane: Lane,
+    purpose: Purpose,
     mode: Mode,
     /// What it is initialised with, once that is known.
     init: Option<LaneCommand>,
@@ -91,14 +93,20 @@ pub(crate) struct Link {
 
 impl Link {
     /// Dials.
-    pub(crate) fn open(now: Instant, mode: Mode, init: LaneCommand, host: &mut Host) -> Self {
-        Self::start(now, mode, Some(init), host)
+    pub(crate) fn open(now: Instant, what_for: (Purpose, Mode), init: LaneCommand, host: &mut Host) -> Self {
+        Self::start(now, what_for, Some(init), host)
     }
 
     /// Dials; what it is initialised with may come later.
-    pub(crate) fn start(now: Instant, mode: Mode, init: Option<LaneCommand>, host: &mut Host) -> Self {
+    pub(crate) fn start(
+        now: Instant,
+        (purpose, mode): (Purpose, Mode),
+        init: Option<LaneCommand>,
+        host: &mut Host,
+    ) -> Self {
         let mut link = Self {
             lane: Lane(0),
+            purpose,
             mode,
             init,
             spelled: None,
@@ -114,6 +122,11 @@ impl Link {
 
     pub(crate) const fn lane(&self) -> Lane {
         self.lane
+    }
+
+    /// Its upstream lets it wait.
+    pub(crate) const fn is_queued(&self) -> bool {
+        matches!(&self.phase, Phase::Waiting(queue) if queue.position.is_some())
     }
 
     pub(crate) const fn is_ready(&self) -> bool {

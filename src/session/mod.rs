@@ -8,7 +8,8 @@
 //!   spoken in order, [`lockstep`] is how some clients are told what was understood
 //! - [`converse`] talks with the model itself; [`memory`] is what was said
 //! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share, [`lanes`] finds a lane's owner
-//! - [`ending`] is how a session ends, [`parting`] what is finished first when it is not the client's wish
+//! - [`ending`] is how a session ends, [`parting`] what is finished first when it is not the client's wish; [`figure`] is
+//!   what is measured, [`standing`] where it is
 //! - [`relay`] is another kind of session: of a client that speaks the model's own protocol
 //! - [`reading`] makes a text speakable, [`voices`] finds the voice for it, [`words`] takes out of the model's text what
 //!   people are not to see
@@ -18,6 +19,7 @@ mod asked;
 mod converse;
 mod ear;
 mod ending;
+pub(crate) mod figure;
 mod hear;
 mod host;
 mod lanes;
@@ -33,6 +35,7 @@ mod retry;
 mod settings;
 mod setup;
 mod speak;
+mod standing;
 mod texts;
 mod utterance;
 mod voices;
@@ -44,7 +47,13 @@ use std::{
 };
 
 pub use self::{
-    action::Observation, converse::Streamed, ear::Account, relay::RelaySetup, setup::Setup, voices::VoiceBook,
+    action::Observation,
+    converse::Streamed,
+    ear::Account,
+    figure::{Asked, Figure, Purpose, Reason, Stage, State, Tally},
+    relay::RelaySetup,
+    setup::Setup,
+    voices::VoiceBook,
 };
 use self::{
     converse::{Converse, Scene},
@@ -89,6 +98,8 @@ pub(crate) struct Session {
     phase: Phase,
     /// It is to end as soon as nobody is cut off.
     parting: Option<Parting<CloseName>>,
+    /// When its time is up.
+    ends_at: Option<Instant>,
     idle: Option<Duration>,
     idle_since: Instant,
     /// Something was owed when last looked at.
@@ -103,6 +114,7 @@ pub(crate) struct Session {
     voice_at: Option<Instant>,
     meter: Meter,
     dropped_groups: u64,
+    tally: Tally,
     ear: Ear,
     heard: Vec<Heard>,
     hear: Hear,
@@ -156,6 +168,7 @@ impl Session {
             opened_at: now,
             phase: Phase::Open,
             parting: None,
+            ends_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
             idle,
             idle_since: now,
             owed: false,
@@ -165,6 +178,7 @@ impl Session {
             voice_at: None,
             meter: Meter::new(setup.audio_in.rate_limit, setup.audio_in.ahead_max_ms),
             dropped_groups: 0,
+            tally: Tally::default(),
             ear: Ear::new(setup.profile.listen.clone(), hearing, usage),
             heard: Vec::new(),
             hear: Hear::new(setup.audio_in.hold_back_ms > 0),
@@ -300,6 +314,7 @@ impl Session {
         self.client_at = Some(now);
         let groups = self.ear.groups(bytes.len());
         let length = Duration::from_secs_f64(groups as f64 / f64::from(self.ear.hearing().rate_hz.max(1)));
+        self.tally.came += length;
         if groups > 0 {
             match self.meter.frame(now, length) {
                 Verdict::Take => {}
@@ -309,6 +324,7 @@ impl Session {
                 Verdict::Drop => {
                     self.ear.discard(bytes);
                     self.dropped_groups += groups;
+                    self.tally.dropped_fast += length;
                     let dropped_ms = millis(length).max(1);
                     return self.host.out.client(ClientCommand::FramesDropped { dropped_ms });
                 }
@@ -316,6 +332,7 @@ impl Session {
         }
         let muted = self.host.mouth.is_audible() && self.settings.microphone == Microphone::Muted;
         if muted {
+            self.tally.muted += length;
             self.ear.mute(bytes, &mut self.heard);
         } else {
             self.ear.hear(bytes, &mut self.heard);
@@ -327,6 +344,7 @@ impl Session {
         // Muting hears out what came before it, which is no voice of now.
         if self.ear.take_voiced() && !muted {
             self.voice_at = Some(now);
+            self.host.mouth.asked(now);
         }
         self.tell_heard(now);
     }
@@ -361,6 +379,8 @@ impl Session {
 
     /// The user speaks into what is being spoken.
     fn interrupted(&mut self, now: Instant) {
+        let after = self.ear.spoken();
+        self.host.out.measured(Figure::BargeIn { stage: Stage::Noticed, after });
         let floor_taken = self.floor_taken();
         if let Some(converse) = self.converse.as_mut().filter(|_| floor_taken) {
             converse.recall();

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::{
     action::{Action, Actions, Observation},
+    figure::{Asked, Figure},
     link::millis,
 };
 use crate::{
@@ -52,6 +53,10 @@ pub(crate) struct Mouth {
     pace: Pace,
     /// The front one is being heard, the back one is being made.
     texts: VecDeque<Text>,
+    /// When the user was last heard to speak, until that is answered.
+    asked_at: Option<Instant>,
+    /// Audio that was sent, in all.
+    sent: Duration,
 }
 
 #[derive(Debug)]
@@ -88,6 +93,8 @@ impl Mouth {
             playout,
             pace: Pace::new(lead, ms(playout.hold_max_ms)),
             texts: VecDeque::new(),
+            asked_at: None,
+            sent: Duration::ZERO,
         }
     }
 
@@ -120,6 +127,16 @@ impl Mouth {
             overflowed: false,
             sent_bytes: 0,
         });
+    }
+
+    /// The user was heard to speak.
+    pub(crate) const fn asked(&mut self, now: Instant) {
+        self.asked_at = Some(now);
+    }
+
+    /// How much audio was sent so far.
+    pub(crate) const fn sent(&self) -> Duration {
+        self.sent
     }
 
     /// Whether the client hears something.
@@ -260,6 +277,14 @@ impl Mouth {
             let frame = text.take(frame_bytes);
             if self.pace.sent(now, length) {
                 out.observe(Observation::Underrun);
+            }
+            self.sent += length;
+            let asked_at = if text.by == By::Turn { &mut self.asked_at } else { &mut Some(text.asked_at) };
+            if !text.announced
+                && let Some(at) = asked_at.take()
+            {
+                let asked = if text.by == By::Turn { Asked::Question } else { Asked::Text };
+                out.measured(Figure::FirstAudio { asked, after: now - at });
             }
             text.send(now, frame, out);
         }

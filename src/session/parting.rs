@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 /// Worth waiting for a worker that is given back politely, and no more.
-const HURRY: Duration = Duration::from_secs(10);
+pub(super) const HURRY: Duration = Duration::from_secs(10);
 
 /// A session that is to end as soon as nobody is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

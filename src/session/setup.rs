@@ -30,6 +30,8 @@ pub struct Setup {
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Voices by name.
     pub voices: Arc<VoiceBook>,
+    /// The session lasts no longer, ms; 0 for as long as it likes.
+    pub session_max_ms: u64,
     /// Seed of everything random: ids and jitter.
     pub seed: u64,
 }
@@ -49,6 +51,7 @@ impl Setup {
             chat: dialect.modes.contains_key(&Mode::Chat),
             voice_encodings: dialect.voice_encodings.clone(),
             voices: Arc::default(),
+            session_max_ms: 0,
             seed,
         }
     }

@@ -7,6 +7,7 @@ use std::{collections::VecDeque, time::Instant};
 
 use super::{
     action::Observation,
+    figure::Purpose,
     host::Host,
     link::{Link, News},
     mouth::By,
@@ -62,6 +63,11 @@ impl Speak {
     /// The lane in use.
     pub(crate) fn lane(&self) -> Option<Lane> {
         self.link().map(Link::lane)
+    }
+
+    /// Its lane waits in a queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.link().is_some_and(Link::is_queued)
     }
 
     /// Whether its lane holds a worker.
@@ -250,7 +256,7 @@ impl Speak {
         match &mut speech.link {
             None if host.may_dial() => {
                 let init = LaneCommand::Init(speech.script.voice.clone());
-                speech.link = Some(Link::open(now, Mode::Chat, init, host));
+                speech.link = Some(Link::open(now, (Purpose::Speak, Mode::Chat), init, host));
             }
             // What is made long before it is heard is made for nobody if it is cancelled.
             Some(link) if link.is_ready() && !host.mouth.is_ahead(now) => {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::host::Host;
+use super::{figure::Figure, host::Host};
 use crate::{
     audio::SPEECH_RATE_HZ,
     error::Error,
@@ -31,6 +31,20 @@ pub(crate) struct Utterance {
     pub(crate) prompt: String,
     pub(crate) language: String,
     pub(crate) state: State,
+    pub(crate) timing: Timing,
+}
+
+/// Whether it was measured how long its first words took.
+#[derive(Debug, Default)]
+pub(crate) struct Timing(bool);
+
+impl Timing {
+    /// Words are told; those from before the utterance's end do not count.
+    pub(crate) fn told(&mut self, now: Instant, complete_at: Option<Instant>, host: &mut Host) {
+        if let Some(at) = complete_at.filter(|_| !std::mem::replace(&mut self.0, true)) {
+            host.out.measured(Figure::FirstTranscript { after: now - at });
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -67,6 +81,7 @@ impl Utterance {
             prompt: String::new(),
             language: String::new(),
             state: State::Recording,
+            timing: Timing(false),
         }
     }
 
@@ -80,13 +95,14 @@ impl Utterance {
     }
 
     /// Tells the words of a settled utterance and its end; whether it is settled.
-    pub(crate) fn settle(&mut self, host: &mut Host) -> bool {
+    pub(crate) fn settle(&mut self, now: Instant, host: &mut Host) -> bool {
         let State::Settled(told) = &mut self.state else { return false };
         let told = told.take();
         let failed = matches!(told, Some(Err(_)) | None);
         match told {
             Some(Ok(words)) => {
                 host.memory.said(Speaker::User, &words.text);
+                self.timing.told(now, self.complete_at, host);
                 self.tell(words.text, words.duration_ms, Some(words.language), host);
             }
             Some(Err(error)) => host.out.error(error),

@@ -9,6 +9,7 @@ use super::{brief::brief, clean::Kept};
 use crate::{
     bridge::{Input, Output},
     event::{Frame, Lane, Message, Mode, Why},
+    session::Observation,
 };
 
 /// One line after the first. Which fields there are depends on `in` and `out`, of which there is one.
@@ -159,6 +160,8 @@ impl Line {
             Output::OpenLane(lane, mode) => Self { mode: Some(*mode), ..on(Went::OpenLane, *lane) },
             Output::ToLane(lane, message) => on(Went::Lane, *lane).with_message(message, audio),
             Output::CloseLane(lane) => on(Went::CloseLane, *lane),
+            // What was measured is no part of what happened.
+            Output::Observe(Observation::Measured(_)) => return None,
             Output::Observe(observation) => {
                 Self { words: Some(format!("{observation:?}")), ..line(Went::Observe) }
             }

@@ -41,6 +41,9 @@ pub struct Start {
     pub opened_unix_ns: u64,
     /// The idle time that held, ms.
     pub idle_ms: u64,
+    /// How long it may last, ms; 0 for as long as it likes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub session_max_ms: u64,
     /// The language of a session that names none.
     pub language: String,
     /// Whose audio is in the trace.
@@ -89,6 +92,7 @@ impl Start {
         let (voices, tts_models) = setup.voices.parts();
         Self {
             idle_ms: setup.audio_in.idle_ms,
+            session_max_ms: setup.session_max_ms,
             language: setup.profile.hear.language.clone(),
             voices: voices.iter().map(|(name, voice)| (name.clone(), voice.0.to_string())).collect(),
             tts_models: tts_models.to_vec(),
@@ -100,7 +104,11 @@ impl Start {
     #[must_use]
     pub fn relayed(parts: Parts<'_>, others: &[Arc<ClientMapping>], setup: &RelaySetup) -> Self {
         let idle_ms = setup.idle_ms.or(setup.profile.relay.as_ref().map(|relay| relay.idle_ms));
-        Self { idle_ms: idle_ms.unwrap_or_default(), ..Self::of(parts, others, &setup.profile, setup.seed) }
+        Self {
+            idle_ms: idle_ms.unwrap_or_default(),
+            session_max_ms: setup.session_max_ms,
+            ..Self::of(parts, others, &setup.profile, setup.seed)
+        }
     }
 
     fn of(parts: Parts<'_>, others: &[Arc<ClientMapping>], profile: &Profile, seed: u64) -> Self {
@@ -123,6 +131,7 @@ impl Start {
             seed,
             opened_unix_ns: u64::try_from(opened_unix.as_nanos()).unwrap_or(u64::MAX),
             idle_ms: 0,
+            session_max_ms: 0,
             language: String::new(),
             audio: Kept::None,
             voices: BTreeMap::new(),
@@ -162,7 +171,8 @@ impl Start {
             let (profile, idle_ms) = (library.profile(&self.profile)?, Some(self.idle_ms));
             let others = self.others.iter().map(|other| library.client(other));
             let clients = std::iter::once(Ok(client.clone())).chain(others).collect::<Result<Vec<_>, _>>()?;
-            let setup = RelaySetup { profile, idle_ms, unix_s, seed: self.seed };
+            let setup =
+                RelaySetup { profile, idle_ms, session_max_ms: self.session_max_ms, unix_s, seed: self.seed };
             return Ok(Bridge::open_relay(now, &clients, &self.query, dialect, setup));
         }
         let mut codec = Codec::new(client.clone(), unix_s);
@@ -179,7 +189,13 @@ impl Start {
         let voices = VoiceBook::new(self.voices.iter().map(voice).collect(), self.tts_models.clone());
         let mut setup = Setup::new(client, Arc::new(tuned), dialect, self.seed);
         setup.audio_in.idle_ms = self.idle_ms;
+        setup.session_max_ms = self.session_max_ms;
         setup.voices = Arc::new(voices);
         setup
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -10,6 +10,7 @@ mod long;
 #[allow(dead_code, reason = "used in part by each of those below")]
 mod mic;
 mod oddities;
+mod operators;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/pair.rs"]
 mod pair;

@@ -99,7 +99,8 @@ impl Chain<'_> {
     fn run(script: &Script) -> Vec<String> {
         let library = Library::embedded().unwrap();
         let profile = library.profile("relay").unwrap();
-        let setup = RelaySetup { profile, idle_ms: None, unix_s: UNIX.as_secs_f64(), seed: 1 };
+        let setup =
+            RelaySetup { profile, idle_ms: None, session_max_ms: 0, unix_s: UNIX.as_secs_f64(), seed: 1 };
         let clients = [library.client("minicpm-o-legacy").unwrap()];
         let upstream = library.upstream("minicpm-o").unwrap();
         let bridge = Bridge::open_relay(start(), &clients, "mode=audio", upstream, setup);

@@ -200,7 +200,13 @@ impl Pair {
     pub(crate) fn relayed(config: PairConfig, clients: &[&str]) -> Self {
         let clients: Vec<_> = clients.iter().map(|name| config.library.client(name).unwrap()).collect();
         let profile = config.library.profile(config.profile).unwrap();
-        let setup = RelaySetup { profile, idle_ms: None, unix_s: UNIX.as_secs_f64(), seed: config.seed };
+        let setup = RelaySetup {
+            profile,
+            idle_ms: None,
+            session_max_ms: 0,
+            unix_s: UNIX.as_secs_f64(),
+            seed: config.seed,
+        };
         let upstream = config.library.upstream(config.upstream).unwrap();
         let tape = config.record.map(|audio| {
             let (library, client, query) = (&config.library, &clients[0], config.query.as_str());

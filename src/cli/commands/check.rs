@@ -19,6 +19,9 @@ pub(super) fn run(args: ConfigArgs) -> Result<(), Failure> {
     for note in config.notes() {
         println!("# note: {note}");
     }
+    for warning in config.warnings() {
+        println!("# warning: {warning}");
+    }
     if config.upstream.is_empty() {
         println!("# no upstream is configured; to serve, one is needed");
     }

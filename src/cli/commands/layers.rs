@@ -3,7 +3,8 @@
 use super::Failure;
 use crate::{
     cli::args::{ConfigArgs, LogArgs, LogFormat},
-    config::{AdminConfig, Config, LogConfig, TraceConfig, UpstreamConfig},
+    config::{AccessConfig, AdminConfig, Config, LogConfig, TraceConfig, UpstreamConfig},
+    server::tls::TlsFile,
 };
 
 /// File, then environment and flags.
@@ -22,6 +23,8 @@ pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
         sessions_max: args.sessions_max,
         language: args.language,
         upstream: upstreams.collect(),
+        access: AccessConfig { keys: args.keys, ..AccessConfig::default() },
+        tls: TlsFile { cert: args.tls_cert, key: args.tls_key, ..TlsFile::default() },
         trace: TraceConfig {
             dir: args.trace,
             audio: args.trace_audio.then_some(true),

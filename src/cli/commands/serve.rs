@@ -1,8 +1,9 @@
 //! `voxbridge serve`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use super::{CUT_OFF, Failure, SIGNALLED, layers::layered, reload, signals};
 use crate::{
@@ -13,10 +14,13 @@ use crate::{
         admin::{Admin, Control, Gate},
         life::{Ended, Leave},
         notify::Manager,
-        tls::Acceptor,
+        tls::{self, Acceptor},
     },
     telemetry,
 };
+
+/// How often the files of certificates are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let config = layered(args.clone())?;
@@ -26,6 +30,9 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     if let Some(traces) = &service.traces {
         let bad = |error| Failure::failed(format!("cannot record in {}: {error}", traces.dir().display()));
         traces.prepare().map_err(bad)?;
+    }
+    for warning in config.warnings() {
+        warn!("{warning}");
     }
     let leave = service.leave;
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
@@ -38,9 +45,11 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     };
     let manager = Manager::from_env();
     let doors = admin.as_ref().map(|admin| (admin.gate(), admin.tls()));
-    let targets = Targets { current: server.current(), admin: doors, manager: manager.clone() };
+    let (current, metrics) = (server.current(), server.metrics());
+    let targets = Targets { current, admin: doors, metrics, manager: manager.clone() };
     let reloader = Arc::new(reloader(args, config, targets));
     let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
+    let renewals = tokio::spawn(tls::watch(server.current(), LOOK_EVERY));
     let place = server.local_addr().map_err(Failure::failed)?.to_string();
     println!("listening on {place}");
     let (life, pulse, registry) = (server.life(), server.pulse(), server.registry());
@@ -48,6 +57,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let answering = admin.map(|admin| operated(admin, &server, reloader)).transpose()?;
     let ended = server.serve().await;
     hangups.abort();
+    renewals.abort();
     // Both end with the server; the last of what they say is still said.
     let _ = told.await;
     if let Some(answering) = answering {
@@ -76,8 +86,9 @@ fn operated(admin: Admin, server: &Server, reloader: Arc<Reloader>) -> Result<Jo
     let current = server.current();
     // Whether it is ready depends on them.
     current.get().pool.look();
-    let (life, registry, room) = (server.life(), server.registry(), server.room());
-    Ok(tokio::spawn(admin.run(Control { life, registry, room, current, configuration: reloader })))
+    let (life, registry, room, metrics) = (server.life(), server.registry(), server.room(), server.metrics());
+    let control = Control { life, registry, room, current, metrics, configuration: reloader };
+    Ok(tokio::spawn(admin.run(control)))
 }
 
 fn no_listener(address: &str, flag: &str, error: &std::io::Error) -> Failure {

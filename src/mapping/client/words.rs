@@ -173,18 +173,28 @@ pub enum CloseName {
     Upstream,
     /// An operator ends this session; spelled like `shutdown` where a file does not say.
     Operator,
+    /// The session has lasted as long as it may; spelled like `idle` where a file does not say.
+    TimeLimit,
 }
 
 impl CloseName {
     /// Every reason; those that have another to stand in for them come last.
-    pub const ALL: [Self; 6] =
-        [Self::ClientClose, Self::ClientCancel, Self::Idle, Self::Shutdown, Self::Upstream, Self::Operator];
+    pub const ALL: [Self; 7] = [
+        Self::ClientClose,
+        Self::ClientCancel,
+        Self::Idle,
+        Self::Shutdown,
+        Self::Upstream,
+        Self::Operator,
+        Self::TimeLimit,
+    ];
 
     /// What stands in for it in a file that says nothing about it.
     #[must_use]
     pub const fn stand_in(self) -> Option<Self> {
         match self {
             Self::Operator => Some(Self::Shutdown),
+            Self::TimeLimit => Some(Self::Idle),
             _ => None,
         }
     }

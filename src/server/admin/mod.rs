@@ -35,7 +35,7 @@ use super::{
     live::Registry,
     tls::Acceptor,
 };
-use crate::net::Transport;
+use crate::{net::Transport, telemetry::metrics::Metrics};
 
 /// Connections at a time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 32;
@@ -57,6 +57,8 @@ pub struct Control {
     pub room: Room,
     /// What new ones are served with.
     pub current: Current,
+    /// What is counted.
+    pub metrics: Metrics,
     /// What the server was told to be.
     pub configuration: Arc<dyn Configuration>,
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     server::live::{Live, Order},
-    telemetry,
+    telemetry::{self, metrics},
 };
 
 type Answer = Response<Full<Bytes>>;
@@ -134,7 +134,7 @@ impl<'p> Route<'p> {
                 let status = if view.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 shown(status, &view)
             }
-            Self::Metrics => text(views::metrics(control)),
+            Self::Metrics => text(control.metrics.render()),
             Self::Sessions => {
                 let query = request.uri().query().unwrap_or_default();
                 ok(&views::sessions(&control.registry, query))
@@ -240,7 +240,7 @@ fn shown(status: StatusCode, view: &impl serde::Serialize) -> Answer {
 }
 
 fn text(body: String) -> Answer {
-    of(StatusCode::OK, body.into_bytes(), views::METRICS_TYPE)
+    of(StatusCode::OK, body.into_bytes(), metrics::CONTENT_TYPE)
 }
 
 fn of(status: StatusCode, body: Vec<u8>, kind: &'static str) -> Answer {

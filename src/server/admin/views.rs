@@ -8,11 +8,8 @@ use serde_json::{Value, json};
 use super::Control;
 use crate::server::{
     life::State,
-    live::{Live, Registry},
+    live::{Live, Registry, View},
 };
-
-/// What metrics are written in (Prometheus text format).
-pub(super) const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Whether new sessions would be served.
 #[derive(Debug, Serialize)]
@@ -79,36 +76,22 @@ pub(super) fn sessions(registry: &Registry, query: &str) -> Value {
     let is_wanted = |view: &Value| {
         wanted.iter().all(|(key, value)| view.get(key.as_ref()).is_some_and(|held| held == value.as_ref()))
     };
-    let views: Vec<Value> = registry.all().iter().map(|live| session(live)).filter(is_wanted).collect();
+    let all = registry.all();
+    let views = all.iter().filter_map(|live| serde_json::to_value(session(live)).ok());
+    let views: Vec<Value> = views.filter(is_wanted).collect();
     json!({"count": views.len(), "sessions": views})
 }
 
 /// One session.
-pub(super) fn session(live: &Live) -> Value {
-    json!({
-        "id": live.who.id,
-        "client": live.who.client,
-        "profile": live.who.profile,
-        "peer": live.who.peer,
-        "path": live.who.path,
-        "converses": live.who.converses,
-        "opened_unix": live.who.opened_unix.as_secs_f64(),
-        "age_seconds": live.opened.elapsed().as_secs_f64(),
-    })
+#[derive(Debug, Serialize)]
+pub(super) struct Session {
+    #[serde(flatten)]
+    view: View,
+    /// It has a conversation, which can be rolled over.
+    converses: bool,
 }
 
-/// All figures.
-pub(super) fn metrics(control: &Control) -> String {
-    let history = control.configuration.history();
-    let ready = u8::from(readiness(control).ready);
-    format!(
-        "# TYPE voxbridge_ready gauge\nvoxbridge_ready {ready}\n\
-         # TYPE voxbridge_sessions gauge\nvoxbridge_sessions {}\n\
-         # TYPE voxbridge_config_reloads_total counter\n\
-         voxbridge_config_reloads_total{{result=\"ok\"}} {}\n\
-         voxbridge_config_reloads_total{{result=\"failed\"}} {}\n",
-        control.registry.len(),
-        history.succeeded,
-        history.failed
-    )
+/// One session.
+pub(super) fn session(live: &Live) -> Session {
+    Session { view: live.view(), converses: live.who.converses }
 }

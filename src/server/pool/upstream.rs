@@ -23,6 +23,20 @@ struct State {
     health: Health,
     /// A task waits to probe it.
     watched: bool,
+    /// Lanes it failed, and how often it was left out, in all.
+    failures: u64,
+    left_out: u64,
+}
+
+/// How an upstream stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Its load, and whether it is left out.
+    pub burden: Burden,
+    /// Lanes it failed, in all.
+    pub failures: u64,
+    /// How often it was left out, in all.
+    pub left_out: u64,
 }
 
 impl Upstream {
@@ -36,6 +50,12 @@ impl Upstream {
 
     pub(super) fn probe(&self) -> &(dyn Probe + Send + Sync) {
         &*self.probe
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let state = self.state();
+        let burden = state.health.burden(Instant::now());
+        Standing { burden, failures: state.failures, left_out: state.left_out }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,10 +98,12 @@ impl Upstream {
     /// A lane failed, for this reason.
     pub(super) fn failed(self: &Arc<Self>, how: Failing, words: &str) {
         let mut state = self.state();
+        state.failures += 1;
         let Some(out) = state.health.failed(Instant::now(), how, fastrand::f64()) else {
             drop(state);
             return debug!(upstream = self.name, ?how, "a lane failed: {words}");
         };
+        state.left_out += 1;
         let watched = std::mem::replace(&mut state.watched, true);
         drop(state);
         warn!(upstream = self.name, out_ms = out.as_millis(), "left out for a while: {words}");

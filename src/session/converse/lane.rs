@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use super::{
     super::{
         action::{Action, Observation},
+        figure::{Figure, Purpose, State},
         host::Host,
         link::{Link, millis},
         retry::{Failure, Trouble},
     },
     Converse, Scene,
     limits::{Context, Due, Limits},
-    steps::{InFlight, Sign, Steps, Unit},
+    steps::{InFlight, Sign, Steps, UNIT, Unit},
 };
 use crate::{
     audio::SPEECH_RATE_HZ,
@@ -136,7 +137,9 @@ impl Talk {
 
     fn count(&mut self, now: Instant, unit: &InFlight, limits: &Limits, host: &mut Host) {
         self.context.count(unit.unit.busy, std::mem::take(&mut self.frames_since_answer), limits);
-        let took = now - unit.at;
+        let (took, lane) = (now - unit.at, self.link.lane());
+        host.out.measured(Figure::Step { lane, took, unit: UNIT });
+        host.out.measured(Figure::Context { lane, tokens: self.context.tokens() });
         if let Some(count) = self.steps.alarm(took) {
             host.out.observe(Observation::SlowStep { step_ms: millis(took), count });
         }
@@ -144,6 +147,16 @@ impl Talk {
 }
 
 impl Converse {
+    /// Where the session is, as long as no model is there.
+    pub(crate) fn state(&self) -> Option<State> {
+        match &self.place {
+            Place::Talking(_) | Place::Out => None,
+            _ if self.gap.is_some() => Some(State::RollingOver),
+            Place::Opening(link) if link.is_queued() => Some(State::Queued),
+            Place::Opening(_) | Place::Due { .. } => Some(State::Opening),
+        }
+    }
+
     /// Every lane it has.
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
         self.place.link().into_iter().chain(self.standby.as_ref().map(|standby| &standby.talk.link))
@@ -175,7 +188,8 @@ impl Converse {
     }
 
     pub(super) fn dial(&mut self, now: Instant, host: &mut Host) {
-        self.place = Place::Opening(Link::open(now, self.mode, self.opening(host), host));
+        self.place =
+            Place::Opening(Link::open(now, (Purpose::Converse, self.mode), self.opening(host), host));
     }
 
     /// Dials when it is time to.

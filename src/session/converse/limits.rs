@@ -37,6 +37,13 @@ pub(super) struct Context {
     reported: bool,
 }
 
+impl Context {
+    /// Positions in use, as far as is known.
+    pub(super) const fn tokens(self) -> u32 {
+        self.tokens
+    }
+}
+
 impl Limits {
     pub(super) fn new(mode: Mode, duplex: &Duplex, rules: &Rollover) -> Self {
         let max = duplex.session_max_ms.get(&mode).map(|ms| Duration::from_millis((*ms).into()));

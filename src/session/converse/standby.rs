@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     super::{
+        figure::Purpose,
         host::Host,
         link::{Link, News},
     },
@@ -69,7 +70,7 @@ impl Converse {
 
     fn open_standby(&mut self, now: Instant, host: &mut Host) {
         self.renewing = None;
-        let link = Link::open(now, self.mode, self.opening(host), host);
+        let link = Link::open(now, (Purpose::Converse, self.mode), self.opening(host), host);
         let version = host.memory.version();
         self.standby = Some(Standby { talk: Talk::new(now, link), version, opened_at: now });
     }

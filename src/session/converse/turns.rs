@@ -12,7 +12,12 @@ use std::{
 };
 
 use super::{
-    super::{host::Host, mouth::By, words::Words},
+    super::{
+        figure::{Figure, Stage},
+        host::Host,
+        mouth::By,
+        words::Words,
+    },
     steps::InFlight,
     turn::Turn,
 };
@@ -196,7 +201,10 @@ impl Turns {
             let first = fence.forced.map(|(first, _)| first);
             let forced = answered.is_some_and(|unit| unit.unit.forced);
             if forced || first.zip(number).is_some_and(|(first, number)| number >= first) {
-                fence.acknowledged = true;
+                if !std::mem::replace(&mut fence.acknowledged, true) {
+                    let (stage, after) = (Stage::Yielded, now - fence.since);
+                    host.out.measured(Figure::BargeIn { stage, after });
+                }
             }
             return;
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     super::{
         action::{Action, Observation},
+        figure::Figure,
         host::Host,
         retry::{Failure, Trouble},
     },
@@ -51,7 +52,9 @@ impl Link {
                 self.phase = Phase::Gone;
                 News::None
             }
-            (Phase::Waiting(_), LaneEvent::Granted) => {
+            (Phase::Waiting(queue), LaneEvent::Granted) => {
+                let after = now - queue.since;
+                host.out.measured(Figure::LaneGranted { lane: self.lane, after });
                 self.granted_at = Some(now);
                 self.phase = Phase::Granted;
                 self.initialise(now, host);
@@ -60,6 +63,10 @@ impl Link {
             (Phase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
                 self.phase = Phase::Ready;
                 self.trouble = None;
+                if let Some(granted_at) = self.granted_at {
+                    let after = now - granted_at;
+                    host.out.measured(Figure::LaneInitialised { lane: self.lane, after });
+                }
                 if let Some(spelled) = self.spelled.take() {
                     host.encodings.worked(spelled);
                 }
@@ -284,6 +291,7 @@ impl Link {
         self.lane = host.new_lane();
         self.granted_at = None;
         self.spelled = None;
+        host.out.measured(Figure::LaneDialled { lane: self.lane, purpose: self.purpose });
         host.out.push(Action::OpenLane(self.lane, self.mode));
         self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
     }

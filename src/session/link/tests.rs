@@ -11,7 +11,7 @@ fn start() -> (Instant, Host, Link) {
     let now = Instant::now();
     let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
     let mut host = Host::of_times(times);
-    let link = Link::open(now, Mode::Chat, LaneCommand::Init(None), &mut host);
+    let link = Link::open(now, (Purpose::Speak, Mode::Chat), LaneCommand::Init(None), &mut host);
     (now, host, link)
 }
 

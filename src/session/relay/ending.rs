@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     super::{
         action::{Action, Observation},
+        figure::{Figure, Reason, State},
         link::News,
         parting::Parting,
     },
@@ -16,6 +17,20 @@ use crate::event::{
 };
 
 impl Relay {
+    /// Where it is. Nobody here hears who speaks.
+    pub(crate) fn state(&self) -> State {
+        match &self.place {
+            _ if self.phase != Phase::Open => State::Ending,
+            Place::Up(link) if link.is_engaged() => match self.turn {
+                Some(_) => State::Answering,
+                None => State::Idle,
+            },
+            _ if self.gap.is_some() => State::RollingOver,
+            Place::Up(link) if link.is_queued() => State::Queued,
+            Place::Up(_) | Place::Due(_) | Place::Out => State::Opening,
+        }
+    }
+
     /// The client says goodbye.
     pub(super) fn client_closes(&mut self, now: Instant, reason: Option<&str>, text: &str, w: &dyn Wires) {
         self.phase = Phase::Closing(reason.map(str::to_owned));
@@ -39,6 +54,7 @@ impl Relay {
         if self.phase == Phase::Over {
             return;
         }
+        self.host.out.measured(Figure::Ending(why.into()));
         if why == EndName::Asked {
             // Who leaves in the middle of a turn hears what is there of it, and no end that was none.
             self.flush_turn(now, w);
@@ -59,6 +75,7 @@ impl Relay {
 
     /// The upstream's own last words, as they came.
     pub(super) fn close_native(&mut self, now: Instant, why: EndName, text: &str, w: &dyn Wires) {
+        self.host.out.measured(Figure::Ending(why.into()));
         self.tell(Message::Text(text.to_owned()));
         self.close_client(now, why, w);
     }
@@ -80,6 +97,7 @@ impl Relay {
     /// The client's transport is gone.
     pub(crate) fn client_gone(&mut self, now: Instant) {
         if self.phase != Phase::Over {
+            self.host.out.measured(Figure::Ending(Reason::ClientGone));
             self.over(now);
         }
     }
@@ -120,6 +138,9 @@ impl Relay {
         if self.idle_due().is_some_and(|due| due <= now) {
             self.end(now, EndName::Idle, None, w);
         }
+        if self.ends_at.is_some_and(|at| at <= now) {
+            self.end(now, EndName::Timeout, None, w);
+        }
     }
 
     /// When [`Relay::timeout`] has something to do.
@@ -129,7 +150,8 @@ impl Relay {
             _ => None,
         };
         let held = self.combine.next_timeout();
-        [finishing, held, self.idle_due(), self.next_lanes_timeout()].into_iter().flatten().min()
+        let ends_at = self.ends_at.filter(|_| self.phase != Phase::Over);
+        [finishing, held, ends_at, self.idle_due(), self.next_lanes_timeout()].into_iter().flatten().min()
     }
 
     fn idle_due(&self) -> Option<Instant> {

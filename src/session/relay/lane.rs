@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     super::{
         action::{Action, Observation},
+        figure::Purpose,
         link::{Link, News, millis},
         retry::{Failure, Trouble},
     },
@@ -287,7 +288,7 @@ impl Relay {
             self.place = Place::Due(now + pause);
             return;
         }
-        let link = Link::start(now, self.mode, None, &mut self.host);
+        let link = Link::start(now, (Purpose::Relay, self.mode), None, &mut self.host);
         self.place = Place::Up(Box::new(link));
         self.initialise(now);
         self.begin_with_message(now);

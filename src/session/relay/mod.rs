@@ -41,6 +41,8 @@ pub struct RelaySetup {
     pub profile: Arc<Profile>,
     /// A client that sends nothing for so long is closed, ms, where it is not to be as the profile says; 0 for never.
     pub idle_ms: Option<u64>,
+    /// The session lasts no longer, ms; 0 for as long as it likes.
+    pub session_max_ms: u64,
     /// Wall clock at the start, seconds since 1970.
     pub unix_s: f64,
     /// Seed of everything random: ids and jitter.
@@ -116,6 +118,8 @@ pub(crate) struct Relay {
     /// There is none.
     gap: Option<lane::Gap>,
     idle: Option<Duration>,
+    /// When its time is up.
+    ends_at: Option<Instant>,
     heard_at: Instant,
 }
 
@@ -165,6 +169,7 @@ impl Relay {
             answers: 0,
             gap: None,
             idle: Some(idle).filter(|idle| !idle.is_zero()),
+            ends_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
             heard_at: now,
         })
     }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{
+    super::figure::Figure,
     Combine, Phase, Place, Relay, Turn,
     combine::{Step, Tell},
     keep::{Append, Rank},
@@ -28,7 +29,10 @@ impl Relay {
         if !matches!(&self.place, Place::Up(link) if link.lane() == lane) {
             return self.leaving_event(now, lane, &event.lane_event());
         }
-        self.context_tokens = mark.context_tokens.or(self.context_tokens);
+        if let Some(tokens) = mark.context_tokens {
+            self.context_tokens = Some(tokens);
+            self.host.out.measured(Figure::Context { lane, tokens });
+        }
         match event {
             FromModel::Queued(_) | FromModel::Granted => self.before_open(now, event, text, w),
             FromModel::Opened(session_id) => {

@@ -1,0 +1,158 @@
+//! Who is connected: the peer, or whom a proxy that is trusted says it stands for.
+//!
+//! Proxies write into a header from whom they have a request, each behind what was there already, and everybody can send
+//! such a header. So it is read from its end, as far as those who wrote it are trusted; the first who is not is the client.
+//! Only the header that the operator names is read: a proxy lets the other one through as it came.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// The header in which proxies say for whom they speak.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum ProxyHeader {
+    /// What most write.
+    #[default]
+    #[serde(rename = "x-forwarded-for")]
+    XForwardedFor,
+    /// RFC 7239.
+    #[serde(rename = "forwarded")]
+    Forwarded,
+}
+
+impl ProxyHeader {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::XForwardedFor => "x-forwarded-for",
+            Self::Forwarded => "forwarded",
+        }
+    }
+}
+
+/// Proxies that are trusted.
+#[derive(Debug, Clone, Default)]
+pub struct Proxies {
+    /// Where they are.
+    trusted: Vec<IpNet>,
+    /// What they write.
+    pub header: ProxyHeader,
+}
+
+impl Proxies {
+    /// Those of these networks.
+    ///
+    /// # Errors
+    /// The entry that is none, and what one looks like.
+    pub fn new(networks: &[String], header: ProxyHeader) -> Result<Self, String> {
+        let network = |text: &String| {
+            text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
+                format!("{text:?} is no network; one looks like \"10.0.0.0/8\" or \"127.0.0.1\"")
+            })
+        };
+        Ok(Self { trusted: networks.iter().map(network).collect::<Result<_, _>>()?, header })
+    }
+
+    /// Who is connected, by what proxies wrote into the header's lines.
+    pub fn client<'h>(&self, peer: IpAddr, lines: impl DoubleEndedIterator<Item = &'h str>) -> IpAddr {
+        let mut client = peer.to_canonical();
+        for hop in lines.rev().flat_map(|line| line.rsplit(',')) {
+            if !self.trusts(client) {
+                break;
+            }
+            let named = match self.header {
+                ProxyHeader::XForwardedFor => Some(hop),
+                ProxyHeader::Forwarded => forwarded_for(hop),
+            };
+            // What cannot be read was written by somebody who is trusted, for whom it is: all behind it counts as theirs.
+            let Some(hop) = named.and_then(address) else { break };
+            client = hop.to_canonical();
+        }
+        client
+    }
+
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// `for=192.0.2.60;proto=https` → `192.0.2.60`.
+fn forwarded_for(element: &str) -> Option<&str> {
+    let pairs = element.split(';').filter_map(|pair| pair.split_once('='));
+    let mut wanted = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
+    wanted.next().map(|(_, value)| value)
+}
+
+/// With a port or without, in brackets and quotes or without.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text.trim().trim_matches('"');
+    let socket = || text.parse::<SocketAddr>().ok().map(|socket| socket.ip());
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    text.parse().ok().or_else(socket).or_else(bracketed)
+}
+
+/// What counts as one address: of IPv6 a /64, which is the least that one customer has.
+#[must_use]
+pub fn household(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(header: ProxyHeader, peer: &str, lines: &[&str]) -> String {
+        let networks = ["10.0.0.0/8", "127.0.0.1", "fd00::/8"].map(str::to_owned);
+        let proxies = Proxies::new(&networks, header).unwrap();
+        proxies.client(peer.parse().unwrap(), lines.iter().copied()).to_string()
+    }
+
+    #[test]
+    fn the_last_who_is_not_trusted_is_the_client() {
+        let x = |peer: &str, lines: &[&str]| client(ProxyHeader::XForwardedFor, peer, lines);
+        assert_eq!(x("192.0.2.1", &["198.51.100.7"]), "192.0.2.1", "who is not trusted says nothing");
+        assert_eq!(x("10.0.0.1", &["198.51.100.7"]), "198.51.100.7");
+        assert_eq!(x("::ffff:10.0.0.1", &["198.51.100.7:4711"]), "198.51.100.7");
+        assert_eq!(x("10.0.0.1", &["6.6.6.6, 198.51.100.7, 10.2.3.4"]), "198.51.100.7");
+        assert_eq!(x("10.0.0.1", &["6.6.6.6", "198.51.100.7", "10.2.3.4"]), "198.51.100.7");
+        assert_eq!(x("10.0.0.1", &["6.6.6.6, unknown"]), "10.0.0.1");
+        assert_eq!(x("10.0.0.1", &["6.6.6.6, unknown, 10.9.9.9"]), "10.9.9.9");
+        assert_eq!(x("10.0.0.1", &[]), "10.0.0.1");
+        assert_eq!(x("fd00::1", &["[2001:db8::1]:443"]), "2001:db8::1");
+    }
+
+    #[test]
+    fn the_standard_header_says_the_same_in_more_words() {
+        let f = |lines: &[&str]| client(ProxyHeader::Forwarded, "10.0.0.1", lines);
+        assert_eq!(f(&["for=192.0.2.60;proto=http;by=203.0.113.43"]), "192.0.2.60");
+        assert_eq!(f(&["For=\"[2001:db8:cafe::17]:4711\""]), "2001:db8:cafe::17");
+        assert_eq!(f(&["for=6.6.6.6, for=192.0.2.43, for=10.0.0.9"]), "192.0.2.43");
+        assert_eq!(f(&["for=_hidden"]), "10.0.0.1");
+        assert_eq!(f(&["proto=https"]), "10.0.0.1");
+    }
+
+    #[test]
+    fn one_customer_is_one_address() {
+        let same = |a: &str, b: &str| household(a.parse().unwrap()) == household(b.parse().unwrap());
+        assert!(
+            same("2001:db8:0:1::1", "2001:db8:0:1:ffff::2") && !same("2001:db8:0:1::1", "2001:db8:0:2::1")
+        );
+        assert!(same("::ffff:192.0.2.1", "192.0.2.1") && !same("192.0.2.1", "192.0.2.2"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_header_is_too_odd(line in ".*", standard: bool) {
+            let header = if standard { ProxyHeader::Forwarded } else { ProxyHeader::XForwardedFor };
+            client(header, "10.0.0.1", &[&line]);
+        }
+    }
+}

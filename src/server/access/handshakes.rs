@@ -1,0 +1,64 @@
+//! Connections that are not upgraded yet: so many, and no more.
+//!
+//! Who connects and stalls must not take the descriptors that others need. One too many ends the oldest, not the newest:
+//! an honest client is through within milliseconds, and the oldest is most likely one that stalls. Sessions do not count.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+use tokio::task::AbortHandle;
+
+/// All of them, the oldest first.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Handshakes(Mutex<VecDeque<AbortHandle>>);
+
+impl Handshakes {
+    /// Goes on with this on a task of its own, as one of at most so many; whether another was ended for it.
+    pub(in crate::server) fn spawn(
+        &self,
+        max: usize,
+        go_on: impl Future<Output = ()> + Send + 'static,
+    ) -> bool {
+        let task = tokio::spawn(go_on).abort_handle();
+        // It is whole, whatever panicked.
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|task| !task.is_finished());
+        tasks.push_back(task);
+        let oldest = if tasks.len() > max { tasks.pop_front() } else { None };
+        oldest.inspect(AbortHandle::abort).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_oldest_makes_room_and_who_is_done_takes_none() {
+        let handshakes = Handshakes::default();
+        let stalls = || {
+            let (alive, ended) = oneshot::channel::<()>();
+            let task = async move {
+                let _alive = alive;
+                pending::<()>().await;
+            };
+            (task, ended)
+        };
+        let ((first, first_ended), (second, mut second_ended)) = (stalls(), stalls());
+        assert!(!handshakes.spawn(2, first));
+        assert!(!handshakes.spawn(2, async {}));
+        while !handshakes.0.lock().unwrap()[1].is_finished() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!handshakes.spawn(2, second), "who is done takes no room");
+        assert!(handshakes.spawn(2, pending()));
+        assert!(first_ended.await.is_err(), "the oldest is gone");
+        assert_eq!(second_ended.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+    }
+}

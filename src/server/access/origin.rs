@@ -1,0 +1,87 @@
+//! Whence browsers may come: an allow-list of origins.
+//!
+//! A page of any site can have its visitor's browser open a WebSocket to any server, and the same-origin policy does not
+//! keep it from that (cross-site WebSocket hijacking); by rebinding a name of its own it reaches servers on the visitor's own
+//! machine. What tells is the `Origin` header, which pages cannot choose (RFC 6455 §10.2). Programs send none, or what they
+//! like: this protects visitors of browsers, and is no credential.
+
+use crate::server::route::glob;
+
+/// Origins that may in; any where no list is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origins(Option<Vec<String>>);
+
+impl Origins {
+    /// These, as `scheme://host` or `scheme://host:port`; `*` stands for any run of characters, `:*` for any port or none.
+    ///
+    /// # Errors
+    /// The entry that is none, and what one looks like.
+    pub fn new(list: Option<&[String]>) -> Result<Self, String> {
+        let wrong = |origin: &&String| {
+            let (scheme, host) = origin.split_once("://").unwrap_or_default();
+            let whole = scheme.is_empty() || host.is_empty() || host.contains('/');
+            whole && !["*", "null"].contains(&origin.as_str())
+        };
+        if let Some(wrong) = list.and_then(|list| list.iter().find(wrong)) {
+            return Err(format!(
+                "{wrong:?} is no origin; one looks like \"https://app.example.com\" or \"http://localhost:*\", without a path"
+            ));
+        }
+        Ok(Self(list.map(|list| list.iter().map(|origin| origin.to_ascii_lowercase()).collect())))
+    }
+
+    /// Whether a browser may come from there.
+    #[must_use]
+    pub fn has(&self, origin: &str) -> bool {
+        let Some(list) = &self.0 else { return true };
+        let origin = origin.trim().to_ascii_lowercase();
+        list.iter().any(|known| {
+            let portless = known.strip_suffix(":*").is_some_and(|known| glob(known, &origin));
+            glob(known, &origin) || portless
+        })
+    }
+
+    /// Whether it may come from anywhere.
+    #[must_use]
+    pub const fn has_any(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_listed_is_let_in() {
+        let list =
+            ["https://App.example.com", "http://localhost:*", "https://*.example.org"].map(str::to_owned);
+        let origins = Origins::new(Some(&list)).unwrap();
+        for good in [
+            "https://app.example.com",
+            "HTTPS://APP.EXAMPLE.COM",
+            "http://localhost",
+            "http://localhost:5173",
+            "https://a.b.example.org",
+        ] {
+            assert!(origins.has(good), "{good}");
+        }
+        for bad in [
+            "http://app.example.com",
+            "https://app.example.com:8443",
+            "https://app.example.com.evil.net",
+            "http://localhost.evil.net",
+            "https://example.org",
+            "null",
+            "",
+        ] {
+            assert!(!origins.has(bad), "{bad}");
+        }
+        assert!(!Origins::new(Some(&[])).unwrap().has("https://app.example.com"), "nobody");
+        assert!(Origins::new(None).unwrap().has("https://anywhere"));
+        for wrong in ["app.example.com", "https://app.example.com/", "://x", "https://"] {
+            let problem = Origins::new(Some(&[wrong.to_owned()])).unwrap_err();
+            assert!(problem.contains("looks like"), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A client's byte stream: as it is, or encrypted. Which of both is asked with every read and write, which costs nothing
+//! beside them.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+use super::tls::names;
+
+/// A client's byte stream.
+pub(super) enum ClientStream {
+    /// As it is.
+    Plain(TcpStream),
+    /// Encrypted.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl ClientStream {
+    /// The names in the certificate that the client has shown, which was checked.
+    pub(super) fn names(&self) -> Vec<String> {
+        let Self::Tls(stream) = self else { return Vec::new() };
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        shown.map(names::names).unwrap_or_default()
+    }
+}
+
+/// The one of both, pinned.
+macro_rules! inner {
+    ($stream:ident => $inner:ident, $call:expr) => {
+        match $stream.get_mut() {
+            ClientStream::Plain(stream) => {
+                let $inner = Pin::new(stream);
+                $call
+            }
+            ClientStream::Tls(stream) => {
+                let $inner = Pin::new(stream);
+                $call
+            }
+        }
+    };
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        inner!(self => stream, stream.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        inner!(self => stream, stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        inner!(self => stream, stream.poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inner!(self => stream, stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inner!(self => stream, stream.poll_shutdown(cx))
+    }
+}

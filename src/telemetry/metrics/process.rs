@@ -1,0 +1,69 @@
+//! What Linux says of this process, from `/proc/self` (proc(5)). Elsewhere it says nothing.
+
+use std::fs;
+
+/// Clock ticks a second in `/proc`: fixed for user space, whatever the kernel's own are.
+const TICKS: f64 = 100.0;
+
+/// The process now; `None` for what is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Process {
+    /// User and system time, s.
+    pub(super) cpu_s: Option<f64>,
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) open_fds: Option<u64>,
+    pub(super) max_fds: Option<u64>,
+}
+
+/// The process now.
+pub(super) fn now() -> Process {
+    let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+    Process {
+        cpu_s: cpu_s(&read("stat")),
+        resident_bytes: resident_bytes(&read("status")),
+        // The one that reads the directory is not counted.
+        open_fds: fs::read_dir("/proc/self/fd").ok().map(|all| (all.count() as u64).saturating_sub(1)),
+        max_fds: max_fds(&read("limits")),
+    }
+}
+
+/// Fields 14 and 15 of `stat`; the second one, the program's name, may hold anything but ends with the last `)`.
+fn cpu_s(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / TICKS)
+}
+
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+fn max_fds(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_is_read() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 100 1 1";
+        assert_eq!(cpu_s(stat), Some(2.0));
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t    2048 kB\n"), Some(2 << 20));
+        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files            1024                 4096  files\n";
+        assert_eq!(max_fds(limits), Some(1024));
+        assert_eq!((cpu_s(""), resident_bytes("x"), max_fds("Max open files")), (None, None, None));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_is_known() {
+        let now = now();
+        assert!(now.cpu_s.is_some() && now.resident_bytes > Some(1 << 20), "{now:?}");
+        assert!(now.open_fds > Some(2) && now.max_fds >= now.open_fds, "{now:?}");
+    }
+}

@@ -1,0 +1,370 @@
+//! What operators see and do: the admin listener of the program as it is built.
+#![cfg(all(feature = "io", unix))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
+#[path = "support/bench.rs"]
+#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
+mod bench;
+#[path = "support/operated.rs"]
+#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
+mod operated;
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use bench::{Running, Seen, events, quick, recording, scratch, simulate};
+use futures_util::future::join_all;
+use operated::{Server, asked, config, run};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
+};
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use voxbridge::simulator::SimulatorConfig;
+
+async fn upstream() -> (String, Running) {
+    let simulator = SimulatorConfig { record: false, workers: 4, ..quick() };
+    let (address, running, _) = simulate("127.0.0.1:0", simulator, None).await;
+    (format!("ws://{address}/v1/realtime"), running)
+}
+
+/// A directory of a test's own, with nothing in it.
+fn empty(name: &str) -> PathBuf {
+    fs::remove_dir_all(scratch(name)).unwrap();
+    scratch(name)
+}
+
+#[tokio::test]
+async fn everything_can_be_seen() {
+    let (url, _simulator) = upstream().await;
+    let secret = format!("{url}?mode=chat&token=s3cr3t");
+    let server = Server::start(&secret, &[]).await;
+    let mut client = server.client().await;
+    client.say(&recording("goforward")).await;
+    client.event("transcript.final").await;
+
+    let health = server.ask("GET", "/healthz").await;
+    assert_eq!((health.status, health.json()), (200, json!({"status": "ok", "state": "serving"})));
+    let ready = server.ask("GET", "/readyz").await;
+    assert_eq!(ready.status, 200);
+    let ready = ready.json();
+    assert_eq!(
+        (&ready["ready"], &ready["reasons"], &ready["warnings"]),
+        (&json!(true), &json!([]), &json!([]))
+    );
+    assert_eq!((&ready["sessions"], &ready["sessions_max"]), (&json!(1), &json!(1000)));
+    assert_eq!((&ready["upstreams"], &ready["upstreams_usable"]), (&json!(1), &json!(1)));
+
+    let sessions = server.ask("GET", "/sessions").await.json();
+    let session = &sessions["sessions"][0];
+    assert_eq!((&session["client"], &session["profile"]), (&json!("macaw"), &json!("speech")));
+    assert_eq!((&session["path"], &session["converses"]), (&json!("/v1/realtime"), &json!(false)));
+    assert!(
+        session["age_s"].as_f64().unwrap() > 0.0 && session["opened_at"].as_f64().unwrap() > 1.6e9,
+        "{session}"
+    );
+    let id = session["id"].as_str().unwrap();
+    assert_eq!(server.ask("GET", &format!("/sessions/{id}")).await.json()["id"], id);
+    for (query, count) in
+        [("client=macaw", 1), ("client=vosk", 0), ("profile=speech&client=macaw", 1), ("no=1", 0)]
+    {
+        assert_eq!(server.ask("GET", &format!("/sessions?{query}")).await.json()["count"], count, "{query}");
+    }
+    assert_eq!(server.ask("GET", "/sessions/sess_000000000000").await.code(), "no_such_session");
+
+    let metrics = server.ask("GET", "/metrics").await;
+    assert!(metrics.head.contains("content-type: application/openmetrics-text"), "{}", metrics.head);
+    assert!(metrics.body.contains("voxbridge_") && metrics.body.ends_with("# EOF\n"), "{}", metrics.body);
+    let shown = server.ask("GET", "/config").await;
+    assert!(
+        !shown.body.contains("s3cr3t") && shown.json()["config"]["sessions_max"] == 1000,
+        "{}",
+        shown.body
+    );
+
+    let head = server.ask("HEAD", "/readyz").await;
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    let nowhere = server.ask("GET", "/nowhere").await;
+    let endpoints = nowhere.json()["endpoints"].as_array().unwrap().len();
+    assert_eq!((nowhere.status, endpoints), (404, 12), "it says what there is");
+    assert_eq!(server.ask("GET", "/").await.json()["endpoints"].as_array().unwrap().len(), endpoints);
+    for (method, path, allow) in [
+        ("POST", "/healthz", "allow: get, head\r\n"),
+        ("GET", "/drain", "allow: post\r\n"),
+        ("GET", "/reload", "allow: post\r\n"),
+        ("DELETE", "/loglevel", "allow: get, head, put, post\r\n"),
+        ("GET", "/sessions/x/close", "allow: post\r\n"),
+    ] {
+        let refused = server.ask(method, path).await;
+        assert!(
+            refused.status == 405 && format!("{}\r\n", refused.head).contains(allow),
+            "{path}: {refused:?}"
+        );
+    }
+    client.close().await;
+}
+
+#[tokio::test]
+async fn how_much_is_logged_can_be_changed() {
+    let (url, _simulator) = upstream().await;
+    let mut server = Server::start(&url, &["--log", "warn"]).await;
+    assert_eq!(server.ask("GET", "/loglevel").await.json()["level"], "warn");
+    assert_eq!(
+        server.ask_with("PUT", "/loglevel", "", "voxbridge=debug\n").await.json()["level"],
+        "voxbridge=debug"
+    );
+    server.client().await.close().await;
+    server.logs("session opened").await;
+    for bad in ["", "voxbridge=loud", "a=b=c"] {
+        let refused = server.ask_with("POST", "/loglevel", "", bad).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, "bad_level"), "{bad:?}");
+    }
+    let long = server.ask_with("PUT", "/loglevel", "", &"x".repeat(5_000)).await;
+    assert_eq!((long.status, long.code().as_str()), (400, "bad_body"));
+    assert_eq!(server.ask("GET", "/loglevel").await.json()["level"], "voxbridge=debug");
+}
+
+#[tokio::test]
+async fn a_page_in_a_browser_may_do_nothing() {
+    let (url, _simulator) = upstream().await;
+    let server = Server::start(&url, &[]).await;
+    for (headers, code) in [
+        ("Origin: http://evil.example\r\n", "foreign_origin"),
+        ("Origin: null\r\n", "foreign_origin"),
+        ("Sec-Fetch-Site: cross-site\r\n", "foreign_origin"),
+        ("Host: evil.example\r\n", "unknown_host"),
+    ] {
+        for (method, path) in [("POST", "/drain"), ("GET", "/sessions"), ("PUT", "/loglevel")] {
+            let refused = server.ask_with(method, path, headers, "").await;
+            assert_eq!((refused.status, refused.code().as_str()), (403, code), "{headers} {path}");
+        }
+        assert_eq!(server.ask_with("GET", "/healthz", headers, "").await.status, 200);
+    }
+    assert_eq!(server.ask("GET", "/readyz").await.status, 200, "nobody drained it");
+}
+
+#[tokio::test]
+async fn beyond_this_machine_a_token_is_needed() {
+    let (url, _simulator) = upstream().await;
+    let (code, _, words) = run(&["serve", "--upstream", &url, "--admin", "0.0.0.0:0"]).await;
+    assert!(code == 2 && words.contains("token_file") && words.contains("client_ca"), "{code}: {words}");
+    let (code, _, words) = run(&["check", "--admin", "0.0.0.0:0"]).await;
+    assert!(code == 2 && words.contains("token_file"), "{code}: {words}");
+
+    let file = empty("operations-token").join("token");
+    fs::write(&file, "first-s3cr3t\n").unwrap();
+    let token_file = file.display().to_string();
+    let server = Server::start(&url, &["--admin", "0.0.0.0:0", "--admin-token-file", &token_file]).await;
+    let with = async |path: &'static str, token: &str| {
+        server
+            .ask_with("POST", path, &format!("Host: far.example\r\nAuthorization: Bearer {token}\r\n"), "")
+            .await
+    };
+    for wrong in ["", "first", "first-s3cr3t-and-more"] {
+        let refused = with("/reload", wrong).await;
+        assert_eq!((refused.status, refused.code().as_str()), (401, "unauthorized"));
+        assert!(refused.head.contains("www-authenticate: bearer"), "{}", refused.head);
+        assert!(!refused.body.contains("s3cr3t"));
+    }
+    for open in ["/healthz", "/readyz"] {
+        assert_eq!(
+            server.ask_with("GET", open, "Host: 10.1.2.3\r\n", "").await.status,
+            200,
+            "probes keep no secrets"
+        );
+    }
+    assert_eq!(server.ask("GET", "/config").await.status, 401);
+    fs::write(&file, "second-s3cr3t").unwrap();
+    assert_eq!(with("/reload", "first-s3cr3t").await.json()["changed"], json!(["the admin token changed"]));
+    assert_eq!(with("/reload", "first-s3cr3t").await.status, 401, "it was replaced");
+    let again = with("/reload", "second-s3cr3t").await;
+    assert!(again.status == 200 && !again.body.contains("s3cr3t"), "{again:?}");
+    fs::write(&file, "").unwrap();
+    let refused = with("/reload", "second-s3cr3t").await;
+    assert!(refused.status == 422 && refused.body.contains("it is empty"), "{refused:?}");
+}
+
+/// An authority, and what it has signed for localhost: certificate and key (PEM).
+fn authority() -> (CertifiedIssuer<'static, KeyPair>, [(String, String); 2]) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let signed = || {
+        let key = KeyPair::generate().unwrap();
+        let certificate =
+            CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    };
+    let both = [signed(), signed()];
+    (issuer, both)
+}
+
+#[tokio::test]
+async fn a_certificate_is_as_good_as_a_token() {
+    let (url, _simulator) = upstream().await;
+    let (issuer, [(cert, key), (own_cert, own_key)]) = authority();
+    let dir = empty("operations-tls");
+    for (name, text) in [("cert.pem", &cert), ("key.pem", &key), ("ca.pem", &issuer.pem())] {
+        fs::write(dir.join(name), text).unwrap();
+    }
+    let tls = "[admin]\nlisten = \"0.0.0.0:0\"\n[admin.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
+               client_ca = \"ca.pem\"\nclient_certs = \"optional\"\n";
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--config", &config(&dir, tls)];
+    let server = Server::of(operated::voxbridge(&args)).await;
+    let mut roots = RootCertStore::empty();
+    roots.add(issuer.der().clone()).unwrap();
+    let builder = || {
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots.clone())
+    };
+    let own = CertificateDer::from_pem_slice(own_cert.as_bytes()).unwrap();
+    let own_key = PrivateKeyDer::from_pem_slice(own_key.as_bytes()).unwrap();
+    let known = TlsConnector::from(Arc::new(builder().with_client_auth_cert(vec![own], own_key).unwrap()));
+    let unknown = TlsConnector::from(Arc::new(builder().with_no_client_auth()));
+    let ask = async |connector: &TlsConnector, path: &str| {
+        let stream = TcpStream::connect(("127.0.0.1", server.admin.port())).await.unwrap();
+        let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+        asked(stream, &format!("GET {path} HTTP/1.1\r\nHost: far.example\r\n\r\n")).await
+    };
+    assert_eq!(ask(&known, "/sessions").await.status, 200);
+    let refused = ask(&unknown, "/sessions").await;
+    assert_eq!((refused.status, refused.code().as_str()), (403, "certificate_needed"));
+    assert_eq!(ask(&unknown, "/readyz").await.status, 200);
+    // The probe of a container trusts what it is told to.
+    let admin = format!("https://localhost:{}", server.admin.port());
+    let ca = dir.join("ca.pem").display().to_string();
+    let (code, told, words) = run(&["health", "--admin", &admin, "--ca", &ca]).await;
+    assert!(code == 0 && told.contains("\"ready\":true"), "{code}: {told}{words}");
+    assert_eq!(run(&["health", "--admin", &admin]).await.0, 69, "it trusts nobody else");
+}
+
+#[tokio::test]
+async fn it_is_ready_when_a_session_would_be_served() {
+    let (url, simulator) = upstream().await;
+    let server = Server::start(&url, &["--sessions-max", "1"]).await;
+    let admin = server.admin.to_string();
+    let (code, told, _) = run(&["health", "--admin", &admin]).await;
+    assert!(code == 0 && told.contains("\"ready\":true"), "{told}");
+    let client = server.client().await;
+    let full = server.ask("GET", "/readyz").await;
+    assert_eq!((full.status, full.code().as_str()), (503, "full"));
+    let (code, _, words) = run(&["health", "--admin", &admin]).await;
+    assert!(code == 1 && words.contains("all 1 sessions"), "{code}: {words}");
+    assert_eq!(run(&["health", "--alive", "--admin", &admin]).await.0, 0);
+    client.close().await;
+    server.until("/readyz", |answer| answer.status == 200).await;
+    drop(simulator);
+
+    let gone = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
+    let ready = gone.until("/readyz", |answer| answer.status == 503).await;
+    assert_eq!((ready.code().as_str(), &ready.json()["upstreams_usable"]), ("no_upstream", &json!(0)));
+    assert_eq!(gone.ask("GET", "/healthz").await.status, 200);
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let (code, _, words) = run(&["health", "--admin", &nobody]).await;
+    assert!(code == 69 && words.contains("no admin listener answers"), "{code}: {words}");
+    for bad in ["ftp://x:1", "http://"] {
+        assert_eq!(run(&["health", "--admin", bad]).await.0, 2, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_again_is_told_and_what_is_bad_changes_nothing() {
+    let (url, _simulator) = upstream().await;
+    let dir = empty("operations-reload");
+    let path = config(&dir, "language = \"en\"\n");
+    let server = Server::start(&url, &["--config", &path]).await;
+    let mut client = server.client().await;
+    assert_eq!(server.ask("POST", "/reload").await.json(), json!({"changed": [], "after_restart": []}));
+    config(&dir, "language = \"zh\"\nsessions_max = 7\n");
+    let changed = json!({"changed": ["`language`"], "after_restart": ["`sessions_max`"]});
+    assert_eq!(server.ask("POST", "/reload").await.json(), changed);
+    assert_eq!(server.ask("GET", "/config").await.json()["config"]["language"], "zh");
+
+    config(&dir, "langauge = \"en\"\n");
+    let bad = server.ask("POST", "/reload").await;
+    assert_eq!((bad.status, bad.code().as_str()), (422, "not_reloaded"));
+    assert!(bad.body.contains("did you mean `language`"), "{}", bad.body);
+    let ready = server.ask("GET", "/readyz").await;
+    assert_eq!(
+        (ready.status, &ready.json()["warnings"][0]["code"]),
+        (200, &json!("not_reloaded")),
+        "the old one holds"
+    );
+    assert_eq!(server.ask("GET", "/config").await.json()["config"]["language"], "zh");
+
+    // One after the other, each with an answer of its own.
+    config(&dir, "language = \"en\"\n");
+    let all = join_all((0..12).map(|_| server.ask("POST", "/reload"))).await;
+    assert!(all.iter().all(|answer| answer.status == 200));
+    let first = all.iter().filter(|answer| answer.json()["changed"] == json!(["`language`"])).count();
+    assert_eq!(first, 1, "it changed once");
+    assert_eq!(server.ask("GET", "/readyz").await.json()["warnings"], json!([]));
+    client.say(&recording("goforward")).await;
+    client.event("transcript.final").await;
+    client.close().await;
+}
+
+#[tokio::test]
+async fn one_session_is_ended_or_carried_over_and_the_others_go_on() {
+    let (url, _simulator) = upstream().await;
+    let server = Server::start(&url, &[]).await;
+    let mut chosen = server.client().await;
+    let id = server.only_session().await;
+    let mut other = server.client().await;
+    let refused = server.ask("POST", &format!("/sessions/{id}/rollover")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (409, "no_conversation"));
+    assert!(refused.body.contains("profile \\\"speech\\\""), "{}", refused.body);
+    for order in ["close", "rollover"] {
+        assert_eq!(server.ask("POST", &format!("/sessions/nobody/{order}")).await.status, 404);
+    }
+    assert_eq!(server.ask("POST", &format!("/sessions/{id}/close")).await.status, 202);
+    let rest = chosen.rest().await;
+    assert_eq!(events(rest, "session.closed")[0]["reason"], "operator_request");
+    assert!(rest.contains(&Seen::Close(1001, "operator_request".into())), "{rest:?}");
+    server.until(&format!("/sessions/{id}"), |answer| answer.status == 404).await;
+    other.say(&recording("goforward")).await;
+    other.event("transcript.final").await;
+    other.close().await;
+
+    let talking = Server::start(&url, &["--profile", "conversation"]).await;
+    let mut client = talking.client().await;
+    client.command(json!({"type": "session.configure", "rollover_events": true})).await;
+    let order = format!("/sessions/{}/rollover", talking.only_session().await);
+    client.live(&[], |seen| matches!(seen, Seen::Event(_))).await;
+    assert_eq!(talking.ask("POST", &order).await.status, 202);
+    let rolled = |seen: &Seen| seen.kind() == "session.rollover";
+    let seen = client.live(&[], rolled).await;
+    assert_eq!(events(seen, "session.rollover")[0]["reason"], "operator_request");
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_said() {
+    let (url, _simulator) = upstream().await;
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let serve = ["serve", "--upstream", &url, "--listen"];
+    let (code, _, words) = run(&[&serve[..], &[&address]].concat()).await;
+    assert!(code == 1 && words.contains(&address) && words.contains("with --listen"), "{code}: {words}");
+    let (code, _, words) = run(&[&serve[..], &["127.0.0.1:0", "--admin", &address]].concat()).await;
+    assert!(code == 1 && words.contains(&address) && words.contains("with --admin"), "{code}: {words}");
+}
+
+#[tokio::test]
+async fn who_gets_stuck_here_harms_nobody() {
+    let (url, _simulator) = upstream().await;
+    let server = Server::start(&url, &[]).await;
+    let mut stuck = Vec::new();
+    for _ in 0..40 {
+        stuck.push(TcpStream::connect(server.admin).await.unwrap());
+    }
+    let mut client = server.client().await;
+    client.say(&recording("goforward")).await;
+    client.event("transcript.final").await;
+    client.close().await;
+    drop(stuck);
+    assert_eq!(server.ask("GET", "/healthz").await.status, 200);
+}
