@@ -1,0 +1,112 @@
+//! What operators get under `examples/`: the image is built and run, nginx is put in front, and numbers that stand in several
+//! files agree; the dependencies may be given on.
+//!
+//! What only other tools can tell (`systemd-analyze`, schemas of Kubernetes, Envoy, the static program) is tried by hand:
+//! `examples/README.md` says how.
+#![cfg(all(feature = "io", target_os = "linux"))]
+
+#[path = "packaging/licences.rs"]
+mod licences;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
+
+use voxbridge::config::Config;
+
+/// What installs packages does not go well with another such.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(example(name)).unwrap_or_else(|error| panic!("examples/{name}: {error}"))
+}
+
+/// Runs one of the scripts with the program of this build. It says itself what is missing.
+fn try_out(script: &str) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = Command::new(example(script));
+    command.arg(env!("CARGO_BIN_EXE_voxbridge"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
+        command.env_remove(name);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "examples/{script} failed:\n{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with(": ok\n"), "{said}");
+}
+
+/// The program is this build's, so its libraries are in the image, too; without them only the static one would run there.
+#[test]
+fn the_image_is_built_talked_through_and_stopped() {
+    try_out("container/try");
+}
+
+#[test]
+fn a_recording_is_transcribed_through_nginx() {
+    try_out("proxies/try");
+}
+
+/// A copy of a configuration that finds its secrets here, where they mean nothing.
+fn with_secrets(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packaging").join(name.replace('/', "-"));
+    fs::create_dir_all(&dir).unwrap();
+    let keys = "[[key]]\nname = \"robots\"\nkey = \"no-secret-but-long-enough-for-one\"\n";
+    fs::write(dir.join("keys.toml"), keys).unwrap();
+    fs::write(dir.join("admin-token"), "no-secret-either-but-long-enough\n").unwrap();
+    let text = read(name);
+    let text = text.replace("/run/credentials/voxbridge.service/", "").replace("/etc/voxbridge-secrets/", "");
+    fs::write(dir.join("voxbridge.toml"), text).unwrap();
+    dir.join("voxbridge.toml")
+}
+
+#[test]
+fn the_configurations_are_good() {
+    for name in ["systemd/voxbridge.toml", "kubernetes/voxbridge.toml", "kubernetes/sidecar.toml"] {
+        let path = with_secrets(name);
+        let config = Config::read(&path).unwrap_or_else(|problem| panic!("examples/{name}: {problem}"));
+        config.check().unwrap_or_else(|problem| panic!("examples/{name}: {problem}"));
+    }
+}
+
+/// The value at the first line that begins like this, whatever the indentation.
+fn value<'t>(text: &'t str, begins: &str) -> &'t str {
+    let value = text.lines().find_map(|line| line.trim_start().strip_prefix(begins));
+    value.unwrap_or_else(|| panic!("no line begins with {begins:?}")).trim()
+}
+
+fn number(text: &str, begins: &str) -> i64 {
+    value(text, begins).parse().unwrap_or_else(|_| panic!("{begins:?} has no number"))
+}
+
+#[test]
+fn whoever_would_kill_waits_longer_than_a_drain_takes() {
+    let files = [
+        ("kubernetes/deployment.yaml", "terminationGracePeriodSeconds: ", "kubernetes/voxbridge.toml"),
+        ("kubernetes/sidecar.yaml", "terminationGracePeriodSeconds: ", "kubernetes/sidecar.toml"),
+        ("systemd/voxbridge.service", "TimeoutStopSec=", "systemd/voxbridge.toml"),
+    ];
+    for (outer, key, inner) in files {
+        let drain = &read(inner).parse::<toml::Table>().unwrap()["drain"];
+        let ms = |key: &str| drain.get(key).map_or(0, |ms| ms.as_integer().unwrap());
+        let (kill_s, drain_ms) = (number(&read(outer), key), ms("grace_ms") + ms("within_ms"));
+        assert!(
+            kill_s * 1000 >= drain_ms + 10_000,
+            "{outer}: {kill_s} s for a drain of {drain_ms} ms and goodbyes"
+        );
+    }
+}
+
+#[test]
+fn the_image_is_named_as_the_program() {
+    let wanted = format!("voxbridge:{}", env!("CARGO_PKG_VERSION"));
+    for manifest in ["kubernetes/deployment.yaml", "kubernetes/sidecar.yaml"] {
+        assert_eq!(value(&read(manifest), "image: "), wanted, "{manifest}");
+    }
+}
