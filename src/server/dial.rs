@@ -12,7 +12,10 @@ use std::{
 use futures_util::future::BoxFuture;
 use hyper::Uri;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio_tungstenite::{client_async_with_config, tungstenite::Error as WsError};
+use tokio_tungstenite::{
+    WebSocketStream, client_async_with_config,
+    tungstenite::{Error as WsError, handshake::client::Response},
+};
 
 use super::{
     pool::probe::Probe,
@@ -84,6 +87,31 @@ impl Dialer {
         &self.target.endpoint.authority
     }
 
+    /// The server, to be reached step by step.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.target.endpoint
+    }
+
+    /// The URL that is asked for in a mode; without one where the dialect does not have it.
+    pub(crate) fn url(&self, mode: Mode) -> String {
+        let value = self.target.mapping.modes.get(&mode).map_or("", String::as_str);
+        format!("{}{value}", self.target.url)
+    }
+
+    /// The handshake alone, on a connection that is up, and the server's answer to it.
+    ///
+    /// # Errors
+    /// The library's: [`WsError::Http`] is an answer, too.
+    pub(crate) async fn upgrade(
+        &self,
+        transport: Box<dyn Transport>,
+        mode: Mode,
+    ) -> Result<(WebSocketStream<Box<dyn Transport>>, Response), WsError> {
+        let value = self.target.mapping.modes.get(&mode).map_or("", String::as_str);
+        let (socket, response) = self.target.upgrade(transport, value).await?;
+        Ok((socket.stream, response))
+    }
+
     /// Whether another one leads to the same place by the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let (this, other) = (&self.target, &other.target);
@@ -129,14 +157,25 @@ impl Target {
         };
         let transport = self.endpoint.connect().await;
         let transport = transport.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
-        let (transport, traffic) = Counted::new(transport);
-        let transport: Box<dyn Transport> = Box::new(transport);
-        let limits = limits(READ_BUFFER_BYTES, self.mapping.message_max_bytes);
-        match client_async_with_config(format!("{}{mode}", self.url), transport, Some(limits)).await {
-            Ok((stream, _)) => Ok(Metered { stream, traffic }),
+        match self.upgrade(transport, mode).await {
+            Ok((socket, _)) => Ok(socket),
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
             Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }
+    }
+
+    /// The handshake on a connection that is up, and the server's answer to it.
+    async fn upgrade(
+        &self,
+        transport: Box<dyn Transport>,
+        mode: &str,
+    ) -> Result<(UpstreamSocket, Response), WsError> {
+        let (transport, traffic) = Counted::new(transport);
+        let transport: Box<dyn Transport> = Box::new(transport);
+        let limits = limits(READ_BUFFER_BYTES, self.mapping.message_max_bytes);
+        let url = format!("{}{mode}", self.url);
+        let (stream, response) = client_async_with_config(url, transport, Some(limits)).await?;
+        Ok((Metered { stream, traffic }, response))
     }
 
     /// Connects, and asks the status path where there is one: anything but an error of the server's is an answer.
