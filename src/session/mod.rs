@@ -34,7 +34,7 @@ mod setup;
 mod speak;
 mod texts;
 mod utterance;
-mod voices;
+pub(crate) mod voices;
 mod words;
 
 use std::{

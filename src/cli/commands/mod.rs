@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod doctor;
 mod layers;
 mod mappings;
 mod reload;
@@ -63,6 +64,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Speak(args) => speak::run(&args).await.map_err(Failure::from),
         Command::Talk(args) => talk::run(&args).await.map_err(Failure::from),
         Command::Check(args) => check::run(args),
+        Command::Doctor(args) => doctor::run(args).await,
         Command::Mappings(args) => mappings::run(args),
         Command::Replay(args) => replay::run(&args),
     };
