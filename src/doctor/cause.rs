@@ -49,7 +49,9 @@ pub fn explain(subject: &Subject, step: Step, symptom: &Symptom, clue: Option<&C
     if let Some(Clue::ClientProtocol(title)) = clue {
         return Problem::new(
             format!("{} said: {}.", subject.authority, symptom.brief()),
-            format!("This is no model's server: it speaks as a server for clients of {title} does, which is what voxbridge is itself."),
+            format!(
+                "This is no model's server: it speaks as a server for clients of {title} does, which is what voxbridge is itself."
+            ),
             "Give the address of the MiniCPM-o gateway instead; its usual port is 8006.",
         );
     }
@@ -67,14 +69,18 @@ pub fn explain(subject: &Subject, step: Step, symptom: &Symptom, clue: Option<&C
         | Symptom::NotHttp(_)
         | Symptom::HungUp(_)
         | Symptom::Extension(_) => way::explain(subject, symptom),
-        Symptom::Status { status, server, page } => way::status(subject, *status, server.as_deref(), *page, clue),
+        Symptom::Status { status, server, page } => {
+            way::status(subject, *status, server.as_deref(), *page, clue)
+        }
         _ => session::explain(subject, step, symptom, clue),
     }
 }
 
 fn slow(step: Step, took: &str, usual: &str) -> Problem {
     let (cause, advice) = match step {
-        Step::Dns => ("The name server is slow or far away.", "Use a name server near by, or the address itself."),
+        Step::Dns => {
+            ("The name server is slow or far away.", "Use a name server near by, or the address itself.")
+        }
         Step::Tcp | Step::Tls | Step::Upgrade => (
             "The server is far away or its line is full; every answer comes later by as much.",
             "Run voxbridge in the same network as the model.",

@@ -20,8 +20,8 @@ use super::{
     cause::Subject,
     look,
     reach::{Notes, reach, refused, stopped, unexpected},
-    report::{Walked, missing},
-    step::{Bounds, Outcome, Step},
+    report::Walked,
+    step::{Bounds, Outcome, Step, Verdict},
     symptom::Symptom,
     trial::{Clue, Trial, Tried, trials},
     walk::{Depth, Plan, Walk, Want},
@@ -105,15 +105,11 @@ pub(crate) async fn examine(
     mut stop: watch::Receiver<bool>,
     live: mpsc::Sender<Outcome>,
 ) -> Walked {
-    let mut notes = Notes::new(Some(live));
+    let mut notes = Notes::new(&Step::UPSTREAM, Some(live));
     let mut examination = Examination { patient, library, bounds, stop: &mut stop };
     let (subject, clue) = examination.walk(&mut notes).await;
-    for outcome in missing(notes.outcomes(), &Step::UPSTREAM) {
-        notes.tell(outcome);
-    }
-    let mut outcomes = notes.into_outcomes();
-    outcomes.sort_by_key(|outcome| outcome.step);
-    Walked { name: patient.config.name.clone().unwrap_or_else(|| subject.authority.clone()), subject, outcomes, clue }
+    let name = patient.config.name.clone().unwrap_or_else(|| subject.authority.clone());
+    Walked { name, subject, outcomes: notes.end(), clue }
 }
 
 struct Examination<'e> {
@@ -190,19 +186,16 @@ impl Examination<'_> {
         }
         let voice = if self.patient.words.voice.is_some() { ", voice default" } else { "" };
         let note = format!("dialect {}, mode {}{voice}", dialect.name, self.patient.mode.name());
-        notes.tell(Outcome {
-            step: Step::Configuration,
-            took: None,
-            verdict: super::step::Verdict::Ok,
-            note,
-        });
+        notes.tell(Outcome { step: Step::Configuration, took: None, verdict: Verdict::Ok, note });
         true
     }
 
     /// One session as far as it goes.
     async fn attempt(&mut self, dialer: &Dialer, trial: &Trial, notes: &mut Notes) -> Attempt {
         let nothing = Attempt { reached: None, heard: Vec::new() };
-        let Some(reached) = reach(dialer.endpoint(), &self.bounds, self.stop, notes).await else { return nothing };
+        let Some(reached) = reach(dialer.endpoint(), &self.bounds, self.stop, notes).await else {
+            return nothing;
+        };
         let start = Instant::now();
         // Not given up when the user wants to go: who was let in must say goodbye.
         let upgraded = timeout(self.bounds.step, dialer.upgrade(reached.transport, trial.mode)).await;
@@ -230,7 +223,12 @@ impl Examination<'_> {
                 notes.tell(Outcome::failed(Step::Upgrade, took, symptom));
                 walk.stop(Instant::now().into_std());
             }
-            None => notes.tell(Outcome::good(Step::Upgrade, took, self.bounds.upgrade, path_of(&dialer.url(trial.mode)))),
+            None => notes.tell(Outcome::good(
+                Step::Upgrade,
+                took,
+                self.bounds.upgrade,
+                path_of(&dialer.url(trial.mode)),
+            )),
         }
         drive(&mut walk, &mut socket, &self.bounds, self.stop, notes).await;
         Attempt { reached: walk.reached(), heard: walk.heard().to_vec() }
@@ -248,7 +246,8 @@ impl Examination<'_> {
 
     /// Why it failed, if something else works.
     async fn find_out(&mut self, attempt: &Attempt, notes: &Notes) -> Option<Clue> {
-        let failed = notes.outcomes().iter().find_map(|outcome| Some((outcome.step, outcome.failure()?.clone())));
+        let failed =
+            notes.outcomes().iter().find_map(|outcome| Some((outcome.step, outcome.failure()?.clone())));
         let (step, symptom) = failed?;
         if step == Step::Queue
             && let Some(title) = look::like_a_server_of(self.library, &attempt.heard)
@@ -278,7 +277,7 @@ impl Examination<'_> {
             false => self.patient.config.url.clone(),
         };
         let dialer = self.dialer(&url, &trial.dialect).ok()?;
-        let attempt = self.attempt(&dialer, &trial, &mut Notes::new(None)).await;
+        let attempt = self.attempt(&dialer, &trial, &mut Notes::new(&[], None)).await;
         let works = attempt.reached.is_some_and(|reached| reached >= trial.depth);
         works.then(|| match trial.clue {
             Clue::Place(_, dialect) => Clue::Place(dialer.url(trial.mode), dialect),
@@ -291,7 +290,7 @@ impl Examination<'_> {
         let (start, mut refused) = (Instant::now(), Vec::new());
         for mode in &self.patient.needs {
             let trial = self.trial(self.patient.dialect.clone(), *mode, None, Depth::Queue);
-            let mut unseen = Notes::new(None);
+            let mut unseen = Notes::new(&[], None);
             self.attempt(dialer, &trial, &mut unseen).await;
             let failure = unseen.outcomes().iter().find(|outcome| outcome.step == Step::Upgrade);
             // A queue that is held meanwhile says nothing about the mode.
@@ -303,7 +302,12 @@ impl Examination<'_> {
         if !refused.is_empty() {
             notes.tell(Outcome::failed(Step::Modes, start.elapsed(), Symptom::NoModes(refused)));
         } else if !names.is_empty() {
-            notes.tell(Outcome::good(Step::Modes, start.elapsed(), Duration::MAX, format!("{} too", names.join(", "))));
+            notes.tell(Outcome::good(
+                Step::Modes,
+                start.elapsed(),
+                Duration::MAX,
+                format!("{} too", names.join(", ")),
+            ));
         }
     }
 }

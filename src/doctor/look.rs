@@ -15,7 +15,8 @@ pub fn like_a_server_of(library: &Library, messages: &[String]) -> Option<String
     let fits = |client: &&std::sync::Arc<ClientMapping>| {
         messages.iter().all(|message| EventName::ALL.into_iter().any(|event| is(client, event, message)))
     };
-    let found = library.clients().filter(|client| !client.relays() && !client.command_key.is_empty()).find(fits);
+    let found =
+        library.clients().filter(|client| !client.relays() && !client.command_key.is_empty()).find(fits);
     found.filter(|_| !messages.is_empty()).map(|client| client.title.clone())
 }
 

@@ -16,6 +16,7 @@ use tokio_tungstenite::tungstenite::{
 };
 
 use super::{
+    report::missing,
     step::{Bounds, Outcome, Step},
     symptom::{Certificate, Symptom},
 };
@@ -26,18 +27,31 @@ const PROBE_MAX: Duration = Duration::from_secs(3);
 
 /// What came of the steps so far, told at once to who wants to know.
 pub(crate) struct Notes {
+    steps: &'static [Step],
     outcomes: Vec<Outcome>,
     live: Option<mpsc::Sender<Outcome>>,
 }
 
 impl Notes {
-    /// Told there, if anywhere.
-    pub(crate) const fn new(live: Option<mpsc::Sender<Outcome>>) -> Self {
-        Self { outcomes: Vec::new(), live }
+    /// Notes about these steps, told there, if anywhere.
+    pub(crate) const fn new(steps: &'static [Step], live: Option<mpsc::Sender<Outcome>>) -> Self {
+        Self { steps, outcomes: Vec::new(), live }
     }
 
-    /// One more step.
+    /// One more step. Those before it that were not taken will not be.
     pub(crate) fn tell(&mut self, outcome: Outcome) {
+        let before = self.steps.iter().position(|step| *step >= outcome.step).unwrap_or(self.steps.len());
+        missing(&self.outcomes, &self.steps[..before]).into_iter().for_each(|missed| self.note(missed));
+        self.note(outcome);
+    }
+
+    /// There is no step more.
+    pub(crate) fn end(mut self) -> Vec<Outcome> {
+        missing(&self.outcomes, self.steps).into_iter().for_each(|missed| self.note(missed));
+        self.outcomes
+    }
+
+    fn note(&mut self, outcome: Outcome) {
         if let Some(live) = &self.live {
             // There is room for all steps, and who does not look misses nothing: the report has them all.
             let _ = live.try_send(outcome.clone());
@@ -48,11 +62,6 @@ impl Notes {
     /// All so far.
     pub(crate) fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
-    }
-
-    /// All of them.
-    pub(crate) fn into_outcomes(self) -> Vec<Outcome> {
-        self.outcomes
     }
 }
 
@@ -193,7 +202,9 @@ fn without_code(error: &io::Error) -> String {
 fn tls_symptom(error: &io::Error) -> Symptom {
     match tls_error(error) {
         Some(rustls::Error::InvalidCertificate(problem)) => Symptom::Certificate(certificate(problem)),
-        Some(rustls::Error::AlertReceived(alert)) => Symptom::WantsCertificate(format!("it sent the alert {alert:?}")),
+        Some(rustls::Error::AlertReceived(alert)) => {
+            Symptom::WantsCertificate(format!("it sent the alert {alert:?}"))
+        }
         Some(problem) => Symptom::TlsBroken(problem.to_string()),
         None => Symptom::TlsBroken(without_code(error)),
     }
@@ -202,7 +213,8 @@ fn tls_symptom(error: &io::Error) -> Symptom {
 fn certificate(problem: &rustls::CertificateError) -> Certificate {
     use rustls::CertificateError as Bad;
     match problem {
-        Bad::UnknownIssuer => Certificate::UnknownIssuer,
+        // A signature that is not of the authority by that name: the server made itself another one since.
+        Bad::UnknownIssuer | Bad::BadSignature => Certificate::UnknownIssuer,
         Bad::NotValidForName => Certificate::WrongName(Vec::new()),
         Bad::NotValidForNameContext { presented, .. } => {
             Certificate::WrongName(presented.iter().map(|name| plain_name(name)).collect())
@@ -226,7 +238,10 @@ pub(crate) async fn refused(error: &WsError, endpoint: &Endpoint, addresses: &[S
     let symptom = upgrade_symptom(error);
     let suspect = matches!(
         symptom,
-        Symptom::HungUp(_) | Symptom::NotHttp(_) | Symptom::Status { status: 400, .. } | Symptom::Silent { .. }
+        Symptom::HungUp(_)
+            | Symptom::NotHttp(_)
+            | Symptom::Status { status: 400, .. }
+            | Symptom::Silent { .. }
     );
     if !endpoint.is_secure() && suspect {
         let tls = timeout(PROBE_MAX, endpoint.speaks_tls(addresses)).await;

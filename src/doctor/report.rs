@@ -41,7 +41,8 @@ impl Walked {
     #[must_use]
     pub fn is_ok(&self) -> bool {
         let answered = |outcome: &Outcome| matches!(outcome.step, Step::Answer | Step::Session);
-        let reached = self.outcomes.iter().any(|outcome| answered(outcome) && outcome.verdict != Verdict::Skipped);
+        let reached =
+            self.outcomes.iter().any(|outcome| answered(outcome) && outcome.verdict != Verdict::Skipped);
         reached && self.outcomes.iter().all(|outcome| outcome.failure().is_none())
     }
 
@@ -52,7 +53,9 @@ impl Walked {
             Verdict::Failed(symptom) => {
                 Some((outcome.step, explain(&self.subject, outcome.step, symptom, self.clue.as_ref())))
             }
-            Verdict::Slow(symptom) => Some((outcome.step, explain(&self.subject, outcome.step, symptom, None))),
+            Verdict::Slow(symptom) => {
+                Some((outcome.step, explain(&self.subject, outcome.step, symptom, None)))
+            }
             Verdict::Ok | Verdict::Skipped => None,
         };
         self.outcomes.iter().filter_map(problem).collect()
@@ -101,7 +104,12 @@ pub fn line(outcome: &Outcome) -> String {
         Verdict::Skipped => format!("because {}", outcome.note),
         _ => outcome.note.clone(),
     };
-    let line = format!("  {:<8} {:<13} {took:>7}  {}", outcome.verdict.name(), outcome.step.name(), printable(&note));
+    let line = format!(
+        "  {:<8} {:<13} {took:>7}  {}",
+        outcome.verdict.name(),
+        outcome.step.name(),
+        printable(&note)
+    );
     line.trim_end().to_owned()
 }
 

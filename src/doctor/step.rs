@@ -110,8 +110,7 @@ impl Outcome {
     /// A step that is well if it was quick enough.
     #[must_use]
     pub fn good(step: Step, took: Duration, usual: Duration, note: impl Into<String>) -> Self {
-        let verdict =
-            if took > usual { Verdict::Slow(Symptom::Slow { took, usual }) } else { Verdict::Ok };
+        let verdict = if took > usual { Verdict::Slow(Symptom::Slow { took, usual }) } else { Verdict::Ok };
         Self { step, took: Some(took), verdict, note: note.into() }
     }
 

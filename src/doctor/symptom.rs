@@ -125,7 +125,9 @@ impl Symptom {
             Self::VoiceTooLarge { bytes, limit } => format!("voice: {bytes} of at most {limit} bytes"),
             Self::NoName(_) => "no such name".to_owned(),
             Self::Refused => "connection refused".to_owned(),
-            Self::Unreachable(words) | Self::TlsBroken(words) | Self::WantsCertificate(words) => words.clone(),
+            Self::Unreachable(words) | Self::TlsBroken(words) | Self::WantsCertificate(words) => {
+                words.clone()
+            }
             Self::SpeaksPlain => "it speaks no TLS".to_owned(),
             Self::SpeaksTls => "it speaks TLS".to_owned(),
             Self::Certificate(problem) => problem.brief().to_owned(),

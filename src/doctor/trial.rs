@@ -63,10 +63,13 @@ pub struct Tried<'t> {
 #[must_use]
 pub fn trials(library: &Library, tried: &Tried<'_>, step: Step, symptom: &Symptom) -> Vec<Trial> {
     let mut trials = match (step, symptom) {
-        (Step::Upgrade, Symptom::Status { status: 400 | 403 | 404 | 405 | 426, .. }) => elsewhere(library, tried),
-        (Step::Init, Symptom::Ended { .. } | Symptom::Dropped(_) | Symptom::Trouble(_) | Symptom::Silent { .. }) => {
-            otherwise(library, tried, matches!(symptom, Symptom::Silent { .. }))
+        (Step::Upgrade, Symptom::Status { status: 400 | 403 | 404 | 405 | 426, .. }) => {
+            elsewhere(library, tried)
         }
+        (
+            Step::Init,
+            Symptom::Ended { .. } | Symptom::Dropped(_) | Symptom::Trouble(_) | Symptom::Silent { .. },
+        ) => otherwise(library, tried, matches!(symptom, Symptom::Silent { .. })),
         _ => Vec::new(),
     };
     trials.truncate(TRIALS_MAX);
@@ -138,7 +141,10 @@ fn otherwise(library: &Library, tried: &Tried<'_>, silent: bool) -> Vec<Trial> {
 }
 
 /// Every dialect, the configured one first.
-fn dialects<'t>(library: &'t Library, tried: &'t Tried<'_>) -> impl Iterator<Item = &'t Arc<UpstreamMapping>> {
+fn dialects<'t>(
+    library: &'t Library,
+    tried: &'t Tried<'_>,
+) -> impl Iterator<Item = &'t Arc<UpstreamMapping>> {
     let others = library.upstreams().filter(|dialect| dialect.name != tried.dialect.name);
     std::iter::once(tried.dialect).chain(others)
 }

@@ -140,7 +140,9 @@ impl Walk {
             return Want::Send(text);
         }
         match self.phase {
-            Phase::Queued | Phase::Initialising | Phase::Asked => Want::Wait(self.since + self.plan.bounds.step),
+            Phase::Queued | Phase::Initialising | Phase::Asked => {
+                Want::Wait(self.since + self.plan.bounds.step)
+            }
             Phase::Leaving { until } | Phase::Ending { until } => Want::Wait(until),
             Phase::HangingUp { until } => Want::Leave(until),
             Phase::Over => Want::Over,
@@ -220,7 +222,11 @@ impl Walk {
                 self.tell_ended(step, took, ending, code);
             }
             (Phase::Leaving { .. }, None) => {
-                self.outcomes.push_back(Outcome::failed(Step::Close, took, Symptom::NoGoodbye(why.to_string())));
+                self.outcomes.push_back(Outcome::failed(
+                    Step::Close,
+                    took,
+                    Symptom::NoGoodbye(why.to_string()),
+                ));
             }
             (Phase::Ending { .. } | Phase::HangingUp { .. }, None) => {}
             (_, None) => {
@@ -253,10 +259,18 @@ impl Walk {
                 self.hang_up(now);
             }
             Phase::Ending { until } if now >= until => {
-                if let Some((step, took, ending)) = self.ended.take() {
-                    self.tell_ended(step, took, ending, None);
+                // It did not mean it: a server of another dialect may go on after what means the end in this one.
+                match self.ended.take() {
+                    Some((step, took, ending)) if self.granted => {
+                        self.outcomes.push_back(Outcome::failed(step, took, self.ended_by(ending, None)));
+                        self.leave(now, now);
+                    }
+                    Some((step, took, ending)) => {
+                        self.tell_ended(step, took, ending, None);
+                        self.hang_up(now);
+                    }
+                    None => self.hang_up(now),
                 }
-                self.hang_up(now);
             }
             Phase::HangingUp { until } if now >= until => self.over(),
             _ => {}
@@ -285,7 +299,9 @@ impl Walk {
             Phase::Queued => Step::Queue,
             Phase::Initialising => Step::Init,
             Phase::Asked => Step::Answer,
-            Phase::Leaving { .. } | Phase::Ending { .. } | Phase::HangingUp { .. } | Phase::Over => Step::Close,
+            Phase::Leaving { .. } | Phase::Ending { .. } | Phase::HangingUp { .. } | Phase::Over => {
+                Step::Close
+            }
         }
     }
 
@@ -372,11 +388,14 @@ impl Walk {
     }
 
     fn tell_ended(&mut self, step: Step, took: Duration, ending: Ending, code: Option<u16>) {
+        self.outcomes.push_back(Outcome::failed(step, took, self.ended_by(ending, code)));
+        self.server_left();
+    }
+
+    fn ended_by(&self, ending: Ending, code: Option<u16>) -> Symptom {
         let voice = matches!(&self.plan.init, LaneCommand::Init(Some(_)))
             || matches!(&self.plan.init, LaneCommand::Converse(opening) if opening.voice.is_some());
-        let symptom = Symptom::Ended { words: ending.words, meaning: ending.meaning, code, voice };
-        self.outcomes.push_back(Outcome::failed(step, took, symptom));
-        self.server_left();
+        Symptom::Ended { words: ending.words, meaning: ending.meaning, code, voice }
     }
 
     /// The server has ended the session: there is no goodbye to be seen.
@@ -394,7 +413,8 @@ impl Walk {
     /// Says goodbye to a worker that may be there and hears it from `heard_at` on (field notes minicpm-o.md §1.2).
     fn leave(&mut self, now: Instant, heard_at: Instant) {
         if !self.granted && self.place.is_some() {
-            self.outcomes.push_back(Outcome::skipped(Step::Close, "in the queue there is nobody to say goodbye to"));
+            self.outcomes
+                .push_back(Outcome::skipped(Step::Close, "in the queue there is nobody to say goodbye to"));
             return self.hang_up(now);
         }
         self.out.push_back(self.dialect().encode(&LaneCommand::Close));

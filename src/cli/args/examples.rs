@@ -3,7 +3,7 @@
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0   it worked
-  1   it failed: the server reported an error, the connection was lost, or there is no result
+  1   it failed: the server reported an error, the connection was lost, or there is no result; of doctor, a step failed
   2   the command line or the configuration is wrong
   65  the input is not what it should be (no WAV file, no text)
   66  the input cannot be read

@@ -144,7 +144,8 @@ fn patients(config: &Config, service: &Service) -> Result<Vec<Patient>, String> 
         let named = Dialer::mode_of(&upstream.url, &dialect);
         let mode = mode(&dialect, named.as_deref());
         let profiles: Vec<_> = profiles(service, &dialect).collect();
-        let mut needs: Vec<Mode> = profiles.iter().map(|profile| profile.mode).filter(|need| *need != mode).collect();
+        let mut needs: Vec<Mode> =
+            profiles.iter().map(|profile| profile.mode).filter(|need| *need != mode).collect();
         needs.sort_unstable();
         needs.dedup();
         let words = words(service, &profiles)?;
@@ -157,7 +158,8 @@ fn patients(config: &Config, service: &Service) -> Result<Vec<Patient>, String> 
 /// how fast the GPU is.
 fn mode(dialect: &UpstreamMapping, named: Option<&str>) -> Mode {
     let has = |mode: &Mode| dialect.modes.contains_key(mode);
-    let spelled = dialect.modes.iter().find(|(_, value)| Some(value.as_str()) == named).map(|(mode, _)| *mode);
+    let spelled =
+        dialect.modes.iter().find(|(_, value)| Some(value.as_str()) == named).map(|(mode, _)| *mode);
     spelled.or_else(|| [Mode::Audio, Mode::Video].into_iter().find(has)).unwrap_or(Mode::Chat)
 }
 
@@ -171,7 +173,8 @@ fn profiles<'s>(service: &'s Service, dialect: &UpstreamMapping) -> impl Iterato
 fn words(service: &Service, profiles: &[&Arc<Profile>]) -> Result<Words, String> {
     let all = || profiles.iter().copied().chain(service.library.profiles());
     let talk = all().find_map(|profile| profile.talk.clone()).ok_or("no profile holds a conversation")?;
-    let hear = all().find(|profile| !profile.relays()).map(|profile| &profile.hear).ok_or("no profile hears")?;
+    let hear =
+        all().find(|profile| !profile.relays()).map(|profile| &profile.hear).ok_or("no profile hears")?;
     Ok(Words {
         prompt: talk.converse.prompt(""),
         config: talk.converse.config.clone(),

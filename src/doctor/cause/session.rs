@@ -19,13 +19,18 @@ const TOO_BIG: u16 = 1009;
 pub(super) fn explain(subject: &Subject, step: Step, symptom: &Symptom, clue: Option<&Clue>) -> Problem {
     match (step, symptom) {
         (_, Symptom::VoiceTooLarge { bytes, limit }) => Problem::new(
-            format!("The opening with the voice `default` has {bytes} bytes; dialect {:?} takes {limit}.", subject.dialect),
+            format!(
+                "The opening with the voice `default` has {bytes} bytes; dialect {:?} takes {limit}.",
+                subject.dialect
+            ),
             "The reference voice is too large.",
             "Use a shorter sample: some seconds are enough, and ten seconds take about 0.9 MB.",
         ),
         (_, Symptom::NoModes(refused)) => no_modes(refused),
         (Step::Queue, symptom) => queue(subject, symptom),
-        (Step::Init, symptom) => clue.map_or_else(|| init(subject, symptom), |clue| with_clue(subject, symptom, clue)),
+        (Step::Init, symptom) => {
+            clue.map_or_else(|| init(subject, symptom), |clue| with_clue(subject, symptom, clue))
+        }
         (Step::Close, symptom) => Problem::new(
             format!("{} did not answer the goodbye: {}.", subject.authority, symptom.brief()),
             "The server is overloaded, or it is not the kind of server the dialect describes.",
@@ -64,7 +69,11 @@ fn queue(subject: &Subject, symptom: &Symptom) -> Problem {
             "Look whether the workers run, and at the gateway's /status.",
         ),
         Symptom::Unasked | Symptom::Strange(_) => Problem::new(
-            format!("{who} takes WebSockets and says something else than {}: {}.", subject.title, symptom.brief()),
+            format!(
+                "{who} takes WebSockets and says something else than {}: {}.",
+                subject.title,
+                symptom.brief()
+            ),
             "This is another kind of server.",
             "Check the address; `voxbridge mappings list` names the dialects there are.",
         ),
@@ -118,11 +127,13 @@ fn init(subject: &Subject, symptom: &Symptom) -> Problem {
             "The worker hangs or still loads its model; real ones take 9 to 16 s.",
             "Look at the worker's log and its GPU; give it more time with --timeout.",
         ),
-        Symptom::Dropped(Why::Closed(TOO_BIG, _)) | Symptom::Ended { code: Some(TOO_BIG), .. } => Problem::new(
-            format!("{who} found the opening too large."),
-            "The reference voice is larger than the server, or a proxy in front of it, takes.",
-            "Use a shorter sample as voices.default, or raise the limit of the proxy.",
-        ),
+        Symptom::Dropped(Why::Closed(TOO_BIG, _)) | Symptom::Ended { code: Some(TOO_BIG), .. } => {
+            Problem::new(
+                format!("{who} found the opening too large."),
+                "The reference voice is larger than the server, or a proxy in front of it, takes.",
+                "Use a shorter sample as voices.default, or raise the limit of the proxy.",
+            )
+        }
         other => Problem::new(
             format!("{who} assigned a worker, which did not open the session: {}.", other.brief()),
             "The worker never becomes ready: its back-end is down, out of memory, or refuses the settings. Further attempts failed as well.",
@@ -166,7 +177,10 @@ fn no_modes(refused: &[(String, String)]) -> Problem {
     let each: Vec<String> = refused.iter().map(|(mode, words)| format!("mode {mode}: {words}")).collect();
     Problem::new(
         format!("The server works, but not in each mode that is needed: {}.", each.join("; ")),
-        format!("Mode {} is switched off at the server, or its dialect does not have it.", names.join(" and ")),
+        format!(
+            "Mode {} is switched off at the server, or its dialect does not have it.",
+            names.join(" and ")
+        ),
         "Switch it on (for chat, the gateway's app `turnbased`), or use a profile that does not need it.",
     )
 }

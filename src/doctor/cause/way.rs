@@ -97,7 +97,9 @@ fn certificate(subject: &Subject, problem: &Certificate) -> Problem {
         Certificate::UnknownIssuer => Problem::new(
             shows("that nobody vouches for whom this system trusts"),
             match subject.has_ca {
-                true => "The `ca` file is for another certificate: the gateway makes itself a new one when it is set up anew.",
+                true => {
+                    "The `ca` file is for another certificate: the gateway makes itself a new one when it is set up anew."
+                }
                 false => "The gateway makes its own certificate.",
             },
             format!(
@@ -181,7 +183,10 @@ pub(super) fn status(
             "This is a web server, or a proxy that does not pass on `Upgrade`: the WebSocket request arrived as an ordinary one.",
             "Have the proxy pass on the headers Upgrade and Connection (nginx: proxy_http_version 1.1, proxy_set_header Upgrade $http_upgrade, proxy_set_header Connection \"upgrade\"), and check the port.",
         ),
-        _ => ("The server does not want this WebSocket.", "Check the URL, and the log of the server and of what stands in front of it."),
+        _ => (
+            "The server does not want this WebSocket.",
+            "Check the URL, and the log of the server and of what stands in front of it.",
+        ),
     };
     Problem::new(seen, cause, advice)
 }

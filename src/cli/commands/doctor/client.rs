@@ -16,7 +16,7 @@ use crate::{
     doctor::{
         cause::Subject,
         reach::{Notes, reach, refused},
-        report::{Walked, missing},
+        report::Walked,
         step::{Bounds, Outcome, Step},
         symptom::Symptom,
     },
@@ -53,23 +53,25 @@ impl Way {
         mut stop: watch::Receiver<bool>,
         live: mpsc::Sender<Outcome>,
     ) -> Walked {
-        let mut notes = Notes::new(Some(live));
+        let mut notes = Notes::new(&Step::CLIENT, Some(live));
         self.steps(&bounds, &mut stop, &mut notes).await;
-        for outcome in missing(notes.outcomes(), &Step::CLIENT) {
-            notes.tell(outcome);
-        }
         let subject = Subject {
             authority: self.endpoint.authority.clone(),
             url: self.uri.to_string(),
             title: "a voxbridge".to_owned(),
             ..Subject::default()
         };
-        Walked { name: "client".to_owned(), subject, outcomes: notes.into_outcomes(), clue: None }
+        Walked { name: "client".to_owned(), subject, outcomes: notes.end(), clue: None }
     }
 
     /// A session of a client holds no worker before it says something, so none of this is to be hurried when the user
     /// wants to go.
-    async fn steps(&self, bounds: &Bounds, stop: &mut watch::Receiver<bool>, notes: &mut Notes) -> Option<()> {
+    async fn steps(
+        &self,
+        bounds: &Bounds,
+        stop: &mut watch::Receiver<bool>,
+        notes: &mut Notes,
+    ) -> Option<()> {
         let reached = reach(&self.endpoint, bounds, stop, notes).await?;
         let start = Instant::now();
         let upgraded = timeout(bounds.step, upgrade(&self.uri, reached.transport)).await;
