@@ -287,10 +287,15 @@ fn every_cause_has_its_words() {
         (Step::Session, Symptom::NoSession("no route".into()), "no route"),
         (Step::Modes, Symptom::NoModes(vec![("chat".into(), "HTTP 403".into())]), "turnbased"),
     ] {
-        let problem =
-            explain(&Subject { authority: "gpu:8006".into(), ..Subject::default() }, step, &symptom, None);
+        let problem = explain(
+            &Subject { authority: "gpu:8006".into(), url: "ws://gpu:8006".into(), ..Subject::default() },
+            step,
+            &symptom,
+            None,
+        );
         let text = paragraph(step, &problem);
-        assert!(text.replace("\n  ", " ").contains(words), "{symptom:?}: {text}");
+        let said = text.replace("\n  ", " ").to_lowercase();
+        assert!(said.contains(&words.to_lowercase()), "{symptom:?}: {text}");
         for part in [&problem.seen, &problem.cause, &problem.advice] {
             assert!(part.ends_with('.') || part.ends_with("shows it."), "{symptom:?}: {part}");
             assert!(part.chars().next().is_some_and(|first| !first.is_whitespace()), "{symptom:?}: {part}");

@@ -347,7 +347,6 @@ impl Walk {
         if self.converses() && self.quickest > UNIT && self.units < UNITS_MAX {
             return self.ask(now);
         }
-        self.reached = Some(Depth::Answer);
         let took = self.quickest;
         let outcome = if !self.converses() {
             Outcome::good(Step::Answer, took, self.plan.bounds.question, "one question")
@@ -357,6 +356,9 @@ impl Walk {
             let ratio = took.as_secs_f64() / UNIT.as_secs_f64();
             Outcome::good(Step::Answer, took, UNIT, format!("one silent second, {ratio:.2} of real time"))
         };
+        if outcome.failure().is_none() {
+            self.reached = Some(Depth::Answer);
+        }
         self.outcomes.push_back(outcome);
         self.leave(now, now);
     }

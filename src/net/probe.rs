@@ -13,6 +13,9 @@ use tokio_rustls::TlsConnector;
 
 use super::{Endpoint, OwnOrAuthority};
 
+/// Sixteen zeros; nothing is made of the answer to it.
+const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
+
 impl Endpoint {
     /// Whether TLS answers there. The caller bounds the time.
     pub(crate) async fn speaks_tls(&self, addresses: &[SocketAddr]) -> bool {
@@ -27,11 +30,16 @@ impl Endpoint {
         }
     }
 
-    /// Whether HTTP without TLS answers there. The caller bounds the time.
+    /// Whether HTTP without TLS answers there. It asks for a WebSocket, for some servers answer nothing else, and at a path
+    /// where there is none. The caller bounds the time.
     pub(crate) async fn speaks_plain_http(&self, addresses: &[SocketAddr]) -> bool {
         let ask = async {
             let mut tcp = TcpStream::connect(addresses).await?;
-            let request = format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.authority);
+            let request = format!(
+                "GET / HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n",
+                self.authority
+            );
             tcp.write_all(request.as_bytes()).await?;
             let mut head = [0; 5];
             tcp.read_exact(&mut head).await?;
