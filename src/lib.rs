@@ -19,6 +19,7 @@
 //! | [`bridge`] | codec + session + dialect behind two methods | no |
 //! | [`trace`] | a session as a file, and the way back | no |
 //! | [`simulator`] | a MiniCPM-o gateway without a model: sans-IO core, sockets around it | core no, sockets yes |
+//! | [`doctor`] | walks the way to an upstream and says where it ends and why: sans-IO core, sockets around it | core no, sockets yes |
 //! | `secret` | what nobody may read | no |
 //! | `net`, `server` | accept, route, dial, one task per session | yes |
 //! | [`telemetry`] | the log, metrics, the access log, trace context | yes, but for the context |
@@ -50,6 +51,7 @@ pub mod bridge;
 pub mod cli;
 #[cfg(feature = "io")]
 pub mod config;
+pub mod doctor;
 pub mod downstream;
 pub mod error;
 pub mod event;

@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, IoSlice},
+    net::{IpAddr, SocketAddr},
     path::Path,
     pin::Pin,
     sync::{
@@ -24,9 +25,11 @@ use rustls::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    net::{TcpStream, lookup_host},
 };
 use tokio_rustls::TlsConnector;
+
+pub(crate) mod probe;
 
 /// Anything bytes go through.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -167,12 +170,47 @@ impl Endpoint {
     /// # Errors
     /// The system's or TLS's, without codes.
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn Transport>> {
-        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(in_words)?;
+        let tcp = self.tcp(&self.resolve().await?).await?;
+        self.tls(tcp).await.map_err(tls_in_words)
+    }
+
+    /// Whether it is spoken to through TLS.
+    pub(crate) const fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The address, where the URL spells one and no name.
+    pub(crate) fn literal(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+
+    /// The first step of [`Endpoint::connect`]: the addresses of its name, in the system's order.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok(lookup_host((self.host.as_str(), self.port)).await?.collect())
+    }
+
+    /// The second step: a connection to the first of the addresses that takes it.
+    ///
+    /// # Errors
+    /// The system's for the last of them, without codes.
+    pub(crate) async fn tcp(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+        let tcp = TcpStream::connect(addresses).await.map_err(in_words)?;
         // Small frames must not wait for one another.
         tcp.set_nodelay(true)?;
+        Ok(tcp)
+    }
+
+    /// The third step: TLS where the URL says so.
+    ///
+    /// # Errors
+    /// As they come; what TLS has to say is a [`rustls::Error`] inside.
+    pub(crate) async fn tls(&self, tcp: TcpStream) -> io::Result<Box<dyn Transport>> {
         let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
         let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
-        Ok(Box::new(tls.connect(name, tcp).await.map_err(tls_in_words)?))
+        Ok(Box::new(tls.connect(name, tcp).await?))
     }
 }
 

@@ -7,12 +7,13 @@ mod examples;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::examples::{
-    CHECK_EXAMPLES, DEMO_EXAMPLES, EXIT_CODES, MAPPINGS_EXAMPLES, REPLAY_EXAMPLES, SERVE_EXAMPLES,
-    SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TALK_EXAMPLES, TRANSCRIBE_EXAMPLES,
+    CHECK_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAPPINGS_EXAMPLES, REPLAY_EXAMPLES,
+    SERVE_EXAMPLES, SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TALK_EXAMPLES, TRANSCRIBE_EXAMPLES,
 };
 
 /// Plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
@@ -45,6 +46,9 @@ pub enum Command {
     /// Check the configuration and the mapping files without serving
     #[command(after_help = CHECK_EXAMPLES)]
     Check(ConfigArgs),
+    /// Walk the way to each upstream step by step, and say where it ends and why
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
     /// List, show, explain, begin and try mapping files
     Mappings(MappingsArgs),
     /// Run a recorded session (serve --trace) through the core again and show what comes out otherwise
@@ -157,6 +161,32 @@ pub struct HealthArgs {
     /// Certificates (PEM) to trust for https, besides those of this system
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
+}
+
+/// `voxbridge doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct DoctorArgs {
+    /// What would be served.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Walk the way of a client, too, to this address of a running voxbridge
+    #[arg(long, value_name = "URL")]
+    pub client_url: Option<String>,
+    /// Certificates (PEM) to trust for a wss:// client URL, besides those of this system
+    #[arg(long, value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
+    /// How long a step may take
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub timeout: Duration,
+    /// Print a report for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A time that a step may take.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "it is 0.1 to 3600 seconds, such as 30".to_owned())
 }
 
 /// What is logged, and how.

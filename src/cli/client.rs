@@ -104,7 +104,18 @@ impl Client {
     /// [`ClientError::Url`], [`ClientError::Unreachable`], [`ClientError::Refused`], [`ClientError::NoSession`], or
     /// [`ClientError::Server`] if the server says why it wants no session.
     pub async fn connect(target: &Target, timing: Timing) -> Result<(Self, Event), ClientError> {
-        let socket = dial::dial(target).await?;
+        Self::greet(dial::dial(target).await?, target, timing).await
+    }
+
+    /// Waits for `session.created` on a connection that is open.
+    ///
+    /// # Errors
+    /// As [`Self::connect`], without what keeps a connection from being opened.
+    pub(super) async fn greet(
+        socket: Socket,
+        target: &Target,
+        timing: Timing,
+    ) -> Result<(Self, Event), ClientError> {
         let mut client = Self { socket, timing, session_id: String::new(), ending: None };
         let refused = |why: String| ClientError::NoSession { url: target.url.clone(), why };
         let first = timeout(timing.created, client.next())

@@ -1,6 +1,6 @@
 //! From a URL to an open WebSocket: the address with its query, TCP, TLS where it is `wss://`, and the handshake.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, http::Uri, protocol::WebSocketConfig};
@@ -30,7 +30,7 @@ const WRITE_MAX_BYTES: usize = 1 << 20;
 
 /// Connects within [`CONNECT_BOUND`].
 pub(super) async fn dial(target: &Target) -> Result<Socket, ClientError> {
-    let (endpoint, uri) = address(target)?;
+    let (endpoint, uri) = address(target, None)?;
     let unreachable = |why: String| ClientError::Unreachable { url: target.url.clone(), why };
     match timeout(CONNECT_BOUND, open(&endpoint, &uri)).await {
         Ok(Ok(socket)) => Ok(socket),
@@ -43,11 +43,11 @@ pub(super) async fn dial(target: &Target) -> Result<Socket, ClientError> {
     }
 }
 
-/// The server, and the URL with path and query as it wants them.
-fn address(target: &Target) -> Result<(Endpoint, Uri), ClientError> {
+/// The server, and the URL with path and query as it wants them; certificates in the PEM file `ca` are trusted, too.
+pub(super) fn address(target: &Target, ca: Option<&Path>) -> Result<(Endpoint, Uri), ClientError> {
     let bad = |why: &str| ClientError::Url { url: target.url.clone(), why: why.to_owned() };
     let given: Uri = target.url.parse().map_err(|why| bad(&format!("{why}")))?;
-    let endpoint = Endpoint::of(&given, None).map_err(|why| bad(&why))?;
+    let endpoint = Endpoint::of(&given, ca).map_err(|why| bad(&why))?;
     let path = match given.path() {
         "" | "/" => PATH,
         path => path,
@@ -72,7 +72,11 @@ fn query(given: &str, target: &Target) -> String {
 }
 
 async fn open(endpoint: &Endpoint, uri: &Uri) -> Result<Socket, tungstenite::Error> {
-    let transport = endpoint.connect().await?;
+    upgrade(uri, endpoint.connect().await?).await
+}
+
+/// The handshake on a connection that is up.
+pub(super) async fn upgrade(uri: &Uri, transport: Box<dyn Transport>) -> Result<Socket, tungstenite::Error> {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_MAX_BYTES))
         .max_frame_size(Some(MESSAGE_MAX_BYTES))
@@ -89,7 +93,7 @@ mod tests {
     fn asked(url: &str, model: Option<&str>, language: Option<&str>) -> Result<String, ClientError> {
         let target =
             Target { url: url.into(), model: model.map(Into::into), language: language.map(Into::into) };
-        address(&target).map(|(_, uri)| uri.to_string())
+        address(&target, None).map(|(_, uri)| uri.to_string())
     }
 
     #[test]

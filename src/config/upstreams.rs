@@ -174,7 +174,11 @@ fn agree<'u>(
 }
 
 impl UpstreamConfig {
-    fn way(&self, dialect: &Arc<UpstreamMapping>) -> Result<(String, Dialer), String> {
+    /// Its name, and the way to it in this dialect.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn way(&self, dialect: &Arc<UpstreamMapping>) -> Result<(String, Dialer), String> {
         if self.status_path.as_ref().is_some_and(|path| !is_path(path)) {
             return Err(format!("{:?}: its status_path is no path such as /status", self.url));
         }

@@ -53,6 +53,8 @@ pub struct Mark<'a> {
     pub input_id: Option<&'a str>,
     /// Positions of the model's context in use.
     pub context_tokens: Option<u32>,
+    /// What runs the model, as the upstream calls it.
+    pub backend: Option<&'a str>,
 }
 
 /// How an upstream session ended, in its own words.

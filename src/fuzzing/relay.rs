@@ -77,7 +77,7 @@ pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
 }
 
 fn told(codec: &RelayCodec, event: &FromModel<'_>, mark: Mark<'_>) {
-    let Mark { response_id, input_id, context_tokens } = mark;
+    let Mark { response_id, input_id, context_tokens, backend: _ } = mark;
     let about = About { response_id, input_id, context_tokens, ..About::default() };
     let told = match event {
         FromModel::Queued(place) => Told::Queued { place: *place, moved: true },

@@ -117,6 +117,7 @@ struct Take {
     input_id: Option<String>,
     context_tokens: Option<String>,
     ticket: Option<String>,
+    backend: Option<String>,
 }
 
 /// Words by which a dialect's failures are told apart.
@@ -202,6 +203,7 @@ pub(crate) struct Rule {
     pub(crate) input_id: Option<usize>,
     pub(crate) context_tokens: Option<usize>,
     pub(crate) ticket: Option<usize>,
+    pub(crate) backend: Option<usize>,
 }
 
 impl UpstreamMapping {
@@ -302,6 +304,7 @@ impl RuleFile {
             input_id: slot(self.take.input_id),
             context_tokens: slot(self.take.context_tokens),
             ticket: slot(self.take.ticket),
+            backend: slot(self.take.backend),
         }
     }
 }

@@ -16,8 +16,12 @@ use hyper::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::{
-    client_async_with_config,
-    tungstenite::{Error as WsError, client::IntoClientRequest as _, handshake::client::Request},
+    WebSocketStream, client_async_with_config,
+    tungstenite::{
+        Error as WsError,
+        client::IntoClientRequest as _,
+        handshake::client::{Request, Response},
+    },
 };
 
 use super::{
@@ -131,6 +135,31 @@ impl Dialer {
         &self.target.endpoint.authority
     }
 
+    /// The server, to be reached step by step.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.target.endpoint
+    }
+
+    /// The URL that is asked for in a mode; without one where the dialect does not have it.
+    pub(crate) fn url(&self, mode: Mode) -> String {
+        let value = self.target.mapping.modes.get(&mode).map_or("", String::as_str);
+        format!("{}{value}", self.target.url)
+    }
+
+    /// The handshake alone, on a connection that is up, and the server's answer to it.
+    ///
+    /// # Errors
+    /// The library's: [`WsError::Http`] is an answer, too.
+    pub(crate) async fn upgrade(
+        &self,
+        transport: Box<dyn Transport>,
+        mode: Mode,
+    ) -> Result<(WebSocketStream<Box<dyn Transport>>, Response), WsError> {
+        let value = self.target.mapping.modes.get(&mode).map_or("", String::as_str);
+        let (socket, response) = self.target.upgrade(transport, value, None).await?;
+        Ok((socket.stream, response))
+    }
+
     /// Whether another one leads to the same place by the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let (this, other) = (&self.target, &other.target);
@@ -178,16 +207,26 @@ impl Target {
         };
         let transport = self.endpoint.connect().await;
         let transport = transport.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
-        let (transport, traffic) = Counted::new(transport);
-        let transport: Box<dyn Transport> = Box::new(transport);
-        let limits = limits(READ_BUFFER_BYTES, self.mapping.message_max_bytes);
-        let request = self.request(mode, trace.as_deref());
-        let request = request.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
-        match client_async_with_config(request, transport, Some(limits)).await {
-            Ok((stream, _)) => Ok(Metered { stream, traffic }),
+        match self.upgrade(transport, mode, trace.as_deref()).await {
+            Ok((socket, _)) => Ok(socket),
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
             Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }
+    }
+
+    /// The handshake on a connection that is up, and the server's answer to it.
+    async fn upgrade(
+        &self,
+        transport: Box<dyn Transport>,
+        mode: &str,
+        trace: Option<&TraceContext>,
+    ) -> Result<(UpstreamSocket, Response), WsError> {
+        let (transport, traffic) = Counted::new(transport);
+        let transport: Box<dyn Transport> = Box::new(transport);
+        let limits = limits(READ_BUFFER_BYTES, self.mapping.message_max_bytes);
+        let request = self.request(mode, trace)?;
+        let (stream, response) = client_async_with_config(request, transport, Some(limits)).await?;
+        Ok((Metered { stream, traffic }, response))
     }
 
     /// The upgrade request; in a trace each is a span of its own.

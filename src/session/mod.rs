@@ -38,7 +38,7 @@ mod speak;
 mod standing;
 mod texts;
 mod utterance;
-mod voices;
+pub(crate) mod voices;
 mod words;
 
 use std::{

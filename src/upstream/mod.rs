@@ -132,6 +132,7 @@ fn mark<'f>(rule: &Rule, found: &'f Found<'_>) -> Mark<'f> {
         response_id: text(rule.response_id),
         input_id: text(rule.input_id),
         context_tokens: tokens.map(|tokens| tokens.clamp(0.0, f64::from(u32::MAX)) as u32),
+        backend: text(rule.backend),
     }
 }
 

@@ -98,7 +98,9 @@ async fn it_explains_itself() {
     );
     let help = run(&["--help"]).await;
     assert_eq!(help.code, 0);
-    for command in ["demo", "serve", "simulate", "transcribe", "speak", "check", "mappings", "replay"] {
+    for command in
+        ["demo", "serve", "simulate", "transcribe", "speak", "check", "doctor", "mappings", "replay"]
+    {
         assert!(help.stdout.contains(&format!("\n  {command} ")), "{}", help.stdout);
         assert_eq!(run(&[command, "--help"]).await.code, 0, "{command}");
     }

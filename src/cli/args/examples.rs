@@ -3,7 +3,7 @@
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0   it worked
-  1   it failed: the server reported an error, the connection was lost, or there is no result
+  1   it failed: the server reported an error, the connection was lost, or there is no result; of doctor, a step failed
   2   the command line or the configuration is wrong
   3   serve stopped as it was told, but sessions had not finished in time and were cut off
   65  the input is not what it should be (no WAV file, no text)
@@ -38,6 +38,17 @@ Examples:
   voxbridge check --mappings my-mappings
 
 It takes what serve takes, from flags, environment and file, and prints what holds.";
+
+pub(super) const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  voxbridge doctor --upstream ws://gpu-host:8006/v1/realtime
+  voxbridge doctor --config voxbridge.toml --json
+  voxbridge doctor --config voxbridge.toml --client-url ws://127.0.0.1:8000/v1/realtime
+
+It opens one session with each upstream and leaves it politely; where that fails it opens a few more, one after the
+other, to find out why. Ctrl-C leaves politely, too.
+
+Exit codes: 0 all is well (slow steps are told), 1 a step failed, 2 the configuration is wrong.";
 
 pub(super) const SIMULATE_EXAMPLES: &str = "\
 Examples:

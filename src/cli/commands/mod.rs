@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod doctor;
 mod health;
 mod layers;
 mod mappings;
@@ -73,6 +74,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Talk(args) => talk::run(&args).await.map_err(Failure::from),
         Command::Health(args) => health::run(args).await,
         Command::Check(args) => check::run(args),
+        Command::Doctor(args) => doctor::run(args).await,
         Command::Mappings(args) => mappings::run(args),
         Command::Replay(args) => replay::run(&args),
     };

@@ -218,7 +218,7 @@ mod tests {
 
     fn mark<'a>(response_id: &'a str, input_id: &'a str) -> Mark<'a> {
         let some = |text: &'a str| Some(text).filter(|text| !text.is_empty());
-        Mark { response_id: some(response_id), input_id: some(input_id), context_tokens: None }
+        Mark { response_id: some(response_id), input_id: some(input_id), ..Mark::default() }
     }
 
     fn sent(steps: &mut Steps, now: Instant) {

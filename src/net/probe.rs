@@ -1,0 +1,75 @@
+//! What a port speaks, for those who found that it does not speak what its URL says.
+//!
+//! Each asks once on a connection of its own and gives up nothing of its own: no name, no credential.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use rustls::{ClientConfig, crypto::ring, pki_types::ServerName};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
+
+use super::{Endpoint, OwnOrAuthority};
+
+/// Sixteen zeros; nothing is made of the answer to it.
+const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
+
+impl Endpoint {
+    /// Whether TLS answers there. The caller bounds the time.
+    pub(crate) async fn speaks_tls(&self, addresses: &[SocketAddr]) -> bool {
+        let Ok(name) = ServerName::try_from(self.host.clone()) else { return false };
+        let (Some(tls), Ok(tcp)) = (trusting_nobody(), TcpStream::connect(addresses).await) else {
+            return false;
+        };
+        match tls.connect(name, tcp).await {
+            Ok(_) => true,
+            // Whoever shows a certificate speaks TLS; nobody is trusted here.
+            Err(error) => tls_error(&error).is_some_and(is_of_a_server),
+        }
+    }
+
+    /// Whether HTTP without TLS answers there. It asks for a WebSocket, for some servers answer nothing else, and at a path
+    /// where there is none. The caller bounds the time.
+    pub(crate) async fn speaks_plain_http(&self, addresses: &[SocketAddr]) -> bool {
+        let ask = async {
+            let mut tcp = TcpStream::connect(addresses).await?;
+            let request = format!(
+                "GET / HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n",
+                self.authority
+            );
+            tcp.write_all(request.as_bytes()).await?;
+            let mut head = [0; 5];
+            tcp.read_exact(&mut head).await?;
+            Ok::<_, io::Error>(&head == b"HTTP/")
+        };
+        ask.await.unwrap_or(false)
+    }
+}
+
+/// What TLS has to say in an error of a connection.
+pub(crate) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
+}
+
+/// A server that speaks TLS sent it, or its certificate caused it.
+const fn is_of_a_server(error: &rustls::Error) -> bool {
+    matches!(
+        error,
+        rustls::Error::InvalidCertificate(_)
+            | rustls::Error::AlertReceived(_)
+            | rustls::Error::PeerIncompatible(_)
+            | rustls::Error::NoCertificatesPresented
+    )
+}
+
+fn trusting_nobody() -> Option<TlsConnector> {
+    let provider = Arc::new(ring::default_provider());
+    let schemes = provider.signature_verification_algorithms;
+    let nobody = OwnOrAuthority { own: Vec::new(), authorities: None, schemes };
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(nobody)).with_no_client_auth();
+    Some(TlsConnector::from(Arc::new(config)))
+}

@@ -1,0 +1,478 @@
+//! `voxbridge doctor`, the program itself, against servers that are well and servers that are not: it names the step and
+//! the cause, and leaves politely wherever it stops.
+#![cfg(all(feature = "io", unix))]
+
+#[path = "support/bench.rs"]
+#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
+mod bench;
+
+use std::{net::SocketAddr, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+
+use bench::{Bench, Running, quick, scratch, simulate, upgrade};
+use futures_util::{SinkExt as _, StreamExt as _};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    process::Command,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_tungstenite::{accept_async, tungstenite::Message};
+use voxbridge::{
+    config::Config,
+    simulator::{
+        Backend, Dialect, SimulatorConfig, Timing,
+        socket::{Received, Recorder},
+    },
+};
+
+/// The longest any walk takes here, in real time and on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A step that fails by silence fails after this.
+const STEP: &str = "1.5";
+
+fn voxbridge(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+    command.arg("doctor").args(args).current_dir(scratch("doctor")).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What came of a walk.
+struct Report {
+    code: i32,
+    json: Value,
+}
+
+impl Report {
+    async fn of(args: &[&str]) -> Self {
+        let args: Vec<&str> = args.iter().copied().chain(["--json", "--timeout", STEP]).collect();
+        let output = timeout(PATIENCE, voxbridge(&args).output()).await.expect("it does not end").unwrap();
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let json = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
+        Self { code: output.status.code().unwrap(), json }
+    }
+
+    fn steps(&self) -> &Vec<Value> {
+        self.json["walks"][0]["steps"].as_array().unwrap()
+    }
+
+    fn verdict(&self, step: &str) -> &str {
+        self.step(step)["verdict"].as_str().unwrap()
+    }
+
+    fn step(&self, step: &str) -> &Value {
+        let found = self.steps().iter().find(|one| one["step"] == step);
+        found.unwrap_or_else(|| panic!("no {step} in {:#}", self.json))
+    }
+
+    fn assert_well(&self) {
+        assert_eq!((self.code, &self.json["ok"]), (0, &json!(true)), "{:#}", self.json);
+        assert!(self.steps().iter().all(|step| step["verdict"] != "failed"), "{:#}", self.json);
+    }
+
+    /// This step failed, those before it did not, and those behind it up to the goodbye were not taken.
+    fn assert_failed(&self, failed: &str, words: &[&str]) {
+        assert_eq!((self.code, &self.json["ok"]), (1, &json!(false)), "{:#}", self.json);
+        let at = self.steps().iter().position(|step| step["verdict"] == "failed");
+        let at = at.unwrap_or_else(|| panic!("nothing failed: {:#}", self.json));
+        assert_eq!(self.steps()[at]["step"], failed, "{:#}", self.json);
+        for later in self.steps()[at + 1..].iter().filter(|step| step["step"] != "close") {
+            assert_eq!(later["verdict"], "skipped", "{later}");
+        }
+        let problem = self.steps()[at]["problem"].to_string();
+        for words in words {
+            assert!(problem.contains(words), "no {words:?} in {problem}");
+        }
+    }
+}
+
+/// A simulated upstream that records, and answers in no time.
+async fn simulated(faults: &[&str], dialect: Dialect) -> (String, Running, Recorder) {
+    let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+    let config = SimulatorConfig { faults, dialect, ..quick() };
+    let (address, running, recorder) = simulate("127.0.0.1:0", config, None).await;
+    (format!("ws://{address}"), running, recorder)
+}
+
+/// Nobody left without a goodbye.
+fn assert_polite(recorder: &Recorder) {
+    let gone = recorder.all().iter().any(|received| matches!(received, Received::Gone(_)));
+    assert!(!gone, "{:#?}", recorder.all());
+}
+
+const LEGACY: Dialect = Dialect::Legacy { documented: false };
+const BY_THE_BOOK: Dialect = Dialect::Legacy { documented: true };
+const AS_LEGACY: [&str; 4] = ["--upstream-dialect", "minicpm-o-legacy", "--profile", "conversation"];
+
+#[tokio::test]
+async fn all_is_well_with_every_kind_of_server() {
+    for (dialect, backend, args, words) in [
+        (Dialect::Current, Backend::Pytorch, &[][..], "back-end pytorch"),
+        (Dialect::Current, Backend::Cpp, &[], "back-end llama.cpp-omni"),
+        (LEGACY, Backend::Pytorch, &AS_LEGACY, "rt_"),
+        (BY_THE_BOOK, Backend::Pytorch, &AS_LEGACY, "rt_"),
+    ] {
+        let config = SimulatorConfig { dialect, backend, ..quick() };
+        let (address, _running, recorder) = simulate("127.0.0.1:0", config, None).await;
+        let url = format!("ws://{address}");
+        let report = Report::of(&[&["--upstream", &url], args].concat()).await;
+        report.assert_well();
+        for step in ["configuration", "tcp", "upgrade", "queue", "init", "answer", "close"] {
+            assert_eq!(report.verdict(step), "ok", "{:#}", report.json);
+        }
+        let note = report.step("init")["note"].as_str().unwrap();
+        assert!(note.contains(words), "{note}");
+        assert_polite(&recorder);
+        // The profile that speech clients need has a mode of its own.
+        let modes = report.steps().iter().any(|step| step["step"] == "modes");
+        assert_eq!(modes, dialect == Dialect::Current);
+    }
+}
+
+#[tokio::test]
+async fn a_chat_is_asked_a_question() {
+    let (url, _running, recorder) = simulated(&[], Dialect::Current).await;
+    let report = Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
+    report.assert_well();
+    let (url, _running, _) = simulated(&["empty-transcript"], Dialect::Current).await;
+    Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await.assert_well();
+    assert_polite(&recorder);
+}
+
+#[tokio::test]
+async fn what_goes_wrong_behind_the_upgrade_is_named_and_left_politely() {
+    for (fault, step, words) in [
+        ("queue-full", "queue", &["As many clients wait"][..]),
+        ("busy", "queue", &["has no worker", "/status"]),
+        ("403-after-queue", "init", &["never becomes ready", "HTTP 403"]),
+        ("403-after-queue=1", "init", &["A second attempt worked", "left without a goodbye"]),
+        ("die-before-created", "init", &["never becomes ready", "backend_error"]),
+        ("slow-init=30", "init", &["not ready after", "--timeout"]),
+        ("never-answers", "answer", &["did not answer", "back-end hangs"]),
+        ("slow-steps=1.1", "answer", &["slower than real time", "1.1"]),
+    ] {
+        let (url, _running, recorder) = simulated(&[fault], Dialect::Current).await;
+        let report = Report::of(&["--upstream", &url]).await;
+        report.assert_failed(step, words);
+        // Who is still being made ready hears no goodbye in time.
+        if fault != "slow-init=30" {
+            assert_polite(&recorder);
+        }
+    }
+}
+
+#[tokio::test]
+async fn slow_is_not_broken() {
+    let ms = Duration::from_millis;
+    let timing = Timing { listen_step: ms(900), ..Timing::instant() };
+    let (address, _running, _) = simulate("127.0.0.1:0", SimulatorConfig { timing, ..quick() }, None).await;
+    let report = Report::of(&["--upstream", &format!("ws://{address}")]).await;
+    report.assert_well();
+    assert!(report.step("answer")["note"].as_str().unwrap().contains("0.9"), "{:#}", report.json);
+}
+
+#[tokio::test]
+async fn the_dialect_is_recognised() {
+    for (dialect, args, right) in [
+        (Dialect::Current, &AS_LEGACY[..], "minicpm-o"),
+        (LEGACY, &[], "minicpm-o-legacy"),
+        (BY_THE_BOOK, &[], "minicpm-o-legacy"),
+    ] {
+        let (url, _running, recorder) = simulated(&[], dialect).await;
+        let report = Report::of(&[&["--upstream", &url], args].concat()).await;
+        report.assert_failed("init", &["The server speaks", &format!("dialect = \\\"{right}\\\"")]);
+        assert_polite(&recorder);
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_path_and_a_mode_that_is_not_there_are_told_from_authentication() {
+    let (url, _running, recorder) = simulated(&[], Dialect::Current).await;
+    let report = Report::of(&["--upstream", &format!("{url}/realtime")]).await;
+    report.assert_failed("upgrade", &["HTTP 403", "/v1/realtime?mode=audio", "for this upstream"]);
+    assert_polite(&recorder);
+    let (url, _running, _) = simulated(&[], BY_THE_BOOK).await;
+    // Its document knows no chat.
+    let report = Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
+    report.assert_failed("upgrade", &["mode=audio"]);
+}
+
+#[tokio::test]
+async fn a_voice_is_judged_before_it_is_sent_and_by_what_works() {
+    let dir = scratch("doctor-voice");
+    let wav = bench::speech_dir().join("goforward_16k.wav");
+    let mapping = include_str!("../mappings/upstream/minicpm-o.toml");
+    let small = mapping.replace("message_max_bytes = 134217728", "message_max_bytes = 100000");
+    std::fs::write(dir.join("small.toml"), small).unwrap();
+    let config = |name: &str, url: &str, more: &str| {
+        let path = scratch("doctor").join(name);
+        let text = format!("{more}\n[[upstream]]\nurl = \"{url}\"\n[voices]\ndefault = {wav:?}\n");
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (url, _running, recorder) = simulated(&[], Dialect::Current).await;
+    let file = config("large.toml", &url, &format!("mappings = {dir:?}"));
+    let report = Report::of(&["--config", &file]).await;
+    report.assert_failed("configuration", &["takes 100000", "too large"]);
+    assert!(recorder.all().is_empty(), "nobody is bothered with it");
+
+    let file = config("voice.toml", &url, "");
+    Report::of(&["--config", &file]).await.assert_well();
+    // The document wants a WAV file, where the real server wants samples.
+    let (url, _running, _) = simulated(&[], BY_THE_BOOK).await;
+    let file = config("wav.toml", &url, "profile = \"conversation\"");
+    let report = Report::of(&["--config", &file, "--upstream-dialect", "minicpm-o-legacy"]).await;
+    report.assert_failed("init", &["written as a WAV file it worked", "voice_encodings"]);
+}
+
+/// A client of the model's own protocol that has a worker.
+async fn holder(address: SocketAddr) -> bench::Client {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (head, mut client) = upgrade(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    client.event("session.queue_done").await;
+    client.command(json!({"type": "session.init", "payload": {}})).await;
+    client.event("session.created").await;
+    client
+}
+
+#[tokio::test]
+async fn a_worker_that_is_held_is_seen_and_who_comes_next_is_served() {
+    let (address, _running, _) = simulate("127.0.0.1:0", quick(), None).await;
+    let held = holder(address).await;
+    let report = Report::of(&["--upstream", &format!("ws://{address}")]).await;
+    report.assert_failed("queue", &["position 1 of 1", "Another client holds the worker"]);
+    assert_eq!(report.verdict("close"), "skipped");
+    held.close().await;
+    // The place in the queue was given up, and the worker was not left in a mess.
+    holder(address).await.close().await;
+    Report::of(&["--upstream", &format!("ws://{address}")]).await.assert_well();
+    holder(address).await.close().await;
+}
+
+#[tokio::test]
+async fn who_interrupts_it_leaves_politely() {
+    let timing = Timing { init: Duration::from_secs(1), ..Timing::instant() };
+    let (address, _running, recorder) =
+        simulate("127.0.0.1:0", SimulatorConfig { timing, ..quick() }, None).await;
+    let mut process = voxbridge(&["--upstream", &format!("ws://{address}")]).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let queue =
+        async { while !lines.next_line().await.unwrap().expect("it ends too early").contains(" queue ") {} };
+    timeout(PATIENCE, queue).await.expect("it does not get there");
+    let id = process.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+    let mut rest = String::new();
+    while let Some(line) = timeout(PATIENCE, lines.next_line()).await.expect("it does not end").unwrap() {
+        rest.push_str(&line);
+        rest.push('\n');
+    }
+    assert_eq!(process.wait().await.unwrap().code(), Some(1));
+    assert!(rest.contains("skipped  init") && rest.contains("because interrupted"), "{rest}");
+    assert!(rest.contains("ok       close"), "{rest}");
+    assert_polite(&recorder);
+    let said = |received: &Received| matches!(received, Received::Message(_, text) if text.contains("session.close"));
+    assert!(recorder.all().iter().any(said), "{:#?}", recorder.all());
+}
+
+/// A server that answers each connection with these bytes and hangs up.
+async fn answering(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = [0; 4096];
+            let _ = stream.read(&mut asked).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.shutdown().await;
+            while matches!(stream.read(&mut asked).await, Ok(1..)) {}
+        }
+    });
+    format!("ws://{address}")
+}
+
+#[tokio::test]
+async fn an_http_status_is_explained() {
+    for (answer, words) in [
+        ("HTTP/1.1 403 Forbidden\r\n\r\n", &["It is not authentication"][..]),
+        ("HTTP/1.1 401 Unauthorized\r\n\r\n", &["credentials"]),
+        ("HTTP/1.1 404 Not Found\r\nServer: nginx\r\n\r\n", &["nothing of the kind", "nginx"]),
+        ("HTTP/1.1 502 Bad Gateway\r\n\r\n", &["nobody behind it"]),
+        ("HTTP/1.1 503 Service Unavailable\r\n\r\n", &["nobody behind it"]),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6\r\n\r\n<html>",
+            &["does not pass on `Upgrade`", "a page for people"],
+        ),
+        ("SSH-2.0-OpenSSH_9.6\r\n", &["no HTTP", "Some other service"]),
+        ("", &["without an answer"]),
+    ] {
+        let url = answering(answer).await;
+        Report::of(&["--upstream", &url]).await.assert_failed("upgrade", words);
+    }
+}
+
+#[tokio::test]
+async fn names_and_ports_that_lead_nowhere() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let report = Report::of(&["--upstream", &format!("ws://{closed}")]).await;
+    report.assert_failed("tcp", &["Nothing listens"]);
+    assert_eq!(report.verdict("dns"), "skipped");
+    // No name can be so long, so nobody need be asked.
+    let nowhere = format!("ws://{}.invalid", "x".repeat(64));
+    Report::of(&["--upstream", &nowhere]).await.assert_failed("dns", &["has no address"]);
+    // The system takes the connection, and nobody says anything.
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("wss://{}", mute.local_addr().unwrap());
+    let pem = certificate("localhost", None).0;
+    let args = ["--upstream", &url, "--upstream-ca", &pem_file("mute.pem", &pem)];
+    Report::of(&args).await.assert_failed("tls", &["said nothing to TLS"]);
+}
+
+/// A certificate as the gateway makes one for itself, its own authority; valid until then.
+fn certificate(name: &str, until_year: Option<i32>) -> (String, TlsAcceptor) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap();
+    let issuer = rcgen::Issuer::from_params(&params, &key);
+    // A server's own, which that authority vouches for.
+    let own_key = KeyPair::generate().unwrap();
+    let mut own = CertificateParams::new([name.to_owned()]).unwrap();
+    if let Some(year) = until_year {
+        own.not_before = date_time_ymd(year - 1, 1, 1);
+        own.not_after = date_time_ymd(year, 1, 1);
+    }
+    let own = own.signed_by(&own_key, &issuer).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![own.der().clone()], PrivateKeyDer::Pkcs8(own_key.serialize_der().into()))
+        .unwrap();
+    (certificate.pem(), TlsAcceptor::from(Arc::new(config)))
+}
+
+fn pem_file(name: &str, text: &str) -> String {
+    let path: PathBuf = scratch("doctor").join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// TLS in front of a server without it: its port.
+async fn encrypted(plain: SocketAddr, acceptor: TlsAcceptor) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut upstream = TcpStream::connect(plain).await.unwrap();
+                let _ = copy_bidirectional(&mut stream, &mut upstream).await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_tls_is_said_in_words() {
+    let (plain, _running, recorder) = simulate("127.0.0.1:0", quick(), None).await;
+    let (pem, acceptor) = certificate("localhost", None);
+    let port = encrypted(plain, acceptor).await;
+    let (own, other) = (pem_file("own.pem", &pem), pem_file("other.pem", &certificate("localhost", None).0));
+    let url = format!("wss://localhost:{port}");
+    let report = Report::of(&["--upstream", &url, "--upstream-ca", &own]).await;
+    report.assert_well();
+    assert_eq!(report.verdict("tls"), "ok");
+    assert_polite(&recorder);
+
+    let unknown = Report::of(&["--upstream", &url, "--upstream-ca", &other]).await;
+    unknown.assert_failed("tls", &["nobody vouches", "`ca`"]);
+    let by_number = format!("wss://127.0.0.1:{port}");
+    let wrong_name = Report::of(&["--upstream", &by_number, "--upstream-ca", &own]).await;
+    wrong_name.assert_failed("tls", &["for localhost", "certificate's names"]);
+    let (pem, acceptor) = certificate("localhost", Some(2020));
+    let expired = format!("wss://localhost:{}", encrypted(plain, acceptor).await);
+    let expired = Report::of(&["--upstream", &expired, "--upstream-ca", &pem_file("old.pem", &pem)]).await;
+    expired.assert_failed("tls", &["expired", "`date`"]);
+
+    let plain_to_tls = Report::of(&["--upstream", &format!("ws://localhost:{port}")]).await;
+    plain_to_tls.assert_failed("upgrade", &["It speaks TLS, use wss://"]);
+    let url = format!("wss://{plain}");
+    let tls_to_plain = Report::of(&["--upstream", &url, "--upstream-ca", &own]).await;
+    tls_to_plain.assert_failed("tls", &["Use ws://"]);
+}
+
+/// A WebSocket server that says this and waits for the client's end.
+async fn saying(text: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let Ok(mut socket) = accept_async(stream).await else { return };
+                let _ = socket.send(Message::text(text)).await;
+                while let Some(Ok(_)) = socket.next().await {}
+            });
+        }
+    });
+    format!("ws://{address}")
+}
+
+#[tokio::test]
+async fn servers_of_other_kinds_are_recognised() {
+    // As captured from a real one.
+    let macaw = r#"{"type": "error", "code": "invalid_request", "message": "Query parameter 'model' is required", "recoverable": false, "resume_segment_id": null}"#;
+    for (text, words) in [
+        (macaw, &["Macaw", "gateway instead"][..]),
+        (r#"{"type": "hello"}"#, &["another kind of server", "hello"]),
+    ] {
+        let url = saying(text).await;
+        Report::of(&["--upstream", &url]).await.assert_failed("queue", words);
+    }
+    let deflate = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                   Sec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Accept: x\r\n\r\n";
+    let report = Report::of(&["--upstream", &answering(deflate).await]).await;
+    assert_eq!((report.code, report.verdict("upgrade")), (1, "failed"), "{:#}", report.json);
+}
+
+#[tokio::test]
+async fn a_client_is_walked_with_too() {
+    let bench = Bench::with(quick(), Config::default()).await;
+    let (upstream, _running, _) = simulated(&[], Dialect::Current).await;
+    let url = format!("ws://{}", bench.address());
+    let report = Report::of(&["--upstream", &upstream, "--client-url", &url]).await;
+    report.assert_well();
+    let client = &report.json["walks"][1];
+    let verdicts: Vec<_> = client["steps"].as_array().unwrap().iter().map(|step| &step["verdict"]).collect();
+    assert_eq!(verdicts, ["skipped", "ok", "skipped", "ok", "ok", "ok"], "{client:#}");
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let report = Report::of(&["--upstream", &upstream, "--client-url", &format!("ws://{nobody}")]).await;
+    assert_eq!((report.code, &report.json["walks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
+}
+
+#[tokio::test]
+async fn people_read_a_line_a_step_and_a_paragraph_a_problem() {
+    let (url, _running, _) = simulated(&["busy"], Dialect::Current).await;
+    let output = timeout(PATIENCE, voxbridge(&["--upstream", &url]).output()).await.unwrap().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with(&url) && lines.iter().all(|line| line.len() <= 110), "{text}");
+    let order: Vec<&str> = lines[1..10].iter().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+    let steps = ["configuration", "dns", "tcp", "tls", "upgrade", "queue", "init", "answer", "close"];
+    assert_eq!(order, steps, "{text}");
+    assert!(text.contains("\n\n  queue: ") && text.contains("What to do: look whether"), "{text}");
+
+    let wrong = voxbridge(&["--upstream", "http://gpu"]).output().await.unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "a configuration that is wrong is nobody's failure");
+}
