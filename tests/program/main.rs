@@ -6,11 +6,13 @@
 #[path = "../support/bench.rs"]
 mod bench;
 mod commands;
+mod doctor;
 mod leaving;
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 #[path = "../support/operated.rs"]
 mod operated;
 mod operations;
+mod packaging;
 mod process;
 mod readme;
 mod running;

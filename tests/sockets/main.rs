@@ -2,11 +2,13 @@
 #![cfg(feature = "io")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
+mod access;
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 #[path = "../support/bench.rs"]
 mod bench;
 mod faults;
 mod matrix;
+mod observability;
 mod one_worker;
 mod relays;
 mod serve;

@@ -3,9 +3,7 @@
 //!
 //! What only other tools can tell (`systemd-analyze`, schemas of Kubernetes, Envoy, the static program) is tried by hand:
 //! `examples/README.md` says how.
-#![cfg(all(feature = "io", target_os = "linux"))]
 
-#[path = "packaging/licences.rs"]
 mod licences;
 
 use std::{

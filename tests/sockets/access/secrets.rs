@@ -10,10 +10,8 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    bench::{quick, scratch, simulate},
-    door::{PATIENCE, knock},
-};
+use super::door::{PATIENCE, knock};
+use crate::bench::{quick, scratch, simulate};
 
 const SECRETS: [&str; 5] = ["key-s3cret", "new-s3cret", "wrong-s3cret", "env-s3cret", "up-s3cret"];
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::door::{Answer, Door, MACAW, ask};
+use super::door::{Answer, Door, MACAW, ask};
 
 const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n\
     [[key]]\nname = \"old\"\nkey = \"old-s3cret\"\nexpires = 2020-01-01\n\

@@ -1,14 +1,9 @@
 //! `voxbridge doctor`, the program itself, against servers that are well and servers that are not: it names the step and
 //! the cause, and leaves politely wherever it stops.
-#![cfg(all(feature = "io", unix))]
-
-#[path = "support/bench.rs"]
-#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
-mod bench;
 
 use std::{net::SocketAddr, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
-use bench::{Bench, Running, quick, scratch, simulate, upgrade};
+use crate::bench::{Bench, Running, quick, scratch, simulate, upgrade};
 use futures_util::{SinkExt as _, StreamExt as _};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::{ServerConfig, pki_types::PrivateKeyDer};
@@ -208,8 +203,8 @@ async fn a_wrong_path_and_a_mode_that_is_not_there_are_told_from_authentication(
 #[tokio::test]
 async fn a_voice_is_judged_before_it_is_sent_and_by_what_works() {
     let dir = scratch("doctor-voice");
-    let wav = bench::speech_dir().join("goforward_16k.wav");
-    let mapping = include_str!("../mappings/upstream/minicpm-o.toml");
+    let wav = crate::bench::speech_dir().join("goforward_16k.wav");
+    let mapping = include_str!("../../mappings/upstream/minicpm-o.toml");
     let small = mapping.replace("message_max_bytes = 134217728", "message_max_bytes = 100000");
     std::fs::write(dir.join("small.toml"), small).unwrap();
     let config = |name: &str, url: &str, more: &str| {
@@ -234,7 +229,7 @@ async fn a_voice_is_judged_before_it_is_sent_and_by_what_works() {
 }
 
 /// A client of the model's own protocol that has a worker.
-async fn holder(address: SocketAddr) -> bench::Client {
+async fn holder(address: SocketAddr) -> crate::bench::Client {
     let stream = TcpStream::connect(address).await.unwrap();
     let (head, mut client) = upgrade(stream, "/v1/realtime?mode=audio", "", &[]).await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");

@@ -17,7 +17,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use voxbridge::server::tls;
 
-use crate::door::{Door, MACAW, PATIENCE, ask, assert_hung_up, knock};
+use super::door::{Door, MACAW, PATIENCE, ask, assert_hung_up, knock};
 
 /// Who signs.
 pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;

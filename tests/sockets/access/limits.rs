@@ -3,7 +3,7 @@
 use tokio::{io::AsyncWriteExt as _, net::TcpSocket};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::door::{Door, MACAW, assert_hung_up};
+use super::door::{Door, MACAW, assert_hung_up};
 
 fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}\r\n")

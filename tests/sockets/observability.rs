@@ -1,14 +1,8 @@
 //! What operators see of sessions over real sockets: the figures are those that happened, and the lines are whole.
-#![cfg(feature = "io")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/bench.rs"]
-#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
-mod bench;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use bench::{Bench, audio, quick, recording, scratch, upstream_at};
+use crate::bench::{Bench, audio, quick, recording, scratch, upstream_at};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -87,7 +81,7 @@ async fn a_transcription_and_a_spoken_text_are_counted_and_have_a_line() {
     let frames_out = client
         .seen
         .iter()
-        .filter(|seen| !matches!(seen, bench::Seen::Close(..) | bench::Seen::End(_)))
+        .filter(|seen| !matches!(seen, crate::bench::Seen::Close(..) | crate::bench::Seen::End(_)))
         .count();
     let metrics = bench.metrics.clone();
     let Bench { mut bridge, .. } = bench;
