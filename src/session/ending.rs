@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, CloseName},
+    event::{ClientCommand, ClientEvent, CloseName},
 };
 
 /// How long a model may talk to a client that sends nothing: no upstream session lasts longer (field notes §1.6). One that
@@ -58,6 +58,16 @@ impl Session {
             }
         }
         self.settle(now);
+    }
+
+    /// Who says goodbye while it is waited for waits no longer than it otherwise would.
+    pub(super) fn client_parts(&mut self, now: Instant, event: &ClientEvent<'_>) {
+        let patience = self.setup.profile.hear.speech_end_wait;
+        if let (Phase::Finishing(_, until), Some(_), ClientEvent::Close(_)) =
+            (&mut self.phase, self.parting, event)
+        {
+            *until = (now + patience).min(*until);
+        }
     }
 
     /// Ends a session that was only waiting for whoever speaks to finish.
@@ -186,8 +196,12 @@ impl Session {
         self.stop_conversation(now);
         let asking = asking(&self.setup.profile, &self.settings);
         self.hear.abandon_recording(now, self.ear.at_ms(), &asking, &mut self.host);
-        // Who parts has its own time, which no other end makes longer.
-        let until = self.parting.map_or(now + self.setup.profile.hear.speech_end_wait, |it| it.answered_by);
+        let until = now + self.setup.profile.hear.speech_end_wait;
+        let until = match self.parting {
+            Some(parting) if why == parting.why => parting.answered_by,
+            Some(parting) => until.min(parting.answered_by),
+            None => until,
+        };
         self.phase = Phase::Finishing(why, until);
     }
 

@@ -239,7 +239,7 @@ impl Session {
     /// The client said something.
     pub(crate) fn client(&mut self, now: Instant, event: ClientEvent<'_>) {
         if self.phase != Phase::Open {
-            return;
+            return self.client_parts(now, &event);
         }
         match event {
             ClientEvent::Audio(bytes) => {

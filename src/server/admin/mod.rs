@@ -43,6 +43,8 @@ const CONNECTIONS_MAX: usize = 32;
 const CONNECTION_WITHIN: Duration = Duration::from_secs(30);
 /// A TLS handshake, and a request's head, within this.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// After the server's end, for answers that are on their way.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Room for a head; hyper's least.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
@@ -177,6 +179,9 @@ impl Admin {
             () = accepting => {}
             () = life.reached(State::Stopped) => {}
         }
+        // Who has ordered the end is still answered.
+        let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+        let _ = timeout(LAST_WORDS, places.acquire_many(all)).await;
     }
 }
 

@@ -229,7 +229,6 @@ impl Converse {
     fn arrive(&mut self, now: Instant, standby: bool, scene: &Scene, host: &mut Host) {
         self.mic.catch_up();
         self.alone = false;
-        self.asked = false;
         self.renewing = None;
         self.told = false;
         let Some(Gap { reason, since }) = self.gap.take() else { return };
@@ -280,6 +279,7 @@ impl Converse {
         let telling = self.telling(scene);
         match std::mem::replace(&mut self.place, Place::Out) {
             Place::Talking(mut talk) => {
+                self.asked = false;
                 if talk.was_good(now, &host.times) {
                     self.trouble = None;
                 } else if let Some(trouble) = self.trouble.as_mut().filter(|_| talk.steps.answered() > 0) {

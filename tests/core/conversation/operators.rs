@@ -76,7 +76,7 @@ fn who_asks_something_of_a_server_that_stops_is_answered_first() {
                 if operator { ("operator_request", "close 1001") } else { ("server_shutdown", "close 1012") };
             assert_eq!(talk.pair.events("session.closed")[0]["reason"], reason);
             assert_eq!(talk.pair.names().last().unwrap(), close);
-            talk.wait(secs(5));
+            talk.pair.advance(secs(5));
             assert!(talk.pair.finished);
             assert_eq!(sanity::problems(&talk.pair), [""; 0]);
         }
