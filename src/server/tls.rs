@@ -187,7 +187,7 @@ pub async fn watch(current: Current, every: Duration) {
         match tokio::task::spawn_blocking(move || tls.refresh()).await {
             Ok(Ok(true)) => info!("the certificate was replaced, for connections to come"),
             Ok(Err(problem)) => {
-                warn!("the certificate was not replaced, the one before still holds: {problem}")
+                warn!("the certificate was not replaced, the one before still holds: {problem}");
             }
             Ok(Ok(false)) | Err(_) => {}
         }
