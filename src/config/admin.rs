@@ -105,12 +105,8 @@ impl AdminConfig {
                 ("token_file", std::fs::read_to_string(path).map_err(bad)?)
             }
             (None, Some(name)) => {
-                let token = std::env::var(name);
-                (
-                    "token_env",
-                    token
-                        .map_err(|_| format!("token_env: there is no variable {name} in the environment"))?,
-                )
+                let missing = || format!("token_env: there is no variable {name} in the environment");
+                ("token_env", super::env(name).ok_or_else(missing)?)
             }
         };
         match token.trim() {
