@@ -58,9 +58,9 @@ fn who_asks_something_of_a_server_that_stops_is_answered_first() {
             talk.ask();
             talk.say(&recording("goforward_16k.wav")[..16_000]);
             if operator {
-                talk.pair.operator_closes()
+                talk.pair.operator_closes();
             } else {
-                talk.pair.drain()
+                talk.pair.drain();
             }
             talk.say(&recording("goforward_16k.wav")[16_000..]);
             while !talk.pair.closed() {
