@@ -16,12 +16,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Message;
 
-<<<<<<< HEAD:tests/sockets/access/upstreams.rs
 use super::{
-=======
-use crate::{
-    bench::{quick, simulate, tuned},
->>>>>>> access:tests/access/upstreams.rs
     certificates::{authority, signed},
     door::{Door, MACAW, PATIENCE},
 };
