@@ -53,7 +53,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let targets = Targets { current, admin: doors, metrics, manager: manager.clone(), access_log };
     let reloader = Arc::new(reloader(args, config, targets));
     let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
-    let renewals = tokio::spawn(tls::watch(server.current(), LOOK_EVERY));
+    let renewals = tokio::spawn(tls::watch(server.current(), server.metrics(), LOOK_EVERY));
     let place = server.local_addr().map_err(Failure::failed)?.to_string();
     let (life, pulse, registry) = (server.life(), server.pulse(), server.registry());
     let told = tokio::spawn(manager.follow(place.clone(), life.clone(), pulse, registry, leave));
