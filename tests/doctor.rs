@@ -454,6 +454,7 @@ async fn deflating() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
     let (tell, told) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
+        #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
         let agree = |_: &Request, mut response: Response| {
             let name = "permessage-deflate".parse().unwrap();
             response.headers_mut().insert("Sec-WebSocket-Extensions", name);
