@@ -131,6 +131,12 @@ mod tests {
     #[test]
     fn it_is_masked_wherever_it_is_shown() {
         let holder: Holder = toml::from_str("token = \"hunter2\"").unwrap();
+impl std::hash::Hash for Print {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
         assert_eq!(holder.token.expose(), "hunter2");
         let shown = [
             format!("{holder:?} {:#?} {:?}", holder, holder.token.print()),

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Read as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -16,7 +17,7 @@ use crate::{
         access::{
             Access, Limits,
             address::{Proxies, ProxyHeader},
-            keys::Keys,
+            keys::{KEYS_MAX, Keys},
             origin::Origins,
         },
         tls::Acceptor,
@@ -101,8 +102,19 @@ impl AccessConfig {
 }
 
 fn read(path: &Path) -> Result<Keys, String> {
+/// A file of keys is no longer than this, bytes: ten times what the most keys need.
+const KEYS_MAX_BYTES: u64 = 16 << 20;
+
     let name = path.display().to_string();
-    let source = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let bad = |error: std::io::Error| format!("{name}: {error}");
+    let mut source = String::new();
+    let file = fs::File::open(path).map_err(bad)?;
+    let read = file.take(KEYS_MAX_BYTES + 1).read_to_string(&mut source).map_err(bad)?;
+    if read as u64 > KEYS_MAX_BYTES {
+        return Err(format!(
+            "{name}: it is longer than {KEYS_MAX_BYTES} bytes; it holds at most {KEYS_MAX} keys"
+        ));
+    }
     Keys::parse(&name, &source, super::env).map_err(|problem| problem.to_string())
 }
 
