@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Config;
 use crate::{
     mapping::check::LONGEST_MS,
+    secret::shown_url,
     server::{
         access::{
             Access, Limits,
@@ -101,10 +102,10 @@ impl AccessConfig {
     }
 }
 
-fn read(path: &Path) -> Result<Keys, String> {
 /// A file of keys is no longer than this, bytes: ten times what the most keys need.
 const KEYS_MAX_BYTES: u64 = 16 << 20;
 
+fn read(path: &Path) -> Result<Keys, String> {
     let name = path.display().to_string();
     let bad = |error: std::io::Error| format!("{name}: {error}");
     let mut source = String::new();
@@ -176,7 +177,10 @@ impl Config {
         });
         let plain = self.upstream.iter().filter(|upstream| upstream.has_token() && !upstream.is_private());
         let plain = plain.map(|upstream| {
-            format!("upstream {}: its token goes over the network unencrypted; use wss://", upstream.url)
+            format!(
+                "upstream {}: its token goes over the network unencrypted; use wss://",
+                shown_url(&upstream.url)
+            )
         });
         loose.chain(open).chain(plain).collect()
     }
