@@ -295,6 +295,7 @@ impl Config {
             return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
         }
         self.drain.check()?;
+        self.admin.check_apart(self.listen.as_deref().unwrap_or(DEFAULT_LISTEN))?;
         if self.trace.session_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
             return Err(format!("trace.session_max_bytes: must be {TRACE_MIN_BYTES} or more"));
         }

@@ -14,6 +14,25 @@ use subtle::ConstantTimeEq as _;
 /// What stands in the place of a secret.
 pub const MASK: &str = "***";
 
+/// What a URL may say of a mode; everything else in its query may be a secret.
+const MODES: [&str; 3] = ["chat", "audio", "video"];
+
+/// A URL as it may be shown: without what stands before its host, and without the values in its query.
+#[must_use]
+pub fn shown_url(url: &str) -> String {
+    let (place, query) = url.split_once('?').map_or((url, None), |(place, query)| (place, Some(query)));
+    let (scheme, rest) = place.split_once("://").unwrap_or(("", place));
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("{MASK}@{host}"));
+    let between = if scheme.is_empty() { "" } else { "://" };
+    let pair = |pair: &str| match pair.split_once('=') {
+        Some((name, value)) if !value.is_empty() && !MODES.contains(&value) => format!("{name}={MASK}"),
+        _ => pair.to_owned(),
+    };
+    let query = query.map(|query| format!("?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&")));
+    format!("{scheme}{between}{host}{path}{}", query.unwrap_or_default())
+}
+
 /// A secret text.
 #[derive(Clone)]
 pub struct Secret {
@@ -112,6 +131,12 @@ impl PartialEq for Print {
 
 impl Eq for Print {}
 
+impl std::hash::Hash for Print {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
 /// A weak secret could be found by its print.
 impl fmt::Debug for Print {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,6 +147,19 @@ impl fmt::Debug for Print {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_secret() {
+        for (url, shown) in [
+            ("ws://gpu/x?mode=chat&token=hunter2&flag", "ws://gpu/x?mode=chat&token=***&flag"),
+            ("wss://me:hunter2@gpu:1", "wss://***@gpu:1"),
+            ("ws://gpu/a@b?mode=", "ws://gpu/a@b?mode="),
+            ("hunter.example", "hunter.example"),
+            ("", ""),
+        ] {
+            assert_eq!(shown_url(url), shown);
+        }
+    }
 
     #[derive(Debug, Serialize, Deserialize)]
     struct Holder {

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Read as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -12,11 +13,12 @@ use serde::{Deserialize, Serialize};
 use super::Config;
 use crate::{
     mapping::check::LONGEST_MS,
+    secret::shown_url,
     server::{
         access::{
             Access, Limits,
             address::{Proxies, ProxyHeader},
-            keys::Keys,
+            keys::{KEYS_MAX, Keys},
             origin::Origins,
         },
         tls::Acceptor,
@@ -100,9 +102,20 @@ impl AccessConfig {
     }
 }
 
+/// A file of keys is no longer than this, bytes: ten times what the most keys need.
+const KEYS_MAX_BYTES: u64 = 16 << 20;
+
 fn read(path: &Path) -> Result<Keys, String> {
     let name = path.display().to_string();
-    let source = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let bad = |error: std::io::Error| format!("{name}: {error}");
+    let mut source = String::new();
+    let file = fs::File::open(path).map_err(bad)?;
+    let read = file.take(KEYS_MAX_BYTES + 1).read_to_string(&mut source).map_err(bad)?;
+    if read as u64 > KEYS_MAX_BYTES {
+        return Err(format!(
+            "{name}: it is longer than {KEYS_MAX_BYTES} bytes; it holds at most {KEYS_MAX} keys"
+        ));
+    }
     Keys::parse(&name, &source, super::env).map_err(|problem| problem.to_string())
 }
 
@@ -164,7 +177,10 @@ impl Config {
         });
         let plain = self.upstream.iter().filter(|upstream| upstream.has_token() && !upstream.is_private());
         let plain = plain.map(|upstream| {
-            format!("upstream {}: its token goes over the network unencrypted; use wss://", upstream.url)
+            format!(
+                "upstream {}: its token goes over the network unencrypted; use wss://",
+                shown_url(&upstream.url)
+            )
         });
         loose.chain(open).chain(plain).collect()
     }

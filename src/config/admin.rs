@@ -88,6 +88,21 @@ impl AdminConfig {
         Ok(Some(AdminPlan { listen, guard, tls }))
     }
 
+    /// Operators have an address of their own: one that clients are served at is theirs already.
+    pub(super) fn check_apart(&self, clients: &str) -> Result<(), String> {
+        let parsed = |address: &str| address.parse::<SocketAddr>().ok().filter(|address| address.port() != 0);
+        let (Some(own), Some(theirs)) = (self.listen.as_deref().and_then(parsed), parsed(clients)) else {
+            return Ok(());
+        };
+        let meet = own.ip() == theirs.ip() || own.ip().is_unspecified() || theirs.ip().is_unspecified();
+        if own.port() != theirs.port() || !meet {
+            return Ok(());
+        }
+        Err(format!(
+            "admin.listen: clients are served at {theirs} (`listen`); operators need another port than {own}"
+        ))
+    }
+
     /// What works otherwise than one may think, a line each.
     pub(super) fn notes(&self) -> Vec<String> {
         let Ok(Some(plan)) = self.plan() else { return Vec::new() };
@@ -136,6 +151,30 @@ mod tests {
             assert!(plan(&format!("listen = {open:?}\n{tls}")).is_err(), "TLS alone keeps nobody out");
             assert!(plan(&format!("listen = {open:?}\n{tls}\nclient_ca = \"a\"")).is_ok());
             assert!(plan(&format!("listen = {open:?}\ntoken_env = \"PATH\"")).is_ok());
+        }
+    }
+
+    #[test]
+    fn operators_and_clients_do_not_share_an_address() {
+        let apart = |own: &str, clients: &str| {
+            let config = AdminConfig { listen: Some(own.to_owned()), ..AdminConfig::default() };
+            config.check_apart(clients)
+        };
+        for (own, clients) in [
+            ("127.0.0.1:8000", "127.0.0.1:8000"),
+            ("127.0.0.1:8000", "0.0.0.0:8000"),
+            ("0.0.0.0:8000", "127.0.0.1:8000"),
+        ] {
+            let problem = apart(own, clients).unwrap_err();
+            assert!(problem.contains(own) && problem.contains(clients), "{problem}");
+        }
+        for (own, clients) in [
+            ("127.0.0.1:8001", "0.0.0.0:8000"),
+            ("127.0.0.2:8000", "127.0.0.1:8000"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("127.0.0.1:8000", "localhost:8000"),
+        ] {
+            assert_eq!(apart(own, clients), Ok(()), "{own} {clients}");
         }
     }
 

@@ -101,13 +101,30 @@ impl Contents {
     }
 }
 
+/// By name what it says, to be compared and never shown.
 fn keys(config: &Config) -> toml::Table {
-    toml::Table::try_from(config).unwrap_or_default()
+    let mut keys = toml::Table::try_from(config).unwrap_or_default();
+    let urls: Vec<_> = config.upstream.iter().map(|upstream| &*upstream.url).collect();
+    // What is written of them is not all there is to them.
+    if let Some(upstreams) = keys.get_mut("upstream").and_then(toml::Value::as_array_mut) {
+        upstreams.push(urls.into());
+    }
+    keys
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_secret_in_a_url_is_a_change() {
+        let library = Library::embedded().unwrap();
+        let config = |token: &str| {
+            toml::from_str::<Config>(&format!("[[upstream]]\nurl = \"ws://a?token={token}\"")).unwrap()
+        };
+        let held = |new| Changes::between((&config("one"), &library), (&config(new), &library)).held;
+        assert_eq!((held("two"), held("one")), (vec!["`upstream`".to_owned()], vec![]));
+    }
 
     #[test]
     fn what_changed_is_named_and_what_needs_a_restart_apart() {

@@ -3,10 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX};
-use crate::{mapping::Library, secret::MASK, server::life::Leave};
-
-/// What a URL may say of a mode; everything else in its query may be a secret.
-const MODES: [&str; 3] = ["chat", "audio", "video"];
+use crate::{mapping::Library, server::life::Leave};
 
 impl Config {
     /// What holds, with these mappings.
@@ -22,26 +19,11 @@ impl Config {
         ] {
             shown[key] = value;
         }
-        for upstream in shown["upstream"].as_array_mut().into_iter().flatten() {
-            if let Some(url) = upstream["url"].as_str() {
-                upstream["url"] = masked(url).into();
-            }
-        }
         let files = library
             .files()
             .map(|(kind, name, file, _)| json!({"kind": kind.name(), "name": name, "file": file}));
         json!({"config": shown, "mappings": files.collect::<Vec<_>>()})
     }
-}
-
-/// A URL without what may be a secret in its query.
-fn masked(url: &str) -> String {
-    let Some((place, query)) = url.split_once('?') else { return url.to_owned() };
-    let pair = |pair: &str| match pair.split_once('=') {
-        Some((name, value)) if !MODES.contains(&value) => format!("{name}={MASK}"),
-        _ => pair.to_owned(),
-    };
-    format!("{place}?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&"))
 }
 
 #[cfg(test)]

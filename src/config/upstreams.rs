@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::access::is_this_machine;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
         check::{did_you_mean, listed},
     },
     net::Identity,
-    secret::Secret,
+    secret::{Secret, shown_url},
     server::{
         dial::Dialer,
         pool::Pool,
@@ -26,7 +26,8 @@ pub struct UpstreamConfig {
     /// What logs call it; host and port unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// `ws://` or `wss://`.
+    /// `ws://` or `wss://`; what may be secret in it is not written.
+    #[serde(serialize_with = "without_secrets")]
     pub url: String,
     /// Its dialect.
     #[serde(default = "default_dialect")]
@@ -60,6 +61,10 @@ impl UpstreamConfig {
     pub fn of_dialect() -> Self {
         Self { dialect: default_dialect(), ..Self::default() }
     }
+}
+
+fn without_secrets<S: Serializer>(url: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&shown_url(url))
 }
 
 fn default_dialect() -> String {
@@ -163,7 +168,9 @@ fn agree<'u>(
     let Some(mode) = mode else { return Ok(()) };
     match known {
         Some((first_url, first)) if *first != mode => Err(format!(
-            "[[upstream]]: {first_url} names mode {first:?} and {url} mode {mode:?}; they must agree"
+            "[[upstream]]: {} names mode {first:?} and {} mode {mode:?}; they must agree",
+            shown_url(first_url),
+            shown_url(url)
         )),
         Some(_) => Ok(()),
         None => {
@@ -179,13 +186,13 @@ impl UpstreamConfig {
     /// # Errors
     /// What is wrong, in words.
     pub(crate) fn way(&self, dialect: &Arc<UpstreamMapping>) -> Result<(String, Dialer), String> {
+        let bad = |problem: String| format!("{:?}: {problem}", shown_url(&self.url));
         if self.status_path.as_ref().is_some_and(|path| !is_path(path)) {
-            return Err(format!("{:?}: its status_path is no path such as /status", self.url));
+            return Err(bad("its status_path is no path such as /status".to_owned()));
         }
         if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
-            return Err(format!("{:?}: its name is empty", self.url));
+            return Err(bad("its name is empty".to_owned()));
         }
-        let bad = |problem: String| format!("{:?}: {problem}", self.url);
         let dialer =
             Dialer::new(&self.url, self.ca.as_deref(), self.status_path.as_deref(), dialect.clone())?;
         let dialer = match self.identity().map_err(bad)? {

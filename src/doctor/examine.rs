@@ -35,6 +35,7 @@ use crate::{
         upstream::{Mode, VoiceEncoding},
     },
     net::Transport,
+    secret::shown_url,
     server::dial::Dialer,
     session::voices::Encodings,
     upstream::Dialect,
@@ -145,7 +146,7 @@ impl Examination<'_> {
             }
         };
         subject.authority = dialer.authority().to_owned();
-        subject.url = dialer.url(*mode);
+        subject.url = shown_url(&dialer.url(*mode));
         if !self.fits(dialect, &words.init(*mode, encoding), notes) {
             return (subject, None);
         }
@@ -227,7 +228,7 @@ impl Examination<'_> {
                 Step::Upgrade,
                 took,
                 self.bounds.upgrade,
-                path_of(&dialer.url(trial.mode)),
+                path_of(&shown_url(&dialer.url(trial.mode))),
             )),
         }
         drive(&mut walk, &mut socket, &self.bounds, self.stop, notes).await;
@@ -280,7 +281,7 @@ impl Examination<'_> {
         let attempt = self.attempt(&dialer, &trial, &mut Notes::new(&[], None)).await;
         let works = attempt.reached.is_some_and(|reached| reached >= trial.depth);
         works.then(|| match trial.clue {
-            Clue::Place(_, dialect) => Clue::Place(dialer.url(trial.mode), dialect),
+            Clue::Place(_, dialect) => Clue::Place(shown_url(&dialer.url(trial.mode)), dialect),
             clue => clue,
         })
     }

@@ -4,7 +4,7 @@
 //! refused in its own words after it (field notes macaw.md §1.2). The steps stand in the order that tells strangers least:
 //! what is public first, then whence they come and who they are, then what they may, and last how much room there is.
 
-use std::{collections::BTreeSet, convert::Infallible, io, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
     sync::OwnedSemaphorePermit,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 use tracing::{debug, info, warn};
@@ -50,6 +50,9 @@ use crate::{
 /// Room for a head; hyper's least.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
+/// Who has not been upgraded when sessions are told to finish has this long to be answered.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// What somebody was let in with. What it counts for is given back with it.
 pub(super) struct Admission {
     /// Whose key it was.
@@ -73,8 +76,18 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     let limits = shared.service().limits;
     let until_upgraded = {
         let (shared, metrics) = (shared.clone(), shared.metrics.clone());
+        let drain = shared.drain.clone();
+        let leaving = async {
+            ordered(drain).await;
+            sleep(LAST_WORDS).await;
+        };
         async move {
-            match timeout(limits.handshake, connection(stream, peer, shared)).await {
+            let served = tokio::select! {
+                served = timeout(limits.handshake, connection(stream, peer, shared)) => served,
+                // A stranger who stalls must not hold up the end.
+                () = leaving => return,
+            };
+            match served {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => debug!(%peer, %error, "connection without a session"),
                 Err(_) => {

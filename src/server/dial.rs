@@ -32,7 +32,7 @@ use crate::{
     event::{Mode, Why},
     mapping::UpstreamMapping,
     net::{Counted, Endpoint, Identity, Transport},
-    secret::Secret,
+    secret::{Secret, shown_url},
     telemetry::context::{TRACEPARENT, TRACESTATE, TraceContext},
 };
 
@@ -85,7 +85,7 @@ impl Dialer {
         mapping: Arc<UpstreamMapping>,
     ) -> Result<Self, String> {
         let bad = |problem: String| {
-            format!("{url:?}: {problem}; an upstream looks like ws://HOST:8006{}", mapping.path)
+            format!("{:?}: {problem}; an upstream looks like ws://HOST:8006{}", shown_url(url), mapping.path)
         };
         let uri: Uri = url.parse().map_err(|error| bad(format!("it is no URL ({error})")))?;
         let endpoint = Endpoint::of(&uri, ca).map_err(bad)?;

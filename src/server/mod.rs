@@ -306,6 +306,11 @@ impl Server {
     }
 }
 
+/// When nothing can be accepted it is tried again so much later: at once is no use, and too much is logged.
+const NO_ROOM: Duration = Duration::from_millis(100);
+/// The same if somebody was ended for it.
+const MADE_ROOM: Duration = Duration::from_millis(10);
+
 /// Accepts connections until then.
 async fn accept(
     listener: &TcpListener,
@@ -321,9 +326,10 @@ async fn accept(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => accept::spawn(stream, peer, shared.clone()),
                 Err(error) => {
-                    // Out of file descriptors, mostly: sessions go on, and so must accepting.
-                    warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    // Out of file descriptors, mostly: sessions go on, and so must accepting, at the cost of who stalls.
+                    let ended = shared.handshakes.end_oldest();
+                    warn!(%error, ended, "cannot accept a connection");
+                    tokio::time::sleep(if ended { MADE_ROOM } else { NO_ROOM }).await;
                 }
             },
         }

@@ -17,6 +17,7 @@ use crate::{
         step::{Bounds, Outcome},
     },
     mapping::{Library, Profile, UpstreamMapping, upstream::Mode},
+    secret::shown_url,
     server::{Service, dial::Dialer},
     telemetry,
 };
@@ -102,10 +103,10 @@ async fn walk_client(
 }
 
 fn title(patient: &Patient) -> String {
-    let url = &patient.config.url;
+    let url = shown_url(&patient.config.url);
     match &patient.config.name {
         Some(name) => format!("{name}  {url}"),
-        None => url.clone(),
+        None => url,
     }
 }
 

@@ -1,7 +1,8 @@
-//! Connections that are not upgraded yet: so many, and no more.
+//! Connections that are no sessions, not yet or never: so many, and no more.
 //!
 //! Who connects and stalls must not take the descriptors that others need. One too many ends the oldest, not the newest:
-//! an honest client is through within milliseconds, and the oldest is most likely one that stalls. Sessions do not count.
+//! an honest client is through within milliseconds, and the oldest is most likely one that stalls. Sessions do not count. The
+//! admin listener counts its own in the same way.
 
 use std::{
     collections::VecDeque,
@@ -28,6 +29,13 @@ impl Handshakes {
         tasks.push_back(task);
         let oldest = if tasks.len() > max { tasks.pop_front() } else { None };
         oldest.inspect(AbortHandle::abort).is_some()
+    }
+
+    /// Ends the oldest, for there is no room where room is not counted here; whether there was one.
+    pub(in crate::server) fn end_oldest(&self) -> bool {
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|task| !task.is_finished());
+        tasks.pop_front().inspect(AbortHandle::abort).is_some()
     }
 }
 
@@ -60,5 +68,7 @@ mod tests {
         assert!(handshakes.spawn(2, pending()));
         assert!(first_ended.await.is_err(), "the oldest is gone");
         assert_eq!(second_ended.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        assert!(handshakes.end_oldest() && second_ended.await.is_err(), "who comes next is next");
+        assert!(handshakes.end_oldest() && !handshakes.end_oldest(), "nobody is left");
     }
 }

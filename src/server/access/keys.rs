@@ -3,7 +3,11 @@
 //! What stands in the file is checked as a whole, and no mistake quotes a secret. A key is found by comparing what was shown
 //! with every one of them in constant time; what it may reach are globs, as in routes.
 
-use std::{fmt, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 use serde::Deserialize;
 use toml::value::Datetime;
@@ -13,6 +17,9 @@ use crate::{
     secret::{Print, Secret},
     server::route::glob,
 };
+
+/// Keys of a file: all of them are looked through for every request, and more belong to what issues tokens.
+pub const KEYS_MAX: usize = 10_000;
 
 /// `[[key]]` as it stands in the file.
 #[derive(Debug, Deserialize)]
@@ -133,21 +140,15 @@ impl Keys {
     /// Every mistake with its place; never a secret.
     pub fn parse(file: &str, source: &str, env: impl Fn(&str) -> Option<String>) -> Result<Self, Problem> {
         let read: KeysFile = toml::from_str(source).map_err(|error| discreet(file, source, &error))?;
-        let mut problems = Vec::new();
-        let mut keys: Vec<Arc<Key>> = Vec::new();
+        if read.keys.len() > KEYS_MAX {
+            let words = format!("it has {} keys; at most {KEYS_MAX} are looked through", read.keys.len());
+            return Err(Problem::whole(file, words));
+        }
+        let (mut problems, mut keys, mut known) = (Vec::new(), Vec::new(), Known::default());
         for one in read.keys {
             let name = one.name.clone();
-            let is_double = keys.iter().any(|known| *known.name == *name);
-            let known = match one.compile(&env) {
-                Err(problem) => Err(problem),
-                Ok(_) if is_double => Err("there are two of this name".to_owned()),
-                Ok(key) => match keys.iter().find(|known| key.print.is_some() && known.print == key.print) {
-                    Some(other) => Err(format!("it has the same secret as {:?}", other.name)),
-                    None => Ok(key),
-                },
-            };
-            match known {
-                Ok(key) => keys.push(Arc::new(key)),
+            match one.compile(&env).and_then(|key| known.with(key)) {
+                Ok(key) => keys.push(key),
                 Err(problem) => problems.push(Problem::whole(file, format!("[[key]] {name:?}: {problem}"))),
             }
         }
@@ -184,6 +185,28 @@ impl Keys {
     /// Every key.
     pub fn iter(&self) -> impl Iterator<Item = &Key> {
         self.0.iter().map(|key| &**key)
+    }
+}
+
+/// Names and secrets of a file, each of which may stand there once.
+#[derive(Default)]
+struct Known {
+    names: HashSet<Arc<str>>,
+    prints: HashMap<Print, Arc<str>>,
+}
+
+impl Known {
+    /// One more.
+    fn with(&mut self, key: Key) -> Result<Arc<Key>, String> {
+        if self.names.contains(&key.name) {
+            return Err("there are two of this name".to_owned());
+        }
+        if let Some(other) = key.print.and_then(|print| self.prints.get(&print)) {
+            return Err(format!("it has the same secret as {other:?}"));
+        }
+        self.names.insert(key.name.clone());
+        self.prints.extend(key.print.map(|print| (print, key.name.clone())));
+        Ok(Arc::new(key))
     }
 }
 

@@ -23,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::mpsc,
     time::timeout,
 };
 use tracing::{debug, warn};
@@ -31,13 +31,14 @@ use tracing::{debug, warn};
 use self::auth::{Guard, Peer};
 use super::{
     Current, Room,
+    access::handshakes::Handshakes,
     life::{Life, State},
     live::Registry,
     tls::Acceptor,
 };
 use crate::{net::Transport, telemetry::metrics::Metrics};
 
-/// Connections at a time; more wait to be accepted.
+/// Connections at a time. One more ends the oldest: probes come through whoever stalls.
 const CONNECTIONS_MAX: usize = 32;
 /// A connection asks one thing, and is over within this time.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(30);
@@ -155,20 +156,24 @@ impl Admin {
     /// Answers until the server is stopped.
     pub async fn run(self, control: Control) {
         let life = control.life.clone();
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let connections = Handshakes::default();
+        let (alive, mut none_left) = mpsc::channel::<()>(1);
         let admin = Arc::new((control, self.gate, self.tls));
         let accepting = async {
-            // It is never closed.
-            while let Ok(place) = places.clone().acquire_owned().await {
+            loop {
                 match self.listener.accept().await {
                     Ok((stream, peer)) => {
-                        let admin = admin.clone();
-                        tokio::spawn(async move {
+                        let (admin, alive) = (admin.clone(), alive.clone());
+                        let ended = connections.spawn(CONNECTIONS_MAX, async move {
                             connection(stream, peer, &admin).await;
-                            drop(place);
+                            drop(alive);
                         });
+                        if ended {
+                            debug!("too many admin connections: the oldest is ended");
+                        }
                     }
                     Err(error) => {
+                        connections.end_oldest();
                         warn!(%error, "the admin listener cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
@@ -180,8 +185,8 @@ impl Admin {
             () = life.reached(State::Stopped) => {}
         }
         // Who has ordered the end is still answered.
-        let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
-        let _ = timeout(LAST_WORDS, places.acquire_many(all)).await;
+        drop(alive);
+        let _ = timeout(LAST_WORDS, none_left.recv()).await;
     }
 }
 

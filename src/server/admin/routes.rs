@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tracing::info;
 
 use super::{
-    Control,
+    Control, Reloaded,
     auth::{Guard, Peer},
     views,
 };
@@ -154,7 +154,7 @@ impl<'p> Route<'p> {
                 });
                 shown(StatusCode::ACCEPTED, &view)
             }
-            Self::Reload => match control.configuration.reload().await {
+            Self::Reload => match reloaded(control).await {
                 Ok(reloaded) => ok(&reloaded),
                 Err(problem) => failure(StatusCode::UNPROCESSABLE_ENTITY, "not_reloaded", &problem),
             },
@@ -163,6 +163,13 @@ impl<'p> Route<'p> {
             Self::LogLevel => ok(&json!({"level": telemetry::log::level()})),
         }
     }
+}
+
+/// To the end, even if who has ordered it hangs up: the service manager was told that it began.
+async fn reloaded(control: &Control) -> Result<Reloaded, String> {
+    let configuration = control.configuration.clone();
+    let reloading = tokio::spawn(async move { configuration.reload().await });
+    reloading.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 fn ordered(live: &Live, order: Order) -> Answer {

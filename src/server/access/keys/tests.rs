@@ -70,6 +70,17 @@ fn mistakes_are_told_without_secrets() {
 }
 
 #[test]
+fn there_are_as_many_as_can_be_looked_through() {
+    let file = |count: usize| -> String {
+        (0..count).map(|number| format!("[[key]]\nname = \"n{number}\"\nkey = \"k{number}\"\n")).collect()
+    };
+    let most = keys(&file(KEYS_MAX)).unwrap();
+    assert_eq!(named(&most, &[&format!("k{}", KEYS_MAX - 1)], &[]).as_deref(), Ok("n9999"));
+    let problem = keys(&file(KEYS_MAX + 1)).unwrap_err();
+    assert!(problem.contains("has 10001 keys; at most 10000"), "{problem}");
+}
+
+#[test]
 fn a_key_opens_what_it_is_for() {
     let keys = keys(
         "[[key]]\nname = \"a\"\nkey = \"k\"\nmodels = [\"whisper-*\"]\nprotocols = [\"mac*\"]\n\
