@@ -222,7 +222,7 @@ impl Examination<'_> {
         match unexpected(&response) {
             Some(symptom) => {
                 notes.tell(Outcome::failed(Step::Upgrade, took, symptom));
-                walk.stop(Instant::now().into_std());
+                walk.stop(now(), "upgrade failed");
             }
             None => notes.tell(Outcome::good(
                 Step::Upgrade,
@@ -369,7 +369,7 @@ async fn drive(
             () = sleep_until(until.into()) => walk.tick(now()),
             () = stopped(stop), if !stopping => {
                 stopping = true;
-                walk.stop(now());
+                walk.stop(now(), "interrupted");
             }
         }
     }

@@ -83,7 +83,7 @@ impl Lab {
             self.now = [Some(until), wakes, stop_at].into_iter().flatten().min().unwrap().max(self.now);
             if stop_at.is_some_and(|at| at <= self.now) {
                 stop_at = None;
-                walk.stop(self.now);
+                walk.stop(self.now, "interrupted");
             }
             walk.tick(self.now);
             self.gateway.handle_input(self.now, SimInput::Timeout);

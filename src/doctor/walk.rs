@@ -277,15 +277,15 @@ impl Walk {
         }
     }
 
-    /// The user wants to go. A worker that is being made ready answers only then.
-    pub fn stop(&mut self, now: Instant) {
+    /// It goes no further, because of this. A worker that is being made ready answers only then.
+    pub fn stop(&mut self, now: Instant, why: &str) {
         let ready_by = self.since + self.plan.bounds.step;
         let heard_at = match self.phase {
             Phase::Leaving { .. } | Phase::Ending { .. } | Phase::HangingUp { .. } | Phase::Over => return,
             Phase::Initialising => ready_by,
             Phase::Queued | Phase::Asked => now,
         };
-        self.outcomes.push_back(Outcome::skipped(self.step(), "interrupted"));
+        self.outcomes.push_back(Outcome::skipped(self.step(), why));
         self.leave(now, heard_at);
     }
 

@@ -60,6 +60,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(super) struct Admission {
     /// Whose key it was.
     pub(super) key: Option<Arc<Key>>,
+    /// The first name in the certificate that was shown.
+    pub(super) subject: Option<String>,
     _place: OwnedSemaphorePermit,
     _tickets: Vec<Ticket>,
 }
@@ -170,7 +172,7 @@ fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> R
     let port = if visitor == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
     let trace = trace_of(headers);
     let visit = Visit { path, query, peer: SocketAddr::new(visitor, port), trace, candidates };
-    let admission = Admission { key, _place: place, _tickets: tickets };
+    let admission = Admission { key, subject: peer.names.first().cloned(), _place: place, _tickets: tickets };
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(session(upgraded, visit, (shared.clone(), service), admission));
     Ok(answer)

@@ -43,6 +43,10 @@ pub struct Who {
     pub peer: SocketAddr,
     /// The path it asked for.
     pub path: String,
+    /// The name of the key it came with.
+    pub key: Option<Arc<str>>,
+    /// The subject of the certificate it came with.
+    pub subject: Option<String>,
     /// When it began, since 1970.
     pub opened_unix: Duration,
 }

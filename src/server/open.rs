@@ -102,6 +102,8 @@ pub(super) async fn session(
             converses: bridge.converses(),
             peer,
             path: visit.path.clone(),
+            key: admission.key.as_ref().map(|key| key.name.clone()),
+            subject: admission.subject.clone(),
             opened_unix: unix_now(),
         };
         let (entry, orders) = shared.registry.begin(who);

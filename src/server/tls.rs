@@ -26,6 +26,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::{info, warn};
 
 use super::Current;
+use crate::telemetry::metrics::Metrics;
 
 /// `[tls]` of the configuration, and of other listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -179,12 +180,17 @@ impl Acceptor {
 
 /// Looks every so often whether the files of what serves now have changed, for ever. A reload finds it too, but who renews
 /// certificates does not always say so.
-pub async fn watch(current: Current, every: Duration) {
+pub async fn watch(current: Current, metrics: Metrics, every: Duration) {
     let mut looks = tokio::time::interval(every);
     loop {
         looks.tick().await;
         let Some(tls) = current.get().tls.clone() else { continue };
-        match tokio::task::spawn_blocking(move || tls.refresh()).await {
+        let looked_at = tls.clone();
+        let refreshed = tokio::task::spawn_blocking(move || looked_at.refresh()).await;
+        if let Some(expires) = tls.expires_unix() {
+            metrics.certificate_expires(expires.as_secs_f64());
+        }
+        match refreshed {
             Ok(Ok(true)) => info!("the certificate was replaced, for connections to come"),
             Ok(Err(problem)) => {
                 warn!("the certificate was not replaced, the one before still holds: {problem}");

@@ -15,7 +15,13 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_tungstenite::{accept_async, tungstenite::Message};
+use tokio_tungstenite::{
+    accept_async, accept_hdr_async,
+    tungstenite::{
+        Message,
+        handshake::server::{Request, Response},
+    },
+};
 use voxbridge::{
     config::Config,
     simulator::{
@@ -434,10 +440,39 @@ async fn servers_of_other_kinds_are_recognised() {
         let url = saying(text).await;
         Report::of(&["--upstream", &url]).await.assert_failed("queue", words);
     }
-    let deflate = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                   Sec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Accept: x\r\n\r\n";
-    let report = Report::of(&["--upstream", &answering(deflate).await]).await;
-    assert_eq!((report.code, report.verdict("upgrade")), (1, "failed"), "{:#}", report.json);
+}
+
+/// A server that agrees to an extension nobody offered, and what it is told.
+async fn deflating() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
+        let agree = |_: &Request, mut response: Response| {
+            let name = "permessage-deflate".parse().unwrap();
+            response.headers_mut().insert("Sec-WebSocket-Extensions", name);
+            Ok(response)
+        };
+        let mut socket = accept_hdr_async(stream, agree).await.unwrap();
+        while let Some(Ok(message)) = socket.next().await {
+            if let Message::Text(text) = message {
+                tell.send(text.to_string()).unwrap();
+            }
+        }
+    });
+    (format!("ws://{address}"), told)
+}
+
+#[tokio::test]
+async fn an_extension_nobody_offered_is_told_and_goodbye_is_said() {
+    let (url, mut told) = deflating().await;
+    Report::of(&["--upstream", &url])
+        .await
+        .assert_failed("upgrade", &["permessage-deflate", "nobody had offered"]);
+    let said = timeout(PATIENCE, told.recv()).await.expect("nothing was said").unwrap();
+    assert!(said.contains("session.close"), "{said}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::{
     server::{
         Server,
         admin::{Admin, Control, Gate},
-        life::{Ended, Leave},
+        life::{Ended, Leave, State},
         notify::Manager,
         tls::{self, Acceptor},
     },
@@ -53,13 +53,17 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let targets = Targets { current, admin: doors, metrics, manager: manager.clone(), access_log };
     let reloader = Arc::new(reloader(args, config, targets));
     let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
-    let renewals = tokio::spawn(tls::watch(server.current(), LOOK_EVERY));
+    let renewals = tokio::spawn(tls::watch(server.current(), server.metrics(), LOOK_EVERY));
     let place = server.local_addr().map_err(Failure::failed)?.to_string();
-    println!("listening on {place}");
     let (life, pulse, registry) = (server.life(), server.pulse(), server.registry());
-    let told = tokio::spawn(manager.follow(place, life, pulse, registry, leave));
-    let answering = admin.map(|admin| operated(admin, &server, reloader)).transpose()?;
-    let ended = server.serve().await;
+    let told = tokio::spawn(manager.follow(place.clone(), life.clone(), pulse, registry, leave));
+    let control = control(&server, reloader);
+    let serving = tokio::spawn(server.serve());
+    // Whoever reads where it is finds it there.
+    life.reached(State::Serving).await;
+    println!("listening on {place}");
+    let answering = admin.map(|admin| operated(admin, control)).transpose()?;
+    let ended = serving.await.map_err(Failure::failed)?;
     hangups.abort();
     renewals.abort();
     // Both end with the server; the last of what they say is still said.
@@ -83,15 +87,24 @@ async fn bound(plan: AdminPlan) -> Result<Admin, Failure> {
     admin.map_err(|error| no_listener(&listen.to_string(), "--admin", &error))
 }
 
+/// What operators may see and do.
+fn control(server: &Server, configuration: Arc<Reloader>) -> Control {
+    Control {
+        life: server.life(),
+        registry: server.registry(),
+        room: server.room(),
+        current: server.current(),
+        metrics: server.metrics(),
+        configuration,
+    }
+}
+
 /// Serves operators, and says where.
-fn operated(admin: Admin, server: &Server, reloader: Arc<Reloader>) -> Result<JoinHandle<()>, Failure> {
+fn operated(admin: Admin, control: Control) -> Result<JoinHandle<()>, Failure> {
     let scheme = if admin.tls().is_some() { "https" } else { "http" };
     println!("admin at {scheme}://{}", admin.local_addr().map_err(Failure::failed)?);
-    let current = server.current();
     // Whether it is ready depends on them.
-    current.get().pool.look();
-    let (life, registry, room, metrics) = (server.life(), server.registry(), server.room(), server.metrics());
-    let control = Control { life, registry, room, current, metrics, configuration: reloader };
+    control.current.get().pool.look();
     Ok(tokio::spawn(admin.run(control)))
 }
 

@@ -104,7 +104,7 @@ impl Facts {
 ///
 /// ```json
 /// {"id": "sess_0123456789ab", "client": "macaw", "profile": "speech", "peer": "10.0.0.7:53124", "path": "/v1/realtime",
-///  "opened_at": 1790000000.1, "age_s": 12.5, "state": "listening", "upstream": "gpu-a", "upstream_session": "abc",
+///  "key": "robots", "opened_at": 1790000000.1, "age_s": 12.5, "state": "listening", "upstream": "gpu-a", "upstream_session": "abc",
 ///  "audio_in_s": 11.9, "audio_out_s": 2.4, "waiting_s": 0.8, "queue_position": null, "context_tokens": 812,
 ///  "bytes": {"client_in": 381000, "client_out": 115000, "upstream_in": 310000, "upstream_out": 508000},
 ///  "errors": 0, "rollovers": 0, "last_event": "first_audio", "last_event_ago_s": 3.1}
@@ -120,6 +120,7 @@ pub struct View {
     pub profile: String,
     pub peer: String,
     pub path: String,
+    pub key: Option<String>,
     pub opened_at: f64,
     pub age_s: f64,
     pub state: &'static str,
@@ -169,6 +170,7 @@ impl Live {
             profile: self.who.profile.clone(),
             peer: self.who.peer.to_string(),
             path: self.who.path.clone(),
+            key: self.who.key.as_deref().map(str::to_owned),
             opened_at: self.who.opened_unix.as_secs_f64(),
             age_s: self.opened.elapsed().as_secs_f64(),
             state: facts.state().name(),

@@ -91,6 +91,8 @@ impl Notes {
             client: who.client.clone(),
             profile: who.profile.clone(),
             path: who.path.clone(),
+            key: who.key.as_deref().map(str::to_owned),
+            subject: who.subject.clone(),
             peer: who.peer.to_string(),
             lanes: self.lanes,
             queue_ms: ms(self.queue),

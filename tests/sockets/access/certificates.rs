@@ -15,7 +15,10 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
-use voxbridge::server::tls;
+use voxbridge::{
+    server::tls,
+    telemetry::metrics::{Metrics, scrape::Seen},
+};
 
 use super::door::{Door, MACAW, PATIENCE, ask, assert_hung_up, knock};
 
@@ -156,10 +159,13 @@ async fn a_certificate_is_replaced_while_a_session_lives() {
     let expires = acceptor.expires_unix().unwrap();
     assert!(expires.as_secs() > 1_800_000_000, "{expires:?}");
     write(&door.dir, &signed(&new, "localhost"));
-    let watching = tokio::spawn(tls::watch(door.current(), std::time::Duration::from_millis(20)));
+    let metrics = Metrics::new(Seen::default);
+    let looks = tls::watch(door.current(), metrics.clone(), std::time::Duration::from_millis(20));
+    let watching = tokio::spawn(looks);
     timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("it is not seen");
     assert!(!sees(&old).await);
     watching.abort();
+    assert!(metrics.render().contains("voxbridge_certificate_expiry_timestamp_seconds{role=\"clients\"} 1"));
 
     // A pair that is none changes nothing and is told once, by looking and by a reload.
     std::fs::write(door.dir.join("key.pem"), signed(&new, "localhost").1).unwrap();

@@ -20,13 +20,15 @@ use super::{
     certificates::{authority, signed},
     door::{Door, MACAW, PATIENCE},
 };
-use crate::bench::{quick, simulate};
+use crate::bench::{quick, simulate, tuned};
 
 /// A server that refuses everybody with these words, and the head of the first request it has.
 async fn asked(toml: impl Fn(u16) -> String, name: &str, files: &[(&str, &str)]) -> (String, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let door = Door::open(name, &toml(port), files).await;
+    let impatient = tuned(&format!("access-{name}-mappings"), &[("retry_total_ms", 10_000, 300)]);
+    let toml = format!("mappings = {impatient:?}\n{}", toml(port));
+    let door = Door::open(name, &toml, files).await;
     let mut client = door.knock(MACAW, "").await;
     client.send(Message::text(json!({"type": "tts.speak", "text": "Hello."}).to_string())).await;
     let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.expect("nobody dials").unwrap();

@@ -1,0 +1,116 @@
+//! Keys are known, and their mistakes told, without a secret.
+
+use super::*;
+
+const NOW: u64 = 1_800_000_000;
+
+fn keys(source: &str) -> Result<Keys, String> {
+    let env = |name: &str| (name == "OPS_KEY").then(|| "from-the-environment".to_owned());
+    Keys::parse("keys.toml", source, env).map_err(|problem| problem.to_string())
+}
+
+fn named(keys: &Keys, shown: &[&str], names: &[&str]) -> Result<String, Refused> {
+    let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    keys.holder(shown.iter().copied(), &names, NOW).map(|key| key.name.to_string())
+}
+
+#[test]
+fn a_key_is_known_by_its_letters_its_print_the_environment_or_a_certificate() {
+    let keys = keys(
+        "[[key]]\nname = \"a\"\nkey = \"hunter-one\"\n\
+         [[key]]\nname = \"b\"\nkey_sha256 = \"f52fbd32b2b3b86ff88ef6c490628285f482af15ddcb29541f94bcf526a3f6c7\"\n\
+         [[key]]\nname = \"c\"\nkey_env = \"OPS_KEY\"\n\
+         [[key]]\nname = \"d\"\ncertificate = \"robots\"\n\
+         [[key]]\nname = \"e\"\nkey = \"old\"\nexpires = 2027-01-15T08:00:00Z\n\
+         [[key]]\nname = \"f\"\nkey = \"older\"\nexpires = 2027-01-15T09:00:01+01:00\n",
+    )
+    .unwrap();
+    assert_eq!(named(&keys, &["hunter-one"], &[]).as_deref(), Ok("a"));
+    assert_eq!(named(&keys, &["hunter2"], &[]).as_deref(), Ok("b"));
+    assert_eq!(named(&keys, &["wrong", "from-the-environment"], &[]).as_deref(), Ok("c"));
+    assert_eq!(named(&keys, &[], &["x", "robots"]).as_deref(), Ok("d"));
+    assert_eq!(named(&keys, &["old"], &[]), Err(Refused::Expired), "to the second");
+    assert_eq!(named(&keys, &["older"], &[]).as_deref(), Ok("f"));
+    assert_eq!(named(&keys, &["wrong"], &["robots"]), Err(Refused::Unknown));
+    assert_eq!(named(&keys, &[], &["x"]), Err(Refused::Nothing));
+}
+
+#[test]
+fn mistakes_are_told_without_secrets() {
+    let secret = "hunter2hunter2";
+    let valid = format!("[[key]]\nname = \"a\"\nkey = \"{secret}\"\n");
+    for (source, words) in [
+        (valid.replace("key =", "kei ="), "did you mean `key`"),
+        (valid.replace("name", "nam"), "did you mean `name`"),
+        (format!("{valid}sessions_max = \"{secret}\"\n"), "keys.toml:4:16: this is not what may stand here"),
+        (format!("{valid}sessions_max = 0\n"), "a limit of 0"),
+        (format!("{valid}{valid}"), "two of this name"),
+        (
+            format!("{valid}{}", valid.replace("\"a\"", "\"b\"")),
+            "[[key]] \"b\": it has the same secret as \"a\"",
+        ),
+        (format!("{valid}key_env = \"X\"\n"), "one is meant"),
+        (valid.replace("key =", "key_sha256 ="), "64 hexadecimal digits"),
+        (valid.replace("key =", "key_env ="), "is not in the environment"),
+        (valid.replace("hunter2h", "hunter2 h"), "goes into a header"),
+        (valid.replace("hunter2hunter2", ""), "goes into a header"),
+        ("[[key]]\nname = \"a\"\n".to_owned(), "needs one of"),
+        (valid.replace("\"a\"", "\" \""), "name is empty"),
+        (format!("{valid}expires = 2026-12-31T00:00:00\n"), "2026-12-31T00:00:00Z"),
+        (format!("{valid}expires = \"{secret}\"\n"), "keys.toml:4:11"),
+        (valid.replace("]]\n", "]\n"), "not what may stand here"),
+        (valid.replace("\"\n", "\n"), "keys.toml:2"),
+    ] {
+        let problem = keys(&source).err().unwrap_or_default();
+        // The name of an environment variable is none.
+        let shown = problem.contains("hunter2") && !problem.contains("in the environment");
+        assert!(problem.contains(words) && !shown, "{source}: {problem}");
+    }
+    assert_eq!(keys("").unwrap().iter().count(), 0);
+}
+
+#[test]
+fn there_are_as_many_as_can_be_looked_through() {
+    let file = |count: usize| -> String {
+        (0..count).map(|number| format!("[[key]]\nname = \"n{number}\"\nkey = \"k{number}\"\n")).collect()
+    };
+    let most = keys(&file(KEYS_MAX)).unwrap();
+    assert_eq!(named(&most, &[&format!("k{}", KEYS_MAX - 1)], &[]).as_deref(), Ok("n9999"));
+    let problem = keys(&file(KEYS_MAX + 1)).unwrap_err();
+    assert!(problem.contains("has 10001 keys; at most 10000"), "{problem}");
+}
+
+#[test]
+fn a_key_opens_what_it_is_for() {
+    let keys = keys(
+        "[[key]]\nname = \"a\"\nkey = \"k\"\nmodels = [\"whisper-*\"]\nprotocols = [\"mac*\"]\n\
+         paths = [\"/v1/*\"]\nprofiles = [\"speech\"]\n",
+    )
+    .unwrap();
+    let key = keys.iter().next().unwrap();
+    let goal =
+        Goal { path: "/v1/realtime", protocol: "macaw", model: Some("whisper-1"), profile: Some("speech") };
+    assert!(key.opens(&goal) && key.opens(&Goal { model: None, profile: None, ..goal }));
+    for other in [
+        Goal { path: "/v2", ..goal },
+        Goal { protocol: "vosk", ..goal },
+        Goal { model: Some("gpt"), ..goal },
+        Goal { profile: Some("conversation"), ..goal },
+    ] {
+        assert!(!key.opens(&other), "{other:?}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn years_are_as_long_as_they_are(year in 1i64..9999) {
+        proptest::prop_assert_eq!(days(1970, 1, 1), 0);
+        let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+        proptest::prop_assert_eq!(days(year + 1, 1, 1) - days(year, 1, 1), 365 + i64::from(leap));
+    }
+
+    #[test]
+    fn no_file_is_too_odd(source in ".{0,200}") {
+        let _ = (keys(&source), entries(&source));
+    }
+}
