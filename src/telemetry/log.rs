@@ -5,19 +5,26 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use tracing::{debug, info, trace, warn};
+use tracing::{Metadata, debug, info, level_filters::LevelFilter, trace, warn};
 use tracing_subscriber::{
-    EnvFilter, Layer as _, Registry, fmt, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _,
+    EnvFilter, Layer as _, Registry,
+    filter::{FilterFn, filter_fn},
+    fmt,
+    layer::{Layered, SubscriberExt as _},
+    reload,
+    util::SubscriberInitExt as _,
 };
 
 use crate::{config::LogConfig, session::Observation};
 
-/// Where the WebSocket library logs, at the level trace, whole requests with the tokens that upstreams are shown, and every
-/// frame with what is said in it.
-const TELLS_ALL: [&str; 2] = ["tungstenite::handshake::client=info", "tungstenite::protocol=info"];
+/// What the WebSocket library's log is found by. At the level trace it quotes whole requests, with the tokens that upstreams
+/// are shown, and every frame with what is said in it; at the level debug, close frames.
+const WEBSOCKETS: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
 
 /// The level in use and the way to change it. The log is the process's own, unlike all else.
 static LEVEL: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<String>)> = OnceLock::new();
+
+type Filtered = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Registry>, Registry>>;
 
 /// Starts logging to standard error.
 ///
@@ -32,8 +39,7 @@ pub fn init(log: &LogConfig) -> Result<(), String> {
         "json" => lines.json().flatten_event(true).boxed(),
         other => return Err(format!("log format {other:?}: there is text and json")),
     };
-    let registry = tracing_subscriber::registry().with(filter).with(lines);
-    registry.try_init().map_err(|error| error.to_string())?;
+    filtered(filter).with(lines).try_init().map_err(|error| error.to_string())?;
     // Only who has set up the log gets here, and that is one.
     let _ = LEVEL.set((handle, Mutex::new(level.to_owned())));
     Ok(())
@@ -59,12 +65,24 @@ pub fn level() -> Option<String> {
 }
 
 fn filter_of(level: &str) -> Result<EnvFilter, String> {
-    let filter =
-        EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))?;
-    TELLS_ALL.into_iter().try_fold(filter, |filter, quiet| {
-        let quiet = quiet.parse().map_err(|error| format!("{quiet}: {error}"))?;
-        Ok(filter.add_directive(quiet))
-    })
+    EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))
+}
+
+/// What is asked for, and fit to be logged.
+fn filtered(filter: reload::Layer<EnvFilter, Registry>) -> Filtered {
+    tracing_subscriber::registry().with(filter).with(filter_fn(is_fit_to_log as fn(&Metadata<'_>) -> bool))
+}
+
+/// Whatever the level: libraries do not say what they carry. A filter of its own that nobody sets, because in one that is set
+/// what is said of spans comes before what is said of targets.
+fn is_fit_to_log(of: &Metadata<'_>) -> bool {
+    let origin = of.target().split("::").next().unwrap_or_default();
+    let most = match origin {
+        env!("CARGO_PKG_NAME") => LevelFilter::TRACE,
+        of if WEBSOCKETS.contains(&of) => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
+    *of.level() <= most
 }
 
 /// What operators see. Never audio, text or credentials.
@@ -100,5 +118,54 @@ pub(crate) fn observe(observation: &Observation) {
         Observation::AskedAgain(words) => warn!("asking again: {words}"),
         Observation::NoEffect(words) => info!("without effect: {words}"),
         Observation::Measured(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, sync::Arc};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_filter_has_libraries_tell_what_they_carry() {
+        for level in
+            ["trace", "info,[session]=trace", "[session{id}]=trace", "tungstenite=trace,rustls=trace"]
+        {
+            let log = Log::default();
+            let into = log.clone();
+            let lines = fmt::layer().with_writer(move || into.clone()).with_ansi(false);
+            let (filter, _handle) = reload::Layer::new(filter_of(level).unwrap());
+            tracing::subscriber::with_default(filtered(filter).with(lines), || {
+                let _in = tracing::error_span!("session", id = "s").entered();
+                trace!(target: "tungstenite::handshake::client", "a token");
+                trace!(target: "tungstenite::protocol", "a frame");
+                debug!(target: "tungstenite::protocol", "a close frame");
+                trace!(target: "tokio_tungstenite", "a stream");
+                trace!(target: "rustls::client::hs", "a hello");
+                trace!(target: "hyper::proto", "a head");
+                // Of the same beginning, and another's.
+                trace!(target: "voxbridge_more", "a stranger");
+                warn!(target: "tungstenite::protocol", "trouble");
+                trace!(target: "voxbridge::server", "our own");
+            });
+            let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            assert!(!text.contains("a "), "{level}: {text}");
+            let of_session = level.contains("session") || level == "trace";
+            assert_eq!(text.contains("our own"), of_session, "{level}: {text}");
+        }
     }
 }

@@ -234,7 +234,7 @@ async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
     help.env("VOXBRIDGE_UPSTREAM", format!("ws://gpu/?token={UP_QUERY}")).env("OPS_KEY", ENV_KEY);
     take("--help", printed(help).await);
 
-    let args = ["serve", "--listen", "127.0.0.1:0", "--log", "trace", "--log-format", format];
+    let args = ["serve", "--listen", "127.0.0.1:0", "--log", "trace,[session]=trace", "--log-format", format];
     let mut serve = command(&dir, &args);
     let log = dir.join("log");
     serve.stderr(fs::File::create(&log).unwrap());
