@@ -28,8 +28,8 @@ pub fn access(data: &[u8]) {
     for header in [ProxyHeader::XForwardedFor, ProxyHeader::Forwarded] {
         let proxies = Proxies::new(&["10.0.0.0/8".to_owned()], header).expect("it is one");
         let stranger = [192, 0, 2, 1].into();
-        assert_eq!(proxies.client(stranger, text.lines()), stranger);
-        proxies.client([10, 0, 0, 1].into(), text.lines());
+        assert_eq!(proxies.client(stranger, text.lines().map(str::as_bytes)), stranger);
+        proxies.client([10, 0, 0, 1].into(), text.lines().map(str::as_bytes));
     }
     let _ = (Keys::parse("keys.toml", &text, |_| None), entries(&text), Origins::new(Some(&[text.into()])));
 }

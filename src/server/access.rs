@@ -18,7 +18,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use hyper::{
     HeaderMap,
-    header::{ORIGIN, SEC_WEBSOCKET_PROTOCOL},
+    header::{HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL},
 };
 
 use self::{
@@ -52,7 +52,7 @@ pub struct Limits {
     pub connections_max: usize,
     /// TLS, the request and the upgrade together take no longer.
     pub handshake: Duration,
-    /// A session lasts no longer; 0 for as long as it likes, ms.
+    /// A session ends after so long, as soon as nobody is cut off by it; 0 for as long as it likes, ms.
     pub session_max_ms: u64,
     /// A message is no longer than this, whatever its protocol allows, bytes.
     pub message_max_bytes: Option<usize>,
@@ -90,7 +90,7 @@ impl Access {
     /// Whose connection this is.
     pub(super) fn address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let lines = headers.get_all(self.proxies.header.name()).into_iter();
-        self.proxies.client(peer, lines.filter_map(|line| line.to_str().ok()))
+        self.proxies.client(peer, lines.map(HeaderValue::as_bytes))
     }
 
     /// Whether it may come from there. Without an `Origin` it comes from no browser, and nobody is being impersonated.

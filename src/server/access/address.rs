@@ -55,22 +55,28 @@ impl Proxies {
         Ok(Self { trusted: networks.iter().map(network).collect::<Result<_, _>>()?, header })
     }
 
-    /// Who is connected, by what proxies wrote into the header's lines.
-    pub fn client<'h>(&self, peer: IpAddr, lines: impl DoubleEndedIterator<Item = &'h str>) -> IpAddr {
+    /// Who is connected, by what proxies wrote into the header's lines, which are one list (RFC 9110 §5.3).
+    pub fn client<'h>(&self, peer: IpAddr, lines: impl DoubleEndedIterator<Item = &'h [u8]>) -> IpAddr {
         let mut client = peer.to_canonical();
-        for hop in lines.rev().flat_map(|line| line.rsplit(',')) {
+        for hop in lines.rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
             if !self.trusts(client) {
                 break;
             }
-            let named = match self.header {
-                ProxyHeader::XForwardedFor => Some(hop),
-                ProxyHeader::Forwarded => forwarded_for(hop),
-            };
-            // What cannot be read was written by somebody who is trusted, for whom it is: all behind it counts as theirs.
-            let Some(hop) = named.and_then(address) else { break };
+            // What cannot be read was written by somebody who is trusted: all beyond it counts as theirs. To pass over it
+            // would be to believe whoever sent it what stands before it.
+            let Some(hop) = self.named(hop) else { break };
             client = hop.to_canonical();
         }
         client
+    }
+
+    /// Whom an entry names.
+    fn named(&self, entry: &[u8]) -> Option<IpAddr> {
+        let entry = std::str::from_utf8(entry).ok()?;
+        match self.header {
+            ProxyHeader::XForwardedFor => address(entry),
+            ProxyHeader::Forwarded => address(forwarded_for(entry)?),
+        }
     }
 
     fn trusts(&self, address: IpAddr) -> bool {
@@ -112,7 +118,7 @@ mod tests {
     fn client(header: ProxyHeader, peer: &str, lines: &[&str]) -> String {
         let networks = ["10.0.0.0/8", "127.0.0.1", "fd00::/8"].map(str::to_owned);
         let proxies = Proxies::new(&networks, header).unwrap();
-        proxies.client(peer.parse().unwrap(), lines.iter().copied()).to_string()
+        proxies.client(peer.parse().unwrap(), lines.iter().map(|line| line.as_bytes())).to_string()
     }
 
     #[test]
@@ -127,6 +133,16 @@ mod tests {
         assert_eq!(x("10.0.0.1", &["6.6.6.6, unknown, 10.9.9.9"]), "10.9.9.9");
         assert_eq!(x("10.0.0.1", &[]), "10.0.0.1");
         assert_eq!(x("fd00::1", &["[2001:db8::1]:443"]), "2001:db8::1");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_passed_over() {
+        let proxies = Proxies::new(&["10.0.0.0/8".to_owned()], ProxyHeader::XForwardedFor).unwrap();
+        let x = |lines: &[&[u8]]| proxies.client([10, 0, 0, 1].into(), lines.iter().copied()).to_string();
+        assert_eq!(x(&[b"6.6.6.6", b"\xff"]), "10.0.0.1", "a line");
+        assert_eq!(x(&[b"6.6.6.6, \xff1.2.3.4, 10.2.3.4"]), "10.2.3.4", "an entry");
+        assert_eq!(x(&[b"6.6.6.6,\xff", b"198.51.100.7"]), "198.51.100.7", "who is known is known");
+        assert_eq!(x(&[b"6.6.6.6", b""]), "10.0.0.1", "nobody is named");
     }
 
     #[test]
