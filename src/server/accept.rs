@@ -247,7 +247,8 @@ fn permitted(
 ) -> Result<Vec<Arc<ClientMapping>>, Box<Refusal>> {
     let Some(key) = key else { return Ok(candidates) };
     candidates.retain(|client| {
-        let model = Codec::new(client.clone(), 0.0).connect(query).model.filter(|_| !client.relays());
+        let named = || Codec::new(client.clone(), 0.0).connect(query).model;
+        let model = if client.relays() { Some(String::new()) } else { named() };
         let route = service.routes.find(path, client, model.as_deref().unwrap_or_default());
         let profile = route.map(|route| route.profile.name.as_str());
         key.opens(&Goal { path, protocol: &client.name, model: model.as_deref(), profile })

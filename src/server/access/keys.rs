@@ -85,13 +85,20 @@ pub struct Goal<'g> {
     pub path: &'g str,
     /// Name of the client protocol.
     pub protocol: &'g str,
-    /// The model asked for; none where the protocol has none, or where none is named.
+    /// The model asked for: empty where the protocol has none, which only a pattern that fits nothing too lets pass. `None`
+    /// where one is missing, for the protocol itself to say.
     pub model: Option<&'g str>,
     /// The profile that serves it; none where no route leads anywhere, which is for others to say.
     pub profile: Option<&'g str>,
 }
 
 impl Key {
+    /// Whether it is known by a certificate.
+    #[must_use]
+    pub const fn has_certificate(&self) -> bool {
+        self.certificate.is_some()
+    }
+
     /// Whether it opens the way there.
     #[must_use]
     pub fn opens(&self, goal: &Goal<'_>) -> bool {

@@ -7,7 +7,9 @@ use super::door::{Answer, Door, MACAW, ask};
 
 const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n\
     [[key]]\nname = \"old\"\nkey = \"old-s3cret\"\nexpires = 2020-01-01\n\
-    [[key]]\nname = \"narrow\"\nkey = \"narrow-s3cret\"\nmodels = [\"whisper-*\"]\nprotocols = [\"macaw\"]\n";
+    [[key]]\nname = \"narrow\"\nkey = \"narrow-s3cret\"\nmodels = [\"whisper-*\"]\nprotocols = [\"macaw\"]\n\
+    [[key]]\nname = \"wordy\"\nkey = \"wordy-s3cret\"\nmodels = [\"whisper-*\"]\n\
+    [[key]]\nname = \"both\"\nkey = \"both-s3cret\"\nmodels = [\"whisper-*\", \"\"]\n";
 
 const GUARDED: &str = "[access]\nkeys = \"DIR/keys.toml\"\nquery_parameter = \"api_key\"\n\
     origins = [\"https://app.example.com\", \"http://localhost:*\"]\n";
@@ -113,6 +115,9 @@ async fn a_key_opens_what_it_is_for_and_nothing_else() {
         let refused = door.knock(path, &key).await;
         assert_eq!((refused.status, refused.code().as_str()), (403, "not_allowed"), "{path}");
     }
+    // Who is relayed asks for no model: only who may have none comes through.
+    assert_eq!(door.knock("/v1/realtime?mode=audio", &bearer("wordy-s3cret")).await.status, 403);
+    assert_eq!(door.knock("/v1/realtime?mode=audio", &bearer("both-s3cret")).await.status, 101);
 }
 
 #[tokio::test]

@@ -95,9 +95,24 @@ fn a_key_opens_what_it_is_for() {
         Goal { path: "/v2", ..goal },
         Goal { protocol: "vosk", ..goal },
         Goal { model: Some("gpt"), ..goal },
+        Goal { model: Some(""), ..goal },
         Goal { profile: Some("conversation"), ..goal },
     ] {
         assert!(!key.opens(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn who_has_no_model_needs_a_key_for_none() {
+    let opens = |models: &str| {
+        let keys = keys(&format!("[[key]]\nname = \"a\"\nkey = \"k\"\n{models}")).unwrap();
+        keys.iter().all(|key| key.opens(&Goal { path: "/", protocol: "p", model: Some(""), profile: None }))
+    };
+    for models in ["", "models = [\"*\"]", "models = [\"whisper-*\", \"\"]"] {
+        assert!(opens(models), "{models}");
+    }
+    for models in ["models = [\"whisper-*\"]", "models = [\"?*\"]", "models = []"] {
+        assert!(!opens(models), "{models}");
     }
 }
 
