@@ -164,8 +164,9 @@ fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> R
     let candidates = found.map_err(|nobody| for_nobody(&service, &path, &nobody))?;
     let candidates = permitted(&service, key.as_deref(), &path, &query, candidates)?;
     let mut answer = handshake(&request)?;
-    let tickets = tickets(&service, shared, key.as_ref(), visitor)?;
+    // Who finds no room has used up nothing of its own.
     let place = place(&service, shared)?;
+    let tickets = tickets(&service, shared, key.as_ref(), visitor)?;
 
     answer.headers_mut().extend(agreed(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     // Of whom a proxy has it there is no port.

@@ -3,7 +3,7 @@
 use tokio::{io::AsyncWriteExt as _, net::TcpSocket};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::door::{Door, MACAW, assert_hung_up};
+use super::door::{Door, MACAW, ask, assert_hung_up};
 
 fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}\r\n")
@@ -125,6 +125,39 @@ async fn a_message_may_be_no_longer_than_allowed() {
         let Some(Message::Close(Some(frame))) = served.message().await else { panic!("no close frame") };
         assert_eq!(u16::from(frame.code), 1009);
     }
+}
+
+#[tokio::test]
+async fn who_finds_no_room_has_not_used_up_its_rate() {
+    let keys = "[[key]]\nname = \"slow\"\nkey = \"k\"\nnew_per_minute = 1\n";
+    let toml = "sessions_max = 1\n[access]\nkeys = \"DIR/keys.toml\"\nrequired = false\n";
+    let door = Door::open("no-room", toml, &[("keys.toml", keys)]).await;
+    let live = door.knock(MACAW, "").await;
+    for _ in 0..3 {
+        assert_eq!(door.knock(MACAW, &bearer("k")).await.status, 503);
+    }
+    live.close().await;
+    door.knock_until_in(MACAW, &bearer("k")).await.close().await;
+    drop(door.knock_until_in(MACAW, "").await);
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_read_is_not_passed_over() {
+    let toml = "[access]\ntrusted_proxies = [\"127.0.0.0/8\"]\n[limits]\nsessions_per_address = 1\n";
+    let door = Door::open("unreadable", toml, &[]).await;
+    let knock = async |forged: &str| {
+        let mut request = format!(
+            "GET {MACAW} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             X-Forwarded-For: {forged}\r\nX-Forwarded-For: "
+        )
+        .into_bytes();
+        request.extend_from_slice(b"\xff\r\n\r\n");
+        ask(door.tcp().await, &request).await
+    };
+    let first = knock("192.0.2.1").await;
+    assert_eq!(first.status, 101);
+    assert_eq!(knock("192.0.2.2").await.status, 429, "both are the proxy's, whatever was sent through it");
 }
 
 #[tokio::test]
