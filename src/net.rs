@@ -13,6 +13,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use ::ring::digest::{Context as Digest, SHA256};
 use hyper::Uri;
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -127,6 +128,8 @@ pub(crate) struct Endpoint {
     host: String,
     port: u16,
     tls: Option<TlsConnector>,
+    /// Of the certificates from files by which it is trusted and is shown who we are; without any of them empty.
+    credentials: Vec<u8>,
 }
 
 impl Endpoint {
@@ -145,12 +148,14 @@ impl Endpoint {
         if authority.as_str().contains('@') {
             return Err("credentials in a URL end up in logs".to_owned());
         }
+        let (tls, credentials) = secure.then(|| connector(ca, None)).transpose()?.unzip();
         Ok(Self {
             scheme: if secure { "wss" } else { "ws" },
             authority: authority.to_string(),
             host: authority.host().trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: authority.port_u16().unwrap_or(if secure { 443 } else { 80 }),
-            tls: secure.then(|| connector(ca, None)).transpose()?,
+            tls,
+            credentials: credentials.unwrap_or_default(),
         })
     }
 
@@ -160,9 +165,15 @@ impl Endpoint {
     /// What is wrong with the files, in words.
     pub(crate) fn identified(mut self, ca: Option<&Path>, identity: &Identity) -> Result<Self, String> {
         if self.tls.is_some() {
-            self.tls = Some(connector(ca, Some(identity))?);
+            let (tls, credentials) = connector(ca, Some(identity))?;
+            (self.tls, self.credentials) = (Some(tls), credentials);
         }
         Ok(self)
+    }
+
+    /// Whether another one is trusted by the same certificates and shown the same.
+    pub(crate) fn trusts_as(&self, other: &Self) -> bool {
+        self.credentials == other.credentials
     }
 
     /// Connects; the caller bounds the time.
@@ -253,8 +264,10 @@ fn tls_in_words(error: io::Error) -> io::Error {
     io::Error::other(format!("TLS: {error}"))
 }
 
-fn connector(ca: Option<&Path>, identity: Option<&Identity>) -> Result<TlsConnector, String> {
+/// And what the files held that it is made of.
+fn connector(ca: Option<&Path>, identity: Option<&Identity>) -> Result<(TlsConnector, Vec<u8>), String> {
     let own = ca.map_or_else(|| Ok(Vec::new()), certificates)?;
+    let credentials = digest(&own, identity);
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots.add_parsable_certificates(own.iter().cloned());
@@ -284,7 +297,22 @@ fn connector(ca: Option<&Path>, identity: Option<&Identity>) -> Result<TlsConnec
             .map_err(|error| format!("client_cert and client_key are no pair ({error})"))?,
         None => builder.with_no_client_auth(),
     };
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok((TlsConnector::from(Arc::new(config)), credentials))
+}
+
+/// To tell what files hold from what they held, without keeping it.
+fn digest(own: &[CertificateDer<'_>], identity: Option<&Identity>) -> Vec<u8> {
+    let mut context = Digest::new(&SHA256);
+    let chain = identity.map(|identity| identity.chain.as_slice()).unwrap_or_default();
+    for list in [own, chain] {
+        context.update(&list.len().to_be_bytes());
+        for certificate in list {
+            context.update(&certificate.len().to_be_bytes());
+            context.update(certificate);
+        }
+    }
+    context.update(identity.map(|identity| identity.key.secret_der()).unwrap_or_default());
+    context.finish().as_ref().to_vec()
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -67,8 +67,6 @@ struct Target {
     status_path: Option<String>,
     /// What it is shown with every request. Its value cannot be printed.
     token: Option<(HeaderName, HeaderValue)>,
-    /// It trusts certificates of a file, which may hold others the next time.
-    has_ca: bool,
 }
 
 impl Dialer {
@@ -99,8 +97,7 @@ impl Dialer {
         }
         let url = format!("{}://{}{path}?{query}{}=", endpoint.scheme, endpoint.authority, mapping.mode_key);
         let status_path = status_path.map(str::to_owned);
-        let (token, has_ca) = (None, ca.is_some());
-        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path, token, has_ca }) })
+        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path, token: None }) })
     }
 
     /// The same way, with a token in this header, or as `Authorization: Bearer`.
@@ -126,7 +123,7 @@ impl Dialer {
     /// What is wrong with the files, in words.
     pub fn identified(self, ca: Option<&Path>, identity: &Identity) -> Result<Self, String> {
         let endpoint = self.target.endpoint.clone().identified(ca, identity)?;
-        Ok(Self { target: Arc::new(Target { endpoint, has_ca: true, ..(*self.target).clone() }) })
+        Ok(Self { target: Arc::new(Target { endpoint, ..(*self.target).clone() }) })
     }
 
     /// Host and port, as the URL spells them.
@@ -160,12 +157,17 @@ impl Dialer {
         Ok((socket.stream, response))
     }
 
-    /// Whether another one leads to the same place by the same way.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+    /// Whether another one leads to the same place.
+    pub(super) fn leads_where(&self, other: &Self) -> bool {
+        self.target.url == other.target.url
+    }
+
+    /// Whether another one goes there in the same way: asks, trusts and shows the same.
+    pub(super) fn goes_like(&self, other: &Self) -> bool {
         let (this, other) = (&self.target, &other.target);
-        let same =
-            this.url == other.url && this.status_path == other.status_path && this.token == other.token;
-        same && !this.has_ca && !other.has_ca
+        this.status_path == other.status_path
+            && this.token == other.token
+            && this.endpoint.trusts_as(&other.endpoint)
     }
 
     /// The mode a URL names, if it names one.

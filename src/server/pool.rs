@@ -76,7 +76,7 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     /// These upstreams, by the names that logs call them.
     pub fn new(upstreams: impl IntoIterator<Item = (String, D)>) -> Self {
         let way = |(name, dialer): (String, D)| Way {
-            upstream: Arc::new(Upstream::new(name, Box::new(dialer.clone()))),
+            upstream: Arc::new(Upstream::new(name, Arc::new(dialer.clone()))),
             dialer,
         };
         Self::of(upstreams.into_iter().map(way).collect())
@@ -121,15 +121,20 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
 }
 
 impl Pool {
-    /// This, with what another one knows of upstreams that both have by the same name at the same place.
+    /// This, with what another one knows of upstreams that both have by the same name at the same place: the lanes that
+    /// they carry stay, and count. One that is gone to in another way, with a new token as it may be, has a new chance; it is
+    /// for both to know, so this one is to be used from now on.
     #[must_use]
     pub fn keeping(&self, other: &Self) -> Self {
         let way = |way: &Way<Dialer>| {
             let is_it = |known: &&Way<Dialer>| {
-                known.upstream.name() == way.upstream.name() && known.dialer.is_like(&way.dialer)
+                known.upstream.name() == way.upstream.name() && known.dialer.leads_where(&way.dialer)
             };
-            let known = other.shared.ways.iter().find(is_it);
-            Way { dialer: way.dialer.clone(), upstream: known.unwrap_or(way).upstream.clone() }
+            let Some(known) = other.shared.ways.iter().find(is_it) else { return way.clone() };
+            if !known.dialer.goes_like(&way.dialer) {
+                known.upstream.reached_by(Arc::new(way.dialer.clone()));
+            }
+            Way { dialer: way.dialer.clone(), upstream: known.upstream.clone() }
         };
         Self::of(self.shared.ways.iter().map(way).collect())
     }

@@ -130,6 +130,12 @@ impl Health {
         self.settle()
     }
 
+    /// It may be reached where it was not. Whether it was left out.
+    pub(super) fn forgive(&mut self) -> bool {
+        (self.refusals, self.deaths, self.times_out) = (0, 0, 0);
+        self.settle()
+    }
+
     /// A probe did not find it; for how long it is left out from now on.
     pub(super) fn not_found(&mut self, now: Instant, jitter: f64) -> Option<Duration> {
         self.out_until.is_some().then(|| self.leave_out(now, jitter))

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use tokio::time::{advance, sleep};
 use tower::Service as _;
 
-use super::*;
+use super::{health::Failing, *};
 use crate::event::Mode;
 
 /// What a fake upstream does.
@@ -314,4 +314,39 @@ async fn the_watch_ends_with_the_pool_and_there_is_one_at_a_time() {
     drop(pool);
     sleep(Duration::from_secs(100)).await;
     assert_eq!(dialers[0].probes(), before + 1);
+}
+
+/// An upstream at the same place, gone to in this way.
+fn way(token: &str, ca: Option<&std::path::Path>) -> Pool {
+    let mapping = crate::mapping::Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+    let dialer = Dialer::new("wss://127.0.0.1:9", ca, None, mapping).unwrap();
+    let dialer = dialer.with_token(None, &crate::secret::Secret::new(token)).unwrap();
+    Pool::new([("gpu".to_owned(), dialer)])
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_carries_lanes_still_carries_them_after_a_reload_whatever_it_is_shown() {
+    let ca = std::env::temp_dir().join(format!("voxbridge-pool-{}.pem", std::process::id()));
+    let authority = || rcgen::generate_simple_self_signed(["gpu".to_owned()]).unwrap().cert.pem();
+    std::fs::write(&ca, authority()).unwrap();
+    let old = way("a", Some(&ca));
+    let upstream = old.shared.ways[0].upstream.clone();
+    let lane = Lease::new(upstream.clone(), Memory::default());
+    upstream.failed(Failing::Unreachable, "no answer");
+    let stands = |pool: &Pool| {
+        let (_, Standing { burden, failures, .. }) = pool.standing().remove(0);
+        (burden.lanes, failures, burden.out_until.is_none())
+    };
+    let same = way("a", Some(&ca)).keeping(&old);
+    assert_eq!(stands(&same), (1, 1, false), "nothing is new");
+
+    let other_token = way("b", Some(&ca)).keeping(&same);
+    assert_eq!(stands(&other_token), (1, 1, true), "by a new token it may do");
+    upstream.failed(Failing::Unreachable, "no answer");
+    std::fs::write(&ca, authority()).unwrap();
+    let other_ca = way("b", Some(&ca)).keeping(&other_token);
+    assert_eq!(stands(&other_ca), (1, 2, true), "the same file holds another");
+    std::fs::remove_file(&ca).unwrap();
+    drop(lane);
+    assert_eq!(stands(&other_ca), (0, 2, true));
 }

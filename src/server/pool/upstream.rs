@@ -14,9 +14,12 @@ use super::{
 /// One upstream.
 pub(super) struct Upstream {
     name: String,
-    probe: Box<dyn Probe + Send + Sync>,
+    probe: Mutex<Prober>,
     state: Mutex<State>,
 }
+
+/// The way by which it is probed.
+type Prober = Arc<dyn Probe + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -40,16 +43,24 @@ pub struct Standing {
 }
 
 impl Upstream {
-    pub(super) fn new(name: String, probe: Box<dyn Probe + Send + Sync>) -> Self {
-        Self { name, probe, state: Mutex::default() }
+    pub(super) fn new(name: String, probe: Prober) -> Self {
+        Self { name, probe: probe.into(), state: Mutex::default() }
+    }
+
+    /// It is gone to in another way from now on. What failed by the one before says nothing of this one.
+    pub(super) fn reached_by(&self, probe: Prober) {
+        *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
+        if self.state().health.forgive() {
+            info!(upstream = self.name, "it is gone to in another way: back in service");
+        }
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn probe(&self) -> &(dyn Probe + Send + Sync) {
-        &*self.probe
+    pub(super) fn probe(&self) -> Prober {
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn standing(&self) -> Standing {
