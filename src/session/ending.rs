@@ -8,7 +8,7 @@ use super::{
     figure::{Figure, Reason},
     link::millis,
     lockstep::Owed,
-    parting::{HURRY, Parting},
+    parting::{OVERTIME, Parting},
     settings::asking,
 };
 use crate::{
@@ -32,7 +32,7 @@ impl Session {
         }
     }
 
-    /// voxbridge stops, or an operator ends the session: what is being said, answered and spoken is finished first, within
+    /// voxbridge stops, an operator ends the session, or its time is up: what is being said, answered and spoken is finished first, within
     /// a bound. Who is told twice has the shorter of both.
     pub(crate) fn drain(&mut self, now: Instant, within: Duration, why: CloseName) {
         let parting = Parting::new(now, within, why);
@@ -99,8 +99,8 @@ impl Session {
             self.finish(now, CloseName::Idle);
         }
         if self.ends_due().is_some_and(|due| due <= now) {
-            self.host.hurry(now + HURRY);
-            self.finish(now, CloseName::TimeLimit);
+            self.ends_at = None;
+            self.drain(now, OVERTIME, CloseName::TimeLimit);
         }
         self.settle(now);
     }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// Worth waiting for a worker that is given back politely, and no more.
 pub(super) const HURRY: Duration = Duration::from_secs(10);
 
+/// Beyond the longest time that a session may last, for what is going on then.
+pub(super) const OVERTIME: Duration = Duration::from_secs(25);
+
 /// A session that is to end as soon as nobody is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parting<W> {

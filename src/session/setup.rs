@@ -30,7 +30,7 @@ pub struct Setup {
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Voices by name.
     pub voices: Arc<VoiceBook>,
-    /// The session lasts no longer, ms; 0 for as long as it likes.
+    /// The session ends after so long, as soon as nobody is cut off by it, ms; 0 for as long as it likes.
     pub session_max_ms: u64,
     /// Seed of everything random: ids and jitter.
     pub seed: u64,

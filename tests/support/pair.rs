@@ -50,6 +50,8 @@ pub(crate) struct PairConfig {
     pub(crate) profile: &'static str,
     /// Where the bridge's ids and jitter come from.
     pub(crate) seed: u64,
+    /// The session ends after so long, ms; 0 for as long as it likes.
+    pub(crate) session_max_ms: u64,
     /// The session is recorded with this audio.
     pub(crate) record: Option<Kept>,
 }
@@ -66,6 +68,7 @@ impl Default for PairConfig {
             upstream: "minicpm-o",
             profile: "speech",
             seed: 1,
+            session_max_ms: 0,
             record: None,
         }
     }
@@ -184,6 +187,7 @@ impl Pair {
         let profile = config.library.profile(config.profile).unwrap();
         let mut setup = Setup::new(&client, profile, &upstream, config.seed);
         setup.voices = Arc::new(config.voices);
+        setup.session_max_ms = config.session_max_ms;
         let mut codec = Codec::new(client, UNIX.as_secs_f64());
         let connect = codec.connect(&config.query);
         let tape = config.record.map(|audio| {
@@ -203,7 +207,7 @@ impl Pair {
         let setup = RelaySetup {
             profile,
             idle_ms: None,
-            session_max_ms: 0,
+            session_max_ms: config.session_max_ms,
             unix_s: UNIX.as_secs_f64(),
             seed: config.seed,
         };

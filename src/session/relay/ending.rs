@@ -7,7 +7,7 @@ use super::{
         action::{Action, Observation},
         figure::{Figure, Reason, State},
         link::News,
-        parting::Parting,
+        parting::{OVERTIME, Parting},
     },
     Begin, Message, Phase, Place, Relay,
 };
@@ -102,7 +102,7 @@ impl Relay {
         }
     }
 
-    /// voxbridge stops, or an operator ends the session: what is being answered is finished first, within a bound.
+    /// voxbridge stops, an operator ends the session, or its time is up: what is being answered is finished first, within a bound.
     pub(crate) fn drain(&mut self, now: Instant, within: Duration, why: EndName, w: &dyn Wires) {
         let Parting { answered_by, hurry_by, .. } = Parting::new(now, within, ());
         self.host.hurry(hurry_by);
@@ -139,7 +139,8 @@ impl Relay {
             self.end(now, EndName::Idle, None, w);
         }
         if self.ends_at.is_some_and(|at| at <= now) {
-            self.end(now, EndName::Timeout, None, w);
+            self.ends_at = None;
+            self.drain(now, OVERTIME, EndName::Timeout, w);
         }
     }
 

@@ -41,7 +41,7 @@ pub struct RelaySetup {
     pub profile: Arc<Profile>,
     /// A client that sends nothing for so long is closed, ms, where it is not to be as the profile says; 0 for never.
     pub idle_ms: Option<u64>,
-    /// The session lasts no longer, ms; 0 for as long as it likes.
+    /// The session ends after so long, as soon as nobody is cut off by it, ms; 0 for as long as it likes.
     pub session_max_ms: u64,
     /// Wall clock at the start, seconds since 1970.
     pub unix_s: f64,

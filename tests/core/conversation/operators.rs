@@ -104,7 +104,11 @@ fn who_never_stops_speaking_is_heard_for_two_thirds_of_the_time() {
 
 /// An engine's session, in the middle of the recording.
 fn in_an_utterance() -> (Pair, Vec<i16>) {
-    let mut pair = Pair::new(PairConfig::default());
+    in_an_utterance_of(PairConfig::default())
+}
+
+fn in_an_utterance_of(config: PairConfig) -> (Pair, Vec<i16>) {
+    let mut pair = Pair::new(config);
     let spoken = recording("goforward_16k.wav");
     pair.stream(&spoken[..16_000], 20);
     assert_eq!(pair.events("vad.speech_start").len(), 1);
@@ -132,6 +136,67 @@ fn a_sentence_is_heard_to_its_end_and_not_to_where_the_order_fell() {
     assert_eq!(pair.events("transcript.final").len(), 1);
     assert_eq!(pair.names().last().unwrap(), "close 1012");
     assert_eq!(pair.events("vad.speech_end").len(), 1);
+}
+
+#[test]
+fn whose_time_is_up_in_a_sentence_is_heard_and_answered() {
+    let alone = {
+        let (mut pair, rest) = in_an_utterance();
+        pair.stream(&rest, 20);
+        pair.stream(&zeros(3_000), 20);
+        pair.heard.clone()
+    };
+    let limited = |session_max_ms| PairConfig { session_max_ms, ..PairConfig::default() };
+    let (mut pair, rest) = in_an_utterance_of(limited(1_200));
+    pair.stream(&rest, 20);
+    for _ in 0..150 {
+        if !pair.closed() {
+            pair.stream(&zeros(20), 20);
+        }
+    }
+    assert_eq!(pair.heard[..1], alone[..1], "the same samples as if there were no limit");
+    assert_eq!(pair.events("transcript.final").len(), 1);
+    assert_eq!(pair.events("session.closed")[0]["reason"], "session_expired");
+    assert_eq!(pair.names().last().unwrap(), "close 1000");
+
+    // Who never stops is cut off, and who says nothing is not waited for.
+    let (mut endless, _) = in_an_utterance_of(limited(1_200));
+    let frames = speaker(40);
+    let mut frames = frames.chunks(1_600);
+    while !endless.closed() {
+        endless.stream(frames.next().expect("it never ends"), 100);
+    }
+    assert!(endless.now() > secs(15) && endless.now() < secs(27), "{:?}", endless.now());
+    let mut silent = Pair::new(limited(1_200));
+    silent.advance(ms(1_199));
+    assert!(!silent.closed());
+    silent.advance(ms(1));
+    assert!(silent.closed());
+}
+
+#[test]
+fn whose_time_is_up_in_a_conversation_is_answered_first() {
+    for backend in BACKENDS {
+        let asks = |session_max_ms| {
+            let mut talk = Talk::new(PairConfig { session_max_ms, ..config(backend, &[]) });
+            talk.ask();
+            talk.say(&recording("goforward_16k.wav")[..16_000]);
+            talk
+        };
+        let asked_at = asks(0).pair.now();
+        let mut talk = asks(asked_at.as_millis() as u64 + 100);
+        talk.say(&recording("goforward_16k.wav")[16_000..]);
+        while !talk.pair.closed() {
+            talk.pair.stream(&[1; 8_000], 100);
+            assert!(talk.pair.now() < asked_at + secs(26), "{backend:?}: {:?}", talk.pair.names());
+        }
+        let ends = talk.pair.events("tts.speaking_end");
+        assert!(ends.len() == 2 && ends.iter().all(|end| end["cancelled"] == false), "{backend:?}: {ends:?}");
+        assert_eq!(talk.pair.events("session.closed")[0]["reason"], "session_expired");
+        talk.pair.advance(secs(5));
+        assert!(talk.pair.finished);
+        assert_eq!(sanity::problems(&talk.pair), [""; 0]);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::json;
 use voxbridge::{session::Observation, simulator::SimulatorConfig};
 
 use super::{
-    pair::zeros,
+    pair::{PairConfig, zeros},
     support::{append, chat, config, current, dialled, init, lane, ms, opened, seconds, sent},
 };
 
@@ -189,6 +189,33 @@ fn who_stops_lets_an_answer_end_and_says_so() {
     stuck.advance(ms(9000));
     assert!(!stuck.closed());
     stuck.advance(ms(2000));
+    assert!(stuck.closed());
+    stuck.advance(ms(30_000));
+    assert!(stuck.finished);
+}
+
+#[test]
+fn whose_time_is_up_has_its_answer_first() {
+    let limited =
+        |query: &str, faults: &[&str]| opened(PairConfig { session_max_ms: 300, ..config(query, faults) });
+    let mut idle = limited("mode=audio", &[]);
+    idle.advance(ms(199));
+    assert!(!idle.closed());
+    idle.advance(ms(1));
+    assert_eq!(idle.names()[2..], ["session.closed", "close 1000"]);
+    assert_eq!(idle.events("session.closed")[0]["reason"], "timeout");
+
+    let mut busy = limited("mode=chat", &[]);
+    busy.client(&chat("Hello"));
+    busy.advance(ms(10_000));
+    let names = busy.names();
+    assert_eq!(names[names.len() - 3..], ["response.done", "session.closed", "close 1000"]);
+
+    let mut stuck = limited("mode=chat", &["never-answers"]);
+    stuck.client(&chat("Hello"));
+    stuck.advance(ms(9_000));
+    assert!(!stuck.closed());
+    stuck.advance(ms(2_000));
     assert!(stuck.closed());
     stuck.advance(ms(30_000));
     assert!(stuck.finished);
