@@ -249,7 +249,7 @@ impl Config {
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
             leave: self.drain.leave(),
-            access: self.access.access()?,
+            access: self.access.access(self.tls.client_ca.is_some())?,
             limits: self.limits.limits()?,
             tls: self.acceptor()?,
             tap: None,
@@ -270,7 +270,7 @@ impl Config {
         let library = self.library().map_err(|problem| problem.to_string())?;
         self.check_numbers()?;
         self.planned(&library, None)?;
-        self.access.access()?;
+        self.access.access(self.tls.client_ca.is_some())?;
         self.limits.limits()?;
         self.acceptor()?;
         self.voices().map(drop)

@@ -21,7 +21,7 @@ use crate::{
             keys::{KEYS_MAX, Keys},
             origin::Origins,
         },
-        tls::Acceptor,
+        tls::{Acceptor, ClientCerts},
     },
 };
 
@@ -62,7 +62,7 @@ pub struct LimitsConfig {
     /// Time for TLS, the request and the upgrade together, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_timeout_ms: Option<u64>,
-    /// Time of a session, ms; 0 for as long as it likes.
+    /// Time of a session, ms, and at most 25 s more to finish what is being said; 0 for as long as it likes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_max_ms: Option<u64>,
     /// Length of a message, bytes; the protocol's own where that is less.
@@ -77,11 +77,11 @@ impl AccessConfig {
         *self == Self::default()
     }
 
-    /// All of it, found, read and checked.
+    /// All of it, found, read and checked; `certified` if clients are asked for certificates.
     ///
     /// # Errors
     /// What is wrong, in words without secrets.
-    pub(super) fn access(&self) -> Result<Access, String> {
+    pub(super) fn access(&self, certified: bool) -> Result<Access, String> {
         let bad = |name: &'static str| move |problem: String| format!("access.{name}: {problem}");
         if self.required == Some(true) && self.keys.is_none() {
             return Err(
@@ -91,9 +91,17 @@ impl AccessConfig {
         if self.query_parameter.as_ref().is_some_and(|name| name.trim().is_empty()) {
             return Err("access.query_parameter: it is empty; a name such as \"api_key\" is meant".to_owned());
         }
+        let keys = self.keys.as_deref().map(read).transpose().map_err(bad("keys"))?;
+        if let Some(key) = keys.iter().flat_map(Keys::iter).find(|key| key.has_certificate() && !certified) {
+            return Err(format!(
+                "access.keys: [[key]] {:?} is known by its `certificate`, for which nobody is asked: [tls] names no \
+                 `client_ca`",
+                key.name
+            ));
+        }
         let proxies = Proxies::new(&self.trusted_proxies, self.proxy_header.unwrap_or_default());
         Ok(Access {
-            keys: self.keys.as_deref().map(read).transpose().map_err(bad("keys"))?,
+            keys,
             required: self.required.unwrap_or(self.keys.is_some()),
             query_parameter: self.query_parameter.clone(),
             origins: Origins::new(self.origins.as_deref()).map_err(bad("origins"))?,
@@ -171,15 +179,12 @@ impl Config {
     /// What an operator should know before it is served, a line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let tokens = self.upstream.iter().filter_map(|upstream| upstream.token_file.as_ref());
-        let keys = self.upstream.iter().filter_map(|upstream| upstream.client_key.as_ref());
-        let secret = self.access.keys.iter().chain(&self.tls.key).chain(tokens).chain(keys);
-        let loose = secret.filter(|path| is_readable_by_others(path)).map(|path| {
-            format!("{}: others than its owner can read it, and it holds secrets (chmod 600)", path.display())
-        });
-        let open = self.is_open().then(|| {
-            "clients from everywhere are served without TLS and without keys; see [tls] and [access]"
-                .to_owned()
+        let loose = self.secrets().filter(|path| is_for_others(path)).map(|path| {
+            format!(
+                "{}: it holds secrets, and others than its owner and its group can read it, or others than its owner can \
+                 change it (chmod o-rwx,g-w)",
+                path.display()
+            )
         });
         let plain = self.upstream.iter().filter(|upstream| upstream.has_token() && !upstream.is_private());
         let plain = plain.map(|upstream| {
@@ -188,15 +193,39 @@ impl Config {
                 shown_url(&upstream.url)
             )
         });
-        loose.chain(open).chain(plain).collect()
+        loose.chain(self.openness().map(str::to_owned)).chain(plain).collect()
     }
 
-    /// It listens beyond this machine, to anybody, unencrypted.
-    fn is_open(&self) -> bool {
+    /// Every file that holds secrets.
+    fn secrets(&self) -> impl Iterator<Item = &PathBuf> {
+        let of_upstreams = self.upstream.iter().flat_map(|one| one.token_file.iter().chain(&one.client_key));
+        let of_clients = self.access.keys.iter().chain(&self.tls.key);
+        of_clients.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(of_upstreams)
+    }
+
+    /// If it listens beyond this machine and asks nobody who they are. Keys without TLS are not worth a word: what stands in
+    /// front often encrypts, and can be seen from nowhere here.
+    fn openness(&self) -> Option<&'static str> {
         let listen = self.listen.as_deref().unwrap_or(super::DEFAULT_LISTEN);
         let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        !is_this_machine(host) && self.tls.is_empty() && self.access.keys.is_none()
+        let tls = &self.tls;
+        let certified = tls.client_ca.is_some() && tls.client_certs != Some(ClientCerts::Optional);
+        if is_this_machine(host) || certified {
+            return None;
+        }
+        match &self.access {
+            AccessConfig { keys: Some(_), required: Some(false), .. } => {
+                Some("clients from everywhere are served without a key, too: access.required is false")
+            }
+            AccessConfig { keys: Some(_), .. } => None,
+            _ if tls.is_empty() => Some(
+                "clients from everywhere are served without TLS and without keys; see [tls] and [access]",
+            ),
+            _ => {
+                Some("clients from everywhere are served without keys; see [access], or `client_ca` in [tls]")
+            }
+        }
     }
 }
 
@@ -205,8 +234,9 @@ pub(super) fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn is_readable_by_others(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
+/// Its group may read it: that is how a container is given what belongs to root.
+fn is_for_others(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o027 != 0)
 }
 
 #[cfg(test)]
@@ -240,11 +270,57 @@ mod tests {
     }
 
     #[test]
+    fn every_file_with_secrets_is_looked_at_and_a_group_may_read_it() {
+        let path = std::env::temp_dir().join(format!("voxbridge-loose-{}", std::process::id()));
+        fs::write(&path, "").unwrap();
+        let warned = |toml: &str, mode: u32| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            !config(&toml.replace("PATH", path.to_str().unwrap())).warnings().is_empty()
+        };
+        let upstream = "[[upstream]]\nurl = \"wss://a\"\n";
+        for toml in [
+            "[access]\nkeys = \"PATH\"",
+            "[tls]\nkey = \"PATH\"",
+            "[admin]\ntoken_file = \"PATH\"",
+            "[admin.tls]\nkey = \"PATH\"",
+            &format!("{upstream}token_file = \"PATH\""),
+            &format!("{upstream}client_key = \"PATH\""),
+        ] {
+            for (mode, is_warned) in
+                [(0o600, false), (0o440, false), (0o444, true), (0o620, true), (0o602, true)]
+            {
+                assert_eq!(warned(toml, mode), is_warned, "{toml} {mode:o}");
+            }
+        }
+        assert!(!warned("[tls]\ncert = \"PATH\"", 0o644), "everybody is shown it");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_key_known_by_a_certificate_needs_somebody_who_asks_for_it() {
+        let path = std::env::temp_dir().join(format!("voxbridge-certified-{}.toml", std::process::id()));
+        fs::write(&path, "[[key]]\nname = \"robots\"\ncertificate = \"robots.example.com\"\n").unwrap();
+        let access = AccessConfig { keys: Some(path.clone()), ..AccessConfig::default() };
+        let problem = access.access(false).unwrap_err();
+        assert!(problem.contains("\"robots\"") && problem.contains("no `client_ca`"), "{problem}");
+        assert!(access.access(true).is_ok());
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn who_serves_everybody_is_warned() {
         let warned = |toml: &str| !config(toml).warnings().is_empty();
         assert!(warned("listen = \"0.0.0.0:8000\"") && warned("listen = \"[::]:8000\""));
         assert!(!warned("") && !warned("listen = \"[::1]:8000\"") && !warned("listen = \"127.0.0.2:1\""));
-        assert!(!warned("listen = \"0.0.0.0:8000\"\n[tls]\ncert = \"c\"\nkey = \"k\""));
+        let public = |rest: &str| config(&format!("listen = \"0.0.0.0:8000\"\n{rest}")).warnings().join("\n");
+        let tls = "[tls]\ncert = \"c\"\nkey = \"k\"\n";
+        let (keys, ca) = ("[access]\nkeys = \"/nowhere\"\n", "client_ca = \"a\"\n");
+        assert!(public(tls).contains("without keys; see [access]"));
+        assert!(public(&format!("{tls}{ca}client_certs = \"optional\"")).contains("without keys"));
+        assert!(public(&format!("{keys}required = false")).contains("access.required is false"));
+        for asked in [format!("{tls}{ca}"), format!("{keys}{tls}"), keys.to_owned()] {
+            assert_eq!(public(&asked), "", "{asked}");
+        }
         let upstream = |url: &str| format!("[[upstream]]\nurl = \"{url}\"\ntoken_env = \"T\"\n");
         assert!(warned(&upstream("ws://gpu:8006")));
         assert!(!warned(&upstream("wss://gpu:8006")) && !warned(&upstream("ws://localhost:8006")));
