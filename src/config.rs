@@ -263,7 +263,7 @@ impl Config {
     /// # Errors
     /// What is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
-        self.admin.plan()?;
+        self.admin.plan()?.map(AdminPlan::entrance).transpose()?;
         if !self.upstream.is_empty() {
             return self.service().map(drop);
         }

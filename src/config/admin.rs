@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     secret::Secret,
     server::{
-        admin::auth::Guard,
-        tls::{Files, TlsFile},
+        admin::{Entrance, auth::Guard},
+        tls::{Acceptor, Files, TlsFile},
     },
 };
 
@@ -28,7 +28,8 @@ pub struct AdminConfig {
     /// Names by which it may be asked, besides those of the loopback address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// TLS; with `client_ca` a certificate is as good as the token.
+    /// TLS; with `client_ca` a certificate is as good as the token. It is asked of everybody where there is no token, and
+    /// optional where there is one, unless `client_certs` says which.
     #[serde(default, skip_serializing_if = "TlsFile::is_empty")]
     pub tls: TlsFile,
 }
@@ -42,6 +43,31 @@ pub struct AdminPlan {
     pub guard: Guard,
     /// How it is encrypted, if it is.
     pub tls: Option<Files>,
+}
+
+impl AdminPlan {
+    /// Whether it may be served there: beyond this machine somebody has to be asked for something.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub(super) fn check_at(&self, bound: SocketAddr) -> Result<(), String> {
+        if !self.guard.is_open() || bound.ip().is_loopback() {
+            return Ok(());
+        }
+        Err(format!(
+            "admin.listen: {bound} can be reached from other machines, and whoever reaches it may end sessions: name a token \
+             with `token_file` or `token_env`, or a `client_ca` in [admin.tls], or listen on 127.0.0.1"
+        ))
+    }
+
+    /// The entrance, with its files read.
+    ///
+    /// # Errors
+    /// Which file is wrong; never what is in it.
+    pub fn entrance(self) -> Result<Entrance, String> {
+        let bad = |problem| format!("admin.tls: {problem}");
+        Ok(Entrance { guard: self.guard, tls: self.tls.map(Acceptor::load).transpose().map_err(bad)? })
+    }
 }
 
 impl AdminConfig {
@@ -79,13 +105,12 @@ impl AdminConfig {
         let tls = self.tls.files().map_err(|problem| bad(format!("tls: {problem}")))?;
         let certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         let guard = Guard { token: self.token().map_err(bad)?, certificates, hosts: self.hosts.clone() };
-        if guard.is_open() && !listen.ip().is_loopback() {
-            return Err(bad(format!(
-                "listen: {listen} can be reached from other machines, and whoever reaches it may end sessions: name a token \
-                 with `token_file` or `token_env`, or a `client_ca` in [admin.tls], or listen on 127.0.0.1"
-            )));
-        }
-        Ok(Some(AdminPlan { listen, guard, tls }))
+        // Who has the token, and who probes, has no certificate to shake hands with.
+        let optional = self.tls.client_certs.is_none() && guard.token.is_some();
+        let tls = tls.map(|files| Files { optional: files.optional || optional, ..files });
+        let plan = AdminPlan { listen, guard, tls };
+        plan.check_at(listen)?;
+        Ok(Some(plan))
     }
 
     /// Operators have an address of their own: one that clients are served at is theirs already.
@@ -107,8 +132,13 @@ impl AdminConfig {
     pub(super) fn notes(&self) -> Vec<String> {
         let Ok(Some(plan)) = self.plan() else { return Vec::new() };
         let open = plan.tls.is_none() && !plan.listen.ip().is_loopback();
-        let note = "admin: the token crosses the network in the clear; [admin.tls] would encrypt it";
-        open.then(|| note.to_owned()).into_iter().collect()
+        let open =
+            open.then_some("admin: the token crosses the network in the clear; [admin.tls] would encrypt it");
+        let closed = plan.tls.is_some_and(|files| files.client_ca.is_some() && !files.optional).then_some(
+            "admin: who shows no certificate is not even answered whether it is alive or ready; for probes and for whoever \
+             has the token say `client_certs = \"optional\"` in [admin.tls]",
+        );
+        open.into_iter().chain(closed).map(str::to_owned).collect()
     }
 
     fn token(&self) -> Result<Option<Secret>, String> {
@@ -152,6 +182,20 @@ mod tests {
             assert!(plan(&format!("listen = {open:?}\n{tls}\nclient_ca = \"a\"")).is_ok());
             assert!(plan(&format!("listen = {open:?}\ntoken_env = \"PATH\"")).is_ok());
         }
+    }
+
+    #[test]
+    fn who_has_the_token_needs_no_certificate_to_shake_hands() {
+        let tls = |rest: &str| {
+            let toml = format!(
+                "listen = \"0.0.0.0:1\"\n{rest}[tls]\ncert = \"c\"\nkey = \"k\"\nclient_ca = \"a\"\n"
+            );
+            move |certs: &str| plan(&format!("{toml}{certs}")).unwrap().unwrap().tls.unwrap().optional
+        };
+        let (with, without) = (tls("token_env = \"PATH\"\n"), tls(""));
+        let (optional, required) = ("client_certs = \"optional\"", "client_certs = \"required\"");
+        assert_eq!((with(""), with(optional), with(required)), (true, true, false));
+        assert_eq!((without(""), without(optional), without(required)), (false, true, false));
     }
 
     #[test]

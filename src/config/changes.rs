@@ -10,7 +10,9 @@ use super::{Config, access};
 use crate::{mapping::Library, server::access::keys, trace::line::digest};
 
 /// What a server that runs cannot change any more.
-const FIXED: [&str; 5] = ["listen", "sessions_max", "admin", "log", "access_log"];
+const FIXED: [&str; 5] = ["listen", "sessions_max", "admin.listen", "log", "access_log"];
+/// What begins so is taken by the admin listener, where there is one.
+const ADMIN: &str = "admin.";
 
 /// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,14 +24,15 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// From one configuration and its mappings to the next.
+    /// From one configuration and its mappings to the next; `operated` if there is an admin listener that takes its part.
     #[must_use]
-    pub fn between(old: (&Config, &Library), new: (&Config, &Library)) -> Self {
+    pub fn between(old: (&Config, &Library), new: (&Config, &Library), operated: bool) -> Self {
         let mut changes = Self::default();
         let (before, after) = (keys(old.0), keys(new.0));
         let names = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
         for key in names.filter(|key| before.get(*key) != after.get(*key)) {
-            let list = if FIXED.contains(&key.as_str()) { &mut changes.not_held } else { &mut changes.held };
+            let fixed = FIXED.contains(&key.as_str()) || (key.starts_with(ADMIN) && !operated);
+            let list = if fixed { &mut changes.not_held } else { &mut changes.held };
             list.push(format!("`{key}`"));
         }
         for (kind, name, _, source) in new.1.files() {
@@ -45,29 +48,45 @@ impl Changes {
         changes
     }
 
-    /// And from what the files held that both name to what they hold now.
+    /// And from what the files held that both name to what they hold now; `operated` as in [`Self::between`].
     #[must_use]
-    pub fn and_of(mut self, old: &Contents, new: &Contents) -> Self {
-        let is_other = |key: &_, held: &_| old.0.get(key).is_some_and(|before| before != held);
-        let other = new.0.iter().filter(|(key, held)| is_other(key, held));
-        self.held.extend(other.map(|((words, _), _)| format!("{words} changed")));
-        for (name, entry) in &new.1 {
-            match old.1.get(name) {
+    pub fn and_of(mut self, old: &Contents, new: &Contents, operated: bool) -> Self {
+        self.held.extend(other(&old.files, &new.files));
+        let list = if operated { &mut self.held } else { &mut self.not_held };
+        list.extend(other(&old.admin, &new.admin));
+        for (name, entry) in &new.keys {
+            match old.keys.get(name) {
                 None => self.held.push(format!("key {name} is new")),
                 Some(before) if before != entry => self.held.push(format!("key {name} changed")),
                 Some(_) => {}
             }
         }
-        let gone = old.1.keys().filter(|name| !new.1.contains_key(*name));
+        let gone = old.keys.keys().filter(|name| !new.keys.contains_key(*name));
         self.held.extend(gone.map(|name| format!("key {name} is gone")));
         self
     }
 }
 
-/// What the files held that a configuration names and that are read with it, but for mappings: by what the log calls
-/// each and where it is, to tell it from what they hold later; and each key by its name.
+/// By what the log calls each file and where it is, to tell it from what it holds later.
+type Held = BTreeMap<(String, PathBuf), Option<String>>;
+
+/// Which files of both hold something else.
+fn other(old: &Held, new: &Held) -> impl Iterator<Item = String> {
+    let is_other = |key: &_, held: &_| old.get(key).is_some_and(|before| before != held);
+    new.iter()
+        .filter(move |(key, held)| is_other(key, held))
+        .map(|((words, _), _)| format!("{words} changed"))
+}
+
+/// What the files held that a configuration names and that are read with it, but for mappings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contents(BTreeMap<(String, PathBuf), Option<String>>, BTreeMap<String, String>);
+pub struct Contents {
+    files: Held,
+    /// Those of the admin listener.
+    admin: Held,
+    /// Each key by its name.
+    keys: BTreeMap<String, String>,
+}
 
 impl Contents {
     /// What they hold now.
@@ -90,15 +109,27 @@ impl Contents {
             ("the certificate's key", &config.tls.key),
             ("the authorities of clients", &config.tls.client_ca),
         ];
-        let tls = tls.into_iter().filter_map(|(words, path)| Some((words.to_owned(), path.as_ref()?)));
+        let admin = [
+            ("the admin token", &config.admin.token_file),
+            ("the admin certificate", &config.admin.tls.cert),
+            ("the admin certificate's key", &config.admin.tls.key),
+            ("the authorities of operators", &config.admin.tls.client_ca),
+        ];
         let keys = config.access.keys.as_ref().and_then(|path| access::source(path).ok());
         let keys = keys.map(|source| keys::entries(&source)).unwrap_or_default();
-        let held = |path: &Path| fs::read(path).ok().map(|bytes| digest(&bytes));
-        let token = config.admin.token_file.as_ref().map(|path| ("the admin token".to_owned(), path));
-        let files = voices.chain(certificates).chain(shown.flatten()).chain(tls).chain(token);
-        let files = files.map(|(words, path)| ((words, path.clone()), held(path)));
-        Self(files.collect(), keys.into_iter().collect())
+        let files = voices.chain(certificates).chain(shown.flatten()).chain(named(&tls));
+        Self { files: held(files), admin: held(named(&admin)), keys: keys.into_iter().collect() }
     }
+}
+
+/// Those that are named.
+fn named<'f>(files: &'f [(&str, &'f Option<PathBuf>)]) -> impl Iterator<Item = (String, &'f PathBuf)> {
+    files.iter().filter_map(|(words, path)| Some(((*words).to_owned(), path.as_ref()?)))
+}
+
+fn held<'f>(files: impl Iterator<Item = (String, &'f PathBuf)>) -> Held {
+    let digest = |path: &Path| fs::read(path).ok().map(|bytes| digest(&bytes));
+    files.map(|(words, path)| ((words, path.clone()), digest(path))).collect()
 }
 
 /// By name what it says, to be compared and never shown.
@@ -108,6 +139,10 @@ fn keys(config: &Config) -> toml::Table {
     // What is written of them is not all there is to them.
     if let Some(upstreams) = keys.get_mut("upstream").and_then(toml::Value::as_array_mut) {
         upstreams.push(urls.into());
+    }
+    // Some of it holds at once, and some does not.
+    if let Some(toml::Value::Table(admin)) = keys.remove("admin") {
+        keys.extend(admin.into_iter().map(|(key, value)| (format!("{ADMIN}{key}"), value)));
     }
     keys
 }
@@ -122,7 +157,7 @@ mod tests {
         let config = |token: &str| {
             toml::from_str::<Config>(&format!("[[upstream]]\nurl = \"ws://a?token={token}\"")).unwrap()
         };
-        let held = |new| Changes::between((&config("one"), &library), (&config(new), &library)).held;
+        let held = |new| Changes::between((&config("one"), &library), (&config(new), &library), true).held;
         assert_eq!((held("two"), held("one")), (vec!["`upstream`".to_owned()], vec![]));
     }
 
@@ -135,10 +170,24 @@ mod tests {
         let mut other = library.clone();
         let source = library.source(crate::mapping::Kind::Profile, "speech").unwrap();
         other.add("s.toml", &source.replace("partials = true", "partials = false")).unwrap();
-        let changes = Changes::between((&old, &library), (&new, &other));
+        let changes = Changes::between((&old, &library), (&new, &other), true);
         assert_eq!(changes.held, ["`language`", "`upstream`", "`profile`", "profile speech changed"]);
         assert_eq!(changes.not_held, ["`listen`"]);
-        assert_eq!(Changes::between((&old, &library), (&old, &library)), Changes::default());
+        assert_eq!(Changes::between((&old, &library), (&old, &library), true), Changes::default());
+    }
+
+    #[test]
+    fn of_the_admin_listener_all_but_its_address_is_taken_where_there_is_one() {
+        let library = Library::embedded().unwrap();
+        let config = |toml: &str| toml::from_str::<Config>(&format!("[admin]\n{toml}")).unwrap();
+        let old = config("listen = \"127.0.0.1:1\"\ntoken_env = \"A\"");
+        let new = config("listen = \"127.0.0.1:2\"\nhosts = [\"a\"]\n[admin.tls]\ncert = \"c\"");
+        let changes = |operated| Changes::between((&old, &library), (&new, &library), operated);
+        let taken = changes(true);
+        assert_eq!(taken.not_held, ["`admin.listen`"]);
+        assert_eq!(taken.held, ["`admin.token_env`", "`admin.hosts`", "`admin.tls`"]);
+        let all = ["`admin.listen`", "`admin.token_env`", "`admin.hosts`", "`admin.tls`"];
+        assert_eq!(changes(false), Changes { held: vec![], not_held: all.map(str::to_owned).to_vec() });
     }
 
     #[test]
@@ -155,7 +204,7 @@ mod tests {
         let alone = Contents::of(&config);
         config.voices.insert("ann".into(), voice.clone());
         let before = Contents::of(&config);
-        let changes = |old: &Contents| Changes::default().and_of(old, &Contents::of(&config)).held;
+        let changes = |old: &Contents| Changes::default().and_of(old, &Contents::of(&config), true).held;
         assert_eq!(changes(&before), [""; 0]);
         assert_eq!(changes(&alone), [""; 0], "that there is one more the configuration says");
         fs::write(&ca, "after").unwrap();

@@ -3,18 +3,20 @@
 //! SIGHUP and the admin listener come here, one after the other. What is bad changes nothing and is said where it was asked
 //! for, in the log, and to who counts.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use futures_util::future::BoxFuture;
 use tracing::{info, warn};
 
-use super::{Changes, Config, Contents};
+use super::{AdminPlan, Changes, Config, Contents};
 use crate::{
     server::{
         Current, Service,
-        admin::{Configuration, Gate, Reloaded, Reloads, auth::Guard},
+        admin::{Configuration, Entrance, Gate, Reloaded, Reloads},
         notify::Manager,
-        tls::Acceptor,
     },
     telemetry::{access_log::AccessLog, metrics::Metrics},
 };
@@ -35,8 +37,8 @@ pub struct Reloader {
 pub struct Targets {
     /// New sessions.
     pub current: Current,
-    /// The admin listener's guard and its certificate, where there is one.
-    pub admin: Option<(Gate, Option<Acceptor>)>,
+    /// The admin listener's entrance, and where it is, which does not change any more; where there is one.
+    pub admin: Option<(Gate, SocketAddr)>,
     /// Where it is counted.
     pub metrics: Metrics,
     /// Who is told that it happens.
@@ -48,21 +50,29 @@ pub struct Targets {
 struct Holding {
     config: Config,
     contents: Contents,
+    warnings: Vec<String>,
+}
+
+impl Holding {
+    /// Reads files, and so blocks.
+    fn of(config: Config) -> Self {
+        let (contents, warnings) = (Contents::of(&config), config.warnings());
+        Self { config, contents, warnings }
+    }
 }
 
 /// What was read again.
 struct Read {
     holding: Holding,
     service: Service,
-    guard: Option<Guard>,
+    entrance: Option<Entrance>,
 }
 
 impl Reloader {
     /// From this configuration on.
     #[must_use]
     pub fn new(find: Find, config: Config, targets: Targets) -> Self {
-        let contents = Contents::of(&config);
-        Self { find, targets, holding: Holding { config, contents }.into(), history: Mutex::default() }
+        Self { find, targets, holding: Holding::of(config).into(), history: Mutex::default() }
     }
 
     async fn read_again(&self) -> Result<Reloaded, String> {
@@ -72,7 +82,8 @@ impl Reloader {
             log.reopen();
         }
         let (find, current) = (self.find.clone(), self.targets.current.get());
-        let read = tokio::task::spawn_blocking(move || read(&find, &current)).await;
+        let bound = self.targets.admin.as_ref().map(|(_, bound)| *bound);
+        let read = tokio::task::spawn_blocking(move || read(&find, &current, bound)).await;
         let reloaded = match read.map_err(|error| error.to_string()).and_then(|read| read) {
             Ok(read) => Ok(self.take(read, &mut holding)),
             Err(problem) => {
@@ -86,18 +97,17 @@ impl Reloader {
     }
 
     fn take(&self, read: Read, holding: &mut Holding) -> Reloaded {
-        let Read { holding: next, service, guard } = read;
+        let Read { holding: next, service, entrance } = read;
         let old = self.targets.current.get();
-        let changes = Changes::between((&holding.config, &old.library), (&next.config, &service.library))
-            .and_of(&holding.contents, &next.contents);
+        let operated = self.targets.admin.is_some() && entrance.is_some();
+        let (before, after) = ((&holding.config, &old.library), (&next.config, &service.library));
+        let changes = Changes::between(before, after, operated);
+        let changes = changes.and_of(&holding.contents, &next.contents, operated);
         self.targets.current.replace(service);
-        if let Some((gate, tls)) = &self.targets.admin {
-            guard.into_iter().for_each(|guard| gate.replace(guard));
-            if let Some(Err(problem)) = tls.as_ref().map(Acceptor::refresh) {
-                warn!("the admin listener keeps its certificate: {problem}");
-            }
+        if let (Some((gate, _)), Some(entrance)) = (&self.targets.admin, entrance) {
+            gate.replace(entrance);
         }
-        for warning in next.config.warnings().iter().filter(|it| !holding.config.warnings().contains(it)) {
+        for warning in next.warnings.iter().filter(|warning| !holding.warnings.contains(warning)) {
             warn!("{warning}");
         }
         *holding = next;
@@ -141,13 +151,17 @@ impl Configuration for Reloader {
     }
 }
 
-/// Everything, found and checked as a whole; what is known of upstreams that stay is kept.
-fn read(find: &Find, old: &Service) -> Result<Read, String> {
-    let config = find()?;
-    // Before they are used: what changes in between is then told once more, and never missed.
-    let contents = Contents::of(&config);
-    let mut service = config.service()?.keeping(old);
-    let guard = config.admin.plan()?.map(|plan| plan.guard);
+/// Everything, found and checked as a whole; what is known of upstreams that stay is kept. The admin listener stays where
+/// it is `bound`, whatever address is configured now.
+fn read(find: &Find, old: &Service, bound: Option<SocketAddr>) -> Result<Read, String> {
+    // What files hold is looked at before they are used: what changes in between is then told once more, and never missed.
+    let holding = Holding::of(find()?);
+    let mut service = holding.config.service()?;
+    let plan = holding.config.admin.plan()?;
+    if let (Some(plan), Some(bound)) = (&plan, bound) {
+        plan.check_at(bound).map_err(|problem| format!("{problem}; until a restart it stays there"))?;
+    }
+    let entrance = plan.map(AdminPlan::entrance).transpose()?;
     if let (Some(traces), Some(before)) =
         (service.traces.as_mut().and_then(Arc::get_mut), old.traces.as_deref())
     {
@@ -156,5 +170,6 @@ fn read(find: &Find, old: &Service) -> Result<Read, String> {
     if let Some(traces) = &service.traces {
         traces.prepare().map_err(|error| format!("trace: {}: {error}", traces.dir().display()))?;
     }
-    Ok(Read { holding: Holding { config, contents }, service, guard })
+    // Last: upstreams that stay learn of it.
+    Ok(Read { holding, service: service.keeping(old), entrance })
 }

@@ -25,7 +25,7 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::{info, warn};
 
-use super::Current;
+use super::{Current, admin::Gate};
 use crate::telemetry::metrics::Metrics;
 
 /// `[tls]` of the configuration, and of other listeners.
@@ -178,25 +178,30 @@ impl Acceptor {
     }
 }
 
-/// Looks every so often whether the files of what serves now have changed, for ever. A reload finds it too, but who renews
-/// certificates does not always say so.
-pub async fn watch(current: Current, metrics: Metrics, every: Duration) {
+/// Looks every so often whether the files of what serves now have changed, clients and operators, for ever. A reload finds
+/// it too, but who renews certificates does not always say so.
+pub async fn watch(current: Current, operators: Option<Gate>, metrics: Metrics, every: Duration) {
     let mut looks = tokio::time::interval(every);
     loop {
         looks.tick().await;
-        let Some(tls) = current.get().tls.clone() else { continue };
-        let looked_at = tls.clone();
-        let refreshed = tokio::task::spawn_blocking(move || looked_at.refresh()).await;
-        if let Some(expires) = tls.expires_unix() {
-            metrics.certificate_expires(expires.as_secs_f64());
-        }
-        match refreshed {
-            Ok(Ok(true)) => info!("the certificate was replaced, for connections to come"),
-            Ok(Err(problem)) => {
-                warn!("the certificate was not replaced, the one before still holds: {problem}");
+        if let Some(tls) = current.get().tls.clone() {
+            look("the certificate", &tls).await;
+            if let Some(expires) = tls.expires_unix() {
+                metrics.certificate_expires(expires.as_secs_f64());
             }
-            Ok(Ok(false)) | Err(_) => {}
         }
+        if let Some(tls) = operators.as_ref().and_then(|gate| gate.get().tls.clone()) {
+            look("the admin listener's certificate", &tls).await;
+        }
+    }
+}
+
+async fn look(what: &str, tls: &Acceptor) {
+    let looked_at = tls.clone();
+    match tokio::task::spawn_blocking(move || looked_at.refresh()).await {
+        Ok(Ok(true)) => info!("{what} was replaced, for connections to come"),
+        Ok(Err(problem)) => warn!("{what} was not replaced, the one before still holds: {problem}"),
+        Ok(Ok(false)) | Err(_) => {}
     }
 }
 

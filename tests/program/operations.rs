@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, sync::Arc};
 
 use crate::bench::{Running, Seen, events, quick, recording, scratch, simulate};
-use crate::operated::{Server, asked, config, run};
+use crate::operated::{PATIENCE, Server, asked, config, run};
 use futures_util::future::join_all;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{
@@ -11,7 +11,10 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 use tokio_rustls::TlsConnector;
 use voxbridge::simulator::SimulatorConfig;
 
@@ -177,6 +180,33 @@ async fn beyond_this_machine_a_token_is_needed() {
     assert!(refused.status == 422 && refused.body.contains("it is empty"), "{refused:?}");
 }
 
+#[tokio::test]
+async fn no_reload_opens_what_other_machines_reach() {
+    let (url, _simulator) = upstream().await;
+    let dir = empty("operations-guard");
+    fs::write(dir.join("token"), "s3cr3t").unwrap();
+    let guarded = "[admin]\nlisten = \"0.0.0.0:0\"\ntoken_file = \"token\"\n";
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--config", &config(&dir, guarded)];
+    let server = Server::of(crate::operated::voxbridge(&args)).await;
+    let reload = async || server.ask_with("POST", "/reload", "Authorization: Bearer s3cr3t\r\n", "").await;
+    // As it stands it could be started anew; but the socket stays where it is until then.
+    config(&dir, "[admin]\nlisten = \"127.0.0.1:0\"\n");
+    let refused = reload().await;
+    assert_eq!((refused.status, refused.code().as_str()), (422, "not_reloaded"));
+    assert!(refused.body.contains("0.0.0.0:") && refused.body.contains("until a restart"), "{refused:?}");
+    assert_eq!(server.ask("GET", "/config").await.status, 401, "the guard still stands");
+
+    // Without any word of it, it stays as it is; and what of it is taken is told from what is not.
+    config(&dir, "");
+    let untouched = json!({"changed": [], "after_restart": ["`admin.listen`", "`admin.token_file`"]});
+    assert_eq!(reload().await.json(), untouched);
+    assert_eq!(server.ask("GET", "/config").await.status, 401);
+    config(&dir, &format!("{}hosts = [\"voice.lan\"]\n", guarded.replace("0.0.0.0:0", "127.0.0.1:0")));
+    let taken = reload().await.json();
+    assert_eq!(taken["changed"], json!(["`admin.hosts`", "`admin.token_file`"]));
+    assert_eq!(taken["after_restart"], json!(["`admin.listen`"]));
+}
+
 /// An authority, and what it has signed for localhost: certificate and key (PEM).
 fn authority() -> (CertifiedIssuer<'static, KeyPair>, [(String, String); 2]) {
     let mut params = CertificateParams::default();
@@ -231,6 +261,48 @@ async fn a_certificate_is_as_good_as_a_token() {
     let (code, told, words) = run(&["health", "--admin", &admin, "--ca", &ca]).await;
     assert!(code == 0 && told.contains("\"ready\":true"), "{code}: {told}{words}");
     assert_eq!(run(&["health", "--admin", &admin]).await.0, 69, "it trusts nobody else");
+
+    // With a token nobody needs a certificate to shake hands, and the files that are named now are those that hold.
+    let (issuer, [(cert, key), _]) = authority();
+    for (name, text) in [("cert2.pem", &cert), ("key2.pem", &key), ("token", &"s3cr3t".to_owned())] {
+        fs::write(dir.join(name), text).unwrap();
+    }
+    let moved = tls.replace("cert.pem", "cert2.pem").replace("key.pem", "key2.pem");
+    let moved = moved.replace("client_certs = \"optional\"\n", "");
+    config(&dir, &moved.replace("[admin.tls]", "token_file = \"token\"\n[admin.tls]"));
+    server.signal("-HUP").await;
+    let mut roots = RootCertStore::empty();
+    roots.add(issuer.der().clone()).unwrap();
+    let nobody = TlsConnector::from(Arc::new(
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth(),
+    ));
+    let ask = async |headers: &str| {
+        let answered = async {
+            loop {
+                let stream = TcpStream::connect(("127.0.0.1", server.admin.port())).await.unwrap();
+                // Until it is read again the other certificate is shown.
+                let name = ServerName::try_from("localhost").unwrap();
+                let Ok(stream) = nobody.connect(name, stream).await else { continue };
+                break asked(
+                    stream,
+                    &format!("GET /sessions HTTP/1.1\r\nHost: far.example\r\n{headers}\r\n"),
+                )
+                .await;
+            }
+        };
+        timeout(PATIENCE, answered).await.expect("it is never read again")
+    };
+    assert_eq!(ask("").await.status, 401);
+    let last = ask("Authorization: Bearer s3cr3t\r\n").await;
+    assert_eq!(last.status, 200, "{last:?}");
+
+    // Without one they do, and who only probes is turned away by TLS: `check` says so.
+    let words = run(&["check", "--config", &config(&dir, &moved)]).await;
+    assert!(words.0 == 0 && format!("{}{}", words.1, words.2).contains("not even answered"), "{words:?}");
 }
 
 #[tokio::test]

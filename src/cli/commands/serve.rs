@@ -11,10 +11,10 @@ use crate::{
     config::{AdminPlan, Config, DEFAULT_LISTEN, Reloader, Targets},
     server::{
         Server,
-        admin::{Admin, Control, Gate},
+        admin::{Admin, Control},
         life::{Ended, Leave, State},
         notify::Manager,
-        tls::{self, Acceptor},
+        tls,
     },
     telemetry,
 };
@@ -48,12 +48,14 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
         None => None,
     };
     let manager = Manager::from_env();
-    let doors = admin.as_ref().map(|admin| (admin.gate(), admin.tls()));
+    let operators = admin.as_ref().map(Admin::gate);
+    let doors = admin.as_ref().map(|admin| Ok((admin.gate(), admin.local_addr()?))).transpose();
+    let doors = doors.map_err(|error: std::io::Error| Failure::failed(error))?;
     let (current, metrics) = (server.current(), server.metrics());
     let targets = Targets { current, admin: doors, metrics, manager: manager.clone(), access_log };
     let reloader = Arc::new(reloader(args, config, targets));
     let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
-    let renewals = tokio::spawn(tls::watch(server.current(), server.metrics(), LOOK_EVERY));
+    let renewals = tokio::spawn(tls::watch(server.current(), operators, server.metrics(), LOOK_EVERY));
     let place = server.local_addr().map_err(Failure::failed)?.to_string();
     let (life, pulse, registry) = (server.life(), server.pulse(), server.registry());
     let told = tokio::spawn(manager.follow(place.clone(), life.clone(), pulse, registry, leave));
@@ -80,10 +82,8 @@ fn reloader(args: ConfigArgs, config: Config, targets: Targets) -> Reloader {
 }
 
 async fn bound(plan: AdminPlan) -> Result<Admin, Failure> {
-    let AdminPlan { listen, guard, tls } = plan;
-    let bad = |problem| Failure::usage(format!("admin.tls: {problem}"));
-    let tls = tls.map(Acceptor::load).transpose().map_err(bad)?;
-    let admin = Admin::bind(listen, Gate::new(guard), tls).await;
+    let listen = plan.listen;
+    let admin = Admin::bind(listen, plan.entrance().map_err(Failure::usage)?).await;
     admin.map_err(|error| no_listener(&listen.to_string(), "--admin", &error))
 }
 
@@ -101,7 +101,7 @@ fn control(server: &Server, configuration: Arc<Reloader>) -> Control {
 
 /// Serves operators, and says where.
 fn operated(admin: Admin, control: Control) -> Result<JoinHandle<()>, Failure> {
-    let scheme = if admin.tls().is_some() { "https" } else { "http" };
+    let scheme = if admin.gate().get().tls.is_some() { "https" } else { "http" };
     println!("admin at {scheme}://{}", admin.local_addr().map_err(Failure::failed)?);
     // Whether it is ready depends on them.
     control.current.get().pool.look();

@@ -1,7 +1,9 @@
 //! Who may ask and order at the admin listener.
 //!
 //! Beyond this machine a token or a client's certificate is needed, and `/healthz` and `/readyz` answer without: what
-//! probes a container keeps no secrets. On this machine there may be no token, but there are browsers, in which any page
+//! probes a container keeps no secrets. That needs a handshake without a certificate, so where there is a token `client_ca`
+//! alone makes certificates optional; where there is none it makes them required, and probes need `client_certs =
+//! "optional"` besides, which opens those two and nothing else. On this machine there may be no token, but there are browsers, in which any page
 //! may send requests: one with a foreign `Origin` is refused, and one for a name that is not this machine's, too (a page's
 //! own name can be made to lead here: DNS rebinding).
 

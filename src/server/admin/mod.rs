@@ -96,23 +96,34 @@ pub struct Reloads {
     pub last_failure: Option<String>,
 }
 
-/// Who may, replaced as a whole when the configuration is read again.
-#[derive(Debug, Clone)]
-pub struct Gate(Arc<RwLock<Arc<Guard>>>);
+/// How operators come in.
+#[derive(Clone)]
+pub struct Entrance {
+    /// Who of them may.
+    pub guard: Guard,
+    /// How they are encrypted, if they are.
+    pub tls: Option<Acceptor>,
+}
+
+/// The entrance, replaced as a whole when the configuration is read again: who may is asked by what a connection can show.
+#[derive(Clone)]
+pub struct Gate(Arc<RwLock<Arc<Entrance>>>);
 
 impl Gate {
     /// Guarded like this.
     #[must_use]
-    pub fn new(guard: Guard) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(guard))))
+    pub fn new(entrance: Entrance) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(entrance))))
     }
 
-    /// From the next request on.
-    pub fn replace(&self, guard: Guard) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(guard);
+    /// From the next connection on, and who may from the next request.
+    pub fn replace(&self, entrance: Entrance) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(entrance);
     }
 
-    fn get(&self) -> Arc<Guard> {
+    /// What holds.
+    #[must_use]
+    pub fn get(&self) -> Arc<Entrance> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -121,7 +132,6 @@ impl Gate {
 pub struct Admin {
     listener: TcpListener,
     gate: Gate,
-    tls: Option<Acceptor>,
 }
 
 impl Admin {
@@ -129,20 +139,14 @@ impl Admin {
     ///
     /// # Errors
     /// The system's own, such as an address in use.
-    pub async fn bind(listen: SocketAddr, gate: Gate, tls: Option<Acceptor>) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(listen).await?, gate, tls })
+    pub async fn bind(listen: SocketAddr, entrance: Entrance) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(listen).await?, gate: Gate::new(entrance) })
     }
 
-    /// Who may, to be replaced.
+    /// Its entrance, to be replaced.
     #[must_use]
     pub fn gate(&self) -> Gate {
         self.gate.clone()
-    }
-
-    /// Its certificate, to be replaced.
-    #[must_use]
-    pub fn tls(&self) -> Option<Acceptor> {
-        self.tls.clone()
     }
 
     /// The address, with the port the system chose.
@@ -158,7 +162,7 @@ impl Admin {
         let life = control.life.clone();
         let connections = Handshakes::default();
         let (alive, mut none_left) = mpsc::channel::<()>(1);
-        let admin = Arc::new((control, self.gate, self.tls));
+        let admin = Arc::new((control, self.gate));
         let accepting = async {
             loop {
                 match self.listener.accept().await {
@@ -190,13 +194,13 @@ impl Admin {
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, admin: &(Control, Gate, Option<Acceptor>)) {
+async fn connection(stream: TcpStream, peer: SocketAddr, admin: &(Control, Gate)) {
     let served = timeout(CONNECTION_WITHIN, async {
-        let (control, gate, tls) = admin;
-        let (stream, peer) = shaken(stream, tls.as_ref()).await?;
+        let (control, gate) = admin;
+        let (stream, peer) = shaken(stream, gate.get().tls.as_ref()).await?;
         let answer = service_fn(|request| {
-            let (guard, peer) = (gate.get(), peer);
-            async move { Ok::<_, Infallible>(routes::answer(request, peer, &guard, control).await) }
+            let (now, peer) = (gate.get(), peer);
+            async move { Ok::<_, Infallible>(routes::answer(request, peer, &now.guard, control).await) }
         });
         http1::Builder::new()
             .timer(TokioTimer::new())

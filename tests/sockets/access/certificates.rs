@@ -160,7 +160,7 @@ async fn a_certificate_is_replaced_while_a_session_lives() {
     assert!(expires.as_secs() > 1_800_000_000, "{expires:?}");
     write(&door.dir, &signed(&new, "localhost"));
     let metrics = Metrics::new(Seen::default);
-    let looks = tls::watch(door.current(), metrics.clone(), std::time::Duration::from_millis(20));
+    let looks = tls::watch(door.current(), None, metrics.clone(), std::time::Duration::from_millis(20));
     let watching = tokio::spawn(looks);
     timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("it is not seen");
     assert!(!sees(&old).await);
