@@ -106,6 +106,12 @@ impl AccessConfig {
 const KEYS_MAX_BYTES: u64 = 16 << 20;
 
 fn read(path: &Path) -> Result<Keys, String> {
+    let source = source(path)?;
+    Keys::parse(&path.display().to_string(), &source, super::env).map_err(|problem| problem.to_string())
+}
+
+/// The text of a file of keys, if it is no longer than it may be.
+pub(super) fn source(path: &Path) -> Result<String, String> {
     let name = path.display().to_string();
     let bad = |error: std::io::Error| format!("{name}: {error}");
     let mut source = String::new();
@@ -116,7 +122,7 @@ fn read(path: &Path) -> Result<Keys, String> {
             "{name}: it is longer than {KEYS_MAX_BYTES} bytes; it holds at most {KEYS_MAX} keys"
         ));
     }
-    Keys::parse(&name, &source, super::env).map_err(|problem| problem.to_string())
+    Ok(source)
 }
 
 impl LimitsConfig {

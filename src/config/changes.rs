@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Config;
+use super::{Config, access};
 use crate::{mapping::Library, server::access::keys, trace::line::digest};
 
 /// What a server that runs cannot change any more.
@@ -91,7 +91,7 @@ impl Contents {
             ("the authorities of clients", &config.tls.client_ca),
         ];
         let tls = tls.into_iter().filter_map(|(words, path)| Some((words.to_owned(), path.as_ref()?)));
-        let keys = config.access.keys.as_ref().and_then(|path| fs::read_to_string(path).ok());
+        let keys = config.access.keys.as_ref().and_then(|path| access::source(path).ok());
         let keys = keys.map(|source| keys::entries(&source)).unwrap_or_default();
         let held = |path: &Path| fs::read(path).ok().map(|bytes| digest(&bytes));
         let token = config.admin.token_file.as_ref().map(|path| ("the admin token".to_owned(), path));

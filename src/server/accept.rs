@@ -10,7 +10,10 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
-    header::{ALLOW, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE},
+    header::{
+        ALLOW, CONTENT_LENGTH, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+        TRANSFER_ENCODING, UPGRADE,
+    },
     server::conn::http1,
     service::service_fn,
 };
@@ -259,6 +262,12 @@ fn permitted(
 
 /// It knows how to shake hands.
 fn handshake(request: &Request<Incoming>) -> Result<Answer, Box<Refusal>> {
+    let length = request.headers().get(CONTENT_LENGTH);
+    if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
+        // Who stands in front may take for its end what is the first of the session, or the other way round.
+        let words = "A handshake has no body; Content-Length or Transfer-Encoding says that there is one";
+        return Err(Refusal::new(Refused::BadHandshake, StatusCode::BAD_REQUEST, "bad_handshake", words));
+    }
     create_response_with_body(request, Full::default).map_err(|error| {
         let (why, status) = (Refused::BadHandshake, StatusCode::BAD_REQUEST);
         // RFC 6455 §4.4: which version would have been right.

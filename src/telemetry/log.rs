@@ -12,8 +12,9 @@ use tracing_subscriber::{
 
 use crate::{config::LogConfig, session::Observation};
 
-/// Where the WebSocket library logs whole requests, at the level trace: with the tokens that upstreams are shown.
-const TELLS_TOKENS: &str = "tungstenite::handshake::client=info";
+/// Where the WebSocket library logs, at the level trace, whole requests with the tokens that upstreams are shown, and every
+/// frame with what is said in it.
+const TELLS_ALL: [&str; 2] = ["tungstenite::handshake::client=info", "tungstenite::protocol=info"];
 
 /// The level in use and the way to change it. The log is the process's own, unlike all else.
 static LEVEL: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<String>)> = OnceLock::new();
@@ -60,8 +61,10 @@ pub fn level() -> Option<String> {
 fn filter_of(level: &str) -> Result<EnvFilter, String> {
     let filter =
         EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))?;
-    let quiet = TELLS_TOKENS.parse().map_err(|error| format!("{TELLS_TOKENS}: {error}"))?;
-    Ok(filter.add_directive(quiet))
+    TELLS_ALL.into_iter().try_fold(filter, |filter, quiet| {
+        let quiet = quiet.parse().map_err(|error| format!("{quiet}: {error}"))?;
+        Ok(filter.add_directive(quiet))
+    })
 }
 
 /// What operators see. Never audio, text or credentials.

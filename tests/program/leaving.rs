@@ -87,7 +87,9 @@ async fn a_turn_of_the_model_is_heard_to_its_end() {
     let mut client = server.client().await;
     client.live(&recording("goforward"), |seen| seen.kind() == "tts.speaking_start").await;
     server.signal("-TERM").await;
-    client.live(&[], |seen| seen.kind() == "end").await;
+    // Nothing can be said any more behind a close frame.
+    client.live(&[], |seen| seen.kind() == "close").await;
+    client.rest().await;
     assert_goodbye(&client);
     let ends = events(&client.seen, "tts.speaking_end");
     assert!(ends.len() == 1 && ends[0]["cancelled"] == false, "{}", client.story());

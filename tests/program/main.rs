@@ -8,6 +8,7 @@ mod bench;
 mod commands;
 mod doctor;
 mod leaving;
+mod odd;
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 #[path = "../support/operated.rs"]
 mod operated;
@@ -15,4 +16,9 @@ mod operations;
 mod packaging;
 mod process;
 mod readme;
+mod replaced;
+mod restart;
 mod running;
+mod secrets;
+mod secure;
+mod stalls;

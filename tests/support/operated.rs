@@ -20,7 +20,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A server and its two addresses.
 pub(crate) struct Server {
     pub(crate) process: Child,
-    log: Lines<BufReader<ChildStderr>>,
+    /// None where it logs into a file.
+    log: Option<Lines<BufReader<ChildStderr>>>,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
@@ -77,7 +78,7 @@ impl Server {
             address.parse::<SocketAddr>().unwrap()
         };
         let (clients, admin) = (address("listening on ").await, address("admin at ").await);
-        let log = BufReader::new(process.stderr.take().unwrap()).lines();
+        let log = process.stderr.take().map(|log| BufReader::new(log).lines());
         Self { process, log, address: clients, admin }
     }
 
@@ -89,8 +90,9 @@ impl Server {
     /// Waits for a line of the log that has these words.
     pub(crate) async fn logs(&mut self, words: &str) -> String {
         let found = async {
+            let log = self.log.as_mut().expect("it logs into a file");
             loop {
-                let line = self.log.next_line().await.unwrap().expect("it ends");
+                let line = log.next_line().await.unwrap().expect("it ends");
                 if line.contains(words) {
                     return line;
                 }

@@ -1,0 +1,241 @@
+//! Certificates, keys and mappings replaced ten times under load, good files and bad ones in turn, by SIGHUP and by order:
+//! no session is dropped and no sample lost, new sessions see the new state, bad files change nothing and are told.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Error, Message, client::IntoClientRequest as _},
+};
+use voxbridge::simulator::SimulatorConfig;
+
+use crate::bench::{bytes, quick, recording, scratch, simulate};
+use crate::operated::{PATIENCE, Server, config};
+use crate::secure::Authority;
+
+/// Sessions that live through all of it.
+const LIVING: usize = 4;
+const ROUNDS: usize = 10;
+const TEXT: &str = "Good morning, everybody.";
+
+/// A session over TLS.
+struct Session {
+    socket: WebSocketStream<TlsStream<TcpStream>>,
+    /// What the server has shown.
+    certificate: CertificateDer<'static>,
+}
+
+impl Session {
+    /// Or the status it is refused with.
+    async fn open(server: &Server, tls: &TlsConnector, key: &str) -> Result<Self, u16> {
+        let stream = TcpStream::connect(server.address).await.unwrap();
+        let stream = tls.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+        let shown = stream.get_ref().1.peer_certificates().unwrap();
+        let certificate = shown[0].clone().into_owned();
+        let mut request = "wss://localhost/v1/realtime?model=m".into_client_request().unwrap();
+        request.headers_mut().insert("x-api-key", key.parse().unwrap());
+        match client_async(request, stream).await {
+            Ok((socket, _)) => {
+                let mut session = Self { socket, certificate };
+                session.event("session.created").await;
+                Ok(session)
+            }
+            Err(Error::Http(answer)) => Err(answer.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn send(&mut self, message: Message) {
+        timeout(PATIENCE, self.socket.send(message)).await.expect("nothing is taken").unwrap();
+    }
+
+    async fn command(&mut self, command: Value) {
+        self.send(Message::text(command.to_string())).await;
+    }
+
+    /// The next event of this type, and the audio before it.
+    async fn event(&mut self, kind: &str) -> (Value, Vec<u8>) {
+        let mut audio = Vec::new();
+        loop {
+            let next = timeout(PATIENCE, self.socket.next()).await.unwrap_or_else(|_| panic!("never {kind}"));
+            match next.unwrap_or_else(|| panic!("it ends before {kind}")).unwrap() {
+                Message::Binary(bytes) => audio.extend_from_slice(&bytes),
+                Message::Text(text) => {
+                    let event: Value = serde_json::from_str(&text).unwrap();
+                    if event["type"] == kind {
+                        return (event, audio);
+                    }
+                }
+                Message::Close(why) => panic!("closed before {kind}: {why:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    /// What an utterance comes to, and a text: words, and every sample.
+    async fn round(&mut self) -> (Value, Vec<u8>) {
+        for frame in bytes(&recording("goforward")).chunks(3200).chain(bytes(&[0; 8_000]).chunks(3200)) {
+            self.send(Message::binary(frame.to_vec())).await;
+        }
+        let (last, _) = self.event("transcript.final").await;
+        self.command(json!({"type": "tts.speak", "text": TEXT})).await;
+        let (_, audio) = self.event("tts.speaking_end").await;
+        (last["text"].clone(), audio)
+    }
+
+    /// How its protocol is spelled.
+    async fn spelling(&mut self) -> String {
+        self.command(json!({"type": "nope"})).await;
+        self.event("error").await.0["message"].as_str().unwrap().to_owned()
+    }
+}
+
+/// What is to be seen by who comes after this round.
+struct State {
+    round: usize,
+    cert: String,
+}
+
+impl State {
+    /// Writes good files of this round.
+    fn write(round: usize, dir: &Path, authority: &Authority) -> Self {
+        let (cert, key) = authority.signed();
+        put(dir, "key.pem", &key);
+        put(dir, "cert.pem", &cert);
+        put(dir, "keys.toml", &format!("[[key]]\nname = \"a\"\nkey = \"{}\"\n", Self::key(round)));
+        put(&dir.join("mappings"), "macaw.toml", &spelled(&format!("Round {round}")));
+        Self { round, cert }
+    }
+
+    fn key(round: usize) -> String {
+        format!("key-of-round-{round}")
+    }
+
+    /// Whoever comes now sees this state, and not the one before.
+    async fn assert_holds(&self, server: &Server, tls: &TlsConnector, round: usize) {
+        let key = Self::key(self.round);
+        let mut session = Session::open(server, tls, &key).await.unwrap_or_else(|status| panic!("{status}"));
+        let own = CertificateDer::from_pem_slice(self.cert.as_bytes()).unwrap();
+        assert!(session.certificate == own, "round {round}: another certificate");
+        assert_eq!(session.spelling().await, format!("Round {}: 'nope'", self.round), "round {round}");
+        session.command(json!({"type": "session.close"})).await;
+        for other in [self.round.wrapping_sub(2), self.round + 1] {
+            let refused = Session::open(server, tls, &Self::key(other)).await.err();
+            assert_eq!(refused, Some(401), "round {round}: the key of round {other}");
+        }
+    }
+}
+
+/// As those do who replace files that are read: as a whole.
+fn put(dir: &Path, name: &str, text: &str) {
+    let new = dir.join(format!("{name}.new"));
+    fs::write(&new, text).unwrap();
+    fs::rename(new, dir.join(name)).unwrap();
+}
+
+/// The client protocol with another spelling of one event.
+fn spelled(word: &str) -> String {
+    let source = include_str!("../../mappings/client/macaw.toml");
+    let changed = source.replace("Unknown command type: ${detail}", &format!("{word}: ${{detail}}"));
+    assert_ne!(changed, source);
+    changed
+}
+
+/// Breaks one of the files, another one each time, beside good files of a round that is never to be seen.
+fn break_files(round: usize, dir: &Path, authority: &Authority) -> &'static str {
+    State::write(round, dir, authority);
+    match round % 5 {
+        0 => put(dir, "key.pem", &authority.signed().1),
+        1 => put(dir, "keys.toml", "[[key]]\nname = \"a\"\nkei = \"x\"\n"),
+        2 => put(&dir.join("mappings"), "macaw.toml", &spelled("Bad").replace("command_key", "comand_key")),
+        3 => put(dir, "cert.pem", "no certificate"),
+        _ => put(dir, "keys.toml", "no keys"),
+    }
+    ["key.pem", "keys.toml", "macaw.toml", "cert.pem", "keys.toml"][round % 5]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_replaced_nobody_is_dropped() {
+    let simulator = SimulatorConfig { record: false, workers: 32, ..quick() };
+    let (address, _simulator, _) = simulate("127.0.0.1:0", simulator, None).await;
+    fs::remove_dir_all(scratch("replaced")).unwrap();
+    let dir = scratch("replaced");
+    fs::create_dir(dir.join("mappings")).unwrap();
+    let authority = Authority::new();
+    let mut state = State::write(0, &dir, &authority);
+    let toml = "mappings = \"mappings\"\n[access]\nkeys = \"keys.toml\"\n[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n";
+    let path = config(&dir, toml);
+    let mut server = Server::start(&format!("ws://{address}/v1/realtime"), &["--config", &path]).await;
+    let tls = authority.connector();
+    let stop = Arc::new(AtomicBool::new(false));
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let mut living = Vec::new();
+    let mut first =
+        Session::open(&server, &tls, &State::key(0)).await.unwrap_or_else(|status| panic!("{status}"));
+    // Before the first utterance of a session there is no silence.
+    let (begun, expected) = (first.round().await, first.round().await);
+    assert!(expected.1.len() > 10_000, "{} bytes of a voice", expected.1.len());
+    for _ in 0..LIVING {
+        let session = Session::open(&server, &tls, &State::key(0)).await;
+        let mut session = session.unwrap_or_else(|status| panic!("{status}"));
+        let (stop, rounds, begun, expected) = (stop.clone(), rounds.clone(), begun.clone(), expected.clone());
+        living.push(tokio::spawn(async move {
+            assert!(session.round().await == begun, "words or samples are lost");
+            while !stop.load(SeqCst) {
+                assert!(session.round().await == expected, "words or samples are lost");
+                rounds.fetch_add(1, SeqCst);
+            }
+            assert_eq!(session.spelling().await, "Round 0: 'nope'", "who is connected keeps what he has");
+        }));
+    }
+
+    for round in 1..=ROUNDS {
+        let (good, by_signal) = (round % 2 == 0, round % 4 < 2);
+        let broken = match good {
+            true => {
+                state = State::write(round, &dir, &authority);
+                ""
+            }
+            false => break_files(round, &dir, &authority),
+        };
+        if by_signal {
+            server.signal("-HUP").await;
+            let line = server.logs("reloaded").await;
+            assert!(line.contains("not reloaded") != good && line.contains(broken), "round {round}: {line}");
+        } else {
+            let answer = server.ask("POST", "/reload").await;
+            assert_eq!(answer.status, if good { 200 } else { 422 }, "round {round}: {answer:?}");
+            assert!(answer.body.contains(broken), "round {round}: {answer:?}");
+            server.logs("reloaded").await;
+        }
+        state.assert_holds(&server, &tls, round).await;
+    }
+    // Everybody has gone through at least one more since the last of them.
+    let enough = rounds.load(SeqCst) + 2 * LIVING;
+    let going_on = async {
+        while rounds.load(SeqCst) < enough && living.iter().all(|one| !one.is_finished()) {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, going_on).await.expect("nobody goes on");
+    stop.store(true, SeqCst);
+    for one in living {
+        one.await.unwrap();
+    }
+    assert!(first.round().await == expected, "who did nothing meanwhile lives as well");
+    let metrics = server.ask("GET", "/metrics").await.body;
+    println!("{} rounds of {LIVING} sessions during {ROUNDS} reloads", rounds.load(SeqCst));
+    println!("{}", metrics.lines().filter(|line| line.contains("reload")).collect::<Vec<_>>().join("\n"));
+}

@@ -1,0 +1,363 @@
+//! A thousand who connect and stall, at every stage: the process stays small, and who does not stall notices nothing.
+//!
+//! `VOXBRIDGE_STALLS=1000` has so many at each stage; without it there are fewer, for the sake of the machine. Figures are
+//! printed. Every bound is so much for each connection, so that it holds for any number of them.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+    process::Command,
+    time::timeout,
+};
+use voxbridge::simulator::SimulatorConfig;
+
+use crate::bench::{Client, bytes, quick, recording, scratch, simulate, upgrade};
+use crate::operated::{PATIENCE, Server, config};
+use crate::secure::certificate;
+
+/// At each stage, where nothing else is said.
+const STALLED: usize = 120;
+/// One in so many of those who do not read asks until nothing more is taken.
+const FLOODS: usize = 40;
+/// Utterances and texts of a healthy client, with and without the stalled.
+const ROUNDS: usize = 7;
+/// What an allocator may keep, whoever stalls.
+const SLACK_KIB: u64 = 16 * 1024;
+/// Descriptors besides those of clients: listeners, the timer, lanes on their way out.
+const SLACK_DESCRIPTORS: usize = 64;
+
+fn stalled() -> usize {
+    std::env::var("VOXBRIDGE_STALLS").ok().map_or(STALLED, |count| count.parse().unwrap())
+}
+
+/// Where somebody stalls, and what one of them may cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    /// Connected, and not a byte more.
+    Tcp,
+    /// The first bytes of a TLS handshake.
+    Hello,
+    /// Behind TLS, half of a request.
+    Head,
+    /// Upgraded, where the first message tells which protocol it is.
+    Mute,
+    /// A frame of sixteen megabytes is announced, of which a bit comes.
+    Frame,
+    /// Somebody is speaking, and then there is nothing more.
+    Utterance,
+    /// Asks for a lot, and reads nothing.
+    Deaf,
+}
+
+impl Stage {
+    /// Memory for each, KiB. A task, its buffers; TLS has its own (a record is 16 KiB, either way); a session has a
+    /// resampler and its voice detection; audio in twice, as samples and as floats; who is deaf has two megabytes of
+    /// answers waiting, the bound of its outbox, if it asks for so many.
+    const fn costs_kib(self) -> u64 {
+        match self {
+            Self::Tcp => 16,
+            Self::Hello => 48,
+            Self::Head => 96,
+            Self::Mute => 128,
+            Self::Frame => 256,
+            Self::Utterance => 512,
+            Self::Deaf => 320,
+        }
+    }
+
+    /// Comes as far as this and no further.
+    async fn begin(self, number: usize, server: &Server, tls: &tokio_rustls::TlsConnector) -> Stalled {
+        match self {
+            Self::Tcp => Stalled::Tcp(tcp(server).await),
+            Self::Hello => {
+                let mut stream = tcp(server).await;
+                stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await.unwrap();
+                Stalled::Tcp(stream)
+            }
+            Self::Head => {
+                let name = "localhost".try_into().unwrap();
+                let mut stream = tls.connect(name, tcp(server).await).await.unwrap();
+                stream.write_all(b"GET /v1/realtime?model=m HTTP/1.1\r\nHost: local").await.unwrap();
+                Stalled::Tls(Box::new(stream))
+            }
+            // Several protocols are at home there.
+            Self::Mute => Stalled::Tcp(upgraded(server, "/v1/realtime").await.socket.into_inner()),
+            Self::Frame => {
+                let mut stream = macaw(server).await.socket.into_inner();
+                let length = (16_u64 << 20).to_be_bytes();
+                let head = [&[0x82, 0xff][..], &length, &[0; 4], &[0; 16_384]].concat();
+                stream.write_all(&head).await.unwrap();
+                Stalled::Tcp(stream)
+            }
+            Self::Utterance => {
+                let mut client = macaw(server).await;
+                client.audio(&bytes(&recording("goforward")[..20_000]), 640).await;
+                Stalled::Tcp(client.socket.into_inner())
+            }
+            Self::Deaf => {
+                let mut client = macaw(server).await;
+                client.command(json!({"type": "tts.speak", "text": "One, two, three, four, five."})).await;
+                let mut stream = client.socket.into_inner();
+                // A masked text frame `{}`: eight bytes, and an error of a hundred and fifty for each.
+                let flood = [0x81, 0x82, 0, 0, 0, 0, b'{', b'}'].repeat(64);
+                stream.write_all(&flood).await.unwrap();
+                if number.is_multiple_of(FLOODS) {
+                    let more = flood.repeat(128);
+                    let taken = async |stream: &mut TcpStream| {
+                        timeout(Duration::from_millis(500), stream.write_all(&more))
+                            .await
+                            .is_ok_and(|it| it.is_ok())
+                    };
+                    while taken(&mut stream).await {}
+                }
+                Stalled::Tcp(stream)
+            }
+        }
+    }
+}
+
+/// A connection that is held open.
+enum Stalled {
+    Tcp(TcpStream),
+    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+}
+
+impl Stalled {
+    /// Reads what is left: it comes to an end, an orderly one or not.
+    async fn ended(self) {
+        let mut stream = match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => stream.into_inner().0,
+        };
+        let mut rest = vec![0; 65_536];
+        let end = async { while matches!(stream.read(&mut rest).await, Ok(1..)) {} };
+        timeout(PATIENCE, end).await.expect("it is still open");
+    }
+}
+
+/// With a small window: what it does not read stays with the server.
+async fn tcp(server: &Server) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    timeout(PATIENCE, socket.connect(server.address)).await.expect("nobody accepts").unwrap()
+}
+
+async fn upgraded(server: &Server, path: &str) -> Client {
+    let (head, client) = upgrade(tcp(server).await, path, "", &[]).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    client
+}
+
+async fn macaw(server: &Server) -> Client {
+    let mut client = upgraded(server, "/v1/realtime?model=m").await;
+    assert_eq!(client.next().await.kind(), "session.created");
+    client
+}
+
+/// What the system says about a process: resident memory, KiB, and open descriptors.
+fn figures(server: &Server) -> (u64, usize) {
+    let proc = format!("/proc/{}", server.process.id().unwrap());
+    let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib = line.trim().trim_end_matches(" kB").parse().unwrap();
+    (kib, std::fs::read_dir(format!("{proc}/fd")).unwrap().count())
+}
+
+/// A client that does what clients do, here and there in turns: how long it waits for words, and for a voice.
+struct Healthy {
+    client: Client,
+    words: Vec<Duration>,
+    voice: Vec<Duration>,
+}
+
+impl Healthy {
+    async fn of(server: &Server) -> Self {
+        let (_, mut client) =
+            upgrade(TcpStream::connect(server.address).await.unwrap(), "/v1/realtime?model=m", "", &[]).await;
+        assert_eq!(client.next().await.kind(), "session.created");
+        Self { client, words: Vec::new(), voice: Vec::new() }
+    }
+
+    async fn round(&mut self) {
+        self.client.audio(&bytes(&recording("goforward")), 640).await;
+        let said = Instant::now();
+        self.client.audio(&bytes(&[0; 8_000]), 640).await;
+        self.client.event("transcript.final").await;
+        self.words.push(said.elapsed());
+        let asked = Instant::now();
+        self.client.command(json!({"type": "tts.speak", "text": "Good morning."})).await;
+        self.client.event("tts.speaking_start").await;
+        self.voice.push(asked.elapsed());
+        assert_eq!(self.client.event("tts.speaking_end").await["cancelled"], false);
+        self.client.seen.clear();
+    }
+}
+
+fn median(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// Ten times as long would be noticed; a fifth of a second would not, and a busy machine takes that by itself.
+fn assert_unharmed(what: &str, crowded: &[Duration], calm: &[Duration]) {
+    let (crowded, calm) = (median(crowded), median(calm));
+    println!("{what}: {crowded:.1?} among the stalled, {calm:.1?} without them (medians of {ROUNDS})");
+    assert!(crowded < 4 * calm + Duration::from_millis(800), "{what}: {crowded:?} instead of {calm:?}");
+}
+
+/// Two servers in front of one upstream: one for those who stall, and one without them.
+struct Two {
+    crowded: Server,
+    calm: Server,
+    /// What the crowded one is like with nobody in it.
+    before: (u64, usize),
+}
+
+impl Two {
+    async fn start(dir: &Path, upstream: &str, toml: &str) -> Self {
+        let path = config(dir, toml);
+        let crowded = Server::start(upstream, &["--log", "error", "--config", &path]).await;
+        let calm = Server::start(upstream, &["--log", "error"]).await;
+        let before = figures(&crowded);
+        Self { crowded, calm, before }
+    }
+
+    /// So many stall there; the figures stay in their bounds.
+    async fn crowd(&self, stage: Stage, count: usize, tls: &tokio_rustls::TlsConnector) -> Vec<Stalled> {
+        let (kib, descriptors) = figures(&self.crowded);
+        let mut all = Vec::new();
+        let from = Instant::now();
+        // Not all at the same moment: the queue of those who wait to be accepted has an end of its own.
+        for some in (0..count).collect::<Vec<_>>().chunks(50) {
+            all.extend(join_all(some.iter().map(|number| stage.begin(*number, &self.crowded, tls))).await);
+        }
+        let (after, now_open) = figures(&self.crowded);
+        let each = after.saturating_sub(kib) as f64 / count as f64;
+        println!(
+            "{stage:?}: {count} in {:.1?}: {kib} -> {after} KiB ({each:.1} each), {descriptors} -> {now_open} descriptors",
+            from.elapsed()
+        );
+        assert!(
+            after < kib + SLACK_KIB + count as u64 * stage.costs_kib(),
+            "{stage:?}: {kib} -> {after} KiB"
+        );
+        // A lane for each utterance that is being answered, at most.
+        assert!(now_open <= descriptors + 2 * count + SLACK_DESCRIPTORS, "{stage:?}: {now_open} descriptors");
+        all
+    }
+
+    /// All of them are gone, and so is what they took.
+    async fn emptied(&self, stalled: Vec<Stalled>) {
+        let count = stalled.len();
+        join_all(stalled.into_iter().map(Stalled::ended)).await;
+        let emptied = async {
+            while figures(&self.crowded).1 > self.before.1 + SLACK_DESCRIPTORS {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, emptied).await.expect("descriptors are left over");
+        let (kib, descriptors) = figures(&self.crowded);
+        println!("gone: {} -> {kib} KiB, {} -> {descriptors} descriptors", self.before.0, self.before.1);
+        // What was freed is the allocator's to keep, and some of it: a few KiB for each of those who were there.
+        assert!(kib < self.before.0 + 2 * SLACK_KIB + 96 * count as u64, "{} -> {kib} KiB", self.before.0);
+    }
+}
+
+/// Room for both ends of everybody.
+async fn descriptors(count: usize) {
+    let limit = format!("--nofile={count}:");
+    let id = std::process::id().to_string();
+    // Where it cannot be raised it may be high enough.
+    let _ = Command::new("prlimit").args(["--pid", &id, &limit]).status().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stalls_before_the_upgrade_costs_little_and_is_gone_in_time() {
+    let count = stalled();
+    descriptors(4 * count + 2_000).await;
+    let (address, _simulator, _) =
+        simulate("127.0.0.1:0", SimulatorConfig { record: false, workers: 8, ..quick() }, None).await;
+    let upstream = format!("ws://{address}/v1/realtime");
+    let dir = scratch("stalls-before");
+    let (cert, key, tls) = certificate();
+    std::fs::write(dir.join("cert.pem"), cert).unwrap();
+    std::fs::write(dir.join("key.pem"), key).unwrap();
+    let room = 3 * count + 100;
+    let toml = format!(
+        "[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
+         [limits]\nhandshake_timeout_ms = 5000\nconnections_max = {room}\n"
+    );
+    let two = Two::start(&dir, &upstream, &toml).await;
+    let mut all = Vec::new();
+    for stage in [Stage::Tcp, Stage::Hello, Stage::Head] {
+        all.extend(two.crowd(stage, count, &tls).await);
+    }
+    // Who is healthy still comes through, and how long that takes.
+    let (mut crowded, mut calm) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let from = Instant::now();
+        let name = "localhost".try_into().unwrap();
+        let mut stream =
+            tls.connect(name, TcpStream::connect(two.crowded.address).await.unwrap()).await.unwrap();
+        stream.write_all(b"GET /v1/realtime?model=m HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        assert!(stream.read(&mut [0; 512]).await.unwrap() > 0);
+        crowded.push(from.elapsed());
+        let from = Instant::now();
+        let mut stream = TcpStream::connect(two.calm.address).await.unwrap();
+        stream.write_all(b"GET /v1/realtime?model=m HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        assert!(stream.read(&mut [0; 512]).await.unwrap() > 0);
+        calm.push(from.elapsed());
+    }
+    assert_unharmed("an answer", &crowded, &calm);
+    two.emptied(all).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stalls_in_a_session_costs_little_and_is_gone_in_time() {
+    let count = stalled();
+    descriptors(8 * count + 2_000).await;
+    let simulator = SimulatorConfig { record: false, workers: 64, queue_limit: 20_000, ..quick() };
+    let (address, _simulator, _) = simulate("127.0.0.1:0", simulator, None).await;
+    let upstream = format!("ws://{address}/v1/realtime");
+    let (room, idle_ms) = (4 * count + 100, 6_000 + 20 * count);
+    let toml =
+        format!("sessions_max = {room}\nidle_timeout_ms = {idle_ms}\n[limits]\nconnections_max = {room}\n");
+    let two = Two::start(&scratch("stalls-within"), &upstream, &toml).await;
+    let tls = certificate().2;
+    let (mut crowded, mut calm) = (Healthy::of(&two.crowded).await, Healthy::of(&two.calm).await);
+    let mut all = Vec::new();
+    for stage in [Stage::Mute, Stage::Frame, Stage::Utterance, Stage::Deaf] {
+        let is_full = AtomicBool::new(false);
+        let crowding = async {
+            let stalled = two.crowd(stage, count, &tls).await;
+            is_full.store(true, Relaxed);
+            stalled
+        };
+        // Meanwhile it goes on.
+        let going_on = async {
+            while !is_full.load(Relaxed) {
+                crowded.round().await;
+            }
+        };
+        let (stalled, ()) = tokio::join!(crowding, going_on);
+        all.extend(stalled);
+    }
+    (crowded.words, crowded.voice) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        crowded.round().await;
+        calm.round().await;
+    }
+    assert_unharmed("words", &crowded.words, &calm.words);
+    assert_unharmed("a voice", &crowded.voice, &calm.voice);
+    crowded.client.close().await;
+    two.emptied(all).await;
+}
