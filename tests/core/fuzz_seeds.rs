@@ -44,3 +44,9 @@ fn recordings() {
 fn trace_contexts() {
     run("trace_context", fuzzing::trace_context);
 }
+
+#[cfg(feature = "io")]
+#[test]
+fn strangers() {
+    run("access", fuzzing::access);
+}

@@ -1,8 +1,9 @@
 //! The README's table is what `mappings explain` prints, and its files are good ones. `UPDATE_README=1 cargo test --test
-//! readme` writes the table.
+//! program readme` writes the table.
 
 use std::{fs, path::Path};
 
+use crate::bench::scratch;
 use voxbridge::{
     config::Config,
     mapping::{Library, check::parse_toml, explain::explain},
@@ -32,6 +33,28 @@ fn the_routes_that_are_shown_lead_where_it_says() {
         service.routes.protocol_at("/robots").map(|client| client.name.as_str()),
         Some("minicpm-o-legacy")
     );
+}
+
+#[test]
+fn what_operators_are_shown_can_be_served() {
+    let dir = scratch("readme-operators");
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
+    for name in ["cert.pem", "clients.pem", "gpu-1.pem", "bridge.pem"] {
+        fs::write(dir.join(name), &cert).unwrap();
+    }
+    for name in ["key.pem", "bridge.key"] {
+        fs::write(dir.join(name), &key).unwrap();
+    }
+    for name in ["admin-token", "gpu-1.token"] {
+        fs::write(dir.join(name), "no-secret-but-as-long-as-one").unwrap();
+    }
+    fs::write(dir.join("keys.toml"), "[[key]]\nname = \"robots\"\nkey = \"no-secret-either-but-long\"\n")
+        .unwrap();
+    fs::write(dir.join("voxbridge.toml"), shown("operators")).unwrap();
+    let config = Config::read(&dir.join("voxbridge.toml")).unwrap();
+    config.service().unwrap_or_else(|problem| panic!("{problem}"));
+    config.check().unwrap();
 }
 
 #[test]

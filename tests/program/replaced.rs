@@ -8,12 +8,16 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{interval, timeout},
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_tungstenite::{
     WebSocketStream, client_async,
@@ -25,10 +29,19 @@ use crate::bench::{bytes, quick, recording, scratch, simulate};
 use crate::operated::{PATIENCE, Server, config};
 use crate::secure::Authority;
 
-/// Sessions that live through all of it.
-const LIVING: usize = 4;
+/// Sessions that live through all of it: so many speak, and as many have texts spoken.
+const LIVING: usize = 3;
 const ROUNDS: usize = 10;
 const TEXT: &str = "Good morning, everybody.";
+
+/// How long a frame is.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// An utterance in frames, and the silence that ends it.
+fn utterance() -> Vec<Message> {
+    let samples = [recording("goforward"), vec![0; 8_000]].concat();
+    bytes(&samples).chunks(3200).map(|frame| Message::binary(frame.to_vec())).collect()
+}
 
 /// A session over TLS.
 struct Session {
@@ -84,15 +97,20 @@ impl Session {
         }
     }
 
-    /// What an utterance comes to, and a text: words, and every sample.
-    async fn round(&mut self) -> (Value, Vec<u8>) {
-        for frame in bytes(&recording("goforward")).chunks(3200).chain(bytes(&[0; 8_000]).chunks(3200)) {
-            self.send(Message::binary(frame.to_vec())).await;
+    /// What an utterance comes to, said as fast as people do.
+    async fn speak(&mut self) -> Value {
+        let mut ticks = interval(FRAME);
+        for frame in utterance() {
+            ticks.tick().await;
+            self.send(frame).await;
         }
-        let (last, _) = self.event("transcript.final").await;
+        self.event("transcript.final").await.0["text"].clone()
+    }
+
+    /// Every sample of a text.
+    async fn listen(&mut self) -> Vec<u8> {
         self.command(json!({"type": "tts.speak", "text": TEXT})).await;
-        let (_, audio) = self.event("tts.speaking_end").await;
-        (last["text"].clone(), audio)
+        self.event("tts.speaking_end").await.1
     }
 
     /// How its protocol is spelled.
@@ -177,29 +195,50 @@ async fn whatever_is_replaced_nobody_is_dropped() {
     let mut state = State::write(0, &dir, &authority);
     let toml = "mappings = \"mappings\"\n[access]\nkeys = \"keys.toml\"\n[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n";
     let path = config(&dir, toml);
-    let mut server = Server::start(&format!("ws://{address}/v1/realtime"), &["--config", &path]).await;
+    let upstream = format!("ws://{address}/v1/realtime");
+    let mut server = Server::start(&upstream, &["--config", &path]).await;
     let tls = authority.connector();
     let stop = Arc::new(AtomicBool::new(false));
-    let rounds = Arc::new(AtomicUsize::new(0));
-    let mut living = Vec::new();
-    let mut first =
-        Session::open(&server, &tls, &State::key(0)).await.unwrap_or_else(|status| panic!("{status}"));
-    // Before the first utterance of a session there is no silence.
-    let (begun, expected) = (first.round().await, first.round().await);
-    assert!(expected.1.len() > 10_000, "{} bytes of a voice", expected.1.len());
-    for _ in 0..LIVING {
+    let rounds: Arc<[AtomicUsize; 2]> = Arc::default();
+    let open = async || {
         let session = Session::open(&server, &tls, &State::key(0)).await;
-        let mut session = session.unwrap_or_else(|status| panic!("{status}"));
-        let (stop, rounds, begun, expected) = (stop.clone(), rounds.clone(), begun.clone(), expected.clone());
+        session.unwrap_or_else(|status| panic!("{status}"))
+    };
+    let mut first = open().await;
+    let voice = first.listen().await;
+    assert!(voice.len() > 10_000, "{} bytes of a voice", voice.len());
+    let mut living = Vec::new();
+    for number in 0..2 * LIVING {
+        let (mut session, stop, rounds, voice) = (open().await, stop.clone(), rounds.clone(), voice.clone());
         living.push(tokio::spawn(async move {
-            assert!(session.round().await == begun, "words or samples are lost");
+            let mut words = Vec::new();
             while !stop.load(SeqCst) {
-                assert!(session.round().await == expected, "words or samples are lost");
-                rounds.fetch_add(1, SeqCst);
+                match number % 2 {
+                    0 => words.push(session.speak().await),
+                    _ => assert!(session.listen().await == voice, "samples are lost"),
+                }
+                rounds[number % 2].fetch_add(1, SeqCst);
             }
             assert_eq!(session.spelling().await, "Round 0: 'nope'", "who is connected keeps what he has");
+            words
         }));
     }
+    // Where nothing is replaced: what they should hear.
+    let calm = Server::start(&upstream, &["--log", "error"]).await;
+    let ended = stop.clone();
+    let undisturbed = tokio::spawn(async move {
+        let mut client = calm.client().await;
+        let mut words = Vec::new();
+        while !ended.load(SeqCst) || words.len() < 4 {
+            let mut ticks = interval(FRAME);
+            for frame in utterance() {
+                ticks.tick().await;
+                client.send(frame).await;
+            }
+            words.push(client.event("transcript.final").await["text"].clone());
+        }
+        words
+    });
 
     for round in 1..=ROUNDS {
         let (good, by_signal) = (round % 2 == 0, round % 4 < 2);
@@ -222,20 +261,25 @@ async fn whatever_is_replaced_nobody_is_dropped() {
         }
         state.assert_holds(&server, &tls, round).await;
     }
-    // Everybody has gone through at least one more since the last of them.
-    let enough = rounds.load(SeqCst) + 2 * LIVING;
+    // Those who were speaking at the last of them have said it, and once more.
+    let said = || rounds[0].load(SeqCst);
+    let enough = said() + 2 * LIVING;
     let going_on = async {
-        while rounds.load(SeqCst) < enough && living.iter().all(|one| !one.is_finished()) {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        while said() < enough && living.iter().all(|one| !one.is_finished()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     timeout(PATIENCE, going_on).await.expect("nobody goes on");
     stop.store(true, SeqCst);
+    let undisturbed = undisturbed.await.unwrap();
     for one in living {
-        one.await.unwrap();
+        let words = one.await.unwrap();
+        let known = words.len().min(undisturbed.len());
+        assert_eq!(words[..known], undisturbed[..known], "words are lost");
     }
-    assert!(first.round().await == expected, "who did nothing meanwhile lives as well");
+    assert!(first.listen().await == voice, "who did nothing meanwhile lives as well");
     let metrics = server.ask("GET", "/metrics").await.body;
-    println!("{} rounds of {LIVING} sessions during {ROUNDS} reloads", rounds.load(SeqCst));
+    let [utterances, texts] = [0, 1].map(|kind: usize| rounds[kind].load(SeqCst));
+    println!("{utterances} utterances and {texts} texts of {} sessions during {ROUNDS} reloads", 2 * LIVING);
     println!("{}", metrics.lines().filter(|line| line.contains("reload")).collect::<Vec<_>>().join("\n"));
 }

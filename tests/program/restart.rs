@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::future::join_all;
@@ -16,6 +16,7 @@ use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
     sync::watch,
+    time::Instant,
 };
 use voxbridge::simulator::{SimulatorConfig, Timing};
 
@@ -316,7 +317,7 @@ async fn a_hundred_sessions_and_nobody_is_cut_off() {
         match kind {
             Kind::Speaking | Kind::Owed => assert_eq!(heard, sentences, "{kind:?}"),
             Kind::Text => {
-                assert!(heard == text, "{} samples instead of {}", heard.sound.len(), text.sound.len())
+                assert!(heard == text, "{} samples instead of {}", heard.sound.len(), text.sound.len());
             }
             Kind::Idle => assert_eq!(heard.words, sentences.words[1..], "{kind:?}"),
             Kind::Turn | Kind::Relay => {}
