@@ -1,15 +1,15 @@
 //! `voxbridge doctor`, the program itself, against servers that are well and servers that are not: it names the step and
 //! the cause, and leaves politely wherever it stops.
 
-use std::{net::SocketAddr, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use crate::bench::{Bench, Running, quick, scratch, simulate, upgrade};
+use crate::certs::{acceptor, authority, encrypted, signed_with};
 use futures_util::{SinkExt as _, StreamExt as _};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
-use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use rcgen::date_time_ymd;
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     process::Command,
     time::timeout,
@@ -337,28 +337,16 @@ async fn names_and_ports_that_lead_nowhere() {
     Report::of(&args).await.assert_failed("tls", &["said nothing to TLS"]);
 }
 
-/// A certificate as the gateway makes one for itself, its own authority; valid until then.
+/// A server's certificate, and the authority's that vouches for it; valid until then.
 fn certificate(name: &str, until_year: Option<i32>) -> (String, TlsAcceptor) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let certificate = params.self_signed(&key).unwrap();
-    let issuer = rcgen::Issuer::from_params(&params, &key);
-    // A server's own, which that authority vouches for.
-    let own_key = KeyPair::generate().unwrap();
-    let mut own = CertificateParams::new([name.to_owned()]).unwrap();
-    if let Some(year) = until_year {
-        own.not_before = date_time_ymd(year - 1, 1, 1);
-        own.not_after = date_time_ymd(year, 1, 1);
-    }
-    let own = own.signed_by(&own_key, &issuer).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![own.der().clone()], PrivateKeyDer::Pkcs8(own_key.serialize_der().into()))
-        .unwrap();
-    (certificate.pem(), TlsAcceptor::from(Arc::new(config)))
+    let ca = authority("gateway");
+    let pair = signed_with(&ca, name, |own| {
+        if let Some(year) = until_year {
+            own.not_before = date_time_ymd(year - 1, 1, 1);
+            own.not_after = date_time_ymd(year, 1, 1);
+        }
+    });
+    (ca.as_ref().pem(), acceptor(&pair))
 }
 
 fn pem_file(name: &str, text: &str) -> String {
@@ -367,28 +355,11 @@ fn pem_file(name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// TLS in front of a server without it: its port.
-async fn encrypted(plain: SocketAddr, acceptor: TlsAcceptor) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                let mut upstream = TcpStream::connect(plain).await.unwrap();
-                let _ = copy_bidirectional(&mut stream, &mut upstream).await;
-            });
-        }
-    });
-    port
-}
-
 #[tokio::test]
 async fn what_is_wrong_with_tls_is_said_in_words() {
     let (plain, _running, recorder) = simulate("127.0.0.1:0", quick(), None).await;
     let (pem, acceptor) = certificate("localhost", None);
-    let port = encrypted(plain, acceptor).await;
+    let port = encrypted(plain, acceptor).await.port();
     let (own, other) = (pem_file("own.pem", &pem), pem_file("other.pem", &certificate("localhost", None).0));
     let url = format!("wss://localhost:{port}");
     let report = Report::of(&["--upstream", &url, "--upstream-ca", &own]).await;
@@ -402,7 +373,7 @@ async fn what_is_wrong_with_tls_is_said_in_words() {
     let wrong_name = Report::of(&["--upstream", &by_number, "--upstream-ca", &own]).await;
     wrong_name.assert_failed("tls", &["for localhost", "certificate's names"]);
     let (pem, acceptor) = certificate("localhost", Some(2020));
-    let expired = format!("wss://localhost:{}", encrypted(plain, acceptor).await);
+    let expired = format!("wss://localhost:{}", encrypted(plain, acceptor).await.port());
     let expired = Report::of(&["--upstream", &expired, "--upstream-ca", &pem_file("old.pem", &pem)]).await;
     expired.assert_failed("tls", &["expired", "`date`"]);
 

@@ -1,15 +1,12 @@
 //! What operators see and do: the admin listener of the program as it is built.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf};
 
 use crate::bench::{Running, Seen, events, quick, recording, scratch, simulate};
+use crate::certs::{authority, connector, signed};
 use crate::operated::{Server, asked, config, run};
 use futures_util::future::join_all;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -177,25 +174,11 @@ async fn beyond_this_machine_a_token_is_needed() {
     assert!(refused.status == 422 && refused.body.contains("it is empty"), "{refused:?}");
 }
 
-/// An authority, and what it has signed for localhost: certificate and key (PEM).
-fn authority() -> (CertifiedIssuer<'static, KeyPair>, [(String, String); 2]) {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let signed = || {
-        let key = KeyPair::generate().unwrap();
-        let certificate =
-            CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    };
-    let both = [signed(), signed()];
-    (issuer, both)
-}
-
 #[tokio::test]
 async fn a_certificate_is_as_good_as_a_token() {
     let (url, _simulator) = upstream().await;
-    let (issuer, [(cert, key), (own_cert, own_key)]) = authority();
+    let issuer = authority("ca");
+    let ((cert, key), own) = (signed(&issuer, "localhost"), signed(&issuer, "operator"));
     let dir = empty("operations-tls");
     for (name, text) in [("cert.pem", &cert), ("key.pem", &key), ("ca.pem", &issuer.pem())] {
         fs::write(dir.join(name), text).unwrap();
@@ -204,18 +187,7 @@ async fn a_certificate_is_as_good_as_a_token() {
                client_ca = \"ca.pem\"\nclient_certs = \"optional\"\n";
     let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--config", &config(&dir, tls)];
     let server = Server::of(crate::operated::voxbridge(&args)).await;
-    let mut roots = RootCertStore::empty();
-    roots.add(issuer.der().clone()).unwrap();
-    let builder = || {
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots.clone())
-    };
-    let own = CertificateDer::from_pem_slice(own_cert.as_bytes()).unwrap();
-    let own_key = PrivateKeyDer::from_pem_slice(own_key.as_bytes()).unwrap();
-    let known = TlsConnector::from(Arc::new(builder().with_client_auth_cert(vec![own], own_key).unwrap()));
-    let unknown = TlsConnector::from(Arc::new(builder().with_no_client_auth()));
+    let (known, unknown) = (connector(&issuer, Some(&own)), connector(&issuer, None));
     let ask = async |connector: &TlsConnector, path: &str| {
         let stream = TcpStream::connect(("127.0.0.1", server.admin.port())).await.unwrap();
         let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
