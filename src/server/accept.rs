@@ -17,7 +17,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
-    sync::OwnedSemaphorePermit,
+    sync::{OwnedSemaphorePermit, watch},
     time::{Instant, sleep, timeout},
 };
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
@@ -171,7 +171,13 @@ fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> R
     let visit = Visit { path, query, peer: SocketAddr::new(visitor, port), trace, candidates };
     let admission = Admission { key, subject: peer.names.first().cloned(), _place: place, _tickets: tickets };
     let upgraded = hyper::upgrade::on(&mut request);
-    tokio::spawn(session(upgraded, visit, (shared.clone(), service), admission));
+    let (cut, session) = (shared.cut.clone(), session(upgraded, visit, (shared.clone(), service), admission));
+    tokio::spawn(async move {
+        tokio::select! {
+            () = session => {}
+            () = cut_off(cut) => {}
+        }
+    });
     Ok(answer)
 }
 
@@ -213,6 +219,14 @@ fn expect_origin(service: &Service, headers: &HeaderMap) -> Result<(), Box<Refus
     if service.access.admits_origin(headers) {
         return Ok(());
     }
+/// Done when there is no time left.
+async fn cut_off(mut cut: watch::Receiver<bool>) {
+    if cut.wait_for(|cut| *cut).await.is_err() {
+        // Who would say so is gone.
+        std::future::pending::<()>().await;
+    }
+}
+
     let words = "This Origin is not on the list of those that may connect ([access] origins)";
     Err(Refusal::forbidden(Refused::Origin, "origin_not_allowed", words))
 }

@@ -140,9 +140,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         if let Some(client) = self.client.take() {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
-        if let Some(place) = self.place.take() {
-            place.observer.end(&self.bridge, self.alive.clone());
-        }
+        self.leave_place();
         if self.bridge.relays() {
             info!("session ended");
             return;
@@ -165,6 +163,13 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             dropped,
             "session ended"
         );
+    }
+
+    /// It is no longer among those that run, and what became of it is told.
+    fn leave_place(&mut self) {
+        if let Some(place) = self.place.take() {
+            place.observer.end(&self.bridge, self.alive.clone());
+        }
     }
 
     /// Does all the bridge wants; the instant it wants to be woken at, or `None` when it is finished.
@@ -453,6 +458,17 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             self.lane_ended(lane, why);
         }
         self.tell(Input::Timeout);
+    }
+}
+
+/// Who is cut off in the middle is told of, too.
+impl<C> Drop for Driver<C> {
+    fn drop(&mut self) {
+        if let Some(Place { mut observer, entry, .. }) = self.place.take() {
+            info!(session = entry.who.id, "session cut off");
+            observer.cut_off();
+            observer.end(&self.bridge, self.alive.clone());
+        }
     }
 }
 

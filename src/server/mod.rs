@@ -43,6 +43,7 @@ use std::{
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
+    time::timeout,
 };
 use tracing::{info, warn};
 
@@ -176,6 +177,13 @@ impl Room {
     pub fn left(&self) -> usize {
         self.places.available_permits()
     }
+
+    /// Done when nobody has a place.
+    async fn is_empty(&self) {
+        let all = u32::try_from(self.max).unwrap_or(u32::MAX);
+        // Nobody closes it.
+        let _ = self.places.acquire_many(all).await;
+    }
 }
 
 impl Server {
@@ -269,8 +277,9 @@ impl Server {
     pub async fn serve(self) -> Ended {
         let Self { listener, service, registry, metrics, access_log, room, life, pulse: (_, mut asked) } =
             self;
-        let (draining, drain) = watch::channel(None);
+        let ((draining, drain), (cutting, cut)) = (watch::channel(None), watch::channel(false));
         let (alive, none_left) = mpsc::channel::<()>(1);
+        let (sessions, lines) = (room.clone(), access_log.clone());
         let shared = Arc::new(Shared {
             sessions: room.places.clone(),
             service: service.clone(),
@@ -281,6 +290,7 @@ impl Server {
             quotas: Quotas::default(),
             handshakes: Handshakes::default(),
             drain,
+            cut,
             alive,
         });
         life.serve();
@@ -301,10 +311,23 @@ impl Server {
         draining.send_replace(Some(within));
         drop(shared);
         let ended = last_sessions((none_left, within), &registry, &mut asked, &life).await;
+        cutting.send_replace(true);
         life.stop();
+        let last = timeout(LAST_LINES, async {
+            sessions.is_empty().await;
+            if let Some(lines) = lines {
+                lines.written().await;
+            }
+        });
+        if last.await.is_err() {
+            warn!("some lines of the access log were not written in time");
+        }
         ended
     }
 }
+
+/// Sessions that were cut off are told of within this time: that is no more work than a line each.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// When nothing can be accepted it is tried again so much later: at once is no use, and too much is logged.
 const NO_ROOM: Duration = Duration::from_millis(100);
@@ -359,7 +382,7 @@ async fn last_sessions(
                 if left > 0 {
                     warn!(sessions = left, "some sessions did not finish in time, and are cut off");
                 }
-                return if left > 0 { Ended::Cut(left) } else { Ended::Drained };
+                return if left > 0 { Ended::Cut(left, within) } else { Ended::Drained };
             }
             Some(beat) = asked.recv() => drop(beat.send(())),
         }
@@ -404,6 +427,8 @@ struct Shared {
     alive: mpsc::Sender<()>,
 }
 
+    /// Sessions that still run are cut off.
+    cut: watch::Receiver<bool>,
 impl Shared {
     fn service(&self) -> Arc<Service> {
         self.service.get()
