@@ -63,7 +63,7 @@ use crate::{
     telemetry::{
         access_log::AccessLog,
         metrics::{
-            Metrics,
+            Metrics, Refused,
             scrape::{Seen, SeenUpstream},
         },
     },
@@ -351,6 +351,9 @@ async fn accept(
                 Err(error) => {
                     // Out of file descriptors, mostly: sessions go on, and so must accepting, at the cost of who stalls.
                     let ended = shared.handshakes.end_oldest();
+                    if ended {
+                        shared.metrics.refused(Refused::HandshakeOverflow);
+                    }
                     warn!(%error, ended, "cannot accept a connection");
                     tokio::time::sleep(if ended { MADE_ROOM } else { NO_ROOM }).await;
                 }
@@ -424,11 +427,11 @@ struct Shared {
     /// The order to finish, and within which time.
     drain: watch::Receiver<Option<Duration>>,
     /// Held by every connection; when all are gone its channel ends.
+    /// Sessions that still run are cut off.
+    cut: watch::Receiver<bool>,
     alive: mpsc::Sender<()>,
 }
 
-    /// Sessions that still run are cut off.
-    cut: watch::Receiver<bool>,
 impl Shared {
     fn service(&self) -> Arc<Service> {
         self.service.get()
