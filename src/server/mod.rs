@@ -406,6 +406,7 @@ fn seen(service: &Service, registry: &Registry) -> Seen {
         left_out: standing.left_out,
     };
     Seen {
+        kinds: service.routes.kinds(&service.library),
         sessions: sessions.map(kind).collect(),
         upstreams: service.pool.standing().into_iter().map(upstream).collect(),
         trace_lines_lost: service.traces.as_ref().map_or(0, |traces| traces.lost()),
@@ -426,9 +427,9 @@ struct Shared {
     handshakes: Handshakes,
     /// The order to finish, and within which time.
     drain: watch::Receiver<Option<Duration>>,
-    /// Held by every connection; when all are gone its channel ends.
     /// Sessions that still run are cut off.
     cut: watch::Receiver<bool>,
+    /// Held by every connection; when all are gone its channel ends.
     alive: mpsc::Sender<()>,
 }
 
