@@ -93,6 +93,8 @@ impl Reloader {
         self.targets.current.replace(service);
         if let Some((gate, tls)) = &self.targets.admin {
             guard.into_iter().for_each(|guard| gate.replace(guard));
+            // Nothing is known of upstreams that are new, and whether it is ready depends on them.
+            self.targets.current.get().pool.look();
             if let Some(Err(problem)) = tls.as_ref().map(Acceptor::refresh) {
                 warn!("the admin listener keeps its certificate: {problem}");
             }

@@ -210,6 +210,7 @@ async fn it_is_ready_when_a_session_would_be_served() {
     let (url, simulator) = upstream().await;
     let server = Server::start(&url, &["--sessions-max", "1"]).await;
     let admin = server.admin.to_string();
+    server.until("/readyz", |answer| answer.status == 200).await;
     let (code, told, _) = run(&["health", "--admin", &admin]).await;
     assert!(code == 0 && told.contains("\"ready\":true"), "{told}");
     let client = server.client().await;
@@ -220,7 +221,10 @@ async fn it_is_ready_when_a_session_would_be_served() {
     assert_eq!(run(&["health", "--alive", "--admin", &admin]).await.0, 0);
     client.close().await;
     server.until("/readyz", |answer| answer.status == 200).await;
+    // It dies when nobody uses it; whoever reads the configuration again finds that out at once.
     drop(simulator);
+    assert_eq!(server.ask("POST", "/reload").await.status, 200);
+    server.until("/readyz", |answer| answer.code() == "no_upstream").await;
 
     let gone = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
     let ready = gone.until("/readyz", |answer| answer.status == 503).await;
@@ -241,6 +245,7 @@ async fn what_is_read_again_is_told_and_what_is_bad_changes_nothing() {
     let path = config(&dir, "language = \"en\"\n");
     let server = Server::start(&url, &["--config", &path]).await;
     let mut client = server.client().await;
+    server.until("/readyz", |answer| answer.status == 200).await;
     assert_eq!(server.ask("POST", "/reload").await.json(), json!({"changed": [], "after_restart": []}));
     config(&dir, "language = \"zh\"\nsessions_max = 7\n");
     let changed = json!({"changed": ["`language`"], "after_restart": ["`sessions_max`"]});

@@ -14,6 +14,7 @@ use crate::{
         admin::{Admin, Control, Gate},
         life::{Ended, State},
         notify::Manager,
+        pool::probe::keep_looking,
         tls::{self, Acceptor},
     },
     telemetry,
@@ -21,9 +22,9 @@ use crate::{
 
 /// How often the files of certificates are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-
 /// How often upstreams that nobody uses are asked whether they are there: as often as a readiness probe usually asks.
 const LOOK_AT_IDLE: Duration = Duration::from_secs(10);
+
 pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let config = layered(args.clone())?;
     telemetry::init(&config.log).map_err(Failure::usage)?;
@@ -63,10 +64,13 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     // Whoever reads where it is finds it there.
     life.reached(State::Serving).await;
     println!("listening on {place}");
+    // Whether it is ready depends on them; without an admin listener nobody asks.
+    let looks = admin.is_some().then(|| tokio::spawn(keep_looking(control.current.clone(), LOOK_AT_IDLE)));
     let answering = admin.map(|admin| operated(admin, control)).transpose()?;
     let ended = serving.await.map_err(Failure::failed)?;
     hangups.abort();
     renewals.abort();
+    looks.iter().for_each(JoinHandle::abort);
     // Both end with the server; the last of what they say is still said.
     let _ = told.await;
     if let Some(answering) = answering {
@@ -104,8 +108,6 @@ fn control(server: &Server, configuration: Arc<Reloader>) -> Control {
 fn operated(admin: Admin, control: Control) -> Result<JoinHandle<()>, Failure> {
     let scheme = if admin.tls().is_some() { "https" } else { "http" };
     println!("admin at {scheme}://{}", admin.local_addr().map_err(Failure::failed)?);
-    // Whether it is ready depends on them.
-    control.current.get().pool.look();
     Ok(tokio::spawn(admin.run(control)))
 }
 
