@@ -111,13 +111,18 @@ fn assert_polite(recorder: &Recorder) {
 
 const LEGACY: Dialect = Dialect::Legacy { documented: false };
 const BY_THE_BOOK: Dialect = Dialect::Legacy { documented: true };
+/// Walks in a mode in which a second of audio is answered at once.
+const TALKS: [&str; 2] = ["--profile", "conversation"];
 const AS_LEGACY: [&str; 4] = ["--upstream-dialect", "minicpm-o-legacy", "--profile", "conversation"];
 
 #[tokio::test]
 async fn all_is_well_with_every_kind_of_server() {
+    let routes =
+        "[[route]]\nmodel = \"talk*\"\nprofile = \"conversation\"\n[[route]]\nprofile = \"speech\"\n";
+    let both = ["--config", &pem_file("both.toml", routes)];
     for (dialect, backend, args, words) in [
-        (Dialect::Current, Backend::Pytorch, &[][..], "back-end pytorch"),
-        (Dialect::Current, Backend::Cpp, &[], "back-end llama.cpp-omni"),
+        (Dialect::Current, Backend::Pytorch, &both[..], "back-end pytorch"),
+        (Dialect::Current, Backend::Cpp, &both, "back-end llama.cpp-omni"),
         (LEGACY, Backend::Pytorch, &AS_LEGACY, "rt_"),
         (BY_THE_BOOK, Backend::Pytorch, &AS_LEGACY, "rt_"),
     ] {
@@ -161,7 +166,7 @@ async fn what_goes_wrong_behind_the_upgrade_is_named_and_left_politely() {
         ("slow-steps=1.1", "answer", &["slower than real time", "1.1"]),
     ] {
         let (url, _running, recorder) = simulated(&[fault], Dialect::Current).await;
-        let report = Report::of(&["--upstream", &url]).await;
+        let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
         report.assert_failed(step, words);
         // Who is still being made ready hears no goodbye in time.
         if fault != "slow-init=30" {
@@ -175,7 +180,8 @@ async fn slow_is_not_broken() {
     let ms = Duration::from_millis;
     let timing = Timing { listen_step: ms(900), ..Timing::instant() };
     let (address, _running, _) = simulate("127.0.0.1:0", SimulatorConfig { timing, ..quick() }, None).await;
-    let report = Report::of(&["--upstream", &format!("ws://{address}")]).await;
+    let url = format!("ws://{address}");
+    let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
     report.assert_well();
     assert!(report.step("answer")["note"].as_str().unwrap().contains("0.9"), "{:#}", report.json);
 }
@@ -184,8 +190,8 @@ async fn slow_is_not_broken() {
 async fn the_dialect_is_recognised() {
     for (dialect, args, right) in [
         (Dialect::Current, &AS_LEGACY[..], "minicpm-o"),
-        (LEGACY, &[], "minicpm-o-legacy"),
-        (BY_THE_BOOK, &[], "minicpm-o-legacy"),
+        (LEGACY, &TALKS, "minicpm-o-legacy"),
+        (BY_THE_BOOK, &TALKS, "minicpm-o-legacy"),
     ] {
         let (url, _running, recorder) = simulated(&[], dialect).await;
         let report = Report::of(&[&["--upstream", &url], args].concat()).await;
@@ -197,7 +203,8 @@ async fn the_dialect_is_recognised() {
 #[tokio::test]
 async fn a_wrong_path_and_a_mode_that_is_not_there_are_told_from_authentication() {
     let (url, _running, recorder) = simulated(&[], Dialect::Current).await;
-    let report = Report::of(&["--upstream", &format!("{url}/realtime")]).await;
+    let wrong = format!("{url}/realtime");
+    let report = Report::of(&[&["--upstream", &wrong], &TALKS[..]].concat()).await;
     report.assert_failed("upgrade", &["HTTP 403", "/v1/realtime?mode=audio", "for this upstream"]);
     assert_polite(&recorder);
     let (url, _running, _) = simulated(&[], BY_THE_BOOK).await;
@@ -264,7 +271,8 @@ async fn who_interrupts_it_leaves_politely() {
     let timing = Timing { init: Duration::from_secs(1), ..Timing::instant() };
     let (address, _running, recorder) =
         simulate("127.0.0.1:0", SimulatorConfig { timing, ..quick() }, None).await;
-    let mut process = voxbridge(&["--upstream", &format!("ws://{address}")]).spawn().unwrap();
+    let url = format!("ws://{address}");
+    let mut process = voxbridge(&[&["--upstream", &url], &TALKS[..]].concat()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let queue =
         async { while !lines.next_line().await.unwrap().expect("it ends too early").contains(" queue ") {} };
