@@ -175,6 +175,9 @@ pub struct DoctorArgs {
     /// Certificates (PEM) to trust for a wss:// client URL, besides those of this system
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
+    /// The key to show.
+    #[command(flatten)]
+    pub key: KeyArgs,
     /// How long a step may take
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub timeout: Duration,
@@ -273,6 +276,9 @@ pub struct TranscribeArgs {
     /// Model to ask for; a Macaw server wants one that it has, voxbridge takes any [default: minicpm-o]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+    /// The key to show.
+    #[command(flatten)]
+    pub key: KeyArgs,
     /// Language of the speech, such as en or de
     #[arg(long, value_name = "xx")]
     pub language: Option<String>,
@@ -297,6 +303,9 @@ pub struct SpeakArgs {
     /// Model to ask for; a Macaw server wants one that it has, voxbridge takes any [default: minicpm-o]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+    /// The key to show.
+    #[command(flatten)]
+    pub key: KeyArgs,
     /// Voice, by the server's name for it
     #[arg(long, value_name = "NAME")]
     pub voice: Option<String>,
@@ -318,6 +327,17 @@ pub struct TalkArgs {
     /// Model to ask for [default: minicpm-o]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+    /// The key to show.
+    #[command(flatten)]
+    pub key: KeyArgs,
+}
+
+/// What a client shows.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct KeyArgs {
+    /// File with the key to show to a server that wants one; without it that of the variable VOXBRIDGE_KEY, if there is one
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
 }
 
 /// Where `voxbridge serve` listens unless told otherwise.

@@ -469,6 +469,104 @@ async fn a_client_is_walked_with_too() {
     assert_eq!((report.code, &report.json["walks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
 }
 
+/// A gateway that has nothing but chat: where.
+async fn only_chat(gateway: SocketAddr) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    assert!(stream.read_buf(&mut head).await.unwrap() > 0);
+                }
+                if !head.starts_with(b"GET /v1/realtime?mode=chat ") {
+                    return stream
+                        .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                        .await
+                        .unwrap();
+                }
+                let mut upstream = TcpStream::connect(gateway).await.unwrap();
+                upstream.write_all(&head).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut upstream).await;
+            });
+        }
+    });
+    format!("ws://{address}")
+}
+
+#[tokio::test]
+async fn what_no_route_needs_is_not_missed() {
+    let (gateway, _running, _) = simulate("127.0.0.1:0", quick(), None).await;
+    let url = only_chat(gateway).await;
+    let report = Report::of(&["--upstream", &url]).await;
+    report.assert_well();
+    assert_eq!(report.verdict("answer"), "ok");
+    let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
+    report.assert_failed("upgrade", &["HTTP 403", "mode=chat"]);
+}
+
+#[tokio::test]
+async fn a_client_shows_its_key_and_hears_why_it_is_not_let_in() {
+    let keys = pem_file("keys.toml", "[[key]]\nname = \"doctor\"\nkey = \"d0ct0rs-s3cr3t\"\n");
+    let mut config = Config::default();
+    config.access.keys = Some(keys.into());
+    let bench = Bench::with(quick(), config).await;
+    let (upstream, _running, _) = simulated(&[], Dialect::Current).await;
+    let url = format!("ws://{}", bench.address());
+    let walk = async |args: &[&str]| {
+        let common = ["--upstream", &upstream, "--client-url", &url];
+        Report::of(&[&common, args].concat()).await
+    };
+    let (good, bad) = (pem_file("good.key", "d0ct0rs-s3cr3t\n"), pem_file("bad.key", "an0th3r-s3cr3t\n"));
+    walk(&["--key-file", &good]).await.assert_well();
+    for (args, words) in [(&[][..], "--key-file FILE"), (&["--key-file", &bad], "not among those")] {
+        let report = walk(args).await;
+        let upgrade = &report.json["walks"][1]["steps"][3];
+        assert_eq!((report.code, &upgrade["verdict"]), (1, &json!("failed")), "{:#}", report.json);
+        assert!(upgrade["problem"].to_string().contains(words), "{upgrade}");
+        assert!(!report.json.to_string().contains("s3cr3t"), "{:#}", report.json);
+    }
+    let shown = |set: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+        let wav = crate::bench::speech_dir().join("goforward_16k.wav");
+        command.arg("transcribe").arg(wav).args(["--url", &url]).env_remove("VOXBRIDGE_KEY");
+        if let Some(key) = set {
+            command.env("VOXBRIDGE_KEY", key);
+        }
+        command
+    };
+    let output = timeout(PATIENCE, shown(None).output()).await.unwrap().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(69) && words.contains("--key-file"), "{words}");
+    let output = timeout(PATIENCE, shown(Some("d0ct0rs-s3cr3t")).output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test]
+async fn who_is_let_in_too_late_says_goodbye() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}", listener.local_addr().unwrap());
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                // Longer than a step may take.
+                tokio::time::sleep(Duration::from_millis(2000)).await;
+                let Ok(mut socket) = accept_async(stream).await else { return };
+                let _ = socket.send(Message::text(r#"{"type": "session.queue_done"}"#)).await;
+                while let Some(Ok(message)) = socket.next().await {
+                    let _ = tell.send(message);
+                }
+            });
+        }
+    });
+    Report::of(&["--upstream", &url]).await.assert_failed("upgrade", &["nothing for 1.5 s"]);
+    let said = timeout(PATIENCE, told.recv()).await.expect("nothing was said").unwrap();
+    assert!(said.to_text().is_ok_and(|text| text.contains("session.close")), "{said:?}");
+}
+
 #[tokio::test]
 async fn people_read_a_line_a_step_and_a_paragraph_a_problem() {
     let (url, _running, _) = simulated(&["busy"], Dialect::Current).await;

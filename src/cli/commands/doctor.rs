@@ -33,7 +33,8 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), Failure> {
     let service = config.service().map_err(Failure::usage)?;
     let patients = patients(&config, &service).map_err(Failure::usage)?;
     let bounds = Bounds::within(args.timeout);
-    let client = args.client_url.map(|url| client::Way::new(url, args.client_ca.as_deref()));
+    let key = args.key.key_file.as_deref();
+    let client = args.client_url.map(|url| client::Way::new(url, args.client_ca.as_deref(), key));
     let client = client.transpose().map_err(Failure::from)?;
 
     let stop = stop_signal()?;
