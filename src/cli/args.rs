@@ -3,6 +3,7 @@
 //! Options of `serve` are all optional here, because a configuration file may say them too: flags win over the
 //! environment (clap sees to that), and the environment over the file.
 
+mod clients;
 mod examples;
 
 use std::net::SocketAddr;
@@ -11,9 +12,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::clients::{KeyArgs, SpeakArgs, TalkArgs, TranscribeArgs};
 use self::examples::{
     CHECK_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAPPINGS_EXAMPLES, REPLAY_EXAMPLES,
-    SERVE_EXAMPLES, SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TALK_EXAMPLES, TRANSCRIBE_EXAMPLES,
+    SERVE_EXAMPLES, SIMULATE_EXAMPLES,
 };
 
 /// Plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
@@ -175,6 +177,9 @@ pub struct DoctorArgs {
     /// Certificates (PEM) to trust for a wss:// client URL, besides those of this system
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
+    /// The key to show.
+    #[command(flatten)]
+    pub key: KeyArgs,
     /// How long a step may take
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub timeout: Duration,
@@ -259,69 +264,6 @@ pub enum BackendArg {
     /// The C++ back-end, llama.cpp-omni
     Cpp,
 }
-
-/// `voxbridge transcribe`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(after_help = TRANSCRIBE_EXAMPLES)]
-pub struct TranscribeArgs {
-    /// WAV file, or - for standard input
-    #[arg(value_name = "FILE|-")]
-    pub file: PathBuf,
-    /// The server, ws:// or wss://
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
-    pub url: String,
-    /// Model to ask for; a Macaw server wants one that it has, voxbridge takes any [default: minicpm-o]
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-    /// Language of the speech, such as en or de
-    #[arg(long, value_name = "xx")]
-    pub language: Option<String>,
-    /// Print every event of the server as a line of JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `voxbridge speak`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(after_help = SPEAK_EXAMPLES)]
-pub struct SpeakArgs {
-    /// Text to speak, or - for standard input; a long one is spoken in pieces
-    #[arg(value_name = "TEXT|-", allow_hyphen_values = true)]
-    pub text: String,
-    /// WAV file to write (24 kHz, 16 bit), or - for standard output
-    #[arg(short, long, value_name = "OUT.wav")]
-    pub output: PathBuf,
-    /// The server, ws:// or wss://
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
-    pub url: String,
-    /// Model to ask for; a Macaw server wants one that it has, voxbridge takes any [default: minicpm-o]
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-    /// Voice, by the server's name for it
-    #[arg(long, value_name = "NAME")]
-    pub voice: Option<String>,
-}
-
-/// `voxbridge talk`.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(after_help = TALK_EXAMPLES)]
-pub struct TalkArgs {
-    /// WAV file with the question, or - for standard input
-    #[arg(value_name = "FILE|-")]
-    pub file: PathBuf,
-    /// WAV file for the answer (24 kHz, 16 bit), or - for standard output
-    #[arg(short, long, value_name = "OUT.wav")]
-    pub output: PathBuf,
-    /// The server, ws:// or wss://
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL)]
-    pub url: String,
-    /// Model to ask for [default: minicpm-o]
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-}
-
-/// Where `voxbridge serve` listens unless told otherwise.
-const DEFAULT_URL: &str = "ws://127.0.0.1:8000/v1/realtime";
 
 /// `voxbridge replay`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]

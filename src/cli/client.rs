@@ -14,6 +14,7 @@ use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes, error::ProtocolEr
 use super::dial::{self, Socket};
 use super::error::ClientError;
 use super::seen::ClientSeen;
+use crate::secret::Secret;
 
 /// Whom to call, and what to ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Target {
     pub model: Option<String>,
     /// Language of the speech, ISO 639-1.
     pub language: Option<String>,
+    /// The key to show, where one is wanted.
+    pub key: Option<Secret>,
 }
 
 /// How long things take. The defaults are for real servers; tests are quicker.

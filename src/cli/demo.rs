@@ -59,7 +59,7 @@ pub(super) async fn run_client_timed(
     timing: Timing,
 ) -> Result<Heard, ClientError> {
     let samples = listen::samples_of(&wav_bytes, "the recording")?;
-    let target = Target { url: url.to_owned(), model: None, language: None };
+    let target = Target { url: url.to_owned(), model: None, language: None, key: None };
     let (mut client, _) = Client::connect(&target, timing).await?;
     let heard = converse(&mut client, &samples, speak_reply, out).await;
     client.close(|_| {}).await;
@@ -72,7 +72,7 @@ pub(super) async fn run_client_timed(
 /// [`ClientError`], which knows its exit code.
 pub async fn run_talk(url: &str, wav_bytes: &[u8], out: &Path) -> Result<Heard, ClientError> {
     let samples = listen::samples_of(wav_bytes, "the recording")?;
-    let target = Target { url: url.to_owned(), model: None, language: None };
+    let target = Target { url: url.to_owned(), model: None, language: None, key: None };
     let (mut client, _) = Client::connect(&target, Timing::default()).await?;
     let answer = talk::ask(&mut client, &samples).await;
     client.close(|_| {}).await;

@@ -3,12 +3,18 @@
 use std::{path::Path, time::Duration};
 
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::{self, http::Uri, protocol::WebSocketConfig};
+use tokio_tungstenite::tungstenite::{
+    self,
+    client::IntoClientRequest as _,
+    http::{HeaderValue, Uri, header::AUTHORIZATION},
+    protocol::WebSocketConfig,
+};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::client::Target;
 use super::error::ClientError;
 use crate::net::{Endpoint, Transport};
+use crate::secret::Secret;
 
 /// An open connection.
 pub(super) type Socket = WebSocketStream<Box<dyn Transport>>;
@@ -32,7 +38,7 @@ const WRITE_MAX_BYTES: usize = 1 << 20;
 pub(super) async fn dial(target: &Target) -> Result<Socket, ClientError> {
     let (endpoint, uri) = address(target, None)?;
     let unreachable = |why: String| ClientError::Unreachable { url: target.url.clone(), why };
-    match timeout(CONNECT_BOUND, open(&endpoint, &uri)).await {
+    match timeout(CONNECT_BOUND, open(&endpoint, &uri, target.key.as_ref())).await {
         Ok(Ok(socket)) => Ok(socket),
         Ok(Err(tungstenite::Error::Http(response))) => {
             Err(ClientError::Refused { url: target.url.clone(), status: response.status().as_u16() })
@@ -71,18 +77,28 @@ fn query(given: &str, target: &Target) -> String {
     out.finish()
 }
 
-async fn open(endpoint: &Endpoint, uri: &Uri) -> Result<Socket, tungstenite::Error> {
-    upgrade(uri, endpoint.connect().await?).await
+async fn open(endpoint: &Endpoint, uri: &Uri, key: Option<&Secret>) -> Result<Socket, tungstenite::Error> {
+    upgrade(uri, endpoint.connect().await?, key).await
 }
 
-/// The handshake on a connection that is up.
-pub(super) async fn upgrade(uri: &Uri, transport: Box<dyn Transport>) -> Result<Socket, tungstenite::Error> {
+/// The handshake on a connection that is up, with this key.
+pub(super) async fn upgrade(
+    uri: &Uri,
+    transport: Box<dyn Transport>,
+    key: Option<&Secret>,
+) -> Result<Socket, tungstenite::Error> {
+    let mut request = uri.into_client_request()?;
+    if let Some(key) = key {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
+        value.set_sensitive(true);
+        request.headers_mut().insert(AUTHORIZATION, value);
+    }
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_MAX_BYTES))
         .max_frame_size(Some(MESSAGE_MAX_BYTES))
         .write_buffer_size(0)
         .max_write_buffer_size(WRITE_MAX_BYTES);
-    let (socket, _) = client_async_with_config(uri, transport, Some(config)).await?;
+    let (socket, _) = client_async_with_config(request, transport, Some(config)).await?;
     Ok(socket)
 }
 
@@ -91,8 +107,12 @@ mod tests {
     use super::*;
 
     fn asked(url: &str, model: Option<&str>, language: Option<&str>) -> Result<String, ClientError> {
-        let target =
-            Target { url: url.into(), model: model.map(Into::into), language: language.map(Into::into) };
+        let target = Target {
+            url: url.into(),
+            model: model.map(Into::into),
+            language: language.map(Into::into),
+            key: None,
+        };
         address(&target, None).map(|(_, uri)| uri.to_string())
     }
 

@@ -28,6 +28,14 @@ pub enum ClientError {
         /// What is wrong with it.
         why: String,
     },
+    /// The key cannot be shown.
+    #[error("{what}: {why}")]
+    BadKey {
+        /// Where it was found.
+        what: String,
+        /// What is wrong, without the key.
+        why: &'static str,
+    },
     /// DNS, TCP, TLS or time.
     #[error(
         "cannot reach {url}: {why}; start a server with `voxbridge serve --upstream ws://HOST/v1/realtime`, \
@@ -40,7 +48,7 @@ pub enum ClientError {
         why: String,
     },
     /// HTTP said no.
-    #[error("{url} refused the connection with HTTP {status}; is the path right?")]
+    #[error("{url} refused the connection with HTTP {status}{}", hint(*status))]
     Refused {
         /// Where.
         url: String,
@@ -117,7 +125,7 @@ impl ClientError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Url { .. } => USAGE,
+            Self::Url { .. } | Self::BadKey { .. } => USAGE,
             Self::Unreachable { .. } | Self::Refused { .. } | Self::NoSession { .. } => UNAVAILABLE,
             Self::NoInput { .. } => NO_INPUT,
             Self::BadAudio { .. } | Self::BadText(_) => DATA,
@@ -134,5 +142,16 @@ impl ClientError {
     /// A failure to write to the terminal or a pipe.
     pub(super) fn stdout(why: io::Error) -> Self {
         Self::Output { what: PathBuf::from("standard output"), why }
+    }
+}
+
+/// What may help.
+const fn hint(status: u16) -> &'static str {
+    match status {
+        401 => "; it wants a key: --key-file FILE, or VOXBRIDGE_KEY in the environment",
+        403 => "; the key is not for this, or no route leads there",
+        429 => "; this key or address has as many sessions as it may",
+        503 => "; it is full or stopping",
+        _ => "; is the path right?",
     }
 }

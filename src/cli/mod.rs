@@ -14,6 +14,7 @@ pub mod transcribe;
 mod brief;
 mod dial;
 mod input;
+mod key;
 mod listen;
 mod split;
 #[cfg(test)]

@@ -12,9 +12,9 @@ use crate::audio::{MODEL_RATE_HZ, wav};
 use super::args::SpeakArgs;
 use super::client::{Client, Incoming, Target, Timing, server_error};
 use super::error::ClientError;
-use super::input;
 use super::seen::ClientSeen;
 use super::split::{PIECE_MAX_CHARS, pieces};
+use super::{input, key};
 
 /// Longest text from standard input; hours of speech.
 const TEXT_MAX_BYTES: u64 = 1 << 20;
@@ -29,7 +29,12 @@ const AUDIO_MAX_BYTES: usize = 3 * 3600 * 2 * MODEL_RATE_HZ as usize;
 pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
     let text = if args.text == "-" { standard_input().await? } else { args.text.clone() };
     check_place(&args.output)?;
-    let target = Target { url: args.url.clone(), model: args.model.clone(), language: None };
+    let target = Target {
+        url: args.url.clone(),
+        model: args.model.clone(),
+        language: None,
+        key: key::shown(args.key.key_file.as_deref())?,
+    };
     let mut speech = Speech::default();
     let spoken = speak(&target, Timing::default(), &text, args.voice.as_deref(), &mut speech).await;
     // What was heard until an error is worth keeping.

@@ -13,7 +13,7 @@ use super::error::ClientError;
 use super::listen::{self, FRAME_SAMPLES, SILENCE};
 use super::seen::ClientSeen;
 use super::speak::{self, Speech};
-use super::{input, transcribe};
+use super::{input, key, transcribe};
 
 /// What the model answered.
 #[derive(Debug, Default)]
@@ -35,7 +35,12 @@ pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
     let samples = listen::samples_of(&bytes, &what)?;
     drop(bytes);
     speak::check_place(&args.output)?;
-    let target = Target { url: args.url.clone(), model: args.model.clone(), language: None };
+    let target = Target {
+        url: args.url.clone(),
+        model: args.model.clone(),
+        language: None,
+        key: key::shown(args.key.key_file.as_deref())?,
+    };
     let (mut client, _) = Client::connect(&target, Timing::default()).await?;
     let answer = ask(&mut client, &samples).await;
     client.close(|_| {}).await;

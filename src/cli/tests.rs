@@ -27,5 +27,5 @@ fn quick() -> Timing {
 }
 
 fn target(url: &str) -> Target {
-    Target { url: url.to_owned(), model: None, language: None }
+    Target { url: url.to_owned(), model: None, language: None, key: None }
 }

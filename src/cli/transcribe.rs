@@ -5,9 +5,9 @@ use std::io::Write;
 use super::args::TranscribeArgs;
 use super::client::{Client, Target, Timing};
 use super::error::ClientError;
-use super::input;
 use super::listen::{self, Step};
 use super::view::View;
+use super::{input, key};
 
 /// An hour of the largest format that is read, 32 bits at 48 kHz and one channel; it is held in memory.
 pub(super) const INPUT_MAX_BYTES: u64 = 700 << 20;
@@ -20,7 +20,12 @@ pub async fn run(args: &TranscribeArgs) -> Result<(), ClientError> {
     let (bytes, what) = input::read(&args.file, INPUT_MAX_BYTES).await?;
     let samples = listen::samples_of(&bytes, &what)?;
     drop(bytes);
-    let target = Target { url: args.url.clone(), model: args.model.clone(), language: args.language.clone() };
+    let target = Target {
+        url: args.url.clone(),
+        model: args.model.clone(),
+        language: args.language.clone(),
+        key: key::shown(args.key.key_file.as_deref())?,
+    };
     transcribe(&target, Timing::default(), &samples, View::detect(args.json, samples.len())).await
 }
 

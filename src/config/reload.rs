@@ -107,6 +107,10 @@ impl Reloader {
         if let (Some((gate, _)), Some(entrance)) = (&self.targets.admin, entrance) {
             gate.replace(entrance);
         }
+        if self.targets.admin.is_some() {
+            // Nothing is known of upstreams that are new, and whether it is ready depends on them.
+            self.targets.current.get().pool.look();
+        }
         for warning in next.warnings.iter().filter(|warning| !holding.warnings.contains(warning)) {
             warn!("{warning}");
         }

@@ -2,6 +2,7 @@
 //!
 //! What is said rests on what the real servers do (field notes minicpm-o.md §1, §4, §7).
 
+mod listener;
 mod session;
 mod way;
 
@@ -24,6 +25,10 @@ pub struct Subject {
     pub title: String,
     /// A `ca` file is named.
     pub has_ca: bool,
+    /// It is a voxbridge, and was asked as a client asks it.
+    pub is_listener: bool,
+    /// A key was shown to it.
+    pub has_key: bool,
 }
 
 /// One problem, in words.
@@ -54,6 +59,11 @@ pub fn explain(subject: &Subject, step: Step, symptom: &Symptom, clue: Option<&C
             ),
             "Give the address of the MiniCPM-o gateway instead; its usual port is 8006.",
         );
+    }
+    if subject.is_listener
+        && let Some(problem) = listener::explain(subject, symptom)
+    {
+        return problem;
     }
     match symptom {
         Symptom::Slow { took, usual } => slow(step, &seconds(*took), &seconds(*usual)),

@@ -141,7 +141,11 @@ impl Examination<'_> {
             Ok(dialer) => dialer,
             // The configuration was read a moment ago; a file it names may be gone since.
             Err(words) => {
-                notes.tell(Outcome::failed(Step::Configuration, Duration::ZERO, Symptom::Unreachable(words)));
+                notes.tell(Outcome::failed(
+                    Step::Configuration,
+                    Duration::ZERO,
+                    Symptom::Misconfigured(words),
+                ));
                 return (subject, None);
             }
         };
@@ -199,7 +203,9 @@ impl Examination<'_> {
         };
         let start = Instant::now();
         // Not given up when the user wants to go: who was let in must say goodbye.
-        let upgraded = timeout(self.bounds.step, dialer.upgrade(reached.transport, trial.mode)).await;
+        let upgrade = dialer.upgrade(reached.transport, trial.mode);
+        tokio::pin!(upgrade);
+        let upgraded = timeout(self.bounds.step, &mut upgrade).await;
         let took = start.elapsed();
         let (mut socket, response) = match upgraded {
             Ok(Ok(upgraded)) => upgraded,
@@ -215,6 +221,12 @@ impl Examination<'_> {
                     _ => Symptom::HungUp(format!("nothing for {} s", self.bounds.step.as_secs_f64())),
                 };
                 notes.tell(Outcome::failed(Step::Upgrade, took, symptom));
+                // Who lets us in at last may hold a worker for us: a goodbye, if there is time for one.
+                if let Ok(Ok((mut late, _))) = timeout(self.bounds.close, upgrade).await {
+                    let mut walk = Walk::new(now(), self.plan(trial));
+                    walk.stop(now(), "upgrade failed");
+                    drive(&mut walk, &mut late, &self.bounds, self.stop, &mut Notes::new(&[], None)).await;
+                }
                 return nothing;
             }
         };
@@ -278,8 +290,16 @@ impl Examination<'_> {
             false => self.patient.config.url.clone(),
         };
         let dialer = self.dialer(&url, &trial.dialect).ok()?;
-        let attempt = self.attempt(&dialer, &trial, &mut Notes::new(&[], None)).await;
-        let works = attempt.reached.is_some_and(|reached| reached >= trial.depth);
+        let mut unseen = Notes::new(&[], None);
+        let attempt = self.attempt(&dialer, &trial, &mut unseen).await;
+        let is_held = |outcome: &Outcome| matches!(outcome.failure(), Some(Symptom::Held { .. }));
+        let held = unseen.outcomes().iter().any(is_held);
+        if held && trial.depth > Depth::Queue {
+            // So would all others be, each for as long.
+            return Some(Clue::Held);
+        }
+        // Who is in the queue was let in, and has understood what was said of it.
+        let works = held || attempt.reached.is_some_and(|reached| reached >= trial.depth);
         works.then(|| match trial.clue {
             Clue::Place(_, dialect) => Clue::Place(shown_url(&dialer.url(trial.mode)), dialect),
             clue => clue,

@@ -26,6 +26,8 @@ pub enum Symptom {
         /// The dialect's limit.
         limit: usize,
     },
+    /// What the configuration names cannot be used any more, in words.
+    Misconfigured(String),
     /// The name has no address, in the system's words.
     NoName(String),
     /// Nobody listens at the port.
@@ -125,9 +127,10 @@ impl Symptom {
             Self::VoiceTooLarge { bytes, limit } => format!("voice: {bytes} of at most {limit} bytes"),
             Self::NoName(_) => "no such name".to_owned(),
             Self::Refused => "connection refused".to_owned(),
-            Self::Unreachable(words) | Self::TlsBroken(words) | Self::WantsCertificate(words) => {
-                words.clone()
-            }
+            Self::Misconfigured(words)
+            | Self::Unreachable(words)
+            | Self::TlsBroken(words)
+            | Self::WantsCertificate(words) => words.clone(),
             Self::SpeaksPlain => "it speaks no TLS".to_owned(),
             Self::SpeaksTls => "it speaks TLS".to_owned(),
             Self::Certificate(problem) => problem.brief().to_owned(),

@@ -284,6 +284,7 @@ fn every_cause_has_its_words() {
         (Step::Answer, Symptom::Dropped(Why::Lost("reset".into())), "died"),
         (Step::Close, Symptom::NoGoodbye("silence".into()), "overloaded"),
         (Step::Configuration, Symptom::VoiceTooLarge { bytes: 9, limit: 8 }, "shorter sample"),
+        (Step::Configuration, Symptom::Misconfigured("token_file x: no such file".into()), "is gone"),
         (Step::Session, Symptom::NoSession("no route".into()), "no route"),
         (Step::Modes, Symptom::NoModes(vec![("chat".into(), "HTTP 403".into())]), "turnbased"),
     ] {
@@ -301,6 +302,39 @@ fn every_cause_has_its_words() {
             assert!(part.chars().next().is_some_and(|first| !first.is_whitespace()), "{symptom:?}: {part}");
         }
     }
+}
+
+#[test]
+fn a_voxbridge_has_causes_of_its_own() {
+    let status = |status| Symptom::Status { status, server: None, page: false };
+    for (symptom, has_key, words) in [
+        (status(401), false, "--key-file"),
+        (status(401), true, "not among those"),
+        (status(403), true, "not for this path"),
+        (status(404), false, "No client protocol"),
+        (status(426), false, "does not pass it on"),
+        (status(429), true, "Retry-After"),
+        (status(503), false, "draining"),
+        (status(502), false, "no voxbridge behind it"),
+        (Symptom::Refused, false, "No voxbridge runs"),
+        (Symptom::SpeaksTls, false, "--client-ca"),
+        (Symptom::SpeaksPlain, false, "no [tls]"),
+        (Symptom::Certificate(Certificate::UnknownIssuer), false, "--client-ca"),
+        (Symptom::WantsCertificate("alert".into()), false, "client_ca"),
+    ] {
+        let subject = Subject { is_listener: true, has_key, ..Subject::default() };
+        let problem = explain(&subject, Step::Upgrade, &symptom, None);
+        let text = format!("{} {} {}", problem.seen, problem.cause, problem.advice);
+        assert!(text.contains(words), "{symptom:?}: {text}");
+        assert!(!text.contains("gateway") && !text.contains("8006"), "{symptom:?}: {text}");
+    }
+}
+
+#[test]
+fn an_attempt_that_had_to_wait_is_said_to_have_waited() {
+    let died = ended(EndMeaning::Over, None);
+    let problem = explain(&Subject::default(), Step::Init, &died, Some(&Clue::Held));
+    assert!(problem.cause.contains("waited in the queue"), "{problem:?}");
 }
 
 #[test]

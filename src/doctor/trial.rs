@@ -25,6 +25,8 @@ pub enum Clue {
     Dialect(String, String),
     /// Another place: what the URL should have been, and the dialect if it is another one, too.
     Place(String, Option<String>),
+    /// Nothing: a second attempt had to wait in the queue.
+    Held,
     /// It looks like a server for clients of this protocol.
     ClientProtocol(String),
 }

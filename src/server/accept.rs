@@ -4,7 +4,17 @@
 //! refused in its own words after it (field notes macaw.md §1.2). The steps stand in the order that tells strangers least:
 //! what is public first, then whence they come and who they are, then what they may, and last how much room there is.
 
-use std::{collections::BTreeSet, convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use http_body_util::Full;
 use hyper::{
@@ -20,7 +30,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
-    sync::OwnedSemaphorePermit,
+    sync::{OwnedSemaphorePermit, watch},
     time::{Instant, sleep, timeout},
 };
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
@@ -79,6 +89,7 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     let limits = shared.service().limits;
     let until_upgraded = {
         let (shared, metrics) = (shared.clone(), shared.metrics.clone());
+        let answered = Arc::new(AtomicBool::new(false));
         let drain = shared.drain.clone();
         let leaving = async {
             ordered(drain).await;
@@ -86,40 +97,59 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
         };
         async move {
             let served = tokio::select! {
-                served = timeout(limits.handshake, connection(stream, peer, shared)) => served,
+                served = timeout(limits.handshake, connection(stream, peer, shared, answered.clone())) => served,
                 // A stranger who stalls must not hold up the end.
                 () = leaving => return,
             };
-            match served {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => debug!(%peer, %error, "connection without a session"),
-                Err(_) => {
-                    metrics.refused(Refused::Timeout);
-                    debug!(%peer, "connection without a session: it takes too long");
+            let late = match served {
+                Ok(Ok(())) => false,
+                Ok(Err(error)) => {
+                    debug!(%peer, %error, "connection without a session");
+                    is_timeout(&error)
                 }
+                Err(_) => {
+                    debug!(%peer, "connection without a session: it takes too long");
+                    true
+                }
+            };
+            // Who was answered and only keeps its connection has nothing more to say.
+            if late && !answered.load(Relaxed) {
+                metrics.refused(Refused::Timeout);
             }
         }
     };
     if shared.handshakes.spawn(limits.connections_max, until_upgraded) {
+        shared.metrics.refused(Refused::HandshakeOverflow);
         debug!(limit = limits.connections_max, "too many connections without a session: the oldest is ended");
     }
 }
 
 /// One connection up to its upgrade or its end; the caller bounds the time.
-async fn connection(stream: TcpStream, address: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
+async fn connection(
+    stream: TcpStream,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    answered: Arc<AtomicBool>,
+) -> io::Result<()> {
     let service = shared.service();
     let (handshake, tls) = (service.limits.handshake, service.tls.clone());
     drop(service);
     let stream = match tls {
         Some(tls) => {
+            let spoke = stream.peek(&mut [0]).await? > 0;
             let accepted = tls.accept(stream).await;
-            ClientStream::Tls(Box::new(accepted.inspect_err(|_| shared.metrics.refused(Refused::Tls))?))
+            // Who connects and leaves without a byte looks whether somebody listens, and is refused nothing.
+            if spoke && accepted.is_err() {
+                shared.metrics.refused(Refused::Tls);
+            }
+            ClientStream::Tls(Box::new(accepted?))
         }
         None => ClientStream::Plain(stream),
     };
     let peer = Peer { address, names: stream.names() };
     let stop = ordered(shared.drain.clone());
     let answer = service_fn(move |request| {
+        answered.store(true, Relaxed);
         let answer = answer(request, &peer, &shared);
         async move { Ok::<_, Infallible>(answer) }
     });
@@ -138,6 +168,14 @@ async fn connection(stream: TcpStream, address: SocketAddr, shared: Arc<Shared>)
         }
     };
     served.map_err(io::Error::other)
+}
+
+/// Whether HTTP was waited for in vain.
+fn is_timeout(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .and_then(|error| error.downcast_ref::<hyper::Error>())
+        .is_some_and(hyper::Error::is_timeout)
 }
 
 /// Upgrades a request to a session, or says why not.
@@ -175,8 +213,22 @@ fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> R
     let visit = Visit { path, query, peer: SocketAddr::new(visitor, port), trace, candidates };
     let admission = Admission { key, subject: peer.names.first().cloned(), _place: place, _tickets: tickets };
     let upgraded = hyper::upgrade::on(&mut request);
-    tokio::spawn(session(upgraded, visit, (shared.clone(), service), admission));
+    let (cut, session) = (shared.cut.clone(), session(upgraded, visit, (shared.clone(), service), admission));
+    tokio::spawn(async move {
+        tokio::select! {
+            () = session => {}
+            () = cut_off(cut) => {}
+        }
+    });
     Ok(answer)
+}
+
+/// Done when there is no time left.
+async fn cut_off(mut cut: watch::Receiver<bool>) {
+    if cut.wait_for(|cut| *cut).await.is_err() {
+        // Who would say so is gone.
+        std::future::pending::<()>().await;
+    }
 }
 
 /// What protocols a request may be of.

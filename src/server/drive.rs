@@ -4,14 +4,10 @@
 //! socket, a dialled lane, a deadline, or the order to stop. One stuck side never stalls the other: every socket has an
 //! outbox of its own, and lanes are not read while the client is far behind.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    future::poll_fn,
-    pin::Pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+mod kept;
+mod tapped;
+
+use std::{collections::BTreeSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -23,6 +19,7 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 use tower::Service as _;
 use tracing::{debug, info, trace};
 
+use self::{kept::Kept, tapped::Tapped};
 use super::{
     dial::Call,
     feedback::Feedback,
@@ -31,7 +28,7 @@ use super::{
     observer::{Observer, Way, code_of},
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
-    tap::{Passed, Tap, Wire},
+    tap::{Tap, Wire},
     trace::Tracing,
 };
 use crate::{
@@ -44,8 +41,6 @@ use crate::{
 
 /// How long a client may take to read the end of its session.
 const CLIENT_FAREWELL: Duration = Duration::from_secs(5);
-/// A client that is held back is read up to so many bytes more, for the sake of its pings and its goodbye.
-const KEPT_BYTES: usize = 256 * 1024;
 /// How long an upstream that is dropped may take to answer the close frame.
 const LANE_FAREWELL: Duration = Duration::from_secs(1);
 
@@ -76,13 +71,12 @@ pub(super) struct Around {
 pub(super) struct Driver<C> {
     bridge: Bridge,
     client: Option<Socket<C>>,
-    /// What a client sent that is held back, in order.
-    kept: VecDeque<WsMessage>,
-    kept_bytes: usize,
+    /// What a client sent that is held back.
+    kept: Kept,
     lanes: Vec<(Lane, Line)>,
     pool: Pool,
     feedback: Feedback,
-    tap: Option<Arc<dyn Tap>>,
+    tap: Tapped,
     trace: Option<Tracing>,
     context: Arc<TraceContext>,
     /// None for a client that is only told why it is refused.
@@ -109,12 +103,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             close_within,
             bridge,
             client: Some(Socket::new(client)),
-            kept: VecDeque::new(),
-            kept_bytes: 0,
+            kept: Kept::default(),
             lanes: Vec::new(),
             pool,
             feedback: Feedback::default(),
-            tap,
+            tap: Tapped(tap),
             trace,
             context,
             place,
@@ -140,9 +133,12 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         if let Some(client) = self.client.take() {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
-        if let Some(place) = self.place.take() {
-            place.observer.end(&self.bridge, self.alive.clone());
-        }
+        self.leave_place();
+        self.tell_end();
+    }
+
+    /// For who reads the log.
+    fn tell_end(&self) {
         if self.bridge.relays() {
             info!("session ended");
             return;
@@ -165,6 +161,13 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             dropped,
             "session ended"
         );
+    }
+
+    /// It is no longer among those that run, and what became of it is told.
+    fn leave_place(&mut self) {
+        if let Some(place) = self.place.take() {
+            place.observer.end(&self.bridge, self.alive.clone());
+        }
     }
 
     /// Does all the bridge wants; the instant it wants to be woken at, or `None` when it is finished.
@@ -240,7 +243,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     }
 
     fn send_client(&mut self, message: Message) {
-        self.tap(Wire::ToClient, &message);
+        self.tap.sent(self.bridge.session_id(), now(), Wire::ToClient, &message);
         let last = matches!(message, Message::Close(..));
         self.observed(|observer| match &message {
             Message::Close(code, _) => observer.client_closed(false, Some(*code)),
@@ -255,21 +258,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     }
 
     fn send_lane(&mut self, lane: Lane, message: Message) {
-        self.tap(Wire::ToLane(lane), &message);
+        self.tap.sent(self.bridge.session_id(), now(), Wire::ToLane(lane), &message);
         self.observed(|observer| observer.upstream_frame(Way::Out));
         if let Some((_, Line::Up(socket))) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             socket.send(message);
-        }
-    }
-
-    fn tap(&self, wire: Wire, message: &Message) {
-        if let Some(tap) = &self.tap {
-            let passed = match message {
-                Message::Text(text) => Passed::Text(text),
-                Message::Binary(bytes) => Passed::Binary(bytes),
-                Message::Close(code, _) => Passed::Close(Some(*code)),
-            };
-            tap.passed(self.bridge.session_id(), now(), wire, passed);
         }
     }
 
@@ -293,11 +285,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         self.was_due = false;
         self.lanes_first = !self.lanes_first;
         let (held, behind) = (self.holds_back(), self.is_lane_behind());
-        if !held && let Some(message) = self.kept.pop_front() {
-            self.kept_bytes -= kept_bytes(&message);
+        if !held && let Some(message) = self.kept.pop() {
             return Happened::Client(Came::Message(message));
         }
-        let patience = Patience { paced: self.bridge.paces(), held: held && self.kept_bytes > KEPT_BYTES };
+        let patience = Patience { paced: self.bridge.paces(), held: held && self.kept.is_full() };
         let Self { client, lanes, stop, place, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
             if let Some(Poll::Ready(within)) = stop.as_mut().map(|stop| stop.as_mut().poll(cx)) {
@@ -370,13 +361,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     fn client_came(&mut self, came: Came) {
         match came {
-            Came::Message(message) if self.holds_back() => {
-                self.kept_bytes += kept_bytes(&message);
-                self.kept.push_back(message);
-            }
+            Came::Message(message) if self.holds_back() => self.kept.push(message),
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
-                self.saw(Wire::FromClient, frame);
+                self.tap.came(self.bridge.session_id(), now(), Wire::FromClient, frame);
                 self.observed(|observer| observer.client_frame(Way::In));
                 self.tell(Input::Client(frame));
             }
@@ -386,10 +374,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     fn client_ended(&mut self, why: &Why) {
         debug!(%why, "the client");
-        if let Some(tap) = &self.tap {
-            let code = if let Why::Closed(code, _) = why { Some(*code) } else { None };
-            tap.passed(self.bridge.session_id(), now(), Wire::FromClient, Passed::Close(code));
-        }
+        self.tap.ended(self.bridge.session_id(), now(), Wire::FromClient, why);
         if let Some(client) = self.client.take() {
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
@@ -402,7 +387,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         match came {
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
-                self.saw(Wire::FromLane(lane), frame);
+                self.tap.came(self.bridge.session_id(), now(), Wire::FromLane(lane), frame);
                 self.observed(|observer| observer.upstream_frame(Way::In));
                 self.tell(Input::Lane(lane, frame));
             }
@@ -412,24 +397,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     fn lane_ended(&mut self, lane: Lane, why: Why) {
         debug!(lane = lane.0, %why, "the upstream");
-        if let Some(tap) = &self.tap {
-            let code = if let Why::Closed(code, _) = &why { Some(*code) } else { None };
-            tap.passed(self.bridge.session_id(), now(), Wire::FromLane(lane), Passed::Close(code));
-        }
+        self.tap.ended(self.bridge.session_id(), now(), Wire::FromLane(lane), &why);
         drop(self.take_line(lane));
         self.feedback.ended(lane, &why);
         self.observed(|observer| observer.lane_gone(lane, Some(&why)));
         self.tell(Input::LaneClosed(lane, why));
-    }
-
-    fn saw(&self, wire: Wire, frame: Frame<'_>) {
-        if let Some(tap) = &self.tap {
-            let passed = match frame {
-                Frame::Text(text) => Passed::Text(text),
-                Frame::Binary(bytes) => Passed::Binary(bytes),
-            };
-            tap.passed(self.bridge.session_id(), now(), wire, passed);
-        }
     }
 
     fn tick(&mut self) {
@@ -456,6 +428,17 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     }
 }
 
+/// Who is cut off in the middle is told of, too.
+impl<C> Drop for Driver<C> {
+    fn drop(&mut self) {
+        if let Some(Place { mut observer, entry, .. }) = self.place.take() {
+            info!(session = entry.who.id, "session cut off");
+            observer.cut_off();
+            observer.end(&self.bridge, self.alive.clone());
+        }
+    }
+}
+
 /// Done when the order to finish comes, with the time there is; a sender that is gone has none to give.
 pub(super) async fn ordered(mut drain: watch::Receiver<Option<Duration>>) -> Duration {
     let within = drain.wait_for(Option::is_some).await.ok().and_then(|within| *within);
@@ -471,11 +454,6 @@ fn frame(message: &WsMessage) -> Option<Frame<'_>> {
         WsMessage::Binary(bytes) => Some(Frame::Binary(bytes)),
         _ => None,
     }
-}
-
-/// What a message that is kept takes of memory.
-fn kept_bytes(message: &WsMessage) -> usize {
-    message.len() + 256
 }
 
 fn now() -> std::time::Instant {

@@ -51,8 +51,8 @@ impl Default for Leave {
 pub enum Ended {
     /// Every session finished.
     Drained,
-    /// So many sessions had not finished in time.
-    Cut(usize),
+    /// So many sessions had not finished within this time.
+    Cut(usize, Duration),
     /// It was told to stop at once, with so many sessions running.
     AtOnce(usize),
 }

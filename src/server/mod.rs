@@ -43,6 +43,7 @@ use std::{
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
+    time::timeout,
 };
 use tracing::{info, warn};
 
@@ -62,7 +63,7 @@ use crate::{
     telemetry::{
         access_log::AccessLog,
         metrics::{
-            Metrics,
+            Metrics, Refused,
             scrape::{Seen, SeenUpstream},
         },
     },
@@ -176,6 +177,13 @@ impl Room {
     pub fn left(&self) -> usize {
         self.places.available_permits()
     }
+
+    /// Done when nobody has a place.
+    async fn is_empty(&self) {
+        let all = u32::try_from(self.max).unwrap_or(u32::MAX);
+        // Nobody closes it.
+        let _ = self.places.acquire_many(all).await;
+    }
 }
 
 impl Server {
@@ -269,8 +277,9 @@ impl Server {
     pub async fn serve(self) -> Ended {
         let Self { listener, service, registry, metrics, access_log, room, life, pulse: (_, mut asked) } =
             self;
-        let (draining, drain) = watch::channel(None);
+        let ((draining, drain), (cutting, cut)) = (watch::channel(None), watch::channel(false));
         let (alive, none_left) = mpsc::channel::<()>(1);
+        let (sessions, lines) = (room.clone(), access_log.clone());
         let shared = Arc::new(Shared {
             sessions: room.places.clone(),
             service: service.clone(),
@@ -281,6 +290,7 @@ impl Server {
             quotas: Quotas::default(),
             handshakes: Handshakes::default(),
             drain,
+            cut,
             alive,
         });
         life.serve();
@@ -301,10 +311,23 @@ impl Server {
         draining.send_replace(Some(within));
         drop(shared);
         let ended = last_sessions((none_left, within), &registry, &mut asked, &life).await;
+        cutting.send_replace(true);
         life.stop();
+        let last = timeout(LAST_LINES, async {
+            sessions.is_empty().await;
+            if let Some(lines) = lines {
+                lines.written().await;
+            }
+        });
+        if last.await.is_err() {
+            warn!("some lines of the access log were not written in time");
+        }
         ended
     }
 }
+
+/// Sessions that were cut off are told of within this time: that is no more work than a line each.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// When nothing can be accepted it is tried again so much later: at once is no use, and too much is logged.
 const NO_ROOM: Duration = Duration::from_millis(100);
@@ -328,6 +351,9 @@ async fn accept(
                 Err(error) => {
                     // Out of file descriptors, mostly: sessions go on, and so must accepting, at the cost of who stalls.
                     let ended = shared.handshakes.end_oldest();
+                    if ended {
+                        shared.metrics.refused(Refused::HandshakeOverflow);
+                    }
                     warn!(%error, ended, "cannot accept a connection");
                     tokio::time::sleep(if ended { MADE_ROOM } else { NO_ROOM }).await;
                 }
@@ -359,7 +385,7 @@ async fn last_sessions(
                 if left > 0 {
                     warn!(sessions = left, "some sessions did not finish in time, and are cut off");
                 }
-                return if left > 0 { Ended::Cut(left) } else { Ended::Drained };
+                return if left > 0 { Ended::Cut(left, within) } else { Ended::Drained };
             }
             Some(beat) = asked.recv() => drop(beat.send(())),
         }
@@ -380,6 +406,7 @@ fn seen(service: &Service, registry: &Registry) -> Seen {
         left_out: standing.left_out,
     };
     Seen {
+        kinds: service.routes.kinds(&service.library),
         sessions: sessions.map(kind).collect(),
         upstreams: service.pool.standing().into_iter().map(upstream).collect(),
         trace_lines_lost: service.traces.as_ref().map_or(0, |traces| traces.lost()),
@@ -400,6 +427,8 @@ struct Shared {
     handshakes: Handshakes,
     /// The order to finish, and within which time.
     drain: watch::Receiver<Option<Duration>>,
+    /// Sessions that still run are cut off.
+    cut: watch::Receiver<bool>,
     /// Held by every connection; when all are gone its channel ends.
     alive: mpsc::Sender<()>,
 }

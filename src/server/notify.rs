@@ -17,7 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
 use super::{
-    Pulse,
+    Current, Pulse,
     life::{Leave, Life, State},
     live::Registry,
 };
@@ -65,7 +65,7 @@ impl Manager {
     }
 
     /// Tells it of a server from its start to its end; `place` is where that listens.
-    pub async fn follow(self, place: String, life: Life, pulse: Pulse, registry: Registry, leave: Leave) {
+    pub async fn follow(self, place: String, life: Life, pulse: Pulse, registry: Registry, current: Current) {
         if self.0.is_none() {
             return;
         }
@@ -75,7 +75,8 @@ impl Manager {
             self.tell(&[NotifyState::Ready, NotifyState::Status(&serving)]);
             life.reached(State::Draining).await;
             let left = format!("Draining: {} sessions finish", registry.len());
-            let time = leave.grace + leave.within + GOODBYES;
+            let Leave { grace, within } = current.get().leave;
+            let time = grace + within + GOODBYES;
             let time = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
             let status = NotifyState::Status(&left);
             self.tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(time), status]);

@@ -310,6 +310,12 @@ impl Observer {
         }
     }
 
+    /// The session goes no further, whatever it was about to do.
+    pub(super) fn cut_off(&mut self) {
+        self.notes.reason.get_or_insert(Reason::CutOff);
+        self.client_closed(false, None);
+    }
+
     /// The session is over; `alive` is held until its line is written.
     pub(super) fn end(mut self, bridge: &Bridge, alive: mpsc::Sender<()>) {
         for lane in self.lanes.iter().map(|seen| seen.lane).collect::<Vec<_>>() {

@@ -8,7 +8,10 @@ use std::{
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::Role},
+};
 use tracing::{Instrument as _, debug, error_span, info};
 
 use super::{
@@ -55,63 +58,30 @@ pub(super) async fn session(
     (shared, service): (Arc<Shared>, Arc<Service>),
     admission: Admission,
 ) {
-    let peer = visit.peer;
-    let Some((stream, read)) = raw_stream(upgraded, peer).await else { return };
-    let key = admission.key.as_deref();
-    let most = service.limits.with(key);
-    let message_max = visit.candidates.iter().map(|client| client.audio_in.message_max_bytes).max();
-    let message_max = message_max.into_iter().chain(most.message_max_bytes).min();
-    let limits = limits(READ_BUFFER_BYTES, message_max.unwrap_or_default());
-    let (stream, traffic) = Counted::new(stream);
-    let mut stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
-    let mut first = None;
-    if !leads_one_way(&visit, &service) {
-        match recognise::first_message(&mut stream).await {
-            Ok(message) => first = message,
-            Err(()) => return debug!(%peer, "left before it was known which protocol it speaks"),
-        }
-        visit.candidates = recognise::by_message(&visit.candidates, first.as_ref());
-    }
+    let most = service.limits.with(admission.key.as_deref());
+    let Some(mut client) = websocket(upgraded, &visit, most).await else { return };
+    let Ok(first) = recognised(&mut client, &mut visit, &service).await else { return };
     let Some(mapping) = visit.candidates.first() else { return };
     let opened = match mapping.relays() {
         true => relay(&visit, &service, most),
         false => open(mapping, &visit, &service, most),
     };
     let Some(Opened { bridge, upstreams, profile, start, refused }) = opened else { return };
+    // A connection that is refused after all is no session, and has no id.
+    let profile = profile.filter(|_| !bridge.session_id().is_empty());
+    let start = start.filter(|_| profile.is_some());
     // Of the highest level, so that whatever is logged says which session it is about.
-    let key = key.map(|key| &*key.name);
-    let trace_id = visit.trace.trace_id;
+    let (peer, trace_id) = (visit.peer, visit.trace.trace_id);
+    let key = admission.key.as_deref().map(|key| &*key.name);
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key, %trace_id);
-    // A connection that is refused after all is no session.
-    let start = start.filter(|_| !bridge.session_id().is_empty());
     let trace = service.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
         let _in = span.enter();
         traces.begin(opened, bridge.session_id(), start, shared.alive.clone())
     });
-    // One that is refused after all is no session either.
-    let profile = profile.filter(|_| !bridge.session_id().is_empty());
     if profile.is_none() {
         shared.metrics.refused(refused.unwrap_or(Refused::BadRequest));
     }
-    let client = Metered { stream, traffic };
-    let place = profile.map(|profile| {
-        let who = Who {
-            id: bridge.session_id().to_owned(),
-            client: mapping.name.clone(),
-            profile,
-            converses: bridge.converses(),
-            peer,
-            path: visit.path.clone(),
-            key: admission.key.as_ref().map(|key| key.name.clone()),
-            subject: admission.subject.clone(),
-            opened_unix: unix_now(),
-        };
-        let (entry, orders) = shared.registry.begin(who);
-        let (metrics, access_log) = (shared.metrics.clone(), shared.access_log.clone());
-        let sinks = Sinks { metrics, access_log, trace: visit.trace.clone() };
-        let observer = Observer::begin(entry.live(), client.traffic.clone(), sinks);
-        Place { entry, orders, observer }
-    });
+    let place = profile.map(|profile| place(&shared, &visit, &admission, (&bridge, profile), &client));
     let (tap, drain, alive) = (service.tap.clone(), shared.drain.clone(), shared.alive.clone());
     let close_within = service.leave.within;
     let around = Around { tap, trace, context: visit.trace, place, drain, close_within, alive };
@@ -119,6 +89,65 @@ pub(super) async fn session(
     drop((shared, service));
     driver.run(first).instrument(span).await;
     drop(admission);
+}
+
+/// The client's WebSocket, with its limits.
+async fn websocket(
+    upgraded: OnUpgrade,
+    visit: &Visit,
+    most: Limits,
+) -> Option<Metered<Counted<ClientStream>>> {
+    let (stream, read) = raw_stream(upgraded, visit.peer).await?;
+    let message_max = visit.candidates.iter().map(|client| client.audio_in.message_max_bytes).max();
+    let message_max = message_max.into_iter().chain(most.message_max_bytes).min();
+    let limits = limits(READ_BUFFER_BYTES, message_max.unwrap_or_default());
+    let (stream, traffic) = Counted::new(stream);
+    let stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
+    Some(Metered { stream, traffic })
+}
+
+/// Finds out which protocol it speaks, where that makes a difference: by its first message, which is given back. An error
+/// if it left before.
+async fn recognised(
+    client: &mut Metered<Counted<ClientStream>>,
+    visit: &mut Visit,
+    service: &Service,
+) -> Result<Option<Message>, ()> {
+    if leads_one_way(visit, service) {
+        return Ok(None);
+    }
+    let Ok(first) = recognise::first_message(&mut client.stream).await else {
+        debug!(peer = %visit.peer, "left before it was known which protocol it speaks");
+        return Err(());
+    };
+    visit.candidates = recognise::by_message(&visit.candidates, first.as_ref());
+    Ok(first)
+}
+
+/// Its place among the sessions that run.
+fn place(
+    shared: &Shared,
+    visit: &Visit,
+    admission: &Admission,
+    (bridge, profile): (&Bridge, String),
+    client: &Metered<Counted<ClientStream>>,
+) -> Place {
+    let who = Who {
+        id: bridge.session_id().to_owned(),
+        client: visit.candidates.first().map(|client| client.name.clone()).unwrap_or_default(),
+        profile,
+        converses: bridge.converses(),
+        peer: visit.peer,
+        path: visit.path.clone(),
+        key: admission.key.as_ref().map(|key| key.name.clone()),
+        subject: admission.subject.clone(),
+        opened_unix: unix_now(),
+    };
+    let (entry, orders) = shared.registry.begin(who);
+    let (metrics, access_log) = (shared.metrics.clone(), shared.access_log.clone());
+    let sinks = Sinks { metrics, access_log, trace: visit.trace.clone() };
+    let observer = Observer::begin(entry.live(), client.traffic.clone(), sinks);
+    Place { entry, orders, observer }
 }
 
 /// Whichever of its protocols it speaks, one session serves it: those that are relayed begin alike, and one that is led to

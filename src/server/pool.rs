@@ -101,16 +101,17 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         self.shared.ways.iter().any(|way| way.upstream.name() == name)
     }
 
-    /// How many upstreams are in service, and how many there are.
+    /// How many upstreams are known to be in service, and how many there are.
     #[must_use]
     pub fn usable(&self) -> (usize, usize) {
-        let in_service = |way: &&Way<D>| way.upstream.load().out_until.is_none();
-        (self.shared.ways.iter().filter(in_service).count(), self.shared.ways.len())
+        let usable = self.shared.ways.iter().filter(|way| way.upstream.is_usable());
+        (usable.count(), self.shared.ways.len())
     }
 
-    /// Asks every upstream whether it is there, so that one that is not is known before a session needs it.
+    /// Asks every upstream that carries no lane whether it is there, so that one that is not is known before a session
+    /// needs it. One question to each at a time.
     pub fn look(&self) {
-        for way in &self.shared.ways {
+        for way in self.shared.ways.iter().filter(|way| way.upstream.begin_look()) {
             tokio::spawn(probe::look(way.upstream.clone()));
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::pool::Pool;
-use crate::mapping::{ClientMapping, Profile, UpstreamMapping, fit::pair};
+use crate::mapping::{ClientMapping, Library, Profile, UpstreamMapping, fit::pair};
 
 /// One route of the configuration.
 #[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]
@@ -81,6 +81,14 @@ pub struct Route {
     pub upstreams: Upstreams,
 }
 
+impl Route {
+    /// Whether clients of this protocol may come this way, at some path and with some model.
+    fn serves(&self, client: &ClientMapping) -> bool {
+        let protocol = self.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
+        protocol && glob(&self.client, &client.name) && pair(client, &self.profile).is_ok()
+    }
+}
+
 /// All routes, in order.
 #[derive(Clone)]
 pub struct Routes(Vec<Route>);
@@ -111,15 +119,22 @@ impl Routes {
         self.0.iter().filter(|route| glob(&route.path, path)).find_map(|route| route.protocol.as_ref())
     }
 
+    /// Which sessions there may be, by protocol and profile.
+    #[must_use]
+    pub fn kinds(&self, library: &Library) -> Vec<(Arc<str>, Arc<str>)> {
+        let of = |route: &Route| {
+            let clients = library.clients().filter(|client| route.serves(client));
+            clients.map(|client| (client.name.as_str().into(), route.profile.name.as_str().into())).collect()
+        };
+        self.0.iter().flat_map(|route| -> Vec<_> { of(route) }).collect()
+    }
+
     /// The route of a connection at a path, by a client protocol, with a model; `None` when none leads anywhere. Routes
     /// whose profile cannot serve such a client do not count.
     #[must_use]
     pub fn find(&self, path: &str, client: &ClientMapping, model: &str) -> Option<&Route> {
-        let fits = |route: &&Route| pair(client, &route.profile).is_ok();
-        self.0.iter().filter(fits).find(|route| {
-            let protocol = route.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
-            let globs = [(&route.path, path), (&route.client, &client.name), (&route.model, model)];
-            protocol && globs.iter().all(|(pattern, text)| glob(pattern, text))
+        self.0.iter().filter(|route| route.serves(client)).find(|route| {
+            [(&route.path, path), (&route.model, model)].iter().all(|(pattern, text)| glob(pattern, text))
         })
     }
 }
@@ -154,7 +169,6 @@ pub(crate) fn glob(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
 
     #[test]
     fn globs_match_as_in_a_shell() {
@@ -193,5 +207,11 @@ mod tests {
         assert_eq!(found("/own", "nope"), Some("third"));
         assert_eq!(routes.protocol_at("/own").map(|client| client.name.as_str()), Some("macaw"));
         assert!(routes.protocol_at("/v1/realtime").is_none());
+        let kinds = routes.kinds(&library);
+        let has = |client: &str, profile: &str| {
+            kinds.iter().any(|(protocol, of)| (&**protocol, &**of) == (client, profile))
+        };
+        assert!(has("macaw", "first") && has("macaw", "third") && has("vosk", "first"));
+        assert!(!has("vosk", "third"), "a route for one protocol");
     }
 }

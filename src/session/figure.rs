@@ -224,11 +224,13 @@ pub enum Reason {
     UsedUp,
     /// The upstream was lost for good.
     Upstream,
+    /// It was cut off before it began to end: voxbridge had no time left, or failed.
+    CutOff,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ClientClose,
         Self::ClientCancel,
         Self::ClientGone,
@@ -239,6 +241,7 @@ impl Reason {
         Self::TimeLimit,
         Self::UsedUp,
         Self::Upstream,
+        Self::CutOff,
     ];
 
     /// As metrics name it.
@@ -255,6 +258,7 @@ impl Reason {
             Self::TimeLimit => "time_limit",
             Self::UsedUp => "used_up",
             Self::Upstream => "upstream",
+            Self::CutOff => "cut_off",
         }
     }
 
@@ -263,7 +267,7 @@ impl Reason {
     pub const fn side(self) -> &'static str {
         match self {
             Self::ClientClose | Self::ClientCancel | Self::ClientGone | Self::ClientError => "client",
-            Self::Idle | Self::Shutdown | Self::Operator | Self::TimeLimit => "bridge",
+            Self::Idle | Self::Shutdown | Self::Operator | Self::TimeLimit | Self::CutOff => "bridge",
             Self::UsedUp | Self::Upstream => "upstream",
         }
     }

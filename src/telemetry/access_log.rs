@@ -13,7 +13,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
 /// Lines that may wait for the disk: a thousand sessions that end at once.
@@ -143,6 +143,8 @@ enum Order {
 #[derive(Debug, Clone)]
 pub struct AccessLog {
     orders: SyncSender<Order>,
+    /// Lines that wait for the disk.
+    waiting: watch::Sender<usize>,
 }
 
 impl AccessLog {
@@ -153,10 +155,12 @@ impl AccessLog {
     pub fn open(target: Target) -> io::Result<Self> {
         let out = target.open()?;
         let (orders, taken) = sync_channel(WAITING_MAX);
-        std::thread::Builder::new()
-            .name("access-log".to_owned())
-            .spawn(move || write(&target, out, &taken))?;
-        Ok(Self { orders })
+        let waiting = watch::Sender::new(0);
+        std::thread::Builder::new().name("access-log".to_owned()).spawn({
+            let waiting = waiting.clone();
+            move || write(&target, out, &taken, &waiting)
+        })?;
+        Ok(Self { orders, waiting })
     }
 
     /// Opens the file anew, for whoever has moved it away.
@@ -171,16 +175,36 @@ impl AccessLog {
     pub(crate) fn write(&self, record: &Record, alive: mpsc::Sender<()>) -> bool {
         let Ok(mut line) = serde_json::to_string(record) else { return false };
         line.push('\n');
-        self.orders.try_send(Order::Write(line, alive)).is_ok()
+        self.waiting.send_modify(|waiting| *waiting += 1);
+        let taken = self.orders.try_send(Order::Write(line, alive)).is_ok();
+        if !taken {
+            self.waiting.send_modify(|waiting| *waiting -= 1);
+        }
+        taken
+    }
+
+    /// Done when every line that was taken is written, or could not be.
+    pub(crate) async fn written(&self) {
+        // Its sender is held here.
+        let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }
 }
 
-fn write(target: &Target, mut out: Box<dyn Write + Send>, orders: &Receiver<Order>) {
+fn write(
+    target: &Target,
+    mut out: Box<dyn Write + Send>,
+    orders: &Receiver<Order>,
+    waiting: &watch::Sender<usize>,
+) {
     let mut told = false;
     for order in orders {
         let done = match order {
             // One write a line: a reader never sees half of one.
-            Order::Write(line, _alive) => out.write_all(line.as_bytes()).and_then(|()| out.flush()),
+            Order::Write(line, _alive) => {
+                let done = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+                waiting.send_modify(|waiting| *waiting -= 1);
+                done
+            }
             Order::Reopen => target.open().map(|opened| out = opened),
         };
         match done {

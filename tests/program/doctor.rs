@@ -1,15 +1,15 @@
 //! `voxbridge doctor`, the program itself, against servers that are well and servers that are not: it names the step and
 //! the cause, and leaves politely wherever it stops.
 
-use std::{net::SocketAddr, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use crate::bench::{Bench, Running, quick, scratch, simulate, upgrade};
+use crate::certs::{acceptor, authority, encrypted, signed_with};
 use futures_util::{SinkExt as _, StreamExt as _};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
-use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use rcgen::date_time_ymd;
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     process::Command,
     time::timeout,
@@ -111,13 +111,18 @@ fn assert_polite(recorder: &Recorder) {
 
 const LEGACY: Dialect = Dialect::Legacy { documented: false };
 const BY_THE_BOOK: Dialect = Dialect::Legacy { documented: true };
+/// Walks in a mode in which a second of audio is answered at once.
+const TALKS: [&str; 2] = ["--profile", "conversation"];
 const AS_LEGACY: [&str; 4] = ["--upstream-dialect", "minicpm-o-legacy", "--profile", "conversation"];
 
 #[tokio::test]
 async fn all_is_well_with_every_kind_of_server() {
+    let routes =
+        "[[route]]\nmodel = \"talk*\"\nprofile = \"conversation\"\n[[route]]\nprofile = \"speech\"\n";
+    let both = ["--config", &pem_file("both.toml", routes)];
     for (dialect, backend, args, words) in [
-        (Dialect::Current, Backend::Pytorch, &[][..], "back-end pytorch"),
-        (Dialect::Current, Backend::Cpp, &[], "back-end llama.cpp-omni"),
+        (Dialect::Current, Backend::Pytorch, &both[..], "back-end pytorch"),
+        (Dialect::Current, Backend::Cpp, &both, "back-end llama.cpp-omni"),
         (LEGACY, Backend::Pytorch, &AS_LEGACY, "rt_"),
         (BY_THE_BOOK, Backend::Pytorch, &AS_LEGACY, "rt_"),
     ] {
@@ -161,7 +166,7 @@ async fn what_goes_wrong_behind_the_upgrade_is_named_and_left_politely() {
         ("slow-steps=1.1", "answer", &["slower than real time", "1.1"]),
     ] {
         let (url, _running, recorder) = simulated(&[fault], Dialect::Current).await;
-        let report = Report::of(&["--upstream", &url]).await;
+        let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
         report.assert_failed(step, words);
         // Who is still being made ready hears no goodbye in time.
         if fault != "slow-init=30" {
@@ -175,7 +180,8 @@ async fn slow_is_not_broken() {
     let ms = Duration::from_millis;
     let timing = Timing { listen_step: ms(900), ..Timing::instant() };
     let (address, _running, _) = simulate("127.0.0.1:0", SimulatorConfig { timing, ..quick() }, None).await;
-    let report = Report::of(&["--upstream", &format!("ws://{address}")]).await;
+    let url = format!("ws://{address}");
+    let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
     report.assert_well();
     assert!(report.step("answer")["note"].as_str().unwrap().contains("0.9"), "{:#}", report.json);
 }
@@ -184,8 +190,8 @@ async fn slow_is_not_broken() {
 async fn the_dialect_is_recognised() {
     for (dialect, args, right) in [
         (Dialect::Current, &AS_LEGACY[..], "minicpm-o"),
-        (LEGACY, &[], "minicpm-o-legacy"),
-        (BY_THE_BOOK, &[], "minicpm-o-legacy"),
+        (LEGACY, &TALKS, "minicpm-o-legacy"),
+        (BY_THE_BOOK, &TALKS, "minicpm-o-legacy"),
     ] {
         let (url, _running, recorder) = simulated(&[], dialect).await;
         let report = Report::of(&[&["--upstream", &url], args].concat()).await;
@@ -197,7 +203,8 @@ async fn the_dialect_is_recognised() {
 #[tokio::test]
 async fn a_wrong_path_and_a_mode_that_is_not_there_are_told_from_authentication() {
     let (url, _running, recorder) = simulated(&[], Dialect::Current).await;
-    let report = Report::of(&["--upstream", &format!("{url}/realtime")]).await;
+    let wrong = format!("{url}/realtime");
+    let report = Report::of(&[&["--upstream", &wrong], &TALKS[..]].concat()).await;
     report.assert_failed("upgrade", &["HTTP 403", "/v1/realtime?mode=audio", "for this upstream"]);
     assert_polite(&recorder);
     let (url, _running, _) = simulated(&[], BY_THE_BOOK).await;
@@ -264,7 +271,8 @@ async fn who_interrupts_it_leaves_politely() {
     let timing = Timing { init: Duration::from_secs(1), ..Timing::instant() };
     let (address, _running, recorder) =
         simulate("127.0.0.1:0", SimulatorConfig { timing, ..quick() }, None).await;
-    let mut process = voxbridge(&["--upstream", &format!("ws://{address}")]).spawn().unwrap();
+    let url = format!("ws://{address}");
+    let mut process = voxbridge(&[&["--upstream", &url], &TALKS[..]].concat()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let queue =
         async { while !lines.next_line().await.unwrap().expect("it ends too early").contains(" queue ") {} };
@@ -337,28 +345,16 @@ async fn names_and_ports_that_lead_nowhere() {
     Report::of(&args).await.assert_failed("tls", &["said nothing to TLS"]);
 }
 
-/// A certificate as the gateway makes one for itself, its own authority; valid until then.
+/// A server's certificate, and the authority's that vouches for it; valid until then.
 fn certificate(name: &str, until_year: Option<i32>) -> (String, TlsAcceptor) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let certificate = params.self_signed(&key).unwrap();
-    let issuer = rcgen::Issuer::from_params(&params, &key);
-    // A server's own, which that authority vouches for.
-    let own_key = KeyPair::generate().unwrap();
-    let mut own = CertificateParams::new([name.to_owned()]).unwrap();
-    if let Some(year) = until_year {
-        own.not_before = date_time_ymd(year - 1, 1, 1);
-        own.not_after = date_time_ymd(year, 1, 1);
-    }
-    let own = own.signed_by(&own_key, &issuer).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![own.der().clone()], PrivateKeyDer::Pkcs8(own_key.serialize_der().into()))
-        .unwrap();
-    (certificate.pem(), TlsAcceptor::from(Arc::new(config)))
+    let ca = authority("gateway");
+    let pair = signed_with(&ca, name, |own| {
+        if let Some(year) = until_year {
+            own.not_before = date_time_ymd(year - 1, 1, 1);
+            own.not_after = date_time_ymd(year, 1, 1);
+        }
+    });
+    (ca.as_ref().pem(), acceptor(&pair))
 }
 
 fn pem_file(name: &str, text: &str) -> String {
@@ -367,28 +363,11 @@ fn pem_file(name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// TLS in front of a server without it: its port.
-async fn encrypted(plain: SocketAddr, acceptor: TlsAcceptor) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                let mut upstream = TcpStream::connect(plain).await.unwrap();
-                let _ = copy_bidirectional(&mut stream, &mut upstream).await;
-            });
-        }
-    });
-    port
-}
-
 #[tokio::test]
 async fn what_is_wrong_with_tls_is_said_in_words() {
     let (plain, _running, recorder) = simulate("127.0.0.1:0", quick(), None).await;
     let (pem, acceptor) = certificate("localhost", None);
-    let port = encrypted(plain, acceptor).await;
+    let port = encrypted(plain, acceptor).await.port();
     let (own, other) = (pem_file("own.pem", &pem), pem_file("other.pem", &certificate("localhost", None).0));
     let url = format!("wss://localhost:{port}");
     let report = Report::of(&["--upstream", &url, "--upstream-ca", &own]).await;
@@ -402,7 +381,7 @@ async fn what_is_wrong_with_tls_is_said_in_words() {
     let wrong_name = Report::of(&["--upstream", &by_number, "--upstream-ca", &own]).await;
     wrong_name.assert_failed("tls", &["for localhost", "certificate's names"]);
     let (pem, acceptor) = certificate("localhost", Some(2020));
-    let expired = format!("wss://localhost:{}", encrypted(plain, acceptor).await);
+    let expired = format!("wss://localhost:{}", encrypted(plain, acceptor).await.port());
     let expired = Report::of(&["--upstream", &expired, "--upstream-ca", &pem_file("old.pem", &pem)]).await;
     expired.assert_failed("tls", &["expired", "`date`"]);
 
@@ -488,6 +467,104 @@ async fn a_client_is_walked_with_too() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let report = Report::of(&["--upstream", &upstream, "--client-url", &format!("ws://{nobody}")]).await;
     assert_eq!((report.code, &report.json["walks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
+}
+
+/// A gateway that has nothing but chat: where.
+async fn only_chat(gateway: SocketAddr) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    assert!(stream.read_buf(&mut head).await.unwrap() > 0);
+                }
+                if !head.starts_with(b"GET /v1/realtime?mode=chat ") {
+                    return stream
+                        .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                        .await
+                        .unwrap();
+                }
+                let mut upstream = TcpStream::connect(gateway).await.unwrap();
+                upstream.write_all(&head).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut upstream).await;
+            });
+        }
+    });
+    format!("ws://{address}")
+}
+
+#[tokio::test]
+async fn what_no_route_needs_is_not_missed() {
+    let (gateway, _running, _) = simulate("127.0.0.1:0", quick(), None).await;
+    let url = only_chat(gateway).await;
+    let report = Report::of(&["--upstream", &url]).await;
+    report.assert_well();
+    assert_eq!(report.verdict("answer"), "ok");
+    let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
+    report.assert_failed("upgrade", &["HTTP 403", "mode=chat"]);
+}
+
+#[tokio::test]
+async fn a_client_shows_its_key_and_hears_why_it_is_not_let_in() {
+    let keys = pem_file("keys.toml", "[[key]]\nname = \"doctor\"\nkey = \"d0ct0rs-s3cr3t\"\n");
+    let mut config = Config::default();
+    config.access.keys = Some(keys.into());
+    let bench = Bench::with(quick(), config).await;
+    let (upstream, _running, _) = simulated(&[], Dialect::Current).await;
+    let url = format!("ws://{}", bench.address());
+    let walk = async |args: &[&str]| {
+        let common = ["--upstream", &upstream, "--client-url", &url];
+        Report::of(&[&common, args].concat()).await
+    };
+    let (good, bad) = (pem_file("good.key", "d0ct0rs-s3cr3t\n"), pem_file("bad.key", "an0th3r-s3cr3t\n"));
+    walk(&["--key-file", &good]).await.assert_well();
+    for (args, words) in [(&[][..], "--key-file FILE"), (&["--key-file", &bad], "not among those")] {
+        let report = walk(args).await;
+        let upgrade = &report.json["walks"][1]["steps"][3];
+        assert_eq!((report.code, &upgrade["verdict"]), (1, &json!("failed")), "{:#}", report.json);
+        assert!(upgrade["problem"].to_string().contains(words), "{upgrade}");
+        assert!(!report.json.to_string().contains("s3cr3t"), "{:#}", report.json);
+    }
+    let shown = |set: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+        let wav = crate::bench::speech_dir().join("goforward_16k.wav");
+        command.arg("transcribe").arg(wav).args(["--url", &url]).env_remove("VOXBRIDGE_KEY");
+        if let Some(key) = set {
+            command.env("VOXBRIDGE_KEY", key);
+        }
+        command
+    };
+    let output = timeout(PATIENCE, shown(None).output()).await.unwrap().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(69) && words.contains("--key-file"), "{words}");
+    let output = timeout(PATIENCE, shown(Some("d0ct0rs-s3cr3t")).output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test]
+async fn who_is_let_in_too_late_says_goodbye() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}", listener.local_addr().unwrap());
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                // Longer than a step may take.
+                tokio::time::sleep(Duration::from_millis(2000)).await;
+                let Ok(mut socket) = accept_async(stream).await else { return };
+                let _ = socket.send(Message::text(r#"{"type": "session.queue_done"}"#)).await;
+                while let Some(Ok(message)) = socket.next().await {
+                    let _ = tell.send(message);
+                }
+            });
+        }
+    });
+    Report::of(&["--upstream", &url]).await.assert_failed("upgrade", &["nothing for 1.5 s"]);
+    let said = timeout(PATIENCE, told.recv()).await.expect("nothing was said").unwrap();
+    assert!(said.to_text().is_ok_and(|text| text.contains("session.close")), "{said:?}");
 }
 
 #[tokio::test]

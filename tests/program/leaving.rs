@@ -4,16 +4,18 @@
 use std::{
     fs,
     os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use crate::bench::{Client, Running, Seen, assert_pairs, bytes, events, quick, recording, scratch, simulate};
 use crate::operated::{PATIENCE, Server, config, voxbridge};
-use serde_json::json;
+use futures_util::SinkExt as _;
+use serde_json::{Value, json};
 use tokio::{
-    net::{TcpStream, UnixDatagram},
+    net::{TcpListener, TcpStream, UnixDatagram},
     time::timeout,
 };
+use tokio_tungstenite::{accept_async, tungstenite::Message};
 use voxbridge::simulator::{Fault, SimulatorConfig};
 
 async fn upstream_with(simulator: SimulatorConfig) -> (String, Running) {
@@ -163,11 +165,61 @@ async fn what_does_not_finish_is_cut_off_in_time() {
     assert_eq!(server.ended().await, 0);
 }
 
+/// Where the sessions' lines are, and the lines.
+fn lines(dir: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(dir.join("access.log")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// An upstream that lets everybody in and hears nothing, not even goodbyes.
+async fn deaf() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/v1/realtime", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let Ok(mut socket) = accept_async(stream).await else { return };
+                for said in
+                    [r#"{"type": "session.queue_done"}"#, r#"{"type": "session.created", "session_id": "s"}"#]
+                {
+                    socket.send(Message::text(said)).await.unwrap();
+                }
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn who_is_cut_off_in_the_end_has_a_line_and_the_exit_code_tells() {
+    let url = deaf().await;
+    let dir = empty("leaving-cut");
+    let log = "[access_log]\npath = \"access.log\"\n";
+    let path = config(&dir, &format!("{log}[drain]\nwithin_ms = 60000\n"));
+    let mut server = Server::start(&url, &["--config", &path]).await;
+    let mut client = server.client().await;
+    client.say(&recording("goforward")).await;
+    server.until("/sessions", |answer| answer.body.contains("\"lane_ready\"")).await;
+    // What holds is what was read last.
+    config(&dir, &format!("{log}[drain]\nwithin_ms = 400\n"));
+    assert_eq!(server.ask("POST", "/reload").await.json()["changed"], json!(["`drain`"]));
+    server.signal("-TERM").await;
+    client.rest().await;
+    assert_goodbye(&client);
+    server.logs("1 sessions had not finished after 400 ms (drain.within_ms) and were cut off").await;
+    assert_eq!(server.ended().await, 3);
+    let lines = lines(&dir);
+    assert!(lines.len() == 1 && lines[0]["reason"] == "shutdown", "{lines:?}");
+}
+
 #[tokio::test]
 async fn a_second_signal_waits_for_nobody() {
     let (url, _simulator) = upstream().await;
     for (first, second, code) in [("-TERM", "-INT", 130), ("-INT", "-TERM", 143)] {
-        let server = Server::start(&url, &[]).await;
+        let dir = empty("leaving-at-once");
+        let path = config(&dir, "[access_log]\npath = \"access.log\"\n");
+        let server = Server::start(&url, &["--config", &path]).await;
         let (mut client, _) = speaking(&server).await;
         server.signal(first).await;
         server.until("/readyz", |answer| answer.code() == "draining").await;
@@ -175,6 +227,9 @@ async fn a_second_signal_waits_for_nobody() {
         assert_eq!(server.ended().await, code);
         client.rest().await;
         assert!(events(&client.seen, "session.closed").is_empty(), "there was no time for that");
+        let lines = lines(&dir);
+        assert!(lines.len() == 1 && lines[0]["reason"] == "cut_off", "{lines:?}");
+        assert!(lines[0]["audio_in_s"].as_f64() >= Some(1.0), "{lines:?}");
     }
 }
 
@@ -209,7 +264,10 @@ async fn the_service_manager_is_told() {
     let socket = std::os::unix::net::UnixDatagram::bind_addr(&address).unwrap();
     socket.set_nonblocking(true).unwrap();
     let mut manager = Manager { socket: UnixDatagram::from_std(socket).unwrap(), heard: Vec::new() };
-    let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url];
+    let dir = empty("leaving-manager");
+    let path = config(&dir, "");
+    let args =
+        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url, "--config", &path];
     let mut command = voxbridge(&args);
     command.env("NOTIFY_SOCKET", format!("@{name}")).env("WATCHDOG_USEC", "200000");
     let server = Server::of(command).await;
@@ -218,6 +276,7 @@ async fn the_service_manager_is_told() {
     for _ in 0..3 {
         assert_eq!(manager.hears("WATCHDOG=1").await, "WATCHDOG=1\n");
     }
+    config(&dir, "[drain]\nwithin_ms = 40000\n");
     server.signal("-HUP").await;
     let reloading = manager.hears("RELOADING=1\n").await;
     let at = reloading.trim_end().rsplit_once("MONOTONIC_USEC=").unwrap().1;
@@ -227,8 +286,8 @@ async fn the_service_manager_is_told() {
     let (mut client, rest) = speaking(&server).await;
     server.signal("-TERM").await;
     let stopping = manager.hears("STOPPING=1\n").await;
-    // Twenty-five seconds for sessions, and ten for goodbyes.
-    assert!(stopping.contains("EXTEND_TIMEOUT_USEC=35000000\n"), "{stopping}");
+    // Forty seconds for sessions as it was read last, and ten for goodbyes.
+    assert!(stopping.contains("EXTEND_TIMEOUT_USEC=50000000\n"), "{stopping}");
     assert!(stopping.contains("STATUS=Draining: 1 sessions finish\n"), "{stopping}");
     manager.hears("WATCHDOG=1").await;
     client.say(&rest).await;

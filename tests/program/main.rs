@@ -5,6 +5,9 @@
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 #[path = "../support/bench.rs"]
 mod bench;
+#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
+#[path = "../support/certs.rs"]
+mod certs;
 mod commands;
 mod doctor;
 mod leaving;

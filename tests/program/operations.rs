@@ -1,15 +1,12 @@
 //! What operators see and do: the admin listener of the program as it is built.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf};
 
 use crate::bench::{Running, Seen, events, quick, recording, scratch, simulate};
+use crate::certs::{authority, connector, signed};
 use crate::operated::{PATIENCE, Server, asked, config, run};
 use futures_util::future::join_all;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -207,25 +204,11 @@ async fn no_reload_opens_what_other_machines_reach() {
     assert_eq!(taken["after_restart"], json!(["`admin.listen`"]));
 }
 
-/// An authority, and what it has signed for localhost: certificate and key (PEM).
-fn authority() -> (CertifiedIssuer<'static, KeyPair>, [(String, String); 2]) {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let signed = || {
-        let key = KeyPair::generate().unwrap();
-        let certificate =
-            CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    };
-    let both = [signed(), signed()];
-    (issuer, both)
-}
-
 #[tokio::test]
 async fn a_certificate_is_as_good_as_a_token() {
     let (url, _simulator) = upstream().await;
-    let (issuer, [(cert, key), (own_cert, own_key)]) = authority();
+    let issuer = authority("ca");
+    let ((cert, key), own) = (signed(&issuer, "localhost"), signed(&issuer, "operator"));
     let dir = empty("operations-tls");
     for (name, text) in [("cert.pem", &cert), ("key.pem", &key), ("ca.pem", &issuer.pem())] {
         fs::write(dir.join(name), text).unwrap();
@@ -234,18 +217,7 @@ async fn a_certificate_is_as_good_as_a_token() {
                client_ca = \"ca.pem\"\nclient_certs = \"optional\"\n";
     let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--config", &config(&dir, tls)];
     let server = Server::of(crate::operated::voxbridge(&args)).await;
-    let mut roots = RootCertStore::empty();
-    roots.add(issuer.der().clone()).unwrap();
-    let builder = || {
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots.clone())
-    };
-    let own = CertificateDer::from_pem_slice(own_cert.as_bytes()).unwrap();
-    let own_key = PrivateKeyDer::from_pem_slice(own_key.as_bytes()).unwrap();
-    let known = TlsConnector::from(Arc::new(builder().with_client_auth_cert(vec![own], own_key).unwrap()));
-    let unknown = TlsConnector::from(Arc::new(builder().with_no_client_auth()));
+    let (known, unknown) = (connector(&issuer, Some(&own)), connector(&issuer, None));
     let ask = async |connector: &TlsConnector, path: &str| {
         let stream = TcpStream::connect(("127.0.0.1", server.admin.port())).await.unwrap();
         let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
@@ -263,7 +235,8 @@ async fn a_certificate_is_as_good_as_a_token() {
     assert_eq!(run(&["health", "--admin", &admin]).await.0, 69, "it trusts nobody else");
 
     // With a token nobody needs a certificate to shake hands, and the files that are named now are those that hold.
-    let (issuer, [(cert, key), _]) = authority();
+    let issuer = authority("ca2");
+    let (cert, key) = signed(&issuer, "localhost");
     for (name, text) in [("cert2.pem", &cert), ("key2.pem", &key), ("token", &"s3cr3t".to_owned())] {
         fs::write(dir.join(name), text).unwrap();
     }
@@ -271,15 +244,7 @@ async fn a_certificate_is_as_good_as_a_token() {
     let moved = moved.replace("client_certs = \"optional\"\n", "");
     config(&dir, &moved.replace("[admin.tls]", "token_file = \"token\"\n[admin.tls]"));
     server.signal("-HUP").await;
-    let mut roots = RootCertStore::empty();
-    roots.add(issuer.der().clone()).unwrap();
-    let nobody = TlsConnector::from(Arc::new(
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth(),
-    ));
+    let nobody = connector(&issuer, None);
     let ask = async |headers: &str| {
         let answered = async {
             loop {
@@ -310,6 +275,7 @@ async fn it_is_ready_when_a_session_would_be_served() {
     let (url, simulator) = upstream().await;
     let server = Server::start(&url, &["--sessions-max", "1"]).await;
     let admin = server.admin.to_string();
+    server.until("/readyz", |answer| answer.status == 200).await;
     let (code, told, _) = run(&["health", "--admin", &admin]).await;
     assert!(code == 0 && told.contains("\"ready\":true"), "{told}");
     let client = server.client().await;
@@ -320,7 +286,10 @@ async fn it_is_ready_when_a_session_would_be_served() {
     assert_eq!(run(&["health", "--alive", "--admin", &admin]).await.0, 0);
     client.close().await;
     server.until("/readyz", |answer| answer.status == 200).await;
+    // It dies when nobody uses it; whoever reads the configuration again finds that out at once.
     drop(simulator);
+    assert_eq!(server.ask("POST", "/reload").await.status, 200);
+    server.until("/readyz", |answer| answer.code() == "no_upstream").await;
 
     let gone = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
     let ready = gone.until("/readyz", |answer| answer.status == 503).await;
@@ -341,6 +310,7 @@ async fn what_is_read_again_is_told_and_what_is_bad_changes_nothing() {
     let path = config(&dir, "language = \"en\"\n");
     let server = Server::start(&url, &["--config", &path]).await;
     let mut client = server.client().await;
+    server.until("/readyz", |answer| answer.status == 200).await;
     assert_eq!(server.ask("POST", "/reload").await.json(), json!({"changed": [], "after_restart": []}));
     config(&dir, "language = \"zh\"\nsessions_max = 7\n");
     let changed = json!({"changed": ["`language`"], "after_restart": ["`sessions_max`"]});

@@ -6,6 +6,9 @@ mod access;
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 #[path = "../support/bench.rs"]
 mod bench;
+#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
+#[path = "../support/certs.rs"]
+mod certs;
 mod faults;
 mod matrix;
 mod observability;

@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use crate::bench::{Bench, audio, quick, recording, scratch, upstream_at};
+use crate::certs::own;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     time::timeout,
 };
 use voxbridge::{
@@ -188,6 +189,77 @@ async fn who_is_refused_is_counted_and_has_no_line() {
     bridge.stop();
     bridge.ended().await;
     assert_eq!(lines(&path), [json!(null); 0]);
+}
+
+/// So many connections were refused for this reason, soon; and none for another.
+async fn refused(metrics: &Metrics, reason: Refused, count: f64) {
+    let label = format!("reason=\"{}\"", reason.name());
+    let of = |labels: &[&str]| Samples::of(metrics).sum("voxbridge_refused_total", labels);
+    let counted = async {
+        while of(&[&label]) < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, counted).await.unwrap_or_else(|_| panic!("{label}: {}", of(&[&label])));
+    assert_eq!((of(&[&label]), of(&[])), (count, count), "{label}");
+}
+
+/// The server hangs up.
+async fn hung_up(mut stream: TcpStream) {
+    let mut rest = Vec::new();
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("still open");
+}
+
+#[tokio::test]
+async fn who_makes_room_for_others_and_who_takes_too_long_is_counted() {
+    let mut config = Config::default();
+    config.limits.connections_max = Some(1);
+    let bench = Bench::with(quick(), config).await;
+    let tcp = || TcpStream::connect(bench.address());
+    let (oldest, _newest) = (tcp().await.unwrap(), tcp().await.unwrap());
+    hung_up(oldest).await;
+    refused(&bench.metrics, Refused::HandshakeOverflow, 1.0).await;
+
+    let mut config = Config::default();
+    config.limits.handshake_timeout_ms = Some(100);
+    let bench = Bench::with(quick(), config).await;
+    let mut silent = TcpStream::connect(bench.address()).await.unwrap();
+    silent.write_all(b"GET /v1/real").await.unwrap();
+    hung_up(silent).await;
+    refused(&bench.metrics, Refused::Timeout, 1.0).await;
+}
+
+#[tokio::test]
+async fn who_was_answered_and_keeps_its_connection_is_refused_once() {
+    let mut config = Config::default();
+    config.limits.handshake_timeout_ms = Some(100);
+    let bench = Bench::with(quick(), config).await;
+    let mut kept = TcpStream::connect(bench.address()).await.unwrap();
+    kept.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    hung_up(kept).await;
+    // What follows is counted later than what went before.
+    bench.http("GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    refused(&bench.metrics, Refused::NotFound, 2.0).await;
+}
+
+#[tokio::test]
+async fn a_health_check_that_only_connects_is_refused_nothing() {
+    let (dir, (cert, key)) = (scratch("observed-tls"), own("localhost"));
+    std::fs::write(dir.join("cert.pem"), cert).unwrap();
+    std::fs::write(dir.join("key.pem"), key).unwrap();
+    let mut config = Config::default();
+    (config.tls.cert, config.tls.key) = (Some(dir.join("cert.pem")), Some(dir.join("key.pem")));
+    let bench = Bench::with(quick(), config).await;
+    let tcp = || TcpStream::connect(bench.address());
+    for _ in 0..3 {
+        let mut checks = tcp().await.unwrap();
+        checks.shutdown().await.unwrap();
+        hung_up(checks).await;
+    }
+    let mut nonsense = tcp().await.unwrap();
+    nonsense.write_all(b"\x80\x80\x80\x80\x80\x80").await.unwrap();
+    hung_up(nonsense).await;
+    refused(&bench.metrics, Refused::Tls, 1.0).await;
 }
 
 /// An upstream that only shows the head of the first upgrade it is asked for.

@@ -1,6 +1,9 @@
 //! The command line explains itself, and its examples work.
 
-use super::*;
+use super::{
+    examples::{SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
+    *,
+};
 use clap::{CommandFactory as _, error::ErrorKind};
 
 #[test]

@@ -33,7 +33,8 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), Failure> {
     let service = config.service().map_err(Failure::usage)?;
     let patients = patients(&config, &service).map_err(Failure::usage)?;
     let bounds = Bounds::within(args.timeout);
-    let client = args.client_url.map(|url| client::Way::new(url, args.client_ca.as_deref()));
+    let key = args.key.key_file.as_deref();
+    let client = args.client_url.map(|url| client::Way::new(url, args.client_ca.as_deref(), key));
     let client = client.transpose().map_err(Failure::from)?;
 
     let stop = stop_signal()?;
@@ -143,25 +144,25 @@ fn patients(config: &Config, service: &Service) -> Result<Vec<Patient>, String> 
     let patient = |upstream: &crate::config::UpstreamConfig| {
         let dialect = service.library.upstream(&upstream.dialect)?;
         let named = Dialer::mode_of(&upstream.url, &dialect);
-        let mode = mode(&dialect, named.as_deref());
         let profiles: Vec<_> = profiles(service, &dialect).collect();
-        let mut needs: Vec<Mode> =
-            profiles.iter().map(|profile| profile.mode).filter(|need| *need != mode).collect();
+        let mut needs: Vec<Mode> = profiles.iter().map(|profile| profile.mode).collect();
         needs.sort_unstable();
         needs.dedup();
+        let mode = mode(&dialect, named.as_deref(), &needs);
+        needs.retain(|need| *need != mode);
         let words = words(service, &profiles)?;
         Ok(Patient { config: upstream.clone(), dialect, mode, needs, words })
     };
     config.upstream.iter().map(patient).collect()
 }
 
-/// The mode to walk in: the one that the URL names; or one in which a second of audio is answered at once, for that shows
-/// how fast the GPU is.
-fn mode(dialect: &UpstreamMapping, named: Option<&str>) -> Mode {
-    let has = |mode: &Mode| dialect.modes.contains_key(mode);
+/// The mode to walk in: the one that the URL names; or of those that the routes need one in which a second of audio is
+/// answered at once, for that shows how fast the GPU is. Where clients are only relayed, they choose: one that there is.
+fn mode(dialect: &UpstreamMapping, named: Option<&str>, needs: &[Mode]) -> Mode {
     let spelled =
         dialect.modes.iter().find(|(_, value)| Some(value.as_str()) == named).map(|(mode, _)| *mode);
-    spelled.or_else(|| [Mode::Audio, Mode::Video].into_iter().find(has)).unwrap_or(Mode::Chat)
+    let has = |mode: &Mode| dialect.modes.contains_key(mode) && (needs.is_empty() || needs.contains(mode));
+    spelled.or_else(|| [Mode::Audio, Mode::Video, Mode::Chat].into_iter().find(has)).unwrap_or(Mode::Chat)
 }
 
 /// The profiles whose sessions may go to upstreams of this dialect.

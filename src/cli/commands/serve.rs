@@ -12,8 +12,9 @@ use crate::{
     server::{
         Server,
         admin::{Admin, Control},
-        life::{Ended, Leave, State},
+        life::{Ended, State},
         notify::Manager,
+        pool::probe::keep_looking,
         tls,
     },
     telemetry,
@@ -21,6 +22,8 @@ use crate::{
 
 /// How often the files of certificates are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How often upstreams that nobody uses are asked whether they are there: as often as a readiness probe usually asks.
+const LOOK_AT_IDLE: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let config = layered(args.clone())?;
@@ -34,7 +37,6 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     for warning in config.warnings() {
         warn!("{warning}");
     }
-    let leave = service.leave;
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
     let access_log = config.access_log.open().map_err(Failure::failed)?;
     let mut server =
@@ -58,22 +60,25 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     let renewals = tokio::spawn(tls::watch(server.current(), operators, server.metrics(), LOOK_EVERY));
     let place = server.local_addr().map_err(Failure::failed)?.to_string();
     let (life, pulse, registry) = (server.life(), server.pulse(), server.registry());
-    let told = tokio::spawn(manager.follow(place.clone(), life.clone(), pulse, registry, leave));
+    let told = tokio::spawn(manager.follow(place.clone(), life.clone(), pulse, registry, server.current()));
     let control = control(&server, reloader);
     let serving = tokio::spawn(server.serve());
     // Whoever reads where it is finds it there.
     life.reached(State::Serving).await;
     println!("listening on {place}");
+    // Whether it is ready depends on them; without an admin listener nobody asks.
+    let looks = admin.is_some().then(|| tokio::spawn(keep_looking(control.current.clone(), LOOK_AT_IDLE)));
     let answering = admin.map(|admin| operated(admin, control)).transpose()?;
     let ended = serving.await.map_err(Failure::failed)?;
     hangups.abort();
     renewals.abort();
+    looks.iter().for_each(JoinHandle::abort);
     // Both end with the server; the last of what they say is still said.
     let _ = told.await;
     if let Some(answering) = answering {
         let _ = answering.await;
     }
-    verdict(ended, leave, signals).await
+    verdict(ended, signals).await
 }
 
 fn reloader(args: ConfigArgs, config: Config, targets: Targets) -> Reloader {
@@ -103,8 +108,6 @@ fn control(server: &Server, configuration: Arc<Reloader>) -> Control {
 fn operated(admin: Admin, control: Control) -> Result<JoinHandle<()>, Failure> {
     let scheme = if admin.gate().get().tls.is_some() { "https" } else { "http" };
     println!("admin at {scheme}://{}", admin.local_addr().map_err(Failure::failed)?);
-    // Whether it is ready depends on them.
-    control.current.get().pool.look();
     Ok(tokio::spawn(admin.run(control)))
 }
 
@@ -121,11 +124,11 @@ fn no_listener(address: &str, flag: &str, error: &std::io::Error) -> Failure {
 }
 
 /// What the exit code says of the end.
-async fn verdict(ended: Ended, leave: Leave, signals: JoinHandle<u8>) -> Result<(), Failure> {
+async fn verdict(ended: Ended, signals: JoinHandle<u8>) -> Result<(), Failure> {
     match ended {
         Ended::Drained => Ok(()),
-        Ended::Cut(sessions) => {
-            let time = leave.within.as_millis();
+        Ended::Cut(sessions, within) => {
+            let time = within.as_millis();
             let words = format!(
                 "{sessions} sessions had not finished after {time} ms (drain.within_ms) and were cut off"
             );

@@ -21,7 +21,7 @@ async fn a_session_opens_and_closes_politely() {
         (peer.asked.clone(), peer.goodbye().await)
     })
     .await;
-    let target = Target { url, model: Some("whisper large".into()), language: Some("de".into()) };
+    let target = Target { url, model: Some("whisper large".into()), language: Some("de".into()), key: None };
     let (client, created) = Client::connect(&target, quick()).await.unwrap();
     assert_eq!(client.session_id(), "sess_1");
     assert!(matches!(created.seen, ClientSeen::SessionCreated { .. }));

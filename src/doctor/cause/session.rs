@@ -26,6 +26,11 @@ pub(super) fn explain(subject: &Subject, step: Step, symptom: &Symptom, clue: Op
             "The reference voice is too large.",
             "Use a shorter sample: some seconds are enough, and ten seconds take about 0.9 MB.",
         ),
+        (_, Symptom::Misconfigured(words)) => Problem::new(
+            format!("What the configuration names cannot be used: {words}."),
+            "A file that it names is gone or holds something else since the configuration was checked.",
+            "Put the file back, or name another one; `voxbridge check` says when all is there.",
+        ),
         (_, Symptom::NoModes(refused)) => no_modes(refused),
         (Step::Queue, symptom) => queue(subject, symptom),
         (Step::Init, symptom) => {
@@ -107,6 +112,11 @@ fn with_clue(subject: &Subject, symptom: &Symptom, clue: &Clue) -> Problem {
             format!("{seen} In another dialect it worked."),
             format!("The server speaks {title}, and the configuration says {:?}.", subject.dialect),
             format!("Set dialect = {name:?} for this upstream (or --upstream-dialect {name})."),
+        ),
+        Clue::Held => Problem::new(
+            seen,
+            "Further attempts waited in the queue: the worker is held by another client, or still by this session.",
+            "Wait until nobody is connected, and try again; restart the worker if nobody is and it stays so.",
         ),
         Clue::Place(..) | Clue::ClientProtocol(_) => init(subject, symptom),
     }

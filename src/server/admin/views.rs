@@ -49,7 +49,7 @@ pub(super) fn readiness(control: &Control) -> Readiness {
         "draining",
         "no sessions are taken any more; those that run finish".to_owned(),
     );
-    let message = format!("none of {upstreams} upstreams is in service");
+    let message = format!("none of {upstreams} upstreams is in service, as far as they have answered");
     reason(upstreams_usable == 0, "no_upstream", message);
     let message = format!("all {} sessions that there may be are taken", control.room.max);
     reason(control.room.left() == 0, "full", message);

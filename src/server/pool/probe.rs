@@ -1,4 +1,5 @@
-//! Asking an upstream that was left out whether it is back, without taking a worker from anybody.
+//! Asking an upstream whether it is there, or back, without taking a worker from anybody: one that was left out, and one
+//! that nobody uses.
 
 use std::{
     sync::{Arc, Weak},
@@ -6,10 +7,11 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{interval, sleep_until, timeout};
 use tower::load::Load as _;
 
-use super::{health::Failing, upstream::Upstream};
+use super::upstream::Upstream;
+use crate::server::Current;
 
 /// An answer that takes longer is none.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
@@ -20,11 +22,19 @@ pub trait Probe {
     fn probe(&self) -> BoxFuture<'static, Result<(), String>>;
 }
 
-/// Probes an upstream of which nothing is known yet.
+/// Probes an upstream that no lane tells of.
 pub(super) async fn look(upstream: Arc<Upstream>) {
     let found = timeout(PROBE_WITHIN, upstream.probe().probe()).await;
-    if let Err(words) = found.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
-        upstream.failed(Failing::Unreachable, &words);
+    upstream.looked(found.unwrap_or_else(|_| Err("it does not answer".to_owned())));
+}
+
+/// Looks every so often at what serves now, for ever: who is asked whether it is ready must know of upstreams that died
+/// when nobody used them.
+pub async fn keep_looking(current: Current, every: Duration) {
+    let mut looks = interval(every);
+    loop {
+        looks.tick().await;
+        current.get().pool.look();
     }
 }
 

@@ -350,3 +350,41 @@ async fn what_carries_lanes_still_carries_them_after_a_reload_whatever_it_is_sho
     drop(lane);
     assert_eq!(stands(&other_ca), (0, 2, true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_usable_before_it_has_answered_and_who_dies_unused_is_found_out() {
+    let (pool, dialers) = pool(3);
+    dialers[1].is(Is::Down);
+    dialers[2].is(Is::Mute);
+    assert_eq!(pool.usable(), (0, 3), "nobody has asked");
+    pool.look();
+    pool.look();
+    assert_eq!(pool.usable(), (0, 3), "nobody has answered");
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(pool.usable(), (1, 3));
+    let probes: Vec<_> = dialers.iter().map(FakeDialer::probes).collect();
+    assert_eq!(probes, [1, 1, 1], "one question at a time");
+    sleep(Duration::from_secs(6)).await;
+    assert!(is_out(&pool, 2), "who does not answer in time is not there");
+
+    let mut busy = lane(&pool).unwrap();
+    busy.ready();
+    let before = dialers[0].probes();
+    pool.look();
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(dialers[0].probes(), before, "its lane tells");
+    serve(busy);
+    dialers[0].is(Is::Down);
+    pool.look();
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(pool.usable(), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_gets_ready_tells_as_much_as_a_look() {
+    let (pool, _) = pool(1);
+    let mut first = lane(&pool).unwrap();
+    assert_eq!(pool.usable(), (0, 1));
+    first.ready();
+    assert_eq!(pool.usable(), (1, 1));
+}

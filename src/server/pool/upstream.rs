@@ -26,6 +26,10 @@ struct State {
     health: Health,
     /// A task waits to probe it.
     watched: bool,
+    /// A task asks it now.
+    looked_at: bool,
+    /// Something was learned of it, good or bad.
+    known: bool,
     /// Lanes it failed, and how often it was left out, in all.
     failures: u64,
     left_out: u64,
@@ -91,7 +95,10 @@ impl Upstream {
     }
 
     pub(super) fn ready(&self, had_waited: bool) {
-        let back = self.state().health.ready(had_waited);
+        let mut state = self.state();
+        state.known = true;
+        let back = state.health.ready(had_waited);
+        drop(state);
         self.tell_back(back);
     }
 
@@ -110,6 +117,7 @@ impl Upstream {
     pub(super) fn failed(self: &Arc<Self>, how: Failing, words: &str) {
         let mut state = self.state();
         state.failures += 1;
+        state.known = true;
         let Some(out) = state.health.failed(Instant::now(), how, fastrand::f64()) else {
             drop(state);
             return debug!(upstream = self.name, ?how, "a lane failed: {words}");
@@ -121,6 +129,30 @@ impl Upstream {
         // Without a runtime everything is over anyway.
         if let (false, Ok(runtime)) = (watched, Handle::try_current()) {
             runtime.spawn(watch(Arc::downgrade(self)));
+        }
+    }
+
+    /// It is in service, as far as is known; and something is.
+    pub(super) fn is_usable(&self) -> bool {
+        let state = self.state();
+        state.known && state.health.out_until().is_none()
+    }
+
+    /// Whether it is worth asking now: nobody does, and no lane would tell sooner.
+    pub(super) fn begin_look(&self) -> bool {
+        let mut state = self.state();
+        let Burden { out_until, lanes } = state.health.burden(Instant::now());
+        let idle = out_until.is_none() && lanes == 0 || !state.known;
+        idle && !std::mem::replace(&mut state.looked_at, true)
+    }
+
+    /// What it said, or did not say, when it was asked.
+    pub(super) fn looked(self: &Arc<Self>, found: Result<(), String>) {
+        let mut state = self.state();
+        (state.looked_at, state.known) = (false, true);
+        drop(state);
+        if let Err(words) = found {
+            self.failed(Failing::Unreachable, &words);
         }
     }
 

@@ -35,6 +35,8 @@ pub enum Refused {
     Tls,
     /// It took too long to say what it wants.
     Timeout,
+    /// It was the oldest of too many connections without a session.
+    HandshakeOverflow,
     /// After the upgrade, in the protocol's own words: no model was named, or one that no route leads to.
     UnknownModel,
     /// After the upgrade: what the client asked for in the query cannot be.
@@ -43,7 +45,7 @@ pub enum Refused {
 
 impl Refused {
     /// Every reason.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NotFound,
         Self::NoSuchMode,
         Self::NoRoute,
@@ -60,6 +62,7 @@ impl Refused {
         Self::RateLimit,
         Self::Tls,
         Self::Timeout,
+        Self::HandshakeOverflow,
         Self::UnknownModel,
         Self::BadRequest,
     ];
@@ -84,6 +87,7 @@ impl Refused {
             Self::RateLimit => "rate_limit",
             Self::Tls => "tls",
             Self::Timeout => "timeout",
+            Self::HandshakeOverflow => "handshake_overflow",
             Self::UnknownModel => "unknown_model",
             Self::BadRequest => "bad_request",
         }
@@ -102,7 +106,9 @@ impl Refused {
             Self::NoUpgrade => "426",
             Self::KeyLimit | Self::AddressLimit | Self::RateLimit => "429",
             Self::Stopping | Self::TooManySessions => "503",
-            Self::Tls | Self::Timeout | Self::UnknownModel | Self::BadRequest => "none",
+            Self::Tls | Self::Timeout | Self::HandshakeOverflow | Self::UnknownModel | Self::BadRequest => {
+                "none"
+            }
         }
     }
 }

@@ -23,6 +23,8 @@ impl<T: Fn() -> Seen + Send + Sync + 'static> Source for T {}
 /// What is there at this moment.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
+    /// What sessions there may be: protocol, profile.
+    pub kinds: Vec<(Arc<str>, Arc<str>)>,
     /// Every session: protocol, profile, where it is.
     pub sessions: Vec<(Arc<str>, Arc<str>, State)>,
     /// Every upstream in use.
@@ -49,7 +51,7 @@ pub struct SeenUpstream {
 /// Asks when it is asked.
 pub(super) struct Scrape {
     source: Box<dyn Source>,
-    /// Kinds of sessions that were ever seen: their gauges go to zero and do not go away.
+    /// Kinds of sessions that could be, or were: their gauges are zero before the first, and do not go away.
     known: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
     started_at: f64,
 }
@@ -61,6 +63,7 @@ impl Scrape {
 
     fn sessions(&self, seen: &Seen, out: &mut Out<'_>) -> fmt::Result {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(seen.kinds.iter().cloned());
         known.extend(seen.sessions.iter().map(|(protocol, profile, _)| (protocol.clone(), profile.clone())));
         let mut family = Vec::new();
         for (protocol, profile) in known.iter() {

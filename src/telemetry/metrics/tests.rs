@@ -15,6 +15,7 @@ use crate::{
 /// Metrics in which everything has happened once.
 fn full() -> Metrics {
     let metrics = Metrics::new(|| Seen {
+        kinds: Vec::new(),
         sessions: vec![("macaw".into(), "speech".into(), State::Listening)],
         upstreams: vec![SeenUpstream {
             name: "gpu \"a\"\\".to_owned(),
@@ -169,4 +170,29 @@ fn the_dashboard_and_the_alerts_ask_for_what_there_is_and_the_dashboard_for_all_
     let missing: Vec<_> = names(&text).into_iter().filter(|name| !shown.contains(name)).collect();
     assert_eq!(missing, [""; 0], "no panel shows them");
     assert!(missing.is_empty() && names(&text).len() > 40, "{}", names(&text).len());
+}
+
+#[test]
+fn sessions_that_could_be_are_counted_before_the_first() {
+    let kinds = || vec![("macaw".into(), "speech".into()), ("vosk".into(), "speech".into())];
+    let metrics = Metrics::new(move || Seen { kinds: kinds(), ..Seen::default() });
+    let text = metrics.render();
+    let counted = samples(&text).into_iter().filter(|(series, _)| series.starts_with("voxbridge_sessions{"));
+    let counts: Vec<f64> = counted.map(|(_, count)| count).collect();
+    assert_eq!(counts, [0.0].repeat(2 * State::ALL.len()), "{text}");
+}
+
+const AUTOSCALING: &str = include_str!("../../../examples/kubernetes/autoscaling.yaml");
+const ADAPTER: &str = include_str!("../../../examples/kubernetes/prometheus-adapter.yaml");
+
+#[test]
+fn what_pods_are_counted_by_is_there_before_the_first_session() {
+    let kinds = vec![("macaw".into(), "speech".into())];
+    let metrics = Metrics::new(move || Seen { kinds: kinds.clone(), ..Seen::default() });
+    let series = series(&metrics.render());
+    for (file, text) in [("autoscaling", AUTOSCALING), ("adapter", ADAPTER)] {
+        let names = used(text);
+        assert!(!names.is_empty(), "{file} asks for nothing");
+        names.iter().for_each(|name| assert!(series.contains_key(*name), "{file}: there is no {name}"));
+    }
 }

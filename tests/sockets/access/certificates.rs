@@ -1,14 +1,8 @@
 //! Clients by TLS: with a certificate of their own or without, and ours replaced while they talk.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -20,46 +14,9 @@ use voxbridge::{
     telemetry::metrics::{Metrics, scrape::Seen},
 };
 
+use crate::certs::{Authority, authority, connector, signed};
+
 use super::door::{Door, MACAW, PATIENCE, ask, assert_hung_up, knock};
-
-/// Who signs.
-pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
-
-pub(crate) fn authority(name: &str) -> Authority {
-    let mut params = CertificateParams::new([]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, name);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
-/// A certificate and its key, as PEM.
-pub(crate) fn signed(by: &Authority, name: &str) -> (String, String) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    (params.signed_by(&key, by).unwrap().pem(), key.serialize_pem())
-}
-
-/// A client that trusts this authority, and shows this.
-fn connector(trusted: &Authority, shown: Option<&(String, String)>) -> TlsConnector {
-    let mut roots = RootCertStore::empty();
-    roots.add(trusted.as_ref().der().clone()).unwrap();
-    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots);
-    let config = match shown {
-        None => builder.with_no_client_auth(),
-        Some((cert, key)) => {
-            let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).map(Result::unwrap).collect();
-            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-            builder.with_client_auth_cert(chain, key).unwrap()
-        }
-    };
-    TlsConnector::from(Arc::new(config))
-}
 
 async fn connect(door: &Door, with: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("localhost").unwrap();
@@ -164,11 +121,19 @@ async fn a_certificate_is_replaced_while_a_session_lives() {
     let watching = tokio::spawn(looks);
     timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("it is not seen");
     assert!(!sees(&old).await);
+    // It is told after it is taken.
+    let expiry = || {
+        let text = metrics.render();
+        let name = "voxbridge_certificate_expiry_timestamp_seconds{role=\"clients\"} ";
+        text.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok())
+    };
+    let told = async {
+        while expiry() != Some(expires.as_secs_f64()) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, told).await.unwrap_or_else(|_| panic!("{:?}", expiry()));
     watching.abort();
-    // Both hold as long as each other.
-    let figure =
-        format!("voxbridge_certificate_expiry_timestamp_seconds{{role=\"clients\"}} {}", expires.as_secs());
-    assert!(metrics.render().contains(&figure), "{figure}");
 
     // A pair that is none changes nothing and is told once, by looking and by a reload.
     std::fs::write(door.dir.join("key.pem"), signed(&new, "localhost").1).unwrap();

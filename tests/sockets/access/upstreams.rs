@@ -16,11 +16,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{
-    certificates::{authority, signed},
-    door::{Door, MACAW, PATIENCE},
+use super::door::{Door, MACAW, PATIENCE};
+use crate::{
+    bench::{quick, simulate, tuned},
+    certs::{authority, signed},
 };
-use crate::bench::{quick, simulate, tuned};
 
 /// A server that refuses everybody with these words, and the head of the first request it has.
 async fn asked(toml: impl Fn(u16) -> String, name: &str, files: &[(&str, &str)]) -> (String, String) {

@@ -12,6 +12,7 @@ use crate::{
     cli::{
         Client, ClientError, Target, Timing,
         dial::{address, upgrade},
+        key,
     },
     doctor::{
         cause::Subject,
@@ -35,9 +36,10 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The way to a URL, trusting the certificates of a PEM file, too.
-    pub(super) fn new(url: String, ca: Option<&Path>) -> Result<Self, ClientError> {
-        let target = Target { url, model: None, language: None };
+    /// The way to a URL, trusting the certificates of a PEM file, too, and showing the key in a file.
+    pub(super) fn new(url: String, ca: Option<&Path>, key: Option<&Path>) -> Result<Self, ClientError> {
+        let key = key::shown(key)?;
+        let target = Target { url, model: None, language: None, key };
         let (endpoint, uri) = address(&target, ca)?;
         Ok(Self { title: format!("{uri}  as a client"), target, endpoint, uri })
     }
@@ -59,6 +61,8 @@ impl Way {
             authority: self.endpoint.authority.clone(),
             url: self.uri.to_string(),
             title: "a voxbridge".to_owned(),
+            is_listener: true,
+            has_key: self.target.key.is_some(),
             ..Subject::default()
         };
         Walked { name: "client".to_owned(), subject, outcomes: notes.end(), clue: None }
@@ -74,7 +78,8 @@ impl Way {
     ) -> Option<()> {
         let reached = reach(&self.endpoint, bounds, stop, notes).await?;
         let start = Instant::now();
-        let upgraded = timeout(bounds.step, upgrade(&self.uri, reached.transport)).await;
+        let upgraded =
+            timeout(bounds.step, upgrade(&self.uri, reached.transport, self.target.key.as_ref())).await;
         let took = start.elapsed();
         let socket = match upgraded {
             Ok(Ok(socket)) => socket,

@@ -1,0 +1,106 @@
+//! Certificates for tests: who signs, what is signed, and both ends of TLS that go with them.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+/// Who signs.
+pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
+
+pub(crate) fn authority(name: &str) -> Authority {
+    let params = of_authority(CertificateParams::new([]).unwrap(), name);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn of_authority(mut params: CertificateParams, name: &str) -> CertificateParams {
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+/// A certificate and its key, as PEM.
+pub(crate) type Pair = (String, String);
+
+pub(crate) fn signed(by: &Authority, name: &str) -> Pair {
+    signed_with(by, name, |_| {})
+}
+
+/// With something about it changed.
+pub(crate) fn signed_with(by: &Authority, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    change(&mut params);
+    (params.signed_by(&key, by).unwrap().pem(), key.serialize_pem())
+}
+
+/// A certificate that is its own authority, as the gateway makes itself one (`openssl req -x509`).
+pub(crate) fn own(name: &str) -> Pair {
+    let key = KeyPair::generate().unwrap();
+    let params = of_authority(CertificateParams::new([name.to_owned()]).unwrap(), name);
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+fn parsed((cert, key): &Pair) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).map(Result::unwrap).collect();
+    (chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+}
+
+/// A client that trusts this authority, and shows this.
+pub(crate) fn connector(trusted: &Authority, shown: Option<&Pair>) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.as_ref().der().clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match shown.map(parsed) {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).unwrap(),
+    };
+    TlsConnector::from(Arc::new(config))
+}
+
+/// A server that shows this.
+pub(crate) fn acceptor(shown: &Pair) -> TlsAcceptor {
+    let (chain, key) = parsed(shown);
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// TLS in front of a server without it: where.
+pub(crate) async fn encrypted(plain: SocketAddr, acceptor: TlsAcceptor) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                // A client that does not trust us hangs up: that is what some tests are about.
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut upstream = TcpStream::connect(plain).await.unwrap();
+                let _ = copy_bidirectional(&mut stream, &mut upstream).await;
+            });
+        }
+    });
+    address
+}
