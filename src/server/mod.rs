@@ -1,6 +1,6 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
 //!
-//! - [`accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
+//! - [`mod@accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
 //!   [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
