@@ -1,7 +1,8 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
 //!
-//! - [`mod@accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a session: [`recognise`] finds out which protocol it speaks,
-//!   [`route`] what serves it
+//! - [`service`] is what new sessions are served with
+//! - [`mod@accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a
+//!   session: [`recognise`] finds out which protocol it speaks, [`route`] what serves it
 //! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`observer`] lets operators see what a session does
@@ -27,18 +28,14 @@ pub mod pool;
 mod recognise;
 mod refusal;
 pub mod route;
+mod service;
 mod socket;
 mod stream;
 pub mod tap;
 pub mod tls;
 pub mod trace;
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     net::TcpListener,
@@ -47,87 +44,19 @@ use tokio::{
 };
 use tracing::{info, warn};
 
+pub use self::service::{Current, Service};
 use self::{
-    access::{Access, Limits, handshakes::Handshakes, quota::Quotas},
+    access::{handshakes::Handshakes, quota::Quotas},
     life::{Ended, Leave, Life, State},
     live::Registry,
-    pool::Pool,
-    route::Routes,
-    tap::Tap,
-    tls::Acceptor,
-    trace::Traces,
 };
-use crate::{
-    mapping::Library,
-    session::VoiceBook,
-    telemetry::{
-        access_log::AccessLog,
-        metrics::{
-            Metrics, Refused,
-            scrape::{Seen, SeenUpstream},
-        },
+use crate::telemetry::{
+    access_log::AccessLog,
+    metrics::{
+        Metrics, Refused,
+        scrape::{Seen, SeenUpstream},
     },
 };
-
-/// What a server is made of.
-pub struct Service {
-    /// Client protocols, profiles, dialects.
-    pub library: Library,
-    /// What serves which connection.
-    pub routes: Routes,
-    /// All upstreams; routes go to parts of it.
-    pub pool: Pool,
-    /// Voices by name.
-    pub voices: Arc<VoiceBook>,
-    /// A session without a binary frame for this long is closed, ms; 0 for never, `None` for what the protocol says.
-    pub idle_ms: Option<u64>,
-    /// Sessions at a time; more are refused with HTTP 503.
-    pub sessions_max: usize,
-    /// How it takes leave.
-    pub leave: Leave,
-    /// Who may in.
-    pub access: Access,
-    /// How much of everything else.
-    pub limits: Limits,
-    /// How clients are encrypted; `None` for not at all.
-    pub tls: Option<Acceptor>,
-    /// Sees every frame.
-    pub tap: Option<Arc<dyn Tap>>,
-    /// Where sessions are recorded.
-    pub traces: Option<Arc<Traces>>,
-}
-
-impl Service {
-    /// This, with what another one knows of upstreams that both have.
-    #[must_use]
-    pub fn keeping(mut self, other: &Self) -> Self {
-        self.pool = self.pool.keeping(&other.pool);
-        self.routes.go_to(&self.pool);
-        self
-    }
-}
-
-/// What new sessions are served with; it may be another one from one session to the next.
-#[derive(Clone)]
-pub struct Current(Arc<RwLock<Arc<Service>>>);
-
-impl Current {
-    fn new(service: Service) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(service))))
-    }
-
-    /// What new sessions are served with now.
-    #[must_use]
-    pub fn get(&self) -> Arc<Service> {
-        // It is replaced as a whole, whatever panicked.
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Serves new sessions with this. Those that are open keep what they have; how many there may be stays as it was.
-    pub fn replace(&self, service: Service) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
-    }
-}
 
 /// A server whose address is bound.
 pub struct Server {

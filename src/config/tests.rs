@@ -1,0 +1,84 @@
+use super::*;
+
+fn config(toml: &str) -> Config {
+    parse_toml("t", toml).unwrap()
+}
+
+const UPSTREAM: &str = "[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n";
+
+#[test]
+fn later_layers_win() {
+    let file = config(&format!("listen = \"a\"\nprofile = \"speech\"\n{UPSTREAM}"));
+    let flags = Config {
+        listen: Some("b".into()),
+        upstream: vec![UpstreamConfig { url: "ws://x".into(), ..UpstreamConfig::of_dialect() }],
+        ..Config::default()
+    };
+    let both = file.overlaid(flags);
+    assert_eq!((both.listen.as_deref(), both.profile.as_deref()), (Some("b"), Some("speech")));
+    assert_eq!(both.upstream.len(), 1);
+    assert_eq!(both.upstream[0].url, "ws://x");
+}
+
+#[test]
+fn mistakes_say_what_would_have_been_right() {
+    for (toml, hint) in [
+        (UPSTREAM.replace("url", "ulr").as_str(), "did you mean `url`"),
+        ("profil = \"x\"", "did you mean `profile`"),
+    ] {
+        let problem = parse_toml::<Config>("t", toml).unwrap_err().to_string();
+        assert!(problem.contains(hint), "{problem}");
+    }
+    for (toml, words) in [
+        ("".to_owned(), "no upstream"),
+        (format!("profile = \"speach\"\n{UPSTREAM}"), "did you mean `speech`"),
+        (format!("language = \"xx\"\n{UPSTREAM}"), "no prompt for `xx`"),
+        (format!("idle_timeout_ms = 99\n{UPSTREAM}"), "100 to 86400000"),
+        (format!("idle_timeout_ms = 86400001\n{UPSTREAM}"), "100 to 86400000"),
+        (format!("sessions_max = 0\n{UPSTREAM}"), "1 to 1000000"),
+        (UPSTREAM.replace("ws://", "http://"), "neither ws nor wss"),
+        (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
+        (UPSTREAM.replace("realtime", "realtime?mode=Audio"), "no mode \"Audio\""),
+        (format!("{UPSTREAM}[voices]\na = \"/nowhere.wav\""), "voices.a: /nowhere.wav"),
+    ] {
+        let problem = config(&toml).service().err().unwrap_or_default();
+        assert!(problem.contains(words), "{toml}: {problem}");
+    }
+    assert!(config(&UPSTREAM.replace("realtime", "realtime?mode=chat&x=1")).service().is_ok());
+}
+
+#[test]
+fn a_dialect_without_chat_serves_what_does_not_need_it() {
+    let with = |rest: &str| config(&format!("{rest}{UPSTREAM}dialect = \"minicpm-o-legacy\"\n"));
+    for profile in ["conversation", "video"] {
+        let config = with(&format!("profile = {profile:?}\n"));
+        assert_eq!(config.check(), Ok(()));
+        let notes = config.notes();
+        let told = |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
+        assert!(told(profile, "texts to speak are refused"), "{notes:?}");
+        assert!(told("relay", "clients in mode chat are refused"), "{notes:?}");
+    }
+    let problem = with("").check().unwrap_err();
+    for words in ["profile \"speech\" needs mode chat (", "has `audio` and `video`", "another profile"] {
+        assert!(problem.contains(words), "{problem}");
+    }
+    assert!(config(UPSTREAM).notes().is_empty());
+}
+
+#[test]
+fn without_an_upstream_the_rest_is_checked() {
+    assert_eq!(config("").check(), Ok(()));
+    for toml in ["profile = \"speach\"", "idle_timeout_ms = 99", "[voices]\na = \"/nowhere.wav\""] {
+        assert!(config(toml).check().is_err(), "{toml}");
+    }
+    assert!(config(&UPSTREAM.replace("ws://", "http://")).check().is_err());
+}
+
+#[test]
+fn routes_without_a_catch_all_leave_models_unknown() {
+    let routed = format!("{UPSTREAM}[[route]]\nmodel = \"whisper*\"\nprofile = \"speech\"\n");
+    let service = config(&routed).service().unwrap_or_else(|problem| panic!("{problem}"));
+    let macaw = service.library.client("macaw").unwrap();
+    let leads = |model: &str| service.routes.find("/v1/realtime", &macaw, model).is_some();
+    assert!(leads("whisper-tiny") && !leads("nope"));
+}
