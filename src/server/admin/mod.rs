@@ -207,6 +207,8 @@ async fn connection(stream: TcpStream, peer: SocketAddr, admin: &(Control, Gate)
             .header_read_timeout(HEAD_WITHIN)
             .max_buf_size(HEAD_MAX_BYTES)
             .keep_alive(false)
+            // An order holds even if who gave it hangs up.
+            .half_close(true)
             .serve_connection(TokioIo::new(stream), answer)
             .await
             .map_err(|error| error.to_string())
