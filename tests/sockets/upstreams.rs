@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use crate::bench::{
-    Bench, Client, Running, Seen, assert_pairs, events, quick, recording, simulate, tuned, tuned_talk,
-    upstream_at,
+    Bench, Client, Running, Seen, ahead_of_time, assert_pairs, events, quick, recording, simulate, tuned,
+    tuned_talk, upstream_at,
 };
 use futures_util::future::{join, join_all};
 use serde_json::json;
@@ -119,7 +119,8 @@ async fn goodbye(clients: Vec<Client>) {
 async fn load_is_shared_and_sessions_outlive_an_upstream() {
     let (mut first, second) =
         join(Upstream::start("127.0.0.1:0", working()), Upstream::start("127.0.0.1:0", working())).await;
-    let bench = Bench::with(quick(), config([&first, &second])).await;
+    let mappings = Some(ahead_of_time("upstreams-shared"));
+    let bench = Bench::with(quick(), Config { mappings, ..config([&first, &second]) }).await;
     let mut clients = clients(&bench, SESSIONS).await;
     round(&mut clients).await;
     let shares = [first.asked(), second.asked()];

@@ -407,6 +407,13 @@ pub(crate) fn tuned_talk(name: &str, lines: &[(&str, &str)]) -> PathBuf {
     changed(name, "conversation", include_str!("../../mappings/profile/conversation.toml"), &lines)
 }
 
+/// A directory with the Macaw protocol, in which a client may be minutes ahead of the clock: on a fast machine, who says one
+/// thing after the other soon is.
+pub(crate) fn ahead_of_time(name: &str) -> PathBuf {
+    let lines = [("ahead_max_ms = 10000".to_owned(), "ahead_max_ms = 600000".to_owned())];
+    changed(name, "macaw", include_str!("../../mappings/client/macaw.toml"), &lines)
+}
+
 fn changed(name: &str, profile: &str, source: &str, lines: &[(String, String)]) -> PathBuf {
     let mut source = source.to_owned();
     for (from, to) in lines {
