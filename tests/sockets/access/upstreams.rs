@@ -9,8 +9,8 @@ use rustls::{
 };
 use serde_json::json;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::door::{Door, MACAW, PATIENCE};
 use crate::{
     bench::{quick, simulate, tuned},
-    certs::{authority, signed},
+    certs::{authority, encrypted, signed},
 };
 
 /// A server that refuses everybody with these words, and the head of the first request it has.
@@ -98,20 +98,7 @@ async fn behind_certificates(plain: std::net::SocketAddr, ca: &str, own: &(Strin
             PrivateKeyDer::from_pem_slice(own.1.as_bytes()).unwrap(),
         )
         .unwrap();
-    let (acceptor, listener) =
-        (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                let mut upstream = TcpStream::connect(plain).await.unwrap();
-                let _ = copy_bidirectional(&mut stream, &mut upstream).await;
-            });
-        }
-    });
-    port
+    encrypted(plain, TlsAcceptor::from(Arc::new(config))).await.port()
 }
 
 #[test]
