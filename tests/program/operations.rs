@@ -133,7 +133,8 @@ async fn a_page_in_a_browser_may_do_nothing() {
         }
         assert_eq!(server.ask_with("GET", "/healthz", headers, "").await.status, 200);
     }
-    assert_eq!(server.ask("GET", "/readyz").await.status, 200, "nobody drained it");
+    let ready = server.until("/readyz", |answer| answer.code() != "no_upstream").await;
+    assert_eq!(ready.status, 200, "nobody drained it");
 }
 
 #[tokio::test]
@@ -159,6 +160,8 @@ async fn beyond_this_machine_a_token_is_needed() {
         assert!(refused.head.contains("www-authenticate: bearer"), "{}", refused.head);
         assert!(!refused.body.contains("s3cr3t"));
     }
+    // It is ready when the upstream has answered.
+    server.until("/readyz", |answer| answer.status == 200).await;
     for open in ["/healthz", "/readyz"] {
         assert_eq!(
             server.ask_with("GET", open, "Host: 10.1.2.3\r\n", "").await.status,
@@ -226,7 +229,10 @@ async fn a_certificate_is_as_good_as_a_token() {
     assert_eq!(ask(&known, "/sessions").await.status, 200);
     let refused = ask(&unknown, "/sessions").await;
     assert_eq!((refused.status, refused.code().as_str()), (403, "certificate_needed"));
-    assert_eq!(ask(&unknown, "/readyz").await.status, 200);
+    let of_anybody = async {
+        while ask(&unknown, "/readyz").await.status != 200 {}
+    };
+    timeout(PATIENCE, of_anybody).await.expect("probes need no certificate");
     // The probe of a container trusts what it is told to.
     let admin = format!("https://localhost:{}", server.admin.port());
     let ca = dir.join("ca.pem").display().to_string();
