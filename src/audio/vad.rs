@@ -138,6 +138,18 @@ impl Segmenter {
         self.since_start_ms.is_some()
     }
 
+    /// How many hops at least there are to the next edge, whatever they are; the last of them completes it.
+    #[must_use]
+    pub fn hops_to_edge(&self) -> u32 {
+        let short = |ms: u32| (ms as f32 - self.against_ms).max(0.0);
+        let left_ms = match self.since_start_ms {
+            None => short(self.config.start_ms),
+            // The limit comes a hop before it would be passed.
+            Some(since) => short(self.config.end_ms).min(self.config.max_ms as f32 - self.hop_ms - since),
+        };
+        ((left_ms / self.hop_ms).ceil() as u32).max(1)
+    }
+
     /// Takes other settings from now on; the utterance going on is judged by them.
     pub const fn set_config(&mut self, config: VadConfig) {
         self.config = config;
@@ -221,6 +233,12 @@ impl<D: Detector> VoiceActivity<D> {
     #[must_use]
     pub const fn in_speech(&self) -> bool {
         self.segmenter.in_speech()
+    }
+
+    /// How many hops at least there are to the next edge.
+    #[must_use]
+    pub fn hops_to_edge(&self) -> u32 {
+        self.segmenter.hops_to_edge()
     }
 
     /// Takes other settings from the next hop on; an utterance going on is judged by them.
