@@ -116,7 +116,8 @@ impl Served {
 
     /// How long the client may be left unread; none if every message is to be read at once.
     pub(super) fn lull(&self, now: Instant) -> Option<Lull> {
-        self.session.as_ref().and_then(|session| session.lull(now))
+        let lull = self.session.as_ref()?.lull(now)?;
+        Some(Lull { frame_max_bytes: self.codec.frame_max_bytes(), ..lull })
     }
 
     /// Takes one input; drain [`Served::poll_output`] before the next.

@@ -7,6 +7,7 @@
 mod glances;
 mod kept;
 mod tapped;
+mod together;
 
 use std::{collections::BTreeSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
@@ -20,7 +21,7 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 use tower::Service as _;
 use tracing::{debug, info, trace};
 
-use self::{glances::Glances, kept::Kept, tapped::Tapped};
+use self::{glances::Glances, kept::Kept, tapped::Tapped, together::Together};
 use super::{
     clocked::ReadByClock,
     dial::Call,
@@ -74,8 +75,7 @@ pub(super) struct Driver<C> {
     bridge: Bridge,
     client: Option<Socket<C>>,
     glances: Glances,
-    /// Messages of the client in a row for which nothing else was waited for.
-    row: u32,
+    together: Together,
     /// What a client sent that is held back.
     kept: Kept,
     lanes: Vec<(Lane, Line)>,
@@ -109,7 +109,7 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
             bridge,
             client: Some(Socket::new(client)),
             glances: Glances::new(Instant::now()),
-            row: 0,
+            together: Together::default(),
             kept: Kept::default(),
             lanes: Vec::new(),
             pool,
@@ -252,7 +252,7 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         let last = matches!(message, Message::Close(..));
         self.observed(|observer| match &message {
             Message::Close(code, _) => observer.client_closed(false, Some(*code)),
-            _ => observer.client_frame(Way::Out),
+            _ => observer.client_frames(Way::Out, 1),
         });
         if let Some(client) = &mut self.client {
             client.send(message);
@@ -289,7 +289,8 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         if !held && let Some(message) = self.kept.pop() {
             return Happened::Client(Came::Message(message));
         }
-        if !held && let Some(came) = self.more_of_client().await {
+        let more = self.client.as_mut().filter(|client| !held && !client.is_drained());
+        if let Some(came) = self.together.read(more).await {
             return Happened::Client(came);
         }
         let ticks = self.client.iter().map(Socket::next_tick);
@@ -304,6 +305,11 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         let patience = Patience { paced: self.bridge.paces(), held: held && self.kept.is_full() };
         loop {
             let look = self.look();
+            let looked =
+                self.client.as_mut().filter(|client| !held && !client.is_drained() && client.is_by_clock());
+            if let Some(came) = self.together.read(looked).await {
+                return Happened::Client(came);
+            }
             if let Some(happened) = self.wait((due, look), patience, behind).await {
                 return happened;
             }
@@ -345,27 +351,17 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         event.await
     }
 
-    /// What has come of the client with what came before: it costs no more waiting. Others have their turn in between.
-    async fn more_of_client(&mut self) -> Option<Came> {
-        const ROW_MAX: u32 = 16;
-        self.row += 1;
-        let client = self.client.as_mut().filter(|client| !client.is_drained() && self.row % ROW_MAX != 0)?;
-        poll_fn(|cx| {
-            Poll::Ready(match client.poll_read(cx) {
-                Poll::Ready(came) => Some(came),
-                Poll::Pending => None,
-            })
-        })
-        .await
-    }
-
     /// When the client is to be looked at; if that is now, it is read once more. None if it is listened to.
     fn look(&mut self) -> Option<Instant> {
         let client = self.client.as_mut().filter(|client| client.is_drained())?;
         let now = Instant::now();
-        let lull = self.bridge.lull(now.into_std());
+        let mut lull = self.bridge.lull(now.into_std());
+        if let Some(lull) = &mut lull {
+            lull.frame /= self.together.usual();
+        }
         let at = self.glances.next(now, lull, !client.is_by_clock());
         client.read_by_clock(at.is_some());
+        self.together.limit(lull.filter(|_| at.is_some()));
         if at? > now {
             return at;
         }
@@ -426,7 +422,8 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.tap.came(self.bridge.session_id(), now(), Wire::FromClient, frame);
-                self.observed(|observer| observer.client_frame(Way::In));
+                let frames = self.together.frames();
+                self.observed(|observer| observer.client_frames(Way::In, frames));
                 self.tell(Input::Client(frame));
             }
             Came::End(why) => self.client_ended(&why),

@@ -21,6 +21,8 @@ pub struct Lull {
     pub frame: Duration,
     /// How much more there must be before anything can be decided.
     pub undecided: Duration,
+    /// Frames that are read together may be told as one of so many bytes; no frame of the client's protocol is longer.
+    pub frame_max_bytes: usize,
     /// How long it may lie unread in any case: there may be a command behind it.
     pub within: Duration,
 }
@@ -37,7 +39,13 @@ impl Session {
             Duration::from_micros(missing * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
         let undecided = self.ear.undecided().min(to_unit);
-        Some(Lull { came: self.tally.came, frame: self.frame, undecided, within })
+        Some(Lull {
+            came: self.tally.came,
+            frame: self.frame,
+            undecided,
+            frame_max_bytes: usize::MAX,
+            within,
+        })
     }
 
     /// A command may come that is urgent. In a conversation the model answers, not the client.
