@@ -5,6 +5,8 @@
 //! over to the next frame (design §4.8). int16 at 16 kHz mono comes out bit for bit. Every sample group (one sample of
 //! each channel) is accounted for: pending, out, or skipped.
 
+use std::cell::RefCell;
+
 use super::encoding::Encoding;
 use super::resample::{Resampler, UnsupportedRate};
 use super::{SPEECH_RATE_HZ, pcm};
@@ -26,9 +28,13 @@ pub enum FormatError {
     },
 }
 
-/// Samples on their way to the resampler, on the stack. 20 ms at 48 kHz: the usual frame is one block, which is the
-/// resampler's chunk, too.
-const BLOCK_SAMPLES: usize = 960;
+/// Samples that are converted at a time: 340 ms at 48 kHz, more than a client's frame has.
+const BLOCK_SAMPLES: usize = 16 * 1024;
+
+thread_local! {
+    /// Samples on their way to the resampler.
+    static BLOCK: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
 
 /// One client's audio on its way in.
 #[derive(Debug)]
@@ -87,12 +93,13 @@ impl Intake {
         if let Some(group) = first {
             self.resampler.push(&[pcm::to_f32(encoding.first(&group))], &mut self.resampled);
         }
-        let mut block = [0.0; BLOCK_SAMPLES];
-        for groups in whole.chunks(BLOCK_SAMPLES * group_bytes) {
-            let block = &mut block[..groups.len() / group_bytes];
-            encoding.firsts(groups, group_bytes, block);
-            self.resampler.push(block, &mut self.resampled);
-        }
+        BLOCK.with_borrow_mut(|block| {
+            for groups in whole.chunks(BLOCK_SAMPLES * group_bytes) {
+                block.resize(groups.len() / group_bytes, 0.0);
+                encoding.firsts(groups, group_bytes, block);
+                self.resampler.push(block, &mut self.resampled);
+            }
+        });
         drain(&mut self.resampled, out);
     }
 

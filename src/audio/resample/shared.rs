@@ -1,161 +1,153 @@
-//! The engines of all streams on a thread, and what each stream keeps for itself.
+//! What each stream keeps for itself, and the engines that all streams of a thread share.
 //!
-//! An FFT resampler's tables and buffers take a tenth of a megabyte, and are out of the cache by the time it is a stream's
-//! turn again: with one for each of 600 sessions a second of audio cost three times as much as with one for all (field
-//! notes libraries.md). What a chunk becomes depends on it and the one before it only (overlap-add), so an engine that
-//! worked for another stream in between is given that one first. Which engine does the work changes not a bit.
+//! An engine's tables and buffers take a tenth of a megabyte, and are out of the cache by the time it is a stream's turn
+//! again: with one for each of 600 sessions a second of audio cost three times as much as with one for all (field notes
+//! libraries.md). What a chunk becomes depends on it and the one before it only, so a stream keeps that one, and an engine
+//! nothing. Every push begins anew with it: what comes out depends on nobody else.
 
-use std::{
-    cell::RefCell,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::cell::RefCell;
 
-use super::engine::{Engine, fft_chunk};
+use super::engine::{OverlapAdd, Sinc, chunk};
 
 /// Engines on a thread: for so many pairs of rates at a time. Beyond that the one that was not used for longest goes.
 const ENGINES_MAX: usize = 16;
 
+/// Chunks that are taken at a time at most.
+const CHUNKS_MAX: usize = 64;
+
 thread_local! {
-    /// The one that was used last comes last.
-    static ENGINES: RefCell<Vec<Shared>> = const { RefCell::new(Vec::new()) };
+    static SHARED: RefCell<Shared> = const { RefCell::new(Shared { engines: Vec::new(), input: Vec::new(), output: Vec::new() }) };
 }
 
-/// Numbers stretches: no two are the same to an engine.
-static STRETCHES: AtomicU64 = AtomicU64::new(1);
-
+/// What streams share.
 struct Shared {
-    rates: (u32, u32),
-    engine: Engine,
-    /// The stretch whose last chunk it has.
-    stretch: u64,
+    /// By their rates; the one that was used last comes last.
+    engines: Vec<((u32, u32), OverlapAdd)>,
+    input: Vec<f32>,
+    output: Vec<f32>,
 }
 
 /// One stretch of audio on its way from one rate to another.
 #[derive(Debug)]
 pub(super) struct Stream {
     rates: (u32, u32),
-    /// What is no whole chunk yet.
-    filled: Vec<f32>,
-    /// Samples of a chunk, where that is known.
+    /// Samples of a chunk.
     chunk: usize,
     /// Samples of the filter's delay still to be dropped; known with the first chunk.
     trim: Option<usize>,
-    state: State,
-}
-
-enum State {
-    /// The chunk before, and what it is known by.
-    Shared { stretch: u64, last: Vec<f32> },
-    /// The sinc remembers more than that.
-    Own(Box<Engine>),
+    /// The chunk before, where there is one, and what is no whole chunk yet.
+    tail: Vec<f32>,
+    began: bool,
+    /// The sinc remembers more than a chunk.
+    sinc: Option<Box<Sinc>>,
 }
 
 impl Stream {
     pub(super) fn new(from_hz: u32, to_hz: u32) -> Self {
-        let (chunk, state) = match fft_chunk(from_hz, to_hz) {
-            Some(chunk) => {
-                (chunk, State::Shared { stretch: STRETCHES.fetch_add(1, Relaxed), last: Vec::new() })
-            }
+        let (chunk, sinc) = match chunk(from_hz, to_hz) {
+            Some(chunk) => (chunk, None),
             None => {
-                let engine = Engine::new(from_hz, to_hz);
-                (engine.chunk(), State::Own(Box::new(engine)))
+                let sinc = Sinc::new(from_hz, to_hz);
+                (sinc.chunk(), Some(Box::new(sinc)))
             }
         };
-        Self { rates: (from_hz, to_hz), filled: Vec::new(), chunk, trim: None, state }
+        Self { rates: (from_hz, to_hz), chunk, trim: None, tail: Vec::new(), began: false, sinc }
     }
 
     /// Takes samples in and appends to `sink` what is ready.
     pub(super) fn push(&mut self, samples: &[f32], sink: &mut Vec<f32>) {
-        let mut rest = samples;
-        while !rest.is_empty() {
-            let (head, tail) = rest.split_at(rest.len().min(self.chunk - self.filled.len()));
-            rest = tail;
-            self.filled.extend(head.iter().copied().map(tamed));
-            if self.filled.len() == self.chunk {
-                self.process(sink);
-            }
-        }
-    }
-
-    /// Forgets what has not come out: another stretch begins.
-    pub(super) fn reset(&mut self) {
-        self.filled = Vec::new();
-        self.trim = None;
-        match &mut self.state {
-            State::Shared { stretch, last } => {
-                (*stretch, *last) = (STRETCHES.fetch_add(1, Relaxed), Vec::new());
-            }
-            State::Own(engine) => engine.reset(),
+        for part in samples.chunks(CHUNKS_MAX * self.chunk) {
+            self.take(part.iter().copied().map(tamed), part.len(), sink);
         }
     }
 
     /// Completes the chunk with zeros and appends what it becomes.
     pub(super) fn pad(&mut self, sink: &mut Vec<f32>) {
-        self.filled.resize(self.chunk, 0.0);
-        self.process(sink);
+        let missing = self.chunk - self.waiting();
+        self.take(std::iter::repeat_n(0.0, missing), missing, sink);
     }
 
-    fn process(&mut self, sink: &mut Vec<f32>) {
-        let (filled, trim) = (&mut self.filled, &mut self.trim);
-        let mut finish = |engine: &mut Engine| {
-            let trim = trim.get_or_insert_with(|| engine.delay());
-            let ready = engine.process(filled);
+    /// Forgets what has not come out: another stretch begins.
+    pub(super) fn reset(&mut self) {
+        (self.tail, self.began, self.trim) = (Vec::new(), false, None);
+        if let Some(sinc) = &mut self.sinc {
+            sinc.reset();
+        }
+    }
+
+    /// Samples that are no whole chunk yet.
+    const fn waiting(&self) -> usize {
+        if self.began { self.tail.len() - self.chunk } else { self.tail.len() }
+    }
+
+    fn take(&mut self, samples: impl Iterator<Item = f32>, len: usize, sink: &mut Vec<f32>) {
+        if self.waiting() + len < self.chunk {
+            return self.tail.extend(samples);
+        }
+        SHARED.with_borrow_mut(|shared| {
+            shared.input.clear();
+            shared.input.extend_from_slice(&self.tail);
+            shared.input.extend(samples);
+            shared.output.clear();
+            let done = shared.input.len() / self.chunk * self.chunk;
+            let delay = match &mut self.sinc {
+                Some(sinc) => {
+                    // It remembers the chunk before.
+                    let fresh = if self.began { self.chunk } else { 0 };
+                    for chunk in shared.input[fresh..done].chunks_exact(self.chunk) {
+                        shared.output.extend_from_slice(sinc.process(chunk));
+                    }
+                    sinc.delay()
+                }
+                None => shared.overlap_add(self.rates, self.chunk, done),
+            };
+            let told = if self.began && self.sinc.is_none() { self.chunk_out() } else { 0 };
+            let ready = &shared.output[told..];
+            let trim = self.trim.get_or_insert(delay);
             let dropped = ready.len().min(*trim);
             *trim -= dropped;
             sink.extend_from_slice(&ready[dropped..]);
-        };
-        match &mut self.state {
-            State::Own(engine) => finish(engine),
-            State::Shared { stretch, last } => {
-                with_engine(self.rates, |shared| {
-                    if std::mem::replace(&mut shared.stretch, *stretch) != *stretch {
-                        shared.engine.reset();
-                        if !last.is_empty() {
-                            shared.engine.process(last);
-                        }
-                    }
-                    finish(&mut shared.engine);
-                });
-                std::mem::swap(last, filled);
-            }
-        }
-        filled.clear();
+            self.tail.clear();
+            self.tail.extend_from_slice(&shared.input[done - self.chunk..]);
+            self.began = true;
+        });
+    }
+
+    const fn chunk_out(&self) -> usize {
+        self.chunk * self.rates.1 as usize / self.rates.0 as usize
     }
 }
 
-fn with_engine(rates: (u32, u32), act: impl FnOnce(&mut Shared)) {
-    ENGINES.with_borrow_mut(|engines| {
-        match engines.iter().position(|shared| shared.rates == rates) {
+impl Shared {
+    /// Appends to the output what so much of the input becomes; gives the filter's delay.
+    fn overlap_add(&mut self, rates: (u32, u32), chunk: usize, done: usize) -> usize {
+        let engines = &mut self.engines;
+        match engines.iter().position(|(known, _)| *known == rates) {
             Some(at) => engines[at..].rotate_left(1),
             None => {
                 if engines.len() == ENGINES_MAX {
                     engines.remove(0);
                 }
-                engines.push(Shared { rates, engine: Engine::new(rates.0, rates.1), stretch: 0 });
+                engines.push((rates, OverlapAdd::new(rates.0, rates.1, chunk)));
             }
         }
-        if let Some(shared) = engines.last_mut() {
-            act(shared);
-        }
-    });
+        let Some((_, engine)) = engines.last_mut() else { return 0 };
+        engine.process(&self.input[..done], &mut self.output);
+        engine.delay()
+    }
 }
 
 /// Louder samples than this are clipped: far above full scale, where everything is clipped in the end, and far below
 /// what makes an FFT overflow.
 const LOUDEST: f32 = 8.0;
 
-/// What a filter can take: rubato's FFT panics on infinities and NaN, which a float WAV file and a model may contain.
+/// What a filter can take: infinities and NaN, which a float WAV file and a model may contain, would spoil a whole chunk.
 const fn tamed(sample: f32) -> f32 {
     if sample.is_nan() { 0.0 } else { sample.clamp(-LOUDEST, LOUDEST) }
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for Sinc {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Shared { stretch, .. } => {
-                formatter.debug_struct("Shared").field("stretch", stretch).finish_non_exhaustive()
-            }
-            Self::Own(_) => formatter.write_str("Own"),
-        }
+        formatter.write_str("Sinc")
     }
 }

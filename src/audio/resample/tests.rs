@@ -136,11 +136,51 @@ fn a_sink_with_room_for_one_chunk_never_grows() {
     }
 }
 
+/// What float32 leaves of full scale: 120 dB below it, where int16 ends at 90.
+const ROUNDING: f32 = 1e-6;
+
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn it_is_what_rubato_does() {
+    use rubato::audioadapter_buffers::direct::InterleavedSlice;
+    use rubato::{Fft, FixedSync, Resampler as _, WindowFunction};
+    let mut random = fastrand::Rng::with_seed(5);
+    for (from_hz, to_hz) in
+        [(48_000, 16_000), (44_100, 16_000), (8_000, 16_000), (24_000, 48_000), (24_000, 44_100)]
+    {
+        let chunk = engine::chunk(from_hz, to_hz).unwrap();
+        let clip: Vec<f32> = (0..7 * chunk).map(|_| random.f32() - 0.5).collect();
+        let (from, to, window) = (from_hz as usize, to_hz as usize, WindowFunction::BlackmanHarris2);
+        let mut rubato = Fft::<f32>::new_custom(from, to, chunk, 1, 1, window, FixedSync::Input).unwrap();
+        let mut expected = Vec::new();
+        for chunk in clip.chunks_exact(chunk) {
+            let mut out = vec![0.0; rubato.output_frames_next()];
+            let frames = out.len();
+            let input = InterleavedSlice::new(chunk, 1, chunk.len()).unwrap();
+            let mut output = InterleavedSlice::new_mut(&mut out, 1, frames).unwrap();
+            rubato.process_into_buffer(&input, &mut output, None).unwrap();
+            expected.extend(out);
+        }
+        let expected = &expected[rubato.output_delay()..];
+        let (mut resampler, mut out) = (Resampler::new(from_hz, to_hz).unwrap(), Vec::new());
+        clip.chunks(3 * chunk).for_each(|frame| resampler.push(frame, &mut out));
+        assert!(
+            difference(&out, expected) < 2.0 * ROUNDING,
+            "{from_hz} -> {to_hz}: {}",
+            difference(&out, expected)
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn framing_changes_nothing(
+    fn framing_changes_no_more_than_rounding(
         from_hz in prop::sample::select(vec![8_000, 11_025, 12_345, 16_000, 24_000, 44_100, 48_000]),
         frames in prop::collection::vec(0usize..3_000, 1..12),
         seed: u64,
@@ -159,7 +199,7 @@ proptest! {
         }
         resampler.flush(&mut out);
         prop_assert_eq!(out.len() as u64, resampled_len(clip.len() as u64, from_hz, 16_000));
-        prop_assert_eq!(out, whole);
+        prop_assert!(difference(&out, &whole) < ROUNDING);
     }
 
     #[test]
@@ -184,7 +224,7 @@ fn streams_that_take_turns_do_not_notice_each_other() {
     }
     for ((mut resampler, mut out, _), alone) in turns.into_iter().zip(alone) {
         resampler.flush(&mut out);
-        assert!(out == alone, "to the last bit");
+        assert!(difference(&out, &alone) < ROUNDING);
     }
 }
 
@@ -202,6 +242,6 @@ fn more_pairs_of_rates_than_engines_are_kept_change_nothing() {
     }
     for (((resampler, out), tone), rate) in streams.iter_mut().zip(&tones).zip(rates) {
         resampler.flush(out);
-        assert!(*out == convert(tone, rate, 16_000), "{rate} Hz");
+        assert!(difference(out, &convert(tone, rate, 16_000)) < ROUNDING, "{rate} Hz");
     }
 }
