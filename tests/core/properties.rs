@@ -118,7 +118,15 @@ proptest! {
         let cuts: Vec<usize> = cuts.into_iter().chain([2_001]).collect();
         let whole = found::asked_of(rate_hz, channels, 3_000, &[100_000]);
         prop_assert!(!whole.is_empty());
-        prop_assert!(whole == found::asked_of(rate_hz, channels, 3_000, &cuts));
+        let cut = found::asked_of(rate_hz, channels, 3_000, &cuts);
+        prop_assert_eq!(whole.len(), cut.len());
+        for (whole, cut) in whole.iter().zip(&cut) {
+            let ((whole, words), (cut, same_words)) = (found::audio_in(whole), found::audio_in(cut));
+            prop_assert!(words == same_words && whole.len() == cut.len());
+            // Rounding to int16 may fall to the other side.
+            let differ = whole.iter().zip(&cut).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            prop_assert!(differ <= 1.0 / 32_768.0, "{}", differ);
+        }
     }
 }
 

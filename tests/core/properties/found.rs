@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use voxbridge::{bridge::Output, event::Message};
+use voxbridge::{audio::pcm, bridge::Output, event::Message};
 
 use super::{
     driver::{Driver, profile_source},
@@ -323,4 +323,12 @@ pub(super) fn asked_of(rate_hz: u32, channels: u16, clip_ms: usize, cuts: &[usiz
     let asked = questions(&driver).into_iter().map(str::to_owned).collect();
     driver.end();
     asked
+}
+
+/// The audio in a question, and the question without it.
+pub(super) fn audio_in(asked: &str) -> (Vec<f32>, String) {
+    let longest = asked.split('"').max_by_key(|part| part.len()).unwrap();
+    let mut audio = Vec::new();
+    pcm::pull_base64_f32(longest, &mut audio).unwrap();
+    (audio, asked.replace(longest, ""))
 }

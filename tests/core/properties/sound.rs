@@ -9,7 +9,7 @@ use voxbridge::audio::{pcm, wav};
 pub(crate) enum Sound {
     /// A recording of speech, from there on.
     Speech(usize),
-    /// Loud noise.
+    /// Loud noise in bursts: what never changes is taken for the room.
     Noise,
     /// A hiss of −80 dBFS: silence to every detector.
     Hiss,
@@ -30,7 +30,8 @@ impl Microphone {
         let speech = recordings();
         let mut sample = |at: usize| match sound {
             Sound::Speech(from) => speech[(from + at) % speech.len()] ^ self.random.i16(0..4),
-            Sound::Noise => self.random.i16(-8000..8000),
+            Sound::Noise if at / 1_600 % 2 == 0 => self.random.i16(-8000..8000),
+            Sound::Noise => self.random.i16(-3000..3000),
             Sound::Hiss => self.random.i16(-3..=3),
         };
         (0..samples).map(&mut sample).collect()
