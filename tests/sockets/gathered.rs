@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::bench::{
-    Bench, Client, Seen, assert_pairs, audio, bytes, events, quick, recording, tuned, tuned_talk,
-};
+use crate::bench::{Bench, Client, Seen, assert_pairs, audio, bytes, events, quick, recording, scratch};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, sleep, timeout};
@@ -17,14 +15,13 @@ use voxbridge::{
 /// Long for a busy machine, and less than any of voxbridge's own patience: what is not done until then was forgotten.
 const SOON: Duration = Duration::from_secs(8);
 
-/// The default profile, in which audio gathers for so long.
-fn speech(gather_ms: u32) -> Config {
-    let mappings = tuned(&format!("gathered-{gather_ms}"), &[("end_ms", 300, 300)]);
-    let path = mappings.join("speech.toml");
-    let profile = std::fs::read_to_string(&path).unwrap();
-    assert!(profile.contains("\ngather_ms = 100"));
-    std::fs::write(path, profile.replace("\ngather_ms = 100", &format!("\ngather_ms = {gather_ms}")))
-        .unwrap();
+/// The default profile, but that all that comes is read at once.
+fn at_once() -> Config {
+    let profile = include_str!("../../mappings/profile/speech.toml");
+    let gathers = "\ngather_ms = 100 ";
+    assert_eq!(profile.matches(gathers).count(), 1, "nothing gathers by default");
+    let mappings = scratch("gathered-at-once");
+    std::fs::write(mappings.join("speech.toml"), profile.replace(gathers, "\ngather_ms = 0 ")).unwrap();
     Config { mappings: Some(mappings), ..Config::default() }
 }
 
@@ -55,8 +52,8 @@ async fn is_empty(bench: &Bench) {
 }
 
 /// What the client was told and what the model was asked, but for what is of its own each time.
-async fn told_and_asked(gather_ms: u32) -> (Vec<Value>, Vec<Value>) {
-    let bench = Bench::with(quick(), speech(gather_ms)).await;
+async fn told_and_asked(config: Config) -> (Vec<Value>, Vec<Value>) {
+    let bench = Bench::with(quick(), config).await;
     let mut client = bench.client("model=x").await;
     let said = [recording("goforward"), vec![0; 12_000], recording("goforward"), vec![0; 8_000]].concat();
     let frames = bytes(&said);
@@ -86,14 +83,14 @@ async fn told_and_asked(gather_ms: u32) -> (Vec<Value>, Vec<Value>) {
 
 #[tokio::test]
 async fn what_is_heard_and_told_is_the_same_to_the_last_sample() {
-    let (gathered, at_once) = tokio::join!(told_and_asked(100), told_and_asked(0));
-    assert_eq!(gathered.0, at_once.0);
-    assert!(gathered.1 == at_once.1 && gathered.1.len() >= 2, "what is asked differs");
+    let (gathered, each) = tokio::join!(told_and_asked(Config::default()), told_and_asked(at_once()));
+    assert_eq!(gathered.0, each.0);
+    assert!(gathered.1 == each.1 && gathered.1.len() >= 2, "what is asked differs");
 }
 
 #[tokio::test]
 async fn commands_and_pings_between_the_frames_are_answered() {
-    let bench = Bench::with(quick(), speech(100)).await;
+    let bench = Bench::with(quick(), Config::default()).await;
     let mut client = streaming(&bench).await;
     let mut ticks = interval(Duration::from_millis(20));
     for round in 0..8 {
@@ -121,7 +118,7 @@ async fn commands_and_pings_between_the_frames_are_answered() {
 
 #[tokio::test]
 async fn who_stops_and_goes_on_with_a_command_is_heard() {
-    let bench = Bench::with(quick(), speech(100)).await;
+    let bench = Bench::with(quick(), Config::default()).await;
     let mut client = streaming(&bench).await;
     // Whoever looks finds nothing now.
     sleep(Duration::from_millis(400)).await;
@@ -135,7 +132,7 @@ async fn who_stops_and_goes_on_with_a_command_is_heard() {
 
 #[tokio::test]
 async fn the_end_of_who_streams_is_noticed() {
-    let bench = Bench::with(quick(), speech(100)).await;
+    let bench = Bench::with(quick(), Config::default()).await;
     for how in 0..3 {
         let mut client = streaming(&bench).await;
         assert_eq!(bench.sessions.len(), 1);
@@ -156,10 +153,8 @@ async fn the_end_of_who_streams_is_noticed() {
 
 #[tokio::test]
 async fn who_speaks_while_the_model_does_interrupts_it() {
-    let mappings = tuned_talk("gathered-talk", &[]);
     let simulator = SimulatorConfig { turn_units: 30, ..quick() };
-    let config =
-        Config { profile: Some("conversation".into()), mappings: Some(mappings), ..Config::default() };
+    let config = Config { profile: Some("conversation".into()), ..Config::default() };
     let bench = Bench::with(simulator, config).await;
     let mut client = bench.client("model=x").await;
     let is = |kind: &'static str| move |seen: &Seen| seen.kind() == kind;
