@@ -142,12 +142,12 @@ impl Segmenter {
     #[must_use]
     pub fn hops_to_edge(&self) -> u32 {
         let short = |ms: u32| (ms as f32 - self.against_ms).max(0.0);
-        let left_ms = match self.since_start_ms {
-            None => short(self.config.start_ms),
-            // The limit comes a hop before it would be passed.
-            Some(since) => short(self.config.end_ms).min(self.config.max_ms as f32 - self.hop_ms - since),
-        };
-        ((left_ms / self.hop_ms).ceil() as u32).max(1)
+        let hops = |ms: f32| ((ms / self.hop_ms).ceil() as u32).max(1);
+        let Some(since_start_ms) = self.since_start_ms else { return hops(short(self.config.start_ms)) };
+        // The limit comes a hop before it would be passed; reached is not passed.
+        let left_ms = self.config.max_ms as f32 - self.hop_ms - since_start_ms;
+        let to_limit = (left_ms / self.hop_ms).floor().max(0.0) as u32;
+        hops(short(self.config.end_ms)).min(to_limit.saturating_add(1))
     }
 
     /// Takes other settings from now on; the utterance going on is judged by them.
@@ -440,6 +440,42 @@ mod tests {
                     inside = !inside;
                 }
                 prop_assert_eq!(segmenter.in_speech(), inside);
+            }
+        }
+    }
+
+    /// As long as nothing is too long to be counted.
+    fn configs() -> impl Strategy<Value = VadConfig> {
+        let ms = || 0u32..600;
+        (ms(), ms(), 0u32..2_000).prop_map(|(start_ms, end_ms, max_ms)| VadConfig {
+            start_ms,
+            end_ms,
+            max_ms,
+            ..VadConfig::default()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_edge_comes_sooner_than_was_foretold(
+            config in configs(),
+            hop_samples in prop::sample::select(vec![160usize, 256, 480, 512]),
+            stretches in prop::collection::vec((any::<bool>(), 1usize..40), 0..40),
+        ) {
+            let mut segmenter = Segmenter::new(config, hop_samples);
+            let hops = stretches.iter().flat_map(|(speech, hops)| vec![*speech; *hops]);
+            for (at, speech) in hops.enumerate() {
+                let foretold = segmenter.hops_to_edge();
+                prop_assert!(foretold >= 1);
+                // If all that follow are for an edge it comes exactly then, neither before nor after.
+                let mut willing = segmenter;
+                let against = !willing.in_speech();
+                let first = (1..=10_000).find(|_| willing.push(against).is_some());
+                prop_assert_eq!(first, Some(foretold), "hop {} {:?}", at, segmenter);
+                // Whatever comes, it comes no nearer than by a hop at a time.
+                let edge = segmenter.push(speech);
+                prop_assert!(foretold == 1 || edge.is_none());
+                prop_assert!(edge.is_some() || segmenter.hops_to_edge() + 1 >= foretold);
             }
         }
     }

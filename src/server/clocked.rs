@@ -173,3 +173,6 @@ impl AsyncWrite for Clocked {
         Pin::new(self.events()?).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -343,6 +343,11 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
             if behind && !lanes.iter().any(|(_, line)| line.is_behind()) {
                 return Poll::Ready(Some(Happened::Relieved));
             }
+            let unwatched = |client: &Socket<C>| client.is_by_clock() && client.is_drained();
+            if look.is_none() && client.as_ref().is_some_and(unwatched) {
+                // It was looked at in vain, and nothing wakes anybody up who is to look again.
+                return Poll::Ready(None);
+            }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Happened::Due));
             }

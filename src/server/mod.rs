@@ -3,6 +3,7 @@
 //! - [`service`] is what new sessions are served with
 //! - [`mod@accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a
 //!   session: [`recognise`] finds out which protocol it speaks, [`route`] what serves it
+//! - [`descriptors`] sees to it that the system lets it open enough
 //! - [`workers`] are the threads sessions run on; [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`observer`] lets operators see what a session does
@@ -16,6 +17,7 @@ mod accept;
 pub mod access;
 pub mod admin;
 mod clocked;
+pub mod descriptors;
 pub mod dial;
 mod drive;
 mod feedback;

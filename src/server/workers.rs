@@ -33,6 +33,12 @@ impl Workers {
         (0..count).map(worker).collect::<io::Result<Arc<[_]>>>().map(Self)
     }
 
+    /// How many threads.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Goes on with this on the thread that has least to do.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let least = self.0.iter().min_by_key(|worker| worker.metrics().num_alive_tasks());

@@ -9,6 +9,7 @@ mod bench;
 #[path = "../support/certs.rs"]
 mod certs;
 mod commands;
+mod descriptors;
 mod doctor;
 mod leaving;
 mod load;

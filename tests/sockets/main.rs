@@ -10,6 +10,7 @@ mod bench;
 #[path = "../support/certs.rs"]
 mod certs;
 mod faults;
+mod gathered;
 mod matrix;
 mod observability;
 mod one_worker;

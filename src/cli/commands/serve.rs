@@ -10,8 +10,9 @@ use crate::{
     cli::args::ConfigArgs,
     config::{AdminPlan, Config, DEFAULT_LISTEN, Reloader, Targets},
     server::{
-        Server,
+        Server, Service,
         admin::{Admin, Control},
+        descriptors,
         life::{Ended, State},
         notify::Manager,
         pool::probe::keep_looking,
@@ -38,13 +39,13 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
     for warning in config.warnings() {
         warn!("{warning}");
     }
+    let workers = Workers::start(config.workers)
+        .map_err(|error| Failure::failed(format!("no threads for sessions: {error}")))?;
+    allow_descriptors(&service, &workers);
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
-    let workers = config.workers;
     let access_log = config.access_log.open().map_err(Failure::failed)?;
     let mut server =
         Server::bind(&listen, service).await.map_err(|error| no_listener(&listen, "--listen", &error))?;
-    let workers = Workers::start(workers)
-        .map_err(|error| Failure::failed(format!("no threads for sessions: {error}")))?;
     server.run_on(workers);
     if let Some(log) = &access_log {
         server.log_access(log.clone());
@@ -84,6 +85,19 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
         let _ = answering.await;
     }
     verdict(ended, signals).await
+}
+
+/// As many file descriptors as may be needed, or a word about it.
+fn allow_descriptors(service: &Service, workers: &Workers) {
+    let needed = descriptors::needed(service, workers.count());
+    match descriptors::raised(needed) {
+        Ok(limit) => {
+            if let Some(warning) = descriptors::warning(service, needed, limit) {
+                warn!("{warning}");
+            }
+        }
+        Err(error) => warn!(%error, needed, "it is not known whether enough file descriptors may be open"),
+    }
 }
 
 fn reloader(args: ConfigArgs, config: Config, targets: Targets) -> Reloader {

@@ -56,8 +56,11 @@ impl Glances {
         let lull = lull.filter(|lull| lull.frame < lull.within)?;
         self.judge(now, &lull);
         if listened {
-            (self.offset, self.in_vain, self.taken) = (self.offset_of(now, lull.came), 0, None);
-            self.looked_at = now;
+            // Nothing new says nothing: something else has woken up who asks.
+            if lull.came > self.came {
+                self.offset = self.offset_of(now, lull.came);
+            }
+            (self.looked_at, self.in_vain, self.taken) = (now, 0, None);
         } else if let Some(wanted) = self.taken.take() {
             self.learn(now, &lull, wanted);
         }
@@ -123,3 +126,6 @@ impl Glances {
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 2)
 }
+
+#[cfg(test)]
+mod tests;
