@@ -19,6 +19,7 @@ mod clocked;
 pub mod dial;
 mod drive;
 mod feedback;
+mod head;
 pub mod life;
 mod lines;
 pub mod live;
@@ -35,6 +36,7 @@ mod stream;
 pub mod tap;
 pub mod tls;
 pub mod trace;
+mod wire;
 pub mod workers;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
