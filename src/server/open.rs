@@ -80,7 +80,7 @@ pub(super) async fn session(
     let (tap, drain, alive) = (service.tap.clone(), shared.drain.clone(), shared.alive.clone());
     let close_within = service.leave.within;
     let around = Around { tap, trace, context: visit.trace, place, drain, close_within, alive };
-    let driver = Driver::new(bridge, client, upstreams.pool, around);
+    let driver = Box::new(Driver::new(bridge, client, upstreams.pool, around));
     drop((shared, service));
     driver.run(first).instrument(span).await;
     drop(admission);
