@@ -8,6 +8,7 @@ pub mod encoding;
 pub mod intake;
 pub mod level;
 pub mod output;
+pub mod packed;
 pub mod pcm;
 pub mod playout;
 pub mod resample;

@@ -10,9 +10,8 @@ use super::SPEECH_RATE_HZ;
 /// Samples of a unit: one second at 16 kHz.
 pub const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
 
-/// Memory that an empty queue may keep, samples: more than one second of a microphone ever needs, so that it is not given
-/// back and asked for again every second.
-const KEPT_SAMPLES: usize = 4 * UNIT_SAMPLES;
+/// Room a unit begins with, samples: half of the time half of its memory will do.
+const FIRST_ROOM: usize = UNIT_SAMPLES / 2;
 
 /// Where the samples went: `pushed` is always `taken` + `dropped` + what is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,47 +39,64 @@ pub struct Counts {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Units {
-    samples: VecDeque<i16>,
+    /// Whole units, mostly, and what has come of the next one: who takes one out is given its memory. None is longer than a
+    /// unit, and none is empty.
+    pieces: VecDeque<Vec<i16>>,
+    len: usize,
     counts: Counts,
 }
 
 impl Units {
     /// Takes samples in.
     pub fn push(&mut self, samples: &[i16]) {
-        self.samples.extend(samples);
+        self.len += samples.len();
         self.counts.pushed += samples.len() as u64;
+        let mut rest = samples;
+        while !rest.is_empty() {
+            let room = self.pieces.back().map_or(0, |piece| UNIT_SAMPLES - piece.len());
+            let (head, tail) = rest.split_at(rest.len().min(room));
+            match self.pieces.back_mut() {
+                Some(piece) if room > 0 => extend(piece, head),
+                _ => self.pieces.push_back(Vec::new()),
+            }
+            rest = tail;
+        }
     }
 
     /// Samples that are there.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.samples.len()
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     /// Whether there are none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.samples.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Whether a unit is there that needs no zeros.
     #[must_use]
-    pub fn has_unit(&self) -> bool {
+    pub const fn has_unit(&self) -> bool {
         self.len() >= UNIT_SAMPLES
     }
 
     /// Takes the oldest unit out, exactly [`UNIT_SAMPLES`] long: zeros stand for what is not there yet.
     pub fn take(&mut self) -> Vec<i16> {
         let real = self.len().min(UNIT_SAMPLES);
-        let (front, back) = self.samples.as_slices();
-        let (front, back) = (&front[..real.min(front.len())], &back[..real.saturating_sub(front.len())]);
-        let mut unit = Vec::with_capacity(UNIT_SAMPLES);
-        unit.extend_from_slice(front);
-        unit.extend_from_slice(back);
+        let mut unit = self.pieces.pop_front().unwrap_or_default();
+        unit.reserve_exact(UNIT_SAMPLES - unit.len());
+        while let Some(piece) = self.pieces.front_mut().filter(|_| unit.len() < UNIT_SAMPLES) {
+            let wanted = piece.len().min(UNIT_SAMPLES - unit.len());
+            unit.extend(piece.drain(..wanted));
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+        }
         unit.resize(UNIT_SAMPLES, 0);
+        self.len -= real;
         self.counts.taken += real as u64;
         self.counts.filled += (UNIT_SAMPLES - real) as u64;
-        self.remove(real);
         unit
     }
 
@@ -88,9 +104,14 @@ impl Units {
     /// samples, the others are zeros it was filled up with. Of several units the last one comes first.
     pub fn give_back(&mut self, unit: &[i16], real: usize) {
         // No more than ever left, or the counts would not add up.
-        let real = real.min(unit.len()).min(usize::try_from(self.counts.taken).unwrap_or(usize::MAX));
-        self.samples.extend(&unit[..real]);
-        self.samples.rotate_right(real);
+        let real = real
+            .min(unit.len())
+            .min(UNIT_SAMPLES)
+            .min(usize::try_from(self.counts.taken).unwrap_or(usize::MAX));
+        if real > 0 {
+            self.pieces.push_front(unit[..real].to_vec());
+        }
+        self.len += real;
         self.counts.taken -= real as u64;
         self.counts.filled = self.counts.filled.saturating_sub((unit.len() - real) as u64);
     }
@@ -108,7 +129,8 @@ impl Units {
 
     /// Gives back the memory that is not in use.
     pub fn shrink(&mut self) {
-        self.samples.shrink_to_fit();
+        self.pieces.iter_mut().for_each(Vec::shrink_to_fit);
+        self.pieces.shrink_to_fit();
     }
 
     /// Where the samples went.
@@ -118,11 +140,27 @@ impl Units {
     }
 
     fn remove(&mut self, samples: usize) {
-        self.samples.drain(..samples);
-        if self.is_empty() && self.samples.capacity() > KEPT_SAMPLES {
-            self.shrink();
+        let mut left = samples;
+        while let Some(piece) = self.pieces.front_mut().filter(|_| left > 0) {
+            let gone = piece.len().min(left);
+            piece.drain(..gone);
+            left -= gone;
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
         }
+        self.len -= samples - left;
     }
+}
+
+/// Appends to a piece of a unit, which never takes more memory than a whole one.
+fn extend(piece: &mut Vec<i16>, samples: &[i16]) {
+    let len = piece.len() + samples.len();
+    if len > piece.capacity() {
+        let room = if len > FIRST_ROOM { UNIT_SAMPLES } else { FIRST_ROOM };
+        piece.reserve_exact(room - piece.len());
+    }
+    piece.extend_from_slice(samples);
 }
 
 #[cfg(test)]
@@ -197,17 +235,29 @@ mod tests {
         assert_eq!((units.limit(0), units.len()), (0, 0));
     }
 
+    /// Samples it has room for.
+    fn room(units: &Units) -> usize {
+        units.pieces.iter().map(Vec::capacity).sum()
+    }
+
     #[test]
-    fn an_empty_queue_holds_no_memory_worth_mentioning() {
+    fn it_holds_no_more_memory_than_it_needs() {
         let mut units = Units::default();
+        for (samples, most) in
+            [(320, FIRST_ROOM), (7_680, FIRST_ROOM), (320, UNIT_SAMPLES), (7_680, UNIT_SAMPLES)]
+        {
+            units.push(&vec![1; samples]);
+            assert_eq!(room(&units), most, "of {}", units.len());
+        }
         units.push(&count(0, 60 * UNIT_SAMPLES));
-        (0..60).for_each(|_| drop(units.take()));
-        assert!(units.samples.capacity() <= KEPT_SAMPLES);
+        assert_eq!(room(&units), 61 * UNIT_SAMPLES);
+        assert!((0..61).all(|_| units.take().capacity() == UNIT_SAMPLES));
+        assert_eq!(room(&units), 0);
         units.push(&[1; 320]);
-        units.limit(0);
-        assert!(units.samples.capacity() > 0, "not asked for again every second");
         units.shrink();
-        assert_eq!(units.samples.capacity(), 0);
+        assert_eq!(room(&units), 320);
+        units.limit(0);
+        assert_eq!(room(&units), 0);
     }
 
     /// What can be done to a queue.

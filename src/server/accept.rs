@@ -217,7 +217,9 @@ fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> R
     let visit = Visit { path, query, peer: SocketAddr::new(visitor, port), trace, candidates };
     let admission = Admission { key, subject: peer.names.first().cloned(), _place: place, _tickets: tickets };
     let upgraded = hyper::upgrade::on(&mut request);
-    let (cut, session) = (shared.cut.clone(), session(upgraded, visit, (shared.clone(), service), admission));
+    // In a box, or what waits for it has room for it twice.
+    let session = Box::pin(session(upgraded, visit, (shared.clone(), service), admission));
+    let cut = shared.cut.clone();
     tokio::spawn(async move {
         tokio::select! {
             () = session => {}

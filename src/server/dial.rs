@@ -14,19 +14,22 @@ use hyper::{
     Uri,
     header::{AUTHORIZATION, HeaderName, HeaderValue},
 };
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{
         Error as WsError,
         client::IntoClientRequest as _,
         handshake::client::{Request, Response},
+        protocol::Role,
     },
 };
 
 use super::{
+    head::Headed,
     pool::probe::Probe,
     socket::{Metered, limits},
+    wire::Wire,
 };
 use crate::{
     event::{Mode, Why},
@@ -35,9 +38,6 @@ use crate::{
     secret::{Secret, shown_url},
     telemetry::context::{TRACEPARENT, TRACESTATE, TraceContext},
 };
-
-/// Read buffer of an upstream socket: 16 KiB cost least (field notes libraries.md), the default is 128 KiB a socket.
-const READ_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A WebSocket to an upstream.
 pub type UpstreamSocket = Metered<Box<dyn Transport>>;
@@ -153,8 +153,7 @@ impl Dialer {
         mode: Mode,
     ) -> Result<(WebSocketStream<Box<dyn Transport>>, Response), WsError> {
         let value = self.target.mapping.modes.get(&mode).map_or("", String::as_str);
-        let (socket, response) = self.target.upgrade(transport, value, None).await?;
-        Ok((socket.stream, response))
+        self.target.upgrade(transport, value, None).await
     }
 
     /// Whether another one leads to the same place.
@@ -209,26 +208,28 @@ impl Target {
         };
         let transport = self.endpoint.connect().await;
         let transport = transport.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
+        let (transport, traffic) = Counted::new(transport);
+        let transport = Headed::new(Box::new(transport) as Box<dyn Transport>);
         match self.upgrade(transport, mode, trace.as_deref()).await {
-            Ok((socket, _)) => Ok(socket),
+            Ok((upgraded, _)) => {
+                let config = *upgraded.get_config();
+                let (transport, read) = upgraded.into_inner().into_parts();
+                Ok(Metered { stream: Wire::new(transport, read, Role::Client, config), traffic })
+            }
             Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
             Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
         }
     }
 
     /// The handshake on a connection that is up, and the server's answer to it.
-    async fn upgrade(
+    async fn upgrade<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        transport: Box<dyn Transport>,
+        transport: T,
         mode: &str,
         trace: Option<&TraceContext>,
-    ) -> Result<(UpstreamSocket, Response), WsError> {
-        let (transport, traffic) = Counted::new(transport);
-        let transport: Box<dyn Transport> = Box::new(transport);
-        let limits = limits(READ_BUFFER_BYTES, self.mapping.message_max_bytes);
-        let request = self.request(mode, trace)?;
-        let (stream, response) = client_async_with_config(request, transport, Some(limits)).await?;
-        Ok((Metered { stream, traffic }, response))
+    ) -> Result<(WebSocketStream<T>, Response), WsError> {
+        let limits = limits(self.mapping.message_max_bytes);
+        client_async_with_config(self.request(mode, trace)?, transport, Some(limits)).await
     }
 
     /// The upgrade request; in a trace each is a span of its own.

@@ -127,7 +127,8 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
     }
 
     /// Runs the session to its end; `first` is a message that was read before.
-    pub(super) async fn run(mut self, first: Option<WsMessage>) {
+    /// In a box, or its future has room for it twice.
+    pub(super) async fn run(mut self: Box<Self>, first: Option<WsMessage>) {
         info!("session opened");
         let mut first = first;
         while let Some(due) = self.drain_bridge() {

@@ -21,6 +21,7 @@ pub mod descriptors;
 pub mod dial;
 mod drive;
 mod feedback;
+mod head;
 pub mod life;
 mod lines;
 pub mod live;
@@ -37,6 +38,7 @@ mod stream;
 pub mod tap;
 pub mod tls;
 pub mod trace;
+mod wire;
 pub mod workers;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};

@@ -8,10 +8,7 @@ use std::{
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{Message, protocol::Role},
-};
+use tokio_tungstenite::tungstenite::{Message, protocol::Role};
 use tracing::{Instrument as _, debug, error_span, info};
 
 use super::{
@@ -25,6 +22,7 @@ use super::{
     route::{Route, Upstreams},
     socket::{Metered, limits},
     stream::ClientStream,
+    wire::Wire,
 };
 use crate::{
     bridge::Bridge,
@@ -36,9 +34,6 @@ use crate::{
     telemetry::{context::TraceContext, metrics::Refused},
     trace::{Start, start::Parts},
 };
-
-/// Read buffer of a client socket: frames of microphone audio are small, and there are many sockets (libraries.md).
-const READ_BUFFER_BYTES: usize = 4 * 1024;
 
 /// What a connection asked for.
 pub(super) struct Visit {
@@ -85,7 +80,7 @@ pub(super) async fn session(
     let (tap, drain, alive) = (service.tap.clone(), shared.drain.clone(), shared.alive.clone());
     let close_within = service.leave.within;
     let around = Around { tap, trace, context: visit.trace, place, drain, close_within, alive };
-    let driver = Driver::new(bridge, client, upstreams.pool, around);
+    let driver = Box::new(Driver::new(bridge, client, upstreams.pool, around));
     drop((shared, service));
     driver.run(first).instrument(span).await;
     drop(admission);
@@ -100,10 +95,9 @@ async fn websocket(
     let (stream, read) = raw_stream(upgraded, visit.peer).await?;
     let message_max = visit.candidates.iter().map(|client| client.audio_in.message_max_bytes).max();
     let message_max = message_max.into_iter().chain(most.message_max_bytes).min();
-    let limits = limits(READ_BUFFER_BYTES, message_max.unwrap_or_default());
+    let limits = limits(message_max.unwrap_or_default());
     let (stream, traffic) = Counted::new(stream);
-    let stream = WebSocketStream::from_partially_read(stream, read, Role::Server, Some(limits)).await;
-    Some(Metered { stream, traffic })
+    Some(Metered { stream: Wire::new(stream, read, Role::Server, limits), traffic })
 }
 
 /// Finds out which protocol it speaks, where that makes a difference: by its first message, which is given back. An error

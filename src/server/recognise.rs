@@ -5,16 +5,13 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{
-        Error as WsError, Message,
-        protocol::{CloseFrame, frame::coding::CloseCode},
-    },
+use tokio_tungstenite::tungstenite::{
+    Error as WsError, Message,
+    protocol::{CloseFrame, frame::coding::CloseCode},
 };
 use tracing::debug;
 
-use super::Service;
+use super::{Service, wire::Wire};
 use crate::mapping::ClientMapping;
 
 /// How long a client's first message is waited for where nothing else tells protocols apart. The page that comes with
@@ -75,7 +72,7 @@ pub(super) fn by_request(
 
 /// The first message, where it has to tell protocols apart; `Err` when the client went away instead.
 pub(super) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: &mut WebSocketStream<S>,
+    stream: &mut Wire<S>,
 ) -> Result<Option<Message>, ()> {
     let first = async {
         while let Some(message) = stream.next().await {
@@ -85,7 +82,7 @@ pub(super) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
                 Ok(_) => {}
                 Err(WsError::Capacity(_)) => {
                     let reason = "message too big".into();
-                    let _ = stream.close(Some(CloseFrame { code: CloseCode::Size, reason })).await;
+                    let _ = stream.close(CloseFrame { code: CloseCode::Size, reason }).await;
                 }
                 Err(_) => break,
             }

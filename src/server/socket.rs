@@ -11,21 +11,18 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{Sink, Stream, StreamExt as _};
+use futures_util::{Stream as _, StreamExt as _};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
     time::Instant,
 };
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{
-        Error as WsError, Message as WsMessage,
-        protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
-    },
+use tokio_tungstenite::tungstenite::{
+    Error as WsError, Message as WsMessage,
+    protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
 };
 
-use super::clocked::ReadByClock;
+use super::{clocked::ReadByClock, wire::Wire};
 use crate::{
     event::{Message, Why},
     net::Traffic,
@@ -35,6 +32,8 @@ use crate::{
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// Silence, pongs included, after which a peer counts as gone: two pings unanswered.
 const DEAD_AFTER: Duration = Duration::from_secs(60);
+/// What an idle socket keeps to read into. There are many, and what comes is read ahead in any case.
+const READ_BUFFER_BYTES: usize = 1024;
 /// A peer that takes not a byte for this long does not read.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
@@ -49,13 +48,13 @@ pub(super) enum Came {
 
 /// A WebSocket, and the traffic of the stream under it: one long message on a slow line is many signs of life.
 pub struct Metered<S> {
-    pub(super) stream: WebSocketStream<S>,
+    pub(super) stream: Wire<S>,
     pub(super) traffic: Arc<Traffic>,
 }
 
 /// One WebSocket.
 pub(super) struct Socket<S> {
-    stream: WebSocketStream<S>,
+    stream: Wire<S>,
     traffic: Arc<Traffic>,
     /// Bytes the peer had taken when it was last seen to take any.
     taken: u64,
@@ -167,16 +166,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
 
     fn poll_outbox(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
         while !self.outbox.is_empty() {
-            ready!(Pin::new(&mut self.stream).poll_ready(cx))?;
+            ready!(self.stream.poll_ready(cx))?;
             if let Some(message) = self.outbox.pop_front() {
                 self.outbox_bytes = self.outbox_bytes.saturating_sub(weight(&message));
                 self.unflushed = true;
                 self.stalled_since = None;
-                Pin::new(&mut self.stream).start_send(message)?;
+                self.stream.start_send(cx, message)?;
             }
         }
         if self.unflushed {
-            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            ready!(self.stream.poll_flush(cx))?;
             self.unflushed = false;
         }
         Poll::Ready(Ok(()))
@@ -295,9 +294,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + ReadByClock> Socket<S> {
 
 /// The library's settings: its defaults bound neither what waits to be written nor, far enough, what is read (field notes
 /// libraries.md). Every message is written at once; the outbox is ours.
-pub(super) fn limits(read_buffer_bytes: usize, message_max_bytes: usize) -> WebSocketConfig {
+pub(super) fn limits(message_max_bytes: usize) -> WebSocketConfig {
     WebSocketConfig::default()
-        .read_buffer_size(read_buffer_bytes)
+        .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(0)
         .max_write_buffer_size(message_max_bytes)
         .max_message_size(Some(message_max_bytes))
@@ -324,13 +323,12 @@ mod tests {
     use super::*;
     use crate::net::Counted;
     use tokio::io::DuplexStream;
-    use tokio_tungstenite::tungstenite::protocol::Role;
+    use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
     #[tokio::test]
     async fn audio_that_has_not_left_can_be_forgotten_and_the_rest_not() {
         let (near, far) = tokio::io::duplex(1024);
-        let config = limits(4096, 1 << 20);
-        let near = WebSocketStream::from_raw_socket(near, Role::Server, Some(config)).await;
+        let near = Wire::new(near, Vec::new(), Role::Server, limits(1 << 20));
         let mut socket = Socket::new(Metered { stream: near, traffic: Arc::default() });
         let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
         socket.send(Message::Text("start".into()));
@@ -361,10 +359,10 @@ mod tests {
     const TEXT: [u8; 6] = [0x81, 0x80, 0, 0, 0, 0];
 
     /// A server's socket on a counted line, and the client's bare end of it.
-    async fn line() -> (Socket<Counted<DuplexStream>>, DuplexStream) {
+    fn line() -> (Socket<Counted<DuplexStream>>, DuplexStream) {
         let (near, far) = tokio::io::duplex(1024);
         let (near, traffic) = Counted::new(near);
-        let stream = WebSocketStream::from_raw_socket(near, Role::Server, None).await;
+        let stream = Wire::new(near, Vec::new(), Role::Server, limits(1 << 20));
         (Socket::new(Metered { stream, traffic }), far)
     }
 
@@ -392,7 +390,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_long_message_is_no_stall_on_a_slow_line() {
-        let (mut socket, mut far) = line().await;
+        let (mut socket, mut far) = line();
         socket.send(Message::Binary(vec![1; 200 * 1024].into()));
         let client = async {
             let mut some = [0; 1024];
@@ -411,7 +409,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_long_message_is_no_silence_on_a_slow_line() {
-        let (mut socket, mut far) = line().await;
+        let (mut socket, mut far) = line();
         let client = async {
             far.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0, 3, 0x20, 0, 0, 0, 0, 0]).await.unwrap();
             for _ in 0..200 {
@@ -429,7 +427,7 @@ mod tests {
         for (bytes, patience, words) in
             [(200 * 1024, STALLED_AFTER, "has not read for 30 s"), (0, DEAD_AFTER, "nothing heard for 60 s")]
         {
-            let (mut socket, _far) = line().await;
+            let (mut socket, _far) = line();
             socket.send(Message::Binary(vec![1; bytes].into()));
             let start = Instant::now();
             let came = drive(&mut socket).await;

@@ -1,7 +1,10 @@
 //! The user's audio on its way to the model: units, what is held while a text is spoken, what was asked and not answered,
 //! level, and what is dropped.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+};
 
 use super::steps::Unit;
 
@@ -9,6 +12,7 @@ use crate::{
     audio::{
         SPEECH_RATE_HZ,
         level::Level,
+        packed::Packed,
         units::{UNIT_SAMPLES, Units},
     },
     mapping::profile::ConverseRules,
@@ -51,9 +55,48 @@ pub(super) struct Mic {
 /// What the user has said since the model last spoke.
 #[derive(Debug, Default)]
 struct Question {
-    units: VecDeque<(Arc<Vec<i16>>, usize)>,
+    units: VecDeque<Asked>,
     /// An upstream session was lost over it; another one may not be.
     asked_again: bool,
+}
+
+/// A unit of a question.
+#[derive(Debug)]
+struct Asked {
+    /// Tells which one it was.
+    unit: Weak<Vec<i16>>,
+    audio: Kept,
+    /// How many of its samples are the microphone's.
+    real: usize,
+}
+
+/// Audio that is hardly ever needed again.
+#[derive(Debug)]
+enum Kept {
+    /// The last unit, which is on its way in any case.
+    Whole(Arc<Vec<i16>>),
+    Packed(Packed),
+}
+
+impl Question {
+    fn push(&mut self, audio: Arc<Vec<i16>>, real: usize) {
+        if let Some(last) = self.units.back_mut()
+            && let Kept::Whole(audio) = &last.audio
+        {
+            last.audio = Kept::Packed(Packed::new(audio));
+        }
+        self.units.push_back(Asked { unit: Arc::downgrade(&audio), audio: Kept::Whole(audio), real });
+        if self.units.len() > QUESTION_MAX_UNITS {
+            self.units.pop_front();
+        }
+    }
+
+    /// It has not been asked after all, if it was the last of it.
+    fn take_back(&mut self, unit: &Arc<Vec<i16>>) {
+        if self.units.back().is_some_and(|last| last.unit.as_ptr() == Arc::as_ptr(unit)) {
+            self.units.pop_back();
+        }
+    }
 }
 
 impl Mic {
@@ -119,10 +162,7 @@ impl Mic {
         let audio = Arc::new(self.units.take());
         self.allowance = self.allowance.min(self.units.len());
         if real > 0 && (asked || !self.question.units.is_empty()) {
-            self.question.units.push_back((audio.clone(), real));
-            if self.question.units.len() > QUESTION_MAX_UNITS {
-                self.question.units.pop_front();
-            }
+            self.question.push(audio.clone(), real);
         }
         Unit::of(audio, real)
     }
@@ -138,9 +178,7 @@ impl Mic {
             return;
         }
         self.units.give_back(&unit.audio, unit.real);
-        if self.question.units.back().is_some_and(|(audio, _)| Arc::ptr_eq(audio, &unit.audio)) {
-            self.question.units.pop_back();
-        }
+        self.question.take_back(&unit.audio);
     }
 
     /// The model that was asked is gone: the next one is asked again, once. A question that two do not survive is no
@@ -150,8 +188,11 @@ impl Mic {
         if std::mem::replace(&mut self.question.asked_again, true) {
             return;
         }
-        for (audio, real) in units.iter().rev() {
-            self.units.give_back(audio, *real);
+        for Asked { audio, real, .. } in units.iter().rev() {
+            match audio {
+                Kept::Whole(audio) => self.units.give_back(audio, *real),
+                Kept::Packed(packed) => self.units.give_back(&packed.unpack(), *real),
+            }
         }
     }
 
@@ -238,6 +279,20 @@ mod tests {
         mic.take(true);
         mic.ask_again();
         assert_eq!(mic.len(), UNIT_SAMPLES, "another question is another matter");
+    }
+
+    #[test]
+    fn a_long_question_is_kept_small_and_asked_again_as_it_was() {
+        let mut mic = mic(None);
+        let said: Vec<i16> = (0..5 * UNIT_SAMPLES).map(|at| (at % 30_011) as i16 - 15_000).collect();
+        mic.push(&mut said.clone(), false);
+        (0..5).for_each(|_| drop(mic.take(true)));
+        let kept: Vec<_> = mic.question.units.iter().map(|asked| &asked.audio).collect();
+        let is_small = |kept: &&Kept| matches!(kept, Kept::Packed(packed) if packed.bytes() < UNIT_SAMPLES);
+        assert!(kept[..4].iter().all(is_small) && matches!(kept[4], Kept::Whole(_)));
+        mic.ask_again();
+        let again: Vec<i16> = (0..5).flat_map(|_| mic.take(true).audio.to_vec()).collect();
+        assert!(again == said);
     }
 
     #[test]
