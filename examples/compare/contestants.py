@@ -108,7 +108,7 @@ class Bench:
         # 1 is for samples lost, 3 for a generator that was late: both are told in the figures.
         if done.returncode not in (0, 1, 3) or not result.exists():
             raise Trouble(f"{' '.join(words)} failed ({done.returncode}): {done.stderr.strip()[-2000:]}")
-        return figures(json.loads(result.read_text()), done.returncode)
+        return figures(json.loads(result.read_text()))
 
     @contextlib.contextmanager
     def voxbridge(self, *_):
@@ -173,8 +173,9 @@ class Bench:
 
 
 def environment():
-    """Without what somebody has set for their own voxbridge or Python."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("VOXBRIDGE_", "PYTHON"))}
+    """Without what somebody has set for their own voxbridge or Python, and with room for all sessions."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VOXBRIDGE_", "PYTHON"))}
+    return kept | {"VOXBRIDGE_SESSIONS_MAX": "100000"}
 
 
 def listening(process):
@@ -223,6 +224,22 @@ def ensure(test, package, otherwise):
         raise Trouble(f"{package} is missing")
 
 
-def figures(told, code):
-    """What the generator's JSON tells, by the names used here."""
-    raise NotImplementedError
+def figures(told):
+    """What the generator tells of a run, by the names used here; latencies in ms, beyond what a resampler has to wait for."""
+    (run,) = told["runs"]
+    cpu, memory, latency = run["cpu"], run["memory_kib"], run["latency_ms"]
+    kb = lambda kib: kib * 1.024
+    return {
+        "cpu_us": cpu["us_per_session_second"],
+        "user_us": cpu["user"],
+        "system_us": cpu["system"],
+        "up": latency["up_beyond"] or latency["up"],
+        "down": latency["down"],
+        "idle_kb": kb(memory["per_idle_session"]),
+        "active_kb": kb(memory["per_active_session"]),
+        "peak_kb": kb(memory["per_active_session_peak"]),
+        "lost": sum(way[what] for way in run["samples"].values() for what in ("lost", "duplicated", "reordered", "unrecognised")),
+        "sessions_lost": run["closed_early"] + run["failed_opens"],
+        "valid": run["valid"],
+        "all": run,
+    }

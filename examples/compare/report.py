@@ -24,6 +24,7 @@ def brief(figures):
     words = [f"{figures['cpu_us']:.0f} us ({figures['user_us']:.0f} user, {figures['system_us']:.0f} system)"]
     words += [f"{way} p99 {figures[way]['p99']:.2f} ms" for way in ("up", "down") if figures[way]]
     words += [f"{figures['lost']} samples lost, repeated or out of order"] if figures["lost"] else []
+    words += [f"{figures['sessions_lost']} sessions lost"] if figures["sessions_lost"] else []
     words += [] if figures["valid"] else ["the generator was late"]
     return ", ".join(words)
 
@@ -159,10 +160,10 @@ def notes(results, rows):
     for row in rows.values():
         if row.left_out:
             yield f"{row.name}: {row.left_out} of {row.left_out + len(row.rounds)} rounds left out, the generator was late."
-        lost = {NAMES[who]: sum(turn["lost"] for turn in row.all if turn["who"] == who) for who in row.who}
+        lost = {who: sum(turn["lost"] + turn["sessions_lost"] for turn in row.all if turn["who"] == who) for who in row.who}
         for who, count in lost.items():
             if count:
-                yield f"{row.name}: {who} lost, repeated or misplaced {count} samples."
+                yield f"{row.name}: {NAMES[who]} lost, repeated or misplaced {count} samples, or lost sessions."
 
 
 def write(results, out):

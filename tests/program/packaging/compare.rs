@@ -36,7 +36,7 @@ fn turn(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
     json!({
         "row": "conversation", "round": round, "who": who, "sessions": 100, "cpu_us": cpu_us, "user_us": 1.0,
         "system_us": 2.0, "up": {"p50": 0.1, "p99": 0.3}, "down": {"p50": 0.1, "p99": 0.6}, "idle_kb": 20.0,
-        "active_kb": 150.0, "lost": 0, "valid": valid,
+        "active_kb": 150.0, "lost": 0, "sessions_lost": 0, "valid": valid,
     })
 }
 
@@ -80,7 +80,7 @@ fn each_contestant_carries_conversations() {
     let who: Vec<_> = turns.iter().map(|turn| turn["who"].as_str().unwrap()).collect();
     assert_eq!(who, ["voxbridge", "relay", "python", "voxbridge", "relay"]);
     for turn in turns {
-        assert_eq!(turn["lost"], 0, "{turn}");
+        assert_eq!((&turn["lost"], &turn["sessions_lost"]), (&json!(0), &json!(0)), "{turn}");
         assert!(turn["cpu_us"].as_f64().unwrap() > 0.0, "{turn}");
     }
 }
