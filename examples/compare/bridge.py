@@ -38,6 +38,7 @@ VAD_FRAMES = 5  # of 20 ms in a block
 VAD_FLOOR = 0.01**2  # mean square; -40 dBFS, as of Macaw's own energy filter
 VAD_START, VAD_STOP = 3, 15  # frames in a row: 60 ms of speech, 300 ms without
 MESSAGE_MAX = 1 << 24
+GAP_S = 0.4  # jitter of a network is shorter
 PROMPT = "You are a helpful assistant."
 CONFIG = {"length_penalty": 1.1, "listen_prob_scale": 1.0}
 
@@ -73,7 +74,10 @@ class Ear:
         self.unit, self.filled = np.zeros(MODEL_RATE, np.float32), 0
 
     def hear(self, frame):
-        """Yields a whole unit, or True or False where speech begins or ends."""
+        """What comes of a frame: units, and True or False where speech begins or ends."""
+        return list(self.found_in(frame))
+
+    def found_in(self, frame):
         self.bytes += frame
         while len(self.bytes) >= self.block_bytes:
             block = np.frombuffer(bytes(self.bytes[: self.block_bytes]), "<i2") / FULL_SCALE
@@ -83,14 +87,15 @@ class Ear:
             yield from self.fill(self.resampler.resample_chunk(block) if self.resampler else block)
 
     def flush(self):
-        """Yields what is left, filled up with silence."""
+        """What is left, filled up with silence."""
         rest = np.frombuffer(bytes(self.bytes[: len(self.bytes) & ~1]), "<i2") / FULL_SCALE
         if self.resampler:
             rest = self.resampler.resample_chunk(rest, last=True)
-        yield from self.fill(rest)
+        units = list(self.fill(rest))
         if self.filled:
             self.unit[self.filled :] = 0
-            yield self.unit
+            units.append(self.unit)
+        return units
 
     def fill(self, samples):
         while len(samples):
@@ -100,7 +105,7 @@ class Ear:
             samples = samples[len(taken) :]
             if self.filled == MODEL_RATE:
                 self.filled = 0
-                yield self.unit
+                yield self.unit.copy()
 
     def now_ms(self):
         return self.heard * 1000 // self.rate
@@ -134,7 +139,7 @@ class Session:
         url = self.upstream_url + "?mode=audio"
         async with connect(url, compression=None, max_size=MESSAGE_MAX, proxy=None) as upstream:
             await self.open(upstream)
-            tasks = [asyncio.create_task(work(upstream)) for work in (self.listen, self.speak)]
+            tasks = [asyncio.create_task(work(upstream)) for work in (self.listen, self.speak, self.fill_gaps)]
             done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in others:
                 task.cancel()
@@ -161,13 +166,26 @@ class Session:
                 if command in ("session.close", "session.cancel"):
                     return "client_request" if command == "session.close" else "cancelled"
                 continue  # session.configure: nothing in it changes what is done here
-            for found in self.ear.hear(message):
-                if isinstance(found, bool):
-                    name = "vad.speech_start" if found else "vad.speech_end"
-                    await self.tell(name, timestamp_ms=self.ear.now_ms())
-                else:
-                    await self.append(upstream, found)
+            await self.hear(upstream, message)
         return "client_disconnect"
+
+    async def fill_gaps(self, upstream):
+        """A model stands still without audio, in the middle of a word too: silence takes the place of what does not come."""
+        silence = bytes(2 * self.ear.rate)
+        while True:
+            heard = self.ear.heard
+            await asyncio.sleep(GAP_S)
+            if heard and self.ear.heard == heard:
+                await self.hear(upstream, silence)
+                await asyncio.sleep(1 - GAP_S)
+
+    async def hear(self, upstream, frame):
+        for found in self.ear.hear(frame):
+            if isinstance(found, bool):
+                name = "vad.speech_start" if found else "vad.speech_end"
+                await self.tell(name, timestamp_ms=self.ear.now_ms())
+            else:
+                await self.append(upstream, found)
 
     async def append(self, upstream, unit):
         # Who speaks while the model does has the floor.

@@ -83,7 +83,7 @@ class Bench:
             "cores": os.cpu_count(),
             "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
             "kernel": platform.release(),
-            "nginx": nginx.strip().rpartition("/")[2],
+            "nginx": nginx.split()[-1],
             "python": self.output(self.interpreter, "--version").split()[-1],
             "requirements": [line for line in (HERE / "requirements.txt").read_text().splitlines() if "==" in line],
         }

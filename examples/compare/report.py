@@ -23,7 +23,7 @@ def brief(figures):
     """One turn in a line."""
     words = [f"{figures['cpu_us']:.0f} us ({figures['user_us']:.0f} user, {figures['system_us']:.0f} system)"]
     words += [f"{way} p99 {figures[way]['p99']:.2f} ms" for way in ("up", "down") if figures[way]]
-    words += [f"{figures['lost']} samples lost, repeated or out of order"] if figures["lost"] else []
+    words += [f"{figures['lost']} samples lost, repeated, misplaced or not recognised"] if figures["lost"] else []
     words += [f"{figures['sessions_lost']} sessions lost"] if figures["sessions_lost"] else []
     words += [] if figures["valid"] else ["the generator was late"]
     return ", ".join(words)
@@ -163,7 +163,7 @@ def notes(results, rows):
         lost = {who: sum(turn["lost"] + turn["sessions_lost"] for turn in row.all if turn["who"] == who) for who in row.who}
         for who, count in lost.items():
             if count:
-                yield f"{row.name}: {NAMES[who]} lost, repeated or misplaced {count} samples, or lost sessions."
+                yield f"{row.name}, {NAMES[who]}: {count} samples or sessions were lost, repeated, misplaced or not recognised."
 
 
 def write(results, out):
