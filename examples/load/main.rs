@@ -1,0 +1,103 @@
+//! What a session costs: N clients in real time against a bridge in a process of its own.
+//!
+//! `cargo run --release --example load -- --sessions 500 --seconds 30 --rate 48000 --frame-ms 20 --profile conversation`
+//!
+//! Clients and upstream are both in this process and in one thread, so the figures of the other process are the bridge's
+//! alone; without `--url` it is `voxbridge serve`, the one beside this example. Everybody sends for some seconds before
+//! anything is measured. What is measured, and how:
+//!
+//! - **Samples.** Up: each unit that reaches the upstream is compared with what the client sent (`ear`); down: every byte
+//!   of the model's voice with what was said (`heard`). Lost, duplicated and reordered samples are counted (`track`) and
+//!   must be none. Of an utterance that voice detection cut out, all that is clearly heard must be transcribed
+//!   (`utterances`).
+//! - **Latency up.** From the moment the frame with a unit's last sample is given to the socket to the moment the upstream
+//!   has read the whole append. A resampler needs 10 ms of the future, so *beyond* is the same from the frame that brings
+//!   those. Through a relay: of each frame, and *beyond* of the long messages.
+//! - **Latency down.** From a delta's first byte given to the socket, or from when the playout lets it leave, to its
+//!   first audio read by the client (`heard`). Through a relay: of the long messages.
+//! - **Cost.** CPU time, context switches and memory of the bridge's processes, by the system's accounting (`process`).
+//! - **The generator itself.** How late it was; when that is more than 5 ms for one frame in a hundred, nothing it says
+//!   holds.
+//!
+//! Latencies contain this program's own waits: one thread serves both ends, and reads what has come when it has time.
+
+mod append;
+mod churn;
+mod client;
+mod ear;
+mod figures;
+mod heard;
+mod options;
+mod plot;
+mod process;
+mod pulse;
+mod relayed;
+mod report;
+mod run;
+mod sound;
+mod spoil;
+mod stub;
+mod track;
+mod utterances;
+mod wire;
+mod world;
+
+use std::{fs, path::Path, process::ExitCode, rc::Rc};
+
+use clap::Parser as _;
+use serde_json::json;
+
+use crate::{options::Options, run::Outcome, sound::Sound};
+
+fn main() -> ExitCode {
+    match measure(&Options::parse()) {
+        Ok(code) => ExitCode::from(code),
+        Err(words) => {
+            eprintln!("load: {words}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// All runs, one after the other; the code to end with.
+fn measure(options: &Options) -> Result<u8, String> {
+    options.check()?;
+    process::open_many_files();
+    if let Some(cpus) = &options.pin_self {
+        process::pin_self(cpus)?;
+    }
+    let sound = Rc::new(Sound::new(options.rate, options.frame_samples(), options.speech)?);
+    let numbers = if options.curve.is_empty() { vec![options.sessions] } else { options.curve.clone() };
+    let mut outcomes = Vec::new();
+    for sessions in numbers {
+        let outcome = one(Options { sessions, ..options.clone() }, Rc::clone(&sound))?;
+        outcome.print();
+        outcomes.push(outcome);
+    }
+    save(options, &outcomes)?;
+    Ok(match (outcomes.iter().all(Outcome::is_valid), outcomes.iter().all(|run| run.tally.clean())) {
+        (false, _) => 3,
+        (true, false) => 1,
+        (true, true) => 0,
+    })
+}
+
+fn one(options: Options, sound: Rc<Sound>) -> Result<Outcome, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot begin: {error}"))?;
+    tokio::task::LocalSet::new().block_on(&runtime, run::run(options, sound))
+}
+
+fn save(options: &Options, outcomes: &[Outcome]) -> Result<(), String> {
+    let write = |path: &Path, words: String| {
+        fs::write(path, words).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    if let Some(path) = &options.json {
+        let runs: Vec<_> = outcomes.iter().map(Outcome::json).collect();
+        write(path, format!("{:#}\n", json!({ "runs": runs })))?;
+    }
+    match &options.svg {
+        Some(path) => write(path, plot::svg(outcomes)),
+        None => Ok(()),
+    }
+}

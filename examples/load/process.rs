@@ -1,0 +1,206 @@
+//! The processes under test: started, pinned, and asked what they have cost so far.
+//!
+//! CPU time, memory and context switches are the system's own accounting (/proc), summed over the processes and their
+//! children. On the loopback device the sender pays for much of the receiver's work in the kernel, for a bridge and for a
+//! relay alike.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead as _, BufReader},
+    ops::Sub,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use crate::options::Options;
+
+/// Clock ticks a second in /proc/PID/stat, on every Linux there is.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What is measured, and where it listens.
+pub(crate) struct Bridge {
+    child: Option<Child>,
+    pids: Vec<u32>,
+    pub(crate) address: String,
+}
+
+impl Bridge {
+    /// Starts the program, or takes what runs already.
+    pub(crate) fn start(options: &Options, upstream: &str) -> Result<Self, String> {
+        if let Some(url) = &options.url {
+            return Ok(Self { child: None, pids: options.pid.clone(), address: url.clone() });
+        }
+        let program = options.program.clone().map_or_else(beside, Ok)?;
+        let mut command = match &options.pin_bridge {
+            Some(cpus) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", cpus]).arg(&program);
+                command
+            }
+            None => Command::new(&program),
+        };
+        command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--upstream", upstream]);
+        command.args(["--profile", &options.profile]);
+        if let Some(workers) = options.workers {
+            command.args(["--workers", &workers.to_string()]);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| {
+            format!("cannot start {}: {error}; `cargo build --release` builds it", program.display())
+        })?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().ok_or("the program has no output")?;
+        BufReader::new(stdout).read_line(&mut line).map_err(|error| error.to_string())?;
+        let pids = vec![child.id()];
+        // From here on it is ended, whatever happens.
+        let bridge = Self { child: Some(child), pids, address: line.trim().replace("listening on ", "") };
+        if bridge.address.is_empty() {
+            return Err(format!("{} ended before it listened", program.display()));
+        }
+        Ok(bridge)
+    }
+
+    /// What it has cost so far.
+    pub(crate) fn cost(&self) -> Cost {
+        let mut cost = Cost::default();
+        for pid in family(&self.pids) {
+            cost.add(pid);
+        }
+        cost
+    }
+
+    /// Whether anything is known of what it costs.
+    pub(crate) const fn is_known(&self) -> bool {
+        !self.pids.is_empty()
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may be gone already.
+            let _gone = child.kill();
+            let _gone = child.wait();
+        }
+    }
+}
+
+fn beside() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let target = own.parent().and_then(Path::parent).ok_or("this program is in no directory of cargo's")?;
+    Ok(target.join("voxbridge"))
+}
+
+/// What processes have cost so far, or between two instants.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cost {
+    /// CPU time, s.
+    pub(crate) user: f64,
+    pub(crate) system: f64,
+    /// Context switches.
+    pub(crate) voluntary: f64,
+    pub(crate) involuntary: f64,
+    /// Memory, KiB.
+    pub(crate) resident: f64,
+    pub(crate) peak: f64,
+    pub(crate) threads: f64,
+    pub(crate) files: f64,
+}
+
+impl Cost {
+    /// Of this program itself.
+    pub(crate) fn own() -> Self {
+        let mut cost = Self::default();
+        cost.add(std::process::id());
+        cost
+    }
+
+    fn add(&mut self, pid: u32) {
+        let stat = read(pid, "stat");
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks =
+            |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+        self.user += ticks(11) / TICKS_PER_SECOND;
+        self.system += ticks(12) / TICKS_PER_SECOND;
+        let status = read(pid, "status");
+        self.resident += number(&status, "VmRSS:");
+        self.peak += number(&status, "VmHWM:");
+        self.files += fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count) as f64;
+        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            self.threads += 1.0;
+            self.voluntary += number(&status, "voluntary_ctxt_switches:");
+            self.involuntary += number(&status, "nonvoluntary_ctxt_switches:");
+        }
+    }
+}
+
+impl Sub for Cost {
+    type Output = Self;
+
+    /// Time and switches between two instants; the rest as it is at the later one.
+    fn sub(self, before: Self) -> Self {
+        Self {
+            user: self.user - before.user,
+            system: self.system - before.system,
+            voluntary: self.voluntary - before.voluntary,
+            involuntary: self.involuntary - before.involuntary,
+            ..self
+        }
+    }
+}
+
+fn read(pid: u32, file: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
+}
+
+fn number(status: &str, name: &str) -> f64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse().unwrap_or_default()
+}
+
+/// These processes and all their children.
+fn family(pids: &[u32]) -> BTreeSet<u32> {
+    let parent = |pid: u32| {
+        let stat = read(pid, "stat");
+        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> = all.filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut family: BTreeSet<u32> = pids.iter().copied().collect();
+    loop {
+        let before = family.len();
+        let children: Vec<u32> =
+            parents.iter().filter(|(_, parent)| family.contains(parent)).map(|(pid, _)| *pid).collect();
+        family.extend(children);
+        if family.len() == before {
+            return family;
+        }
+    }
+}
+
+/// Pins this program to CPUs; threads that are started later are pinned with it.
+pub(crate) fn pin_self(cpus: &str) -> Result<(), String> {
+    run("taskset", &["-cp", cpus, &std::process::id().to_string()])
+}
+
+/// Lets this program (and what it starts) open as many files as the system allows at all.
+pub(crate) fn open_many_files() {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
+    if let Some(hard) = line.split_whitespace().nth(4) {
+        // Without it the sessions that do not fit fail, which is counted.
+        let _unchanged =
+            run("prlimit", &["--pid", &std::process::id().to_string(), &format!("--nofile={hard}:{hard}")]);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let done = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match done {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program} {} failed: {status}", arguments.join(" "))),
+        Err(error) => Err(format!("cannot run {program} (of util-linux): {error}")),
+    }
+}
