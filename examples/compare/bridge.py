@@ -44,14 +44,13 @@ CONFIG = {"length_penalty": 1.1, "listen_prob_scale": 1.0}
 
 
 class Vad:
-    """Finds where speech begins and ends in blocks of five frames."""
+    """Finds where speech begins and ends."""
 
     def __init__(self):
         self.speaking, self.run = False, 0
 
-    def hear(self, block):
-        """Yields what changed: True for a beginning, False for an end."""
-        frames = block.reshape(VAD_FRAMES, -1)
+    def hear(self, frames):
+        """Yields what changed in some frames, one a row: True for a beginning, False for an end."""
         loudness = np.einsum("ij,ij->i", frames, frames)
         for loud in (loudness > VAD_FLOOR * frames.shape[1]).tolist():
             self.run = self.run + 1 if loud != self.speaking else 0
@@ -83,19 +82,22 @@ class Ear:
             block = np.frombuffer(bytes(self.bytes[: self.block_bytes]), "<i2") / FULL_SCALE
             del self.bytes[: self.block_bytes]
             self.heard += len(block)
-            yield from self.vad.hear(block)
+            yield from self.vad.hear(block.reshape(VAD_FRAMES, -1))
             yield from self.fill(self.resampler.resample_chunk(block) if self.resampler else block)
 
-    def flush(self):
-        """What is left, filled up with silence."""
+    def pause(self):
+        """What comes of audio that ends here: what is left of it, filled up to a unit, which may be silence only."""
+        found = list(self.vad.hear(np.zeros((VAD_STOP, 1), np.float32)))
         rest = np.frombuffer(bytes(self.bytes[: len(self.bytes) & ~1]), "<i2") / FULL_SCALE
+        self.bytes.clear()
+        self.heard += len(rest)
         if self.resampler:
             rest = self.resampler.resample_chunk(rest, last=True)
-        units = list(self.fill(rest))
-        if self.filled:
-            self.unit[self.filled :] = 0
-            units.append(self.unit)
-        return units
+            self.resampler.clear()
+        found += self.fill(rest)
+        self.unit[self.filled :] = 0
+        self.filled = 0
+        return [*found, self.unit.copy()]
 
     def fill(self, samples):
         while len(samples):
@@ -140,11 +142,14 @@ class Session:
         async with connect(url, compression=None, max_size=MESSAGE_MAX, proxy=None) as upstream:
             await self.open(upstream)
             tasks = [asyncio.create_task(work(upstream)) for work in (self.listen, self.speak, self.fill_gaps)]
-            done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in others:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
                 task.cancel()
-            for task in done:
-                await self.end(upstream, task.result())
+            for end in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(end, str):
+                    return await self.end(upstream, end)
+                if isinstance(end, Exception):
+                    raise end
 
     async def open(self, upstream):
         await self.wait_for(upstream, "session.queue_done")
@@ -166,21 +171,21 @@ class Session:
                 if command in ("session.close", "session.cancel"):
                     return "client_request" if command == "session.close" else "cancelled"
                 continue  # session.configure: nothing in it changes what is done here
-            await self.hear(upstream, message)
+            await self.tell_all(upstream, self.ear.hear(message))
         return "client_disconnect"
 
     async def fill_gaps(self, upstream):
         """A model stands still without audio, in the middle of a word too: silence takes the place of what does not come."""
-        silence = bytes(2 * self.ear.rate)
         while True:
             heard = self.ear.heard
             await asyncio.sleep(GAP_S)
             if heard and self.ear.heard == heard:
-                await self.hear(upstream, silence)
+                await self.tell_all(upstream, self.ear.pause())
                 await asyncio.sleep(1 - GAP_S)
 
-    async def hear(self, upstream, frame):
-        for found in self.ear.hear(frame):
+    async def tell_all(self, upstream, findings):
+        """The client where it speaks, and the model what it says."""
+        for found in findings:
             if isinstance(found, bool):
                 name = "vad.speech_start" if found else "vad.speech_end"
                 await self.tell(name, timestamp_ms=self.ear.now_ms())
@@ -224,8 +229,7 @@ class Session:
 
     async def end(self, upstream, reason):
         if reason == "client_request":
-            for unit in self.ear.flush():
-                await self.append(upstream, unit)
+            await self.tell_all(upstream, self.ear.pause())
         if reason != "upstream_lost":
             await upstream.send('{"type":"session.close","reason":"user_stop"}')
         if reason != "client_disconnect":

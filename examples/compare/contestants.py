@@ -107,7 +107,7 @@ class Bench:
             )
         # 1 is for samples lost, 3 for a generator that was late: both are told in the figures.
         if done.returncode not in (0, 1, 3) or not result.exists():
-            raise Trouble(f"{' '.join(words)} failed ({done.returncode}): {done.stderr.strip()[-2000:]}")
+            raise Trouble(f"the generator ended with code {done.returncode}: {done.stderr.strip()[-500:]}")
         return figures(json.loads(result.read_text()))
 
     @contextlib.contextmanager
@@ -160,7 +160,9 @@ class Bench:
         # It is inherited, and so costs the process nothing at its start.
         os.sched_setaffinity(0, {self.bridge_core})
         try:
-            process = subprocess.Popen([str(word) for word in command], text=True, env=environment(), **more)
+            with open(self.out / "contestant.err", "a") as complaints:
+                words = [str(word) for word in command]
+                process = subprocess.Popen(words, text=True, env=environment(), stderr=complaints, **more)
         finally:
             os.sched_setaffinity(0, all_cores)
         try:

@@ -128,8 +128,8 @@ def capacity_line(results):
     first, last = found["tried"]
     carried = found["sessions"]
     cell = f"fewer than {first}" if carried is None else f"{carried}{' or more' if carried == last else ''}"
-    if found["generator_was_late"]:
-        cell += ", above which the generator was late"
+    if late := found["generator_was_late_at"]:
+        cell += f" (the generator was late at {', '.join(map(str, late))})"
     title = "live conversations on one core, added p99 ≤ 5 ms, nothing lost"
     return line(title, {"voxbridge": cell}, "", judged("≥ 1800", (carried or 0) >= 1800))
 

@@ -63,7 +63,7 @@ fn a_ratio_is_the_median_of_those_of_the_rounds_in_which_the_generator_kept_time
     }
 }
 
-/// With the programs of this build, so its figures mean nothing.
+/// With the programs of this build, so its figures mean nothing. `cargo test` builds the example; `cargo test --test` does not.
 #[test]
 #[ignore = "needs root on Debian, and installs nginx"]
 fn each_contestant_carries_conversations() {
