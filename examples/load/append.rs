@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use crate::sound::{BLOCK, SECOND};
+use super::sound::{BLOCK, SECOND};
 
 /// Base64 characters of a whole unit.
 const UNIT_CHARS: usize = (4 * SECOND).div_ceil(3) * 4;

@@ -3,15 +3,13 @@
 //! A block of 10 ms is the one that is expected if the difference has a tenth of its energy at most: another resampler
 //! than voxbridge's may have another filter, but not another time. What is not expected is looked for.
 
-use crate::{
+use super::{
     sound::{BLOCK, LOOP, SECOND, Sound},
     track::Track,
 };
 
 /// What a resampler makes of the very beginning is its own.
 const STARTING: usize = 2 * BLOCK;
-/// How late a bridge's resampler may let the first sample come out, samples at 16 kHz.
-const LAG_MAX: i64 = 800;
 /// How far away what is not expected is looked for.
 const FAR: u64 = 3 * SECOND as u64;
 
@@ -22,34 +20,27 @@ pub(crate) struct Ear {
     begins: u64,
     pub(crate) track: Track,
     started: bool,
-    /// Samples behind which its first sample came out.
-    pub(crate) lag: i64,
+    /// Samples before its first one.
+    lag: usize,
     /// Silence that stands for what was not there.
     pub(crate) filled: u64,
 }
 
 impl Ear {
-    /// Finds whose beginning this is, of so many clients.
-    pub(crate) fn of_clients(sound: &Sound, samples: &[f32], clients: usize) -> Option<(usize, Self)> {
-        let lags = std::iter::once(0).chain((1..=LAG_MAX).flat_map(|lag| [lag, -lag]));
-        for lag in lags {
-            let at = (STARTING as i64 + lag.max(0)) as usize;
-            let fits = |client: &usize| {
-                let place = (Sound::begins(*client) + at + LOOP) as i64 - lag;
-                is_here(sound, samples, at, place as u64, 4)
-            };
-            if let Some(client) = (0..clients).find(fits) {
-                let ear = Self {
-                    begins: Sound::begins(client) as u64,
-                    track: Track::from((at as i64 - lag) as u64),
-                    started: false,
-                    lag,
-                    filled: 0,
-                };
-                return Some((client, ear));
-            }
-        }
-        None
+    /// Finds whose beginning this is, of so many clients, through a bridge whose first sample comes out behind `lag` others.
+    pub(crate) fn of_clients(
+        sound: &Sound,
+        samples: &[f32],
+        clients: usize,
+        lag: usize,
+    ) -> Option<(usize, Self)> {
+        let at = STARTING + lag;
+        let fits =
+            |client: &usize| is_here(sound, samples, at, (Sound::begins(*client) + STARTING) as u64, 4);
+        let client = (0..clients).find(fits)?;
+        let track = Track::from(STARTING as u64);
+        let begins = Sound::begins(client) as u64;
+        Some((client, Self { begins, track, started: false, lag, filled: 0 }))
     }
 
     /// Finds where in the loop this stretch begins.
@@ -69,8 +60,7 @@ impl Ear {
 
     /// Takes what has come, every block of it.
     pub(crate) fn hear(&mut self, sound: &Sound, samples: &[f32]) {
-        let skipped =
-            if std::mem::replace(&mut self.started, true) { 0 } else { STARTING + self.lag.max(0) as usize };
+        let skipped = if std::mem::replace(&mut self.started, true) { 0 } else { STARTING + self.lag };
         let blocks = samples[skipped.min(samples.len())..].chunks(BLOCK);
         for (number, block) in blocks.enumerate() {
             if is_like(block, sound.heard(self.place(), block.len())) {
@@ -175,8 +165,8 @@ mod tests {
         (0..5).flat_map(|second| sound.heard(begins + second * SECOND as u64, SECOND).to_vec()).collect()
     }
 
-    fn heard(sound: &Sound, samples: &[f32]) -> Ear {
-        let (client, mut ear) = Ear::of_clients(sound, &samples[..SECOND], 500).unwrap();
+    fn heard(sound: &Sound, samples: &[f32], lag: usize) -> Ear {
+        let (client, mut ear) = Ear::of_clients(sound, &samples[..SECOND], 500, lag).unwrap();
         assert_eq!(client, 20);
         samples.chunks(SECOND).for_each(|unit| ear.hear(sound, unit));
         ear
@@ -186,11 +176,10 @@ mod tests {
     fn every_client_is_recognised_and_every_sample_counted() {
         let (sound, mut late) = (sound(), vec![0.0; 300]);
         let samples = stream(&sound);
-        let counts = heard(&sound, &samples).track.counts(samples.len() as u64, 0);
+        let counts = heard(&sound, &samples, 0).track.counts(samples.len() as u64, 0);
         assert!(counts.clean() && counts.tail == 0, "{counts:?}");
         late.extend(&samples[..2 * SECOND]);
-        let ear = heard(&sound, &late);
-        assert_eq!(ear.lag, 300);
+        let ear = heard(&sound, &late, 300);
         assert!(ear.track.counts(2 * SECOND as u64, 0).clean());
     }
 
@@ -204,9 +193,9 @@ mod tests {
         more.splice(30_320..30_320, again);
         swapped[30_080..30_720].rotate_left(320);
         let total = whole.len() as u64;
-        assert_eq!(heard(&sound, &less).track.counts(total, 0).lost, 320);
-        assert_eq!(heard(&sound, &more).track.counts(total, 0).duplicated, 320);
-        let counts = heard(&sound, &swapped).track.counts(total, 0);
+        assert_eq!(heard(&sound, &less, 0).track.counts(total, 0).lost, 320);
+        assert_eq!(heard(&sound, &more, 0).track.counts(total, 0).duplicated, 320);
+        let counts = heard(&sound, &swapped, 0).track.counts(total, 0);
         assert!(counts.reordered == 320 && counts.lost == 0, "{counts:?}");
     }
 
@@ -215,7 +204,7 @@ mod tests {
         let sound = sound();
         let mut samples = stream(&sound);
         samples[4 * SECOND + 4_000..].fill(0.0);
-        let ear = heard(&sound, &samples);
+        let ear = heard(&sound, &samples, 0);
         assert!(ear.track.counts(4 * SECOND as u64 + 4_000, 160).clean());
         assert!(ear.filled >= 11_840);
     }

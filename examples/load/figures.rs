@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::track::Counts;
+use super::track::Counts;
 
 /// Steps in each doubling: a percentile is right within 1.6 %.
 const STEPS: u64 = 64;
@@ -87,6 +87,8 @@ pub(crate) struct Tally {
     pub(crate) interrupted_turns: u64,
     pub(crate) units: u64,
     pub(crate) units_skimmed: u64,
+    /// Samples of silence that stood for audio although it was being sent.
+    pub(crate) filled: u64,
     /// Units of nobody who is known.
     pub(crate) strange: u64,
     pub(crate) transcripts: u64,

@@ -68,6 +68,9 @@ pub(crate) struct Options {
     /// CPUs this generator may use
     #[arg(long)]
     pub(crate) pin_self: Option<String>,
+    /// Samples at 16 kHz before the first one that this bridge's resampler makes of the client's
+    #[arg(long, default_value_t = 0)]
+    pub(crate) lag: usize,
     /// Sessions opened and closed a second, beside the standing ones
     #[arg(long)]
     pub(crate) churn: Option<f64>,

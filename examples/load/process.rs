@@ -41,7 +41,12 @@ impl Bridge {
             None => Command::new(&program),
         };
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--upstream", upstream]);
-        command.args(["--profile", &options.profile]);
+        // The standing ones, and those that come and go.
+        let most = 2 * options.sessions + 2_000;
+        command.args(["--profile", &options.profile, "--sessions-max", &most.to_string()]);
+        if options.mostly_idle {
+            command.args(["--idle-timeout-ms", "0"]);
+        }
         if let Some(workers) = options.workers {
             command.args(["--workers", &workers.to_string()]);
         }

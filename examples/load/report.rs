@@ -64,7 +64,7 @@ impl Outcome {
                 "turn": latency(&tally.turn), "opened": latency(&tally.opened),
             },
             "samples": {"up": counts(&tally.up_samples), "down": counts(&tally.down_samples)},
-            "units": {"heard": tally.units, "skimmed": tally.units_skimmed, "strange": tally.strange},
+            "units": {"heard": tally.units, "skimmed": tally.units_skimmed, "strange": tally.strange, "filled_samples": tally.filled},
             "utterances": tally.utterances, "transcripts": tally.transcripts,
             "interrupted_turns": tally.interrupted_turns,
             "errors": tally.errors, "last_error": tally.last_error,
@@ -146,8 +146,8 @@ impl Outcome {
         }
         let share = 100 - 100 * tally.units_skimmed / tally.units.max(1);
         println!(
-            "  proof     {} units, {share} % looked at from end to end (the others at 8 places), {} of nobody known",
-            tally.units, tally.strange
+            "  proof     {} units, {share} % looked at from end to end (the others at 8 places), {} of nobody known, {} samples of silence between",
+            tally.units, tally.strange, tally.filled
         );
         println!(
             "  generator {:.2} cores; frames late by p99 {:.2} ms, at most {:.2} ms; {} of {} by more than half a frame; {} not taken at once",
@@ -158,6 +158,9 @@ impl Outcome {
             tally.frames,
             tally.blocked_frames
         );
+        if tally.strange > 0 {
+            println!("  the upstream heard what nobody sent: does the bridge delay its audio (--lag)?");
+        }
         if !self.is_valid() {
             println!("  the generator was late: figures are not valid");
         }

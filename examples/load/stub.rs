@@ -151,7 +151,11 @@ impl Session {
         if skimmed && append.is_unit() && ear.skim(&world.sound, &blocks, SECOND) {
             world.tally.borrow_mut().units_skimmed += 1;
         } else {
+            let before = ear.filled;
             ear.hear(&world.sound, &append.samples());
+            if !world.stopping.get() {
+                world.tally.borrow_mut().filled += ear.filled - before;
+            }
         }
         if ear.filled == 0 {
             time(&world, client, ear.track.next, now);
@@ -161,7 +165,11 @@ impl Session {
     /// Finds out whose session this is.
     fn meet(&mut self, samples: &[f32]) {
         let clients = self.world.clients.borrow().len();
-        let Some((number, ear)) = Ear::of_clients(&self.world.sound, samples, clients) else { return };
+        let Some((number, ear)) =
+            Ear::of_clients(&self.world.sound, samples, clients, self.world.options.lag)
+        else {
+            return;
+        };
         self.client = self.world.client(number);
         if let Some(client) = &self.client {
             *client.ear.borrow_mut() = Some(ear);
@@ -182,7 +190,7 @@ impl Session {
         let Some(client) = self.client.clone() else { return Ok(()) };
         let first = !std::mem::replace(&mut self.in_turn, true);
         self.turns += u64::from(first);
-        if client.is_spoiled() && !first && self.turns == 1 {
+        if client.is_spoiled() && !first && client.heard.borrow().next_second() == 1 {
             client.heard.borrow_mut().skip_second();
         }
         let second = client.heard.borrow().next_second();

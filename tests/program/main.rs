@@ -11,6 +11,7 @@ mod certs;
 mod commands;
 mod doctor;
 mod leaving;
+mod load;
 mod odd;
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 #[path = "../support/operated.rs"]
