@@ -28,7 +28,7 @@ use crate::{
     error::Error,
     event::{Frame, Lane, Message, Mode, Why},
     mapping::{ClientMapping, UpstreamMapping},
-    session::{Account, Observation, RelaySetup, Setup, State, Streamed, Tally},
+    session::{Account, Lull, Observation, RelaySetup, Setup, State, Streamed, Tally},
 };
 
 /// What happened.
@@ -193,6 +193,16 @@ impl Bridge {
         match &self.0 {
             Kind::Served(served) => served.holds_back(),
             Kind::Relayed(relayed) => relayed.holds_back(),
+        }
+    }
+
+    /// How long the client may be left unread, because nothing can be decided by what it streams; none if every message is
+    /// to be read at once.
+    #[must_use]
+    pub fn lull(&self, now: Instant) -> Option<Lull> {
+        match &self.0 {
+            Kind::Served(served) => served.lull(now),
+            Kind::Relayed(_) => None,
         }
     }
 

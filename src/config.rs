@@ -13,6 +13,7 @@ mod upstreams;
 use std::{
     collections::BTreeMap,
     fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -51,6 +52,8 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8000";
 const DEFAULT_SESSIONS_MAX: usize = 1000;
 /// More sessions than any machine has ports for.
 const SESSIONS_MAX: usize = 1_000_000;
+/// More threads than any machine has cores for.
+const WORKERS_MAX: usize = 1024;
 /// The least idle time that still lets a client send a frame in time.
 const IDLE_MIN_MS: u64 = 100;
 
@@ -76,6 +79,9 @@ pub struct Config {
     /// Sessions at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<usize>,
+    /// Threads that sessions run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<NonZeroUsize>,
     /// Language of sessions that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
@@ -206,6 +212,7 @@ impl Config {
         self.mappings = over.mappings.or(self.mappings);
         self.idle_timeout_ms = over.idle_timeout_ms.or(self.idle_timeout_ms);
         self.sessions_max = over.sessions_max.or(self.sessions_max);
+        self.workers = over.workers.or(self.workers);
         self.language = over.language.or(self.language);
         self.trace.dir = over.trace.dir.or(self.trace.dir);
         self.trace.audio = over.trace.audio.or(self.trace.audio);
@@ -301,6 +308,9 @@ impl Config {
         }
         if self.sessions_max.is_some_and(|max| !(1..=SESSIONS_MAX).contains(&max)) {
             return Err(format!("sessions_max: must be 1 to {SESSIONS_MAX}"));
+        }
+        if self.workers.is_some_and(|count| count.get() > WORKERS_MAX) {
+            return Err(format!("workers: must be 1 to {WORKERS_MAX}"));
         }
         Ok(())
     }

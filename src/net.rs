@@ -58,7 +58,7 @@ impl Traffic {
 /// A stream whose bytes are counted.
 #[derive(Debug)]
 pub struct Counted<S> {
-    stream: S,
+    pub(crate) stream: S,
     traffic: Arc<Traffic>,
 }
 

@@ -56,18 +56,12 @@ async fn come_and_go(world: &Rc<World>, address: &str, begun: Instant) -> Result
     let (read, write) = tcp.into_split();
     let mut inbox = Inbox::new(read, Rc::clone(&world.pool));
     wire::ask(&mut inbox, &write, host, &path).await?;
-    while inbox.next().is_none() {
-        if !inbox.fill().await {
-            return Err("a session ended before its first message".to_owned());
-        }
-    }
+    inbox.frame().await.ok_or("a session ended before its first message")?;
     if world.tally.borrow().measuring.get() {
         world.tally.borrow_mut().opened.add(begun.elapsed().as_micros() as u64);
     }
     sleep(STAY).await;
     wire::send(&write, &[&wire::CLIENT_CLOSE]).await.map_err(|error| error.to_string())?;
-    while inbox.fill().await {
-        while inbox.next().is_some() {}
-    }
+    while inbox.frame().await.is_some() {}
     Ok(())
 }

@@ -146,20 +146,18 @@ fn found(sound: &Sound, expected: u64, payload: &[u8]) -> Option<u64> {
 
 /// Reads all that comes to a client.
 pub(crate) async fn listen(world: Rc<World>, client: Rc<Client>, mut inbox: Inbox) {
-    while inbox.fill().await {
+    while let Some(frame) = inbox.frame().await {
         let now = world.now();
-        while let Some(frame) = inbox.next() {
-            let payload = inbox.payload(&frame);
-            match frame.opcode {
-                wire::BINARY => client.heard.borrow_mut().audio(&world, now, payload),
-                wire::TEXT if world.options.path == Way::Relay => {
-                    let number = crate::stub::number(payload).unwrap_or(u64::MAX / 2);
-                    client.heard.borrow_mut().message(&world, now, number);
-                }
-                wire::TEXT => message(&world, &client, &String::from_utf8_lossy(payload)),
-                wire::PING => client.pong(&world, payload),
-                _ => {}
+        let payload = inbox.payload(&frame);
+        match frame.opcode {
+            wire::BINARY => client.heard.borrow_mut().audio(&world, now, payload),
+            wire::TEXT if world.options.path == Way::Relay => {
+                let number = crate::stub::number(payload).unwrap_or(u64::MAX / 2);
+                client.heard.borrow_mut().message(&world, now, number);
             }
+            wire::TEXT => message(&world, &client, &String::from_utf8_lossy(payload)),
+            wire::PING => client.pong(&world, payload),
+            _ => {}
         }
     }
     client.gone.set(true);

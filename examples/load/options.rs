@@ -115,6 +115,10 @@ impl Options {
             "--path relay needs --url: which relay is to be measured?",
         )?;
         whole(
+            self.path == Way::Macaw || self.churn.is_none(),
+            "--churn is for bridges: a relay says nothing when a session is there",
+        )?;
+        whole(
             self.url.is_none() || self.curve.is_empty() || !self.pid.is_empty(),
             "--curve with --url needs --pid",
         )

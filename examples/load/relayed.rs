@@ -30,23 +30,21 @@ impl Relayed {
 
     pub(crate) async fn serve(mut self, mut inbox: Inbox) {
         self.world.created.set(self.world.created.get() + 1);
-        while inbox.fill().await {
-            while let Some(frame) = inbox.next() {
-                let now = self.world.now();
-                let Some(client) = self.world.client(self.number) else { continue };
-                let payload = inbox.payload(&frame);
-                let done = match frame.opcode {
-                    BINARY => {
-                        self.frame(&client, payload, now);
-                        Ok(())
-                    }
-                    TEXT => self.message(&client, now).await,
-                    wire::CLOSE => wire::send(&self.write, &[&wire::SERVER_CLOSE]).await,
-                    _ => Ok(()),
-                };
-                if done.is_err() {
-                    return;
+        while let Some(frame) = inbox.frame().await {
+            let now = self.world.now();
+            let Some(client) = self.world.client(self.number) else { continue };
+            let payload = inbox.payload(&frame);
+            let done = match frame.opcode {
+                BINARY => {
+                    self.frame(&client, payload, now);
+                    Ok(())
                 }
+                TEXT => self.message(&client, now).await,
+                wire::CLOSE => wire::send(&self.write, &[&wire::SERVER_CLOSE]).await,
+                _ => Ok(()),
+            };
+            if done.is_err() {
+                return;
             }
         }
     }

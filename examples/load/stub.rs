@@ -66,19 +66,17 @@ struct Session {
 impl Session {
     async fn serve(&mut self, mut inbox: Inbox) -> std::io::Result<()> {
         self.say(r#"{"type":"session.queue_done"}"#).await?;
-        while inbox.fill().await {
-            while let Some(frame) = inbox.next() {
-                let now = self.world.now();
-                let payload = inbox.payload(&frame);
-                match frame.opcode {
-                    TEXT => self.message(payload, now).await?,
-                    wire::PING => {
-                        let head = wire::head(wire::PONG, payload.len(), false);
-                        wire::send(&self.write, &[&head, payload]).await?;
-                    }
-                    wire::CLOSE => return wire::send(&self.write, &[&wire::SERVER_CLOSE]).await,
-                    _ => {}
+        while let Some(frame) = inbox.frame().await {
+            let now = self.world.now();
+            let payload = inbox.payload(&frame);
+            match frame.opcode {
+                TEXT => self.message(payload, now).await?,
+                wire::PING => {
+                    let head = wire::head(wire::PONG, payload.len(), false);
+                    wire::send(&self.write, &[&head, payload]).await?;
                 }
+                wire::CLOSE => return wire::send(&self.write, &[&wire::SERVER_CLOSE]).await,
+                _ => {}
             }
         }
         Ok(())

@@ -54,7 +54,7 @@ impl Inbox {
     }
 
     /// Waits for more. False when nothing comes any more.
-    pub(crate) async fn fill(&mut self) -> bool {
+    async fn fill(&mut self) -> bool {
         self.make_room();
         let Self { read, pool, buffer, filled, .. } = self;
         let read = poll_fn(|cx| {
@@ -83,8 +83,19 @@ impl Inbox {
         }
     }
 
-    /// The next frame, if all of it is there.
-    pub(crate) fn next(&mut self) -> Option<Frame> {
+    /// The next frame, as soon as all of it is there; none when nothing comes any more.
+    pub(crate) async fn frame(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.next() {
+                return Some(frame);
+            }
+            if !self.fill().await {
+                return None;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Frame> {
         let bytes = &self.buffer[self.from..self.filled];
         let (first, second) = (*bytes.first()?, *bytes.get(1)?);
         assert!(first & 0x80 != 0, "a peer cuts messages into fragments, which this generator does not read");

@@ -68,6 +68,23 @@ impl Encoding {
         }
     }
 
+    /// The first sample of each group of so many bytes as float32, as many as there is room for.
+    pub(super) fn firsts(self, groups: &[u8], group_bytes: usize, out: &mut [f32]) {
+        match (self, group_bytes) {
+            // What nearly everybody sends, in a shape that the compiler makes vectors of.
+            (Self::S16le, 2) => {
+                for (out, two) in out.iter_mut().zip(groups.chunks_exact(2)) {
+                    *out = pcm::to_f32(i16::from_le_bytes([two[0], two[1]]));
+                }
+            }
+            _ => {
+                for (out, group) in out.iter_mut().zip(groups.chunks_exact(group_bytes)) {
+                    *out = pcm::to_f32(self.first(group));
+                }
+            }
+        }
+    }
+
     /// Appends float32 samples to `out`, rounded and clipped.
     pub fn push(self, samples: &[f32], out: &mut Vec<u8>) {
         match self {

@@ -26,6 +26,10 @@ pub enum FormatError {
     },
 }
 
+/// Samples on their way to the resampler, on the stack. 20 ms at 48 kHz: the usual frame is one block, which is the
+/// resampler's chunk, too.
+const BLOCK_SAMPLES: usize = 960;
+
 /// One client's audio on its way in.
 #[derive(Debug)]
 pub struct Intake {
@@ -75,14 +79,20 @@ impl Intake {
         let (encoding, group_bytes) = (self.encoding, self.group_bytes);
         let (first, whole) = self.carry.split(bytes, group_bytes);
         self.input_samples += (first.is_some() as usize + whole.len() / group_bytes) as u64;
-        let first = first.map(|group| encoding.first(&group));
-        let samples =
-            first.into_iter().chain(whole.chunks_exact(group_bytes).map(|group| encoding.first(group)));
         if self.straight {
-            out.extend(samples);
+            out.extend(first.map(|group| encoding.first(&group)));
+            out.extend(whole.chunks_exact(group_bytes).map(|group| encoding.first(group)));
             return;
         }
-        push_f32(&mut self.resampler, samples, &mut self.resampled);
+        if let Some(group) = first {
+            self.resampler.push(&[pcm::to_f32(encoding.first(&group))], &mut self.resampled);
+        }
+        let mut block = [0.0; BLOCK_SAMPLES];
+        for groups in whole.chunks(BLOCK_SAMPLES * group_bytes) {
+            let block = &mut block[..groups.len() / group_bytes];
+            encoding.firsts(groups, group_bytes, block);
+            self.resampler.push(block, &mut self.resampled);
+        }
         drain(&mut self.resampled, out);
     }
 
@@ -167,23 +177,6 @@ impl Carry {
         self.len += taken.len();
         rest
     }
-}
-
-/// Feeds int16 samples to the resampler by way of a block on the stack.
-fn push_f32(resampler: &mut Resampler, samples: impl Iterator<Item = i16>, sink: &mut Vec<f32>) {
-    // 20 ms at 48 kHz: the usual frame is one block, which is the resampler's chunk, too.
-    const BLOCK_SAMPLES: usize = 960;
-    let mut block = [0.0f32; BLOCK_SAMPLES];
-    let mut len = 0;
-    for sample in samples {
-        block[len] = pcm::to_f32(sample);
-        len += 1;
-        if len == BLOCK_SAMPLES {
-            resampler.push(&block, sink);
-            len = 0;
-        }
-    }
-    resampler.push(&block[..len], sink);
 }
 
 /// Moves the samples to int16, rounded and clipped: the filter overshoots where loud speech was clipped before.

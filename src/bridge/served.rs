@@ -9,7 +9,8 @@ use crate::{
     event::{ClientCommand, CloseName, Message},
     mapping::UpstreamMapping,
     session::{
-        Account, Figure, Observation, Reason, Session, Setup, Stage, State, Streamed, Tally, action::Action,
+        Account, Figure, Lull, Observation, Reason, Session, Setup, Stage, State, Streamed, Tally,
+        action::Action,
     },
     upstream::Dialect,
 };
@@ -111,6 +112,12 @@ impl Served {
     /// Whether the client is to be read no further for now. What it sends all the same is taken.
     pub(super) fn holds_back(&self) -> bool {
         self.session.as_ref().is_some_and(Session::holds_back)
+    }
+
+    /// How long the client may be left unread; none if every message is to be read at once.
+    pub(super) fn lull(&self, now: Instant) -> Option<Lull> {
+        let lull = self.session.as_ref()?.lull(now)?;
+        Some(Lull { frame_max_bytes: self.codec.frame_max_bytes(), ..lull })
     }
 
     /// Takes one input; drain [`Served::poll_output`] before the next.

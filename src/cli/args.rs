@@ -7,6 +7,7 @@ mod clients;
 mod examples;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -112,6 +113,9 @@ pub struct ConfigArgs {
     /// Sessions at a time [default: 1000]
     #[arg(long, value_name = "N", env = "VOXBRIDGE_SESSIONS_MAX", hide_env_values = true)]
     pub sessions_max: Option<usize>,
+    /// Threads that sessions run on [default: one for each core]
+    #[arg(long, value_name = "N", env = "VOXBRIDGE_WORKERS", hide_env_values = true)]
+    pub workers: Option<NonZeroUsize>,
     /// Certificates (PEM) to trust for a wss:// upstream, besides those of this system
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
     pub upstream_ca: Option<PathBuf>,

@@ -10,7 +10,7 @@ use super::{Config, access};
 use crate::{mapping::Library, server::access::keys, trace::line::digest};
 
 /// What a server that runs cannot change any more.
-const FIXED: [&str; 5] = ["listen", "sessions_max", "admin.listen", "log", "access_log"];
+const FIXED: [&str; 6] = ["listen", "sessions_max", "workers", "admin.listen", "log", "access_log"];
 /// What begins so is taken by the admin listener, where there is one.
 const ADMIN: &str = "admin.";
 

@@ -36,6 +36,7 @@ fn mistakes_say_what_would_have_been_right() {
         (format!("idle_timeout_ms = 99\n{UPSTREAM}"), "100 to 86400000"),
         (format!("idle_timeout_ms = 86400001\n{UPSTREAM}"), "100 to 86400000"),
         (format!("sessions_max = 0\n{UPSTREAM}"), "1 to 1000000"),
+        (format!("workers = 1025\n{UPSTREAM}"), "workers: must be 1 to 1024"),
         (UPSTREAM.replace("ws://", "http://"), "neither ws nor wss"),
         (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
         (UPSTREAM.replace("realtime", "realtime?mode=Audio"), "no mode \"Audio\""),

@@ -91,6 +91,11 @@ impl Codec {
         }
     }
 
+    /// No frame of audio may be longer.
+    pub(crate) fn frame_max_bytes(&self) -> usize {
+        self.mapping.audio_in.frame_max_bytes
+    }
+
     fn audio<'a>(&self, bytes: &'a [u8]) -> Result<ClientEvent<'a>, Error> {
         let max = self.mapping.audio_in.frame_max_bytes;
         if bytes.len() > max {

@@ -57,6 +57,9 @@ pub struct Listen {
     /// An utterance whose audio stops coming altogether ends after this, ms.
     #[serde(deserialize_with = "check::ms")]
     pub stall_ms: u32,
+    /// What a client sends may wait so long to be read where nothing can be decided by it any sooner, ms; 0 reads all at once.
+    #[serde(deserialize_with = "check::ms")]
+    pub gather_ms: u32,
     /// Thresholds by sensitivity.
     pub sensitivity: Sensitivities,
 }

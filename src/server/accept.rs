@@ -45,6 +45,7 @@ use super::{
         offers_own_subprotocol,
         quota::{Over, Quota, Ticket, Who},
     },
+    clocked::Clocked,
     drive::ordered,
     open::{Visit, session, unix_now},
     recognise::{self, Nobody},
@@ -82,10 +83,11 @@ struct Peer {
     names: Vec<String>,
 }
 
-/// Serves one connection on a task of its own.
+/// Serves one connection on a task of its own, and maybe on a thread of its own, where the stream is made known anew.
 pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     // Small frames are to leave at once; a socket that cannot do it still works.
     let _ = stream.set_nodelay(true);
+    let stream = stream.into_std();
     let limits = shared.service().limits;
     let until_upgraded = {
         let (shared, metrics) = (shared.clone(), shared.metrics.clone());
@@ -118,7 +120,8 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
             }
         }
     };
-    if shared.handshakes.spawn(limits.connections_max, until_upgraded) {
+    let task = shared.workers.spawn(until_upgraded);
+    if shared.handshakes.add(limits.connections_max, task) {
         shared.metrics.refused(Refused::HandshakeOverflow);
         debug!(limit = limits.connections_max, "too many connections without a session: the oldest is ended");
     }
@@ -126,7 +129,7 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
 
 /// One connection up to its upgrade or its end; the caller bounds the time.
 async fn connection(
-    stream: TcpStream,
+    stream: io::Result<std::net::TcpStream>,
     address: SocketAddr,
     shared: Arc<Shared>,
     answered: Arc<AtomicBool>,
@@ -134,6 +137,7 @@ async fn connection(
     let service = shared.service();
     let (handshake, tls) = (service.limits.handshake, service.tls.clone());
     drop(service);
+    let stream = TcpStream::from_std(stream?)?;
     let stream = match tls {
         Some(tls) => {
             let spoke = stream.peek(&mut [0]).await? > 0;
@@ -144,7 +148,7 @@ async fn connection(
             }
             ClientStream::Tls(Box::new(accepted?))
         }
-        None => ClientStream::Plain(stream),
+        None => ClientStream::Plain(Clocked::from(stream)),
     };
     let peer = Peer { address, names: stream.names() };
     let stop = ordered(shared.drain.clone());

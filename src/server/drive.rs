@@ -4,8 +4,10 @@
 //! socket, a dialled lane, a deadline, or the order to stop. One stuck side never stalls the other: every socket has an
 //! outbox of its own, and lanes are not read while the client is far behind.
 
+mod glances;
 mod kept;
 mod tapped;
+mod together;
 
 use std::{collections::BTreeSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
@@ -19,8 +21,9 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 use tower::Service as _;
 use tracing::{debug, info, trace};
 
-use self::{kept::Kept, tapped::Tapped};
+use self::{glances::Glances, kept::Kept, tapped::Tapped, together::Together};
 use super::{
+    clocked::ReadByClock,
     dial::Call,
     feedback::Feedback,
     lines::{CLIENT_LOST_BYTES, Happened, Line, Patience, poll_sockets},
@@ -71,6 +74,8 @@ pub(super) struct Around {
 pub(super) struct Driver<C> {
     bridge: Bridge,
     client: Option<Socket<C>>,
+    glances: Glances,
+    together: Together,
     /// What a client sent that is held back.
     kept: Kept,
     lanes: Vec<(Lane, Line)>,
@@ -95,7 +100,7 @@ pub(super) struct Driver<C> {
     lanes_first: bool,
 }
 
-impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
+impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C> {
     pub(super) fn new(bridge: Bridge, client: Metered<C>, pool: Pool, around: Around) -> Self {
         let Around { tap, trace, context, place, drain, close_within, alive } = around;
         Self {
@@ -103,6 +108,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             close_within,
             bridge,
             client: Some(Socket::new(client)),
+            glances: Glances::new(Instant::now()),
+            together: Together::default(),
             kept: Kept::default(),
             lanes: Vec::new(),
             pool,
@@ -130,9 +137,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             };
             self.handle(happened);
         }
-        if let Some(client) = self.client.take() {
-            client.farewell(CLIENT_FAREWELL, self.alive.clone());
-        }
+        self.leave_client();
         self.leave_place();
         self.tell_end();
     }
@@ -247,12 +252,20 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
         let last = matches!(message, Message::Close(..));
         self.observed(|observer| match &message {
             Message::Close(code, _) => observer.client_closed(false, Some(*code)),
-            _ => observer.client_frame(Way::Out),
+            _ => observer.client_frames(Way::Out, 1),
         });
         if let Some(client) = &mut self.client {
             client.send(message);
         }
-        if last && let Some(client) = self.client.take() {
+        if last {
+            self.leave_client();
+        }
+    }
+
+    /// Says goodbye to the client, which has nothing more to do with the session.
+    fn leave_client(&mut self) {
+        if let Some(mut client) = self.client.take() {
+            client.read_by_clock(false);
             client.farewell(CLIENT_FAREWELL, self.alive.clone());
         }
     }
@@ -272,45 +285,89 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
 
     /// Waits for one thing to happen.
     async fn next(&mut self, due: Option<Instant>) -> Happened {
-        let ticks = self.client.iter().map(Socket::next_tick);
-        let ticks = ticks.chain(self.lanes.iter().filter_map(|(_, line)| line.next_tick()));
-        let wake = ticks.chain(due).min();
-        if let Some(wake) = wake {
-            // A socket that is never empty must not keep deadlines from coming.
-            if wake <= Instant::now() && !std::mem::replace(&mut self.was_due, true) {
-                return Happened::Due;
-            }
-            self.sleep.as_mut().reset(wake);
-        }
-        self.was_due = false;
-        self.lanes_first = !self.lanes_first;
         let (held, behind) = (self.holds_back(), self.is_lane_behind());
         if !held && let Some(message) = self.kept.pop() {
             return Happened::Client(Came::Message(message));
         }
+        let more = self.client.as_mut().filter(|client| !held && !client.is_drained());
+        if let Some(came) = self.together.read(more).await {
+            return Happened::Client(came);
+        }
+        let ticks = self.client.iter().map(Socket::next_tick);
+        let ticks = ticks.chain(self.lanes.iter().filter_map(|(_, line)| line.next_tick()));
+        let due = ticks.chain(due).min();
+        // A socket that is never empty must not keep deadlines from coming.
+        if due.is_some_and(|due| due <= Instant::now()) && !std::mem::replace(&mut self.was_due, true) {
+            return Happened::Due;
+        }
+        self.was_due = false;
+        self.lanes_first = !self.lanes_first;
         let patience = Patience { paced: self.bridge.paces(), held: held && self.kept.is_full() };
+        loop {
+            let look = self.look();
+            let looked =
+                self.client.as_mut().filter(|client| !held && !client.is_drained() && client.is_by_clock());
+            if let Some(came) = self.together.read(looked).await {
+                return Happened::Client(came);
+            }
+            if let Some(happened) = self.wait((due, look), patience, behind).await {
+                return happened;
+            }
+        }
+    }
+
+    /// Waits until then, or until the client is to be looked at, which is nothing.
+    async fn wait(
+        &mut self,
+        (due, look): (Option<Instant>, Option<Instant>),
+        patience: Patience,
+        behind: bool,
+    ) -> Option<Happened> {
+        let wake = due.into_iter().chain(look).min();
+        if let Some(wake) = wake {
+            self.sleep.as_mut().reset(wake);
+        }
         let Self { client, lanes, stop, place, sleep, lanes_first, .. } = self;
         let event = poll_fn(|cx| {
             if let Some(Poll::Ready(within)) = stop.as_mut().map(|stop| stop.as_mut().poll(cx)) {
-                return Poll::Ready(Happened::Drain(within));
+                return Poll::Ready(Some(Happened::Drain(within)));
             }
             if let Some(Place { orders, .. }) = place
                 && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
             {
-                return Poll::Ready(Happened::Ordered(order));
+                return Poll::Ready(Some(Happened::Ordered(order)));
             }
             if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, patience, cx) {
-                return Poll::Ready(happened);
+                return Poll::Ready(Some(happened));
             }
             if behind && !lanes.iter().any(|(_, line)| line.is_behind()) {
-                return Poll::Ready(Happened::Relieved);
+                return Poll::Ready(Some(Happened::Relieved));
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Happened::Due);
+                return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Happened::Due));
             }
             Poll::Pending
         });
         event.await
+    }
+
+    /// When the client is to be looked at; if that is now, it is read once more. None if it is listened to.
+    fn look(&mut self) -> Option<Instant> {
+        let client = self.client.as_mut().filter(|client| client.is_drained())?;
+        let now = Instant::now();
+        let mut lull = self.bridge.lull(now.into_std());
+        if let Some(lull) = &mut lull {
+            lull.frame /= self.together.usual();
+        }
+        let at = self.glances.next(now, lull, !client.is_by_clock());
+        client.read_by_clock(at.is_some());
+        self.together.limit(lull.filter(|_| at.is_some()));
+        if at? > now {
+            return at;
+        }
+        self.glances.look(now, lull);
+        client.look();
+        None
     }
 
     fn handle(&mut self, happened: Happened) {
@@ -365,7 +422,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.tap.came(self.bridge.session_id(), now(), Wire::FromClient, frame);
-                self.observed(|observer| observer.client_frame(Way::In));
+                let frames = self.together.frames();
+                self.observed(|observer| observer.client_frames(Way::In, frames));
                 self.tell(Input::Client(frame));
             }
             Came::End(why) => self.client_ended(&why),
@@ -375,9 +433,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<C> {
     fn client_ended(&mut self, why: &Why) {
         debug!(%why, "the client");
         self.tap.ended(self.bridge.session_id(), now(), Wire::FromClient, why);
-        if let Some(client) = self.client.take() {
-            client.farewell(CLIENT_FAREWELL, self.alive.clone());
-        }
+        self.leave_client();
         self.observed(|observer| observer.client_closed(true, code_of(why)));
         self.kept.clear();
         self.tell(Input::ClientClosed);

@@ -3,18 +3,19 @@
 //! - [`service`] is what new sessions are served with
 //! - [`mod@accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`refusal`]); [`open`] begins a
 //!   session: [`recognise`] finds out which protocol it speaks, [`route`] what serves it
-//! - [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
+//! - [`workers`] are the threads sessions run on; [`drive`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
 //! - [`lines`] polls its sockets, [`socket`] is one of them, [`dial`] opens those towards upstreams, [`tap`] looks on
 //! - [`observer`] lets operators see what a session does
 //! - [`live`] knows the sessions that run, and gives them orders; [`life`] is the server's own from start to end
 //! - [`admin`] is what operators see and do, at an address apart from the clients'; [`notify`] tells the service manager
 //! - [`trace`] writes what sessions do to files
-//! - [`tls`] encrypts what clients send and are sent, [`stream`] is what it does so on
+//! - [`tls`] encrypts what clients send and are sent, [`stream`] is what it does so on, [`clocked`] what is under both
 //! - [`pool`] chooses among upstreams; [`feedback`] tells it what sessions say of theirs
 
 mod accept;
 pub mod access;
 pub mod admin;
+mod clocked;
 pub mod dial;
 mod drive;
 mod feedback;
@@ -34,6 +35,7 @@ mod stream;
 pub mod tap;
 pub mod tls;
 pub mod trace;
+pub mod workers;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -49,6 +51,7 @@ use self::{
     access::{handshakes::Handshakes, quota::Quotas},
     life::{Ended, Leave, Life, State},
     live::Registry,
+    workers::Workers,
 };
 use crate::telemetry::{
     access_log::AccessLog,
@@ -65,6 +68,7 @@ pub struct Server {
     registry: Registry,
     metrics: Metrics,
     access_log: Option<AccessLog>,
+    workers: Option<Workers>,
     room: Room,
     life: Life,
     pulse: (Pulse, mpsc::Receiver<Beat>),
@@ -133,6 +137,7 @@ impl Server {
             registry,
             metrics,
             access_log: None,
+            workers: None,
             room,
             life: Life::default(),
             pulse: (Pulse(ask), asked),
@@ -188,6 +193,11 @@ impl Server {
         self.access_log = Some(log);
     }
 
+    /// Sessions run on these threads; on those that accept them unless this is said.
+    pub fn run_on(&mut self, workers: Workers) {
+        self.workers = Some(workers);
+    }
+
     /// Serves until `stop` is done, then lets sessions finish within a bound.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let life = self.life.clone();
@@ -204,8 +214,8 @@ impl Server {
 
     /// Serves until its life is to end, then lets sessions finish within a bound.
     pub async fn serve(self) -> Ended {
-        let Self { listener, service, registry, metrics, access_log, room, life, pulse: (_, mut asked) } =
-            self;
+        let Self { listener, service, registry, metrics, access_log, workers, room, life, pulse } = self;
+        let (_, mut asked) = pulse;
         let ((draining, drain), (cutting, cut)) = (watch::channel(None), watch::channel(false));
         let (alive, none_left) = mpsc::channel::<()>(1);
         let (sessions, lines) = (room.clone(), access_log.clone());
@@ -216,6 +226,7 @@ impl Server {
             life: life.clone(),
             metrics,
             access_log,
+            workers: workers.unwrap_or_else(Workers::here),
             quotas: Quotas::default(),
             handshakes: Handshakes::default(),
             drain,
@@ -350,6 +361,7 @@ struct Shared {
     metrics: Metrics,
     access_log: Option<AccessLog>,
     life: Life,
+    workers: Workers,
     /// Who has how many of them.
     quotas: Quotas,
     /// Connections without a session.

@@ -110,8 +110,8 @@ impl Observer {
     }
 
     /// A message passed between voxbridge and its client.
-    pub(super) const fn client_frame(&mut self, way: Way) {
-        self.counts.client_frames[way as usize] += 1;
+    pub(super) const fn client_frames(&mut self, way: Way, count: u32) {
+        self.counts.client_frames[way as usize] += count as u64;
     }
 
     /// A message passed between voxbridge and an upstream.

@@ -25,6 +25,7 @@ use tokio_tungstenite::{
     },
 };
 
+use super::clocked::ReadByClock;
 use crate::{
     event::{Message, Why},
     net::Traffic,
@@ -69,6 +70,8 @@ pub(super) struct Socket<S> {
     ping_at: Instant,
     /// The peer's close frame, once it came.
     closing: Option<Why>,
+    /// Nothing is left of what had come when it was last read.
+    drained: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
@@ -87,6 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
             heard_at: now,
             ping_at: now + PING_EVERY,
             closing: None,
+            drained: false,
         }
     }
 
@@ -187,6 +191,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
         loop {
             let next = Pin::new(&mut self.stream).poll_next(cx);
+            self.drained = next.is_pending();
             // Part of a message is a sign of life as well.
             let heard = self.traffic.read();
             if std::mem::replace(&mut self.heard, heard) != heard || next.is_ready() {
@@ -253,6 +258,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
             // Past the bound the peer has had its chance.
             let _ = tokio::time::timeout(within, goodbye).await;
         });
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + ReadByClock> Socket<S> {
+    /// Whether nothing is left of what had come when it was last read.
+    pub(super) const fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    /// From now on it is read by the clock, or by events again.
+    pub(super) fn read_by_clock(&mut self, by_clock: bool) {
+        let stream = self.stream.get_mut();
+        match by_clock {
+            true if !stream.is_by_clock() => stream.by_clock(),
+            false if stream.is_by_clock() => {
+                stream.by_events();
+                // Something may have come in between.
+                self.drained = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it is read by the clock.
+    pub(super) fn is_by_clock(&self) -> bool {
+        self.stream.get_ref().is_by_clock()
+    }
+
+    /// It is read once more.
+    pub(super) fn look(&mut self) {
+        self.stream.get_mut().look();
+        self.drained = false;
     }
 }
 

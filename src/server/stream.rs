@@ -7,20 +7,21 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use super::tls::names;
+use super::{
+    clocked::{Clocked, ReadByClock},
+    tls::names,
+};
+use crate::net::Counted;
 
 /// A client's byte stream.
 pub(super) enum ClientStream {
     /// As it is.
-    Plain(TcpStream),
+    Plain(Clocked),
     /// Encrypted.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Clocked>>),
 }
 
 impl ClientStream {
@@ -29,6 +30,38 @@ impl ClientStream {
         let Self::Tls(stream) = self else { return Vec::new() };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         shown.map(names::names).unwrap_or_default()
+    }
+
+    fn tcp(&self) -> &Clocked {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    fn tcp_mut(&mut self) -> &mut Clocked {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_mut().0,
+        }
+    }
+}
+
+impl ReadByClock for Counted<ClientStream> {
+    fn by_clock(&mut self) {
+        self.stream.tcp_mut().by_clock();
+    }
+
+    fn by_events(&mut self) {
+        self.stream.tcp_mut().by_events();
+    }
+
+    fn is_by_clock(&self) -> bool {
+        self.stream.tcp().is_by_clock()
+    }
+
+    fn look(&mut self) {
+        self.stream.tcp_mut().look();
     }
 }
 

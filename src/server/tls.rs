@@ -21,7 +21,10 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use serde::{Deserialize, Serialize};
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
+};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::{info, warn};
 
@@ -159,7 +162,10 @@ impl Acceptor {
     ///
     /// # Errors
     /// The client's or the system's, in words.
-    pub async fn accept(&self, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn accept<S>(&self, mut stream: TcpStream) -> io::Result<TlsStream<S>>
+    where
+        S: From<TcpStream> + AsyncRead + AsyncWrite + Unpin,
+    {
         // Nothing is spent on who says nothing.
         let mut first = [0];
         stream.peek(&mut first).await?;
@@ -169,7 +175,7 @@ impl Acceptor {
             return Err(io::Error::other("it speaks plain HTTP to a port for TLS"));
         }
         let acceptor = self.loaded().acceptor;
-        acceptor.accept(stream).await
+        acceptor.accept(stream.into()).await
     }
 
     fn loaded(&self) -> Loaded {

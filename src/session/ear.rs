@@ -147,6 +147,12 @@ impl Ear {
         self.working.as_ref().is_some_and(|working| working.activity.in_speech())
     }
 
+    /// How much more audio there must be before anything can be found out by it.
+    pub(crate) fn undecided(&self) -> Duration {
+        let samples = self.working.as_ref().map_or(0, |working| working.undecided());
+        Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)
+    }
+
     /// How it listens now.
     pub(crate) const fn hearing(&self) -> &Hearing {
         &self.hearing

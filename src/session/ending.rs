@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// The client hears something, or is about to.
-    fn speaks(&self) -> bool {
+    pub(super) fn speaks(&self) -> bool {
         self.speak.is_busy() || self.host.mouth.is_busy()
     }
 
@@ -222,6 +222,9 @@ impl Session {
         self.held = self.holds_back();
         let owes = self.owes();
         let listens = self.floor_taken() || (self.speaks() && now < self.audio_at + TALK_MAX);
+        if self.owed && !owes {
+            self.answered_at = Some(now);
+        }
         if listens || (self.owed && !owes) {
             self.idle_since = now;
         }

@@ -9,7 +9,7 @@
 //! - [`converse`] talks with the model itself; [`memory`] is what was said
 //! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share, [`lanes`] finds a lane's owner
 //! - [`ending`] is how a session ends, [`parting`] what is finished first when it is not the client's wish; [`figure`] is
-//!   what is measured, [`standing`] where it is
+//!   what is measured, [`standing`] where it is, [`lull`] how long the client may be left unread
 //! - [`relay`] is another kind of session: of a client that speaks the model's own protocol
 //! - [`reading`] makes a text speakable, [`voices`] finds the voice for it, [`words`] takes out of the model's text what
 //!   people are not to see
@@ -25,6 +25,7 @@ mod host;
 mod lanes;
 mod link;
 mod lockstep;
+mod lull;
 mod memory;
 mod meter;
 mod mouth;
@@ -51,6 +52,7 @@ pub use self::{
     converse::Streamed,
     ear::Account,
     figure::{Asked, Figure, Purpose, Reason, Stage, State, Tally},
+    lull::Lull,
     relay::RelaySetup,
     setup::Setup,
     voices::VoiceBook,
@@ -104,8 +106,12 @@ pub(crate) struct Session {
     idle_since: Instant,
     /// Something was owed when last looked at.
     owed: bool,
+    /// When nothing was owed any more.
+    answered_at: Option<Instant>,
     /// When the last audio came.
     audio_at: Instant,
+    /// How long the last frame of it was.
+    frame: Duration,
     /// The same, where none has come yet.
     client_at: Option<Instant>,
     /// When the microphone was last listened to, and how long that frame was.
@@ -172,7 +178,9 @@ impl Session {
             idle,
             idle_since: now,
             owed: false,
+            answered_at: None,
             audio_at: now,
+            frame: Duration::ZERO,
             client_at: None,
             mic: None,
             voice_at: None,
@@ -315,6 +323,7 @@ impl Session {
         let groups = self.ear.groups(bytes.len());
         let length = Duration::from_secs_f64(groups as f64 / f64::from(self.ear.hearing().rate_hz.max(1)));
         self.tally.came += length;
+        self.frame = length;
         if groups > 0 {
             match self.meter.frame(now, length) {
                 Verdict::Take => {}

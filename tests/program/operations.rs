@@ -229,9 +229,7 @@ async fn a_certificate_is_as_good_as_a_token() {
     assert_eq!(ask(&known, "/sessions").await.status, 200);
     let refused = ask(&unknown, "/sessions").await;
     assert_eq!((refused.status, refused.code().as_str()), (403, "certificate_needed"));
-    let of_anybody = async {
-        while ask(&unknown, "/readyz").await.status != 200 {}
-    };
+    let of_anybody = async { while ask(&unknown, "/readyz").await.status != 200 {} };
     timeout(PATIENCE, of_anybody).await.expect("probes need no certificate");
     // The probe of a container trusts what it is told to.
     let admin = format!("https://localhost:{}", server.admin.port());

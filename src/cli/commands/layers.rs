@@ -21,6 +21,7 @@ pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
         mappings: args.mappings,
         idle_timeout_ms: args.idle_timeout_ms,
         sessions_max: args.sessions_max,
+        workers: args.workers,
         language: args.language,
         upstream: upstreams.collect(),
         access: AccessConfig { keys: args.keys, ..AccessConfig::default() },

@@ -16,6 +16,7 @@ use crate::{
         notify::Manager,
         pool::probe::keep_looking,
         tls,
+        workers::Workers,
     },
     telemetry,
 };
@@ -38,9 +39,13 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
         warn!("{warning}");
     }
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
+    let workers = config.workers;
     let access_log = config.access_log.open().map_err(Failure::failed)?;
     let mut server =
         Server::bind(&listen, service).await.map_err(|error| no_listener(&listen, "--listen", &error))?;
+    let workers = Workers::start(workers)
+        .map_err(|error| Failure::failed(format!("no threads for sessions: {error}")))?;
+    server.run_on(workers);
     if let Some(log) = &access_log {
         server.log_access(log.clone());
     }

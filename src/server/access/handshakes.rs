@@ -16,13 +16,8 @@ use tokio::task::AbortHandle;
 pub(in crate::server) struct Handshakes(Mutex<VecDeque<AbortHandle>>);
 
 impl Handshakes {
-    /// Goes on with this on a task of its own, as one of at most so many; whether another was ended for it.
-    pub(in crate::server) fn spawn(
-        &self,
-        max: usize,
-        go_on: impl Future<Output = ()> + Send + 'static,
-    ) -> bool {
-        let task = tokio::spawn(go_on).abort_handle();
+    /// Knows of one more, as one of at most so many; whether another was ended for it.
+    pub(in crate::server) fn add(&self, max: usize, task: AbortHandle) -> bool {
         // It is whole, whatever panicked.
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|task| !task.is_finished());
@@ -43,6 +38,7 @@ impl Handshakes {
 mod tests {
     use std::future::pending;
 
+    use futures_util::future::BoxFuture;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -50,6 +46,7 @@ mod tests {
     #[tokio::test]
     async fn the_oldest_makes_room_and_who_is_done_takes_none() {
         let handshakes = Handshakes::default();
+        let add = |task: BoxFuture<'static, ()>| handshakes.add(2, tokio::spawn(task).abort_handle());
         let stalls = || {
             let (alive, ended) = oneshot::channel::<()>();
             let task = async move {
@@ -59,13 +56,13 @@ mod tests {
             (task, ended)
         };
         let ((first, first_ended), (second, mut second_ended)) = (stalls(), stalls());
-        assert!(!handshakes.spawn(2, first));
-        assert!(!handshakes.spawn(2, async {}));
+        assert!(!add(Box::pin(first)));
+        assert!(!add(Box::pin(async {})));
         while !handshakes.0.lock().unwrap()[1].is_finished() {
             tokio::task::yield_now().await;
         }
-        assert!(!handshakes.spawn(2, second), "who is done takes no room");
-        assert!(handshakes.spawn(2, pending()));
+        assert!(!add(Box::pin(second)), "who is done takes no room");
+        assert!(add(Box::pin(pending())));
         assert!(first_ended.await.is_err(), "the oldest is gone");
         assert_eq!(second_ended.try_recv(), Err(oneshot::error::TryRecvError::Empty));
         assert!(handshakes.end_oldest() && second_ended.await.is_err(), "who comes next is next");

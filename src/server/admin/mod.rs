@@ -168,11 +168,11 @@ impl Admin {
                 match self.listener.accept().await {
                     Ok((stream, peer)) => {
                         let (admin, alive) = (admin.clone(), alive.clone());
-                        let ended = connections.spawn(CONNECTIONS_MAX, async move {
+                        let task = tokio::spawn(async move {
                             connection(stream, peer, &admin).await;
                             drop(alive);
                         });
-                        if ended {
+                        if connections.add(CONNECTIONS_MAX, task.abort_handle()) {
                             debug!("too many admin connections: the oldest is ended");
                         }
                     }
@@ -223,7 +223,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, admin: &(Control, Gate)
 /// The stream requests come through, and who they come from.
 async fn shaken(stream: TcpStream, tls: Option<&Acceptor>) -> Result<(Box<dyn Transport>, Peer), String> {
     let Some(tls) = tls else { return Ok((Box::new(stream), Peer::default())) };
-    let shaken = timeout(HEAD_WITHIN, tls.accept(stream)).await;
+    let shaken = timeout(HEAD_WITHIN, tls.accept::<TcpStream>(stream)).await;
     let stream = shaken.map_err(|_| "no TLS handshake in time")?.map_err(|error| error.to_string())?;
     let certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
     Ok((Box::new(stream), Peer { certified }))

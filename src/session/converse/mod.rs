@@ -157,6 +157,11 @@ impl Converse {
         self.mic.streamed()
     }
 
+    /// Samples that wait to be a unit.
+    pub(crate) fn collected(&self) -> usize {
+        self.mic.len()
+    }
+
     /// The model speaks, as far as the upstream has said.
     pub(crate) const fn is_speaking(&self) -> bool {
         self.turns.is_open()

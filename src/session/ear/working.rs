@@ -155,6 +155,13 @@ impl Working {
         }
     }
 
+    /// Samples at 16 kHz without which nothing can be found out.
+    pub(super) fn undecided(&self) -> u64 {
+        let edge = self.activity.hops_to_edge();
+        let hops = self.watch.map_or(edge, |watch| watch.hops_to_edge().min(edge));
+        (u64::from(hops) * self.activity.hop_samples() as u64).saturating_sub(self.fresh.len() as u64)
+    }
+
     pub(super) const fn at_ms(&self) -> u64 {
         self.listened / SAMPLES_PER_MS
     }

@@ -1,0 +1,207 @@
+//! How well rates are converted, and that framing changes nothing.
+
+use super::*;
+use proptest::prelude::*;
+use std::f64::consts::TAU;
+
+fn tone(hz: f64, rate_hz: u32, len: usize) -> Vec<f32> {
+    (0..len).map(|i| (0.5 * (TAU * hz * i as f64 / f64::from(rate_hz)).sin()) as f32).collect()
+}
+
+fn convert(samples: &[f32], from_hz: u32, to_hz: u32) -> Vec<f32> {
+    let mut resampler = Resampler::new(from_hz, to_hz).unwrap();
+    let mut out = Vec::new();
+    resampler.push(samples, &mut out);
+    resampler.flush(&mut out);
+    out
+}
+
+fn rms(samples: &[f64]) -> f64 {
+    (samples.iter().map(|s| s * s).sum::<f64>() / samples.len() as f64).sqrt()
+}
+
+/// Level in dB of what is not the tone, against the tone: least squares over the middle of the output.
+fn noise_db(out: &[f32], hz: f64, rate_hz: u32) -> f64 {
+    let middle = out.len() / 4..out.len() * 3 / 4;
+    let (mut ss, mut sc, mut cc, mut sx, mut cx) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    let basis = |i: usize| (TAU * hz * i as f64 / f64::from(rate_hz)).sin_cos();
+    for i in middle.clone() {
+        let ((s, c), x) = (basis(i), f64::from(out[i]));
+        (ss, sc, cc, sx, cx) = (ss + s * s, sc + s * c, cc + c * c, sx + s * x, cx + c * x);
+    }
+    let determinant = ss * cc - sc * sc;
+    let (a, b) = ((sx * cc - cx * sc) / determinant, (cx * ss - sx * sc) / determinant);
+    let rest: Vec<f64> = middle.map(|i| f64::from(out[i]) - a * basis(i).0 - b * basis(i).1).collect();
+    assert!((a.hypot(b) / 0.5 - 1.0).abs() < 0.02, "{hz} Hz comes out at {}", a.hypot(b));
+    20.0 * (rms(&rest) / a.hypot(b)).log10()
+}
+
+#[test]
+fn tones_in_band_come_out_clean() {
+    let pairs = [
+        (48_000, 16_000, 7_000.0),
+        (44_100, 16_000, 7_000.0),
+        (24_000, 16_000, 7_000.0),
+        (8_000, 16_000, 3_400.0),
+        (22_050, 16_000, 7_000.0),
+        (11_025, 16_000, 4_800.0),
+        (12_345, 16_000, 5_200.0),
+        (16_000, 24_000, 7_000.0),
+        (24_000, 48_000, 10_000.0),
+        (24_000, 44_100, 10_000.0),
+        (24_000, 8_000, 3_400.0),
+    ];
+    for (from_hz, to_hz, top_hz) in pairs {
+        let worst = (0..12)
+            .map(|step| 100.0 + f64::from(step) / 11.0 * (top_hz - 100.0))
+            .map(|hz| noise_db(&convert(&tone(hz, from_hz, from_hz as usize / 2), from_hz, to_hz), hz, to_hz))
+            .fold(f64::MIN, f64::max);
+        println!("{from_hz} -> {to_hz}: in band up to {top_hz} Hz: {:.1} dB", -worst);
+        assert!(worst < -120.0, "{from_hz} -> {to_hz}: {worst} dB");
+    }
+}
+
+#[test]
+fn tones_above_the_band_vanish() {
+    for (from_hz, to_hz) in
+        [(48_000, 16_000), (44_100, 16_000), (24_000, 16_000), (47_999, 16_000), (24_000, 8_000)]
+    {
+        let (low, high) = (f64::from(to_hz) / 2.0 + 50.0, f64::from(from_hz) / 2.0 - 50.0);
+        let worst = (0..24)
+            .map(|step| low + f64::from(step) / 23.0 * (high - low))
+            .map(|hz| {
+                let out = convert(&tone(hz, from_hz, from_hz as usize / 2), from_hz, to_hz);
+                let middle = &out[out.len() / 4..out.len() * 3 / 4];
+                let middle: Vec<f64> = middle.iter().map(|s| f64::from(*s)).collect();
+                20.0 * (rms(&middle) / (0.5 / 2f64.sqrt())).log10()
+            })
+            .fold(f64::MIN, f64::max);
+        println!("{from_hz} -> {to_hz}: alias rejection {:.1} dB", -worst);
+        assert!(worst < -120.0, "{from_hz} -> {to_hz}: {worst} dB");
+    }
+}
+
+#[test]
+fn output_is_aligned_with_the_input() {
+    let out = convert(&tone(440.0, 48_000, 24_000), 48_000, 16_000);
+    let expected = tone(440.0, 16_000, 8_000);
+    let worst = (1_000..7_000).map(|i| (out[i] - expected[i]).abs()).fold(0.0, f32::max);
+    assert!(worst < 1e-3, "off by {worst}: the delay is not trimmed");
+}
+
+#[test]
+fn flush_leaves_nothing_behind() {
+    let mut resampler = Resampler::new(44_100, 16_000).unwrap();
+    let clip = tone(300.0, 44_100, 10_000);
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    resampler.push(&clip, &mut first);
+    assert!(resampler.pending() > 0);
+    resampler.flush(&mut first);
+    assert_eq!(resampler.pending(), 0);
+    resampler.flush(&mut second);
+    assert!(second.is_empty(), "an empty stretch has no samples");
+    resampler.push(&clip, &mut second);
+    resampler.flush(&mut second);
+    assert_eq!(first, second, "a stretch does not depend on the one before");
+}
+
+#[test]
+fn what_is_no_number_is_silence_and_does_no_harm() {
+    for from_hz in [44_100, 12_345, 24_000] {
+        let mut clip = tone(440.0, from_hz, from_hz as usize);
+        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN];
+        clip[100..105].copy_from_slice(&odd);
+        let out = convert(&clip, from_hz, 16_000);
+        assert_eq!(out.len(), 16_000);
+        assert!(out.iter().all(|sample| sample.is_finite()), "{from_hz}");
+    }
+}
+
+#[test]
+fn rates_out_of_range_are_refused() {
+    for rate in [0, 7_999, 192_001, u32::MAX] {
+        assert_eq!(Resampler::new(rate, 16_000).unwrap_err(), UnsupportedRate { actual: rate });
+        assert_eq!(Resampler::new(16_000, rate).unwrap_err(), UnsupportedRate { actual: rate });
+    }
+}
+
+#[test]
+fn a_sink_with_room_for_one_chunk_never_grows() {
+    let mut resampler = Resampler::new(48_000, 16_000).unwrap();
+    let mut out = Vec::with_capacity(1_000);
+    for _ in 0..100 {
+        resampler.push(&[0.25; 960], &mut out);
+        assert_eq!(out.capacity(), 1_000);
+        out.clear();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn framing_changes_nothing(
+        from_hz in prop::sample::select(vec![8_000, 11_025, 12_345, 16_000, 24_000, 44_100, 48_000]),
+        frames in prop::collection::vec(0usize..3_000, 1..12),
+        seed: u64,
+    ) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let clip: Vec<f32> = (0..frames.iter().sum()).map(|_| random.f32() - 0.5).collect();
+        let whole = convert(&clip, from_hz, 16_000);
+        let mut resampler = Resampler::new(from_hz, 16_000).unwrap();
+        let (mut out, mut rest) = (Vec::new(), &clip[..]);
+        for frame in frames {
+            let (head, tail) = rest.split_at(frame);
+            rest = tail;
+            resampler.push(head, &mut out);
+            let taken = (clip.len() - rest.len()) as u64;
+            prop_assert!(out.len() as u64 <= resampled_len(taken, from_hz, 16_000));
+        }
+        resampler.flush(&mut out);
+        prop_assert_eq!(out.len() as u64, resampled_len(clip.len() as u64, from_hz, 16_000));
+        prop_assert_eq!(out, whole);
+    }
+
+    #[test]
+    fn any_two_rates_meet(from_hz in SUPPORTED_HZ, to_hz in SUPPORTED_HZ, len in 0usize..5_000) {
+        let out = convert(&vec![0.1; len], from_hz, to_hz);
+        prop_assert_eq!(out.len() as u64, resampled_len(len as u64, from_hz, to_hz));
+    }
+}
+
+#[test]
+fn streams_that_take_turns_do_not_notice_each_other() {
+    let tones = [300.0, 1_000.0, 3_300.0].map(|hz| tone(hz, 48_000, 48_000));
+    let alone = tones.each_ref().map(|tone| convert(tone, 48_000, 16_000));
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut turns: Vec<_> =
+        (0..3).map(|_| (Resampler::new(48_000, 16_000).unwrap(), Vec::new(), 0)).collect();
+    while let Some(at) = (0..3).filter(|at| turns[*at].2 < 48_000).max_by_key(|_| random.u32(..)) {
+        let (resampler, out, sent) = &mut turns[at];
+        let more = random.usize(1..5_000).min(48_000 - *sent);
+        resampler.push(&tones[at][*sent..*sent + more], out);
+        *sent += more;
+    }
+    for ((mut resampler, mut out, _), alone) in turns.into_iter().zip(alone) {
+        resampler.flush(&mut out);
+        assert!(out == alone, "to the last bit");
+    }
+}
+
+#[test]
+fn more_pairs_of_rates_than_engines_are_kept_change_nothing() {
+    let rates: Vec<u32> = (0..40).map(|at| 8_000 + 1_000 * at).filter(|rate| *rate != 16_000).collect();
+    let tones: Vec<_> = rates.iter().map(|rate| tone(440.0, *rate, *rate as usize / 4)).collect();
+    let mut streams: Vec<_> =
+        rates.iter().map(|rate| (Resampler::new(*rate, 16_000).unwrap(), Vec::new())).collect();
+    for part in 0..5 {
+        for ((resampler, out), tone) in streams.iter_mut().zip(&tones) {
+            let (from, to) = (tone.len() * part / 5, tone.len() * (part + 1) / 5);
+            resampler.push(&tone[from..to], out);
+        }
+    }
+    for (((resampler, out), tone), rate) in streams.iter_mut().zip(&tones).zip(rates) {
+        resampler.flush(out);
+        assert!(*out == convert(tone, rate, 16_000), "{rate} Hz");
+    }
+}

@@ -1,0 +1,125 @@
+//! When a client that streams is looked at, instead of being listened to all the time.
+//!
+//! Audio that streams in real time can be foretold: when the last frame is there without which nothing can be decided is
+//! when to look. The forecast learns from every look: one that came in vain moves it later, one that found what it was for
+//! a little sooner. Who streams no more, or not at real time, is listened to again. Pure: instants come in.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::session::Lull;
+
+/// Over so long it is judged whether a client streams in real time.
+const JUDGED_OVER: Duration = Duration::from_millis(500);
+/// A look that finds what it was for was this much too late, maybe.
+const SOONER: i64 = -500;
+/// A look in vain is taken again so much later, μs, and twice that after another one.
+const LATER: i64 = 2_000;
+/// Looks in vain after which it streams no more.
+const IN_VAIN: u32 = 4;
+
+/// The looks at one client.
+#[derive(Debug)]
+pub(super) struct Glances {
+    start: Instant,
+    streams: bool,
+    /// When that was last judged, and how much audio had come by then.
+    judged: (Instant, Duration),
+    /// How long after `start` audio comes, less its place in the stream, μs; as far as is known.
+    offset: i64,
+    looked_at: Instant,
+    /// How much audio had come at the last look.
+    came: Duration,
+    /// What the look that was taken was for, until it is known whether it found it.
+    taken: Option<Option<Duration>>,
+    in_vain: u32,
+}
+
+impl Glances {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            start: now,
+            streams: false,
+            judged: (now, Duration::ZERO),
+            offset: 0,
+            looked_at: now,
+            came: Duration::ZERO,
+            taken: None,
+            in_vain: 0,
+        }
+    }
+
+    /// When the client is to be looked at, which may be now; none if it is to be listened to. To be asked when all it had
+    /// sent was read; `listened` says that that was so up to now.
+    pub(super) fn next(&mut self, now: Instant, lull: Option<Lull>, listened: bool) -> Option<Instant> {
+        let lull = lull.filter(|lull| lull.frame < lull.within)?;
+        self.judge(now, &lull);
+        if listened {
+            (self.offset, self.in_vain, self.taken) = (self.offset_of(now, lull.came), 0, None);
+            self.looked_at = now;
+        } else if let Some(wanted) = self.taken.take() {
+            self.learn(now, &lull, wanted);
+        }
+        self.came = lull.came;
+        if !self.streams {
+            return None;
+        }
+        let (decided, bound) = (self.decided_at(&lull), self.looked_at + lull.within);
+        // Who is awake anyway looks a little sooner, rather than waking up again.
+        let soon = decided.min(bound - lull.within / 3);
+        Some(if soon <= now { now } else { decided.min(bound) })
+    }
+
+    /// It is looked at now.
+    pub(super) fn look(&mut self, now: Instant, lull: Option<Lull>) {
+        self.looked_at = now;
+        let foretold = lull.filter(|lull| self.decided_at(lull) <= now);
+        self.taken = Some(foretold.map(|lull| lull.came + lull.undecided));
+    }
+
+    /// Whether it streams in real time.
+    fn judge(&mut self, now: Instant, lull: &Lull) {
+        let (since, before) = self.judged;
+        let (passed, came) = (now - since, lull.came.saturating_sub(before));
+        if passed >= JUDGED_OVER {
+            self.streams = came * 2 > passed && came < passed * 3 / 2;
+            self.judged = (now, lull.came);
+        }
+    }
+
+    fn learn(&mut self, now: Instant, lull: &Lull, wanted: Option<Duration>) {
+        let in_vain = wanted.map_or(lull.came == self.came, |wanted| lull.came < wanted);
+        // It cannot have come later than it was found.
+        self.offset = self.offset.min(self.offset_of(now, lull.came));
+        if !in_vain {
+            self.in_vain = 0;
+            self.offset += if wanted.is_some() { SOONER } else { 0 };
+            return;
+        }
+        self.offset += LATER << self.in_vain.min(IN_VAIN);
+        self.in_vain += 1;
+        if self.in_vain >= IN_VAIN {
+            self.streams = false;
+            self.judged = (now, lull.came);
+        }
+    }
+
+    /// When the frame comes, as far as can be foretold, without which nothing is decided.
+    fn decided_at(&self, lull: &Lull) -> Instant {
+        let frame = lull.frame.max(Duration::from_millis(1));
+        let frames = lull.undecided.as_micros().div_ceil(frame.as_micros()).max(1);
+        let place =
+            micros(lull.came) + micros(frame) * i64::try_from(frames).unwrap_or(i64::MAX / 1_000_000_000);
+        self.start
+            + Duration::from_micros(u64::try_from(self.offset.saturating_add(place)).unwrap_or_default())
+    }
+
+    fn offset_of(&self, now: Instant, came: Duration) -> i64 {
+        micros(now - self.start) - micros(came)
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 2)
+}

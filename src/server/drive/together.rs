@@ -1,0 +1,95 @@
+//! What a client sent since it was last looked at, read in one go: frames of audio are told as one, for where one ends and the
+//! next begins says nothing (design §4.8), and messages are told one by one in their order.
+
+use std::{future::poll_fn, task::Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::tungstenite::Message as WsMessage;
+
+use crate::{
+    server::socket::{Came, Socket},
+    session::Lull,
+};
+
+/// Frames are told as one of at most so many bytes: 170 ms at 48 kHz.
+const TOGETHER_BYTES: usize = 16 * 1024;
+/// Messages in a row for which nothing else is waited for.
+const ROW_MAX: u32 = 16;
+
+/// Reads what is there.
+#[derive(Debug, Default)]
+pub(super) struct Together {
+    /// Room for frames told as one; none if each is told by itself.
+    most: usize,
+    /// How many frames the last message was.
+    frames: u32,
+    /// How many frames the last message was that audio came in.
+    usual: u32,
+    /// What came behind them.
+    ahead: Option<Came>,
+    row: u32,
+}
+
+impl Together {
+    /// How many frames the last message was that was read here.
+    pub(super) fn frames(&self) -> u32 {
+        self.frames.max(1)
+    }
+
+    /// How many frames the last message was that audio came in.
+    pub(super) fn usual(&self) -> u32 {
+        self.usual.max(1)
+    }
+
+    /// Tells frames as one from now on, or each by itself.
+    pub(super) fn limit(&mut self, lull: Option<Lull>) {
+        if lull.is_none() {
+            self.usual = 1;
+        }
+        self.most = lull.map_or(0, |lull| lull.frame_max_bytes.min(TOGETHER_BYTES));
+    }
+
+    /// The next of what a client has sent that waits for nothing; none if it is the turn of others.
+    pub(super) async fn read<S>(&mut self, client: Option<&mut Socket<S>>) -> Option<Came>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.frames = 1;
+        if let Some(came) = self.ahead.take() {
+            return Some(came);
+        }
+        if self.row == ROW_MAX {
+            self.row = 0;
+            return None;
+        }
+        let client = client?;
+        let mut frames = Vec::with_capacity(self.most);
+        let mut count = 0;
+        poll_fn(|cx| {
+            while let Poll::Ready(came) = client.poll_read(cx) {
+                match came {
+                    // An empty frame means something where it is allowed.
+                    Came::Message(WsMessage::Binary(frame))
+                        if !frame.is_empty() && frames.len() + frame.len() <= self.most =>
+                    {
+                        frames.extend_from_slice(&frame);
+                        count += 1;
+                    }
+                    other => {
+                        self.ahead = Some(other);
+                        break;
+                    }
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        let some = count > 0 || self.ahead.is_some();
+        self.row = if some { self.row + 1 } else { 0 };
+        if count == 0 {
+            return self.ahead.take();
+        }
+        (self.frames, self.usual) = (count, count);
+        Some(Came::Message(WsMessage::Binary(frames.into())))
+    }
+}

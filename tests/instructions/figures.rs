@@ -1,0 +1,139 @@
+//! The figures: counted by callgrind, kept in `figures.toml`.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, process::Command};
+
+use serde::Deserialize;
+
+use crate::Bench;
+
+/// A change above this is one, in percent; the same code differs by a third of it at most, where it is linked anew.
+const CHANGE_PERCENT: f64 = 1.0;
+
+/// callgrind counts what valgrind's processor executes, and `rep movs` for every byte it moves: glibc is told to do without
+/// it, and without what valgrind does not know.
+const TUNABLES: &str =
+    "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824";
+
+/// What is in the file.
+#[derive(Deserialize)]
+pub(crate) struct Figures {
+    /// Compiler, valgrind and processor; figures of others do not compare.
+    pub(crate) made_with: String,
+    instructions: BTreeMap<String, Figure>,
+}
+
+#[derive(Deserialize)]
+struct Figure {
+    call: u64,
+    second: Option<u64>,
+}
+
+const HEAD: &str = "\
+# How many instructions the hot paths take, by callgrind: per call, and per second of one session's audio where there is
+# as much of it in every second. Frames are 20 ms of int16 at 48 kHz, units and deltas one second. Sockets and the runtime
+# are not in it. Written by `tests/instructions/run --save`; the processor is valgrind's, which has AVX2 where the real
+# one has it, and nothing above.
+";
+
+impl Figures {
+    /// The figures that are kept.
+    pub(crate) fn read() -> Result<Self, String> {
+        let text = fs::read_to_string(path()).unwrap_or_else(|_| "made_with = \"\"\n[instructions]\n".into());
+        toml::from_str(&text).map_err(|problem| format!("{}: {problem}", path().display()))
+    }
+
+    /// Puts a figure in and prints what has become of it; whether it is another one.
+    pub(crate) fn update(&mut self, bench: &Bench, call: u64) -> bool {
+        let second = bench.per_second.map(|calls| (call as f64 * calls).round() as u64);
+        let before = self.instructions.insert(bench.name.to_owned(), Figure { call, second });
+        let percent = before.as_ref().map(|before| (call as f64 / before.call as f64 - 1.0) * 100.0);
+        let changed = percent.is_none_or(|percent| percent.abs() > CHANGE_PERCENT);
+        println!(
+            "{:<22} {:>12} {:>12} {:>9}  {:>14} {}",
+            bench.name,
+            before.map_or_else(|| "-".into(), |before| grouped(before.call)),
+            grouped(call),
+            percent.map_or_else(|| "new".into(), |percent| format!("{percent:+.2} %")),
+            second.map_or_else(|| "-".into(), grouped),
+            if changed { "<" } else { "" }
+        );
+        changed
+    }
+
+    pub(crate) fn write(&self) -> Result<(), String> {
+        let mut text = format!("{HEAD}made_with = {:?}\n\n[instructions]\n", self.made_with);
+        for (name, Figure { call, second }) in &self.instructions {
+            let second = second.map_or_else(String::new, |second| format!(", second = {}", grouped(second)));
+            let _ = writeln!(text, "{name} = {{ call = {}{second} }}", grouped(*call));
+        }
+        fs::write(path(), text).map_err(|problem| format!("{}: {problem}", path().display()))
+    }
+}
+
+/// Counts one bench, in a process of its own that finds the same environment everywhere.
+pub(crate) fn per_call(name: &str) -> Result<u64, String> {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
+    fs::create_dir_all(&folder).map_err(|problem| format!("{}: {problem}", folder.display()))?;
+    let counts = folder.join(name);
+    let program = std::env::current_exe().map_err(|problem| problem.to_string())?;
+    let mut out_file = std::ffi::OsString::from("--callgrind-out-file=");
+    out_file.push(&counts);
+    let ran = Command::new("valgrind")
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("GLIBC_TUNABLES", TUNABLES)
+        .args(["--tool=callgrind", "--quiet", "--collect-atstart=no"])
+        .arg("--toggle-collect=instructions::counted*")
+        .arg(out_file)
+        .arg(program)
+        .args(["--one", name])
+        .output()
+        .map_err(|problem| format!("valgrind: {problem}"))?;
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let calls = said.trim().parse::<u64>().ok().filter(|calls| *calls > 0);
+    let calls = calls.ok_or_else(|| {
+        format!("{name} counted no calls: {said}{}", String::from_utf8_lossy(&ran.stderr).trim())
+    })?;
+    Ok(total(&counts)?.div_ceil(calls))
+}
+
+/// What callgrind has counted.
+fn total(counts: &PathBuf) -> Result<u64, String> {
+    let text = fs::read_to_string(counts).map_err(|problem| format!("{}: {problem}", counts.display()))?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
+    total.filter(|total| *total > 0).ok_or_else(|| {
+        format!("{}: nothing was counted; is the function `counted` still called so?", counts.display())
+    })
+}
+
+/// Compiler, valgrind and processor.
+pub(crate) fn made_with() -> Result<String, String> {
+    let version = |program: &str, at: usize| {
+        let ran = Command::new(program).arg("--version").output();
+        let ran = ran.map_err(|problem| format!("{program} cannot be run: {problem}"))?;
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+        Ok::<_, String>(said.split_whitespace().take(at).collect::<Vec<_>>().join(" "))
+    };
+    Ok(format!("{}, {}, {}", version("rustc", 2)?, version("valgrind", 1)?, processor()))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn processor() -> &'static str {
+    if std::is_x86_feature_detected!("avx2") { "x86-64 with AVX2" } else { "x86-64 without AVX2" }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn processor() -> &'static str {
+    std::env::consts::ARCH
+}
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/instructions/figures.toml")
+}
+
+/// A number with its thousands apart, as TOML takes it.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();
+    String::from_utf8_lossy(&groups.join(&b'_')).into_owned()
+}
