@@ -4,6 +4,7 @@
 //! What only other tools can tell (`systemd-analyze`, schemas of Kubernetes, Envoy, the static program) is tried by hand:
 //! `examples/README.md` says how.
 
+mod compare;
 mod licences;
 
 use std::{

@@ -1,0 +1,86 @@
+//! The comparison with others: its scripts are whole, what it concludes is right, and it runs.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+
+use super::{ONE_AT_A_TIME, PoisonError, example};
+
+/// Python with the comparison's modules, which leaves nothing behind.
+fn python(script: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new("python3");
+    command.args(["-B", "-c", script]).args(arguments).env("PYTHONPATH", example("compare"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn its_scripts_are_whole() {
+    for name in ["run", "contestants.py", "report.py", "bridge.py"] {
+        let path = example("compare").join(name);
+        python(
+            "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')",
+            &[path.to_str().unwrap()],
+        );
+    }
+    let Output { status, stdout, .. } = Command::new(example("compare/run")).arg("--help").output().unwrap();
+    assert!(status.success() && String::from_utf8_lossy(&stdout).contains("--rounds"));
+}
+
+fn turn(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
+    json!({
+        "row": "conversation", "round": round, "who": who, "sessions": 100, "cpu_us": cpu_us, "user_us": 1.0,
+        "system_us": 2.0, "up": {"p50": 0.1, "p99": 0.3}, "down": {"p50": 0.1, "p99": 0.6}, "idle_kb": 20.0,
+        "active_kb": 150.0, "lost": 0, "sessions_lost": 0, "valid": valid,
+    })
+}
+
+#[test]
+fn a_ratio_is_the_median_of_those_of_the_rounds_in_which_the_generator_kept_time() {
+    // The second round was on a slower machine: medians of each alone would say 300 of 200. The last one says nothing.
+    let rounds = [(100.0, 200.0, true), (900.0, 1000.0, true), (300.0, 150.0, true), (1.0, 1000.0, false)];
+    let rounds: Vec<Value> = (0..)
+        .zip(rounds)
+        .flat_map(|(round, (ours, relay, valid))| {
+            [turn(round, "voxbridge", ours, true), turn(round, "relay", relay, valid)]
+        })
+        .collect();
+    let about = json!({
+        "commit": "c0ffee", "changed_since": false, "cores": 2, "processor": "p", "kernel": "k", "nginx": "n",
+        "python": "3", "requirements": [],
+    });
+    let results = json!({"about": about, "rounds": rounds}).to_string();
+    let table = python("import json, report, sys; print(report.table(json.loads(sys.argv[1])))", &[&results]);
+    for words in
+        ["0.90× relay | ≤ 1× met |", "≤ 0.15 / 0.5 ms **missed**", "1 of 4 rounds left out", "c0ffee"]
+    {
+        assert!(table.contains(words), "there is no {words:?} in\n{table}");
+    }
+}
+
+/// With the programs of this build, so its figures mean nothing. `cargo test` builds the example; `cargo test --test` does not.
+#[test]
+#[ignore = "needs root on Debian, and installs nginx"]
+fn each_contestant_carries_conversations() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = Path::new(env!("CARGO_BIN_EXE_voxbridge"));
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare");
+    let mut command = Command::new(example("compare/run"));
+    command.args("--rounds 1 --sessions 4 --many 4 --seconds 3 --only conversation,silence,start".split(' '));
+    command.arg("--program").arg(program).arg("--load").arg(program.with_file_name("examples").join("load"));
+    let output = command.arg("--out").arg(&out).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let results: Value = serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
+    let turns = results["rounds"].as_array().unwrap();
+    let who: Vec<_> = turns.iter().map(|turn| turn["who"].as_str().unwrap()).collect();
+    assert_eq!(who, ["voxbridge", "relay", "python", "voxbridge", "relay"]);
+    for turn in turns {
+        assert_eq!((&turn["lost"], &turn["sessions_lost"]), (&json!(0), &json!(0)), "{turn}");
+        assert!(turn["cpu_us"].as_f64().unwrap() > 0.0, "{turn}");
+    }
+}
