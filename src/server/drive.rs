@@ -2,14 +2,16 @@
 //!
 //! It decides nothing. Each round drains the bridge into the outboxes, then waits for one thing: a frame, the end of a
 //! socket, a dialled lane, a deadline, or the order to stop. One stuck side never stalls the other: every socket has an
-//! outbox of its own, and lanes are not read while the client is far behind.
+//! outbox of its own, and lanes are not read while the client is far behind. [`wait`] is how it waits, [`glances`] foretells
+//! when a client that streams is to be read.
 
 mod glances;
 mod kept;
 mod tapped;
 mod together;
+mod wait;
 
-use std::{collections::BTreeSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -26,7 +28,7 @@ use super::{
     clocked::ReadByClock,
     dial::Call,
     feedback::Feedback,
-    lines::{CLIENT_LOST_BYTES, Happened, Line, Patience, poll_sockets},
+    lines::{CLIENT_LOST_BYTES, Happened, Line},
     live::{Entry, Order},
     observer::{Observer, Way, code_of},
     pool::{Dialled, Pool},
@@ -284,98 +286,6 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         Some(self.lanes.swap_remove(at).1)
     }
 
-    /// Waits for one thing to happen.
-    async fn next(&mut self, due: Option<Instant>) -> Happened {
-        let (held, behind) = (self.holds_back(), self.is_lane_behind());
-        if !held && let Some(message) = self.kept.pop() {
-            return Happened::Client(Came::Message(message));
-        }
-        let more = self.client.as_mut().filter(|client| !held && !client.is_drained());
-        if let Some(came) = self.together.read(more).await {
-            return Happened::Client(came);
-        }
-        let ticks = self.client.iter().map(Socket::next_tick);
-        let ticks = ticks.chain(self.lanes.iter().filter_map(|(_, line)| line.next_tick()));
-        let due = ticks.chain(due).min();
-        // A socket that is never empty must not keep deadlines from coming.
-        if due.is_some_and(|due| due <= Instant::now()) && !std::mem::replace(&mut self.was_due, true) {
-            return Happened::Due;
-        }
-        self.was_due = false;
-        self.lanes_first = !self.lanes_first;
-        let patience = Patience { paced: self.bridge.paces(), held: held && self.kept.is_full() };
-        loop {
-            let look = self.look();
-            let looked =
-                self.client.as_mut().filter(|client| !held && !client.is_drained() && client.is_by_clock());
-            if let Some(came) = self.together.read(looked).await {
-                return Happened::Client(came);
-            }
-            if let Some(happened) = self.wait((due, look), patience, behind).await {
-                return happened;
-            }
-        }
-    }
-
-    /// Waits until then, or until the client is to be looked at, which is nothing.
-    async fn wait(
-        &mut self,
-        (due, look): (Option<Instant>, Option<Instant>),
-        patience: Patience,
-        behind: bool,
-    ) -> Option<Happened> {
-        let wake = due.into_iter().chain(look).min();
-        if let Some(wake) = wake {
-            self.sleep.as_mut().reset(wake);
-        }
-        let Self { client, lanes, stop, place, sleep, lanes_first, .. } = self;
-        let event = poll_fn(|cx| {
-            if let Some(Poll::Ready(within)) = stop.as_mut().map(|stop| stop.as_mut().poll(cx)) {
-                return Poll::Ready(Some(Happened::Drain(within)));
-            }
-            if let Some(Place { orders, .. }) = place
-                && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
-            {
-                return Poll::Ready(Some(Happened::Ordered(order)));
-            }
-            if let Poll::Ready(happened) = poll_sockets(client, lanes, *lanes_first, patience, cx) {
-                return Poll::Ready(Some(happened));
-            }
-            if behind && !lanes.iter().any(|(_, line)| line.is_behind()) {
-                return Poll::Ready(Some(Happened::Relieved));
-            }
-            let unwatched = |client: &Socket<C>| client.is_by_clock() && client.is_drained();
-            if look.is_none() && client.as_ref().is_some_and(unwatched) {
-                // It was looked at in vain, and nothing wakes anybody up who is to look again.
-                return Poll::Ready(None);
-            }
-            if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Happened::Due));
-            }
-            Poll::Pending
-        });
-        event.await
-    }
-
-    /// When the client is to be looked at; if that is now, it is read once more. None if it is listened to.
-    fn look(&mut self) -> Option<Instant> {
-        let client = self.client.as_mut().filter(|client| client.is_drained())?;
-        let now = Instant::now();
-        let mut lull = self.bridge.lull(now.into_std());
-        if let Some(lull) = &mut lull {
-            lull.frame /= self.together.usual();
-        }
-        let at = self.glances.next(now, lull, !client.is_by_clock());
-        client.read_by_clock(at.is_some());
-        self.together.limit(lull.filter(|_| at.is_some()));
-        if at? > now {
-            return at;
-        }
-        self.glances.look(now, lull);
-        client.look();
-        None
-    }
-
     fn handle(&mut self, happened: Happened) {
         match happened {
             Happened::Client(came) => self.client_came(came),
@@ -410,16 +320,6 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
             // The client is read again.
             Happened::Relieved => {}
         }
-    }
-
-    /// The client has sent enough for now.
-    fn holds_back(&self) -> bool {
-        self.bridge.holds_back() || self.is_lane_behind()
-    }
-
-    /// What a relayed client sends waits for its upstream. In other sessions the bridge itself bounds what it sends.
-    fn is_lane_behind(&self) -> bool {
-        self.bridge.relays() && self.lanes.iter().any(|(_, line)| line.is_behind())
     }
 
     fn client_came(&mut self, came: Came) {

@@ -255,7 +255,7 @@ fn stuck(backend: Flavour) -> (Pair, Mic) {
 
 /// Too soft for the model to hear, loud enough for a detector that takes it for speech, and too fitful for the room.
 fn hiss(ms: usize) -> Vec<i16> {
-    let level = |at: u32| if at / 1_600 % 2 == 0 { 7 } else { 3 };
+    let level = |at: u32| if (at / 1_600).is_multiple_of(2) { 7 } else { 3 };
     (0..16 * ms as u32)
         .map(|at| ((at.wrapping_mul(2_654_435_761) >> 23) as i16 - 256) * level(at) / 8)
         .collect()

@@ -30,7 +30,7 @@ impl Microphone {
         let speech = recordings();
         let mut sample = |at: usize| match sound {
             Sound::Speech(from) => speech[(from + at) % speech.len()] ^ self.random.i16(0..4),
-            Sound::Noise if at / 1_600 % 2 == 0 => self.random.i16(-8000..8000),
+            Sound::Noise if (at / 1_600).is_multiple_of(2) => self.random.i16(-8000..8000),
             Sound::Noise => self.random.i16(-3000..3000),
             Sound::Hiss => self.random.i16(-3..=3),
         };
