@@ -31,7 +31,8 @@
 //!
 //! # The way of one audio frame
 //!
-//! Up: `server::drive` reads a WebSocket message → [`bridge::Bridge::handle_input`] → [`downstream::Codec::decode`] → the
+//! Up: `server::drive` reads WebSocket messages, as late as nothing is lost by it ([`bridge::Bridge::lull`]) and with frames
+//! that came together as one → [`bridge::Bridge::handle_input`] → [`downstream::Codec::decode`] → the
 //! session's ear ([`audio::intake`], [`audio::vad`]) → an utterance, which becomes a question on a lane, or in a
 //! conversation one [unit](audio::units) after the other → [`upstream::Dialect::encode`] → `server::drive` writes it. Down:
 //! [`upstream::Dialect::decode`] → the text being spoken, or the model's turn → the session's mouth ([`audio::output`],
