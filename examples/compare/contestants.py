@@ -78,7 +78,8 @@ class Bench:
         models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
         return {
-            "commit": git("rev-parse", "--short", "HEAD"),
+            # A program that was given may be of any.
+            "commit": None if self.options.program else git("rev-parse", "--short", "HEAD"),
             "changed_since": bool(git("status", "--porcelain", "--untracked-files=no")),
             "cores": os.cpu_count(),
             "processor": models[0].partition(":")[2].strip() if models else platform.machine(),

@@ -153,8 +153,9 @@ def size_lines(results):
 def notes(results, rows):
     about = results["about"]
     changed = " with changes" if about["changed_since"] else ""
+    of = f"Commit {about['commit']}{changed}" if about["commit"] else "A program that was given, of a commit not known here"
     yield (
-        f"Commit {about['commit']}{changed}; {about['cores']} cores, {about['processor']}, Linux {about['kernel']}; "
+        f"{of}; {about['cores']} cores, {about['processor']}, Linux {about['kernel']}; "
         f"{about['nginx']}, Python {about['python']} with {', '.join(about['requirements'])}."
     )
     for row in rows.values():
