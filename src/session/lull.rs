@@ -35,8 +35,9 @@ impl Session {
             return None;
         }
         let to_unit = self.converse.as_ref().map_or(Duration::MAX, |converse| {
-            let missing = UNIT_SAMPLES.saturating_sub(converse.collected()) as u64;
-            Duration::from_micros(missing * 1_000_000 / u64::from(SPEECH_RATE_HZ))
+            // A unit that is whole waits for the model, not for the client.
+            let missing = UNIT_SAMPLES - converse.collected() % UNIT_SAMPLES;
+            Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
         let undecided = self.ear.undecided().min(to_unit);
         Some(Lull {

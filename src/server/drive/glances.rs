@@ -16,6 +16,8 @@ const JUDGED_OVER: Duration = Duration::from_millis(500);
 const SOONER: i64 = -500;
 /// A look in vain is taken again so much later, μs, and twice that after another one.
 const LATER: i64 = 2_000;
+/// Between two looks there is this at least, whatever is foretold: others have their turn.
+const AGAIN: Duration = Duration::from_millis(1);
 /// Looks in vain after which it streams no more.
 const IN_VAIN: u32 = 4;
 
@@ -68,7 +70,8 @@ impl Glances {
         if !self.streams {
             return None;
         }
-        let (decided, bound) = (self.decided_at(&lull), self.looked_at + lull.within);
+        let decided = self.decided_at(&lull).max(self.looked_at + AGAIN);
+        let bound = self.looked_at + lull.within;
         // Who is awake anyway looks a little sooner, rather than waking up again.
         let soon = decided.min(bound - lull.within / 3);
         Some(if soon <= now { now } else { decided.min(bound) })
@@ -92,7 +95,8 @@ impl Glances {
     }
 
     fn learn(&mut self, now: Instant, lull: &Lull, wanted: Option<Duration>) {
-        let in_vain = wanted.map_or(lull.came == self.came, |wanted| lull.came < wanted);
+        // What was decided already is no reason to look again.
+        let in_vain = lull.came == self.came || wanted.is_some_and(|wanted| lull.came < wanted);
         // It cannot have come later than it was found.
         self.offset = self.offset.min(self.offset_of(now, lull.came));
         if !in_vain {
