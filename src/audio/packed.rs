@@ -1,7 +1,7 @@
 //! Audio that is kept in case it is needed again: smaller, and bit for bit what it was.
 //!
 //! Each sample is the difference to the one before; of a block of them as many bits are kept as its largest difference
-//! needs. Loud speech takes 70 % of its size so, a quiet room a third; a codec would do better, and take longer.
+//! needs. Loud speech takes about 70 % of its size so; a codec would do better, and take longer.
 
 /// Samples of a block: whatever their bits, they fill whole words of 32 bits.
 const BLOCK: usize = 32;
