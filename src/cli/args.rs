@@ -114,7 +114,7 @@ pub struct ConfigArgs {
     #[arg(long, value_name = "N", env = "VOXBRIDGE_SESSIONS_MAX", hide_env_values = true)]
     pub sessions_max: Option<usize>,
     /// Threads that sessions run on [default: one for each core]
-    #[arg(long, value_name = "N", env = "VOXBRIDGE_WORKERS", hide_env_values = true)]
+    #[arg(long, value_name = "N", env = "VOXBRIDGE_WORKERS", hide_env_values = true, value_parser = threads)]
     pub workers: Option<NonZeroUsize>,
     /// Certificates (PEM) to trust for a wss:// upstream, besides those of this system
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
@@ -190,6 +190,11 @@ pub struct DoctorArgs {
     /// Print a report for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// A number of threads; how many there may be, the configuration says.
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "it is a number of threads, 1 or more".to_owned())
 }
 
 /// A time that a step may take.
