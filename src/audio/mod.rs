@@ -3,7 +3,6 @@
 //! Inside voxbridge audio is int16 mono at 16 kHz on the way up ([`SPEECH_RATE_HZ`]) and float32 mono at 24 kHz as
 //! the model sends it on the way down ([`MODEL_RATE_HZ`]).
 
-pub mod earshot;
 pub mod encoding;
 pub mod intake;
 pub mod level;

@@ -4,7 +4,7 @@
 //! late at −20 dB, two were missed at −30 dB and all at −40 dB. Macaw brings every frame to a peak of −3 dBFS before it
 //! judges (field notes macaw.md §3); here a slower gain does so for what stands out of the noise, and none is missed.
 
-use super::vad::{Detector, rms_dbfs};
+use super::{Detector, rms_dbfs};
 
 /// The only frame size earshot takes: 16 ms.
 const HOP_SAMPLES: usize = 256;
@@ -98,13 +98,13 @@ mod tests {
 
     /// The recordings with the time of the first sound of speech, in ms, read off their levels.
     const RECORDINGS: [(&str, &[u8], i32); 7] = [
-        ("arctic_a0007", include_bytes!("../../examples/speech/arctic_a0007_16k.wav"), 560),
-        ("cards_005", include_bytes!("../../examples/speech/cards_005_16k.wav"), 208),
-        ("goforward", include_bytes!("../../examples/speech/goforward_16k.wav"), 496),
-        ("jfk", include_bytes!("../../examples/speech/jfk_16k.wav"), 320),
-        ("librivox_0870", include_bytes!("../../examples/speech/librivox_0870_16k.wav"), 208),
-        ("librivox_0880", include_bytes!("../../examples/speech/librivox_0880_16k.wav"), 256),
-        ("librivox_0920", include_bytes!("../../examples/speech/librivox_0920_16k.wav"), 256),
+        ("arctic_a0007", include_bytes!("../../../examples/speech/arctic_a0007_16k.wav"), 560),
+        ("cards_005", include_bytes!("../../../examples/speech/cards_005_16k.wav"), 208),
+        ("goforward", include_bytes!("../../../examples/speech/goforward_16k.wav"), 496),
+        ("jfk", include_bytes!("../../../examples/speech/jfk_16k.wav"), 320),
+        ("librivox_0870", include_bytes!("../../../examples/speech/librivox_0870_16k.wav"), 208),
+        ("librivox_0880", include_bytes!("../../../examples/speech/librivox_0880_16k.wav"), 256),
+        ("librivox_0920", include_bytes!("../../../examples/speech/librivox_0920_16k.wav"), 256),
     ];
 
     const SECOND: usize = 16_000;
