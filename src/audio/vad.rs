@@ -18,8 +18,8 @@ pub use self::{
 pub trait Detector {
     /// Samples at 16 kHz that [`score`](Self::score) takes at a time.
     fn hop_samples(&self) -> usize;
-    /// How likely the hop is speech, `0.0 ..= 1.0`, given those before it.
-    fn score(&mut self, hop: &[i16]) -> f32;
+    /// How likely the hop of that level (dB of full scale) is speech, `0.0 ..= 1.0`, given those before it.
+    fn score(&mut self, hop: &[i16], hop_dbfs: f32) -> f32;
     /// Forgets everything heard so far.
     fn reset(&mut self);
 }
@@ -128,7 +128,8 @@ impl<D: Detector> VoiceActivity<D> {
 
     /// Takes one hop of [`hop_samples`](Self::hop_samples) samples.
     pub fn hop(&mut self, hop: &[i16]) -> HopResult {
-        let speech = self.passes(hop) && self.detector.score(hop) > self.config.threshold;
+        let hop_dbfs = rms_dbfs(hop);
+        let speech = self.passes(hop_dbfs) && self.detector.score(hop, hop_dbfs) > self.config.threshold;
         HopResult { speech, edge: self.segmenter.push(speech) }
     }
 
@@ -160,8 +161,8 @@ impl<D: Detector> VoiceActivity<D> {
     /// Whether the gate is open. When it shuts, the detector forgets: it meets the next speech fresh, not with a
     /// context from before the silence. On the recordings that starts utterances as early as keeping the context, and
     /// within three hops of running the detector through the silence.
-    fn passes(&mut self, hop: &[i16]) -> bool {
-        let passage = self.gate.hop(rms_dbfs(hop), &self.config);
+    fn passes(&mut self, hop_dbfs: f32) -> bool {
+        let passage = self.gate.hop(hop_dbfs, &self.config);
         if passage == Passage::Shuts {
             self.detector.reset();
         }
@@ -172,7 +173,7 @@ impl<D: Detector> VoiceActivity<D> {
 /// Root mean square level in dB of full scale; −∞ for digital silence and for no samples.
 #[must_use]
 pub fn rms_dbfs(samples: &[i16]) -> f32 {
-    let energy: u64 = samples.iter().map(|sample| u64::from(sample.unsigned_abs()).pow(2)).sum();
+    let energy: u64 = samples.iter().map(|sample| u64::from(i32::from(*sample).pow(2).unsigned_abs())).sum();
     let mean = energy as f64 / samples.len().max(1) as f64;
     (10.0 * (mean / (32_768.0 * 32_768.0)).log10()) as f32
 }
@@ -193,7 +194,7 @@ mod tests {
             160
         }
 
-        fn score(&mut self, hop: &[i16]) -> f32 {
+        fn score(&mut self, hop: &[i16], _: f32) -> f32 {
             self.asked += 1;
             f32::from(hop[0]) / 32_768.0
         }
