@@ -34,6 +34,7 @@ use super::{
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Tap, Wire},
+    ticks::Ticks,
     trace::Tracing,
 };
 use crate::{
@@ -110,7 +111,7 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
             close_within,
             bridge,
             client: Some(Socket::new(client)),
-            glances: Glances::new(Instant::now()),
+            glances: Glances::new(Instant::now(), Ticks::shared()),
             together: Together::default(),
             kept: Kept::default(),
             lanes: Vec::new(),

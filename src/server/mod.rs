@@ -36,6 +36,7 @@ mod service;
 mod socket;
 mod stream;
 pub mod tap;
+mod ticks;
 pub mod tls;
 pub mod trace;
 mod wire;

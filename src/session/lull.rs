@@ -21,6 +21,8 @@ pub struct Lull {
     pub frame: Duration,
     /// How much more there must be before anything can be decided.
     pub undecided: Duration,
+    /// The model waits for what is decided then.
+    pub prompt: bool,
     /// Frames that are read together may be told as one of so many bytes; no frame of the client's protocol is longer.
     pub frame_max_bytes: usize,
     /// How long it may lie unread in any case: there may be a command behind it.
@@ -39,11 +41,12 @@ impl Session {
             let missing = UNIT_SAMPLES - converse.collected() % UNIT_SAMPLES;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
-        let undecided = self.ear.undecided().min(to_unit);
+        let to_edge = self.ear.undecided();
         Some(Lull {
             came: self.tally.came,
             frame: self.frame,
-            undecided,
+            undecided: to_edge.min(to_unit),
+            prompt: to_unit <= to_edge,
             frame_max_bytes: usize::MAX,
             within,
         })

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::session::Lull;
+use crate::{server::ticks::Ticks, session::Lull};
 
 /// Over so long it is judged whether a client streams in real time.
 const JUDGED_OVER: Duration = Duration::from_millis(500);
@@ -25,6 +25,7 @@ const IN_VAIN: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Glances {
     start: Instant,
+    ticks: Ticks,
     streams: bool,
     /// When that was last judged, and how much audio had come by then.
     judged: (Instant, Duration),
@@ -39,9 +40,10 @@ pub(super) struct Glances {
 }
 
 impl Glances {
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(super) const fn new(now: Instant, ticks: Ticks) -> Self {
         Self {
             start: now,
+            ticks,
             streams: false,
             judged: (now, Duration::ZERO),
             offset: 0,
@@ -74,7 +76,11 @@ impl Glances {
         let bound = self.looked_at + lull.within;
         // Who is awake anyway looks a little sooner, rather than waking up again.
         let soon = decided.min(bound - lull.within / 3);
-        Some(if soon <= now { now } else { decided.min(bound) })
+        Some(match decided.min(bound) {
+            _ if soon <= now => now,
+            at if lull.prompt && at == decided => at,
+            at => self.ticks.at_or_after(at),
+        })
     }
 
     /// It is looked at now.

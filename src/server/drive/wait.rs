@@ -15,6 +15,7 @@ use crate::server::{
     clocked::ReadByClock,
     lines::{Happened, Patience, poll_sockets},
     socket::{Came, Socket},
+    ticks::Ticks,
 };
 
 impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C> {
@@ -58,7 +59,8 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         patience: Patience,
         behind: bool,
     ) -> Option<Happened> {
-        let wake = due.into_iter().chain(look).min();
+        let due_at = due.map(|due| Ticks::shared().at_or_after(due));
+        let wake = due_at.into_iter().chain(look).min();
         if let Some(wake) = wake {
             self.sleep.as_mut().reset(wake);
         }
@@ -84,7 +86,7 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
                 return Poll::Ready(None);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Happened::Due));
+                return Poll::Ready(due_at.filter(|due| Some(*due) == wake).map(|_| Happened::Due));
             }
             Poll::Pending
         });

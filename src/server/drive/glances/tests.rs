@@ -38,14 +38,14 @@ impl Shown {
 }
 
 fn lull_of(came: Duration, frame: Duration, undecided: Duration) -> Lull {
-    Lull { came, frame, undecided, frame_max_bytes: 0, within: WITHIN }
+    Lull { came, frame, undecided, prompt: true, frame_max_bytes: 0, within: WITHIN }
 }
 
 /// A client whose frames arrive then, all in order, and by whose audio something is decided each time that so much of it has
 /// come; driven as [`super::super::Driver`] drives it.
 fn run(arrivals: &[Duration], decided_every: Duration) -> Shown {
     let start = Instant::now();
-    let (mut glances, mut shown) = (Glances::new(start), Shown::default());
+    let (mut glances, mut shown) = (Glances::new(start, Ticks::since(start)), Shown::default());
     let (mut now, mut read, mut by_clock) = (Duration::ZERO, 0, false);
     let end = arrivals.last().copied().unwrap_or_default();
     while now < end {
@@ -184,7 +184,7 @@ fn who_becomes_slow_is_listened_to_and_who_becomes_fast_too() {
 #[test]
 fn where_all_is_to_be_read_at_once_it_is_listened_to() {
     let start = Instant::now();
-    let mut glances = Glances::new(start);
+    let mut glances = Glances::new(start, Ticks::since(start));
     let lull = |came_ms| {
         let came = Duration::from_millis(came_ms);
         lull_of(came, FRAME, SECOND)
@@ -202,7 +202,7 @@ fn where_all_is_to_be_read_at_once_it_is_listened_to() {
 #[test]
 fn who_is_woken_up_by_something_else_does_not_forget_when_frames_come() {
     let start = Instant::now();
-    let mut glances = Glances::new(start);
+    let mut glances = Glances::new(start, Ticks::since(start));
     let ms = Duration::from_millis;
     for at in (20..=600).step_by(20) {
         glances.next(start + ms(at), Some(lull_of(ms(at), FRAME, SECOND)), true);
@@ -214,7 +214,7 @@ fn who_is_woken_up_by_something_else_does_not_forget_when_frames_come() {
 #[test]
 fn what_is_decided_already_is_no_reason_to_look_all_the_time() {
     let start = Instant::now();
-    let (mut glances, mut looks, mut by_clock) = (Glances::new(start), 0, false);
+    let (mut glances, mut looks, mut by_clock) = (Glances::new(start, Ticks::since(start)), 0, false);
     let mut came = Duration::ZERO;
     // As in a conversation without a model, where a unit waits that is whole.
     for ms in 0..10_000 {
@@ -238,4 +238,27 @@ fn what_is_decided_already_is_no_reason_to_look_all_the_time() {
         }
     }
     assert!((300..900).contains(&looks), "once a frame: {looks}");
+}
+
+#[test]
+fn what_nobody_waits_for_is_looked_at_together_with_others() {
+    let start = Instant::now();
+    let ms = Duration::from_millis;
+    // The process began before the session did, and not a whole number of ticks.
+    let mut glances = Glances::new(start, Ticks::since(start - ms(1)));
+    let (mut listened, mut next) = (0, None);
+    for at in (20..=600).step_by(20) {
+        next = glances.next(start + ms(at), Some(lull_of(ms(at), FRAME, 2 * FRAME)), true);
+        listened += u32::from(next.is_none());
+    }
+    assert!(listened > 0);
+    assert_eq!(next, Some(start + ms(640)), "when the second frame is there");
+    let idle = Lull { prompt: false, ..lull_of(ms(600), FRAME, 2 * FRAME) };
+    assert_eq!(glances.next(start + ms(600), Some(idle), true), Some(start + ms(644)), "on a tick");
+    let bound = lull_of(ms(600), FRAME, SECOND);
+    assert_eq!(
+        glances.next(start + ms(600), Some(bound), true),
+        Some(start + ms(704)),
+        "on a tick: nothing is decided"
+    );
 }
