@@ -1,9 +1,9 @@
 //! The two ways from one rate to another, chunk by chunk: which of them fits is decided here.
 //!
-//! Where the rates meet within a short chunk it is overlap-add in the frequency domain, with the filter that rubato's FFT
-//! resampler has (field notes "Resampling quality") and half of its work: filtering is linear, so one complex transform
-//! takes two chunks at a time, one as its real and one as its imaginary part, and nobody has to take their spectra apart.
-//! Elsewhere it is rubato's windowed sinc.
+//! Where the rates meet within a short chunk it is overlap-save in the frequency domain, with the filter that rubato's FFT
+//! resampler has (field notes "Resampling quality") and a quarter of its work: the more chunks there are the longer is the
+//! transform, so that less of it is what came before; and filtering is linear, so one half of them is its real and the other
+//! its imaginary part, and nobody has to take their spectra apart. Elsewhere it is rubato's windowed sinc.
 
 use std::{f64::consts::TAU, sync::Arc};
 
@@ -16,7 +16,7 @@ use rustfft::{Fft, FftPlanner, num_complex::Complex32};
 /// Length of a chunk, hence half of it the delay, that the measurements of the field notes found best.
 const CHUNK_MS: u32 = 20;
 
-/// The longest chunk overlap-add may need for two rates to meet (11 025 Hz needs 40 ms); beyond it the sinc takes over,
+/// The longest chunk overlap-save may need for two rates to meet (11 025 Hz needs 40 ms); beyond it the sinc takes over,
 /// since a chunk is what voice detection has to wait for.
 const MAX_CHUNK_MS: u32 = 40;
 
@@ -28,43 +28,30 @@ const SINC_OVERSAMPLING: usize = 256;
 
 const WINDOW: WindowFunction = WindowFunction::BlackmanHarris2;
 
-/// Overlap-add for one pair of rates: tables and room to work in, and no memory of what was done.
-pub(super) struct OverlapAdd {
+/// Chunks that half a transform takes at most. What comes in a look at a client that streams is fewer than twice as many.
+const HALF_MAX: usize = 5;
+
+/// Overlap-save for one pair of rates: tables and room to work in, and no memory of what was done.
+pub(super) struct OverlapSave {
     chunk_in: usize,
     chunk_out: usize,
-    forward: Arc<dyn Fft<f32>>,
-    inverse: Arc<dyn Fft<f32>>,
-    /// The filter's spectrum from zero up, as far as both rates reach. The one below zero is its mirror.
-    filter: Vec<Complex32>,
+    /// By how many chunks they take in half a transform, from one on.
+    blocks: [Option<Block>; HALF_MAX],
     spectrum: Vec<Complex32>,
     output: Vec<Complex32>,
     scratch: Vec<Complex32>,
-    /// What is to be added to the next chunk's output.
-    overlap: Vec<f32>,
 }
 
-impl OverlapAdd {
+impl OverlapSave {
     /// For chunks of that many samples, which [`chunk`] gives.
     pub(super) fn new(from_hz: u32, to_hz: u32, chunk_in: usize) -> Self {
-        let chunk_out = chunk_in * to_hz as usize / from_hz as usize;
-        let mut planner = FftPlanner::new();
-        let forward = planner.plan_fft_forward(2 * chunk_in);
-        let inverse = planner.plan_fft_inverse(2 * chunk_out);
-        let mut filter: Vec<_> = taps(chunk_in, chunk_out).map(Complex32::from).collect();
-        filter.resize(2 * chunk_in, Complex32::default());
-        forward.process(&mut filter);
-        filter.truncate(chunk_in.min(chunk_out));
-        let scratch = forward.get_inplace_scratch_len().max(inverse.get_inplace_scratch_len());
         Self {
             chunk_in,
-            chunk_out,
-            forward,
-            inverse,
-            filter,
-            spectrum: vec![Complex32::default(); 2 * chunk_in],
-            output: vec![Complex32::default(); 2 * chunk_out],
-            scratch: vec![Complex32::default(); scratch],
-            overlap: vec![0.0; chunk_out],
+            chunk_out: chunk_in * to_hz as usize / from_hz as usize,
+            blocks: [const { None }; HALF_MAX],
+            spectrum: Vec::new(),
+            output: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
@@ -73,49 +60,76 @@ impl OverlapAdd {
         self.chunk_out / 2
     }
 
-    /// What whole chunks in a row become, appended to `sink`; nothing came before the first.
+    /// What whole chunks in a row become, appended to `sink`, but for the first one, which is what came before.
     pub(super) fn process(&mut self, chunks: &[f32], sink: &mut Vec<f32>) {
-        self.overlap.fill(0.0);
-        sink.reserve(chunks.len() / self.chunk_in * self.chunk_out);
-        for pair in chunks.chunks(2 * self.chunk_in) {
-            let (first, second) = pair.split_at(self.chunk_in);
-            self.transform(first, second);
-            let (own, late) = self.output.split_at(self.chunk_out);
-            sink.extend(own.iter().zip(&self.overlap).map(|(own, before)| own.re + before));
-            if second.is_empty() {
-                self.overlap.iter_mut().zip(late).for_each(|(overlap, late)| *overlap = late.re);
-            } else {
-                sink.extend(own.iter().zip(late).map(|(own, before)| own.im + before.re));
-                self.overlap.iter_mut().zip(late).for_each(|(overlap, late)| *overlap = late.im);
-            }
+        let (mut from, count) = (0, chunks.len() / self.chunk_in);
+        while from + 1 < count {
+            let fresh = (count - from - 1).min(2 * HALF_MAX);
+            self.transform(&chunks[from * self.chunk_in..][..(fresh + 1) * self.chunk_in], fresh.div_ceil(2));
+            let (first, both) = (fresh.div_ceil(2) * self.chunk_out, fresh * self.chunk_out);
+            // What comes before depends on what the transform takes to have come before it.
+            let made = &self.output[self.chunk_out..];
+            sink.reserve(both);
+            sink.extend(made[..first].iter().map(|made| made.re));
+            sink.extend(made[..both - first].iter().map(|made| made.im));
+            from += fresh;
         }
     }
 
-    /// What two chunks become, each by itself: its own part, and as long a part that overlaps the next.
-    fn transform(&mut self, first: &[f32], second: &[f32]) {
-        let Self { spectrum, output, scratch, .. } = self;
-        for (place, re) in spectrum.iter_mut().zip(first) {
-            *place = Complex32::new(*re, 0.0);
-        }
-        for (place, im) in spectrum.iter_mut().zip(second) {
-            place.im = *im;
-        }
-        spectrum[self.chunk_in..].fill(Complex32::default());
-        self.forward.process_with_scratch(spectrum, scratch);
+    /// Filters a chunk and so many more, and the last of these and what is behind it.
+    fn transform(&mut self, chunks: &[f32], half: usize) {
+        let Self { chunk_in, chunk_out, spectrum, output, scratch, .. } = self;
+        let block = self.blocks[half - 1].get_or_insert_with(|| Block::new(*chunk_in, *chunk_out, half + 1));
+        let (first, second) = (&chunks[..(half + 1) * *chunk_in], &chunks[half * *chunk_in..]);
+        spectrum.clear();
+        spectrum.extend(first.iter().zip(second).map(|(re, im)| Complex32::new(*re, *im)));
+        spectrum.extend(first[second.len()..].iter().map(|re| Complex32::new(*re, 0.0)));
+        output.resize((half + 1) * *chunk_out, Complex32::default());
+        scratch.resize(block.scratch, Complex32::default());
+        block.filter(spectrum, output, scratch);
+    }
+}
 
-        output.fill(Complex32::default());
-        for ((place, above), filter) in output.iter_mut().zip(spectrum.iter()).zip(&self.filter) {
-            *place = above * filter;
+/// A transform of a number of chunks, and the filter's at that length.
+struct Block {
+    forward: Arc<dyn Fft<f32>>,
+    inverse: Arc<dyn Fft<f32>>,
+    /// The filter's spectrum from zero up, as far as both rates reach. The one below zero is its mirror.
+    filter: Vec<Complex32>,
+    scratch: usize,
+}
+
+impl Block {
+    fn new(chunk_in: usize, chunk_out: usize, chunks: usize) -> Self {
+        let (len_in, len_out) = (chunks * chunk_in, chunks * chunk_out);
+        let mut planner = FftPlanner::new();
+        let (forward, inverse) = (planner.plan_fft_forward(len_in), planner.plan_fft_inverse(len_out));
+        // rustfft does not divide by the length.
+        let scale = 1.0 / len_in as f32;
+        let mut filter: Vec<_> = taps(chunk_in, chunk_out).map(|tap| Complex32::from(tap * scale)).collect();
+        filter.resize(len_in, Complex32::default());
+        forward.process(&mut filter);
+        filter.truncate(len_in.min(len_out).div_ceil(2));
+        let scratch = forward.get_inplace_scratch_len().max(inverse.get_inplace_scratch_len());
+        Self { forward, inverse, filter, scratch }
+    }
+
+    fn filter(&self, spectrum: &mut [Complex32], output: &mut [Complex32], scratch: &mut [Complex32]) {
+        self.forward.process_with_scratch(spectrum, scratch);
+        let (above, len) = (self.filter.len(), output.len());
+        for ((place, line), filter) in output.iter_mut().zip(spectrum.iter()).zip(&self.filter) {
+            *place = line * filter;
         }
+        output[above..=len - above].fill(Complex32::default());
         let below = output.iter_mut().rev().zip(spectrum.iter().rev());
-        for ((place, below), filter) in below.zip(&self.filter[1..]) {
-            *place = below * filter.conj();
+        for ((place, line), filter) in below.zip(&self.filter[1..]) {
+            *place = line * filter.conj();
         }
         self.inverse.process_with_scratch(output, scratch);
     }
 }
 
-/// A windowed sinc as long as a chunk, of unit gain over both transforms.
+/// A windowed sinc as long as a chunk, of unit gain.
 fn taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<Item = f32> {
     let cutoff = match chunk_in > chunk_out {
         true => calculate_cutoff::<f64>(chunk_out, WINDOW) * chunk_out as f64 / chunk_in as f64,
@@ -130,8 +144,7 @@ fn taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<Item = f32> {
         window * window * sinc
     };
     let sum: f64 = (0..chunk_in).map(tap).sum();
-    let scale = 1.0 / (sum * 2.0 * chunk_in as f64);
-    (0..chunk_in).map(move |at| (tap(at) * scale) as f32)
+    (0..chunk_in).map(move |at| (tap(at) / sum) as f32)
 }
 
 /// rubato's sinc for one stretch at a time, with its buffers.
@@ -195,7 +208,7 @@ impl Sinc {
     }
 }
 
-/// The input chunk of overlap-add in samples: the multiple of the shortest common chunk of the two rates that is nearest
+/// The input chunk of overlap-save in samples: the multiple of the shortest common chunk of the two rates that is nearest
 /// above [`CHUNK_MS`], or none if that is longer than [`MAX_CHUNK_MS`].
 pub(super) fn chunk(from_hz: u32, to_hz: u32) -> Option<usize> {
     let shortest = from_hz / gcd(from_hz, to_hz);

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 
-use super::engine::{OverlapAdd, Sinc, chunk};
+use super::engine::{OverlapSave, Sinc, chunk};
 
 /// Engines on a thread: for so many pairs of rates at a time. Beyond that the one that was not used for longest goes.
 const ENGINES_MAX: usize = 16;
@@ -22,7 +22,7 @@ thread_local! {
 /// What streams share.
 struct Shared {
     /// By their rates; the one that was used last comes last.
-    engines: Vec<((u32, u32), OverlapAdd)>,
+    engines: Vec<((u32, u32), OverlapSave)>,
     input: Vec<f32>,
     output: Vec<f32>,
 }
@@ -86,6 +86,9 @@ impl Stream {
         }
         SHARED.with_borrow_mut(|shared| {
             shared.input.clear();
+            if !self.began {
+                shared.input.resize(self.chunk, 0.0);
+            }
             shared.input.extend_from_slice(&self.tail);
             shared.input.extend(samples);
             shared.output.clear();
@@ -93,34 +96,27 @@ impl Stream {
             let delay = match &mut self.sinc {
                 Some(sinc) => {
                     // It remembers the chunk before.
-                    let fresh = if self.began { self.chunk } else { 0 };
-                    for chunk in shared.input[fresh..done].chunks_exact(self.chunk) {
+                    for chunk in shared.input[self.chunk..done].chunks_exact(self.chunk) {
                         shared.output.extend_from_slice(sinc.process(chunk));
                     }
                     sinc.delay()
                 }
-                None => shared.overlap_add(self.rates, self.chunk, done),
+                None => shared.overlap_save(self.rates, self.chunk, done),
             };
-            let told = if self.began && self.sinc.is_none() { self.chunk_out() } else { 0 };
-            let ready = &shared.output[told..];
             let trim = self.trim.get_or_insert(delay);
-            let dropped = ready.len().min(*trim);
+            let dropped = shared.output.len().min(*trim);
             *trim -= dropped;
-            sink.extend_from_slice(&ready[dropped..]);
+            sink.extend_from_slice(&shared.output[dropped..]);
             self.tail.clear();
             self.tail.extend_from_slice(&shared.input[done - self.chunk..]);
             self.began = true;
         });
     }
-
-    const fn chunk_out(&self) -> usize {
-        self.chunk * self.rates.1 as usize / self.rates.0 as usize
-    }
 }
 
 impl Shared {
     /// Appends to the output what so much of the input becomes; gives the filter's delay.
-    fn overlap_add(&mut self, rates: (u32, u32), chunk: usize, done: usize) -> usize {
+    fn overlap_save(&mut self, rates: (u32, u32), chunk: usize, done: usize) -> usize {
         let engines = &mut self.engines;
         match engines.iter().position(|(known, _)| *known == rates) {
             Some(at) => engines[at..].rotate_left(1),
@@ -128,7 +124,7 @@ impl Shared {
                 if engines.len() == ENGINES_MAX {
                     engines.remove(0);
                 }
-                engines.push((rates, OverlapAdd::new(rates.0, rates.1, chunk)));
+                engines.push((rates, OverlapSave::new(rates.0, rates.1, chunk)));
             }
         }
         let Some((_, engine)) = engines.last_mut() else { return 0 };
