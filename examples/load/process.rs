@@ -128,7 +128,8 @@ impl Cost {
         self.user += ticks(11) / TICKS_PER_SECOND;
         self.system += ticks(12) / TICKS_PER_SECOND;
         let status = read(pid, "status");
-        self.resident += number(&status, "VmRSS:");
+        // Pages of the program's file are the same for any number of sessions.
+        self.resident += number(&status, "RssAnon:");
         self.peak += number(&status, "VmHWM:");
         self.files += fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count) as f64;
         for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {

@@ -29,6 +29,7 @@ struct ProfileFile {
     extends: Option<String>,
     mode: Mode,
     listen: Option<Listen>,
+    gather: Option<Gather>,
     hear: Option<HearFile>,
     speak: Option<SpeakFile>,
     playout: Option<Playout>,
@@ -57,11 +58,20 @@ pub struct Listen {
     /// An utterance whose audio stops coming altogether ends after this, ms.
     #[serde(deserialize_with = "check::ms")]
     pub stall_ms: u32,
-    /// What a client sends may wait so long to be read where nothing can be decided by it any sooner, ms; 0 reads all at once.
-    #[serde(deserialize_with = "check::ms")]
-    pub gather_ms: u32,
     /// Thresholds by sensitivity.
     pub sensitivity: Sensitivities,
+}
+
+/// How long what a client streams may wait to be read where nothing can be decided by it any sooner; 0 reads all at once.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gather {
+    /// While it hears nothing, ms.
+    #[serde(deserialize_with = "check::ms")]
+    pub quiet_ms: u32,
+    /// While it hears something, which it may want to stop, ms.
+    #[serde(deserialize_with = "check::ms")]
+    pub heard_ms: u32,
 }
 
 /// The three presets.
@@ -167,6 +177,8 @@ pub struct Profile {
     pub mode: Mode,
     /// Finding utterances.
     pub listen: Listen,
+    /// How long what it streams may lie unread.
+    pub gather: Gather,
     /// Transcribing them.
     pub hear: HearRules,
     /// Speaking.
@@ -330,6 +342,7 @@ impl Profile {
             extends: read.extends,
             mode: read.mode,
             listen,
+            gather: read.gather.or_else(|| base.map(|base| base.gather)).ok_or_else(|| missing("gather"))?,
             hear: hear.or_else(|| base.map(|base| base.hear.clone())).ok_or_else(|| missing("hear"))?,
             speak: speak.or_else(|| base.map(|base| base.speak.clone())).ok_or_else(|| missing("speak"))?,
             playout: read

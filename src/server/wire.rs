@@ -25,8 +25,9 @@ use tokio_tungstenite::tungstenite::{
 
 use self::frames::Frames;
 
-/// Most that is read at once: 16 KiB cost least (field notes libraries.md).
-const ROOM_BYTES: usize = 16 * 1024;
+/// Most that is read at once: all that a client sent since it was last looked at, and 16 KiB cost least where there is more
+/// (field notes libraries.md).
+const ROOM_BYTES: usize = 24 * 1024;
 /// Longer payloads leave buffers behind that are not kept.
 const KEPT_BYTES: usize = 8 * 1024;
 

@@ -32,7 +32,9 @@ pub struct Lull {
 impl Session {
     /// The lull there is now; none if every message is to be read at once.
     pub(crate) fn lull(&self, now: Instant) -> Option<Lull> {
-        let within = Duration::from_millis(self.setup.profile.listen.gather_ms.into());
+        let gather = self.setup.profile.gather;
+        let within_ms = if self.host.mouth.is_audible() { gather.heard_ms } else { gather.quiet_ms };
+        let within = Duration::from_millis(within_ms.into());
         if within.is_zero() || self.phase != Phase::Open || self.setup.lock_step || self.attends(now) {
             return None;
         }

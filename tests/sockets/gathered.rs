@@ -18,10 +18,10 @@ const SOON: Duration = Duration::from_secs(8);
 /// The default profile, but that all that comes is read at once.
 fn at_once() -> Config {
     let profile = include_str!("../../mappings/profile/speech.toml");
-    let gathers = "\ngather_ms = 100 ";
+    let gathers = "\nquiet_ms = 100 ";
     assert_eq!(profile.matches(gathers).count(), 1, "nothing gathers by default");
     let mappings = scratch("gathered-at-once");
-    std::fs::write(mappings.join("speech.toml"), profile.replace(gathers, "\ngather_ms = 0 ")).unwrap();
+    std::fs::write(mappings.join("speech.toml"), profile.replace(gathers, "\nquiet_ms = 0 ")).unwrap();
     Config { mappings: Some(mappings), ..Config::default() }
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::super::{
     Kind,
     check::{self, Problem},
-    profile::{HearRules, LaneTimes, Listen, Playout, Profile, SpeakRules},
+    profile::{HearRules, LaneTimes, Gather, Listen, Playout, Profile, SpeakRules},
     upstream::Mode,
 };
 
@@ -91,6 +91,7 @@ impl RelayProfileFile {
             // Each client names its own; a relay serves them all.
             mode: Mode::Chat,
             listen: Listen::default(),
+            gather: Gather::default(),
             hear: HearRules::default(),
             speak: SpeakRules::default(),
             playout: Playout::default(),

@@ -11,8 +11,8 @@ use crate::{
     session::Lull,
 };
 
-/// Frames are told as one of at most so many bytes: 170 ms at 48 kHz.
-const TOGETHER_BYTES: usize = 16 * 1024;
+/// Frames are told as one of at most so many bytes: 250 ms at 48 kHz.
+const TOGETHER_BYTES: usize = 24 * 1024;
 /// Messages in a row for which nothing else is waited for.
 const ROW_MAX: u32 = 16;
 
