@@ -42,12 +42,13 @@ pub fn to_f32(sample: i16) -> f32 {
 /// The nearest int16 to a float32 sample; clips, and takes NaN for silence.
 #[must_use]
 pub fn to_i16(sample: f32) -> i16 {
-    // dasp's own conversion truncates. Adding and taking away 1.5 · 2^23 rounds to the nearest, ties to even, as the
-    // mantissa has no room for a fraction then: six times as fast as `round_ties_even` without SSE 4.1. `clamp` keeps NaN,
-    // which `as` makes zero.
+    // dasp's own conversion truncates. Adding 1.5 · 2^23 rounds to the nearest, ties to even, as the mantissa has no room
+    // for a fraction then, and leaves the integer in its lowest bits: unlike `round_ties_even` and `as`, whole vectors of
+    // it are made at once without SSE 4.1.
     const NO_ROOM_FOR_A_FRACTION: f32 = 12_582_912.0;
-    let scaled = (sample * FULL_SCALE).clamp(-FULL_SCALE, FULL_SCALE - 1.0);
-    ((scaled + NO_ROOM_FOR_A_FRACTION) - NO_ROOM_FOR_A_FRACTION) as i16
+    let heard = if sample.is_nan() { 0.0 } else { sample };
+    let scaled = (heard * FULL_SCALE).clamp(-FULL_SCALE, FULL_SCALE - 1.0);
+    (scaled + NO_ROOM_FOR_A_FRACTION).to_bits() as i16
 }
 
 /// Appends the samples to `out` as base64 of raw little-endian float32, without an intermediate buffer of the whole.

@@ -1,7 +1,7 @@
 //! The voice activity detector: the net of earshot 1.2, a small recurrent one on three hops of 40 mel bands, behind a gain.
 //!
 //! [`features`] is what it is told, [`net`] what it makes of it: the same as earshot's own code does, which a test runs
-//! beside it, at a quarter of the cost. With that code the detector was half of what a bridge computes.
+//! beside it, at a third of the cost. With that code the detector was half of what a bridge computes.
 //!
 //! earshot's score depends on the level: of the seven recordings in examples/speech at threshold .6, one started 1.1 s
 //! late at −20 dB, two were missed at −30 dB and all at −40 dB. Macaw brings every frame to a peak of −3 dBFS before it

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::super::{
     Kind,
     check::{self, Problem},
-    profile::{HearRules, LaneTimes, Gather, Listen, Playout, Profile, SpeakRules},
+    profile::{Gather, HearRules, LaneTimes, Listen, Playout, Profile, SpeakRules},
     upstream::Mode,
 };
 

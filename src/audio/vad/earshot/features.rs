@@ -1,8 +1,9 @@
 //! What the net is told of a hop: how loud it is in 40 bands, of a window over three hops, whatever the level.
 
-use std::{cell::RefCell, f32::consts::PI, sync::Arc};
+use std::{array::from_fn, cell::RefCell, f32::consts::PI, sync::Arc};
 
 use rustfft::{Fft, FftPlanner, num_complex::Complex32};
+use wide::f32x8;
 
 use super::HOP_SAMPLES;
 
@@ -23,14 +24,12 @@ const EDGES: [usize; BANDS + 2] = [
     165, 178, 191, 205, 220, 236, 253, 270, 289, 309, 330, 353, 376, 402, 428, 456, 486,
 ];
 
-/// The lines up to where the last band ends.
-const LINES: usize = EDGES[BANDS + 1];
 /// Silence has a logarithm too.
 const NEXT_TO_NOTHING: f32 = 1e-20;
 
 thread_local! {
     /// Its tables and buffers are the same for everybody.
-    static SPECTRUM: RefCell<Option<Spectrum>> = const { RefCell::new(None) };
+    static SPECTRUM: RefCell<Option<Box<Spectrum>>> = const { RefCell::new(None) };
 }
 
 /// The bands of one stream's last hops.
@@ -76,56 +75,60 @@ fn level(bands: &mut [f32], weights: &[f32; BANDS]) {
     }
 }
 
+/// Half a window's transform: of real numbers, two are taken for one complex.
+const HALF: usize = FFT_SAMPLES / 2;
+
 /// Finds the bands of a window.
 struct Spectrum {
     fft: Arc<dyn Fft<f32>>,
-    window: Vec<f32>,
+    window: [f32; WINDOW_SAMPLES],
+    /// Cosine and sine by which the odd samples are late at each line.
+    turns: [[f32; HALF / 2]; 2],
     /// How much of a line is the band's that rises there; the rest is the one's that falls.
-    rising: Vec<f32>,
-    /// Samples, and then lines.
-    lines: Vec<Complex32>,
-    powers: Vec<f32>,
+    rising: [f32; HALF],
+    /// Pairs of samples, and then lines.
+    pairs: [Complex32; HALF],
+    /// Their real and imaginary parts.
+    parts: [[f32; HALF + 1]; 2],
+    powers: [f32; HALF + 1],
     /// What of them rises.
-    rises: Vec<f32>,
+    rises: [f32; HALF],
     scratch: Vec<Complex32>,
 }
 
 impl Spectrum {
-    fn new() -> Self {
-        // One of real numbers only is half the work, and costs more: its last step is not made for vectors.
-        let fft = FftPlanner::new().plan_fft_forward(FFT_SAMPLES);
-        let window =
-            (0..WINDOW_SAMPLES).map(|at| (PI * at as f32 / WINDOW_SAMPLES as f32).sin().powi(2)).collect();
-        let mut rising = vec![0.0; LINES];
+    fn new() -> Box<Self> {
+        let fft = FftPlanner::new().plan_fft_forward(HALF);
+        let mut rising = [0.0; HALF];
         for pair in EDGES.windows(2) {
             let width = (pair[1] - pair[0]) as f32;
             for (at, rising) in rising[pair[0]..pair[1]].iter_mut().enumerate() {
                 *rising = at as f32 / width;
             }
         }
-        let nothing = Complex32::default();
-        Self {
-            window,
+        let angle = |line: usize| -2.0 * PI * line as f32 / FFT_SAMPLES as f32;
+        Box::new(Self {
+            window: from_fn(|at| (PI * at as f32 / WINDOW_SAMPLES as f32).sin().powi(2)),
+            turns: [from_fn(|line| angle(line).cos()), from_fn(|line| angle(line).sin())],
             rising,
-            lines: vec![nothing; FFT_SAMPLES],
-            powers: vec![0.0; LINES],
-            rises: vec![0.0; LINES],
-            scratch: vec![nothing; fft.get_inplace_scratch_len()],
+            pairs: [Complex32::default(); HALF],
+            parts: [[0.0; HALF + 1]; 2],
+            powers: [0.0; HALF + 1],
+            rises: [0.0; HALF],
+            scratch: vec![Complex32::default(); fft.get_inplace_scratch_len()],
             fft,
-        }
+        })
     }
 
     /// The bands of `heard` and `hop` behind it.
     fn bands(&mut self, heard: &[f32], hop: &[f32], bands: &mut [f32]) {
-        let (window, padding) = self.lines.split_at_mut(WINDOW_SAMPLES);
-        let (before, now) = window.split_at_mut(heard.len());
+        let (window, padding) = self.pairs.split_at_mut(WINDOW_SAMPLES / 2);
+        let (before, now) = window.split_at_mut(heard.len() / 2);
         weigh(heard, &self.window, before);
         weigh(hop, &self.window[heard.len()..], now);
         padding.fill(Complex32::default());
-        self.fft.process_with_scratch(&mut self.lines, &mut self.scratch);
-        for (power, line) in self.powers.iter_mut().zip(&self.lines) {
-            *power = line.norm_sqr() * POWER_SCALE;
-        }
+        self.fft.process_with_scratch(&mut self.pairs, &mut self.scratch);
+        self.find_powers();
         for ((rises, power), rising) in self.rises.iter_mut().zip(&self.powers).zip(&self.rising) {
             *rises = power * rising;
         }
@@ -140,11 +143,41 @@ impl Spectrum {
             rises = rises_next;
         }
     }
+
+    /// The power of each line, from the transform of pairs.
+    fn find_powers(&mut self) {
+        let Self { pairs, parts: [re, im], turns: [cosine, sine], powers, .. } = self;
+        for ((pair, re), im) in pairs.iter().zip(re.iter_mut()).zip(im.iter_mut()) {
+            (*re, *im) = (pair.re, pair.im);
+        }
+        // It begins anew.
+        (re[HALF], im[HALF]) = (re[0], im[0]);
+        let eights = cosine.as_chunks().0.iter().zip(sine.as_chunks().0);
+        for (at, (cosine, sine)) in eights.enumerate() {
+            let (first, cosine, sine) = (8 * at, f32x8::from(*cosine), f32x8::from(*sine));
+            let (last, mirror) = (first + 8, HALF - first);
+            let here = |part: &[f32]| from_fn(|at| part[first..last][at]).into();
+            let there = |part: &[f32]| from_fn(|at| part[mirror - 7..=mirror][7 - at]).into();
+            let (re_here, im_here): (f32x8, f32x8) = (here(&re[..]), here(&im[..]));
+            let (re_there, im_there): (f32x8, f32x8) = (there(&re[..]), there(&im[..]));
+            // Twice what the even samples give, and the odd ones, which a line and its mirror share.
+            let (even_re, even_im) = (re_here + re_there, im_here - im_there);
+            let (odd_re, odd_im) = (im_here + im_there, re_there - re_here);
+            let (late_re, late_im) = (cosine * odd_re - sine * odd_im, cosine * odd_im + sine * odd_re);
+            let power = |re: f32x8, im: f32x8| ((re * re + im * im) * (POWER_SCALE / 4.0)).to_array();
+            powers[first..last].copy_from_slice(&power(even_re + late_re, even_im + late_im));
+            let mut mirrored = power(even_re - late_re, even_im - late_im);
+            mirrored.reverse();
+            powers[mirror - 7..=mirror].copy_from_slice(&mirrored);
+        }
+        powers[HALF / 2] = pairs[HALF / 2].norm_sqr() * POWER_SCALE;
+    }
 }
 
-/// Samples times their weights, as complex numbers.
-fn weigh(samples: &[f32], weights: &[f32], lines: &mut [Complex32]) {
-    for ((line, sample), weight) in lines.iter_mut().zip(samples).zip(weights) {
-        *line = Complex32::new(sample * weight, 0.0);
+/// Pairs of samples times their weights.
+fn weigh(samples: &[f32], weights: &[f32], pairs: &mut [Complex32]) {
+    let samples = samples.as_chunks::<2>().0.iter().zip(weights.as_chunks::<2>().0);
+    for (pair, (sample, weight)) in pairs.iter_mut().zip(samples) {
+        *pair = Complex32::new(sample[0] * weight[0], sample[1] * weight[1]);
     }
 }
