@@ -8,6 +8,7 @@ mod documents;
 #[path = "../support/exchange.rs"]
 mod exchange;
 mod fuzz_seeds;
+mod gathering;
 mod golden;
 #[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
 #[path = "../support/pair.rs"]

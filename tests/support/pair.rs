@@ -19,7 +19,7 @@ use voxbridge::{
     error::Error,
     event::{Frame, Lane, Message, Mode, Why},
     mapping::Library,
-    session::{Observation, RelaySetup, Setup, VoiceBook},
+    session::{Lull, Observation, RelaySetup, Setup, VoiceBook},
     simulator::{ConnId, Dialect, Gateway, Opening, SimInput, SimOutput, SimulatorConfig, Unit},
     trace::{Kept, Start, Tape, start::Parts},
 };
@@ -279,6 +279,11 @@ impl Pair {
     /// The bridge, for what it accounts for.
     pub(crate) fn bridge(&self) -> &Bridge {
         &self.bridge
+    }
+
+    /// How long what the client streams may lie unread now.
+    pub(crate) fn lull(&self) -> Option<Lull> {
+        self.bridge.lull(self.now)
     }
 
     /// The gateway's connections.
