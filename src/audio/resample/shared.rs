@@ -1,6 +1,6 @@
 //! What each stream keeps for itself, and the engines that all streams of a thread share.
 //!
-//! An engine's tables and buffers take a tenth of a megabyte, and are out of the cache by the time it is a stream's turn
+//! An engine's tables and buffers take up to half a megabyte, and are out of the cache by the time it is a stream's turn
 //! again: with one for each of 600 sessions a second of audio cost three times as much as with one for all (field notes
 //! libraries.md). What a chunk becomes depends on it and the one before it only, so a stream keeps that one, and an engine
 //! nothing. Every push begins anew with it: what comes out depends on nobody else.
