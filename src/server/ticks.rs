@@ -8,7 +8,7 @@ use std::{sync::LazyLock, time::Duration};
 use tokio::time::Instant;
 
 /// From one tick to the next, and how late somebody may be for it.
-const TICK: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(2);
 
 static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
 

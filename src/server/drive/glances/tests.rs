@@ -254,11 +254,11 @@ fn what_nobody_waits_for_is_looked_at_together_with_others() {
     assert!(listened > 0);
     assert_eq!(next, Some(start + ms(640)), "when the second frame is there");
     let idle = Lull { prompt: false, ..lull_of(ms(600), FRAME, 2 * FRAME) };
-    assert_eq!(glances.next(start + ms(600), Some(idle), true), Some(start + ms(644)), "on a tick");
+    assert_eq!(glances.next(start + ms(600), Some(idle), true), Some(start + ms(641)), "on a tick");
     let bound = lull_of(ms(600), FRAME, SECOND);
     assert_eq!(
         glances.next(start + ms(600), Some(bound), true),
-        Some(start + ms(704)),
+        Some(start + ms(701)),
         "on a tick: nothing is decided"
     );
 }
