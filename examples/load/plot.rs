@@ -85,8 +85,8 @@ fn costs(picture: &mut String, outcomes: &[Outcome]) {
     let top = TOP + HEIGHT + APART;
     words(picture, (LEFT, top - 16.0), "start", "CPU per session and second, µs, by number of sessions");
     frame(picture, top);
-    let costs: Vec<(f64, f64)> = outcomes.iter().map(Outcome::micros).collect();
-    let most = costs.iter().map(|(user, system)| user + system).fold(1.0, f64::max) * 1.2;
+    let costs: Vec<_> = outcomes.iter().map(Outcome::micros).collect();
+    let most = costs.iter().map(|(all, ..)| *all).fold(1.0, f64::max) * 1.2;
     for quarter in 1..=4 {
         let y = top + HEIGHT * (1.0 - f64::from(quarter) / 4.0);
         line(picture, &[(LEFT, y), (LEFT + WIDTH, y)], "#dddddd");
@@ -94,20 +94,15 @@ fn costs(picture: &mut String, outcomes: &[Outcome]) {
     }
     let each = WIDTH / outcomes.len().max(1) as f64;
     let wide = (0.5 * each).min(80.0);
-    for (number, (run, (user, system))) in outcomes.iter().zip(costs).enumerate() {
+    for (number, (run, (all, user, _))) in outcomes.iter().zip(costs).enumerate() {
         let middle = LEFT + each * (number as f64 + 0.5);
         let tall = |cost: f64| HEIGHT * cost / most;
         let bottom = top + HEIGHT;
+        bar(picture, (middle - wide / 2.0, bottom - tall(all)), (wide, tall(all)), COLOURS[1]);
         bar(picture, (middle - wide / 2.0, bottom - tall(user)), (wide, tall(user)), COLOURS[0]);
-        bar(picture, (middle - wide / 2.0, bottom - tall(user + system)), (wide, tall(system)), COLOURS[1]);
-        words(
-            picture,
-            (middle, bottom - tall(user + system) - 20.0),
-            "middle",
-            &format!("{:.0}", user + system),
-        );
+        words(picture, (middle, bottom - tall(all) - 20.0), "middle", &format!("{:.0}", all));
         let late = format!("late p99 {:.1} ms", run.tally.lateness.quantile_ms(0.99));
-        words(picture, (middle, bottom - tall(user + system) - 6.0), "middle", &late);
+        words(picture, (middle, bottom - tall(all) - 6.0), "middle", &late);
         words(picture, (middle, bottom + 16.0), "middle", &run.options.sessions.to_string());
     }
     legend(picture, top, 0, "user", COLOURS[0]);

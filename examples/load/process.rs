@@ -100,6 +100,8 @@ fn beside() -> Result<PathBuf, String> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cost {
     /// CPU time, s.
+    pub(crate) cpu: f64,
+    /// Whose it was, as sampled at clock ticks: 0 and 0 where none fell into it.
     pub(crate) user: f64,
     pub(crate) system: f64,
     /// Context switches.
@@ -125,8 +127,8 @@ impl Cost {
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks =
             |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
-        self.user += ticks(11) / TICKS_PER_SECOND;
-        self.system += ticks(12) / TICKS_PER_SECOND;
+        let (user, system) = (ticks(11) / TICKS_PER_SECOND, ticks(12) / TICKS_PER_SECOND);
+        let mut ran_ns = 0.0;
         let status = read(pid, "status");
         // Pages of the program's file are the same for any number of sessions.
         self.resident += number(&status, "RssAnon:");
@@ -137,7 +139,13 @@ impl Cost {
             self.threads += 1.0;
             self.voluntary += number(&status, "voluntary_ctxt_switches:");
             self.involuntary += number(&status, "nonvoluntary_ctxt_switches:");
+            let schedstat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            ran_ns += schedstat.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).unwrap_or_default();
         }
+        // To the nanosecond, but without threads that have ended; or all of them, rounded down to ticks.
+        self.cpu += f64::max(ran_ns / 1e9, user + system);
+        self.user += user;
+        self.system += system;
     }
 }
 
@@ -146,9 +154,13 @@ impl Sub for Cost {
 
     /// Time and switches between two instants; the rest as it is at the later one.
     fn sub(self, before: Self) -> Self {
+        let cpu = self.cpu - before.cpu;
+        let (user, system) = (self.user - before.user, self.system - before.system);
+        let each = if user + system > 0.0 { cpu / (user + system) } else { 0.0 };
         Self {
-            user: self.user - before.user,
-            system: self.system - before.system,
+            cpu,
+            user: user * each,
+            system: system * each,
             voluntary: self.voluntary - before.voluntary,
             involuntary: self.involuntary - before.involuntary,
             ..self

@@ -22,10 +22,10 @@ impl Outcome {
         (self.options.sessions.max(1) as f64) * self.seconds
     }
 
-    /// µs of CPU per session and second: user, system.
-    pub(crate) fn micros(&self) -> (f64, f64) {
+    /// µs of CPU per session and second: all, user, system.
+    pub(crate) fn micros(&self) -> (f64, f64, f64) {
         let each = 1e6 / self.session_seconds();
-        (self.active.user * each, self.active.system * each)
+        (self.active.cpu * each, self.active.user * each, self.active.system * each)
     }
 
     fn kib(&self, now: f64) -> f64 {
@@ -34,7 +34,7 @@ impl Outcome {
 
     /// All of it.
     pub(crate) fn json(&self) -> Value {
-        let (user, system) = self.micros();
+        let (cpu, user, system) = self.micros();
         let known = |value: Value| if self.cost_is_known { value } else { Value::Null };
         let each = |count: f64| count / self.session_seconds();
         let (options, tally) = (&self.options, &self.tally);
@@ -46,8 +46,8 @@ impl Outcome {
             "spoil": options.spoil, "workers": options.workers,
             "valid": self.is_valid(), "clean": tally.clean(),
             "cpu": known(json!({
-                "us_per_session_second": user + system, "user": user, "system": system,
-                "cores": (self.active.user + self.active.system) / self.seconds,
+                "us_per_session_second": cpu, "user": user, "system": system,
+                "cores": self.active.cpu / self.seconds,
                 "us_per_opened": opened_each(self),
             })),
             "switches_per_session_second": known(json!({
@@ -72,7 +72,7 @@ impl Outcome {
             "generator": {
                 "frames": tally.frames, "late_frames": tally.late_frames, "blocked_frames": tally.blocked_frames,
                 "late_ms": latency(&tally.lateness),
-                "cores": (self.own.user + self.own.system) / self.seconds,
+                "cores": self.own.cpu / self.seconds,
                 "user": self.own.user * 1e6 / self.session_seconds(),
                 "system": self.own.system * 1e6 / self.session_seconds(),
             },
@@ -110,12 +110,11 @@ impl Outcome {
     }
 
     fn print_cost(&self) {
-        let (user, system) = self.micros();
+        let (cpu, user, system) = self.micros();
         let each = |count: f64| count / self.session_seconds();
         println!(
-            "  cpu       {:.0} us per session-second ({user:.0} user, {system:.0} system), {:.2} cores",
-            user + system,
-            (self.active.user + self.active.system) / self.seconds
+            "  cpu       {cpu:.0} us per session-second ({user:.0} user, {system:.0} system), {:.2} cores",
+            self.active.cpu / self.seconds
         );
         println!(
             "  switches  {:.1} voluntary, {:.1} involuntary per session-second",
@@ -151,7 +150,7 @@ impl Outcome {
         );
         println!(
             "  generator {:.2} cores; frames late by p99 {:.2} ms, at most {:.2} ms; {} of {} by more than half a frame; {} not taken at once",
-            (self.own.user + self.own.system) / self.seconds,
+            self.own.cpu / self.seconds,
             tally.lateness.quantile_ms(0.99),
             tally.lateness.max_ms(),
             tally.late_frames,
