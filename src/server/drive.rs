@@ -34,7 +34,6 @@ use super::{
     pool::{Dialled, Pool},
     socket::{Came, Metered, Socket},
     tap::{Tap, Wire},
-    ticks::Ticks,
     trace::Tracing,
 };
 use crate::{
@@ -111,7 +110,7 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
             close_within,
             bridge,
             client: Some(Socket::new(client)),
-            glances: Glances::new(Instant::now(), Ticks::shared()),
+            glances: Glances::new(Instant::now()),
             together: Together::default(),
             kept: Kept::default(),
             lanes: Vec::new(),

@@ -25,7 +25,6 @@ const IN_VAIN: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Glances {
     start: Instant,
-    ticks: Ticks,
     streams: bool,
     /// When that was last judged, and how much audio had come by then.
     judged: (Instant, Duration),
@@ -40,10 +39,9 @@ pub(super) struct Glances {
 }
 
 impl Glances {
-    pub(super) const fn new(now: Instant, ticks: Ticks) -> Self {
+    pub(super) const fn new(now: Instant) -> Self {
         Self {
             start: now,
-            ticks,
             streams: false,
             judged: (now, Duration::ZERO),
             offset: 0,
@@ -56,7 +54,13 @@ impl Glances {
 
     /// When the client is to be looked at, which may be now; none if it is to be listened to. To be asked when all it had
     /// sent was read; `listened` says that that was so up to now.
-    pub(super) fn next(&mut self, now: Instant, lull: Option<Lull>, listened: bool) -> Option<Instant> {
+    pub(super) fn next(
+        &mut self,
+        now: Instant,
+        ticks: Ticks,
+        lull: Option<Lull>,
+        listened: bool,
+    ) -> Option<Instant> {
         let lull = lull.filter(|lull| lull.frame < lull.within)?;
         self.judge(now, &lull);
         if listened {
@@ -79,7 +83,7 @@ impl Glances {
         Some(match decided.min(bound) {
             _ if soon <= now => now,
             at if lull.prompt && at == decided => at,
-            at => self.ticks.at_or_after(at),
+            at => ticks.at_or_after(at),
         })
     }
 

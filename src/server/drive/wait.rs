@@ -29,9 +29,9 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         if let Some(came) = self.together.read(more).await {
             return Happened::Client(came);
         }
-        let ticks = self.client.iter().map(Socket::next_tick);
-        let ticks = ticks.chain(self.lanes.iter().filter_map(|(_, line)| line.next_tick()));
-        let due = ticks.chain(due).min();
+        let sockets = self.client.iter().map(Socket::next_tick);
+        let sockets = sockets.chain(self.lanes.iter().filter_map(|(_, line)| line.next_tick()));
+        let due = sockets.chain(due).min();
         // A socket that is never empty must not keep deadlines from coming.
         if due.is_some_and(|due| due <= Instant::now()) && !std::mem::replace(&mut self.was_due, true) {
             return Happened::Due;
@@ -40,12 +40,14 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         self.lanes_first = !self.lanes_first;
         let patience = Patience { paced: self.bridge.paces(), held: held && self.kept.is_full() };
         loop {
-            let look = self.look();
+            let ticks = Ticks::here();
+            let look = self.look(ticks);
             let looked =
                 self.client.as_mut().filter(|client| !held && !client.is_drained() && client.is_by_clock());
             if let Some(came) = self.together.read(looked).await {
                 return Happened::Client(came);
             }
+            let due = due.map(|due| ticks.at_or_after(due));
             if let Some(happened) = self.wait((due, look), patience, behind).await {
                 return happened;
             }
@@ -59,8 +61,7 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
         patience: Patience,
         behind: bool,
     ) -> Option<Happened> {
-        let due_at = due.map(|due| Ticks::shared().at_or_after(due));
-        let wake = due_at.into_iter().chain(look).min();
+        let wake = due.into_iter().chain(look).min();
         if let Some(wake) = wake {
             self.sleep.as_mut().reset(wake);
         }
@@ -86,7 +87,7 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
                 return Poll::Ready(None);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(due_at.filter(|due| Some(*due) == wake).map(|_| Happened::Due));
+                return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Happened::Due));
             }
             Poll::Pending
         });
@@ -94,14 +95,14 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
     }
 
     /// When the client is to be looked at; if that is now, it is read once more. None if it is listened to.
-    fn look(&mut self) -> Option<Instant> {
+    fn look(&mut self, ticks: Ticks) -> Option<Instant> {
         let client = self.client.as_mut().filter(|client| client.is_drained())?;
         let now = Instant::now();
         let mut lull = self.bridge.lull(now.into_std());
         if let Some(lull) = &mut lull {
             lull.frame /= self.together.usual();
         }
-        let at = self.glances.next(now, lull, !client.is_by_clock());
+        let at = self.glances.next(now, ticks, lull, !client.is_by_clock());
         client.read_by_clock(at.is_some());
         self.together.limit(lull.filter(|_| at.is_some()));
         if at? > now {

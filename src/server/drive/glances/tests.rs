@@ -8,6 +8,8 @@ const FRAME: Duration = Duration::from_millis(20);
 const WITHIN: Duration = Duration::from_millis(100);
 /// A runtime's clock wakes nobody up within a millisecond.
 const TICK: Duration = Duration::from_millis(1);
+/// Sessions whose ticks are as close as can be: 2 ms.
+const MANY: usize = 1_000;
 
 /// What a run of a client has shown.
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ fn lull_of(came: Duration, frame: Duration, undecided: Duration) -> Lull {
 /// come; driven as [`super::super::Driver`] drives it.
 fn run(arrivals: &[Duration], decided_every: Duration) -> Shown {
     let start = Instant::now();
-    let (mut glances, mut shown) = (Glances::new(start, Ticks::since(start)), Shown::default());
+    let (mut glances, mut shown) = (Glances::new(start), Shown::default());
     let (mut now, mut read, mut by_clock) = (Duration::ZERO, 0, false);
     let end = arrivals.last().copied().unwrap_or_default();
     while now < end {
@@ -54,7 +56,7 @@ fn run(arrivals: &[Duration], decided_every: Duration) -> Shown {
         let next = decided_every * u32::try_from(decided).unwrap();
         let frame = if read == 0 { Duration::ZERO } else { FRAME };
         let lull = Some(lull_of(came, frame, next - came));
-        let at = glances.next(start + now, lull, !by_clock);
+        let at = glances.next(start + now, Ticks::of(start, MANY), lull, !by_clock);
         by_clock = at.is_some();
         match at {
             None => {
@@ -184,12 +186,14 @@ fn who_becomes_slow_is_listened_to_and_who_becomes_fast_too() {
 #[test]
 fn where_all_is_to_be_read_at_once_it_is_listened_to() {
     let start = Instant::now();
-    let mut glances = Glances::new(start, Ticks::since(start));
+    let ticks = Ticks::of(start, MANY);
+    let mut glances = Glances::new(start);
     let lull = |came_ms| {
         let came = Duration::from_millis(came_ms);
         lull_of(came, FRAME, SECOND)
     };
-    let next = |glances: &mut Glances, ms, lull| glances.next(start + Duration::from_millis(ms), lull, true);
+    let next =
+        |glances: &mut Glances, ms, lull| glances.next(start + Duration::from_millis(ms), ticks, lull, true);
     for ms in (20..=600).step_by(20) {
         assert_eq!(next(&mut glances, ms, None), None);
         let long = Lull { frame: WITHIN, ..lull(ms) };
@@ -202,19 +206,20 @@ fn where_all_is_to_be_read_at_once_it_is_listened_to() {
 #[test]
 fn who_is_woken_up_by_something_else_does_not_forget_when_frames_come() {
     let start = Instant::now();
-    let mut glances = Glances::new(start, Ticks::since(start));
+    let ticks = Ticks::of(start, MANY);
+    let mut glances = Glances::new(start);
     let ms = Duration::from_millis;
     for at in (20..=600).step_by(20) {
-        glances.next(start + ms(at), Some(lull_of(ms(at), FRAME, SECOND)), true);
+        glances.next(start + ms(at), ticks, Some(lull_of(ms(at), FRAME, SECOND)), true);
     }
-    let next = glances.next(start + ms(613), Some(lull_of(ms(600), FRAME, FRAME)), true);
+    let next = glances.next(start + ms(613), ticks, Some(lull_of(ms(600), FRAME, FRAME)), true);
     assert_eq!(next, Some(start + ms(620)));
 }
 
 #[test]
 fn what_is_decided_already_is_no_reason_to_look_all_the_time() {
     let start = Instant::now();
-    let (mut glances, mut looks, mut by_clock) = (Glances::new(start, Ticks::since(start)), 0, false);
+    let (mut glances, mut looks, mut by_clock) = (Glances::new(start), 0, false);
     let mut came = Duration::ZERO;
     // As in a conversation without a model, where a unit waits that is whole.
     for ms in 0..10_000 {
@@ -225,7 +230,7 @@ fn what_is_decided_already_is_no_reason_to_look_all_the_time() {
                 came = FRAME * (ms / 20);
             }
             let lull = Some(lull_of(came, FRAME, Duration::ZERO));
-            let at = glances.next(now, lull, !by_clock);
+            let at = glances.next(now, Ticks::of(start, MANY), lull, !by_clock);
             by_clock = at.is_some();
             if at.is_none_or(|at| at > now) {
                 break;
@@ -245,19 +250,20 @@ fn what_nobody_waits_for_is_looked_at_together_with_others() {
     let start = Instant::now();
     let ms = Duration::from_millis;
     // The process began before the session did, and not a whole number of ticks.
-    let mut glances = Glances::new(start, Ticks::since(start - ms(1)));
+    let ticks = Ticks::of(start - ms(1), MANY);
+    let mut glances = Glances::new(start);
     let (mut listened, mut next) = (0, None);
     for at in (20..=600).step_by(20) {
-        next = glances.next(start + ms(at), Some(lull_of(ms(at), FRAME, 2 * FRAME)), true);
+        next = glances.next(start + ms(at), ticks, Some(lull_of(ms(at), FRAME, 2 * FRAME)), true);
         listened += u32::from(next.is_none());
     }
     assert!(listened > 0);
     assert_eq!(next, Some(start + ms(640)), "when the second frame is there");
     let idle = Lull { prompt: false, ..lull_of(ms(600), FRAME, 2 * FRAME) };
-    assert_eq!(glances.next(start + ms(600), Some(idle), true), Some(start + ms(641)), "on a tick");
+    assert_eq!(glances.next(start + ms(600), ticks, Some(idle), true), Some(start + ms(641)), "on a tick");
     let bound = lull_of(ms(600), FRAME, SECOND);
     assert_eq!(
-        glances.next(start + ms(600), Some(bound), true),
+        glances.next(start + ms(600), ticks, Some(bound), true),
         Some(start + ms(701)),
         "on a tick: nothing is decided"
     );
