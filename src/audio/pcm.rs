@@ -41,6 +41,7 @@ pub fn to_f32(sample: i16) -> f32 {
 
 /// The nearest int16 to a float32 sample; clips, and takes NaN for silence.
 #[must_use]
+#[inline(always)]
 pub fn to_i16(sample: f32) -> i16 {
     // dasp's own conversion truncates. Adding 1.5 · 2^23 rounds to the nearest, ties to even, as the mantissa has no room
     // for a fraction then, and leaves the integer in its lowest bits: unlike `round_ties_even` and `as`, whole vectors of

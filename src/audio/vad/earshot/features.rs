@@ -2,8 +2,8 @@
 
 use std::{array::from_fn, cell::RefCell, f32::consts::PI, sync::Arc};
 
+use fearless_simd::{Level, Simd, dispatch, f32x8, prelude::*};
 use rustfft::{Fft, FftPlanner, num_complex::Complex32};
-use wide::f32x8;
 
 use super::HOP_SAMPLES;
 
@@ -46,29 +46,43 @@ impl Features {
         Self { last: 0.0, heard: [0.0; WINDOW_SAMPLES - HOP_SAMPLES], frames: [0.0; FRAMES * BANDS] }
     }
 
-    /// Takes a hop so much louder; the bands of the last [`FRAMES`] hops, each times its weight, the newest last.
-    pub(super) fn push(&mut self, hop: &[i16], gain: f32, weights: &[f32; BANDS]) -> &[f32; FRAMES * BANDS] {
-        let mut emphasised = [0.0; HOP_SAMPLES];
-        for (emphasised, sample) in emphasised.iter_mut().zip(hop) {
-            let sample = (f32::from(*sample) * gain).clamp(i16::MIN.into(), i16::MAX.into());
-            *emphasised = sample - PRE_EMPHASIS * self.last;
-            self.last = sample;
-        }
-        self.frames.copy_within(BANDS.., 0);
-        let frame = &mut self.frames[(FRAMES - 1) * BANDS..];
+    /// Takes a hop so much louder, with such instructions; the bands of the last [`FRAMES`] hops, each times its weight, the newest last.
+    pub(super) fn push(
+        &mut self,
+        level: Level,
+        hop: &[i16],
+        gain: f32,
+        weights: &[f32; BANDS],
+    ) -> &[f32; FRAMES * BANDS] {
         SPECTRUM.with_borrow_mut(|spectrum| {
             let spectrum = spectrum.get_or_insert_with(Spectrum::new);
-            spectrum.bands(&self.heard, &emphasised, frame);
+            dispatch!(level, simd => self.take(simd, spectrum, hop, gain));
         });
+        even_out(&mut self.frames[(FRAMES - 1) * BANDS..], weights);
+        &self.frames
+    }
+
+    #[inline(always)]
+    fn take<S: Simd>(&mut self, simd: S, spectrum: &mut Spectrum, hop: &[i16], gain: f32) {
+        let mut samples = [0.0; HOP_SAMPLES];
+        for (louder, sample) in samples.iter_mut().zip(hop) {
+            *louder = (f32::from(*sample) * gain).clamp(i16::MIN.into(), i16::MAX.into());
+        }
+        let mut emphasised = samples;
+        emphasised[0] -= PRE_EMPHASIS * self.last;
+        for (emphasised, before) in emphasised[1..].iter_mut().zip(&samples) {
+            *emphasised -= PRE_EMPHASIS * before;
+        }
+        self.last = samples[HOP_SAMPLES - 1];
+        self.frames.copy_within(BANDS.., 0);
+        spectrum.bands(simd, &self.heard, &emphasised, &mut self.frames[(FRAMES - 1) * BANDS..]);
         self.heard.copy_within(HOP_SAMPLES.., 0);
         self.heard[HOP_SAMPLES..].copy_from_slice(&emphasised);
-        level(frame, weights);
-        &self.frames
     }
 }
 
 /// Brings the bands to one level, whatever theirs was.
-fn level(bands: &mut [f32], weights: &[f32; BANDS]) {
+fn even_out(bands: &mut [f32], weights: &[f32; BANDS]) {
     let scale = (bands.iter().map(|band| band * band).sum::<f32>() / BANDS as f32).sqrt().recip();
     for (band, weight) in bands.iter_mut().zip(weights) {
         *band *= weight * scale;
@@ -121,60 +135,83 @@ impl Spectrum {
     }
 
     /// The bands of `heard` and `hop` behind it.
-    fn bands(&mut self, heard: &[f32], hop: &[f32], bands: &mut [f32]) {
+    #[inline(always)]
+    fn bands<S: Simd>(&mut self, simd: S, heard: &[f32], hop: &[f32], bands: &mut [f32]) {
         let (window, padding) = self.pairs.split_at_mut(WINDOW_SAMPLES / 2);
         let (before, now) = window.split_at_mut(heard.len() / 2);
         weigh(heard, &self.window, before);
         weigh(hop, &self.window[heard.len()..], now);
         padding.fill(Complex32::default());
         self.fft.process_with_scratch(&mut self.pairs, &mut self.scratch);
-        self.find_powers();
+        self.find_powers(simd);
         for ((rises, power), rising) in self.rises.iter_mut().zip(&self.powers).zip(&self.rising) {
             *rises = power * rising;
         }
-        let sums = |at: usize| -> (f32, f32) {
-            let lines = EDGES[at]..EDGES[at + 1];
-            (self.rises[lines.clone()].iter().sum(), self.powers[lines].iter().sum())
-        };
-        let mut rises = sums(0).0;
-        for (at, band) in bands.iter_mut().enumerate() {
-            let (rises_next, all) = sums(at + 1);
+        let mut rises = sum(&self.rises[EDGES[0]..EDGES[1]]);
+        for (band, edges) in bands.iter_mut().zip(EDGES[1..].windows(2)) {
+            let (rises_next, all) =
+                (sum(&self.rises[edges[0]..edges[1]]), sum(&self.powers[edges[0]..edges[1]]));
             *band = (rises + (all - rises_next) + NEXT_TO_NOTHING).ln();
             rises = rises_next;
         }
     }
 
     /// The power of each line, from the transform of pairs.
-    fn find_powers(&mut self) {
+    #[inline(always)]
+    fn find_powers<S: Simd>(&mut self, simd: S) {
         let Self { pairs, parts: [re, im], turns: [cosine, sine], powers, .. } = self;
-        for ((pair, re), im) in pairs.iter().zip(re.iter_mut()).zip(im.iter_mut()) {
-            (*re, *im) = (pair.re, pair.im);
+        let parts = re.as_chunks_mut::<8>().0.iter_mut().zip(im.as_chunks_mut::<8>().0);
+        for ((re, im), pairs) in parts.zip(pairs.as_chunks::<8>().0) {
+            (*re, *im) = (pairs.map(|pair| pair.re), pairs.map(|pair| pair.im));
         }
         // It begins anew.
         (re[HALF], im[HALF]) = (re[0], im[0]);
         let eights = cosine.as_chunks().0.iter().zip(sine.as_chunks().0);
         for (at, (cosine, sine)) in eights.enumerate() {
-            let (first, cosine, sine) = (8 * at, f32x8::from(*cosine), f32x8::from(*sine));
-            let (last, mirror) = (first + 8, HALF - first);
-            let here = |part: &[f32]| from_fn(|at| part[first..last][at]).into();
-            let there = |part: &[f32]| from_fn(|at| part[mirror - 7..=mirror][7 - at]).into();
-            let (re_here, im_here): (f32x8, f32x8) = (here(&re[..]), here(&im[..]));
-            let (re_there, im_there): (f32x8, f32x8) = (there(&re[..]), there(&im[..]));
+            let (cosine, sine) = (f32x8::load_array_ref(simd, cosine), f32x8::load_array_ref(simd, sine));
+            let (here, there) = (8 * at..8 * at + 8, HALF - 8 * at - 7..=HALF - 8 * at);
+            let (re_here, im_here) =
+                (f32x8::from_slice(simd, &re[here.clone()]), f32x8::from_slice(simd, &im[here.clone()]));
+            let (re_there, im_there) = (
+                f32x8::from_slice(simd, &re[there.clone()]).reverse(),
+                f32x8::from_slice(simd, &im[there.clone()]).reverse(),
+            );
             // Twice what the even samples give, and the odd ones, which a line and its mirror share.
             let (even_re, even_im) = (re_here + re_there, im_here - im_there);
             let (odd_re, odd_im) = (im_here + im_there, re_there - re_here);
             let (late_re, late_im) = (cosine * odd_re - sine * odd_im, cosine * odd_im + sine * odd_re);
-            let power = |re: f32x8, im: f32x8| ((re * re + im * im) * (POWER_SCALE / 4.0)).to_array();
-            powers[first..last].copy_from_slice(&power(even_re + late_re, even_im + late_im));
-            let mut mirrored = power(even_re - late_re, even_im - late_im);
-            mirrored.reverse();
-            powers[mirror - 7..=mirror].copy_from_slice(&mirrored);
+            power(even_re + late_re, even_im + late_im).store_slice(&mut powers[here]);
+            power(even_re - late_re, even_im - late_im).reverse().store_slice(&mut powers[there]);
         }
         powers[HALF / 2] = pairs[HALF / 2].norm_sqr() * POWER_SCALE;
     }
 }
 
+/// The power of eight lines, twice as large as they are.
+#[inline(always)]
+fn power<S: Simd>(re: f32x8<S>, im: f32x8<S>) -> f32x8<S> {
+    (re * re + im * im) * (POWER_SCALE / 4.0)
+}
+
+/// All of them, four at a time.
+#[inline(always)]
+fn sum(lines: &[f32]) -> f32 {
+    let (fours, rest) = lines.as_chunks::<4>();
+    let mut sums = [0.0; 4];
+    for four in fours {
+        for (sum, line) in sums.iter_mut().zip(four) {
+            *sum += line;
+        }
+    }
+    let mut all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    for line in rest {
+        all += line;
+    }
+    all
+}
+
 /// Pairs of samples times their weights.
+#[inline(always)]
 fn weigh(samples: &[f32], weights: &[f32], pairs: &mut [Complex32]) {
     let samples = samples.as_chunks::<2>().0.iter().zip(weights.as_chunks::<2>().0);
     for (pair, (sample, weight)) in pairs.iter_mut().zip(samples) {

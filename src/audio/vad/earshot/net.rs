@@ -1,28 +1,28 @@
 //! The net that tells speech by 40 bands of three hops: three layers of convolution, two of memory, one sum.
 //!
 //! The weights are those of earshot 1.2.2 (MIT or Apache-2.0, © pyke.io). What it computes with them is computed here in
-//! another order, sixteen channels or eight
-//! numbers at a time.
+//! another order, sixteen channels or eight cells at a time.
 
 use std::sync::LazyLock;
 
-use wide::{f32x16, i16x8, i32x4};
+use fearless_simd::{Level, Simd, dispatch, f32x8, f32x16, i16x16, i32x8, prelude::*};
 
 use super::features::{BANDS, FRAMES};
 use crate::audio::pcm::to_i16;
 
 static NET: LazyLock<Box<Net>> = LazyLock::new(|| Box::new(Net::read(include_bytes!("weights.bin"))));
 
-/// One value in each of 16 channels.
-type Channels = f32x16;
 const CHANNELS: usize = 16;
-/// Places along the bands: after the first convolution, after its maxima were taken, after the second, after the third.
-const PLACES: [usize; 4] = [BANDS - 2, 18, 9, 5];
-/// What the third one finds, in eights.
-const FOUND: usize = PLACES[3] * CHANNELS / 8;
-/// Numbers that a layer of memory holds, and their eights.
+/// One value in each of them.
+type Channels = [f32; CHANNELS];
+/// Places along the bands: after the first convolution and its maxima were taken, after the second, after the third.
+const PLACES: [usize; 3] = [18, 9, 5];
+/// What the third one finds.
+const FOUND: usize = PLACES[2] * CHANNELS;
+/// Numbers that a layer of memory holds.
 const CELLS: usize = 64;
-const EIGHTS: usize = CELLS / 8;
+/// Places or cells that are computed at a time.
+const EIGHT: usize = 8;
 
 /// What the net remembers of one stream, Q15.
 pub(super) struct Memory([[i16; CELLS]; 2]);
@@ -32,16 +32,10 @@ impl Memory {
         Self([[0; CELLS]; 2])
     }
 
-    /// How likely the newest of the hops is speech.
-    pub(super) fn score(&mut self, bands: &[f32; FRAMES * BANDS]) -> f32 {
+    /// How likely the newest of the hops is speech, computed with such instructions.
+    pub(super) fn score(&mut self, level: Level, bands: &[f32; FRAMES * BANDS]) -> f32 {
         let net = &**NET;
-        let found = net.third.apply::<{ PLACES[2] }, { PLACES[3] }>(&net.second(&net.first(bands)));
-        let [near, far] = &mut self.0;
-        net.near.remember(&to_q15(&found), near);
-        let near = eights(near);
-        net.far.remember(&near, far);
-        // Q15 by Q9 is Q24.
-        let sum = dot(&near, &net.output[0]) + dot(&eights(far), &net.output[1]);
+        let sum = dispatch!(level, simd => net.hear(simd, bands, &mut self.0));
         1.0 / (1.0 + (-(sum as f32 / 16_777_216.0)).exp())
     }
 }
@@ -63,8 +57,8 @@ struct Net {
     second_bias: Channels,
     third: Convolution,
     near: Layer<FOUND>,
-    far: Layer<EIGHTS>,
-    output: [[i16x8; EIGHTS]; 2],
+    far: Layer<CELLS>,
+    output: [[i16; CELLS]; 2],
 }
 
 impl Net {
@@ -72,43 +66,73 @@ impl Net {
         let mut file = File(bytes);
         let bands = file.floats();
         let kernel = [file.floats(), file.floats(), file.floats()];
-        let weights: [f32; CHANNELS] = file.floats();
+        let weights: Channels = file.floats();
         Self {
             bands,
             kernel,
-            above: weights.map(|weight| weight.max(0.0)).into(),
-            below: weights.map(|weight| weight.min(0.0)).into(),
-            bias: file.floats().into(),
+            above: weights.map(|weight| weight.max(0.0)),
+            below: weights.map(|weight| weight.min(0.0)),
+            bias: file.floats(),
             second: Convolution::read(&mut file),
-            second_bias: file.floats().into(),
+            second_bias: file.floats(),
             third: Convolution::read(&mut file),
             near: Layer::read(&mut file),
             far: Layer::read(&mut file),
-            output: [file.eights(), file.eights()],
+            output: [file.integers(), file.integers()],
         }
+    }
+
+    /// The sum before it is made a likelihood, Q24.
+    #[inline(always)]
+    fn hear<S: Simd>(
+        &self,
+        simd: S,
+        bands: &[f32; FRAMES * BANDS],
+        [near, far]: &mut [[i16; CELLS]; 2],
+    ) -> i32 {
+        let bias = f32x16::load_array(simd, self.second_bias);
+        let second = self.second.apply::<S, { PLACES[0] }, { PLACES[1] }>(simd, &self.first(simd, bands));
+        let second = second.map(|channels| positive(channels + bias));
+        let third = self.third.apply::<S, { PLACES[1] }, { PLACES[2] }>(simd, &second);
+        let mut found = [0; FOUND];
+        for (found, channels) in found.as_chunks_mut().0.iter_mut().zip(third) {
+            *found = channels.to_array().map(to_i16);
+        }
+        self.near.remember(simd, &found, near);
+        self.far.remember(simd, near, far);
+        // Q15 by Q9 is Q24.
+        dot(near, &self.output[0]).wrapping_add(dot(far, &self.output[1]))
     }
 
     /// Convolves over bands and hops, and takes the largest of three at every second place, or zero.
-    fn first(&self, bands: &[f32; FRAMES * BANDS]) -> [Channels; PLACES[1]] {
-        let mut row = [0.0; PLACES[0]];
+    #[inline(always)]
+    fn first<S: Simd>(&self, simd: S, bands: &[f32; FRAMES * BANDS]) -> [f32x16<S>; PLACES[0]] {
+        let mut row = [f32x8::splat(simd, 0.0); BANDS / EIGHT];
         for (frame, kernel) in bands.as_chunks::<BANDS>().0.iter().zip(&self.kernel) {
+            // Behind the last place there is nothing to know.
+            let mut padded = [0.0; BANDS + EIGHT];
+            padded[..BANDS].copy_from_slice(frame);
             for (at, weight) in kernel.iter().enumerate() {
-                for (sum, band) in row.iter_mut().zip(&frame[at..]) {
-                    *sum += band * weight;
+                for (place, sums) in row.iter_mut().enumerate() {
+                    let bands = f32x8::from_slice(simd, &padded[EIGHT * place + at..][..EIGHT]);
+                    *sums = bands.mul_add(*weight, *sums);
                 }
             }
         }
-        std::array::from_fn(|at| {
-            let three = &row[2 * at..2 * at + 3];
-            let most = larger(larger(three[0], three[1]), three[2]);
-            let least = -larger(larger(-three[0], -three[1]), -three[2]);
-            // What is largest times a weight depends on the weight's sign.
-            positive(Channels::splat(most) * self.above + Channels::splat(least) * self.below + self.bias)
-        })
-    }
-
-    fn second(&self, input: &[Channels; PLACES[1]]) -> [Channels; PLACES[2]] {
-        self.second.apply(input).map(|channels| positive(channels + self.second_bias))
+        let row = row.map(|sums| sums.to_array());
+        let row = row.as_flattened();
+        let [above, below, bias] =
+            [&self.above, &self.below, &self.bias].map(|each| f32x16::load_array_ref(simd, each));
+        std::array::from_fn(
+            #[inline(always)]
+            |at| {
+                let three = &row[2 * at..2 * at + 3];
+                let most = larger(larger(three[0], three[1]), three[2]);
+                let least = -larger(larger(-three[0], -three[1]), -three[2]);
+                // What is largest times a weight depends on the weight's sign.
+                positive(above.mul_add(most, below.mul_add(least, bias)))
+            },
+        )
     }
 }
 
@@ -124,81 +148,115 @@ impl Convolution {
         let kernel = [(); CHANNELS].map(|()| file.floats::<3>());
         let mix = [(); CHANNELS].map(|()| file.floats::<CHANNELS>());
         Self {
-            kernel: std::array::from_fn(|at| kernel.map(|weights| weights[at]).into()),
-            mix: std::array::from_fn(|from| mix.map(|weights| weights[from]).into()),
+            kernel: std::array::from_fn(|at| kernel.map(|weights| weights[at])),
+            mix: std::array::from_fn(|from| mix.map(|weights| weights[from])),
         }
     }
 
-    fn apply<const IN: usize, const OUT: usize>(&self, input: &[Channels; IN]) -> [Channels; OUT] {
-        std::array::from_fn(|at| {
-            let mut sums = Channels::ZERO;
-            for (offset, weights) in self.kernel.iter().enumerate() {
-                // The place before the first and the one behind the last are nothing.
-                if let Some(input) = (2 * at + offset).checked_sub(1).and_then(|place| input.get(place)) {
-                    sums += *input * *weights;
+    #[inline(always)]
+    fn apply<S: Simd, const IN: usize, const OUT: usize>(
+        &self,
+        simd: S,
+        input: &[f32x16<S>; IN],
+    ) -> [f32x16<S>; OUT] {
+        std::array::from_fn(
+            #[inline(always)]
+            |at| {
+                let mut sums = f32x16::splat(simd, 0.0);
+                for (offset, weights) in self.kernel.iter().enumerate() {
+                    // The place before the first and the one behind the last are nothing.
+                    if let Some(input) = (2 * at + offset).checked_sub(1).and_then(|place| input.get(place)) {
+                        sums = input.mul_add(f32x16::load_array_ref(simd, weights), sums);
+                    }
                 }
-            }
-            let mut mixed = Channels::ZERO;
-            for (sum, weights) in sums.to_array().iter().zip(&self.mix) {
-                mixed += Channels::splat(*sum) * *weights;
-            }
-            mixed
-        })
+                let mut mixed = f32x16::splat(simd, 0.0);
+                for (sum, weights) in sums.as_array().iter().zip(&self.mix) {
+                    mixed = f32x16::load_array_ref(simd, weights).mul_add(*sum, mixed);
+                }
+                mixed
+            },
+        )
     }
 }
 
 /// A minimal gated recurrent layer in integers (arXiv 2410.01201): each cell moves towards a new value, as far as its gate
 /// says, and both depend on the input alone.
 struct Layer<const IN: usize> {
-    values: [[i16x8; IN]; CELLS],
-    gates: [[i16x8; IN]; CELLS],
+    values: Weights,
+    gates: Weights,
 }
+
+/// For every eight cells and every two inputs in a row, two of each cell.
+type Weights = Vec<[i16; 2 * EIGHT]>;
 
 /// One in Q24, all but.
 const ONE: i32 = (1 << 24) - 1;
 
 impl<const IN: usize> Layer<IN> {
     fn read(file: &mut File<'_>) -> Self {
-        Self { values: [(); CELLS].map(|()| file.eights()), gates: [(); CELLS].map(|()| file.eights()) }
+        Self { values: Self::weights(file), gates: Self::weights(file) }
     }
 
-    fn remember(&self, input: &[i16x8; IN], cells: &mut [i16; CELLS]) {
-        for ((cell, value), gate) in cells.iter_mut().zip(&self.values).zip(&self.gates) {
+    fn weights(file: &mut File<'_>) -> Weights {
+        let mut weights = Vec::with_capacity(CELLS * IN / (2 * EIGHT));
+        for _ in 0..CELLS / EIGHT {
+            let cells = [(); EIGHT].map(|()| file.integers::<IN>());
+            let two = |at: usize| std::array::from_fn(|place| cells[place / 2][2 * at + place % 2]);
+            weights.extend((0..IN / 2).map(two));
+        }
+        weights
+    }
+
+    #[inline(always)]
+    fn remember<S: Simd>(&self, simd: S, input: &[i16; IN], cells: &mut [i16; CELLS]) {
+        let weights = self.values.chunks_exact(IN / 2).zip(self.gates.chunks_exact(IN / 2));
+        for (cells, (values, gates)) in cells.as_chunks_mut::<EIGHT>().0.iter_mut().zip(weights) {
             // Q15 by Q9 is Q24.
-            let (value, gate) = (dot(input, value), (dot(input, gate) << 2).clamp(0, ONE));
-            let kept = i64::from(ONE - gate) * (i64::from(*cell) << 9);
-            let moved = kept + i64::from(gate) * i64::from(value);
-            *cell = (moved >> 33).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
+            let (values, gates) = dots(simd, input, (values, gates));
+            for ((cell, value), gate) in cells.iter_mut().zip(values).zip(gates) {
+                let gate = (gate << 2).clamp(0, ONE);
+                let kept = i64::from(ONE - gate) * (i64::from(*cell) << 9);
+                let moved = kept + i64::from(gate) * i64::from(value);
+                *cell = (moved >> 33).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
+            }
         }
     }
 }
 
-fn to_q15(found: &[Channels; PLACES[3]]) -> [i16x8; FOUND] {
-    let found = found.map(Channels::to_array);
-    std::array::from_fn(|at| {
-        let eight = &found[at / 2].as_chunks::<8>().0[at % 2];
-        eight.map(to_i16).into()
-    })
-}
-
-fn eights(cells: &[i16; CELLS]) -> [i16x8; EIGHTS] {
-    std::array::from_fn(|at| cells.as_chunks().0[at].into())
-}
-
-fn dot<const N: usize>(left: &[i16x8; N], right: &[i16x8; N]) -> i32 {
-    let mut sums = i32x4::ZERO;
-    for (left, right) in left.iter().zip(right) {
-        sums += left.dot(*right);
+/// The input times one set of weights of each of eight cells, and times another.
+#[inline(always)]
+fn dots<S: Simd, const IN: usize>(
+    simd: S,
+    input: &[i16; IN],
+    (one, other): (&[[i16; 2 * EIGHT]], &[[i16; 2 * EIGHT]]),
+) -> ([i32; EIGHT], [i32; EIGHT]) {
+    let mut sums = [i32x8::splat(simd, 0); 2];
+    for ([first, second], (one, other)) in input.as_chunks::<2>().0.iter().zip(one.iter().zip(other)) {
+        let both = i32::from(*second) << 16 | i32::from(first.cast_unsigned());
+        let both: i16x16<S> = i32x8::splat(simd, both).bitcast();
+        sums[0] += both.pairwise_dot_product(i16x16::load_array_ref(simd, one));
+        sums[1] += both.pairwise_dot_product(i16x16::load_array_ref(simd, other));
     }
-    sums.reduce_add()
+    (sums[0].to_array(), sums[1].to_array())
+}
+
+#[inline(always)]
+fn dot(cells: &[i16; CELLS], weights: &[i16; CELLS]) -> i32 {
+    let mut sum = 0_i32;
+    for (cell, weight) in cells.iter().zip(weights) {
+        sum = sum.wrapping_add(i32::from(*cell) * i32::from(*weight));
+    }
+    sum
 }
 
 /// Zero for what is below it.
-fn positive(channels: Channels) -> Channels {
-    channels.fast_max(Channels::ZERO)
+#[inline(always)]
+fn positive<S: Simd>(channels: f32x16<S>) -> f32x16<S> {
+    channels.max(0.0)
 }
 
 /// `max` takes NaN into account, at three times the cost.
+#[inline(always)]
 const fn larger(left: f32, right: f32) -> f32 {
     if left > right { left } else { right }
 }
@@ -211,8 +269,8 @@ impl File<'_> {
         [(); N].map(|()| f32::from_le_bytes(self.bytes()))
     }
 
-    fn eights<const N: usize>(&mut self) -> [i16x8; N] {
-        [(); N].map(|()| [(); 8].map(|()| i16::from_le_bytes(self.bytes())).into())
+    fn integers<const N: usize>(&mut self) -> [i16; N] {
+        [(); N].map(|()| i16::from_le_bytes(self.bytes()))
     }
 
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
