@@ -328,7 +328,7 @@ impl<C: AsyncRead + AsyncWrite + ReadByClock + Unpin + Send + 'static> Driver<C>
             Came::Message(message) => {
                 let Some(frame) = frame(&message) else { return };
                 self.tap.came(self.bridge.session_id(), now(), Wire::FromClient, frame);
-                let frames = self.together.frames();
+                let frames = self.together.told(message.is_binary());
                 self.observed(|observer| observer.client_frames(Way::In, frames));
                 self.tell(Input::Client(frame));
             }

@@ -2,7 +2,8 @@
 //!
 //! Audio that streams in real time can be foretold: when the last frame is there without which nothing can be decided is
 //! when to look. The forecast learns from every look: one that came in vain moves it later, one that found what it was for
-//! a little sooner. Who streams no more, or not at real time, is listened to again. Pure: instants come in.
+//! a little sooner. What somebody waits for is listened for if a look for it came in vain, and tells exactly when frames
+//! come. Who streams no more, or not at real time, is listened to again. Pure: instants come in.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::{server::ticks::Ticks, session::Lull};
 
 /// Over so long it is judged whether a client streams in real time.
 const JUDGED_OVER: Duration = Duration::from_millis(500);
-/// A look that finds what it was for was this much too late, maybe.
-const SOONER: i64 = -500;
+/// A look that finds what it was for was this much too late, maybe, μs.
+const SOONER: i64 = -350;
 /// A look in vain is taken again so much later, μs, and twice that after another one.
 const LATER: i64 = 2_000;
 /// Between two looks there is this at least, whatever is foretold: others have their turn.
@@ -63,17 +64,19 @@ impl Glances {
     ) -> Option<Instant> {
         let lull = lull.filter(|lull| lull.frame < lull.within)?;
         self.judge(now, &lull);
+        let overdue = lull.prompt && self.decided_at(&lull) <= now;
+        let missed = overdue && (listened || self.taken.is_some());
         if listened {
             // Nothing new says nothing: something else has woken up who asks.
             if lull.came > self.came {
                 self.offset = self.offset_of(now, lull.came);
             }
             (self.looked_at, self.in_vain, self.taken) = (now, 0, None);
-        } else if let Some(wanted) = self.taken.take() {
+        } else if let Some(wanted) = self.taken.take().filter(|_| !missed) {
             self.learn(now, &lull, wanted);
         }
         self.came = lull.came;
-        if !self.streams {
+        if missed || !self.streams {
             return None;
         }
         let decided = self.decided_at(&lull).max(self.looked_at + AGAIN);

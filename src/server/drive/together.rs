@@ -31,9 +31,13 @@ pub(super) struct Together {
 }
 
 impl Together {
-    /// How many frames the last message was that was read here.
-    pub(super) fn frames(&self) -> u32 {
-        self.frames.max(1)
+    /// How many frames the message is that is told now, be it read here or not.
+    pub(super) fn told(&mut self, audio: bool) -> u32 {
+        let frames = self.frames.max(1);
+        if audio {
+            self.usual = frames;
+        }
+        frames
     }
 
     /// How many frames the last message was that audio came in.
@@ -43,9 +47,6 @@ impl Together {
 
     /// Tells frames as one from now on, or each by itself.
     pub(super) fn limit(&mut self, lull: Option<Lull>) {
-        if lull.is_none() {
-            self.usual = 1;
-        }
         self.most = lull.map_or(0, |lull| lull.frame_max_bytes.min(TOGETHER_BYTES));
     }
 
@@ -89,7 +90,52 @@ impl Together {
         if count == 0 {
             return self.ahead.take();
         }
-        (self.frames, self.usual) = (count, count);
+        self.frames = count;
         Some(Came::Message(WsMessage::Binary(frames.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{
+        socket::{Metered, limits},
+        wire::Wire,
+    };
+    use futures_util::SinkExt as _;
+    use std::{sync::Arc, time::Duration};
+    use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
+
+    #[tokio::test]
+    async fn how_many_frames_the_last_audio_was_is_known_until_the_next() {
+        let (near, far) = tokio::io::duplex(4096);
+        let stream = Wire::new(near, Vec::new(), Role::Server, limits(1 << 20));
+        let mut socket = Socket::new(Metered { stream, traffic: Arc::default() });
+        let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+        let frame = || WsMessage::Binary(vec![1; 100].into());
+        for _ in 0..5 {
+            client.send(frame()).await.unwrap();
+        }
+        let within = Duration::from_millis(100);
+        let lull = Lull {
+            came: within,
+            frame: within / 5,
+            undecided: within,
+            prompt: true,
+            frame_max_bytes: 10_000,
+            within,
+        };
+        let mut together = Together::default();
+        together.limit(Some(lull));
+        let came = together.read(Some(&mut socket)).await;
+        assert!(matches!(came, Some(Came::Message(WsMessage::Binary(frames))) if frames.len() == 500));
+        assert_eq!((together.told(true), together.usual()), (5, 5));
+        // It is listened to, and something else is told meanwhile.
+        together.limit(None);
+        assert!(together.read(Some(&mut socket)).await.is_none());
+        assert_eq!((together.told(false), together.usual()), (1, 5));
+        client.send(frame()).await.unwrap();
+        assert!(together.read(Some(&mut socket)).await.is_some());
+        assert_eq!((together.told(true), together.usual()), (1, 1));
     }
 }

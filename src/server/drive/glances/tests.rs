@@ -44,8 +44,13 @@ fn lull_of(came: Duration, frame: Duration, undecided: Duration) -> Lull {
 }
 
 /// A client whose frames arrive then, all in order, and by whose audio something is decided each time that so much of it has
-/// come; driven as [`super::super::Driver`] drives it.
+/// come, for which somebody waits; driven as [`super::super::Driver`] drives it.
 fn run(arrivals: &[Duration], decided_every: Duration) -> Shown {
+    run_of(arrivals, decided_every, true)
+}
+
+/// The same, where nobody may wait for it.
+fn run_of(arrivals: &[Duration], decided_every: Duration, prompt: bool) -> Shown {
     let start = Instant::now();
     let (mut glances, mut shown) = (Glances::new(start), Shown::default());
     let (mut now, mut read, mut by_clock) = (Duration::ZERO, 0, false);
@@ -55,7 +60,7 @@ fn run(arrivals: &[Duration], decided_every: Duration) -> Shown {
         let decided = came.as_micros() / decided_every.as_micros() + 1;
         let next = decided_every * u32::try_from(decided).unwrap();
         let frame = if read == 0 { Duration::ZERO } else { FRAME };
-        let lull = Some(lull_of(came, frame, next - came));
+        let lull = Some(Lull { prompt, ..lull_of(came, frame, next - came) });
         let at = glances.next(start + now, Ticks::of(start, MANY), lull, !by_clock);
         by_clock = at.is_some();
         match at {
@@ -113,24 +118,26 @@ fn decisions() -> impl Strategy<Value = Duration> {
 proptest! {
     #[test]
     fn what_is_decided_is_found_at_once_where_frames_come_evenly(
-        phase_us in 0u64..20_000, drift_ppm in -300i64..300, every in decisions()
+        phase_us in 0u64..20_000, drift_ppm in -300i64..300, every in decisions(), prompt: bool
     ) {
-        let shown = run(&microphone(phase_us, drift_ppm, &[0; LENGTH_FRAMES]), every);
-        prop_assert!(shown.latest(KNOWN) <= Duration::from_millis(4), "{:?}", shown);
+        let shown = run_of(&microphone(phase_us, drift_ppm, &[0; LENGTH_FRAMES]), every, prompt);
+        let latest = Duration::from_millis(if prompt { 2 } else { 6 });
+        prop_assert!(shown.latest(KNOWN) <= latest, "{:?} {:?}", shown.latest(KNOWN), shown);
         let (from, to) = (KNOWN, KNOWN + Duration::from_secs(10));
         prop_assert!(shown.looks_between(from, to) <= 160, "{:?}", shown);
-        prop_assert_eq!(shown.listened_between(from, to), Duration::ZERO);
+        let listened = shown.listened_between(from, to);
+        prop_assert!(listened <= Duration::from_millis(if prompt { 100 } else { 0 }), "{:?} {:?}", listened, shown);
     }
 
     #[test]
     fn jitter_makes_it_no_later_than_the_worst_frame_and_a_step(
         phase_us in 0u64..20_000, drift_ppm in -300i64..300, every in decisions(), most in 0u64..15_000,
-        seeds in prop::collection::vec(0u64..1_000, LENGTH_FRAMES)
+        prompt: bool, seeds in prop::collection::vec(0u64..1_000, LENGTH_FRAMES)
     ) {
         let jitter: Vec<u64> = seeds.iter().map(|seed| seed * most / 1_000).collect();
-        let shown = run(&microphone(phase_us, drift_ppm, &jitter), every);
-        // The longest step after a look in vain, and a tick.
-        let bound = Duration::from_micros(most) + Duration::from_millis(9);
+        let shown = run_of(&microphone(phase_us, drift_ppm, &jitter), every, prompt);
+        // The longest step after a look in vain, and a tick; who is waited for takes no steps.
+        let bound = Duration::from_micros(most) + Duration::from_millis(if prompt { 2 } else { 11 });
         prop_assert!(shown.latest(Duration::ZERO) <= bound, "{:?} {:?}", shown.latest(KNOWN), shown);
         prop_assert!(shown.looks_between(KNOWN, KNOWN + Duration::from_secs(10)) <= 170, "{:?}", shown);
     }
@@ -142,6 +149,8 @@ fn at_speed(speed: f64, frames: u32) -> Vec<Duration> {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+/// What is listened for in a few seconds because a look came a moment too soon.
+const A_LITTLE: Duration = Duration::from_millis(20);
 
 #[test]
 fn who_stops_is_listened_to_after_a_few_looks() {
@@ -149,13 +158,13 @@ fn who_stops_is_listened_to_after_a_few_looks() {
     let stopped = *arrivals.last().unwrap();
     arrivals.extend(at_speed(1.0, 250).iter().map(|at| stopped + 60 * SECOND + *at));
     let shown = run(&arrivals, SECOND);
-    assert_eq!(shown.listened_between(KNOWN, stopped), Duration::ZERO);
+    assert!(shown.listened_between(KNOWN, stopped) <= A_LITTLE, "{shown:?}");
     let back = stopped + 60 * SECOND;
     let looks = shown.looks_between(stopped, back);
     assert!(looks <= 2 * IN_VAIN as usize, "{looks}");
     assert!(shown.listened_between(stopped, back) >= 59 * SECOND, "{shown:?}");
     // The next that comes is found as it comes, and it is soon known again.
-    assert_eq!(shown.listened_between(back + KNOWN, back + 5 * SECOND), Duration::ZERO);
+    assert!(shown.listened_between(back + KNOWN, back + 5 * SECOND) <= A_LITTLE, "{shown:?}");
     assert!(shown.latest(stopped) <= Duration::from_millis(4), "{shown:?}");
 }
 
