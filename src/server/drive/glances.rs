@@ -15,6 +15,9 @@ use crate::{server::ticks::Ticks, session::Lull};
 const JUDGED_OVER: Duration = Duration::from_millis(500);
 /// A look that finds what it was for was this much too late, maybe, μs.
 const SOONER: i64 = -350;
+/// A frame that was listened for was this much late at most, μs: one that is late says little of those after it, and to look
+/// too soon for one costs next to nothing.
+const LATE: i64 = 1_000;
 /// A look in vain is taken again so much later, μs, and twice that after another one.
 const LATER: i64 = 2_000;
 /// Between two looks there is this at least, whatever is foretold: others have their turn.
@@ -69,7 +72,9 @@ impl Glances {
         if listened {
             // Nothing new says nothing: something else has woken up who asks.
             if lull.came > self.came {
-                self.offset = self.offset_of(now, lull.came);
+                let late = self.offset_of(now, lull.came) - self.offset;
+                let little = self.streams && (0..micros(lull.frame)).contains(&late);
+                self.offset += if little { late.min(LATE) } else { late };
             }
             (self.looked_at, self.in_vain, self.taken) = (now, 0, None);
         } else if let Some(wanted) = self.taken.take().filter(|_| !missed) {

@@ -153,6 +153,16 @@ const SECOND: Duration = Duration::from_secs(1);
 const A_LITTLE: Duration = Duration::from_millis(20);
 
 #[test]
+fn one_late_frame_does_not_make_those_after_it_late() {
+    let mut arrivals = at_speed(1.0, 1_000);
+    // What is decided by it is listened for.
+    arrivals[499] += Duration::from_millis(15);
+    let shown = run(&arrivals, SECOND);
+    assert!(shown.late.iter().any(|(at, _)| *at == arrivals[499]), "{shown:?}");
+    assert!(shown.latest(KNOWN) <= Duration::from_millis(2), "{shown:?}");
+}
+
+#[test]
 fn who_stops_is_listened_to_after_a_few_looks() {
     let mut arrivals = at_speed(1.0, 250);
     let stopped = *arrivals.last().unwrap();
