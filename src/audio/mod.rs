@@ -3,11 +3,11 @@
 //! Inside voxbridge audio is int16 mono at 16 kHz on the way up ([`SPEECH_RATE_HZ`]) and float32 mono at 24 kHz as
 //! the model sends it on the way down ([`MODEL_RATE_HZ`]).
 
+pub mod agc;
+pub mod delta_pack;
 pub mod encoding;
-pub mod intake;
-pub mod level;
-pub mod output;
-pub mod packed;
+pub mod input_converter;
+pub mod output_converter;
 pub mod pcm;
 pub mod playout;
 pub mod resample;

@@ -18,7 +18,7 @@ use crate::{
     },
     session::{
         State,
-        action::Action,
+        outbox::Action,
         relay::{Relay, RelaySetup},
     },
     upstream::Dialect,

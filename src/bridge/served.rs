@@ -10,7 +10,7 @@ use crate::{
     mapping::UpstreamMapping,
     session::{
         Account, Figure, Lull, Observation, Reason, Session, Setup, Stage, State, Streamed, Tally,
-        action::Action,
+        outbox::Action,
     },
     upstream::Dialect,
 };

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes, error::ProtocolEr
 
 use super::dial::{self, Socket};
 use super::error::ClientError;
-use super::seen::ClientSeen;
+use super::server_events::ClientSeen;
 use crate::secret::Secret;
 
 /// Whom to call, and what to ask for.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::client::{Client, Target, Timing};
 use super::error::ClientError;
-use super::{listen, speak, split, talk};
+use super::{speak, stream_recording, talk, text_chunks};
 
 /// The recording that comes with the program: eleven seconds of J. F. Kennedy's inaugural address, 16 kHz mono.
 pub const RECORDING: &[u8] = include_bytes!("../../examples/speech/jfk_16k.wav");
@@ -58,7 +58,7 @@ pub(super) async fn run_client_timed(
     out: &Path,
     timing: Timing,
 ) -> Result<Heard, ClientError> {
-    let samples = listen::samples_of(&wav_bytes, "the recording")?;
+    let samples = stream_recording::samples_of(&wav_bytes, "the recording")?;
     let target = Target { url: url.to_owned(), model: None, language: None, key: None };
     let (mut client, _) = Client::connect(&target, timing).await?;
     let heard = converse(&mut client, &samples, speak_reply, out).await;
@@ -71,7 +71,7 @@ pub(super) async fn run_client_timed(
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run_talk(url: &str, wav_bytes: &[u8], out: &Path) -> Result<Heard, ClientError> {
-    let samples = listen::samples_of(wav_bytes, "the recording")?;
+    let samples = stream_recording::samples_of(wav_bytes, "the recording")?;
     let target = Target { url: url.to_owned(), model: None, language: None, key: None };
     let (mut client, _) = Client::connect(&target, Timing::default()).await?;
     let answer = talk::ask(&mut client, &samples).await;
@@ -89,7 +89,7 @@ async fn converse(
     speak_reply: bool,
     out: &Path,
 ) -> Result<Heard, ClientError> {
-    let listened = listen::listen(client, samples, |_| Ok(())).await?;
+    let listened = stream_recording::listen(client, samples, |_| Ok(())).await?;
     let mut heard = Heard { transcripts: listened.finals, final_latency: listened.latency, reply: None };
     if speak_reply {
         heard.reply = Some(reply(client, &heard.transcripts, out).await?);
@@ -103,8 +103,9 @@ async fn reply(client: &mut Client, transcripts: &[String], out: &Path) -> Resul
         some => format!("You said: {}", some.join(" ")),
     };
     // A demo of a long recording need not repeat all of it.
-    let text =
-        split::pieces(&text, split::PIECE_MAX_CHARS).first().map_or(String::new(), |&it| it.to_owned());
+    let text = text_chunks::pieces(&text, text_chunks::PIECE_MAX_CHARS)
+        .first()
+        .map_or(String::new(), |&it| it.to_owned());
     let mut speech = speak::Speech::default();
     let first_audio = speak::say(client, &text, None, "demo", &mut speech).await?;
     speak::save(out, &speech.wav()).await?;

@@ -5,20 +5,20 @@ pub mod client;
 mod commands;
 pub mod demo;
 pub mod error;
-pub mod seen;
-pub mod show;
+pub mod server_events;
+pub mod side_by_side;
 pub mod speak;
 pub mod talk;
 pub mod transcribe;
 
-mod brief;
 mod dial;
-mod input;
+mod json_summary;
 mod key;
-mod listen;
-mod split;
+mod read_input;
+mod stream_recording;
 #[cfg(test)]
 mod tests;
+mod text_chunks;
 mod view;
 
 pub use args::{Cli, Command};

@@ -12,9 +12,9 @@ use crate::audio::{MODEL_RATE_HZ, wav};
 use super::args::SpeakArgs;
 use super::client::{Client, Incoming, Target, Timing, server_error};
 use super::error::ClientError;
-use super::seen::ClientSeen;
-use super::split::{PIECE_MAX_CHARS, pieces};
-use super::{input, key};
+use super::server_events::ClientSeen;
+use super::text_chunks::{PIECE_MAX_CHARS, pieces};
+use super::{key, read_input};
 
 /// Longest text from standard input; hours of speech.
 const TEXT_MAX_BYTES: u64 = 1 << 20;
@@ -202,6 +202,6 @@ pub(super) fn check_place(place: &Path) -> Result<(), ClientError> {
 }
 
 async fn standard_input() -> Result<String, ClientError> {
-    let (bytes, _) = input::read(Path::new("-"), TEXT_MAX_BYTES).await?;
+    let (bytes, _) = read_input::read(Path::new("-"), TEXT_MAX_BYTES).await?;
     String::from_utf8(bytes).map_err(|_| ClientError::BadText("the text is not UTF-8".to_owned()))
 }

@@ -10,10 +10,10 @@ use tokio::time::{Instant, interval};
 use super::args::TalkArgs;
 use super::client::{Client, Incoming, Target, Timing, printable, server_error};
 use super::error::ClientError;
-use super::listen::{self, FRAME_SAMPLES, SILENCE};
-use super::seen::ClientSeen;
+use super::server_events::ClientSeen;
 use super::speak::{self, Speech};
-use super::{input, key, transcribe};
+use super::stream_recording::{self, FRAME_SAMPLES, SILENCE};
+use super::{key, read_input, transcribe};
 
 /// What the model answered.
 #[derive(Debug, Default)]
@@ -31,8 +31,8 @@ pub(super) struct Answer {
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
-    let (bytes, what) = input::read(&args.file, transcribe::INPUT_MAX_BYTES).await?;
-    let samples = listen::samples_of(&bytes, &what)?;
+    let (bytes, what) = read_input::read(&args.file, transcribe::INPUT_MAX_BYTES).await?;
+    let samples = stream_recording::samples_of(&bytes, &what)?;
     drop(bytes);
     speak::check_place(&args.output)?;
     let target = Target {
@@ -65,7 +65,7 @@ fn report(answer: &Answer, place: &Path) {
 pub(super) async fn ask(client: &mut Client, samples: &[i16]) -> Result<Answer, ClientError> {
     let timing = *client.timing();
     let mut frames = samples.chunks(FRAME_SAMPLES);
-    let (mut sent, question_end) = (0, listen::last_audible(samples));
+    let (mut sent, question_end) = (0, stream_recording::last_audible(samples));
     let mut ticks = interval(timing.frame);
     let mut asked_at = None;
     let mut answer = Answer::default();

@@ -5,9 +5,9 @@ use std::io::Write;
 use super::args::TranscribeArgs;
 use super::client::{Client, Target, Timing};
 use super::error::ClientError;
-use super::listen::{self, Step};
+use super::stream_recording::{self, Step};
 use super::view::View;
-use super::{input, key};
+use super::{key, read_input};
 
 /// An hour of the largest format that is read, 32 bits at 48 kHz and one channel; it is held in memory.
 pub(super) const INPUT_MAX_BYTES: u64 = 700 << 20;
@@ -17,8 +17,8 @@ pub(super) const INPUT_MAX_BYTES: u64 = 700 << 20;
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &TranscribeArgs) -> Result<(), ClientError> {
-    let (bytes, what) = input::read(&args.file, INPUT_MAX_BYTES).await?;
-    let samples = listen::samples_of(&bytes, &what)?;
+    let (bytes, what) = read_input::read(&args.file, INPUT_MAX_BYTES).await?;
+    let samples = stream_recording::samples_of(&bytes, &what)?;
     drop(bytes);
     let target = Target {
         url: args.url.clone(),
@@ -38,7 +38,7 @@ pub(super) async fn transcribe<W: Write>(
 ) -> Result<(), ClientError> {
     let (mut client, created) = Client::connect(target, timing).await?;
     view.show(Step::Event(&created)).map_err(ClientError::stdout)?;
-    let heard = listen::listen(&mut client, samples, |step| view.show(step)).await;
+    let heard = stream_recording::listen(&mut client, samples, |step| view.show(step)).await;
     view.finish();
     // Goodbye is said in any case: a session that is merely dropped costs the next client a worker.
     client

@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::audio::SPEECH_RATE_HZ;
 
 use super::client::{Event, printable};
-use super::listen::Step;
-use super::seen::ClientSeen;
+use super::server_events::ClientSeen;
+use super::stream_recording::Step;
 
 /// What fits beside the bar and the times on a narrow terminal; indicatif cuts what does not.
 const BAR: &str = "{bar:24} {pos_s}/{len_s}  {wide_msg}";

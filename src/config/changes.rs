@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Config, access};
-use crate::{mapping::Library, server::access::keys, trace::line::digest};
+use crate::{mapping::Library, server::access::keys, trace::record::digest};
 
 /// What a server that runs cannot change any more.
 const FIXED: [&str; 6] = ["listen", "sessions_max", "workers", "admin.listen", "log", "access_log"];

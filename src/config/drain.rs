@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::server::life::Leave;
+use crate::server::process::lifecycle::Leave;
 
 /// The longest that anybody may have to wait for, ms: who wants more wants no bound at all.
 const LONGEST_MS: u64 = 3_600_000;

@@ -16,7 +16,7 @@ use crate::{
     server::{
         Current, Service,
         admin::{Configuration, Entrance, Gate, Reloaded, Reloads},
-        notify::Manager,
+        process::systemd::Manager,
     },
     telemetry::{access_log::AccessLog, metrics::Metrics},
 };

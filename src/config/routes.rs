@@ -6,7 +6,7 @@ use super::{Config, profile_for, upstreams::Found};
 use crate::{
     mapping::{
         ClientMapping, Library, Profile,
-        fit::{pair, suit},
+        compatibility::{pair, suit},
         upstream::Mode,
     },
     server::route::{Route, RouteFile, Routes, glob},

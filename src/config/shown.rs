@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX};
-use crate::{mapping::Library, server::life::Leave};
+use crate::{mapping::Library, server::process::lifecycle::Leave};
 
 impl Config {
     /// What holds, with these mappings.

@@ -13,9 +13,8 @@ use crate::{
     net::Identity,
     secret::{Secret, shown_url},
     server::{
-        dial::Dialer,
-        pool::Pool,
         route::{Upstreams, glob},
+        upstream_pool::{Pool, dial::Dialer},
     },
 };
 

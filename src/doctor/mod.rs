@@ -30,18 +30,18 @@
 //! the client's side `session`; `verdict` is `ok`, `slow`, `failed` or `skipped`; `took_ms` is `null` where a step took no
 //! time worth telling; `problem` is there with `slow` and `failed`. `ok` means that no step failed; slow ones may have.
 
-pub mod cause;
-pub mod look;
+pub mod diagnosis;
+pub mod experiments;
+pub mod fingerprint;
 pub mod report;
+pub mod session_check;
 pub mod step;
 pub mod symptom;
-pub mod trial;
-pub mod walk;
 
 #[cfg(feature = "io")]
-pub(crate) mod examine;
+pub(crate) mod connect_check;
 #[cfg(feature = "io")]
-pub(crate) mod reach;
+pub(crate) mod runner;
 
 #[cfg(test)]
 mod tests;

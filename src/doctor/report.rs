@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    cause::{Problem, Subject, explain},
+    diagnosis::{Problem, Subject, explain},
+    experiments::Clue,
     step::{Outcome, Step, Verdict},
     symptom::seconds,
-    trial::Clue,
 };
 
 /// Longest of a server's words that are repeated.

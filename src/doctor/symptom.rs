@@ -1,4 +1,4 @@
-//! What was seen where a step failed, or was slow. No opinion: [`super::cause`] has those.
+//! What was seen where a step failed, or was slow. No opinion: [`super::diagnosis`] has those.
 
 use std::time::Duration;
 

@@ -6,13 +6,13 @@ use std::{
 };
 
 use super::{
-    cause::{Subject, explain},
-    look,
+    diagnosis::{Subject, explain},
+    experiments::{Clue, Tried, trials},
+    fingerprint,
     report::{Walked, line, missing, paragraph},
+    session_check::{Depth, Plan, Walk, Want},
     step::{Bounds, Outcome, Step, Verdict},
     symptom::{Certificate, Symptom},
-    trial::{Clue, Tried, trials},
-    walk::{Depth, Plan, Walk, Want},
 };
 use crate::{
     event::{Append, EndMeaning, Frame, LaneCommand, Opening, Why},
@@ -367,7 +367,7 @@ fn trials_are_few_and_begin_with_the_likeliest() {
 fn a_server_for_clients_is_told_from_a_model() {
     let like = |texts: &[&str]| {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-        look::like_a_server_of(&LIBRARY, &texts)
+        fingerprint::like_a_server_of(&LIBRARY, &texts)
     };
     let created = r#"{"type":"session.created","session_id":"s","model":"m","config":{}}"#;
     assert!(like(&[created]).is_some_and(|title| title.contains("Macaw")));

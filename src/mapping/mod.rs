@@ -5,14 +5,14 @@
 
 pub mod check;
 pub mod client;
-pub mod converse;
+pub mod compatibility;
+pub mod dialogue;
 pub mod explain;
 pub mod extract;
 pub mod field;
-pub mod fit;
-pub mod new;
 pub mod profile;
 pub mod relay;
+pub mod scaffold;
 pub mod template;
 pub mod upstream;
 
@@ -303,7 +303,7 @@ fn compiled<T>(kind: Kind, source: &str, compile: impl Fn(&str) -> Result<T, Pro
     compile(source).map_err(|first| {
         let folder = kind.name();
         let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
-        let all = check::survey::all(source, model, |source| compile(source).map(drop));
+        let all = check::all_errors::all(source, model, |source| compile(source).map(drop));
         all.err().unwrap_or(first)
     })
 }
@@ -357,9 +357,10 @@ mod tests {
     #[test]
     fn every_file_of_a_directory_is_told_of() {
         let file = |name: &str, source: String| (format!("{name}.toml"), source);
-        let client = |name: &str| new::begin(&Library::embedded().unwrap(), Kind::Client, name).unwrap();
+        let client = |name: &str| scaffold::begin(&Library::embedded().unwrap(), Kind::Client, name).unwrap();
         let twice = client("two").replace("\"/two\"", "\"/elsewhere\"");
-        let copy = new::begin_from(&Library::embedded().unwrap(), Kind::Client, "macaw", "three").unwrap();
+        let copy =
+            scaffold::begin_from(&Library::embedded().unwrap(), Kind::Client, "macaw", "three").unwrap();
         let same_path = copy.replace("\"/three\"", "\"/v1/realtime\"");
         let files = vec![
             file("a", client("one").replace("idle_ms", "idel_ms")),

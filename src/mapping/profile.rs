@@ -7,13 +7,13 @@ use toml::Spanned;
 
 use super::{
     check::{self, Problem},
-    converse::ConverseFile,
+    dialogue::ConverseFile,
     relay::{RelayProfileFile, RelayRules},
     template::Template,
     upstream::Mode,
 };
 
-pub use super::converse::{
+pub use super::dialogue::{
     AssistantText, BargeIn, ConverseRules, LevelRules, Microphone, Playout, Rhythm, Rollover,
 };
 

@@ -15,32 +15,18 @@
 
 mod accept;
 pub mod access;
+mod active_config;
+pub(crate) mod adaptive_read;
 pub mod admin;
-mod clocked;
-pub mod descriptors;
-pub mod dial;
-mod drive;
-mod feedback;
-mod head;
-pub mod life;
-mod lines;
-pub mod live;
-pub mod notify;
-mod observer;
-mod open;
-pub mod pool;
-mod recognise;
-mod refusal;
+pub mod process;
+pub mod registry;
 pub mod route;
-mod service;
-mod socket;
-mod stream;
+mod session_task;
 pub mod tap;
-mod ticks;
 pub mod tls;
-pub mod trace;
-mod wire;
-pub mod workers;
+pub mod trace_files;
+pub mod upstream_pool;
+mod websocket;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -51,12 +37,14 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-pub use self::service::{Current, Service};
+pub use self::active_config::{Current, Service};
 use self::{
     access::{handshakes::Handshakes, quota::Quotas},
-    life::{Ended, Leave, Life, State},
-    live::Registry,
-    workers::Workers,
+    process::{
+        lifecycle::{Ended, Leave, Life, State},
+        workers::Workers,
+    },
+    registry::Registry,
 };
 use crate::telemetry::{
     access_log::AccessLog,
@@ -340,10 +328,10 @@ async fn last_sessions(
 /// What metrics want to know when they are asked.
 fn seen(service: &Service, registry: &Registry) -> Seen {
     let sessions = registry.all().into_iter();
-    let kind = |live: Arc<live::Live>| {
+    let kind = |live: Arc<registry::Live>| {
         (live.who.client.as_str().into(), live.who.profile.as_str().into(), live.state())
     };
-    let upstream = |(name, standing): (String, pool::Standing)| SeenUpstream {
+    let upstream = |(name, standing): (String, upstream_pool::Standing)| SeenUpstream {
         name,
         in_service: standing.burden.out_until.is_none(),
         load: standing.burden.lanes,

@@ -1,13 +1,13 @@
 //! Where a connection leads: which profile serves it, on which upstreams. Globs, and the first match wins.
 //!
-//! Which protocol it speaks is found out before ([`super::recognise`]), unless a route says so.
+//! Which protocol it speaks is found out before ([`super::accept::protocol_detection`]), unless a route says so.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::pool::Pool;
-use crate::mapping::{ClientMapping, Library, Profile, UpstreamMapping, fit::pair};
+use super::upstream_pool::Pool;
+use crate::mapping::{ClientMapping, Library, Profile, UpstreamMapping, compatibility::pair};
 
 /// One route of the configuration.
 #[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]

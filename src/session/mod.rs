@@ -14,64 +14,55 @@
 //! - [`reading`] makes a text speakable, [`voices`] finds the voice for it, [`words`] takes out of the model's text what
 //!   people are not to see
 
-pub(crate) mod action;
-mod asked;
-mod converse;
-mod ear;
-mod ending;
-pub(crate) mod figure;
-mod hear;
-mod host;
-mod lanes;
-mod link;
-mod lockstep;
-mod lull;
-mod memory;
-mod meter;
-mod mouth;
-mod parting;
-mod reading;
+mod client_requests;
+mod context;
+mod dialogue;
+mod drain_plan;
+pub(crate) mod input;
+mod lane_routing;
+pub(crate) mod measurement;
+pub(crate) mod outbox;
 pub(crate) mod relay;
-mod retry;
 mod settings;
 mod setup;
-mod speak;
-mod standing;
-mod texts;
-mod utterance;
-pub(crate) mod voices;
-mod words;
+mod shutdown;
+mod status;
+pub(crate) mod stt;
+pub(crate) mod tts;
+pub(crate) mod upstream;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use self::{
+    context::Host,
+    dialogue::{Converse, Scene, history::Memory},
+    drain_plan::Parting,
+    input::{
+        rate_limiter::{Meter, Verdict},
+        speech_input::{Ear, Heard, Hearing, Use},
+    },
+    outbox::lockstep::Owed,
+    settings::{Settings, asking, whole_u32},
+    stt::transcriber::Hear,
+    tts::{
+        player::{By, Mouth},
+        queue::Texts,
+        synthesizer::Speak,
+        voices::Encodings,
+    },
+    upstream::connection::millis,
+};
 pub use self::{
-    action::Observation,
-    converse::Streamed,
-    ear::Account,
-    figure::{Asked, Figure, Purpose, Reason, Stage, State, Tally},
-    lull::Lull,
+    dialogue::Streamed,
+    input::{read_window::Lull, speech_input::Account},
+    measurement::{Asked, Figure, Purpose, Reason, Stage, State, Tally},
+    outbox::Observation,
     relay::RelaySetup,
     setup::Setup,
-    voices::VoiceBook,
-};
-use self::{
-    converse::{Converse, Scene},
-    ear::{Ear, Heard, Hearing, Use},
-    hear::Hear,
-    host::Host,
-    link::millis,
-    lockstep::Owed,
-    memory::Memory,
-    meter::{Meter, Verdict},
-    mouth::{By, Mouth},
-    parting::Parting,
-    settings::{Settings, asking, whole_u32},
-    speak::Speak,
-    texts::Texts,
-    voices::Encodings,
+    tts::voices::VoiceBook,
 };
 use crate::{
     audio::vad::Sensitivity,

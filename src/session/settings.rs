@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::{
     Session,
-    action::Observation,
-    hear::Asking,
-    link::millis,
-    reading,
-    speak::{Script, Speaking},
+    outbox::Observation,
+    stt::transcriber::Asking,
+    tts::{
+        synthesizer::{Script, Speaking},
+        text_normalization,
+    },
+    upstream::connection::millis,
 };
 use crate::{
     audio::encoding::Encoding,
@@ -106,7 +108,7 @@ impl Session {
         }
         let rules = &self.setup.profile.speak;
         let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
-        let text = reading::speakable(&request.text, rules.symbols(language));
+        let text = text_normalization::speakable(&request.text, rules.symbols(language));
         let choice = self.setup.voices.choose(
             request.reference,
             request.voice.as_deref().or(self.settings.voice.as_deref()),
@@ -127,7 +129,7 @@ impl Session {
         let request_id = request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.host.rng.u32(..)));
         let script = Script {
             request_id,
-            parts: reading::parts(&text, rules.part_max_chars).into(),
+            parts: text_normalization::parts(&text, rules.part_max_chars).into(),
             text: request.text,
             instruction: request.instruction,
             voice,

@@ -11,11 +11,11 @@ use std::{
 use super::{
     Backend, ConnId, Dialect, EngineAnswer, FaultKind, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
     backlog::{Backlog, TOO_MUCH},
-    bench::{Bench, Emit, Ending, hex12},
+    dialect_session::Serving,
     fault::Faults,
+    messages::{self, Clock},
     model::Model,
-    serving::Serving,
-    wire::{self, Clock},
+    session_context::{Bench, Emit, Ending, hex12},
 };
 
 /// What the gateway's own WebSocket client says when a worker refuses (field notes §1.2).
@@ -150,7 +150,7 @@ impl Gateway {
     }
 
     fn refuse(&mut self, conn: ConnId, code: &str, message: &str) {
-        self.out.push_back(SimOutput::Text(conn, wire::error(code, message)));
+        self.out.push_back(SimOutput::Text(conn, messages::error(code, message)));
         self.out.push_back(SimOutput::Close(conn, 1013, message.to_owned()));
     }
 
@@ -160,7 +160,7 @@ impl Gateway {
         self.connections.insert(conn, Connection::Queued { mode, update, stuck, held: Backlog::default() });
         let ticket = format!("q_{}", hex12(&mut self.rng));
         let length = self.queue.len();
-        self.out.push_back(SimOutput::Text(conn, wire::queued(Some(&ticket), length, length)));
+        self.out.push_back(SimOutput::Text(conn, messages::queued(Some(&ticket), length, length)));
     }
 
     fn assign(
@@ -171,14 +171,14 @@ impl Gateway {
         mut held: Backlog<Frame<String>>,
         now: Instant,
     ) {
-        self.out.push_back(SimOutput::Text(conn, wire::queue_done()));
+        self.out.push_back(SimOutput::Text(conn, messages::queue_done()));
         if self.refuses(worker, now) {
             self.connections.remove(&conn);
             if let Dialect::Legacy { documented } = self.cfg.dialect {
                 let code = if documented { "worker_connect_failed" } else { "worker_busy" };
                 return self.refuse(conn, code, "No worker available");
             }
-            self.out.push_back(SimOutput::Text(conn, wire::error("session_failed", REFUSED)));
+            self.out.push_back(SimOutput::Text(conn, messages::error("session_failed", REFUSED)));
             self.out.push_back(SimOutput::Close(conn, 1000, String::new()));
             return;
         }
@@ -245,7 +245,7 @@ impl Gateway {
     fn fail_queued(&mut self, conn: ConnId) {
         self.connections.remove(&conn);
         self.queue.retain(|queued| *queued != conn);
-        self.out.push_back(SimOutput::Text(conn, wire::error("session_failed", TOO_MUCH)));
+        self.out.push_back(SimOutput::Text(conn, messages::error("session_failed", TOO_MUCH)));
         self.out.push_back(SimOutput::Close(conn, 1000, String::new()));
     }
 
@@ -311,7 +311,7 @@ impl Gateway {
         match ending {
             Ending::Polite => self.out.push_back(SimOutput::Close(conn, 1000, String::new())),
             Ending::Failed(message) => {
-                self.out.push_back(SimOutput::Text(conn, wire::error("session_failed", message)));
+                self.out.push_back(SimOutput::Text(conn, messages::error("session_failed", message)));
                 self.out.push_back(SimOutput::Close(conn, 1000, String::new()));
             }
             Ending::Unsupported => {
@@ -351,7 +351,7 @@ impl Gateway {
                     *update = now.max(at) + self.cfg.timing.queue_update.max(Duration::from_millis(1));
                     let position =
                         self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
-                    let text = wire::queued(None, position, self.queue.len());
+                    let text = messages::queued(None, position, self.queue.len());
                     self.out.push_back(SimOutput::Text(conn, text));
                 }
                 _ => self.with_session(conn, at, |session, bench| session.tick(bench)),

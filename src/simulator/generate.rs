@@ -11,11 +11,11 @@ use std::{
 
 use super::{
     Backend, EngineAnswer, EngineRequest, FaultKind, JobId,
-    bench::{Bench, Emit, Ending},
     chat::ChatRequest,
+    hum_voice::{Hum, SAMPLE_RATE_HZ, Sound},
+    messages::{self, Event, Metrics},
     script,
-    voice::{Hum, SAMPLE_RATE_HZ, Sound},
-    wire::{self, Event, Metrics},
+    session_context::{Bench, Emit, Ending},
 };
 
 /// Characters of text that accompany a second of speech (field notes §6.2).
@@ -196,7 +196,7 @@ impl Generation {
         match step {
             Step::Text(text) => self.delta(session_id, Some(&text), None, bench),
             Step::Audio(range) => {
-                let audio = self.sound.as_ref().map(|sound| wire::base64_f32(&sound.samples(range)));
+                let audio = self.sound.as_ref().map(|sound| messages::base64_f32(&sound.samples(range)));
                 self.delta(session_id, None, audio, bench);
             }
             Step::Done => {
@@ -206,7 +206,7 @@ impl Generation {
             Step::Crash(message) => {
                 bench.say(match bench.cfg.backend {
                     Backend::Pytorch => bench.closed(session_id, "backend_error", Some(&message)),
-                    Backend::Cpp => wire::worker_closed(Some(session_id)),
+                    Backend::Cpp => messages::worker_closed(Some(session_id)),
                 });
                 return Err(Ending::Polite);
             }
@@ -240,7 +240,7 @@ impl Generation {
         let kept = if backend == Backend::Cpp { bench.model.kv_cache_length } else { 0 };
         bench.model.kv_cache_length = kept + self.tokens();
         let whole = self.sound.as_ref().filter(|_| !self.request.streaming);
-        let audio = whole.map(|sound| wire::base64_f32(&sound.samples(0..sound.len())));
+        let audio = whole.map(|sound| messages::base64_f32(&sound.samples(0..sound.len())));
         let event = Event {
             name: "response.done",
             session_id: Some(Some(session_id)),

@@ -14,9 +14,9 @@ use serde_json::{Map, Value, json};
 use super::{
     EngineAnswer, FaultKind, JobId, Mode,
     backlog::{Backlog, TOO_MUCH},
-    bench::{Bench, Ending},
     duplex::{DEFAULT_PROMPT, Duplex},
-    python, wire,
+    messages, python,
+    session_context::{Bench, Ending},
 };
 use crate::audio::{SPEECH_RATE_HZ, wav};
 
@@ -228,7 +228,7 @@ impl Legacy {
     }
 
     fn closed(&self, reason: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        bench.say(wire::legacy_closed(reason));
+        bench.say(messages::legacy_closed(reason));
         Err(if self.documented { Ending::Polite } else { Ending::Aborted })
     }
 
@@ -265,15 +265,15 @@ fn payload(session: &Map<String, Value>, documented: bool) -> Option<Map<String,
 fn unwrapped(text: &str) -> Option<String> {
     let bytes = python::base64(text).ok().filter(|bytes| bytes.starts_with(b"RIFF"))?;
     let (samples, rate_hz) = wav::read(&bytes, VOICE_MAX).ok()?;
-    (rate_hz == SPEECH_RATE_HZ).then(|| wire::base64_f32(&samples))
+    (rate_hz == SPEECH_RATE_HZ).then(|| messages::base64_f32(&samples))
 }
 
 fn say_error(bench: &mut Bench<'_>, code: &str, message: &str) {
-    bench.say(wire::client_error(code, message));
+    bench.say(messages::client_error(code, message));
 }
 
 /// The one error that ends nothing, in the real server and in the document.
 pub(super) fn say_failure(bench: &mut Bench<'_>, documented: bool, message: &str) {
     let code = if documented { "inference_error" } else { "inference_failed" };
-    bench.say(wire::error(code, message));
+    bench.say(messages::error(code, message));
 }

@@ -11,21 +11,21 @@
 
 mod backend;
 mod backlog;
-mod bench;
 mod chat;
+mod dialect_session;
 mod duplex;
 mod fault;
 mod gateway;
 mod generate;
+mod hum_voice;
 mod legacy;
+mod messages;
 mod model;
 mod python;
 mod script;
-mod serving;
 mod session;
-mod talk;
-mod voice;
-mod wire;
+mod session_context;
+mod session_mode;
 
 #[cfg(feature = "io")]
 pub mod engines;

@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use super::{
     EngineAnswer, FaultKind, JobId, Mode,
     backlog::{Backlog, TOO_MUCH},
-    bench::{Bench, Ending, hex12},
     generate::Generation,
+    messages::{self, Event, Metrics},
     python,
-    talk::{InitRefused, Talk},
-    wire::{self, Event, Metrics},
+    session_context::{Bench, Ending, hex12},
+    session_mode::{InitRefused, Talk},
 };
 
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Session {
             (Stage::Live { id, .. }, Some((at, reason))) if due(Some(*at)) => {
                 bench.say(bench.closed(id, reason, None));
             }
-            _ if due(self.limit) => bench.say(wire::timed_out()),
+            _ if due(self.limit) => bench.say(messages::timed_out()),
             _ => return Ok(()),
         }
         Err(Ending::Polite)
@@ -197,7 +197,7 @@ impl Session {
             Stage::Live { id, .. } => Some(id.as_str()),
             _ => None,
         };
-        bench.say(wire::worker_closed(id));
+        bench.say(messages::worker_closed(id));
         Err(Ending::Polite)
     }
 

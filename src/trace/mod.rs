@@ -10,21 +10,21 @@
 //! - [`tape`] writes and reads whole traces; [`replay`] feeds one to a new bridge and compares, [`diff`] finds what differs
 //! - [`attempt`] shows what another mapping makes of a trace, by [`unify`], which reads messages by their templates
 
-pub mod attempt;
-mod brief;
-pub mod clean;
 pub mod diff;
-pub mod line;
+pub mod record;
+pub mod recording;
+pub mod redact;
+pub mod remap;
 pub mod replay;
 pub mod start;
-pub mod tape;
-mod unify;
+mod strip_audio;
+mod template_match;
 
 pub use self::{
-    clean::Kept,
-    line::Line,
+    record::Line,
+    recording::{NoTrace, Recorder, Tape, Trace, Watch},
+    redact::Kept,
     start::Start,
-    tape::{NoTrace, Recorder, Tape, Trace, Watch},
 };
 
 /// Version of the format; it changes when a trace of before can no longer be read.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::{
     Line, Trace,
-    clean::{Cleaner, Kept, MASK, restored},
     diff::{Differences, compare},
-    line::{Came, Went},
+    record::{Came, Went},
+    redact::{Cleaner, Kept, MASK, restored},
 };
 use crate::{
     bridge::{Bridge, Input, Output},

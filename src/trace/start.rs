@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::clean::{Cleaner, Kept, restored};
+use super::redact::{Cleaner, Kept, restored};
 use crate::{
     bridge::Bridge,
     downstream::Codec,

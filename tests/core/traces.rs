@@ -15,7 +15,7 @@ use voxbridge::{
     mapping::Library,
     trace::{
         Kept, Line, Trace,
-        line::Came,
+        record::Came,
         replay::{Outcome, replay, replay_as},
     },
 };

@@ -24,7 +24,7 @@ use tokio_tungstenite::{
 };
 use voxbridge::{
     config::{Config, UpstreamConfig},
-    server::{Server, live::Registry, tap::Tap},
+    server::{Server, registry::Registry, tap::Tap},
     simulator::{
         Dialect, SimulatorConfig, Timing,
         engines::Engines,

@@ -1,6 +1,6 @@
 //! `voxbridge check`: the configuration as it would be served, and every mapping file, without serving.
 
-use super::{Failure, layers::layered};
+use super::{Failure, config_layers::layered};
 use crate::{cli::args::ConfigArgs, telemetry};
 
 pub(super) fn run(args: ConfigArgs) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::{Failure, simulate::start_engines, stop_signal};
 use crate::{
-    cli::{args::DemoArgs, demo, show::SideBySide},
+    cli::{args::DemoArgs, demo, side_by_side::SideBySide},
     config::{Config, LogConfig, UpstreamConfig},
     server::Server,
     simulator::{SimulatorConfig, engines::Engines, process, socket},

@@ -16,10 +16,10 @@ use crate::{
             explanation, matrix,
             render::{self, json},
         },
-        new::{begin, begin_from},
+        scaffold::{begin, begin_from},
     },
     trace::{
-        attempt::{Step, of_client, of_upstream},
+        remap::{Step, of_client, of_upstream},
         replay::replay_as,
     },
 };

@@ -1,10 +1,10 @@
 //! The commands that are servers, or look at files; the clients are beside this folder.
 
 mod check;
+mod config_layers;
 mod demo;
 mod doctor;
 mod health;
-mod layers;
 mod mappings;
 mod reload;
 mod replay;

@@ -5,19 +5,21 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::{CUT_OFF, Failure, SIGNALLED, layers::layered, reload, signals};
+use super::{CUT_OFF, Failure, SIGNALLED, config_layers::layered, reload, signals};
 use crate::{
     cli::args::ConfigArgs,
     config::{AdminPlan, Config, DEFAULT_LISTEN, Reloader, Targets},
     server::{
         Server, Service,
         admin::{Admin, Control},
-        descriptors,
-        life::{Ended, State},
-        notify::Manager,
-        pool::probe::keep_looking,
+        process::{
+            fd_limit,
+            lifecycle::{Ended, State},
+            systemd::Manager,
+            workers::Workers,
+        },
         tls,
-        workers::Workers,
+        upstream_pool::probe::keep_looking,
     },
     telemetry,
 };
@@ -89,10 +91,10 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
 
 /// As many file descriptors as may be needed, or a word about it.
 fn allow_descriptors(service: &Service, workers: &Workers) {
-    let needed = descriptors::needed(service, workers.count());
-    match descriptors::raised(needed) {
+    let needed = fd_limit::needed(service, workers.count());
+    match fd_limit::raised(needed) {
         Ok(limit) => {
-            if let Some(warning) = descriptors::warning(service, needed, limit) {
+            if let Some(warning) = fd_limit::warning(service, needed, limit) {
                 warn!("{warning}");
             }
         }

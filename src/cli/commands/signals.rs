@@ -4,7 +4,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use super::Failure;
-use crate::server::life::Life;
+use crate::server::process::lifecycle::Life;
 
 /// Drains at the first signal and stops at the second: the number of that one.
 ///

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Failure, layers::log_config, stop_signal};
+use super::{Failure, config_layers::log_config, stop_signal};
 use crate::{
     cli::args::{BackendArg, DialectArg, SimulateArgs},
     simulator::{Backend, Dialect, Fault, SimulatorConfig, engines::Engines, process::EngineProcess, socket},

@@ -7,8 +7,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::super::client::{Client, Target};
 use super::super::error::ClientError;
-use super::super::seen::ClientSeen;
 use super::{fake, quick, target};
+use crate::cli::server_events::ClientSeen;
 
 async fn failure(url: &str) -> ClientError {
     Client::connect(&target(url), quick()).await.err().expect("no session")

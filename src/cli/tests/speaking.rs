@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::super::client::Client;
-use super::super::demo::{self, RECORDING};
+use super::super::demo::RECORDING;
 use super::super::error::ClientError;
 use super::super::speak::{Speech, speak};
 use super::fake::{self, Peer};
 use super::{quick, target};
+use crate::cli::demo;
 
 async fn spoken(url: &str, text: &str) -> (Speech, Result<(), ClientError>) {
     let mut speech = Speech::default();

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::super::error::ClientError;
-use super::super::listen::{self, FRAME_SAMPLES};
 use super::super::transcribe::transcribe;
 use super::super::view::View;
 use super::fake::{self, Peer};
 use super::{quick, target};
 use crate::audio::wav;
+use crate::cli::stream_recording::{self, FRAME_SAMPLES};
 
 /// Half a second of something to hear; no whole number of frames.
 const RECORDING: [i16; 8001] = [4000; 8001];
@@ -195,9 +195,9 @@ async fn an_utterance_that_never_ends_is_given_up() {
 #[test]
 fn any_wav_becomes_16_khz_and_nothing_else_does() {
     let second = wav::write_s16(&vec![1000; 44_100], 44_100);
-    let samples = listen::samples_of(&second, "x.wav").unwrap();
+    let samples = stream_recording::samples_of(&second, "x.wav").unwrap();
     assert!(samples.len().abs_diff(16_000) < 50, "{}", samples.len());
-    let error = listen::samples_of(b"ID3 this is an mp3", "x.mp3").unwrap_err();
+    let error = stream_recording::samples_of(b"ID3 this is an mp3", "x.mp3").unwrap_err();
     assert_eq!(error.exit_code(), 65);
     assert!(error.to_string().starts_with("x.mp3: not a readable WAV file"), "{error}");
 }

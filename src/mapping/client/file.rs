@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CloseName, ErrorWords, EventName, Verb, parts::ErrorName};
+use super::{CloseName, ErrorWords, EventName, Verb, compile::ErrorName};
 use crate::{
     audio::encoding::Encoding,
     mapping::{

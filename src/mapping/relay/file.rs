@@ -6,15 +6,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    super::{
-        check::{self, Problem},
-        extract::Shape,
-        template::Template,
-    },
+    super::{check::Problem, extract::Shape, template::Template},
     EndName, EndWords, ModeWords, RelayClient, RelayCommand, RelayErrorWords, RelayEvent, RelayVerb,
     field::RelayFieldFile,
 };
 use crate::error::ErrorKind;
+use crate::mapping::check;
 
 /// The file, as written.
 #[derive(Debug, Deserialize)]

@@ -4,10 +4,11 @@ use serde::Deserialize;
 
 use super::super::{
     Kind,
-    check::{self, Problem},
+    check::Problem,
     profile::{Gather, HearRules, LaneTimes, Listen, Playout, Profile, SpeakRules},
     upstream::Mode,
 };
+use crate::mapping::check;
 
 /// The file, as written. A section that is absent is the one of the profile it extends.
 #[derive(Debug, Deserialize)]

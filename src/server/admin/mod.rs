@@ -32,8 +32,8 @@ use self::auth::{Guard, Peer};
 use super::{
     Current, Room,
     access::handshakes::Handshakes,
-    life::{Life, State},
-    live::Registry,
+    process::lifecycle::{Life, State},
+    registry::Registry,
     tls::Acceptor,
 };
 use crate::{net::Transport, telemetry::metrics::Metrics};

@@ -19,7 +19,7 @@ use super::{
     views,
 };
 use crate::{
-    server::live::{Live, Order},
+    server::registry::{Live, Order},
     telemetry::{self, metrics},
 };
 

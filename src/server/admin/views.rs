@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::Control;
 use crate::server::{
-    life::State,
-    live::{Live, Registry, View},
+    process::lifecycle::State,
+    registry::{Live, Registry, View},
 };
 
 /// Whether new sessions would be served.

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{
-    super::{
-        action::{Action, Observation},
-        figure::Purpose,
-        link::{Link, News, millis},
-        retry::{Failure, Trouble},
+use super::{Begin, Phase, Relay, Words};
+use crate::session::{
+    measurement::Purpose,
+    outbox::{Action, Observation},
+    upstream::{
+        backoff::{Failure, Trouble},
+        connection::{Link, News, millis},
     },
-    Begin, Phase, Relay, Words,
 };
 use crate::{
     error::{Error, ErrorKind},

@@ -8,10 +8,10 @@
 //! - [`keep`] is what waits for one, and what one has not answered
 //! - [`ending`] is how a session ends, whoever ends it
 
-mod combine;
-mod ending;
-mod keep;
 mod lane;
+mod merge_reply;
+mod pending;
+mod shutdown;
 mod upstream;
 
 use std::{
@@ -20,11 +20,17 @@ use std::{
 };
 
 use self::{
-    combine::Combine,
-    keep::{Append, Flight, Keep, Words},
     lane::Place,
+    merge_reply::Combine,
+    pending::{Append, Flight, Keep, Words},
 };
-use super::{action::Action, host::Host, memory::Memory, mouth::Mouth, retry::Trouble, voices::Encodings};
+use super::{
+    context::Host,
+    dialogue::history::Memory,
+    outbox::Action,
+    tts::{player::Mouth, voices::Encodings},
+    upstream::backoff::Trouble,
+};
 use crate::{
     error::{Error, ErrorKind},
     event::{

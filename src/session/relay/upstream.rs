@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::{
-    super::figure::Figure,
     Combine, Phase, Place, Relay, Turn,
-    combine::{Step, Tell},
-    keep::{Append, Rank},
+    merge_reply::{Step, Tell},
+    pending::{Append, Rank},
 };
+use crate::session::measurement::Figure;
 use crate::{
     error::{Error, ErrorKind},
     event::{
@@ -46,7 +46,7 @@ impl Relay {
             _ => {}
         }
         let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
-        let opened = news == super::super::link::News::Ready;
+        let opened = news == crate::session::upstream::connection::News::Ready;
         self.heard(now, news, w);
         if opened {
             self.opened(now);
@@ -294,7 +294,7 @@ impl Relay {
             // What it refuses, others would refuse as well: no further attempt.
             self.with_link(|link, host| {
                 link.close(now, host);
-                super::super::link::News::None
+                crate::session::upstream::connection::News::None
             });
         }
         self.put_link_away();

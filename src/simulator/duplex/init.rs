@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::super::{Backend, chat::init_voice, python, script, talk::InitRefused};
+use super::super::{Backend, chat::init_voice, python, script};
+use crate::simulator::session_mode::InitRefused;
 
 /// What a full-duplex session was opened with.
 #[derive(Debug, Clone, PartialEq)]

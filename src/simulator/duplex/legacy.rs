@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::{
-    super::{
-        bench::{Bench, Ending},
-        legacy::say_failure,
-        wire,
-    },
+    super::legacy::say_failure,
     Duplex, Step, Then,
     reply::{Say, What},
+};
+use crate::simulator::{
+    messages,
+    session_context::{Bench, Ending},
 };
 
 impl Duplex {
@@ -35,7 +35,7 @@ impl Duplex {
             }
             Then::ContextFull if !documented => {
                 if !std::mem::replace(&mut self.was_full, true) {
-                    bench.say(wire::legacy_closed("context_full"));
+                    bench.say(messages::legacy_closed("context_full"));
                 }
                 return Ok(());
             }
@@ -43,7 +43,7 @@ impl Duplex {
             Then::Crash(_) if documented => "error",
             Then::Crash(_) | Then::Abort => return Err(Ending::Aborted),
         };
-        bench.say(wire::legacy_closed(reason));
+        bench.say(messages::legacy_closed(reason));
         Err(Ending::Polite)
     }
 }
@@ -66,7 +66,7 @@ fn combined(says: &[Say], tokens: u64) -> Vec<String> {
     if says.is_empty() {
         return Vec::new();
     }
-    let audio = Some(wire::base64_f32(&audio)).filter(|audio| !audio.is_empty());
+    let audio = Some(messages::base64_f32(&audio)).filter(|audio| !audio.is_empty());
     let delta = json!({
         "type": "response.output_audio.delta",
         "text": text, "audio": audio, "end_of_turn": listens > 0, "kv_cache_length": tokens,

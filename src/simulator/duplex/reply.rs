@@ -5,14 +5,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    super::{
-        Backend, Dialect,
-        bench::Bench,
-        script,
-        voice::SAMPLE_RATE_HZ,
-        wire::{self, Event, Metrics, StepMetrics},
-    },
+    super::{Backend, Dialect, script},
     turn::{Spoken, Turn},
+};
+use crate::simulator::{
+    hum_voice::SAMPLE_RATE_HZ,
+    messages::{self, Event, Metrics, StepMetrics},
+    session_context::Bench,
 };
 
 /// Codec tokens of a second of speech (field notes §2).
@@ -205,7 +204,7 @@ impl Say {
             What::Listen => Event { kind: Some("listen"), ..base },
             What::Text(text) => Event { kind: Some("text"), text: Some(text), ..base },
             What::Audio(samples) => {
-                Event { kind: Some("audio"), audio: Some(Some(wire::base64_f32(samples))), ..base }
+                Event { kind: Some("audio"), audio: Some(Some(messages::base64_f32(samples))), ..base }
             }
             What::Done(text) => Event {
                 name: "response.done",

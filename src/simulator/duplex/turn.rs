@@ -1,10 +1,11 @@
 //! One turn of the model: which text and which second of sound each of its units has.
 
 use super::{
-    super::{Dialect, FaultKind, bench::Bench, script, voice::SAMPLE_RATE_HZ},
-    marker::marker,
-    mind::Answer,
+    super::{Dialect, FaultKind, script},
+    responder::Answer,
+    watermark::marker,
 };
+use crate::simulator::{hum_voice::SAMPLE_RATE_HZ, session_context::Bench};
 
 /// Fewer than 28 characters of text in a unit (field notes §1.6).
 const UNIT_CHARS: usize = 27;

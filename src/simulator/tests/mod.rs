@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::{
     Backend, ConnId, EngineAnswer, Fault, Gateway, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
-    wire::base64_f32,
+    messages::base64_f32,
 };
 
 /// Unix time of the captures.

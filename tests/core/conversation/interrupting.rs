@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use voxbridge::{
     audio::{
-        intake::Intake,
+        input_converter::Intake,
         vad::{Edge, Segmenter, VadConfig, VoiceActivity},
     },
     event::Lane,

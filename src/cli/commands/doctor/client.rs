@@ -15,8 +15,8 @@ use crate::{
         key,
     },
     doctor::{
-        cause::Subject,
-        reach::{Notes, reach, refused},
+        connect_check::{Notes, reach, refused},
+        diagnosis::Subject,
         report::Walked,
         step::{Bounds, Outcome, Step},
         symptom::Symptom,

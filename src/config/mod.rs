@@ -1,0 +1,388 @@
+//! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
+//! is served.
+
+mod access;
+mod admin;
+mod changes;
+mod drain;
+mod reload;
+mod routes;
+mod shown;
+mod upstreams;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    access::{AccessConfig, LimitsConfig},
+    admin::{AdminConfig, AdminPlan},
+    changes::{Changes, Contents},
+    drain::DrainConfig,
+    reload::{Find, Reloader, Targets},
+    upstreams::UpstreamConfig,
+};
+use crate::{
+    downstream::reference,
+    mapping::{
+        Library, Problem, Profile,
+        check::{LONGEST_MS, did_you_mean, listed, parse_toml},
+        upstream::Mode,
+    },
+    server::{
+        Service,
+        route::RouteFile,
+        tls::TlsFile,
+        trace_files::{self, Traces},
+    },
+    session::VoiceBook,
+    telemetry::access_log::{AccessLog, Target},
+    trace::Kept,
+};
+
+/// Where clients are served unless told otherwise: this machine only.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:8000";
+/// Sessions at a time unless told otherwise; each may hold some hundred kilobytes while it is active.
+const DEFAULT_SESSIONS_MAX: usize = 1000;
+/// More sessions than any machine has ports for.
+const SESSIONS_MAX: usize = 1_000_000;
+/// More threads than any machine has cores for.
+const WORKERS_MAX: usize = 1024;
+/// The least idle time that still lets a client send a frame in time.
+const IDLE_MIN_MS: u64 = 100;
+
+/// The smallest trace that can say something: its first line may hold a mapping.
+const TRACE_MIN_BYTES: u64 = 64 * 1024;
+
+/// The configuration file, and what is laid over it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Address to listen on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// Profile for everything no route takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Directory with mapping files that add to the built-in ones or override them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mappings: Option<PathBuf>,
+    /// A session without a binary frame for this long is closed, ms; 0 for never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout_ms: Option<u64>,
+    /// Sessions at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions_max: Option<usize>,
+    /// Threads that sessions run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<NonZeroUsize>,
+    /// Language of sessions that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Speech models clients may name; any when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tts_models: Vec<String>,
+    /// The model's side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstream: Vec<UpstreamConfig>,
+    /// Which profile serves which connection, first match wins.
+    #[serde(default, rename = "route", skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteFile>,
+    /// Voice samples (WAV files) by name; `default` speaks when a client names none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub voices: BTreeMap<String, PathBuf>,
+    /// Who may in.
+    #[serde(default, skip_serializing_if = "AccessConfig::is_empty")]
+    pub access: AccessConfig,
+    /// How much.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
+    pub limits: LimitsConfig,
+    /// How clients are encrypted; not at all unless a certificate is named.
+    #[serde(default, skip_serializing_if = "TlsFile::is_empty")]
+    pub tls: TlsFile,
+    /// Where sessions are recorded.
+    #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
+    pub trace: TraceConfig,
+    /// Where operators ask.
+    #[serde(default, skip_serializing_if = "AdminConfig::is_empty")]
+    pub admin: AdminConfig,
+    /// How it takes leave of its sessions.
+    #[serde(default, skip_serializing_if = "DrainConfig::is_empty")]
+    pub drain: DrainConfig,
+    /// What is logged.
+    #[serde(default)]
+    pub log: LogConfig,
+    /// One line a session.
+    #[serde(default, skip_serializing_if = "AccessLogConfig::is_empty")]
+    pub access_log: AccessLogConfig,
+}
+
+/// Traces of sessions; off unless a directory is named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceConfig {
+    /// Directory for one file a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<PathBuf>,
+    /// Whether what clients and upstreams say is in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audio: Option<bool>,
+    /// Size at which a trace ends, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_max_bytes: Option<u64>,
+}
+
+impl TraceConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// A level or a filter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// `text` or `json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+}
+
+/// The access log; off unless a path is named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessLogConfig {
+    /// A file, `-` for standard output, or `stderr`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+}
+
+impl AccessLogConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Opens it, where there is one.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn open(&self) -> Result<Option<AccessLog>, String> {
+        let Some(path) = &self.path else { return Ok(None) };
+        let opened = AccessLog::open(Target::of(path));
+        opened.map(Some).map_err(|error| format!("access_log.path: {}: {error}", path.display()))
+    }
+}
+
+impl Config {
+    /// Reads a configuration file; paths in it are relative to it.
+    ///
+    /// # Errors
+    /// The file's first mistake, with its place and the nearest valid key.
+    pub fn read(path: &Path) -> Result<Self, Problem> {
+        let name = path.display().to_string();
+        let source = fs::read_to_string(path).map_err(|error| Problem::whole(&name, error.to_string()))?;
+        let mut config: Self = parse_toml(&name, &source)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let resolve = |path: &mut PathBuf| *path = base.join(&*path);
+        config.mappings.iter_mut().for_each(resolve);
+        config.trace.dir.iter_mut().for_each(resolve);
+        let file =
+            config.access_log.path.iter_mut().filter(|path| matches!(Target::of(path), Target::File(_)));
+        file.for_each(resolve);
+        config.voices.values_mut().for_each(resolve);
+        config.upstream.iter_mut().flat_map(UpstreamConfig::paths).for_each(resolve);
+        config.access.keys.iter_mut().chain(config.tls.paths().map(|(_, path)| path)).for_each(resolve);
+        config.admin.paths().for_each(resolve);
+        Ok(config)
+    }
+
+    /// Lays `over` over this: what it says wins.
+    #[must_use]
+    pub fn overlaid(mut self, over: Self) -> Self {
+        self.listen = over.listen.or(self.listen);
+        self.profile = over.profile.or(self.profile);
+        self.mappings = over.mappings.or(self.mappings);
+        self.idle_timeout_ms = over.idle_timeout_ms.or(self.idle_timeout_ms);
+        self.sessions_max = over.sessions_max.or(self.sessions_max);
+        self.workers = over.workers.or(self.workers);
+        self.language = over.language.or(self.language);
+        self.trace.dir = over.trace.dir.or(self.trace.dir);
+        self.trace.audio = over.trace.audio.or(self.trace.audio);
+        self.trace.session_max_bytes = over.trace.session_max_bytes.or(self.trace.session_max_bytes);
+        self.access.keys = over.access.keys.or(self.access.keys);
+        self.tls.cert = over.tls.cert.or(self.tls.cert);
+        self.tls.key = over.tls.key.or(self.tls.key);
+        self.log.level = over.log.level.or(self.log.level);
+        self.log.format = over.log.format.or(self.log.format);
+        self.admin = self.admin.overlaid(over.admin);
+        self.access_log.path = over.access_log.path.or(self.access_log.path);
+        self.upstream = upstreams::overlaid(self.upstream, over.upstream);
+        self
+    }
+
+    /// The mapping files: the built-in ones, and those of the directory.
+    ///
+    /// # Errors
+    /// The first mistake in a file.
+    pub fn library(&self) -> Result<Library, Problem> {
+        let mut library = Library::embedded()?;
+        if let Some(directory) = &self.mappings {
+            library.add_all(toml_files(directory)?)?;
+        }
+        Ok(library)
+    }
+
+    /// Everything a server needs, found, read and checked.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn service(&self) -> Result<Service, String> {
+        let library = self.library().map_err(|problem| problem.to_string())?;
+        self.check_numbers()?;
+        let upstreams = upstreams::found(&self.upstream, &library)?;
+        let planned = self.planned(&library, upstreams.mode.as_deref())?;
+        Ok(Service {
+            routes: routes::bound(planned, &upstreams)?,
+            pool: upstreams.pool,
+            voices: Arc::new(self.voices()?),
+            idle_ms: self.idle_timeout_ms,
+            sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
+            leave: self.drain.leave(),
+            access: self.access.access(self.tls.client_ca.is_some())?,
+            limits: self.limits.limits()?,
+            tls: self.acceptor()?,
+            tap: None,
+            traces: self.traces(),
+            library,
+        })
+    }
+
+    /// Whether it could be served, but for an upstream when none is named.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self) -> Result<(), String> {
+        self.admin.plan()?.map(AdminPlan::entrance).transpose()?;
+        if !self.upstream.is_empty() {
+            return self.service().map(drop);
+        }
+        let library = self.library().map_err(|problem| problem.to_string())?;
+        self.check_numbers()?;
+        self.planned(&library, None)?;
+        self.access.access(self.tls.client_ca.is_some())?;
+        self.limits.limits()?;
+        self.acceptor()?;
+        self.voices().map(drop)
+    }
+
+    fn traces(&self) -> Option<Arc<Traces>> {
+        let dir = self.trace.dir.clone()?;
+        let max_bytes = self.trace.session_max_bytes.unwrap_or(trace_files::MAX_BYTES);
+        let audio = if self.trace.audio == Some(true) { Kept::All } else { Kept::None };
+        Some(Arc::new(Traces::new(dir, audio, max_bytes)))
+    }
+
+    /// What works otherwise than who reads a profile may think, a line each; nothing where it cannot be served.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let routes = self.service().map(|service| routes::notes(&service.routes));
+        routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
+    }
+
+    fn check_numbers(&self) -> Result<(), String> {
+        if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
+            return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
+        }
+        self.drain.check()?;
+        self.admin.check_apart(self.listen.as_deref().unwrap_or(DEFAULT_LISTEN))?;
+        if self.trace.session_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
+            return Err(format!("trace.session_max_bytes: must be {TRACE_MIN_BYTES} or more"));
+        }
+        if self.sessions_max.is_some_and(|max| !(1..=SESSIONS_MAX).contains(&max)) {
+            return Err(format!("sessions_max: must be 1 to {SESSIONS_MAX}"));
+        }
+        if self.workers.is_some_and(|count| count.get() > WORKERS_MAX) {
+            return Err(format!("workers: must be 1 to {WORKERS_MAX}"));
+        }
+        Ok(())
+    }
+
+    /// A profile with what the configuration says about all of them.
+    fn tuned(&self, profile: Arc<Profile>) -> Result<Arc<Profile>, String> {
+        let Some(language) = &self.language else { return Ok(profile) };
+        if profile.relays() {
+            return Ok(profile);
+        }
+        let mut tuned = (*profile).clone();
+        if !tuned.hear.languages().any(|known| known == language) {
+            let known = || profile.hear.languages();
+            let hint = did_you_mean(language, known());
+            return Err(format!(
+                "language: profile {:?} has no prompt for `{language}`{hint}; it has {}",
+                profile.name,
+                listed(known())
+            ));
+        }
+        tuned.hear.language.clone_from(language);
+        Ok(Arc::new(tuned))
+    }
+
+    fn voices(&self) -> Result<VoiceBook, String> {
+        let read = |(name, path): (&String, &PathBuf)| {
+            let bad = |problem: String| format!("voices.{name}: {}: {problem}", path.display());
+            let bytes = fs::read(path).map_err(|error| bad(error.to_string()))?;
+            Ok((name.clone(), reference::from_wav(&bytes).map_err(bad)?))
+        };
+        let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
+        Ok(VoiceBook::new(voices, self.tts_models.clone()))
+    }
+}
+
+/// A variable of the environment, for secrets that no file is to hold.
+#[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
+    let wanted = match mode {
+        "chat" => Mode::Chat,
+        "audio" => Mode::Audio,
+        "video" => Mode::Video,
+        other => return Err(format!("upstream: there is no mode {other:?}; there is chat, audio and video")),
+    };
+    library.profiles().find(|profile| profile.mode == wanted && !profile.relays()).cloned().ok_or_else(|| {
+        format!("upstream: no profile of this version works in mode {mode:?}; name one with --profile")
+    })
+}
+
+/// The `.toml` files of a directory and the directories in it, by name.
+fn toml_files(directory: &Path) -> Result<Vec<(String, String)>, Problem> {
+    let name = directory.display().to_string();
+    let entries = fs::read_dir(directory).map_err(|error| Problem::whole(&name, error.to_string()))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        let name = path.display().to_string();
+        if path.is_dir() {
+            files.extend(toml_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            let source =
+                fs::read_to_string(&path).map_err(|error| Problem::whole(&name, error.to_string()))?;
+            files.push((name, source));
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Saying what is wrong with a file: its name, line, column and the nearest thing that would have been right.
+
+pub(crate) mod all_errors;
+
+use std::fmt;
+
+use serde::{Deserialize as _, Deserializer, de::Error as _};
+
+/// One mistake in a TOML file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file as the user knows it.
+    pub file: String,
+    /// Line from 1; 0 when the mistake has no place.
+    pub line: usize,
+    /// Column from 1, in characters.
+    pub column: usize,
+    /// What is wrong, and the nearest valid spelling where there is one.
+    pub message: String,
+    /// Further mistakes.
+    pub others: Vec<Self>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.message)?,
+            line => write!(f, "{}:{line}:{}: {}", self.file, self.column, self.message)?,
+        }
+        self.others.iter().try_for_each(|other| write!(f, "\n{other}"))
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Problem {
+    /// A mistake at a byte range of `source`.
+    #[must_use]
+    pub fn at(file: &str, source: &str, offset: usize, message: impl Into<String>) -> Self {
+        let before = &source[..source.floor_char_boundary(offset)];
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            file: file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[start..].chars().count() + 1,
+            message: message.into(),
+            others: Vec::new(),
+        }
+    }
+
+    /// A mistake in a section, or in the file where there is no such section.
+    #[must_use]
+    pub fn within(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
+        Self::at(file, source, all_errors::offset_of(source, path), message)
+    }
+
+    /// All of these, or none.
+    ///
+    /// # Errors
+    /// The first, which has the others.
+    pub fn of(problems: impl IntoIterator<Item = Self>) -> Result<(), Self> {
+        let mut problems = problems.into_iter();
+        let Some(mut first) = problems.next() else { return Ok(()) };
+        first.others.extend(problems);
+        Err(first)
+    }
+
+    /// This one and all others, each by itself.
+    #[must_use]
+    pub fn each(mut self) -> Vec<Self> {
+        let others = std::mem::take(&mut self.others);
+        [self].into_iter().chain(others.into_iter().flat_map(Self::each)).collect()
+    }
+
+    /// The place in the file's text, bytes.
+    fn offset(&self, source: &str) -> usize {
+        let before =
+            source.split_inclusive('\n').take(self.line.saturating_sub(1)).map(str::len).sum::<usize>();
+        let line = source.get(before..).unwrap_or_default();
+        before + line.chars().take(self.column.saturating_sub(1)).map(char::len_utf8).sum::<usize>()
+    }
+
+    /// A mistake of the file as a whole.
+    #[must_use]
+    pub fn whole(file: &str, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line: 0, column: 0, message: message.into(), others: Vec::new() }
+    }
+
+    /// A mistake the TOML reader found; names the nearest valid key.
+    #[must_use]
+    pub fn from_toml(file: &str, source: &str, error: &toml::de::Error) -> Self {
+        let message = with_hint(error.message());
+        match error.span() {
+            Some(span) => Self::at(file, source, span.start, message),
+            None => Self::whole(file, message),
+        }
+    }
+}
+
+/// Reads a TOML document.
+///
+/// # Errors
+/// The first mistake, with its place.
+pub fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, source: &str) -> Result<T, Problem> {
+    toml::from_str(source).map_err(|error| Problem::from_toml(file, source, &error))
+}
+
+/// What compiled, by name; what did not is a problem.
+pub(super) fn good<K: Ord, T>(
+    read: impl Iterator<Item = (K, Result<T, Problem>)>,
+    problems: &mut Vec<Problem>,
+) -> std::collections::BTreeMap<K, T> {
+    let mut taken = |(key, read): (K, Result<T, Problem>)| {
+        let read = read.map_err(|problem| problems.push(problem)).ok()?;
+        Some((key, read))
+    };
+    read.filter_map(&mut taken).collect()
+}
+
+/// As files spell a name.
+pub(crate) fn spelled(name: &impl serde::Serialize) -> String {
+    serde_json::to_value(name).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// No time in a file is longer: a day is more than any session needs, and little enough to add to any clock.
+pub(crate) const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// A time in milliseconds, for `deserialize_with`.
+pub(super) fn ms<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
+    let ms = u64::deserialize(from)?;
+    let bounded = N::try_from(ms).ok().filter(|_| ms <= LONGEST_MS);
+    bounded.ok_or_else(|| D::Error::custom(format!("{ms} ms is too long; at most {LONGEST_MS}, a day")))
+}
+
+/// A number from 0 to 1, for `deserialize_with`.
+pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    let number = f32::deserialize(from)?;
+    let share = Some(number).filter(|number| (0.0..=1.0).contains(number));
+    share.ok_or_else(|| D::Error::custom(format!("{number} is not from 0 to 1")))
+}
+
+/// A level in dB, for `deserialize_with`.
+pub(super) fn level<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    let number = f32::deserialize(from)?;
+    let level = Some(number).filter(|number| number.is_finite());
+    level.ok_or_else(|| D::Error::custom(format!("{number} is no level")))
+}
+
+/// A rate that may be zero, for `deserialize_with`.
+pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let number = f64::deserialize(from)?;
+    let rate = Some(number).filter(|number| number.is_finite() && *number >= 0.0);
+    rate.ok_or_else(|| D::Error::custom(format!("{number} is no rate; 0 or more, 0 for never")))
+}
+
+/// serde lists what it expected in backquotes behind the wrong word; the nearest of them is the hint.
+fn with_hint(message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let message = message.trim_end();
+    match quoted.split_first() {
+        Some((wrong, known)) if message.starts_with("unknown ") => {
+            format!("{message}{}", did_you_mean(wrong, known.iter().copied()))
+        }
+        _ => message.to_owned(),
+    }
+}
+
+/// `, did you mean …?` with the nearest of the known words, or nothing when none is near.
+pub fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> String {
+    // 0.6 of Damerau-Levenshtein likeness: `langage` finds `language`, `colour` finds nothing.
+    const NEAR: f64 = 0.6;
+    known
+        .map(|word| (strsim::normalized_damerau_levenshtein(wrong, word), word))
+        .filter(|(likeness, _)| *likeness >= NEAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map_or_else(String::new, |(_, word)| format!(", did you mean `{word}`?"))
+}
+
+/// "`a`, `b` and `c`".
+pub fn listed<'k>(words: impl Iterator<Item = &'k str>) -> String {
+    let quoted: Vec<String> = words.map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        None => "nothing".to_owned(),
+        Some((last, [])) => last.clone(),
+        Some((last, most)) => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize, Debug)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        #[allow(dead_code, reason = "only its name matters")]
+        listen: Option<String>,
+    }
+
+    #[test]
+    fn an_unknown_key_is_placed_and_hinted() {
+        let problem = parse_toml::<Sample>("x.toml", "\nlisten = \"a\"\n  lisen = \"b\"\n").unwrap_err();
+        assert_eq!((problem.line, problem.column), (3, 3));
+        assert!(problem.to_string().starts_with("x.toml:3:3: unknown field `lisen`"), "{problem}");
+        assert!(problem.message.ends_with("did you mean `listen`?"), "{problem}");
+    }
+
+    #[test]
+    fn words_are_listed_as_people_do() {
+        assert_eq!(listed(["a", "b", "c"].into_iter()), "`a`, `b` and `c`");
+        assert_eq!(listed([].into_iter()), "nothing");
+        assert_eq!(did_you_mean("colour", ["listen"].into_iter()), "");
+    }
+
+    #[test]
+    fn numbers_no_clock_or_meter_could_bear_are_refused_where_they_stand() {
+        let profile = include_str!("../../../mappings/profile/speech.toml");
+        let client = include_str!("../../../mappings/client/macaw.toml");
+        let upstream = include_str!("../../../mappings/upstream/minicpm-o.toml");
+        for (source, key, value) in [
+            (profile, "pre_roll_ms", "86400001"),
+            (profile, "stall_ms", "4294967295"),
+            (profile, "speech_end_wait_ms", "9223372036854775807"),
+            (profile, "backlog_max_ms", "9223372036854775807"),
+            (profile, "retry_total_ms", "9223372036854775807"),
+            (profile, "answer_max_ms", "86400001"),
+            (client, "idle_ms", "9223372036854775807"),
+            (client, "ahead_max_ms", "86400001"),
+            (client, "rate_limit", "inf"),
+            (client, "rate_limit", "-0.5"),
+            (upstream, "audio_max_ms", "9223372036854775807"),
+        ] {
+            let at = source.lines().position(|line| line.starts_with(key)).unwrap();
+            let lines = source.lines().enumerate();
+            let lines =
+                lines.map(|(line, text)| if line == at { format!("{key} = {value}") } else { text.into() });
+            let source = lines.collect::<Vec<String>>().join("\n");
+            let problem = crate::mapping::Library::default().add("f", &source).unwrap_err();
+            assert_eq!((problem.line, problem.column), (at + 1, key.len() + 4), "{problem}");
+        }
+        for (old, new) in [("threshold = 0.55", "threshold = nan"), ("gate_dbfs = -65", "gate_dbfs = -inf")] {
+            let problem =
+                crate::mapping::Library::default().add("f", &profile.replace(old, new)).unwrap_err();
+            assert!(problem.line > 0, "{problem}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! A client protocol's file: paths, limits, commands, events, errors, closes. The schema is `mappings/README.md`.
+
+mod compile;
+mod file;
+mod vocabulary;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toml::Spanned;
+
+use self::{
+    compile::{ErrorName, Place, fields, subprotocols},
+    file::ClientFile,
+};
+pub use self::{
+    file::{AudioIn, AudioOut, CloseWords, ToldAs},
+    vocabulary::{CloseName, EventName, Verb},
+};
+use super::{
+    check::{self, Problem, spelled},
+    extract::{Node, Shape},
+    field::{Field, Target},
+    relay::{RelayClient, RelayClientFile},
+    template::Template,
+};
+use crate::{audio::encoding::Encoding, error::ErrorKind};
+
+/// A client protocol, compiled.
+#[derive(Debug)]
+pub struct ClientMapping {
+    /// Its name.
+    pub name: String,
+    /// Its name for people.
+    pub title: String,
+    /// What a reader should know, a line each.
+    pub notes: Vec<String>,
+    /// URL paths it is served at.
+    pub paths: Vec<String>,
+    /// WebSocket subprotocols; the first that a client offers of them is agreed to.
+    pub subprotocols: Vec<String>,
+    /// JSON pointer to what names a command, and an event; empty where nothing does.
+    pub command_key: String,
+    /// Transcripts are told as answers alone: one to each binary frame, and one to what makes all final.
+    pub lock_step: bool,
+    /// Query parameters.
+    pub query: Vec<Field>,
+    /// Audio from the client.
+    pub audio_in: AudioIn,
+    /// Audio to the client.
+    pub audio_out: AudioOut,
+    /// Commands, by the value at the command key or by what is present.
+    pub commands: Vec<Command>,
+    /// Events of the protocol that voxbridge never sends, and why.
+    pub never: BTreeMap<String, String>,
+    /// What a protocol of the model's own kind is; of the rest only names, paths and the largest message then count.
+    pub relay: Option<RelayClient>,
+    /// Finds the command key (slot 0) and every field.
+    pub(crate) shape: Shape,
+    events: BTreeMap<EventName, Template>,
+    errors: BTreeMap<ErrorName, ErrorWords>,
+    closes: BTreeMap<CloseName, CloseWords>,
+}
+
+/// One command, compiled.
+#[derive(Debug)]
+pub struct Command {
+    /// The value at the command key; only a name where [`Command::present`] tells it.
+    pub name: String,
+    /// What it means.
+    pub verb: Verb,
+    /// The slot that has something in it in this command.
+    pub present: Option<usize>,
+    /// Its fields.
+    pub fields: Vec<Field>,
+}
+
+/// How a protocol spells an error, compiled. Both templates know the slot `detail`.
+#[derive(Debug)]
+pub struct ErrorWords {
+    /// Its code.
+    pub code: String,
+    /// Whether the session goes on.
+    pub recoverable: bool,
+    /// The message; the detail alone when absent.
+    pub message: Option<Template>,
+    /// Close code and reason, for errors that end the connection.
+    pub close: Option<(u16, Template)>,
+}
+
+impl ClientMapping {
+    pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
+        if RelayClientFile::is_one(file, source)? {
+            return Self::compile_relay(file, source);
+        }
+        let read: ClientFile = check::parse_toml(file, source)?;
+        super::expect_kind(file, source, read.kind, super::Kind::Client)?;
+        let place = Place { file, source };
+        let mut shape = Shape::default();
+        let command_key = read.command_key.as_ref().map_or("", |key| key.get_ref().as_str());
+        shape.add(command_key);
+        let commands = read.commands.into_iter();
+        let commands = commands.map(|(name, command)| command.compile(name, command_key, &mut shape, place));
+        let commands = commands.collect::<Result<_, Problem>>()?;
+        let template = |name: EventName, text: &Spanned<String>| {
+            Template::compile(text.get_ref(), &name.all_slots())
+                .map_err(|error| place.problem(text.span().start, error.to_string()))
+        };
+        let mut problems = Vec::new();
+        let events = read.events.iter().map(|(name, text)| (*name, template(*name, text)));
+        let events = check::good(events, &mut problems);
+        let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(file, source)));
+        let mapping = Self {
+            name: read.name,
+            title: read.title,
+            notes: read.notes,
+            paths: read.paths,
+            subprotocols: subprotocols(read.subprotocols, place)?,
+            command_key: command_key.to_owned(),
+            lock_step: read.lock_step,
+            query: fields(read.query, &mut Shape::default(), true, place)?,
+            audio_in: read.audio_in,
+            audio_out: read.audio_out,
+            commands,
+            never: read.never,
+            relay: None,
+            shape,
+            events,
+            errors: check::good(errors, &mut problems),
+            closes: read.closes,
+        };
+        problems.extend(mapping.check(file, source).err());
+        Problem::of(problems.into_iter().flat_map(Problem::each))?;
+        Ok(mapping)
+    }
+
+    fn compile_relay(file: &str, source: &str) -> Result<Self, Problem> {
+        let mut read: RelayClientFile = check::parse_toml(file, source)?;
+        super::expect_kind(file, source, read.kind, super::Kind::Client)?;
+        if read.paths.is_empty() {
+            return Err(Problem::whole(file, "`paths` must not be empty"));
+        }
+        Ok(Self {
+            name: std::mem::take(&mut read.name),
+            title: std::mem::take(&mut read.title),
+            notes: std::mem::take(&mut read.notes),
+            paths: std::mem::take(&mut read.paths),
+            subprotocols: Vec::new(),
+            lock_step: false,
+            command_key: read.command_key.clone(),
+            query: Vec::new(),
+            audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
+            audio_out: AudioOut::default(),
+            commands: Vec::new(),
+            never: std::mem::take(&mut read.never),
+            relay: Some(read.compile(file, source)?),
+            shape: Shape::default(),
+            events: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            closes: BTreeMap::new(),
+        })
+    }
+
+    /// Whether its sessions are relayed: one upstream session each, message by message. Such a client needs a profile that
+    /// relays, and any other client one that does not.
+    #[must_use]
+    pub const fn relays(&self) -> bool {
+        self.relay.is_some()
+    }
+
+    /// What the types cannot say.
+    fn check(&self, file: &str, source: &str) -> Result<(), Problem> {
+        let within = |path: &[&str], message: String| Problem::within(file, source, path, message);
+        let mut problems = Vec::new();
+        for kind in ErrorKind::ALL.iter().filter(|kind| self.error(**kind).is_none()) {
+            let message = format!(
+                "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
+                spelled(kind)
+            );
+            problems.push(within(&["errors"], message));
+        }
+        let needed = CloseName::ALL.iter().filter(|name| name.stand_in().is_none());
+        for name in needed.filter(|name| !self.closes.contains_key(name)) {
+            let message = format!("[closes] says nothing about `{}`", spelled(name));
+            problems.push(within(&["closes"], message));
+        }
+        if self.audio_in.hold_back_ms > 0 && self.audio_in.ahead_max_ms > 0 {
+            let message =
+                "`hold_back_ms` keeps all audio and `ahead_max_ms` drops some; one of them must be 0"
+                    .to_owned();
+            problems.push(within(&["audio_in", "hold_back_ms"], message));
+        }
+        let speaks = |command: &Command| matches!(command.verb, Verb::Speak | Verb::AppendText);
+        let speaks = self.commands.iter().any(speaks);
+        let most = self.audio_out.frame_max_bytes;
+        if most < Encoding::MAX_BYTES && (most > 0 || speaks) {
+            let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
+            let message =
+                format!("`frame_max_bytes` must hold a sample: {} or more{none}", Encoding::MAX_BYTES);
+            problems.push(within(&["audio_out", "frame_max_bytes"], message));
+        }
+        if self.paths.is_empty() {
+            problems
+                .push(within(&["paths"], "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned()));
+        }
+        Problem::of(problems)
+    }
+
+    /// The query parameter by which its clients must name a model; none where they need not.
+    #[must_use]
+    pub fn model_parameter(&self) -> Option<&str> {
+        let model = |field: &&Field| matches!(field.file.to, Some(Target::Model | Target::ModelAndVoice));
+        let field = self.query.iter().find(model)?;
+        field.file.default.is_none().then_some(field.name.as_str())
+    }
+
+    /// Whether this protocol has a query parameter.
+    #[must_use]
+    pub fn has_parameter(&self, name: &str) -> bool {
+        let of_relay = self.relay.as_ref().is_some_and(|relay| relay.mode.key == name);
+        of_relay || self.query.iter().any(|field| field.name == name)
+    }
+
+    /// Whether query parameters or commands can tell the two apart.
+    pub(super) fn differs_from(&self, other: &Self) -> bool {
+        self.words() != other.words()
+    }
+
+    /// What its clients are recognised by: query parameters and commands.
+    fn words(&self) -> BTreeSet<&str> {
+        let query = self.query.iter().map(|field| field.name.as_str());
+        let commands = self.commands.iter().map(|command| command.name.as_str());
+        let relay = self.relay.iter().flat_map(|relay| {
+            relay.commands.iter().map(|command| command.name.as_str()).chain([relay.mode.key.as_str()])
+        });
+        query.chain(commands).chain(relay).collect()
+    }
+
+    /// Whether a text frame is a command of this protocol, whatever else is wrong with it.
+    #[must_use]
+    pub fn has_command(&self, text: &str) -> bool {
+        if let Some(relay) = &self.relay {
+            return relay.has_command(text);
+        }
+        let Ok(found) = self.shape.extract(text) else { return false };
+        let name = found.get(0).and_then(Node::as_str);
+        self.commands.iter().any(|command| match command.present {
+            Some(slot) => found.get(slot).is_some(),
+            None => Some(command.name.as_str()) == name,
+        })
+    }
+
+    /// The template of an event; `None` for what this protocol does not tell its clients.
+    #[must_use]
+    pub fn event(&self, name: EventName) -> Option<&Template> {
+        self.events.get(&name)
+    }
+
+    /// How an error is spelled.
+    #[must_use]
+    pub fn error(&self, kind: ErrorKind) -> Option<&ErrorWords> {
+        self.errors.get(&ErrorName::Kind(kind)).or_else(|| self.errors.get(&ErrorName::Other))
+    }
+
+    /// How an end is spelled.
+    #[must_use]
+    pub fn close(&self, name: CloseName) -> Option<&CloseWords> {
+        self.closes.get(&name).or_else(|| self.closes.get(&name.stand_in()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mapping::Library;
+
+    const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml");
+    const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
+
+    #[test]
+    fn nonsense_is_refused_where_it_stands() {
+        for (source, old, new, place, words) in [
+            (VOSK, "present = \"/eof\"", "", "[commands.eof]", "needs `present`"),
+            (VOSK, "present = \"/eof\"", "present = \"eof\"", "present = \"eof\"", "begins with `/`"),
+            (VOSK, "present = \"/eof\"", "presnt = \"/eof\"", "presnt", "did you mean `present`"),
+            (VOSK, "at = \"/config/words\"", "at = \"config/words\"", "words =", "no JSON pointer"),
+            (VOSK, "verb = \"finish\"", "verb = \"finsh\"", "verb = \"finsh\"", "did you mean `finish`"),
+            (LISTEN, "mulaw = \"mulaw\"", "mulaw = \"ulaw\"", "encoding = {", "did you mean `mulaw`"),
+            (LISTEN, "default = \"false\" }", "default = \"never\" }", "interim_results", "refuse itself"),
+            (LISTEN, "[\"token\", ", "[\"a token\", ", "subprotocols", "subprotocol"),
+            (LISTEN, "rates_hz = { mulaw", "rates_hz = { ulaw", "rates_hz", "did you mean `mulaw`"),
+            (
+                LISTEN,
+                "keyterms = { to",
+                "keyterms = { default = \"a\", to",
+                "keyterms =",
+                "is for query parameters",
+            ),
+            (
+                LISTEN,
+                "features = { type",
+                "features = { means = { a = \"b\" }, type",
+                "features",
+                "cannot have",
+            ),
+        ] {
+            assert!(source.contains(old), "{old}");
+            let source = source.replacen(old, new, 1);
+            let problem = Library::default().add("f.toml", &source).unwrap_err();
+            let line = source.lines().position(|line| line.starts_with(place)).map(|at| at + 1);
+            assert!(problem.message.contains(words), "{new}: {problem}");
+            assert_eq!(Some(problem.line), line, "{new}: {problem}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_all_audio_cannot_drop_some() {
+        let both = LISTEN.replace("ahead_max_ms = 0", "ahead_max_ms = 1");
+        let problem = Library::default().add("f.toml", &both).unwrap_err();
+        assert!(problem.message.contains("one of them must be 0"), "{problem}");
+    }
+}

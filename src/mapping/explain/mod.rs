@@ -1,0 +1,286 @@
+//! What becomes of every command, field and event of a client, for one profile and dialect; and which of them go together.
+//!
+//! Data first: [`Explanation`] and [`Cell`] are what there is to say, [`render`] says it as text, Markdown or JSON.
+
+mod phrases;
+pub mod render;
+
+use serde::Serialize;
+
+use self::phrases::{effect, source, speaks, verb};
+use super::{
+    ClientMapping, Library, Profile, UpstreamMapping,
+    client::{EventName, Verb},
+    compatibility::fit,
+    field::Field,
+    relay::explain as of_relay,
+    upstream::Mode,
+};
+
+/// One client protocol on one dialect, by one profile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The client protocol's name.
+    pub client: String,
+    /// And title.
+    pub client_title: String,
+    /// The profile's name.
+    pub profile: String,
+    /// The dialect's name.
+    pub dialect: String,
+    /// And title.
+    pub dialect_title: String,
+    /// Why they do not go together; absent where they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+    /// What the client sends, and what it becomes.
+    pub sends: Vec<Row>,
+    /// What the client gets, and where it comes from.
+    pub gets: Vec<Row>,
+    /// Where clients are served.
+    pub paths: Vec<String>,
+    /// The upstream's URL path.
+    pub upstream_path: String,
+    /// The upstream's modes.
+    pub modes: Vec<Mode>,
+}
+
+/// One thing that is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// What it is.
+    pub is: Part,
+    /// Its name in the protocol; none for audio.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// What becomes of it, or where it comes from.
+    pub becomes: String,
+}
+
+/// Parts of a protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Binary frames.
+    Audio,
+    /// A query parameter.
+    Query,
+    /// A command.
+    Command,
+    /// A field of the command before it.
+    Field,
+    /// An event.
+    Event,
+}
+
+impl Row {
+    pub(super) fn new(is: Part, name: &str, becomes: impl Into<String>) -> Self {
+        Self { is, name: name.to_owned(), becomes: becomes.into() }
+    }
+}
+
+/// Whether a client protocol, a profile and a dialect go together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cell {
+    /// The client protocol.
+    pub client: String,
+    /// The profile.
+    pub profile: String,
+    /// The dialect.
+    pub dialect: String,
+    /// They do.
+    pub works: bool,
+    /// Why they do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+}
+
+/// Everything about three that are named.
+#[must_use]
+pub fn explanation(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Explanation {
+    let (sends, gets, modes) = match &client.relay {
+        Some(relay) => {
+            let (sends, gets) = (of_relay::sends(relay, dialect), of_relay::gets(client, relay, dialect));
+            (sends, gets, of_relay::common(relay, dialect))
+        }
+        None => (commands(client, profile, dialect), events(client, profile, dialect), vec![profile.mode]),
+    };
+    Explanation {
+        client: client.name.clone(),
+        client_title: client.title.clone(),
+        profile: profile.name.clone(),
+        dialect: dialect.name.clone(),
+        dialect_title: dialect.title.clone(),
+        because: fit(client, profile, dialect).err(),
+        notes: [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten().cloned().collect(),
+        sends,
+        gets,
+        paths: client.paths.clone(),
+        upstream_path: dialect.path.clone(),
+        modes,
+    }
+}
+
+/// As Markdown, which reads well as plain text too.
+#[must_use]
+pub fn explain(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> String {
+    render::markdown(&explanation(client, profile, dialect))
+}
+
+/// All there are, or those of a client protocol, or of a client protocol and a profile.
+///
+/// # Errors
+/// A name that does not exist, with the nearest that does.
+pub fn matrix(library: &Library, client: Option<&str>, profile: Option<&str>) -> Result<Vec<Cell>, String> {
+    let client = client.map(|name| library.client(name)).transpose()?;
+    let profile = profile.map(|name| library.profile(name)).transpose()?;
+    let mut cells = Vec::new();
+    for client in library.clients().filter(|it| client.as_ref().is_none_or(|only| only.name == it.name)) {
+        for profile in
+            library.profiles().filter(|it| profile.as_ref().is_none_or(|only| only.name == it.name))
+        {
+            cells.extend(library.upstreams().map(|dialect| cell(client, profile, dialect)));
+        }
+    }
+    Ok(cells)
+}
+
+fn cell(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Cell {
+    let because = fit(client, profile, dialect).err();
+    Cell {
+        client: client.name.clone(),
+        profile: profile.name.clone(),
+        dialect: dialect.name.clone(),
+        works: because.is_none(),
+        because,
+    }
+}
+
+fn commands(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<Row> {
+    let audio = &client.audio_in;
+    let mut rows = vec![Row::new(
+        Part::Audio,
+        "",
+        format!(
+            "{}, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
+            audio.encoding.words(),
+            audio.rate_hz,
+            audio.channels,
+            if profile.talk.is_some() { "sent to the model second by second" } else { "cut into utterances" }
+        ),
+    )];
+    if audio.frame_max_bytes == 0 {
+        rows[0].becomes = "an error: the protocol has no audio from the client".to_owned();
+    }
+    rows.extend(client.query.iter().map(|field| row(Part::Query, field, profile)));
+    for command in &client.commands {
+        rows.push(Row::new(Part::Command, &command.name, verb(command.verb, profile, dialect)));
+        let refused = command.verb == Verb::Speak && !speaks(dialect);
+        let field = |field: &Field| match refused {
+            true => Row::new(Part::Field, &field.name, "nothing: the command is refused"),
+            false => row(Part::Field, field, profile),
+        };
+        rows.extend(command.fields.iter().map(field));
+    }
+    rows
+}
+
+fn row(is: Part, field: &Field, profile: &Profile) -> Row {
+    let because = field.file.because.as_deref();
+    let becomes = match (field.file.to, because) {
+        (Some(target), None) => effect(target, profile).to_owned(),
+        (Some(target), Some(because)) => format!("{}; {because}", effect(target, profile)),
+        (None, because) => format!("accepted without effect: {}", because.unwrap_or("no reason given")),
+    };
+    Row::new(is, &field.name, becomes)
+}
+
+fn events(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for name in EventName::ALL {
+        let Some(template) = client.event(name) else { continue };
+        let mut json = String::new();
+        template.render(&mut json, |_| super::template::Fill::Null);
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
+        let spelled = value
+            .pointer(&client.command_key)
+            .and_then(serde_json::Value::as_str)
+            .map_or(json.clone(), str::to_owned);
+        rows.push(Row::new(Part::Event, &spelled, source(name, profile, dialect)));
+    }
+    let audio = &client.audio_out;
+    let voice = match audio.frame_max_bytes {
+        0 => "never: the protocol has no audio for the client".to_owned(),
+        _ => format!(
+            "the model's voice, {}, {} Hz unless set otherwise",
+            audio.encoding.words(),
+            audio.rate_hz
+        ),
+    };
+    rows.push(Row::new(Part::Audio, "", voice));
+    let never = |(name, why): (&String, &String)| Row::new(Part::Event, name, format!("never: {why}"));
+    rows.extend(client.never.iter().map(never));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mapping::Library;
+
+    #[test]
+    fn every_command_field_and_event_is_explained() {
+        let library = Library::embedded().unwrap();
+        let (client, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
+        for profile in ["speech", "conversation", "video"] {
+            let text = super::explain(&client, &library.profile(profile).unwrap(), &dialect);
+            complete(&client, &text);
+        }
+    }
+
+    #[test]
+    fn a_dialect_without_chat_speaks_no_given_text() {
+        let library = Library::embedded().unwrap();
+        let (client, profile) = (library.client("macaw").unwrap(), library.profile("conversation").unwrap());
+        let text = super::explain(&client, &profile, &library.upstream("minicpm-o-legacy").unwrap());
+        let speak = text.lines().find(|line| line.starts_with("| `tts.speak`")).unwrap();
+        assert!(speak.contains("an error: this dialect has no chat mode"), "{speak}");
+        complete(&client, &text);
+        for absent in ["\n- tts.speak interrupts", "read-aloud", "or of a text", "the voice for this text"] {
+            assert!(!text.contains(absent), "{absent}: {text}");
+        }
+    }
+
+    #[test]
+    fn so_is_every_other_protocol() {
+        let library = Library::embedded().unwrap();
+        let (profile, dialect) = (library.profile("speech").unwrap(), library.upstream("minicpm-o").unwrap());
+        for client in library.clients() {
+            let text = super::explain(client, &profile, &dialect);
+            assert!(!text.contains("no reason given"), "{}", client.name);
+            for field in &client.query {
+                assert!(text.contains(&format!("?{}=", field.name)), "{} {}", client.name, field.name);
+            }
+            for name in client.never.keys() {
+                assert!(text.contains(&format!("`{name}`")), "{} {name}", client.name);
+            }
+            for command in &client.commands {
+                assert!(text.contains(&format!("`{}`", command.name)), "{}", command.name);
+            }
+        }
+    }
+
+    fn complete(client: &crate::mapping::ClientMapping, text: &str) {
+        for command in &client.commands {
+            assert!(text.contains(&format!("`{}`", command.name)), "{}", command.name);
+            for field in &command.fields {
+                assert!(text.contains(&format!("`{}`", field.name)), "{}", field.name);
+            }
+        }
+        for event in ["vad.speech_start", "transcript.final", "tts.speaking_end", "session.hold", "error"] {
+            assert!(text.contains(&format!("`{event}`")), "{event}");
+        }
+        assert!(!text.contains("no reason given"));
+    }
+}

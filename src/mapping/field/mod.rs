@@ -1,0 +1,337 @@
+//! One field of a command or one query parameter: where it stands, what it may be, what it becomes.
+
+mod validate;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::extract::Node;
+
+/// What a field is in the bridge's own words. Mapping files name these in snake case after `to =`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// The model asked for; picks the route.
+    Model,
+    /// The model asked for, which is the name of a voice as well: picks the route, and the configured voice of that name.
+    ModelAndVoice,
+    /// Language of the user's speech, ISO 639-1.
+    Language,
+    /// Words that may occur.
+    HotWords,
+    /// `high`, `normal` or `low`.
+    VadSensitivity,
+    /// Silence that ends an utterance, ms.
+    EndSilenceMs,
+    /// Longest utterance, ms.
+    SegmentMaxMs,
+    /// Whether partial transcripts are sent.
+    Partials,
+    /// The speech model.
+    SpeakModel,
+    /// The speech model if there is one by that name, and no error if there is not.
+    SpeakModelIfKnown,
+    /// A voice by name.
+    Voice,
+    /// Encoding of the client's audio.
+    InputEncoding,
+    /// Sample rate of the client's audio, Hz.
+    InputRateHz,
+    /// Channels of the client's audio.
+    InputChannels,
+    /// Encoding of the audio the client gets.
+    OutputEncoding,
+    /// Sample rate of the audio the client gets, Hz.
+    OutputRateHz,
+    /// Whether the beginning and the end of speech are told.
+    SpeechEvents,
+    /// Silence after an utterance that is told, ms of audio.
+    UtteranceGapMs,
+    /// The text to speak.
+    Text,
+    /// The client's name for a speech request.
+    RequestId,
+    /// A voice sample, base64.
+    ReferenceAudio,
+    /// How to speak, in words.
+    Instruction,
+    /// `open` or `muted`.
+    Microphone,
+    /// Whether rollovers are told.
+    RolloverEvents,
+    /// A picture, JPEG in base64.
+    Image,
+}
+
+/// Longest item of a list of texts: longer than any name or phrase.
+const ITEM_MAX_CHARS: usize = 256;
+
+/// A field as the file spells it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FieldFile {
+    /// JSON pointer; `/` and the field's name unless given.
+    pub at: Option<String>,
+    /// What it becomes; a field without it has no effect, and `because` says why.
+    pub to: Option<Target>,
+    /// Why it has no effect, or not always.
+    pub because: Option<String>,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub of: TypeName,
+    /// Values of a `choice`.
+    #[serde(default)]
+    pub values: Vec<String>,
+    /// Words of the protocol, and the values they stand for.
+    #[serde(default)]
+    pub means: BTreeMap<String, String>,
+    /// What a query parameter is where the client names none.
+    pub default: Option<String>,
+    /// Must be there.
+    #[serde(default)]
+    pub required: bool,
+    /// `null` is an error. Otherwise it means "not given".
+    #[serde(default)]
+    pub not_null: bool,
+    /// A bad value is as good as none: the real server never looks at it.
+    #[serde(default)]
+    pub lenient: bool,
+    /// Smallest number, or fewest characters of a text.
+    pub min: Option<f64>,
+    /// Greatest number, most characters of a text, or most items of a list.
+    pub max: Option<f64>,
+    /// The number must be greater than this.
+    pub above: Option<f64>,
+    /// Inside this range the value acts; outside it is accepted without effect.
+    pub acts: Option<[i64; 2]>,
+}
+
+/// Types of fields, after pydantic's lax mode, which the Macaw server validates with (field notes §1.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TypeName {
+    /// A string.
+    Text,
+    /// A whole number; numeric strings and `1000.0` count.
+    Integer,
+    /// A number; numeric strings count.
+    Number,
+    /// A boolean; 0, 1, "yes", "no" and their like count.
+    Flag,
+    /// An array of strings.
+    TextList,
+    /// One of `values`.
+    Choice,
+    /// An object; nothing in it is looked at.
+    Object,
+}
+
+/// A checked value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+    /// A number.
+    Number(f64),
+    /// A boolean.
+    Flag(bool),
+    /// Strings.
+    TextList(Vec<String>),
+    /// There, and that is all.
+    Object,
+}
+
+/// A compiled field.
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// Its name in the protocol.
+    pub name: String,
+    /// Its slot in the protocol's [`super::extract::Shape`]; unused for query parameters.
+    pub slot: usize,
+    /// As written.
+    pub file: FieldFile,
+}
+
+impl Field {
+    /// Checks a value that came; `Ok(None)` when there is none, or none that counts.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the field's name.
+    pub fn read(&self, node: Option<&Node<'_>>) -> Result<Option<Value>, String> {
+        match node {
+            None if self.file.required => Err("Field required".to_owned()),
+            None => Ok(None),
+            Some(Node::Null) if !self.file.not_null && !self.file.required => Ok(None),
+            Some(node) => match self.convert(node) {
+                Ok(value) => Ok(Some(value)),
+                Err(_) if self.file.lenient => Ok(None),
+                Err(problem) => Err(problem),
+            },
+        }
+    }
+
+    /// Whether the value lies in the range in which it acts.
+    #[must_use]
+    pub fn acts(&self, value: &Value) -> bool {
+        match (self.file.acts, value) {
+            (Some([from, to]), Value::Integer(number)) => (from..=to).contains(number),
+            _ => true,
+        }
+    }
+
+    /// Checks a text as a query parameter has it.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the field's name.
+    pub fn read_text(&self, text: &str) -> Result<Option<Value>, String> {
+        match self.file.of {
+            TypeName::TextList => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
+            _ => self.read(Some(&Node::Str(text.into()))),
+        }
+    }
+
+    fn convert(&self, node: &Node<'_>) -> Result<Value, String> {
+        let meant = node.as_str().and_then(|word| self.file.means.get(word));
+        let translated = meant.map(|meant| Node::Str(meant.as_str().into()));
+        let node = match self.file.of {
+            // Of a choice only the protocol's own words are known.
+            TypeName::Choice => node,
+            _ => translated.as_ref().unwrap_or(node),
+        };
+        match self.file.of {
+            TypeName::Text => self.text(node),
+            TypeName::Integer => self.number(node, true),
+            TypeName::Number => self.number(node, false),
+            TypeName::Flag => flag(node).map(Value::Flag),
+            TypeName::TextList => self.text_list(node).map(Value::TextList),
+            TypeName::Choice => self.choice(node),
+            TypeName::Object => match node {
+                Node::Object => Ok(Value::Object),
+                other => Err(format!("Input should be an object, got {}", shown(other))),
+            },
+        }
+    }
+
+    fn text(&self, node: &Node<'_>) -> Result<Value, String> {
+        let text =
+            node.as_str().ok_or_else(|| format!("Input should be a valid string, got {}", shown(node)))?;
+        let letters = text.chars().count() as f64;
+        if let Some(min) = self.file.min.filter(|min| letters < *min) {
+            return Err(format!("String should have at least {min} character{}, got {letters}", plural(min)));
+        }
+        if let Some(max) = self.file.max.filter(|max| letters > *max) {
+            return Err(format!("String should have at most {max} characters, got {letters}"));
+        }
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn text_list(&self, node: &Node<'_>) -> Result<Vec<String>, String> {
+        let Node::List(items) = node else {
+            return Err(format!("Input should be a valid list, got {}", shown(node)));
+        };
+        if let Some(max) = self.file.max.filter(|max| items.len() as f64 > *max) {
+            return Err(format!("List should have at most {max} items, got {}", items.len()));
+        }
+        let texts = items.iter().map(|item| match item.as_str() {
+            None => Err(format!("Input should be a valid string, got {}", shown(item))),
+            Some(text) if text.chars().count() > ITEM_MAX_CHARS => {
+                Err(format!("String should have at most {ITEM_MAX_CHARS} characters, got {}", shown(item)))
+            }
+            Some(text) => Ok(text.to_owned()),
+        });
+        texts.collect()
+    }
+
+    fn choice(&self, node: &Node<'_>) -> Result<Value, String> {
+        let means = &self.file.means;
+        if means.is_empty() {
+            return match node.as_str().filter(|text| self.file.values.iter().any(|value| value == text)) {
+                Some(text) => Ok(Value::Text(text.to_owned())),
+                None => Err(format!("Input should be {}, got {}", either(&self.file.values), shown(node))),
+            };
+        }
+        let meant = node.as_str().and_then(|word| means.get(word));
+        meant.map(|meant| Value::Text(meant.clone())).ok_or_else(|| {
+            let words: Vec<String> = means.keys().cloned().collect();
+            format!("Input should be {}, got {}", either(&words), shown(node))
+        })
+    }
+
+    fn number(&self, node: &Node<'_>, whole: bool) -> Result<Value, String> {
+        let kind = if whole { "integer" } else { "number" };
+        let number = match node {
+            Node::Int(number) => Some(*number as f64),
+            Node::Float(number) => Some(*number),
+            Node::Bool(flag) => Some(f64::from(u8::from(*flag))),
+            Node::Str(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        let number = number
+            .filter(|number: &f64| number.is_finite() && (!whole || number.fract() == 0.0))
+            .ok_or_else(|| format!("Input should be a valid {kind}, got {}", shown(node)))?;
+        let (min, max, above) = (self.file.min, self.file.max, self.file.above);
+        if let Some(above) = above.filter(|above| number <= *above) {
+            return Err(format!("Input should be greater than {above}, got {number}"));
+        }
+        if let Some(min) = min.filter(|min| number < *min) {
+            return Err(format!("Input should be greater than or equal to {min}, got {number}"));
+        }
+        if let Some(max) = max.filter(|max| number > *max) {
+            return Err(format!("Input should be less than or equal to {max}, got {number}"));
+        }
+        Ok(if whole { Value::Integer(number as i64) } else { Value::Number(number) })
+    }
+}
+
+fn flag(node: &Node<'_>) -> Result<bool, String> {
+    let value = match node {
+        Node::Bool(flag) => Some(*flag),
+        Node::Int(0) => Some(false),
+        Node::Int(1) => Some(true),
+        Node::Float(number) if *number == 0.0 || *number == 1.0 => Some(*number == 1.0),
+        Node::Str(text) => match text.to_ascii_lowercase().as_str() {
+            "1" | "on" | "t" | "true" | "y" | "yes" => Some(true),
+            "0" | "off" | "f" | "false" | "n" | "no" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    };
+    value.ok_or_else(|| format!("Input should be a valid boolean, got {}", shown(node)))
+}
+
+/// A value as people see it in an error, never longer than a line.
+pub(crate) fn shown(node: &Node<'_>) -> String {
+    const LONGEST: usize = 40;
+    match node {
+        Node::Null => "null".to_owned(),
+        Node::Bool(value) => value.to_string(),
+        Node::Int(value) => value.to_string(),
+        Node::Float(value) => value.to_string(),
+        Node::Str(text) if text.chars().count() > LONGEST => {
+            format!("'{}…'", text.chars().take(LONGEST).collect::<String>())
+        }
+        Node::Str(text) => format!("'{text}'"),
+        Node::List(items) => if items.is_empty() { "[]" } else { "an array" }.to_owned(),
+        Node::Object => "an object".to_owned(),
+        Node::Raw(_) => "a JSON value".to_owned(),
+    }
+}
+
+fn either(values: &[String]) -> String {
+    let quoted: Vec<String> = values.iter().map(|value| format!("'{value}'")).collect();
+    match quoted.split_last() {
+        Some((last, most)) if !most.is_empty() => format!("{} or {last}", most.join(", ")),
+        Some((only, _)) => only.clone(),
+        None => "nothing".to_owned(),
+    }
+}
+
+fn plural(number: f64) -> &'static str {
+    if number == 1.0 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests;

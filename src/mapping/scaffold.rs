@@ -1,0 +1,124 @@
+//! `mappings new`: a commented file to start from, of a new name.
+
+use toml::de::DeTable;
+
+use super::{Kind, Library};
+
+const CLIENT: &str = include_str!("scaffold/client.toml");
+const UPSTREAM: &str = include_str!("scaffold/upstream.toml");
+const PROFILE: &str = include_str!("scaffold/profile.toml");
+const RELAY: &str = include_str!("scaffold/relay.toml");
+
+/// A starting point of this kind.
+///
+/// # Errors
+/// A name that cannot be one, or is taken.
+pub fn begin(library: &Library, kind: Kind, name: &str) -> Result<String, String> {
+    expect_free(library, kind, name)?;
+    Ok(match kind {
+        Kind::Client => CLIENT.replace("NAME", name),
+        Kind::Upstream => UPSTREAM.replace("NAME", name),
+        Kind::Profile => extending(library, "speech", name)?,
+    })
+}
+
+/// The same from a mapping there is: a copy of it, or, of a profile, one that extends it.
+///
+/// # Errors
+/// A name that cannot be one, is taken, or does not exist.
+pub fn begin_from(library: &Library, kind: Kind, from: &str, name: &str) -> Result<String, String> {
+    expect_free(library, kind, name)?;
+    if kind == Kind::Profile {
+        return extending(library, from, name);
+    }
+    let source = library.source(kind, from).ok_or_else(|| format!("there is no {} {from}", kind.name()))?;
+    let title = format!("{name:?}");
+    let paths = format!("[\"/{name}\"]");
+    let mut changes = vec![("name", title.clone()), ("title", title)];
+    changes.extend((kind == Kind::Client).then_some(("paths", paths)));
+    replaced(source, &changes).map_err(|error| error.to_string())
+}
+
+fn extending(library: &Library, base: &str, name: &str) -> Result<String, String> {
+    let profile = library.profile(base)?;
+    let start = if profile.relays() { RELAY } else { PROFILE };
+    Ok(start.replace("NAME", name).replace("BASE", base).replace("MODE", profile.mode.name()))
+}
+
+/// The values of some keys at the top replaced where they stand.
+fn replaced(source: &str, changes: &[(&str, String)]) -> Result<String, toml::de::Error> {
+    let document = DeTable::parse(source)?;
+    let span = |(key, value): &(&str, String)| {
+        let found = document.get_ref().iter().find(|(known, _)| known.get_ref() == key)?;
+        Some((found.1.span(), value.clone()))
+    };
+    let mut spans: Vec<_> = changes.iter().filter_map(span).collect();
+    spans.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+    let mut copy = source.to_owned();
+    spans.into_iter().for_each(|(span, value)| copy.replace_range(span, &value));
+    Ok(copy)
+}
+
+/// Names stand in URLs and on command lines.
+fn expect_free(library: &Library, kind: Kind, name: &str) -> Result<(), String> {
+    let fits =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_.".contains(letter);
+    if name.is_empty()
+        || name.len() > 64
+        || !name.chars().all(fits)
+        || !name.starts_with(|it: char| it.is_ascii_alphanumeric())
+    {
+        return Err(format!(
+            "{name:?} cannot be a name: use small letters, digits and `-`, such as my-protocol"
+        ));
+    }
+    if library.source(kind, name).is_some() {
+        return Err(format!("there is a {} {name} already; `mappings show {name}` prints it", kind.name()));
+    }
+    let path = format!("/{name}");
+    match library.clients_at(&path).next().filter(|_| kind == Kind::Client) {
+        Some(other) => Err(format!("{path} is a path of client {} already; choose another name", other.name)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_starting_point_passes_as_it_is() {
+        let embedded = Library::embedded().unwrap();
+        for kind in [Kind::Client, Kind::Upstream, Kind::Profile] {
+            let source = begin(&embedded, kind, "my-own").unwrap();
+            assert!(!source.contains("NAME") && source.lines().count() < 140, "{source}");
+            let mut library = embedded.clone();
+            assert_eq!(library.add_named("my-own.toml", &source), Ok((kind, "my-own".to_owned())));
+            assert!(begin(&library, kind, "my-own").unwrap_err().contains("already"));
+        }
+    }
+
+    #[test]
+    fn every_mapping_can_be_copied_under_another_name() {
+        let embedded = Library::embedded().unwrap();
+        for (kind, name, ..) in embedded.files() {
+            let source = begin_from(&embedded, kind, name, "my-own").unwrap();
+            let mut library = embedded.clone();
+            library
+                .add_all(vec![("my-own.toml".to_owned(), source)])
+                .unwrap_or_else(|problem| panic!("{name}: {problem}"));
+            assert!(library.is_embedded(kind, name) && !library.is_embedded(kind, "my-own"), "{name}");
+            if kind == Kind::Client {
+                assert_eq!(library.clients_at("/my-own").next().map(|it| it.name.as_str()), Some("my-own"));
+            }
+        }
+    }
+
+    #[test]
+    fn names_stand_in_urls() {
+        let library = Library::embedded().unwrap();
+        for name in ["", "Mine", "my own", "a/b", "-a", "ä", &"a".repeat(65)] {
+            assert!(begin(&library, Kind::Client, name).is_err(), "{name:?}");
+        }
+    }
+}

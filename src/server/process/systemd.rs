@@ -1,0 +1,148 @@
+//! What the service manager is told: that the server is ready, reloads, stops, and that it is alive (sd_notify(3)).
+//!
+//! Without `NOTIFY_SOCKET` in the environment nothing is. The watchdog is fed by the loop that accepts connections: a
+//! runtime that hangs, or that loop, and the service manager restarts the program.
+
+#[cfg(target_os = "linux")]
+use std::os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr};
+use std::{
+    io,
+    os::unix::{ffi::OsStrExt as _, net::UnixDatagram},
+    sync::Arc,
+    time::Duration,
+};
+
+use sd_notify::NotifyState;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{debug, warn};
+
+use super::lifecycle::{Leave, Life, State};
+use crate::server::{Current, Pulse, registry::Registry};
+
+/// Beyond the time that sessions have: their last goodbyes.
+const GOODBYES: Duration = Duration::from_secs(10);
+
+/// The service manager, if there is one.
+#[derive(Debug, Clone, Default)]
+pub struct Manager(Option<Arc<UnixDatagram>>);
+
+impl Manager {
+    /// The one that the environment names; one that cannot be reached is none.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Self::default() };
+        match connected(name.as_bytes()) {
+            Ok(socket) => Self(Some(Arc::new(socket))),
+            Err(error) => {
+                warn!(%error, "the service manager's NOTIFY_SOCKET cannot be used");
+                Self::default()
+            }
+        }
+    }
+
+    /// The configuration is being read again.
+    pub fn reloading(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
+            Err(error) => debug!(%error, "the system has no monotonic clock"),
+        }
+    }
+
+    /// It was read, or not: the server goes on.
+    pub fn ready(&self) {
+        self.tell(&[NotifyState::Ready]);
+    }
+
+    fn tell(&self, states: &[NotifyState<'_>]) {
+        let Some(socket) = &self.0 else { return };
+        let words: String = states.iter().map(|state| format!("{state}\n")).collect();
+        if let Err(error) = socket.send(words.as_bytes()) {
+            debug!(%error, "the service manager was not told");
+        }
+    }
+
+    /// Tells it of a server from its start to its end; `place` is where that listens.
+    pub async fn follow(self, place: String, life: Life, pulse: Pulse, registry: Registry, current: Current) {
+        if self.0.is_none() {
+            return;
+        }
+        let states = async {
+            life.reached(State::Serving).await;
+            let serving = format!("Serving at {place}");
+            self.tell(&[NotifyState::Ready, NotifyState::Status(&serving)]);
+            life.reached(State::Draining).await;
+            let left = format!("Draining: {} sessions finish", registry.len());
+            let Leave { grace, within } = current.get().leave;
+            let time = grace + within + GOODBYES;
+            let time = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+            let status = NotifyState::Status(&left);
+            self.tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(time), status]);
+            life.reached(State::Stopped).await;
+        };
+        tokio::select! {
+            () = states => {}
+            () = self.feed_watchdog(&pulse) => {}
+        }
+    }
+
+    /// Says that the server lives, twice in the time in which it is expected to: as often as it proves it.
+    async fn feed_watchdog(&self, pulse: &Pulse) {
+        let Some(expected) = sd_notify::watchdog_enabled().filter(|time| !time.is_zero()) else {
+            return std::future::pending().await;
+        };
+        let mut ticks = interval(expected / 2);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            pulse.beat().await;
+            self.tell(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
+/// A socket by its path, or by a name that no file has: those begin with `@`.
+fn connected(name: &[u8]) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not read must not hold the server up.
+    socket.set_nonblocking(true)?;
+    match name.strip_prefix(b"@") {
+        #[cfg(target_os = "linux")]
+        Some(name) => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        _ => socket.connect(std::ffi::OsStr::from_bytes(name))?,
+    }
+    Ok(socket)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_path_or_no_file_at_all() {
+        let dir = std::env::temp_dir().join(format!("voxbridge-notify-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("socket");
+        let hidden = format!("voxbridge-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&hidden).unwrap();
+        let sockets = [
+            (path.display().to_string(), UnixDatagram::bind(&path).unwrap()),
+            (format!("@{hidden}"), UnixDatagram::bind_addr(&address).unwrap()),
+        ];
+        for (name, heard) in sockets {
+            let manager = Manager(Some(Arc::new(connected(name.as_bytes()).unwrap())));
+            manager.reloading();
+            manager.ready();
+            let mut words = [0; 200];
+            let mut next = || {
+                let length = heard.recv(&mut words).unwrap();
+                String::from_utf8_lossy(&words[..length]).into_owned()
+            };
+            let first = next();
+            let time = first.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap().trim_end();
+            assert!(time.parse::<u64>().unwrap() > 0, "{first}");
+            assert_eq!(next(), "READY=1\n");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+        Manager::default().ready();
+    }
+}

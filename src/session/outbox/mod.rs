@@ -1,0 +1,207 @@
+//! What a session wants done. Handlers append; the bridge takes them out in order and spells them on the wires.
+
+pub(crate) mod lockstep;
+
+use std::collections::VecDeque;
+
+use super::{
+    measurement::Figure,
+    outbox::lockstep::{Lockstep, Owed},
+};
+use crate::{
+    error::Error,
+    event::{ClientCommand, CloseName, Lane, LaneCommand, Message, Mode, RolloverReason},
+};
+
+/// One thing to do.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Tell the client.
+    Client(ClientCommand),
+    /// Forget the last so many bytes of audio for the client, as far as they have not left yet; what is told stays.
+    DropAudio(u64),
+    /// Tell the client what is spelled already.
+    Tell(Message),
+    /// Close the client's connection for this reason; nothing is told after it.
+    EndClient(CloseName),
+    /// Connect to an upstream.
+    OpenLane(Lane, Mode),
+    /// Tell an upstream.
+    ToLane(Lane, LaneCommand),
+    /// Drop the transport; nothing of this lane is heard afterwards.
+    DropLane(Lane),
+    /// For the log and the metrics.
+    Observe(Observation),
+}
+
+/// What operators want to know.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observation {
+    /// A lane's attempt failed and another follows.
+    LaneRetry {
+        /// Which.
+        lane: Lane,
+        /// Why, in words.
+        words: String,
+        /// Pause before the next attempt, ms.
+        pause_ms: u64,
+    },
+    /// A lane was lost to its upstream's failure.
+    LaneFailed {
+        /// Which.
+        lane: Lane,
+        /// Why, in words.
+        words: String,
+    },
+    /// A lane is initialised.
+    LaneReady {
+        /// Which.
+        lane: Lane,
+        /// The upstream's name for it.
+        session_id: Option<String>,
+        /// Since it was first dialled, ms.
+        waited_ms: u64,
+    },
+    /// A lane waits in the upstream's queue.
+    LaneQueued {
+        /// Which.
+        lane: Lane,
+        /// Its place, from 1, where the upstream tells it.
+        position: Option<u32>,
+        /// In words.
+        words: String,
+    },
+    /// A conversation goes on in another upstream session.
+    RolledOver {
+        /// Why.
+        reason: RolloverReason,
+        /// How long no audio reached a model, ms.
+        gap_ms: u64,
+        /// The next session had been made ready beforehand.
+        standby: bool,
+        /// Audio that was kept meanwhile, ms.
+        kept_ms: u64,
+    },
+    /// The user, the client or a text interrupted the model.
+    Interrupted,
+    /// A unit took longer than it lasts: the upstream is too slow for real time.
+    SlowStep {
+        /// How long, ms.
+        step_ms: u64,
+        /// How many in this upstream session so far.
+        count: u64,
+    },
+    /// The client ran out of audio in the middle of a text.
+    Underrun,
+    /// The upstream of a relay was lost and is replaced.
+    RelayResumed {
+        /// How long there was none, ms.
+        gap_ms: u64,
+        /// Messages that waited for it.
+        kept: u64,
+        /// Messages that were dropped because too many waited.
+        dropped: u64,
+    },
+    /// An upstream said something this bridge does not know.
+    UnknownFromLane {
+        /// Which.
+        lane: Lane,
+        /// In words.
+        words: String,
+    },
+    /// An upstream said that something went wrong; its session goes on.
+    LaneTrouble {
+        /// Which.
+        lane: Lane,
+        /// In the upstream's own words.
+        words: String,
+    },
+    /// The client was told of an error.
+    ErrorTold(Error),
+    /// What an upstream died on is asked again; why, in words.
+    AskedAgain(String),
+    /// Something was accepted that does nothing.
+    NoEffect(String),
+    /// Something was measured; for metrics alone, and in no trace.
+    Measured(Figure),
+}
+
+/// The things to do, oldest first; and what of them this client wants to be told, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Actions {
+    queue: VecDeque<Action>,
+    /// It does not want to know when speech begins and ends.
+    pub(super) no_speech_events: bool,
+    /// It is told transcripts as answers only.
+    lockstep: Option<Box<Lockstep>>,
+}
+
+impl Actions {
+    pub(crate) fn push(&mut self, action: Action) {
+        self.queue.push_back(action);
+    }
+
+    pub(crate) fn client(&mut self, command: ClientCommand) {
+        let of_speech =
+            matches!(command, ClientCommand::SpeechStarted { .. } | ClientCommand::SpeechEnded { .. });
+        if of_speech && self.no_speech_events {
+            return;
+        }
+        let told = match &mut self.lockstep {
+            Some(lockstep) => lockstep.keep(command),
+            None => Some(command),
+        };
+        self.queue.extend(told.map(Action::Client));
+    }
+
+    /// From now on transcripts are told as answers only.
+    pub(super) fn keep_step(&mut self) {
+        self.lockstep = Some(Box::default());
+    }
+
+    /// The client waits for an answer, where it is told in lock step.
+    pub(super) fn owe(&mut self, owed: Owed) {
+        if let Some(lockstep) = &mut self.lockstep {
+            lockstep.owe(owed);
+        }
+    }
+
+    /// Whether the client waits for what is not final yet.
+    pub(super) fn owes_all(&self) -> bool {
+        self.lockstep.as_ref().is_some_and(|lockstep| lockstep.waits())
+    }
+
+    /// Gives the answers that can be given; `settled` says that all that came is final.
+    pub(super) fn answer(&mut self, settled: bool) {
+        let Some(lockstep) = &mut self.lockstep else { return };
+        while let Some(answer) = lockstep.answer(settled) {
+            self.queue.push_back(Action::Client(answer));
+        }
+    }
+
+    /// Tells the client what is spelled already, if it is told at all.
+    pub(crate) fn push_all(&mut self, told: Option<Message>) {
+        self.queue.extend(told.map(Action::Tell));
+    }
+
+    pub(crate) fn error(&mut self, error: Error) {
+        self.observe(Observation::ErrorTold(error.clone()));
+        self.client(ClientCommand::Error(error));
+    }
+
+    pub(crate) fn observe(&mut self, observation: Observation) {
+        self.push(Action::Observe(observation));
+    }
+
+    pub(crate) fn measured(&mut self, figure: Figure) {
+        self.observe(Observation::Measured(figure));
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Action> {
+        self.queue.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}

@@ -1,0 +1,4 @@
+//!
+
+pub(crate) mod transcriber;
+pub(crate) mod utterance;

@@ -1,0 +1,372 @@
+//! Real speech engines in a process of their own: Moonshine recognises, flite speaks.
+//!
+//! The engines are Python packages and a C program, so they run behind two pipes instead of inside voxbridge.
+//! `examples/engines/setup` fetches them into a directory; `examples/engines/engines.py`, which is part of this
+//! binary, runs them and describes the messages. This module starts that helper and puts questions to it.
+//!
+//! It is not a model: it hears and speaks words so that the embedded simulator can prove that words survive the
+//! bridge. One task owns the helper and asks one question at a time, in the order they came.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use self::helper::{Answer, Demand, Helper, Ready};
+use super::engines::Engines;
+use crate::audio::SPEECH_RATE_HZ;
+
+mod helper;
+
+/// First line of the stamp `setup` leaves in a complete directory (`SET` there).
+const SET: &str = "set=1";
+
+/// What must be there besides the stamp; the rest fails at the start of the helper with a reason of its own.
+const PARTS: [&str; 4] = [
+    "moonshine-base/encoder_model.onnx",
+    "moonshine-base/decoder_model_merged.onnx",
+    "moonshine-base/tokenizer.json",
+    "python/onnxruntime",
+];
+
+/// flite's voice that Moonshine understands best (engines field notes: 1 % word errors).
+const VOICE: &str = "awb";
+
+/// Loading takes 0.8 s; a cold disk and a busy machine take longer.
+const START_BOUND: Duration = Duration::from_secs(60);
+
+/// The longest any answer may take on top of the audio's own duration; both engines are faster than real time.
+const ANSWER_BOUND: Duration = Duration::from_secs(60);
+
+/// Questions that wait; further callers wait for a place.
+const QUEUE: usize = 16;
+
+/// Why there is no answer from the engines.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The directory is not a complete set of engines.
+    #[error("no speech engines in {dir}: {why}; set them up with: examples/engines/setup {dir}", dir = dir.display())]
+    Missing {
+        /// The directory asked for.
+        dir: PathBuf,
+        /// What it lacks.
+        why: String,
+    },
+    /// The helper did not come up.
+    #[error("the speech engines do not start: {0}")]
+    Start(String),
+    /// The helper came up and is gone; nothing will be answered any more.
+    #[error("the speech engines stopped: {0}")]
+    Stopped(String),
+    /// The engines could not serve this request; the next one may do.
+    #[error("the speech engines refuse: {0}")]
+    Refused(String),
+}
+
+/// A directory that holds a complete set of engines.
+#[derive(Debug, Clone)]
+pub struct EngineSet {
+    dir: PathBuf,
+    /// The interpreter the packages were fetched for: compiled packages fit no other version.
+    python: PathBuf,
+}
+
+/// Running engines. Dropping the last handle and its pending requests ends the process.
+#[derive(Debug)]
+pub struct EngineProcess {
+    questions: mpsc::Sender<Question>,
+    recogniser: String,
+    synthesiser: String,
+    id: u32,
+}
+
+/// Tells whether the directory is a complete set of engines.
+///
+/// # Errors
+/// [`EngineError::Missing`], which says in one line what is missing and how to set the engines up.
+pub fn find(dir: &Path) -> Result<EngineSet, EngineError> {
+    let missing = |why: String| EngineError::Missing { dir: dir.to_owned(), why };
+    if !dir.is_dir() {
+        return Err(missing("there is no such directory".into()));
+    }
+    let stamp = std::fs::read_to_string(dir.join("stamp"))
+        .map_err(|_| missing("it was not prepared, or not to the end".into()))?;
+    let mut lines = stamp.lines();
+    if lines.next() != Some(SET) {
+        return Err(missing("it was prepared for another version of voxbridge".into()));
+    }
+    if let Some(part) = PARTS.into_iter().find(|part| !dir.join(part).exists()) {
+        return Err(missing(format!("{part} is gone")));
+    }
+    let python = lines.find_map(|line| line.strip_prefix("python=")).map(PathBuf::from);
+    match python {
+        Some(python) if python.exists() => Ok(EngineSet { dir: dir.to_owned(), python }),
+        _ => Err(missing("the Python it was prepared for is gone".into())),
+    }
+}
+
+impl Engines for EngineProcess {
+    fn recognise(&self, samples: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
+        let answer = Self::recognise(self, samples);
+        Box::pin(async move { answer.await.map_err(|error| error.to_string()) })
+    }
+
+    fn speak(&self, text: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
+        let answer = Self::speak(self, text);
+        Box::pin(async move { answer.await.map_err(|error| error.to_string()) })
+    }
+}
+
+impl EngineProcess {
+    /// Starts the engines of a directory and waits until they are loaded.
+    ///
+    /// # Errors
+    /// [`EngineError::Missing`] if the directory is not a complete set, [`EngineError::Start`] if the helper does
+    /// not come up.
+    pub async fn start(dir: &Path) -> Result<Self, EngineError> {
+        let set = find(dir)?;
+        let mut helper =
+            Helper::spawn(&set.python, &set.dir).map_err(|e| EngineError::Start(e.to_string()))?;
+        let id = helper.id();
+        let ready = match timeout(START_BOUND, helper.header::<Ready>()).await {
+            Ok(Ok(ready)) => ready,
+            Ok(Err(error)) => return Err(EngineError::Start(helper.last_words(&error).await)),
+            Err(_) => return Err(EngineError::Start(format!("not ready after {} s", START_BOUND.as_secs()))),
+        };
+        if !ready.ready {
+            return Err(EngineError::Start(ready.error.unwrap_or_else(|| "for no given reason".into())));
+        }
+        tracing::info!(
+            pid = id,
+            recogniser = ready.recogniser,
+            synthesiser = ready.synthesiser,
+            "speech engines ready"
+        );
+        let (questions, queue) = mpsc::channel(QUEUE);
+        tokio::spawn(serve(helper, queue));
+        Ok(Self { questions, recogniser: ready.recogniser, synthesiser: ready.synthesiser, id })
+    }
+
+    /// The words in float32 mono samples at 16 kHz; empty if there are none.
+    ///
+    /// The future borrows nothing. Dropping it gives up the answer, not the order of the others.
+    pub fn recognise(
+        &self,
+        samples: Vec<f32>,
+    ) -> impl Future<Output = Result<String, EngineError>> + Send + use<> {
+        let seconds = samples.len() as u64 / u64::from(SPEECH_RATE_HZ);
+        let audio: Vec<u8> = samples.into_iter().flat_map(f32::to_le_bytes).collect();
+        let bound = ANSWER_BOUND + Duration::from_secs(seconds);
+        let answer = self.ask(Demand::Recognise { bytes: audio.len() }, audio, bound);
+        async move { answer.await.map(|(text, _)| text) }
+    }
+
+    /// The text spoken, as float32 mono samples at 24 kHz.
+    ///
+    /// The future borrows nothing. Dropping it gives up the answer, not the order of the others.
+    pub fn speak(&self, text: String) -> impl Future<Output = Result<Vec<f32>, EngineError>> + Send + use<> {
+        let answer = self.ask(Demand::Speak { text, voice: VOICE }, Vec::new(), ANSWER_BOUND);
+        async move { answer.await.map(|(_, audio)| samples(&audio)) }
+    }
+
+    /// What recognises, such as `moonshine-base`.
+    #[must_use]
+    pub fn recogniser(&self) -> &str {
+        &self.recogniser
+    }
+
+    /// What speaks, such as `flite awb`.
+    #[must_use]
+    pub fn synthesiser(&self) -> &str {
+        &self.synthesiser
+    }
+
+    /// The id of the helper process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn ask(
+        &self,
+        demand: Demand,
+        audio: Vec<u8>,
+        bound: Duration,
+    ) -> impl Future<Output = Result<Answer, EngineError>> + Send + use<> {
+        let questions = self.questions.clone();
+        async move {
+            let (reply, answer) = oneshot::channel();
+            // The task outlives every handle, unless the runtime itself is going down.
+            let gone = || EngineError::Stopped("voxbridge is shutting down".into());
+            questions.send(Question { demand, audio, bound, reply }).await.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Question {
+    demand: Demand,
+    audio: Vec<u8>,
+    bound: Duration,
+    reply: oneshot::Sender<Result<Answer, EngineError>>,
+}
+
+/// Answers in order until nobody can ask any more; after the helper's death, with the reason of it.
+async fn serve(mut helper: Helper, mut queue: mpsc::Receiver<Question>) {
+    let why = loop {
+        let question = tokio::select! {
+            question = queue.recv() => question,
+            // Noticed when it happens, not at the next question.
+            why = helper.death() => break why,
+        };
+        let Some(mut question) = question else { return };
+        if question.reply.is_closed() {
+            continue;
+        }
+        let lost =
+            match timeout(question.bound, helper.ask(&question.demand, std::mem::take(&mut question.audio)))
+                .await
+            {
+                Ok(Ok(answer)) => {
+                    let _ = question.reply.send(answer.map_err(EngineError::Refused));
+                    continue;
+                }
+                Ok(Err(error)) => helper.last_words(&error).await,
+                Err(_) => format!("no answer in {} s", question.bound.as_secs()),
+            };
+        let _ = question.reply.send(Err(EngineError::Stopped(lost.clone())));
+        break lost;
+    };
+    tracing::warn!(why, "speech engines stopped");
+    // An answer that came too late would be taken for the next one, so such a helper has to go as well.
+    drop(helper);
+    while let Some(question) = queue.recv().await {
+        let _ = question.reply.send(Err(EngineError::Stopped(why.clone())));
+    }
+}
+
+fn samples(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const READY: &str = r#"echo '{"ready":true,"recogniser":"r","synthesiser":"s"}'"#;
+
+    /// A directory that looks complete, whose "Python" is a shell script.
+    struct Fake(PathBuf);
+
+    impl Fake {
+        fn new(name: &str, script: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("voxbridge-{}-{name}", std::process::id()));
+            for part in PARTS {
+                std::fs::create_dir_all(dir.join(part)).unwrap();
+            }
+            let python = dir.join("python3");
+            std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+            std::fs::write(dir.join("stamp"), format!("{SET}\nx=y\npython={}\n", python.display())).unwrap();
+            Self(dir)
+        }
+
+        async fn start(&self) -> Result<EngineProcess, EngineError> {
+            EngineProcess::start(&self.0).await
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_setup_prepares_what_this_module_asks_for() {
+        let setup = include_str!("../../../examples/engines/setup");
+        assert!(
+            setup.lines().any(|line| line == SET.to_uppercase()),
+            "SET differs between setup and process.rs"
+        );
+    }
+
+    #[test]
+    fn a_directory_without_engines_says_how_to_get_them() {
+        let error = find(Path::new("/nowhere/engines")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no speech engines in /nowhere/engines: there is no such directory; \
+             set them up with: examples/engines/setup /nowhere/engines"
+        );
+    }
+
+    #[test]
+    fn an_incomplete_directory_says_what_it_lacks() {
+        let fake = Fake::new("incomplete", READY);
+        find(&fake.0).unwrap();
+        std::fs::remove_dir_all(fake.0.join(PARTS[3])).unwrap();
+        assert!(find(&fake.0).unwrap_err().to_string().contains("python/onnxruntime is gone"));
+        std::fs::write(fake.0.join("stamp"), "set=0\n").unwrap();
+        assert!(find(&fake.0).unwrap_err().to_string().contains("another version"));
+        std::fs::remove_file(fake.0.join("stamp")).unwrap();
+        assert!(find(&fake.0).unwrap_err().to_string().contains("not prepared"));
+    }
+
+    #[tokio::test]
+    async fn a_helper_that_cannot_start_says_why() {
+        let fake =
+            Fake::new("refusing", r#"echo '{"ready":false,"error":"flite is not installed"}'; exit 1"#);
+        assert_eq!(fake.start().await.unwrap_err(), EngineError::Start("flite is not installed".into()));
+        let fake = Fake::new("failing", "echo 'no module' >&2; exit 3");
+        assert_eq!(fake.start().await.unwrap_err(), EngineError::Start("exit status: 3, no module".into()));
+        let fake = Fake::new("babbling", "echo hello; exec sleep 100");
+        assert!(matches!(fake.start().await.unwrap_err(), EngineError::Start(_)));
+    }
+
+    #[tokio::test]
+    async fn answers_and_refusals_keep_their_order() {
+        let fake = Fake::new(
+            "answering",
+            &format!(
+                "{READY}\nread a; echo '{{\"id\":1,\"error\":\"not now\"}}'\n\
+                 read b; printf '{{\"id\":2,\"bytes\":8}}\\n\\0\\0\\200\\077\\0\\0\\0\\300'\ncat >/dev/null"
+            ),
+        );
+        let engines = fake.start().await.unwrap();
+        assert_eq!((engines.recogniser(), engines.synthesiser()), ("r", "s"));
+        let (first, second) = tokio::join!(engines.speak("one".into()), engines.speak("two".into()));
+        assert_eq!(first.unwrap_err(), EngineError::Refused("not now".into()));
+        assert_eq!(second.unwrap(), [1.0, -2.0]);
+    }
+
+    #[tokio::test]
+    async fn death_is_the_answer_to_everything_pending_and_later() {
+        let fake = Fake::new("dying", &format!("{READY}\nread a\necho 'out of memory' >&2\nexit 9"));
+        let engines = fake.start().await.unwrap();
+        let stopped = EngineError::Stopped("exit status: 9, out of memory".into());
+        let (first, second) =
+            tokio::join!(engines.speak("one".into()), engines.recognise(vec![0.0; 1 << 20]));
+        assert_eq!(first.unwrap_err(), stopped);
+        assert_eq!(second.unwrap_err(), stopped);
+        assert_eq!(engines.speak("three".into()).await.unwrap_err(), stopped);
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_another_question_ends_it() {
+        let fake = Fake::new(
+            "mixing",
+            &format!("{READY}\nread a; echo '{{\"id\":7,\"text\":\"x\"}}'\nexec sleep 100"),
+        );
+        let engines = fake.start().await.unwrap();
+        let error = engines.speak("one".into()).await.unwrap_err();
+        assert_eq!(error, EngineError::Stopped("its answers make no sense".into()));
+    }
+}
