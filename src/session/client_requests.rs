@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     Phase, Session,
-    input::speech_input::Heard,
+    input::speech_input::SpeechEvent,
     outbox::lockstep::Owed,
     settings::asking,
     tts::queue::{Texts, Waiting},
@@ -46,13 +46,13 @@ impl Session {
     }
 
     /// Where silence began that the client may have to be told of.
-    pub(super) fn note_gap(&mut self, heard: &Heard) {
+    pub(super) fn note_gap(&mut self, heard: &SpeechEvent) {
         match heard {
-            Heard::Started { .. } => self.gap_from_ms = None,
-            Heard::Piece(piece) if piece.last && piece.voiced => {
+            SpeechEvent::Started { .. } => self.gap_from_ms = None,
+            SpeechEvent::Piece(piece) if piece.last && piece.voiced => {
                 self.gap_from_ms = Some(piece.at_ms.saturating_sub(self.ear.hearing().end_ms.into()));
             }
-            Heard::Piece(_) | Heard::Interrupted => {}
+            SpeechEvent::Piece(_) | SpeechEvent::Interrupted => {}
         }
     }
 

@@ -7,7 +7,7 @@ use super::{
     dialogue::history::Memory,
     outbox::Actions,
     tts::{player::Mouth, voices::Encodings},
-    upstream::connection::Link,
+    upstream::connection::UpstreamConnection,
 };
 use crate::{event::Lane, mapping::profile::LaneTimes};
 
@@ -22,7 +22,7 @@ pub(crate) struct Host {
     pub(crate) times: LaneTimes,
     pub(crate) encodings: Encodings,
     /// Links that are done and wait for the end of their transport.
-    pub(crate) leaving: Vec<Link>,
+    pub(crate) leaving: Vec<UpstreamConnection>,
     /// A lane of this session holds a worker; others may wait for it.
     pub(crate) holds_worker: bool,
     /// The session is to be over by then: voxbridge stops.

@@ -6,7 +6,7 @@ use super::{
     Phase, Session,
     context::Host,
     settings::{asking, speaking},
-    upstream::connection::Link,
+    upstream::connection::UpstreamConnection,
 };
 use crate::event::{Lane, LaneEvent, Mark, Why};
 
@@ -74,7 +74,7 @@ impl Session {
         self.settle(now);
     }
 
-    fn with_leaving(&mut self, lane: Lane, act: impl FnOnce(&mut Link, &mut Host)) {
+    fn with_leaving(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut Host)) {
         let Some(at) = self.host.leaving.iter().position(|link| link.lane() == lane) else { return };
         let mut link = self.host.leaving.swap_remove(at);
         act(&mut link, &mut self.host);
@@ -94,7 +94,7 @@ impl Session {
 
     /// Time has passed for the lanes.
     pub(super) fn lanes_timeout(&mut self, now: Instant) {
-        let leaving = self.host.leaving.iter().any(Link::holds_worker);
+        let leaving = self.host.leaving.iter().any(UpstreamConnection::holds_worker);
         let converse = self.converse.as_ref().is_some_and(|converse| converse.holds_worker());
         self.host.holds_worker = leaving || converse || self.hear.holds_worker() || self.speak.holds_worker();
         let asking = asking(&self.setup.profile, &self.settings);

@@ -42,7 +42,7 @@ use self::{
     drain_plan::Parting,
     input::{
         rate_limiter::{Meter, Verdict},
-        speech_input::{Ear, Heard, Hearing, Use},
+        speech_input::{SpeechInput, SpeechEvent, Hearing, Use},
     },
     outbox::lockstep::Owed,
     settings::{Settings, asking, whole_u32},
@@ -112,8 +112,8 @@ pub(crate) struct Session {
     meter: Meter,
     dropped_groups: u64,
     tally: Tally,
-    ear: Ear,
-    heard: Vec<Heard>,
+    ear: SpeechInput,
+    heard: Vec<SpeechEvent>,
     hear: Hear,
     speak: Speak,
     texts: Texts,
@@ -178,7 +178,7 @@ impl Session {
             meter: Meter::new(setup.audio_in.rate_limit, setup.audio_in.ahead_max_ms),
             dropped_groups: 0,
             tally: Tally::default(),
-            ear: Ear::new(setup.profile.listen.clone(), hearing, usage),
+            ear: SpeechInput::new(setup.profile.listen.clone(), hearing, usage),
             heard: Vec::new(),
             hear: Hear::new(setup.audio_in.hold_back_ms > 0),
             speak: Speak::default(),
@@ -367,7 +367,7 @@ impl Session {
         self.stream();
         let mut heard = std::mem::take(&mut self.heard);
         for heard in heard.drain(..) {
-            if heard == Heard::Interrupted {
+            if heard == SpeechEvent::Interrupted {
                 self.interrupted(now);
             }
             self.note_gap(&heard);

@@ -15,7 +15,7 @@ use crate::session::{
     outbox::{Action, Observation},
     upstream::{
         backoff::{Failure, Trouble},
-        connection::{Link, millis},
+        connection::{UpstreamConnection, millis},
         reply_tracker::{InFlight, Sign, Steps, UNIT, Unit},
     },
 };
@@ -34,7 +34,7 @@ pub(super) enum Place {
     /// To be dialled then, when that lane is gone.
     Due { at: Instant, after: Option<Lane> },
     /// Being dialled and initialised.
-    Opening(Box<Link>),
+    Opening(Box<UpstreamConnection>),
     /// Under way.
     Talking(Box<Talk>),
 }
@@ -42,7 +42,7 @@ pub(super) enum Place {
 /// One upstream session in use.
 #[derive(Debug)]
 pub(super) struct Talk {
-    pub(super) link: Link,
+    pub(super) link: UpstreamConnection,
     pub(super) ready_at: Instant,
     pub(super) steps: Steps,
     pub(super) context: Context,
@@ -67,7 +67,7 @@ const USEFUL_UNITS: u64 = 3;
 const HEALTHY_UNITS: u64 = 10;
 
 impl Place {
-    pub(super) fn link(&self) -> Option<&Link> {
+    pub(super) fn link(&self) -> Option<&UpstreamConnection> {
         match self {
             Self::Out | Self::Due { .. } => None,
             Self::Opening(link) => Some(link),
@@ -75,7 +75,7 @@ impl Place {
         }
     }
 
-    pub(super) fn link_mut(&mut self) -> Option<&mut Link> {
+    pub(super) fn link_mut(&mut self) -> Option<&mut UpstreamConnection> {
         match self {
             Self::Out | Self::Due { .. } => None,
             Self::Opening(link) => Some(link),
@@ -85,7 +85,7 @@ impl Place {
 }
 
 impl Talk {
-    pub(super) fn new(now: Instant, link: Link) -> Self {
+    pub(super) fn new(now: Instant, link: UpstreamConnection) -> Self {
         Self {
             link,
             ready_at: now,
@@ -160,7 +160,7 @@ impl Converse {
     }
 
     /// Every lane it has.
-    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+    pub(super) fn links(&self) -> impl Iterator<Item = &UpstreamConnection> {
         self.place.link().into_iter().chain(self.standby.as_ref().map(|standby| &standby.talk.link))
     }
 
@@ -169,7 +169,7 @@ impl Converse {
         self.standby.as_ref().is_some_and(|standby| standby.talk.link.lane() == lane)
     }
 
-    pub(super) fn link_of(&mut self, lane: Lane) -> Option<&mut Link> {
+    pub(super) fn link_of(&mut self, lane: Lane) -> Option<&mut UpstreamConnection> {
         let standby = self.standby.as_mut().map(|standby| &mut standby.talk.link);
         self.place.link_mut().into_iter().chain(standby).find(|link| link.lane() == lane)
     }
@@ -186,11 +186,11 @@ impl Converse {
 
     /// Whether one of its lanes holds a worker.
     pub(crate) fn holds_worker(&self) -> bool {
-        self.links().any(Link::holds_worker)
+        self.links().any(UpstreamConnection::holds_worker)
     }
 
     pub(super) fn dial(&mut self, now: Instant, host: &mut Host) {
-        self.place = Place::Opening(Box::new(Link::open(
+        self.place = Place::Opening(Box::new(UpstreamConnection::open(
             now,
             (Purpose::Converse, self.mode),
             self.opening(host),
@@ -206,7 +206,7 @@ impl Converse {
         }
         // A text that needs the worker goes first. When it is made the worker is free, long before it is heard.
         let lent = self.gap.is_some_and(|gap| gap.reason == RolloverReason::Lent);
-        if lent && (scene.text_in_making || host.leaving.iter().any(Link::holds_worker)) {
+        if lent && (scene.text_in_making || host.leaving.iter().any(UpstreamConnection::holds_worker)) {
             return;
         }
         self.dial(now, host);

@@ -14,7 +14,7 @@ use crate::session::{
     context::Host,
     measurement::Purpose,
     upstream::{
-        connection::{Link, News},
+        connection::{UpstreamConnection, News},
         reply_tracker::Unit,
     },
 };
@@ -72,7 +72,7 @@ impl Converse {
 
     fn open_standby(&mut self, now: Instant, host: &mut Host) {
         self.renewing = None;
-        let link = Link::open(now, (Purpose::Converse, self.mode), self.opening(host), host);
+        let link = UpstreamConnection::open(now, (Purpose::Converse, self.mode), self.opening(host), host);
         let version = host.memory.version();
         self.standby = Some(Standby { talk: Talk::new(now, link), version, opened_at: now });
     }

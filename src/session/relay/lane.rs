@@ -8,7 +8,7 @@ use crate::session::{
     outbox::{Action, Observation},
     upstream::{
         backoff::{Failure, Trouble},
-        connection::{Link, News, millis},
+        connection::{UpstreamConnection, News, millis},
     },
 };
 use crate::{
@@ -24,7 +24,7 @@ const USEFUL_ANSWERS: u64 = 3;
 #[derive(Debug)]
 pub(super) enum Place {
     /// There, or on its way.
-    Up(Box<Link>),
+    Up(Box<UpstreamConnection>),
     /// To be dialled then.
     Due(Instant),
     /// There is none, and there will be none.
@@ -98,7 +98,7 @@ impl Relay {
         });
     }
 
-    fn with_leaving(&mut self, lane: Lane, act: impl FnOnce(&mut Link, &mut super::Host)) {
+    fn with_leaving(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut super::Host)) {
         let Some(at) = self.host.leaving.iter().position(|link| link.lane() == lane) else { return };
         let mut link = self.host.leaving.swap_remove(at);
         act(&mut link, &mut self.host);
@@ -107,7 +107,7 @@ impl Relay {
         }
     }
 
-    pub(super) fn with_link(&mut self, act: impl FnOnce(&mut Link, &mut super::Host) -> News) -> News {
+    pub(super) fn with_link(&mut self, act: impl FnOnce(&mut UpstreamConnection, &mut super::Host) -> News) -> News {
         match &mut self.place {
             Place::Up(link) => act(link, &mut self.host),
             Place::Due(_) | Place::Out => News::None,
@@ -288,7 +288,7 @@ impl Relay {
             self.place = Place::Due(now + pause);
             return;
         }
-        let link = Link::start(now, (Purpose::Relay, self.mode), None, &mut self.host);
+        let link = UpstreamConnection::start(now, (Purpose::Relay, self.mode), None, &mut self.host);
         self.place = Place::Up(Box::new(link));
         self.initialise(now);
         self.begin_with_message(now);

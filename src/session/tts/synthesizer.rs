@@ -12,7 +12,7 @@ use crate::session::{
     outbox::Observation,
     upstream::{
         backoff::Failure,
-        connection::{Link, News},
+        connection::{UpstreamConnection, News},
     },
 };
 use crate::{
@@ -47,7 +47,7 @@ pub(crate) struct Speak {
 #[derive(Debug)]
 struct Speech {
     script: Script,
-    link: Option<Link>,
+    link: Option<UpstreamConnection>,
     /// The part being answered has brought audio.
     part_heard: bool,
     /// Parts that were answered, and those of them without audio.
@@ -64,24 +64,24 @@ impl Speak {
 
     /// The lane in use.
     pub(crate) fn lane(&self) -> Option<Lane> {
-        self.link().map(Link::lane)
+        self.link().map(UpstreamConnection::lane)
     }
 
     /// Its lane waits in a queue.
     pub(crate) fn is_queued(&self) -> bool {
-        self.link().is_some_and(Link::is_queued)
+        self.link().is_some_and(UpstreamConnection::is_queued)
     }
 
     /// Whether its lane holds a worker.
     pub(crate) fn holds_worker(&self) -> bool {
-        self.link().is_some_and(Link::holds_worker)
+        self.link().is_some_and(UpstreamConnection::holds_worker)
     }
 
-    fn link(&self) -> Option<&Link> {
+    fn link(&self) -> Option<&UpstreamConnection> {
         self.current.as_ref()?.link.as_ref()
     }
 
-    fn link_mut(&mut self) -> Option<&mut Link> {
+    fn link_mut(&mut self) -> Option<&mut UpstreamConnection> {
         self.current.as_mut()?.link.as_mut()
     }
 
@@ -258,7 +258,7 @@ impl Speak {
         match &mut speech.link {
             None if host.may_dial() => {
                 let init = LaneCommand::Init(speech.script.voice.clone());
-                speech.link = Some(Link::open(now, (Purpose::Speak, Mode::Chat), init, host));
+                speech.link = Some(UpstreamConnection::open(now, (Purpose::Speak, Mode::Chat), init, host));
             }
             // What is made long before it is heard is made for nobody if it is cancelled.
             Some(link) if link.is_ready() && !host.mouth.is_ahead(now) => {

@@ -16,14 +16,14 @@ use crate::{
     },
     mapping::profile::{BargeIn, Listen},
 };
-use pipeline::{Recording, Working, config};
+use pipeline::{Recording, Pipeline, config};
 
 /// Samples at 16 kHz in a millisecond.
 const SAMPLES_PER_MS: u64 = SPEECH_RATE_HZ as u64 / 1000;
 
 /// What was heard.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Heard {
+pub(crate) enum SpeechEvent {
     /// An utterance began.
     Started {
         /// Audio listened to so far, ms.
@@ -94,15 +94,15 @@ pub(crate) struct Use {
 
 /// One session's ear. Holds nothing to speak of until audio arrives.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct SpeechInput {
     listen: Listen,
     hearing: Hearing,
     usage: Use,
-    working: Option<Box<Working>>,
+    working: Option<Box<Pipeline>>,
     muted: bool,
 }
 
-impl Ear {
+impl SpeechInput {
     pub(crate) const fn new(listen: Listen, hearing: Hearing, usage: Use) -> Self {
         Self { listen, hearing, usage, working: None, muted: false }
     }
@@ -162,7 +162,7 @@ impl Ear {
     ///
     /// # Errors
     /// [`FormatError`] for a rate or channel count that cannot be taken in; the old way stays.
-    pub(crate) fn set(&mut self, hearing: Hearing, out: &mut Vec<Heard>) -> Result<(), FormatError> {
+    pub(crate) fn set(&mut self, hearing: Hearing, out: &mut Vec<SpeechEvent>) -> Result<(), FormatError> {
         let format_changed = hearing.format() != self.hearing.format();
         let (encoding, rate_hz, channels) = hearing.format();
         let intake = Intake::of(encoding, rate_hz, channels)?;
@@ -197,7 +197,7 @@ impl Ear {
     }
 
     /// Takes a frame in.
-    pub(crate) fn hear(&mut self, bytes: &[u8], out: &mut Vec<Heard>) {
+    pub(crate) fn hear(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) {
         self.muted = false;
         let Some(working) = self.working() else { return };
         let before = working.fresh.len();
@@ -207,7 +207,7 @@ impl Ear {
     }
 
     /// Takes a frame in and discards it; what was heard before is heard out first.
-    pub(crate) fn mute(&mut self, bytes: &[u8], out: &mut Vec<Heard>) {
+    pub(crate) fn mute(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) {
         let newly = !std::mem::replace(&mut self.muted, true);
         let Some(working) = self.working() else { return };
         if newly {
@@ -217,7 +217,7 @@ impl Ear {
     }
 
     /// Ends the piece being recorded; the utterance goes on. Nothing happens when none is.
-    pub(crate) fn commit(&mut self, out: &mut Vec<Heard>) {
+    pub(crate) fn commit(&mut self, out: &mut Vec<SpeechEvent>) {
         if let Some(working) = self.working.as_mut().filter(|working| working.recording.is_some()) {
             working.finish_all(false, out);
             // Its last hops may have ended the utterance.
@@ -228,7 +228,7 @@ impl Ear {
     }
 
     /// Ends the utterance being recorded: no more of it comes. Nothing happens when none is.
-    pub(crate) fn end(&mut self, out: &mut Vec<Heard>) {
+    pub(crate) fn end(&mut self, out: &mut Vec<SpeechEvent>) {
         if let Some(working) = self.working.as_mut().filter(|working| working.recording.is_some()) {
             working.finish_all(true, out);
             working.activity.reset();
@@ -265,12 +265,12 @@ impl Ear {
         })
     }
 
-    fn working(&mut self) -> Option<&mut Working> {
+    fn working(&mut self) -> Option<&mut Pipeline> {
         if self.working.is_none() {
             // The format was checked when it was set, so this cannot fail.
             let (encoding, rate_hz, channels) = self.hearing.format();
             let intake = Intake::of(encoding, rate_hz, channels).ok()?;
-            self.working = Some(Box::new(Working::new(intake, &self.listen, &self.hearing, self.usage)));
+            self.working = Some(Box::new(Pipeline::new(intake, &self.listen, &self.hearing, self.usage)));
         }
         self.working.as_deref_mut()
     }

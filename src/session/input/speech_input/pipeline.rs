@@ -1,6 +1,6 @@
 //! What listening needs once there is something to listen to: hop by hop, voice activity, pre-roll, recording.
 
-use super::{Heard, Hearing, Piece, SAMPLES_PER_MS, Use};
+use super::{SpeechEvent, Hearing, Piece, SAMPLES_PER_MS, Use};
 use crate::{
     audio::{
         input_converter::Intake,
@@ -11,7 +11,7 @@ use crate::{
 
 /// What listening needs.
 #[derive(Debug)]
-pub(crate) struct Working {
+pub(crate) struct Pipeline {
     pub(crate) intake: Intake,
     pub(crate) activity: VoiceActivity,
     /// Resampled audio that is no whole hop yet.
@@ -43,7 +43,7 @@ pub(crate) struct Recording {
     pub(crate) voiced: bool,
 }
 
-impl Working {
+impl Pipeline {
     pub(crate) fn new(intake: Intake, rules: &Listen, hearing: &Hearing, usage: Use) -> Self {
         Self {
             intake,
@@ -66,7 +66,7 @@ impl Working {
     }
 
     /// Judges every whole hop.
-    pub(crate) fn listen(&mut self, out: &mut Vec<Heard>) {
+    pub(crate) fn listen(&mut self, out: &mut Vec<SpeechEvent>) {
         let hop_samples = self.activity.hop_samples();
         let fresh = std::mem::take(&mut self.fresh);
         let (hops, rest) = fresh.split_at(fresh.len() / hop_samples * hop_samples);
@@ -80,14 +80,14 @@ impl Working {
         self.fresh.truncate(rest_len);
     }
 
-    fn hop(&mut self, hop: &[i16], out: &mut Vec<Heard>) {
+    fn hop(&mut self, hop: &[i16], out: &mut Vec<SpeechEvent>) {
         self.listened += hop.len() as u64;
         let result = self.activity.hop(hop);
         self.voiced |= result.speech;
         let silent = !result.speech && !self.activity.in_speech();
         self.spoken = if silent { 0 } else { self.spoken + hop.len() as u64 };
         if self.watch.as_mut().and_then(|watch| watch.push(result.speech)) == Some(Edge::Start) {
-            out.push(Heard::Interrupted);
+            out.push(SpeechEvent::Interrupted);
         }
         match &mut self.recording {
             Some(recording) => {
@@ -107,16 +107,16 @@ impl Working {
                 let (audio, older) = self.pre_roll.take();
                 self.silent += older;
                 self.recording = Some(Recording { audio, voiced: true });
-                out.push(Heard::Started { at_ms: self.at_ms() });
+                out.push(SpeechEvent::Started { at_ms: self.at_ms() });
             }
             Some(Edge::End | Edge::Limit) => self.finish(true, out),
         }
     }
 
-    fn finish(&mut self, last: bool, out: &mut Vec<Heard>) {
+    fn finish(&mut self, last: bool, out: &mut Vec<SpeechEvent>) {
         let Some(recording) = self.recording.take() else { return };
         self.recorded += recording.audio.len() as u64;
-        out.push(Heard::Piece(Piece {
+        out.push(SpeechEvent::Piece(Piece {
             audio: recording.audio,
             voiced: recording.voiced,
             last,
@@ -125,7 +125,7 @@ impl Working {
     }
 
     /// Ends the piece being recorded with all that has come, to the last sample.
-    pub(crate) fn finish_all(&mut self, last: bool, out: &mut Vec<Heard>) {
+    pub(crate) fn finish_all(&mut self, last: bool, out: &mut Vec<SpeechEvent>) {
         self.flush(out);
         let Some(recording) = &mut self.recording else { return };
         // What is left is less than a hop: too little to judge, and part of what was said.
@@ -140,7 +140,7 @@ impl Working {
     }
 
     /// Gets out what the resampler still holds.
-    pub(crate) fn flush(&mut self, out: &mut Vec<Heard>) {
+    pub(crate) fn flush(&mut self, out: &mut Vec<SpeechEvent>) {
         let before = self.fresh.len();
         self.intake.flush(&mut self.fresh);
         self.hand_on(before);

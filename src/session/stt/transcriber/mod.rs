@@ -11,12 +11,12 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use super::utterance::{State, Utterance, Words, length_ms};
 use crate::session::{
     context::Host,
-    input::speech_input::{Heard, Piece},
+    input::speech_input::{SpeechEvent, Piece},
     measurement::Purpose,
     outbox::Observation,
     upstream::{
         backoff::Failure,
-        connection::{Link, News},
+        connection::{UpstreamConnection, News},
     },
 };
 use crate::{
@@ -43,7 +43,7 @@ pub(crate) struct Asking<'s> {
 #[derive(Debug, Default)]
 pub(crate) struct Hear {
     utterances: VecDeque<Utterance>,
-    link: Option<Link>,
+    link: Option<UpstreamConnection>,
     /// The link was given up so that a text can be spoken; the next question opens another.
     yielded: bool,
     pieces: u32,
@@ -78,29 +78,29 @@ impl Hear {
 
     /// Its lane waits in a queue.
     pub(crate) fn is_queued(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_queued)
+        self.link.as_ref().is_some_and(UpstreamConnection::is_queued)
     }
 
     /// The lane in use.
     pub(crate) fn lane(&self) -> Option<Lane> {
-        self.link.as_ref().map(Link::lane)
+        self.link.as_ref().map(UpstreamConnection::lane)
     }
 
     /// Whether its lane holds a worker.
     pub(crate) fn holds_worker(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::holds_worker)
+        self.link.as_ref().is_some_and(UpstreamConnection::holds_worker)
     }
 
     /// The ear heard something.
-    pub(crate) fn heard(&mut self, now: Instant, heard: Heard, asking: &Asking<'_>, host: &mut Host) {
+    pub(crate) fn heard(&mut self, now: Instant, heard: SpeechEvent, asking: &Asking<'_>, host: &mut Host) {
         match heard {
-            Heard::Started { at_ms } => {
+            SpeechEvent::Started { at_ms } => {
                 self.utterances.push_back(Utterance::open(host.segments.take(), Some(at_ms)));
                 self.yielded = false;
                 self.interim_due = (!asking.rules.interim.is_zero()).then(|| now + asking.rules.interim);
             }
-            Heard::Piece(piece) => self.complete(now, piece, asking, host),
-            Heard::Interrupted => {}
+            SpeechEvent::Piece(piece) => self.complete(now, piece, asking, host),
+            SpeechEvent::Interrupted => {}
         }
         self.limit(asking, host);
         self.proceed(now, asking, host);
@@ -294,7 +294,7 @@ impl Hear {
 
     /// Gives the worker back while it is only held in reserve, because a text waits to be spoken.
     pub(crate) fn yield_worker(&mut self, now: Instant, host: &mut Host) {
-        let busy = self.link.as_ref().is_some_and(Link::owes_answer)
+        let busy = self.link.as_ref().is_some_and(UpstreamConnection::owes_answer)
             || self.utterances.iter().any(|utterance| matches!(utterance.state, State::Waiting(_)));
         if self.link.is_some() && !busy {
             self.yielded = true;
@@ -361,11 +361,11 @@ impl Hear {
             (None, _) if !host.may_dial() => {}
             (None, Some(_)) => {
                 self.yielded = false;
-                self.link = Some(Link::open(now, LANES, LaneCommand::Init(None), host));
+                self.link = Some(UpstreamConnection::open(now, LANES, LaneCommand::Init(None), host));
             }
             // Dialled at the first sound, so that queueing and initialising overlap the user's speech.
             (None, None) if !none_left && !self.yielded && asking.wanted => {
-                self.link = Some(Link::open(now, LANES, LaneCommand::Init(None), host));
+                self.link = Some(UpstreamConnection::open(now, LANES, LaneCommand::Init(None), host));
             }
             (Some(_), None) if none_left && self.interim.is_none() => self.leave(now, host),
             (Some(_) | None, None) => {}

@@ -70,7 +70,7 @@ struct Queue {
 
 /// One lane.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct UpstreamConnection {
     lane: Lane,
     purpose: Purpose,
     mode: Mode,
@@ -87,7 +87,7 @@ pub(crate) struct Link {
     trouble: Option<Trouble>,
 }
 
-impl Link {
+impl UpstreamConnection {
     /// Dials.
     pub(crate) fn open(now: Instant, what_for: (Purpose, Mode), init: LaneCommand, host: &mut Host) -> Self {
         Self::start(now, what_for, Some(init), host)

@@ -6,12 +6,12 @@ use crate::{
     mapping::Library,
 };
 
-fn start() -> (Instant, Host, Link) {
+fn start() -> (Instant, Host, UpstreamConnection) {
     #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
     let now = Instant::now();
     let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
     let mut host = Host::of_times(times);
-    let link = Link::open(now, (Purpose::Speak, Mode::Chat), LaneCommand::Init(None), &mut host);
+    let link = UpstreamConnection::open(now, (Purpose::Speak, Mode::Chat), LaneCommand::Init(None), &mut host);
     (now, host, link)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Link, News, Phase, Queue, millis};
+use super::{UpstreamConnection, News, Phase, Queue, millis};
 use crate::session::upstream::backoff::{Failure, Trouble};
 use crate::session::{
     context::Host,
@@ -15,7 +15,7 @@ use crate::{
     mapping::profile::LaneTimes,
 };
 
-impl Link {
+impl UpstreamConnection {
     /// The transport is up.
     pub(crate) fn opened(&mut self, now: Instant, host: &mut Host) {
         match self.phase {
