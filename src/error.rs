@@ -76,7 +76,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind a session of the bridge's own may tell.
-    pub const ALL: [Self; 18] = [
+    pub const SESSION_KINDS: [Self; 18] = [
         Self::MalformedJson,
         Self::NotAnObject,
         Self::MissingCommand,
@@ -98,7 +98,7 @@ impl ErrorKind {
     ];
 
     /// Every kind the client of a relay must be told.
-    pub const RELAY: [Self; 14] = [
+    pub const RELAY_KINDS: [Self; 14] = [
         Self::MalformedJson,
         Self::NotAnObject,
         Self::UnknownCommand,

@@ -31,10 +31,10 @@
 //!
 //! # The way of one audio frame
 //!
-//! Up: `server::drive` reads WebSocket messages, as late as nothing is lost by it ([`bridge::Bridge::lull`]) and with frames
+//! Up: `server::session_task` reads WebSocket messages, as late as nothing is lost by it ([`bridge::Bridge::read_window`]) and with frames
 //! that came together as one → [`bridge::Bridge::handle_input`] → [`downstream::Codec::decode`] → the
 //! session's ear ([`audio::intake`], [`audio::vad`]) → an utterance, which becomes a question on a lane, or in a
-//! conversation one [unit](audio::units) after the other → [`upstream::Dialect::encode`] → `server::drive` writes it. Down:
+//! conversation one [unit](audio::units) after the other → [`upstream::Dialect::encode`] → `server::session_task` writes it. Down:
 //! [`upstream::Dialect::decode`] → the text being spoken, or the model's turn → the session's mouth ([`audio::output`],
 //! [`audio::playout`]) → [`downstream::Codec::encode`].
 //!

@@ -1,7 +1,7 @@
 //! What nobody may read: keys, tokens, passwords.
 //!
 //! A [`Secret`] cannot be printed, and is written as `"***"` wherever a configuration is shown; who needs its letters says
-//! so by [`Secret::expose`]. What a peer sends is compared by [`Print`], the SHA-256 of both, in constant time: neither the
+//! so by [`Secret::expose`]. What a peer sends is compared by [`SecretDigest`], the SHA-256 of both, in constant time: neither the
 //! length nor the first wrong letter can be told from how long an answer takes. This is no vault: the letters are in memory
 //! as they are in the file or the environment they came from.
 
@@ -15,29 +15,29 @@ use subtle::ConstantTimeEq as _;
 pub const MASK: &str = "***";
 
 /// What a URL may say of a mode; everything else in its query may be a secret.
-const MODES: [&str; 3] = ["chat", "audio", "video"];
+const SHOWN_QUERY_VALUES: [&str; 3] = ["chat", "audio", "video"];
 
 /// A URL as it may be shown: without what stands before its host, and without the values in its query.
 #[must_use]
-pub fn shown_url(url: &str) -> String {
-    let (place, query) = url.split_once('?').map_or((url, None), |(place, query)| (place, Some(query)));
-    let (scheme, rest) = place.split_once("://").unwrap_or(("", place));
+pub fn redacted_url(url: &str) -> String {
+    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
+    let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("{MASK}@{host}"));
-    let between = if scheme.is_empty() { "" } else { "://" };
+    let separator = if scheme.is_empty() { "" } else { "://" };
     let pair = |pair: &str| match pair.split_once('=') {
-        Some((name, value)) if !value.is_empty() && !MODES.contains(&value) => format!("{name}={MASK}"),
+        Some((name, value)) if !value.is_empty() && !SHOWN_QUERY_VALUES.contains(&value) => format!("{name}={MASK}"),
         _ => pair.to_owned(),
     };
     let query = query.map(|query| format!("?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&")));
-    format!("{scheme}{between}{host}{path}{}", query.unwrap_or_default())
+    format!("{scheme}{separator}{host}{path}{}", query.unwrap_or_default())
 }
 
 /// A secret text.
 #[derive(Clone)]
 pub struct Secret {
     text: Box<str>,
-    print: Print,
+    digest: SecretDigest,
 }
 
 impl Secret {
@@ -45,7 +45,7 @@ impl Secret {
     #[must_use]
     pub fn new(text: impl Into<Box<str>>) -> Self {
         let text = text.into();
-        Self { print: Print::of(&text), text }
+        Self { digest: SecretDigest::of(&text), text }
     }
 
     /// Its letters, for the one place that has to send them.
@@ -56,20 +56,20 @@ impl Secret {
 
     /// What it is compared by.
     #[must_use]
-    pub const fn print(&self) -> &Print {
-        &self.print
+    pub const fn digest(&self) -> &SecretDigest {
+        &self.digest
     }
 
     /// Whether a peer has sent it. The time this takes says nothing about the secret.
     #[must_use]
-    pub fn is(&self, sent: &str) -> bool {
-        self.print == Print::of(sent)
+    pub fn matches(&self, sent: &str) -> bool {
+        self.digest == SecretDigest::of(sent)
     }
 }
 
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
-        self.print == other.print
+        self.digest == other.digest
     }
 }
 
@@ -95,50 +95,50 @@ impl<'de> Deserialize<'de> for Secret {
 
 /// The SHA-256 of a secret: enough to know it again.
 #[derive(Clone, Copy)]
-pub struct Print([u8; SHA256_OUTPUT_LEN]);
+pub struct SecretDigest([u8; SHA256_OUTPUT_LEN]);
 
-impl Print {
+impl SecretDigest {
     /// Of what a peer sent, or of a secret.
     #[must_use]
     pub fn of(text: &str) -> Self {
-        let mut print = [0; SHA256_OUTPUT_LEN];
-        print.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
-        Self(print)
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+        Self(bytes)
     }
 
     /// From 64 hexadecimal digits, as `sha256sum` prints them; `None` for anything else.
     #[must_use]
     pub fn from_hex(hex: &str) -> Option<Self> {
-        let mut print = [0; SHA256_OUTPUT_LEN];
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
         let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-        if pairs.len() != print.len() || !rest.is_empty() {
+        if pairs.len() != bytes.len() || !rest.is_empty() {
             return None;
         }
         let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
-        for (byte, [high, low]) in print.iter_mut().zip(pairs) {
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
             *byte = nibble(*high)? << 4 | nibble(*low)?;
         }
-        Some(Self(print))
+        Some(Self(bytes))
     }
 }
 
 /// In constant time.
-impl PartialEq for Print {
+impl PartialEq for SecretDigest {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-impl Eq for Print {}
+impl Eq for SecretDigest {}
 
-impl std::hash::Hash for Print {
+impl std::hash::Hash for SecretDigest {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.0.hash(state);
     }
 }
 
 /// A weak secret could be found by its print.
-impl fmt::Debug for Print {
+impl fmt::Debug for SecretDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(MASK)
     }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_what_may_be_secret() {
+    fn url_is_shown_without_credentials_and_query_values() {
         for (url, shown) in [
             ("ws://gpu/x?mode=chat&token=hunter2&flag", "ws://gpu/x?mode=chat&token=***&flag"),
             ("wss://me:hunter2@gpu:1", "wss://***@gpu:1"),
@@ -157,23 +157,23 @@ mod tests {
             ("hunter.example", "hunter.example"),
             ("", ""),
         ] {
-            assert_eq!(shown_url(url), shown);
+            assert_eq!(redacted_url(url), shown);
         }
     }
 
     #[derive(Debug, Serialize, Deserialize)]
-    struct Holder {
+    struct ConfigWithToken {
         token: Secret,
     }
 
     #[test]
-    fn it_is_masked_wherever_it_is_shown() {
-        let holder: Holder = toml::from_str("token = \"hunter2\"").unwrap();
-        assert_eq!(holder.token.expose(), "hunter2");
+    fn secret_is_masked_in_every_format() {
+        let config: ConfigWithToken = toml::from_str("token = \"hunter2\"").unwrap();
+        assert_eq!(config.token.expose(), "hunter2");
         let shown = [
-            format!("{holder:?} {:#?} {:?}", holder, holder.token.print()),
-            toml::to_string(&holder).unwrap(),
-            serde_json::to_string(&holder).unwrap(),
+            format!("{config:?} {:#?} {:?}", config, config.token.digest()),
+            toml::to_string(&config).unwrap(),
+            serde_json::to_string(&config).unwrap(),
         ];
         for shown in shown {
             assert!(shown.contains(MASK) && !shown.contains("hunter"), "{shown}");
@@ -181,23 +181,23 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_text_is_the_same() {
+    fn secret_matches_only_the_same_text() {
         let secret = Secret::new("hunter2");
-        assert!(secret.is("hunter2") && secret == Secret::new("hunter2"));
+        assert!(secret.matches("hunter2") && secret == Secret::new("hunter2"));
         for other in ["", "hunter", "hunter22", "Hunter2", "hunter2 ", "\0hunter2", "xxxxxxx"] {
-            assert!(!secret.is(other) && secret != Secret::new(other), "{other:?}");
+            assert!(!secret.matches(other) && secret != Secret::new(other), "{other:?}");
         }
-        assert!(Secret::new("").is(""));
+        assert!(Secret::new("").matches(""));
     }
 
     #[test]
-    fn a_print_is_what_sha256sum_prints() {
+    fn digest_is_parsed_from_sha256sum_output() {
         let hex = "f52fbd32b2b3b86ff88ef6c490628285f482af15ddcb29541f94bcf526a3f6c7";
-        assert_eq!(Print::from_hex(hex), Some(Print::of("hunter2")));
-        assert_eq!(Print::from_hex(&hex.to_uppercase()), Some(Print::of("hunter2")));
+        assert_eq!(SecretDigest::from_hex(hex), Some(SecretDigest::of("hunter2")));
+        assert_eq!(SecretDigest::from_hex(&hex.to_uppercase()), Some(SecretDigest::of("hunter2")));
         let bad = [&hex[1..], &hex[2..], "", &hex.replace('f', "g"), &format!("{hex}00"), &"é".repeat(32)];
         for bad in bad {
-            assert_eq!(Print::from_hex(bad), None, "{bad}");
+            assert_eq!(SecretDigest::from_hex(bad), None, "{bad}");
         }
     }
 }

@@ -32,88 +32,88 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-MODEL_RATE = 16_000  # of what the model hears, Hz; a unit is a second
+MODEL_RATE_HZ = 16_000  # of what the model hears, Hz; a unit is a second
 FULL_SCALE = np.float32(32_768)
-VAD_FRAMES = 5  # of 20 ms in a block
-VAD_FLOOR = 0.01**2  # mean square; -40 dBFS, as of Macaw's own energy filter
-VAD_START, VAD_STOP = 3, 15  # frames in a row: 60 ms of speech, 300 ms without
-MESSAGE_MAX = 1 << 24
-GAP_S = 0.4  # jitter of a network is shorter
+VAD_BLOCK_FRAMES = 5  # of 20 ms in a block
+VAD_THRESHOLD = 0.01**2  # mean square; -40 dBFS, as of Macaw's own energy filter
+VAD_START_FRAMES, VAD_STOP_FRAMES = 3, 15  # frames in a row: 60 ms of speech, 300 ms without
+MAX_MESSAGE_BYTES = 1 << 24
+GAP_TIMEOUT_S = 0.4  # jitter of a network is shorter
 PROMPT = "You are a helpful assistant."
-CONFIG = {"length_penalty": 1.1, "listen_prob_scale": 1.0}
+SESSION_CONFIG = {"length_penalty": 1.1, "listen_prob_scale": 1.0}
 
 
-class Vad:
+class VoiceDetector:
     """Finds where speech begins and ends."""
 
     def __init__(self):
-        self.speaking, self.run = False, 0
+        self.speaking, self.run_length = False, 0
 
-    def hear(self, frames):
+    def detect_changes(self, frames):
         """Yields what changed in some frames, one a row: True for a beginning, False for an end."""
         loudness = np.einsum("ij,ij->i", frames, frames)
-        for loud in (loudness > VAD_FLOOR * frames.shape[1]).tolist():
-            self.run = self.run + 1 if loud != self.speaking else 0
-            if self.run == (VAD_STOP if self.speaking else VAD_START):
-                self.speaking, self.run = not self.speaking, 0
+        for loud in (loudness > VAD_THRESHOLD * frames.shape[1]).tolist():
+            self.run_length = self.run_length + 1 if loud != self.speaking else 0
+            if self.run_length == (VAD_STOP_FRAMES if self.speaking else VAD_START_FRAMES):
+                self.speaking, self.run_length = not self.speaking, 0
                 yield self.speaking
 
 
-class Ear:
+class UnitAssembler:
     """Turns the client's int16 frames into the model's units: 16000 samples of float32 at 16 kHz."""
 
-    def __init__(self, rate):
-        self.rate, self.heard = rate, 0
-        self.block_bytes = 2 * VAD_FRAMES * (rate // 50)
-        self.bytes = bytearray()
+    def __init__(self, rate_hz):
+        self.rate_hz, self.samples_received = rate_hz, 0
+        self.block_bytes = 2 * VAD_BLOCK_FRAMES * (rate_hz // 50)
+        self.pending_bytes = bytearray()
         self.resampler = None
-        if rate != MODEL_RATE:
-            self.resampler = soxr.ResampleStream(rate, MODEL_RATE, 1, dtype="float32")
-        self.vad = Vad()
-        self.unit, self.filled = np.zeros(MODEL_RATE, np.float32), 0
+        if rate_hz != MODEL_RATE_HZ:
+            self.resampler = soxr.ResampleStream(rate_hz, MODEL_RATE_HZ, 1, dtype="float32")
+        self.vad = VoiceDetector()
+        self.unit, self.filled_samples = np.zeros(MODEL_RATE_HZ, np.float32), 0
 
-    def hear(self, frame):
+    def push(self, frame):
         """What comes of a frame: units, and True or False where speech begins or ends."""
-        return list(self.found_in(frame))
+        return list(self._process(frame))
 
-    def found_in(self, frame):
-        self.bytes += frame
-        while len(self.bytes) >= self.block_bytes:
-            block = np.frombuffer(bytes(self.bytes[: self.block_bytes]), "<i2") / FULL_SCALE
-            del self.bytes[: self.block_bytes]
-            self.heard += len(block)
-            yield from self.vad.hear(block.reshape(VAD_FRAMES, -1))
-            yield from self.fill(self.resampler.resample_chunk(block) if self.resampler else block)
+    def _process(self, frame):
+        self.pending_bytes += frame
+        while len(self.pending_bytes) >= self.block_bytes:
+            block = np.frombuffer(bytes(self.pending_bytes[: self.block_bytes]), "<i2") / FULL_SCALE
+            del self.pending_bytes[: self.block_bytes]
+            self.samples_received += len(block)
+            yield from self.vad.detect_changes(block.reshape(VAD_BLOCK_FRAMES, -1))
+            yield from self.append_samples(self.resampler.resample_chunk(block) if self.resampler else block)
 
-    def pause(self):
+    def flush(self):
         """What comes of audio that ends here: what is left of it, filled up to a unit, which may be silence only."""
-        found = list(self.vad.hear(np.zeros((VAD_STOP, 1), np.float32)))
-        rest = np.frombuffer(bytes(self.bytes[: len(self.bytes) & ~1]), "<i2") / FULL_SCALE
-        self.bytes.clear()
-        self.heard += len(rest)
+        found = list(self.vad.detect_changes(np.zeros((VAD_STOP_FRAMES, 1), np.float32)))
+        rest = np.frombuffer(bytes(self.pending_bytes[: len(self.pending_bytes) & ~1]), "<i2") / FULL_SCALE
+        self.pending_bytes.clear()
+        self.samples_received += len(rest)
         if self.resampler:
             rest = self.resampler.resample_chunk(rest, last=True)
             self.resampler.clear()
-        found += self.fill(rest)
-        self.unit[self.filled :] = 0
-        self.filled = 0
+        found += self.append_samples(rest)
+        self.unit[self.filled_samples :] = 0
+        self.filled_samples = 0
         return [*found, self.unit.copy()]
 
-    def fill(self, samples):
+    def append_samples(self, samples):
         while len(samples):
-            taken = samples[: MODEL_RATE - self.filled]
-            self.unit[self.filled : self.filled + len(taken)] = taken
-            self.filled += len(taken)
+            taken = samples[: MODEL_RATE_HZ - self.filled_samples]
+            self.unit[self.filled_samples : self.filled_samples + len(taken)] = taken
+            self.filled_samples += len(taken)
             samples = samples[len(taken) :]
-            if self.filled == MODEL_RATE:
-                self.filled = 0
+            if self.filled_samples == MODEL_RATE_HZ:
+                self.filled_samples = 0
                 yield self.unit.copy()
 
-    def now_ms(self):
-        return self.heard * 1000 // self.rate
+    def position_ms(self):
+        return self.samples_received * 1000 // self.rate_hz
 
 
-def int16(audio):
+def to_int16_bytes(audio):
     """The model's base64 float32 as int16: rounded, and clipped instead of wrapped."""
     samples = np.frombuffer(base64.b64decode(audio), "<f4") * FULL_SCALE
     return np.clip(np.rint(samples, out=samples), -32_768, 32_767, out=samples).astype("<i2").tobytes()
@@ -126,44 +126,44 @@ class Session:
         self.client, self.upstream_url = client, upstream_url
         query = parse_qs(urlsplit(client.request.path).query)
         self.model = query.get("model", [""])[0]
-        self.ear = Ear(int(query.get("input_sample_rate", ["16000"])[0]))
+        self.assembler = UnitAssembler(int(query.get("input_sample_rate", ["16000"])[0]))
         self.id = "sess_" + secrets.token_hex(6)
-        self.begun = time.monotonic()
-        self.units = self.answers = 0
+        self.started_at = time.monotonic()
+        self.units_sent = self.answer_count = 0
         self.answer = None  # id and words of what the model is saying
 
-    async def tell(self, kind, **fields):
+    async def send_event(self, kind, **fields):
         event = {"type": kind, **fields, "timestamp": round(time.time(), 3)}
         await self.client.send(orjson.dumps(event), text=True)
 
     async def run(self):
-        await self.tell("session.created", session_id=self.id, model=self.model)
+        await self.send_event("session.created", session_id=self.id, model=self.model)
         url = self.upstream_url + "?mode=audio"
-        async with connect(url, compression=None, max_size=MESSAGE_MAX, proxy=None) as upstream:
-            await self.open(upstream)
-            tasks = [asyncio.create_task(work(upstream)) for work in (self.listen, self.speak, self.fill_gaps)]
+        async with connect(url, compression=None, max_size=MAX_MESSAGE_BYTES, proxy=None) as upstream:
+            await self.open_upstream(upstream)
+            tasks = [asyncio.create_task(worker(upstream)) for worker in (self.forward_client, self.forward_upstream, self.fill_gaps)]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()
             for end in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(end, str):
-                    return await self.end(upstream, end)
+                    return await self.close(upstream, end)
                 if isinstance(end, Exception):
                     raise end
 
-    async def open(self, upstream):
-        await self.wait_for(upstream, "session.queue_done")
-        payload = {"system_prompt": PROMPT, "config": CONFIG}
+    async def open_upstream(self, upstream):
+        await self.wait_for_event(upstream, "session.queue_done")
+        payload = {"system_prompt": PROMPT, "config": SESSION_CONFIG}
         await upstream.send(orjson.dumps({"type": "session.init", "payload": payload}), text=True)
-        await self.wait_for(upstream, "session.created")
+        await self.wait_for_event(upstream, "session.created")
 
-    async def wait_for(self, upstream, kind):
+    async def wait_for_event(self, upstream, kind):
         """Passes what comes before, such as places in the queue."""
         while (event := orjson.loads(await upstream.recv(decode=False)))["type"] != kind:
             if event["type"] in ("session.closed", "error"):
                 raise ConnectionError(f"the upstream wanted no session: {event}")
 
-    async def listen(self, upstream):
+    async def forward_client(self, upstream):
         """Client to upstream; returns why it ended."""
         async for message in self.client:
             if isinstance(message, str):
@@ -171,36 +171,36 @@ class Session:
                 if command in ("session.close", "session.cancel"):
                     return "client_request" if command == "session.close" else "cancelled"
                 continue  # session.configure: nothing in it changes what is done here
-            await self.tell_all(upstream, self.ear.hear(message))
+            await self.deliver(upstream, self.assembler.push(message))
         return "client_disconnect"
 
     async def fill_gaps(self, upstream):
         """A model stands still without audio, in the middle of a word too: silence takes the place of what does not come."""
         while True:
-            heard = self.ear.heard
-            await asyncio.sleep(GAP_S)
-            if heard and self.ear.heard == heard:
-                await self.tell_all(upstream, self.ear.pause())
-                await asyncio.sleep(1 - GAP_S)
+            received = self.assembler.samples_received
+            await asyncio.sleep(GAP_TIMEOUT_S)
+            if received and self.assembler.samples_received == received:
+                await self.deliver(upstream, self.assembler.flush())
+                await asyncio.sleep(1 - GAP_TIMEOUT_S)
 
-    async def tell_all(self, upstream, findings):
+    async def deliver(self, upstream, findings):
         """The client where it speaks, and the model what it says."""
         for found in findings:
             if isinstance(found, bool):
                 name = "vad.speech_start" if found else "vad.speech_end"
-                await self.tell(name, timestamp_ms=self.ear.now_ms())
+                await self.send_event(name, timestamp_ms=self.assembler.position_ms())
             else:
-                await self.append(upstream, found)
+                await self.send_unit(upstream, found)
 
-    async def append(self, upstream, unit):
+    async def send_unit(self, upstream, unit):
         # Who speaks while the model does has the floor.
-        interrupts = self.ear.vad.speaking and self.answer is not None
+        is_barge_in = self.assembler.vad.speaking and self.answer is not None
         audio = base64.b64encode(unit).decode()
-        message = {"audio": audio, "input_id": str(self.units), "force_listen": interrupts}
-        self.units += 1
+        message = {"audio": audio, "input_id": str(self.units_sent), "force_listen": is_barge_in}
+        self.units_sent += 1
         await upstream.send(orjson.dumps({"type": "input.append", "input": message}), text=True)
 
-    async def speak(self, upstream):
+    async def forward_upstream(self, upstream):
         """Upstream to client; returns why it ended."""
         while True:
             event = orjson.loads(await upstream.recv(decode=False))
@@ -209,32 +209,32 @@ class Session:
             kind = event.get("kind")
             if kind == "audio":
                 if self.answer is None:
-                    await self.begin_answer()
-                await self.client.send(int16(event["audio"]))
+                    await self.start_answer()
+                await self.client.send(to_int16_bytes(event["audio"]))
             elif kind == "text":
                 if self.answer is None:
-                    await self.begin_answer()
+                    await self.start_answer()
                 self.answer[1].append(event["text"])
-                await self.tell("transcript.partial", text="".join(self.answer[1]), speaker="assistant")
+                await self.send_event("transcript.partial", text="".join(self.answer[1]), speaker="assistant")
             elif kind == "listen" and self.answer is not None:
                 request_id, words = self.answer
                 self.answer = None
-                await self.tell("transcript.final", text="".join(words), speaker="assistant")
-                await self.tell("tts.speaking_end", request_id=request_id, cancelled=False)
+                await self.send_event("transcript.final", text="".join(words), speaker="assistant")
+                await self.send_event("tts.speaking_end", request_id=request_id, cancelled=False)
 
-    async def begin_answer(self):
-        self.answers += 1
-        self.answer = f"tts_{self.id[5:]}_{self.answers}", []
-        await self.tell("tts.speaking_start", request_id=self.answer[0])
+    async def start_answer(self):
+        self.answer_count += 1
+        self.answer = f"tts_{self.id[5:]}_{self.answer_count}", []
+        await self.send_event("tts.speaking_start", request_id=self.answer[0])
 
-    async def end(self, upstream, reason):
+    async def close(self, upstream, reason):
         if reason == "client_request":
-            await self.tell_all(upstream, self.ear.pause())
+            await self.deliver(upstream, self.assembler.flush())
         if reason != "upstream_lost":
             await upstream.send('{"type":"session.close","reason":"user_stop"}')
         if reason != "client_disconnect":
-            total_ms = round((time.monotonic() - self.begun) * 1000)
-            await self.tell("session.closed", reason=reason, total_duration_ms=total_ms, session_id=self.id)
+            total_ms = round((time.monotonic() - self.started_at) * 1000)
+            await self.send_event("session.closed", reason=reason, total_duration_ms=total_ms, session_id=self.id)
 
 
 async def main():
@@ -251,7 +251,7 @@ async def main():
 
     host, _, port = options.listen.rpartition(":")
     # So many connect at once that a short queue would turn some away.
-    async with serve(session, host, int(port), compression=None, max_size=MESSAGE_MAX, backlog=1024) as server:
+    async with serve(session, host, int(port), compression=None, max_size=MAX_MESSAGE_BYTES, backlog=1024) as server:
         address = server.sockets[0].getsockname()
         print(f"listening on {address[0]}:{address[1]}", flush=True)
         await server.serve_forever()

@@ -4,25 +4,25 @@ import json
 import statistics
 from pathlib import Path
 
-NAMES = {"voxbridge": "voxbridge", "relay": "relay", "python": "Python"}
-TITLES = {
+DISPLAY_NAMES = {"voxbridge": "voxbridge", "relay": "relay", "python": "Python"}
+ROW_TITLES = {
     "conversation": "CPU per session-second, `conversation`, {sessions} sessions",
     "many": "the same, {sessions} sessions",
     "silence": "the same, `speech` while nobody speaks, {sessions} sessions",
 }
 # What voxbridge's CPU time may be, as a multiple of somebody's.
-GOALS = {("conversation", "relay"): 1.0, ("conversation", "python"): 0.25, ("many", "relay"): 1.0, ("silence", "relay"): 1.15}
+CPU_RATIO_GOALS = {("conversation", "relay"): 1.0, ("conversation", "python"): 0.25, ("many", "relay"): 1.0, ("silence", "relay"): 1.15}
 COLOURS = {"voxbridge": "#2a6f97", "relay": "#7f8c8d", "python": "#e0a030"}
 
 
-def plain(options):
+def json_options(options):
     return {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
 
 
-def brief(figures):
+def one_line(figures):
     """One turn in a line."""
     words = [f"{figures['cpu_us']:.0f} us ({figures['user_us']:.0f} user, {figures['system_us']:.0f} system)"]
-    words += [f"{way} p99 {figures[way]['p99']:.2f} ms" for way in ("up", "down") if figures[way]]
+    words += [f"{direction} p99 {figures[direction]['p99']:.2f} ms" for direction in ("up", "down") if figures[direction]]
     words += [f"{figures['lost']} samples lost, repeated, misplaced or not recognised"] if figures["lost"] else []
     words += [f"{figures['sessions_lost']} sessions lost"] if figures["sessions_lost"] else []
     words += [] if figures["valid"] else ["the generator was late"]
@@ -31,7 +31,7 @@ def brief(figures):
 
 def worst_p99(figures):
     """Of what is added up and down, ms."""
-    return max((figures[way]["p99"] for way in ("up", "down") if figures[way]), default=0.0)
+    return max((figures[direction]["p99"] for direction in ("up", "down") if figures[direction]), default=0.0)
 
 
 class Row:
@@ -39,114 +39,118 @@ class Row:
 
     def __init__(self, results, name):
         self.name = name
-        self.all = [turn for turn in results["rounds"] if turn["row"] == name]
+        self.measurements = [measurement for measurement in results["rounds"] if measurement["row"] == name]
         rounds = {}
-        for turn in self.all:
-            rounds.setdefault(turn["round"], {})[turn["who"]] = turn
-        full = max((len(turns) for turns in rounds.values()), default=0)
-        complete = [turns for turns in rounds.values() if len(turns) == full]
-        self.rounds = [turns for turns in complete if all(turn["valid"] for turn in turns.values())]
-        self.left_out = len(complete) - len(self.rounds)
-        self.who = [name for name in NAMES if any(name in turns for turns in self.rounds)]
+        for measurement in self.measurements:
+            rounds.setdefault(measurement["round"], {})[measurement["who"]] = measurement
+        full = max((len(by_contestant) for by_contestant in rounds.values()), default=0)
+        complete = [by_contestant for by_contestant in rounds.values() if len(by_contestant) == full]
+        in_time = lambda by_contestant: all(measurement["valid"] for measurement in by_contestant.values())
+        self.rounds = [by_contestant for by_contestant in complete if in_time(by_contestant)]
+        self.excluded_rounds = len(complete) - len(self.rounds)
+        self.contestants = [name for name in DISPLAY_NAMES if any(name in by_contestant for by_contestant in self.rounds)]
 
-    def median(self, who, pick):
-        values = [pick(turns[who]) for turns in self.rounds if who in turns]
+    def median(self, contestant, value_of):
+        values = [value_of(by_contestant[contestant]) for by_contestant in self.rounds if contestant in by_contestant]
         values = [value for value in values if value is not None]
         return statistics.median(values) if values else None
 
-    def ratio(self, to):
+    def cpu_ratio(self, reference):
         """The median of the rounds' own ratios."""
-        if to not in self.who or "voxbridge" not in self.who:
+        if reference not in self.contestants or "voxbridge" not in self.contestants:
             return None
-        return statistics.median(turns["voxbridge"]["cpu_us"] / turns[to]["cpu_us"] for turns in self.rounds)
+        return statistics.median(by_contestant["voxbridge"]["cpu_us"] / by_contestant[reference]["cpu_us"] for by_contestant in self.rounds)
 
 
-def table(results):
+def markdown_table(results):
     """Markdown: what was measured, by whom, how they compare and what was wanted."""
     lines = ["| | voxbridge | relay | Python | ratio | goal |", "|---|---|---|---|---|---|"]
-    rows = {name: Row(results, name) for name in TITLES}
+    rows = {name: Row(results, name) for name in ROW_TITLES}
     for row in rows.values():
-        lines += cpu_line(row) if row.rounds else []
+        lines += cpu_row(row) if row.rounds else []
     if rows["conversation"].rounds:
-        lines += latency_lines(rows["conversation"]) + memory_lines(rows["conversation"])
-    lines += capacity_line(results) + start_line(results) + size_lines(results)
+        lines += latency_rows(rows["conversation"]) + memory_rows(rows["conversation"])
+    lines += capacity_row(results) + start_row(results) + size_rows(results)
     return "\n".join(lines + ["", *notes(results, rows)])
 
 
-def line(title, cells, ratio="", goal=""):
-    return [f"| {title} | " + " | ".join(cells.get(who, "") for who in NAMES) + f" | {ratio} | {goal} |"]
+def table_row(title, cells, ratio="", goal=""):
+    return [f"| {title} | " + " | ".join(cells.get(contestant, "") for contestant in DISPLAY_NAMES) + f" | {ratio} | {goal} |"]
 
 
-def cpu_line(row):
-    def cell(who):
-        total, user, system = (row.median(who, lambda turn: turn[key]) for key in ("cpu_us", "user_us", "system_us"))
+def cpu_row(row):
+    def format_cell(contestant):
+        total, user, system = (row.median(contestant, lambda measurement: measurement[key]) for key in ("cpu_us", "user_us", "system_us"))
         return f"{total:.0f} µs ({user:.0f} user, {system:.0f} system)"
 
     ratios, goals = [], []
-    for to in ("relay", "python"):
-        if (ratio := row.ratio(to)) is not None:
-            ratios.append(f"{ratio:.2f}× {NAMES[to]}")
-            goals.append(judged(f"≤ {GOALS[row.name, to]:g}×", ratio <= GOALS[row.name, to]))
-    title = TITLES[row.name].format(sessions=row.all[0]["sessions"])
-    return line(title, {who: cell(who) for who in row.who}, ", ".join(ratios), ", ".join(goals))
+    for reference in ("relay", "python"):
+        if (ratio := row.cpu_ratio(reference)) is not None:
+            ratios.append(f"{ratio:.2f}× {DISPLAY_NAMES[reference]}")
+            goals.append(format_goal(f"≤ {CPU_RATIO_GOALS[row.name, reference]:g}×", ratio <= CPU_RATIO_GOALS[row.name, reference]))
+    title = ROW_TITLES[row.name].format(sessions=row.measurements[0]["sessions"])
+    return table_row(title, {contestant: format_cell(contestant) for contestant in row.contestants}, ", ".join(ratios), ", ".join(goals))
 
 
-def judged(goal, met):
+def format_goal(goal, met):
     return f"{goal} {'met' if met else '**missed**'}"
 
 
-def latency_lines(row):
-    def both(who, way):
-        values = [row.median(who, lambda turn: turn[way] and turn[way][part]) for part in ("p50", "p99")]
+def latency_rows(row):
+    def p50_and_p99(contestant, direction):
+        values = [row.median(contestant, lambda measurement: measurement[direction] and measurement[direction][part]) for part in ("p50", "p99")]
         return "–" if None in values else f"{values[0]:.2f} / {values[1]:.2f} ms"
 
-    ours = {(way, part): row.median("voxbridge", lambda turn: turn[way] and turn[way][part])
-            for way in ("up", "down") for part in ("p50", "p99")}
+    own = {
+        (direction, part): row.median("voxbridge", lambda measurement: measurement[direction] and measurement[direction][part])
+        for direction in ("up", "down")
+        for part in ("p50", "p99")
+    }
     goals = {"up": "", "down": ""}
-    if None not in ours.values():
-        goals["up"] = judged("p99 ≤ 0.5 ms", ours["up", "p99"] <= 0.5)
-        goals["down"] = judged("≤ 0.15 / 0.5 ms", ours["down", "p50"] <= 0.15 and ours["down", "p99"] <= 0.5)
+    if None not in own.values():
+        goals["up"] = format_goal("p99 ≤ 0.5 ms", own["up", "p99"] <= 0.5)
+        goals["down"] = format_goal("≤ 0.15 / 0.5 ms", own["down", "p50"] <= 0.15 and own["down", "p99"] <= 0.5)
     lines = []
-    for way, title in (("up", "added latency up, p50 / p99"), ("down", "added latency down, p50 / p99")):
-        lines += line(title, {who: both(who, way) for who in row.who}, "", goals[way])
+    for direction, title in (("up", "added latency up, p50 / p99"), ("down", "added latency down, p50 / p99")):
+        lines += table_row(title, {contestant: p50_and_p99(contestant, direction) for contestant in row.contestants}, "", goals[direction])
     return lines
 
 
-def memory_lines(row):
+def memory_rows(row):
     lines = []
-    for key, title, most in (("active_kb", "memory per active session", 200), ("idle_kb", "memory per idle session", 24)):
-        values = {who: row.median(who, lambda turn: turn[key]) for who in row.who}
-        cells = {who: "–" if value is None else f"{value:.0f} kB" for who, value in values.items()}
-        ours = values.get("voxbridge")
-        lines += line(title, cells, "", "" if ours is None else judged(f"≤ {most} kB", ours <= most))
+    for key, title, maximum in (("active_kb", "memory per active session", 200), ("idle_kb", "memory per idle session", 24)):
+        values = {contestant: row.median(contestant, lambda measurement: measurement[key]) for contestant in row.contestants}
+        cells = {contestant: "–" if value is None else f"{value:.0f} kB" for contestant, value in values.items()}
+        own = values.get("voxbridge")
+        lines += table_row(title, cells, "", "" if own is None else format_goal(f"≤ {maximum} kB", own <= maximum))
     return lines
 
 
-def capacity_line(results):
-    if not (found := results.get("capacity")):
+def capacity_row(results):
+    if not (capacity := results.get("capacity")):
         return []
-    first, last = found["tried"]
-    carried = found["sessions"]
+    first, last = capacity["tried"]
+    carried = capacity["sessions"]
     cell = f"fewer than {first}" if carried is None else f"{carried}{' or more' if carried == last else ''}"
-    if late := found["generator_was_late_at"]:
+    if late := capacity["generator_was_late_at"]:
         cell += f" (the generator was late at {', '.join(map(str, late))})"
     title = "live conversations on one core, added p99 ≤ 5 ms, nothing lost"
-    return line(title, {"voxbridge": cell}, "", judged("≥ 1800", (carried or 0) >= 1800))
+    return table_row(title, {"voxbridge": cell}, "", format_goal("≥ 1800", (carried or 0) >= 1800))
 
 
-def start_line(results):
+def start_row(results):
     if not (starts := results.get("start_ms")):
         return []
-    cells = {who: f"{ms:.0f} ms" for who, ms in starts.items()}
-    return line("start to listening", cells, "", judged("≤ 20 ms", starts["voxbridge"] <= 20))
+    cells = {contestant: f"{ms:.0f} ms" for contestant, ms in starts.items()}
+    return table_row("start to listening", cells, "", format_goal("≤ 20 ms", starts["voxbridge"] <= 20))
 
 
-def size_lines(results):
+def size_rows(results):
     if not (size := results.get("stripped_bytes")):
         return []
-    lines = line("binary, stripped", {"voxbridge": f"{size / 1e6:.1f} MB"}, "", judged("≤ 12 MB", size <= 12e6))
+    lines = table_row("binary, stripped", {"voxbridge": f"{size / 1e6:.1f} MB"}, "", format_goal("≤ 12 MB", size <= 12e6))
     if build_s := results.get("build_s"):
-        lines += line("build from nothing", {"voxbridge": f"{build_s:.0f} s"}, "", "noted")
+        lines += table_row("build from nothing", {"voxbridge": f"{build_s:.0f} s"}, "", "noted")
     return lines
 
 
@@ -159,48 +163,51 @@ def notes(results, rows):
         f"{about['nginx']}, Python {about['python']} with {', '.join(about['requirements'])}."
     )
     for row in rows.values():
-        if row.left_out:
-            yield f"{row.name}: {row.left_out} of {row.left_out + len(row.rounds)} rounds left out, the generator was late."
-        lost = {who: sum(turn["lost"] + turn["sessions_lost"] for turn in row.all if turn["who"] == who) for who in row.who}
-        for who, count in lost.items():
+        if row.excluded_rounds:
+            yield f"{row.name}: {row.excluded_rounds} of {row.excluded_rounds + len(row.rounds)} rounds left out, the generator was late."
+        lost = dict.fromkeys(row.contestants, 0)
+        for measurement in row.measurements:
+            if measurement["who"] in lost:
+                lost[measurement["who"]] += measurement["lost"] + measurement["sessions_lost"]
+        for contestant, count in lost.items():
             if count:
-                yield f"{row.name}, {NAMES[who]}: {count} samples or sessions were lost, repeated, misplaced or not recognised."
+                yield f"{row.name}, {DISPLAY_NAMES[contestant]}: {count} samples or sessions were lost, repeated, misplaced or not recognised."
 
 
-def write(results, out):
+def write_results(results, out):
     """results.json, and cpu.svg for what there is by now."""
     (out / "results.json").write_text(json.dumps(results, indent=1, default=str) + "\n")
-    (out / "cpu.svg").write_text(picture(results))
+    (out / "cpu.svg").write_text(render_cpu_svg(results))
 
 
-def picture(results):
+def render_cpu_svg(results):
     """CPU time a session and second: bars are medians (the dark part is the program's own, the rest the kernel's), dots the
     rounds."""
-    bars = [(row, who) for row in (Row(results, name) for name in TITLES) for who in row.who]
-    most = max((turn["cpu_us"] for row, who in bars for turn in row.all), default=1)
+    bars = [(row, contestant) for row in (Row(results, name) for name in ROW_TITLES) for contestant in row.contestants]
+    maximum = max((measurement["cpu_us"] for row, contestant in bars for measurement in row.measurements), default=1)
     width, height, left, base = 110 * len(bars) + 70, 330, 60, 260
-    up = lambda us: base - 220 * us / most
+    y_of = lambda us: base - 220 * us / maximum
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         '<text x="10" y="20" font-size="13">CPU per session and second of audio, µs</text>',
     ]
     for quarter in range(5):
-        us = most * quarter / 4
-        parts.append(f'<path d="M{left} {up(us):.1f}H{width - 10}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 6}" y="{up(us) + 4:.1f}" text-anchor="end">{us:.0f}</text>')
-    for number, (row, who) in enumerate(bars):
-        parts += bar(row, who, left + 20 + 110 * number, up, base)
+        us = maximum * quarter / 4
+        parts.append(f'<path d="M{left} {y_of(us):.1f}H{width - 10}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 6}" y="{y_of(us) + 4:.1f}" text-anchor="end">{us:.0f}</text>')
+    for number, (row, contestant) in enumerate(bars):
+        parts += render_bar(row, contestant, left + 20 + 110 * number, y_of, base)
     return "\n".join([*parts, "</svg>", ""])
 
 
-def bar(row, who, x, up, base):
-    total, user = row.median(who, lambda turn: turn["cpu_us"]), row.median(who, lambda turn: turn["user_us"])
-    colour, middle = COLOURS[who], x + 35
-    yield f'<rect x="{x}" y="{up(total):.1f}" width="70" height="{base - up(total):.1f}" fill="{colour}" opacity="0.5"/>'
-    yield f'<rect x="{x}" y="{up(user):.1f}" width="70" height="{base - up(user):.1f}" fill="{colour}"/>'
-    for turns in row.rounds:
-        yield f'<circle cx="{middle}" cy="{up(turns[who]["cpu_us"]):.1f}" r="3" fill="black"/>'
-    sessions = row.all[0]["sessions"]
-    for offset, words in ((16, f"{NAMES[who]} {total:.0f}"), (32, row.name), (48, f"{sessions} sessions")):
+def render_bar(row, contestant, x, y_of, base):
+    total, user = row.median(contestant, lambda measurement: measurement["cpu_us"]), row.median(contestant, lambda measurement: measurement["user_us"])
+    colour, middle = COLOURS[contestant], x + 35
+    yield f'<rect x="{x}" y="{y_of(total):.1f}" width="70" height="{base - y_of(total):.1f}" fill="{colour}" opacity="0.5"/>'
+    yield f'<rect x="{x}" y="{y_of(user):.1f}" width="70" height="{base - y_of(user):.1f}" fill="{colour}"/>'
+    for by_contestant in row.rounds:
+        yield f'<circle cx="{middle}" cy="{y_of(by_contestant[contestant]["cpu_us"]):.1f}" r="3" fill="black"/>'
+    sessions = row.measurements[0]["sessions"]
+    for offset, words in ((16, f"{DISPLAY_NAMES[contestant]} {total:.0f}"), (32, row.name), (48, f"{sessions} sessions")):
         yield f'<text x="{middle}" y="{base + offset}" text-anchor="middle">{words}</text>'

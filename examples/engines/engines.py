@@ -29,27 +29,27 @@ import wave
 RECOGNISER = "moonshine-base"
 VOICE = "awb"
 
-HEAR_HZ = 16_000
-SPEAK_HZ = 24_000
+RECOGNISE_RATE_HZ = 16_000
+SPEAK_RATE_HZ = 24_000
 
 # The model was trained on clips of at most about 30 s, and its convolutions need about 0.1 s.
-LONGEST = 30 * HEAR_HZ
-SHORTEST = HEAR_HZ // 10
+MAX_CLIP_SAMPLES = 30 * RECOGNISE_RATE_HZ
+MIN_CLIP_SAMPLES = RECOGNISE_RATE_HZ // 10
 # Below -60 dBFS there is nothing to hear, and a greedy decoder given silence invents words.
 SILENT_PEAK = 1e-3
 # Speech has fewer tokens a second than this; a decoder that goes on is repeating itself (the model's own notes).
 TOKENS_PER_SECOND = 6.5
-FEWEST_TOKENS = 8
+MIN_TOKEN_LIMIT = 8
 START_TOKEN, END_TOKEN = 1, 2
 
-MOST_AUDIO_BYTES = 10 * 60 * HEAR_HZ * 4
-MOST_TEXT_BYTES = 10_000
-MOST_HEADER_BYTES = 1 << 20
+MAX_AUDIO_BYTES = 10 * 60 * RECOGNISE_RATE_HZ * 4
+MAX_TEXT_BYTES = 10_000
+MAX_HEADER_BYTES = 1 << 20
 # Less than the other side waits for an answer.
-SPEAK_SECONDS = 30
+SPEAK_TIMEOUT_S = 30
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """This request cannot be served; the next one may."""
 
 
@@ -78,14 +78,14 @@ class Recogniser:
             for i in self.decoder.get_inputs()
             if i.name.startswith("past_key_values.")
         }
-        self.present = [o.name.replace("present", "past_key_values", 1) for o in self.decoder.get_outputs()[1:]]
+        self.past_names = [o.name.replace("present", "past_key_values", 1) for o in self.decoder.get_outputs()[1:]]
 
-    def text(self, samples):
-        said = (self.text_of_clip(clip) for clip in clips(samples))
-        return " ".join(text for text in said if text)
+    def recognise(self, samples):
+        texts = (self.recognise_clip(clip) for clip in split_clips(samples))
+        return " ".join(text for text in texts if text)
 
-    def text_of_clip(self, samples):
-        if len(samples) < SHORTEST or np.abs(samples).max() < SILENT_PEAK:
+    def recognise_clip(self, samples):
+        if len(samples) < MIN_CLIP_SAMPLES or np.abs(samples).max() < SILENT_PEAK:
             return ""
         audio = samples[np.newaxis, :]
         mask = np.ones(audio.shape, np.int64)
@@ -94,9 +94,9 @@ class Recogniser:
             feed["attention_mask"] = mask
         hidden = self.encoder.run(None, feed)[0]
 
-        most = max(FEWEST_TOKENS, math.ceil(len(samples) / HEAR_HZ * TOKENS_PER_SECOND))
+        token_limit = max(MIN_TOKEN_LIMIT, math.ceil(len(samples) / RECOGNISE_RATE_HZ * TOKENS_PER_SECOND))
         past, tokens, token = dict(self.empty_past), [], START_TOKEN
-        for step in range(most):
+        for step in range(token_limit):
             feed = {
                 "input_ids": np.array([[token]], np.int64),
                 "encoder_hidden_states": hidden,
@@ -110,19 +110,19 @@ class Recogniser:
             if token == END_TOKEN:
                 break
             tokens.append(token)
-            for name, value in zip(self.present, present):
+            for name, value in zip(self.past_names, present):
                 # The keys of the audio are computed once; the cached branch returns empty ones.
                 if step == 0 or ".decoder." in name:
                     past[name] = value
         return self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
 
 
-def clips(samples):
+def split_clips(samples):
     """Cuts what is longer than the model can take, at the quietest tenth of a second of the last ten."""
-    hop, window = HEAR_HZ // 50, HEAR_HZ // 10
-    while len(samples) > LONGEST:
-        begin = LONGEST - 10 * HEAR_HZ
-        energy = np.square(samples[begin:LONGEST], dtype=np.float64)
+    hop, window = RECOGNISE_RATE_HZ // 50, RECOGNISE_RATE_HZ // 10
+    while len(samples) > MAX_CLIP_SAMPLES:
+        begin = MAX_CLIP_SAMPLES - 10 * RECOGNISE_RATE_HZ
+        energy = np.square(samples[begin:MAX_CLIP_SAMPLES], dtype=np.float64)
         total = np.concatenate(([0.0], np.cumsum(energy)))
         loudness = (total[window:] - total[:-window])[::hop]
         cut = begin + int(loudness.argmin()) * hop + window // 2
@@ -136,65 +136,65 @@ class Synthesiser:
         own = os.path.join(directory, "bin", "flite")
         self.program = own if os.path.exists(own) else shutil.which("flite")
         if not self.program:
-            raise Refused("flite is not installed")
+            raise RequestRejected("flite is not installed")
         self.environment = dict(os.environ)
         if self.program == own:
             # The fetched flite finds its voices only here; the rest of the process must not see these libraries.
             found = [os.path.join(directory, "lib"), os.environ.get("LD_LIBRARY_PATH")]
             self.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, found))
         # "Voices available: kal awb_time kal16 awb rms slt"
-        self.voices = self.run("-lv").partition(":")[2].split()
+        self.voices = self.run_flite("-lv").partition(":")[2].split()
         if VOICE not in self.voices:
-            raise Refused(f"flite has no voice {VOICE}")
+            raise RequestRejected(f"flite has no voice {VOICE}")
 
-    def run(self, *arguments):
+    def run_flite(self, *arguments):
         try:
             done = subprocess.run(
                 [self.program, *arguments],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=SPEAK_SECONDS,
+                timeout=SPEAK_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            raise Refused(f"flite took longer than {SPEAK_SECONDS} s") from None
+            raise RequestRejected(f"flite took longer than {SPEAK_TIMEOUT_S} s") from None
         except OSError as error:
-            raise Refused(f"flite does not run: {error}") from None
+            raise RequestRejected(f"flite does not run: {error}") from None
         if done.returncode != 0:
-            raise Refused(f"flite failed: {done.stderr.decode(errors='replace').strip()[-200:]}")
+            raise RequestRejected(f"flite failed: {done.stderr.decode(errors='replace').strip()[-200:]}")
         return done.stdout.decode(errors="replace")
 
-    def audio(self, text, voice):
+    def synthesise(self, text, voice):
         # flite takes a name it does not know for the path of a voice file, so only its own list will do.
         if voice not in self.voices:
-            raise Refused(f"no voice {voice!r}; there are: {' '.join(self.voices)}")
-        if len(text.encode(errors="replace")) > MOST_TEXT_BYTES:
-            raise Refused(f"more than {MOST_TEXT_BYTES} bytes of text")
-        speakable = plain(text)
+            raise RequestRejected(f"no voice {voice!r}; there are: {' '.join(self.voices)}")
+        if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
+            raise RequestRejected(f"more than {MAX_TEXT_BYTES} bytes of text")
+        speakable = to_ascii(text)
         if not any(c.isalnum() for c in speakable):
             if any(c.isalnum() for c in text):
-                raise Refused("flite speaks English only, and nothing of this text is")
+                raise RequestRejected("flite speaks English only, and nothing of this text is")
             return np.zeros(0, np.float32)
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "speech.wav")
-            self.run("-voice", voice, "-t", speakable, "-o", path)
+            self.run_flite("-voice", voice, "-t", speakable, "-o", path)
             with wave.open(path, "rb") as speech:
                 rate = speech.getframerate()
                 pcm = np.frombuffer(speech.readframes(speech.getnframes()), "<i2")
-        return resampled(pcm.astype(np.float32) / 32_768, rate, SPEAK_HZ)
+        return resample(pcm.astype(np.float32) / 32_768, rate, SPEAK_RATE_HZ)
 
 
-def plain(text):
+def to_ascii(text):
     """The text in ASCII: flite reads bytes, and would take a curly apostrophe for three letters."""
     marks = str.maketrans("‘’‛“”„‐‑–—", "'''\"\"\"----")
     flat = unicodedata.normalize("NFKD", text.translate(marks))
     return re.sub(r"[^\x20-\x7e]+", lambda m: " " if m[0].isspace() else "", flat).strip()
 
 
-def resampled(samples, rate, wanted):
+def resample(samples, rate_hz, target_hz):
     """A rational change of rate through one Kaiser-windowed sinc (80 dB), aligned to the input."""
-    shared = math.gcd(rate, wanted)
-    up, down = wanted // shared, rate // shared
+    shared = math.gcd(rate_hz, target_hz)
+    up, down = target_hz // shared, rate_hz // shared
     if up == down or not len(samples):
         return samples
     half = 32 * max(up, down)
@@ -214,71 +214,71 @@ def read_exactly(stream, count):
     return data
 
 
-def take_audio(stream, count):
+def read_audio(stream, count):
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise Refused('"bytes" must be a whole number')
-    if count > MOST_AUDIO_BYTES:
+        raise RequestRejected('"bytes" must be a whole number')
+    if count > MAX_AUDIO_BYTES:
         # Read away, or the rest of the audio would be taken for requests.
         while count:
             count -= len(read_exactly(stream, min(count, 1 << 16)))
-        raise Refused(f"more than {MOST_AUDIO_BYTES} bytes of audio")
+        raise RequestRejected(f"more than {MAX_AUDIO_BYTES} bytes of audio")
     data = read_exactly(stream, count)
     if count % 4:
-        raise Refused(f"{count} bytes are not a whole number of float32 samples")
+        raise RequestRejected(f"{count} bytes are not a whole number of float32 samples")
     return np.nan_to_num(np.frombuffer(data, "<f4"), posinf=0.0, neginf=0.0)
 
 
-def answer(request, stream, recogniser, synthesiser):
+def handle_request(request, stream, recogniser, synthesiser):
     """The reply's header and the bytes after it."""
     # The audio is taken first whatever the request is, so that the next header is where it should be.
-    audio = take_audio(stream, request.get("bytes", 0))
+    audio = read_audio(stream, request.get("bytes", 0))
     op = request.get("op")
     if op == "recognise":
-        return {"text": recogniser.text(audio)}, b""
+        return {"text": recogniser.recognise(audio)}, b""
     if op == "speak":
         text, voice = request.get("text"), request.get("voice", VOICE)
         if not isinstance(text, str) or not isinstance(voice, str):
-            raise Refused('"text" and "voice" must be strings')
-        speech = synthesiser.audio(text, voice).astype("<f4").tobytes()
+            raise RequestRejected('"text" and "voice" must be strings')
+        speech = synthesiser.synthesise(text, voice).astype("<f4").tobytes()
         return {"bytes": len(speech)}, speech
-    raise Refused(f"no such operation: {op!r}")
+    raise RequestRejected(f"no such operation: {op!r}")
 
 
 def read_request(stream):
     """The next request, or None at the end of the input."""
-    line = stream.readline(MOST_HEADER_BYTES)
+    line = stream.readline(MAX_HEADER_BYTES)
     if not line:
         return None
     if not line.endswith(b"\n"):
         while line and not line.endswith(b"\n"):
-            line = stream.readline(MOST_HEADER_BYTES)
-        raise Refused(f"a request of more than {MOST_HEADER_BYTES} bytes")
+            line = stream.readline(MAX_HEADER_BYTES)
+        raise RequestRejected(f"a request of more than {MAX_HEADER_BYTES} bytes")
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"not JSON: {error}") from None
+        raise RequestRejected(f"not JSON: {error}") from None
     if not isinstance(request, dict):
-        raise Refused("a request is a JSON object")
+        raise RequestRejected("a request is a JSON object")
     return request
 
 
 def serve(stream, send, recogniser, synthesiser):
     while True:
-        identity = None
+        request_id = None
         try:
             request = read_request(stream)
             if request is None:
                 return
-            identity = request.get("id")
-            header, body = answer(request, stream, recogniser, synthesiser)
+            request_id = request.get("id")
+            header, body = handle_request(request, stream, recogniser, synthesiser)
         except EOFError:
             return
-        except Refused as refusal:
-            header, body = {"error": str(refusal)}, b""
+        except RequestRejected as rejection:
+            header, body = {"error": str(rejection)}, b""
         except Exception as error:  # whatever it is, the next request deserves an answer
             traceback.print_exc()
             header, body = {"error": f"{type(error).__name__}: {error}"}, b""
-        send({"id": identity, **header}, body)
+        send({"id": request_id, **header}, body)
 
 
 def main():
@@ -294,7 +294,7 @@ def main():
 
     try:
         if len(sys.argv) != 2:
-            raise Refused("usage: engines.py DIR")
+            raise RequestRejected("usage: engines.py DIR")
         directory = os.path.abspath(sys.argv[1])
         sys.path.insert(0, os.path.join(directory, "python"))
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

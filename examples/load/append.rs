@@ -2,14 +2,14 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::sound::{BLOCK, SECOND};
+use super::test_audio::{BLOCK_SAMPLES, SECOND_SAMPLES};
 
 /// Base64 characters of a whole unit.
-const UNIT_CHARS: usize = (4 * SECOND).div_ceil(3) * 4;
+const UNIT_BASE64_CHARS: usize = (4 * SECOND_SAMPLES).div_ceil(3) * 4;
 /// Where a message says what it is.
-const HEAD: usize = 160;
+const TYPE_SEARCH_BYTES: usize = 160;
 /// Blocks that are looked at where there is no time for all.
-const SAMPLES: usize = 8;
+const SPOT_CHECKS: usize = 8;
 
 /// What an append brings.
 pub(crate) struct Append<'a> {
@@ -19,66 +19,66 @@ pub(crate) struct Append<'a> {
 }
 
 /// Whether a message is of this type.
-pub(crate) fn says(payload: &[u8], kind: &str) -> bool {
-    find(&payload[..payload.len().min(HEAD)], kind).is_some()
-        || (payload.len() < 2_000 && find(payload, kind).is_some())
+pub(crate) fn has_type(payload: &[u8], kind: &str) -> bool {
+    find_text(&payload[..payload.len().min(TYPE_SEARCH_BYTES)], kind).is_some()
+        || (payload.len() < 2_000 && find_text(payload, kind).is_some())
 }
 
 impl<'a> Append<'a> {
     /// Reads one; none if there is no audio in it.
-    pub(crate) fn read(payload: &'a [u8]) -> Option<Self> {
-        let audio = value(payload, "\"audio\"").or_else(|| value(payload, "\"data\""))?;
+    pub(crate) fn parse(payload: &'a [u8]) -> Option<Self> {
+        let audio = find_string_value(payload, "\"audio\"").or_else(|| find_string_value(payload, "\"data\""))?;
         let behind = audio.as_ptr() as usize - payload.as_ptr() as usize + audio.len();
         let tail = payload.get(behind..)?;
-        let id = value(tail, "\"input_id\"")
-            .or_else(|| value(&payload[..payload.len() - tail.len()], "\"input_id\""));
+        let id = find_string_value(tail, "\"input_id\"")
+            .or_else(|| find_string_value(&payload[..payload.len() - tail.len()], "\"input_id\""));
         Some(Self { audio, input_id: id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default() })
     }
 
     /// Whether it is a second exactly.
     pub(crate) const fn is_unit(&self) -> bool {
-        self.audio.len() == UNIT_CHARS
+        self.audio.len() == UNIT_BASE64_CHARS
     }
 
     /// All of it; what is no base64 is nothing.
     pub(crate) fn samples(&self) -> Vec<f32> {
-        floats(&STANDARD.decode(self.audio).unwrap_or_default())
+        decode_f32(&STANDARD.decode(self.audio).unwrap_or_default())
     }
 
     /// Some blocks of it, others for each number, and where they are.
-    pub(crate) fn blocks(&self, number: u64) -> Vec<(usize, Vec<f32>)> {
+    pub(crate) fn spot_check_blocks(&self, number: u64) -> Vec<(usize, Vec<f32>)> {
         // Three samples are sixteen characters.
-        const PART: usize = BLOCK.div_ceil(3);
+        const PART: usize = BLOCK_SAMPLES.div_ceil(3);
         let block = |index: usize| {
-            let three = (index * SECOND / SAMPLES + (number as usize * 7 % 12) * BLOCK) / 3;
+            let three = (index * SECOND_SAMPLES / SPOT_CHECKS + (number as usize * 7 % 12) * BLOCK_SAMPLES) / 3;
             let bytes = STANDARD.decode(self.audio.get(16 * three..16 * (three + PART))?).ok()?;
-            let mut samples = floats(&bytes);
-            samples.truncate(BLOCK);
+            let mut samples = decode_f32(&bytes);
+            samples.truncate(BLOCK_SAMPLES);
             Some((3 * three, samples))
         };
-        (0..SAMPLES).filter_map(block).collect()
+        (0..SPOT_CHECKS).filter_map(block).collect()
     }
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
+fn decode_f32(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
 }
 
 /// The text behind a key, without looking at more of a long message than is needed.
-fn value<'a>(payload: &'a [u8], key: &str) -> Option<&'a [u8]> {
-    let begin = find(&payload[..payload.len().min(HEAD)], key).or_else(|| find(payload, key))? + key.len();
+fn find_string_value<'a>(payload: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    let begin = find_text(&payload[..payload.len().min(TYPE_SEARCH_BYTES)], key).or_else(|| find_text(payload, key))? + key.len();
     let rest = payload.get(begin..)?;
     let quote = rest.iter().position(|byte| !matches!(byte, b':' | b' '))?;
     if rest[quote] != b'"' {
         return None;
     }
     let text = &rest[quote + 1..];
-    let whole = text.get(UNIT_CHARS) == Some(&b'"') && text[UNIT_CHARS - 1] == b'=';
-    let end = if whole { UNIT_CHARS } else { text.iter().position(|byte| *byte == b'"')? };
+    let whole = text.get(UNIT_BASE64_CHARS) == Some(&b'"') && text[UNIT_BASE64_CHARS - 1] == b'=';
+    let end = if whole { UNIT_BASE64_CHARS } else { text.iter().position(|byte| *byte == b'"')? };
     Some(&text[..end])
 }
 
-fn find(bytes: &[u8], words: &str) -> Option<usize> {
+fn find_text(bytes: &[u8], words: &str) -> Option<usize> {
     bytes.windows(words.len()).position(|window| window == words.as_bytes())
 }
 
@@ -88,18 +88,18 @@ mod tests {
 
     #[test]
     fn appends_are_read_however_they_are_written() {
-        let unit = STANDARD.encode(vec![0; 4 * SECOND]);
+        let unit = STANDARD.encode(vec![0; 4 * SECOND_SAMPLES]);
         for words in [
             format!(
                 r#"{{"type":"input.append","input":{{"audio":"{unit}","input_id":"7","force_listen":false}}}}"#
             ),
             format!(r#"{{"type": "input.append", "input": {{"input_id": "7", "audio": "{unit}"}}}}"#),
         ] {
-            assert!(says(words.as_bytes(), "input.append"));
-            let append = Append::read(words.as_bytes()).unwrap();
-            assert!(append.is_unit() && append.samples().len() == SECOND && append.input_id == "7");
-            assert_eq!(append.blocks(3).len(), SAMPLES);
+            assert!(has_type(words.as_bytes(), "input.append"));
+            let append = Append::parse(words.as_bytes()).unwrap();
+            assert!(append.is_unit() && append.samples().len() == SECOND_SAMPLES && append.input_id == "7");
+            assert_eq!(append.spot_check_blocks(3).len(), SPOT_CHECKS);
         }
-        assert!(Append::read(br#"{"type":"input.append","input":{}}"#).is_none());
+        assert!(Append::parse(br#"{"type":"input.append","input":{}}"#).is_none());
     }
 }

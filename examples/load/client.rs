@@ -11,113 +11,113 @@ use tokio::{
 };
 
 use crate::{
-    ear::Ear,
-    heard::Heard,
-    options::Way,
-    sound::{LOOP, SECOND, Sound},
-    spoil::Spoil,
-    track::Track,
-    utterances::Utterances,
-    wire::{self, Inbox},
-    world::World,
+    audio_matcher::AudioMatcher,
+    receiver::AudioReceiver,
+    options::BridgeKind,
+    test_audio::{LOOP_SAMPLES, SECOND_SAMPLES, TestAudio},
+    fault_schedule::FaultSchedule,
+    sample_tracker::SampleTracker,
+    transcript_check::TranscriptCheck,
+    websocket::{self, FrameReader},
+    run_context::RunContext,
 };
 
 /// Frames whose sending times are remembered.
-const REMEMBERED: usize = 512;
+const SEND_TIMES_KEPT: usize = 512;
 
 /// One session's client.
 pub(crate) struct Client {
     /// Where in the loop its audio begins.
-    pub(crate) begins: usize,
+    pub(crate) loop_offset: usize,
     write: OwnedWriteHalf,
     /// What the socket did not take.
     pending: RefCell<Vec<u8>>,
-    sent_at: RefCell<Vec<u64>>,
+    send_times: RefCell<Vec<u64>>,
     /// When the long messages through a relay were sent.
-    pub(crate) message_at: Cell<u64>,
-    spoil: RefCell<Spoil>,
+    pub(crate) relay_message_sent_at: Cell<u64>,
+    fault_schedule: RefCell<FaultSchedule>,
     /// It knows that its session is there.
-    pub(crate) ready: Cell<bool>,
-    pub(crate) gone: Cell<bool>,
-    pub(crate) heard: RefCell<Heard>,
-    pub(crate) utterances: RefCell<Utterances>,
+    pub(crate) is_ready: Cell<bool>,
+    pub(crate) is_closed: Cell<bool>,
+    pub(crate) receiver: RefCell<AudioReceiver>,
+    pub(crate) transcript_check: RefCell<TranscriptCheck>,
     /// What of its audio came upstream in a conversation.
-    pub(crate) ear: RefCell<Option<Ear>>,
+    pub(crate) audio_matcher: RefCell<Option<AudioMatcher>>,
     /// What of it came through a relay.
-    pub(crate) relayed: RefCell<Track>,
+    pub(crate) relay_tracker: RefCell<SampleTracker>,
 }
 
 impl Client {
     /// Connects and listens from then on.
-    pub(crate) async fn connect(world: &Rc<World>, address: &str, number: usize) -> Result<Rc<Self>, String> {
-        let (host, path) = target(world, address, number);
+    pub(crate) async fn connect(world: &Rc<RunContext>, address: &str, number: usize) -> Result<Rc<Self>, String> {
+        let (host, path) = connect_target(world, address, number);
         let tcp =
             TcpStream::connect(host).await.map_err(|error| format!("cannot connect to {host}: {error}"))?;
         tcp.set_nodelay(true).map_err(|error| error.to_string())?;
         let (read, write) = tcp.into_split();
-        let mut inbox = Inbox::new(read, Rc::clone(&world.pool));
-        wire::ask(&mut inbox, &write, host, &path).await?;
+        let mut inbox = FrameReader::new(read, Rc::clone(&world.buffer_pool));
+        websocket::request_upgrade(&mut inbox, &write, host, &path).await?;
         let client = Rc::new(Self {
-            begins: Sound::begins(number),
+            loop_offset: TestAudio::loop_offset(number),
             write,
             pending: RefCell::default(),
-            sent_at: RefCell::new(vec![0; REMEMBERED]),
-            message_at: Cell::new(0),
-            spoil: RefCell::new(Spoil::new(if number == 0 { world.options.spoil } else { 0 })),
+            send_times: RefCell::new(vec![0; SEND_TIMES_KEPT]),
+            relay_message_sent_at: Cell::new(0),
+            fault_schedule: RefCell::new(FaultSchedule::new(if number == 0 { world.options.spoil } else { 0 })),
             // A relay says nothing.
-            ready: Cell::new(world.options.path == Way::Relay),
-            gone: Cell::new(false),
-            heard: RefCell::default(),
-            utterances: RefCell::default(),
-            ear: RefCell::default(),
-            relayed: RefCell::default(),
+            is_ready: Cell::new(world.options.path == BridgeKind::Relay),
+            is_closed: Cell::new(false),
+            receiver: RefCell::default(),
+            transcript_check: RefCell::default(),
+            audio_matcher: RefCell::default(),
+            relay_tracker: RefCell::default(),
         });
-        spawn_local(crate::heard::listen(Rc::clone(world), Rc::clone(&client), inbox));
+        spawn_local(crate::receiver::run_receiver(Rc::clone(world), Rc::clone(&client), inbox));
         Ok(client)
     }
 
     /// Frames of the loop it has sent, or meant to.
-    pub(crate) fn frames(&self) -> u64 {
-        self.spoil.borrow().frames()
+    pub(crate) fn frames_sent(&self) -> u64 {
+        self.fault_schedule.borrow().frames_sent()
     }
 
     /// Whether mishaps are made in its session.
-    pub(crate) fn is_spoiled(&self) -> bool {
-        self.spoil.borrow().is_wanted()
+    pub(crate) fn has_injected_faults(&self) -> bool {
+        self.fault_schedule.borrow().has_faults()
     }
 
     /// Samples it has sent, or meant to, at 16 kHz.
-    pub(crate) fn sent(&self, world: &World) -> u64 {
-        let samples = self.frames() * world.options.frame_samples() as u64;
-        samples * SECOND as u64 / u64::from(world.options.rate)
+    pub(crate) fn samples_sent(&self, world: &RunContext) -> u64 {
+        let samples = self.frames_sent() * world.options.frame_samples() as u64;
+        samples * SECOND_SAMPLES as u64 / u64::from(world.options.rate)
     }
 
     /// Where in the loop it is, at 16 kHz.
-    pub(crate) fn place(&self, world: &World) -> u64 {
-        (self.begins + LOOP) as u64 + self.sent(world)
+    pub(crate) fn loop_position(&self, world: &RunContext) -> u64 {
+        (self.loop_offset + LOOP_SAMPLES) as u64 + self.samples_sent(world)
     }
 
     /// Sends the next frame.
-    pub(crate) fn frame(self: &Rc<Self>, world: &World, head: &[u8], now: u64) {
-        let (sent, number) = self.spoil.borrow_mut().next();
-        self.sent_at.borrow_mut()[sent as usize % REMEMBERED] = now;
+    pub(crate) fn send_next_frame(self: &Rc<Self>, world: &RunContext, head: &[u8], now: u64) {
+        let (sent, number) = self.fault_schedule.borrow_mut().schedule_frame();
+        self.send_times.borrow_mut()[sent as usize % SEND_TIMES_KEPT] = now;
         if let Some(number) = number {
             let samples = number * world.options.frame_samples() as u64;
-            self.send(world, head, world.sound.frame(self.begins, samples));
+            self.send(world, head, world.sound.frame(self.loop_offset, samples));
         }
     }
 
     /// When the frame with the sample before this place (at 16 kHz, from its beginning) was sent.
-    pub(crate) fn sent_at(&self, world: &World, place: u64) -> Option<u64> {
-        let samples = (place * u64::from(world.options.rate)).div_ceil(SECOND as u64);
+    pub(crate) fn frame_sent_at(&self, world: &RunContext, place: u64) -> Option<u64> {
+        let samples = (place * u64::from(world.options.rate)).div_ceil(SECOND_SAMPLES as u64);
         let frame = samples.checked_sub(1)? / world.options.frame_samples() as u64;
-        let frames = self.frames();
-        let known = frame < frames && frames - frame < REMEMBERED as u64;
-        known.then(|| self.sent_at.borrow()[frame as usize % REMEMBERED])
+        let frames = self.frames_sent();
+        let known = frame < frames && frames - frame < SEND_TIMES_KEPT as u64;
+        known.then(|| self.send_times.borrow()[frame as usize % SEND_TIMES_KEPT])
     }
 
     /// Sends what one write takes, and the rest as soon as there is room.
-    pub(crate) fn send(self: &Rc<Self>, world: &World, head: &[u8], body: &[u8]) {
+    pub(crate) fn send(self: &Rc<Self>, world: &RunContext, head: &[u8], body: &[u8]) {
         let mut pending = self.pending.borrow_mut();
         let slices = [std::io::IoSlice::new(head), std::io::IoSlice::new(body)];
         let written =
@@ -136,8 +136,8 @@ impl Client {
     async fn flush(self: Rc<Self>) {
         loop {
             let there = self.pending.borrow().clone();
-            if wire::send(&self.write, &[&there]).await.is_err() {
-                self.gone.set(true);
+            if websocket::write_all(&self.write, &[&there]).await.is_err() {
+                self.is_closed.set(true);
                 return;
             }
             let mut pending = self.pending.borrow_mut();
@@ -149,37 +149,37 @@ impl Client {
     }
 
     /// Answers a ping.
-    pub(crate) fn pong(self: &Rc<Self>, world: &World, payload: &[u8]) {
-        self.send(world, &wire::head(wire::PONG, payload.len(), true), payload);
+    pub(crate) fn send_pong(self: &Rc<Self>, world: &RunContext, payload: &[u8]) {
+        self.send(world, &websocket::frame_header(websocket::PONG, payload.len(), true), payload);
     }
 
     /// Says something.
-    pub(crate) fn say(self: &Rc<Self>, world: &World, words: &str) {
-        self.send(world, &wire::head(wire::TEXT, words.len(), true), words.as_bytes());
+    pub(crate) fn send_text(self: &Rc<Self>, world: &RunContext, words: &str) {
+        self.send(world, &websocket::frame_header(websocket::TEXT, words.len(), true), words.as_bytes());
     }
 
     /// Leaves.
-    pub(crate) fn leave(self: &Rc<Self>, world: &World) {
-        if !self.gone.get() {
-            self.send(world, &wire::CLIENT_CLOSE, &[]);
+    pub(crate) fn send_close(self: &Rc<Self>, world: &RunContext) {
+        if !self.is_closed.get() {
+            self.send(world, &websocket::CLIENT_CLOSE, &[]);
         }
     }
 }
 
 /// HOST:PORT of `[ws://]HOST:PORT[/PATH]`.
-fn host(address: &str) -> &str {
+fn host_of(address: &str) -> &str {
     let rest = address.trim_start_matches("ws://");
     rest.split('/').next().unwrap_or(rest)
 }
 
 /// Where to connect, and what to ask for there.
-pub(crate) fn target<'a>(world: &World, address: &'a str, number: usize) -> (&'a str, String) {
-    let host = host(address);
+pub(crate) fn connect_target<'a>(world: &RunContext, address: &'a str, number: usize) -> (&'a str, String) {
+    let host = host_of(address);
     let path = address.trim_start_matches("ws://").strip_prefix(host).filter(|path| !path.is_empty());
     let path = path.unwrap_or("/v1/realtime");
     let query = match world.options.path {
-        Way::Relay => format!("relayed={number}"),
-        Way::Macaw => format!("model=load&input_sample_rate={}", world.options.rate),
+        BridgeKind::Relay => format!("relayed={number}"),
+        BridgeKind::Macaw => format!("model=load&input_sample_rate={}", world.options.rate),
     };
     let mark = if path.contains('?') { '&' } else { '?' };
     (host, format!("{path}{mark}{query}"))

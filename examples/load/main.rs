@@ -24,33 +24,33 @@
 mod append;
 mod churn;
 mod client;
-mod ear;
-mod figures;
-mod heard;
+mod audio_matcher;
+mod statistics;
+mod receiver;
 mod options;
 mod plot;
 mod process;
-mod pulse;
-mod relayed;
+mod pacer;
+mod relay_upstream;
 mod report;
 mod run;
-mod sound;
-mod spoil;
-mod stub;
-mod track;
-mod utterances;
-mod wire;
-mod world;
+mod test_audio;
+mod fault_schedule;
+mod upstream_stub;
+mod sample_tracker;
+mod transcript_check;
+mod websocket;
+mod run_context;
 
 use std::{fs, path::Path, process::ExitCode, rc::Rc};
 
 use clap::Parser as _;
 use serde_json::json;
 
-use crate::{options::Options, run::Outcome, sound::Sound};
+use crate::{options::Options, run::Outcome, test_audio::TestAudio};
 
 fn main() -> ExitCode {
-    match measure(&Options::parse()) {
+    match run_all(&Options::parse()) {
         Ok(code) => ExitCode::from(code),
         Err(words) => {
             eprintln!("load: {words}");
@@ -60,44 +60,44 @@ fn main() -> ExitCode {
 }
 
 /// All runs, one after the other; the code to end with.
-fn measure(options: &Options) -> Result<u8, String> {
-    options.check()?;
-    process::open_many_files();
+fn run_all(options: &Options) -> Result<u8, String> {
+    options.validate()?;
+    process::raise_file_limit();
     if let Some(cpus) = &options.pin_self {
         process::pin_self(cpus)?;
     }
-    let sound = Rc::new(Sound::new(options.rate, options.frame_samples(), options.speech)?);
+    let sound = Rc::new(TestAudio::new(options.rate, options.frame_samples(), options.speech)?);
     let numbers = if options.curve.is_empty() { vec![options.sessions] } else { options.curve.clone() };
     let mut outcomes = Vec::new();
     for sessions in numbers {
-        let outcome = one(Options { sessions, ..options.clone() }, Rc::clone(&sound))?;
+        let outcome = run_once(Options { sessions, ..options.clone() }, Rc::clone(&sound))?;
         outcome.print();
         outcomes.push(outcome);
     }
-    save(options, &outcomes)?;
-    Ok(match (outcomes.iter().all(Outcome::is_valid), outcomes.iter().all(|run| run.tally.clean())) {
+    write_results(options, &outcomes)?;
+    Ok(match (outcomes.iter().all(Outcome::is_valid), outcomes.iter().all(|run| run.tally.is_clean())) {
         (false, _) => 3,
         (true, false) => 1,
         (true, true) => 0,
     })
 }
 
-fn one(options: Options, sound: Rc<Sound>) -> Result<Outcome, String> {
+fn run_once(options: Options, sound: Rc<TestAudio>) -> Result<Outcome, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot begin: {error}"))?;
     tokio::task::LocalSet::new().block_on(&runtime, run::run(options, sound))
 }
 
-fn save(options: &Options, outcomes: &[Outcome]) -> Result<(), String> {
+fn write_results(options: &Options, outcomes: &[Outcome]) -> Result<(), String> {
     let write = |path: &Path, words: String| {
         fs::write(path, words).map_err(|error| format!("cannot write {}: {error}", path.display()))
     };
     if let Some(path) = &options.json {
-        let runs: Vec<_> = outcomes.iter().map(Outcome::json).collect();
+        let runs: Vec<_> = outcomes.iter().map(Outcome::to_json).collect();
         write(path, format!("{:#}\n", json!({ "runs": runs })))?;
     }
     match &options.svg {
-        Some(path) => write(path, plot::svg(outcomes)),
+        Some(path) => write(path, plot::render_svg(outcomes)),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use clap::{Parser, ValueEnum};
 
 /// What lies between the clients and the stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum BridgeKind {
     /// A bridge for Macaw clients
     Macaw,
     /// A relay that copies frames; what a bridge would send is sent through it as well
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     pub(crate) upstream_listen: String,
     /// What is measured
     #[arg(long, value_enum, default_value = "macaw")]
-    pub(crate) path: Way,
+    pub(crate) path: BridgeKind,
     /// Through a relay: nothing but the clients' frames
     #[arg(long)]
     pub(crate) frames_only: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// What cannot be measured, and why.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn validate(&self) -> Result<(), String> {
         let whole = |what: bool, words: &str| if what { Ok(()) } else { Err(words.to_owned()) };
         whole(
             self.rate.is_multiple_of(2_000) && (8_000..=96_000).contains(&self.rate),
@@ -111,11 +111,11 @@ impl Options {
             "--seconds is to be from 0.5 to 500: after that conversations move to other upstream sessions",
         )?;
         whole(
-            self.path == Way::Macaw || self.url.is_some(),
+            self.path == BridgeKind::Macaw || self.url.is_some(),
             "--path relay needs --url: which relay is to be measured?",
         )?;
         whole(
-            self.path == Way::Macaw || self.churn.is_none(),
+            self.path == BridgeKind::Macaw || self.churn.is_none(),
             "--churn is for bridges: a relay says nothing when a session is there",
         )?;
         whole(
@@ -125,13 +125,13 @@ impl Options {
     }
 
     /// The model talks: every second of audio goes up.
-    pub(crate) fn converses(&self) -> bool {
+    pub(crate) fn is_conversation(&self) -> bool {
         self.profile == "conversation" && !self.frames_only
     }
 
     /// What a relay is to carry besides frames.
-    pub(crate) fn relays_messages(&self) -> bool {
-        self.path == Way::Relay && self.converses()
+    pub(crate) fn has_relay_messages(&self) -> bool {
+        self.path == BridgeKind::Relay && self.is_conversation()
     }
 
     /// Samples of a frame.

@@ -31,7 +31,7 @@ impl Bridge {
         if let Some(url) = &options.url {
             return Ok(Self { child: None, pids: options.pid.clone(), address: url.clone() });
         }
-        let program = options.program.clone().map_or_else(beside, Ok)?;
+        let program = options.program.clone().map_or_else(default_program, Ok)?;
         let mut command = match &options.pin_bridge {
             Some(cpus) => {
                 let mut command = Command::new("taskset");
@@ -66,16 +66,16 @@ impl Bridge {
     }
 
     /// What it has cost so far.
-    pub(crate) fn cost(&self) -> Cost {
+    pub(crate) fn measure_cost(&self) -> Cost {
         let mut cost = Cost::default();
-        for pid in family(&self.pids) {
-            cost.add(pid);
+        for pid in process_tree(&self.pids) {
+            cost.add_process(pid);
         }
         cost
     }
 
     /// Whether anything is known of what it costs.
-    pub(crate) const fn is_known(&self) -> bool {
+    pub(crate) const fn has_processes(&self) -> bool {
         !self.pids.is_empty()
     }
 }
@@ -90,7 +90,7 @@ impl Drop for Bridge {
     }
 }
 
-fn beside() -> Result<PathBuf, String> {
+fn default_program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let target = own.parent().and_then(Path::parent).ok_or("this program is in no directory of cargo's")?;
     Ok(target.join("voxbridge"))
@@ -100,52 +100,52 @@ fn beside() -> Result<PathBuf, String> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cost {
     /// CPU time, s.
-    pub(crate) cpu: f64,
+    pub(crate) cpu_s: f64,
     /// Whose it was, as sampled at clock ticks: 0 and 0 where none fell into it.
-    pub(crate) user: f64,
-    pub(crate) system: f64,
+    pub(crate) user_s: f64,
+    pub(crate) system_s: f64,
     /// Context switches.
-    pub(crate) voluntary: f64,
-    pub(crate) involuntary: f64,
+    pub(crate) voluntary_switches: f64,
+    pub(crate) involuntary_switches: f64,
     /// Memory, KiB.
-    pub(crate) resident: f64,
-    pub(crate) peak: f64,
+    pub(crate) resident_kib: f64,
+    pub(crate) peak_kib: f64,
     pub(crate) threads: f64,
     pub(crate) files: f64,
 }
 
 impl Cost {
     /// Of this program itself.
-    pub(crate) fn own() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         let mut cost = Self::default();
-        cost.add(std::process::id());
+        cost.add_process(std::process::id());
         cost
     }
 
-    fn add(&mut self, pid: u32) {
-        let stat = read(pid, "stat");
+    fn add_process(&mut self, pid: u32) {
+        let stat = read_proc(pid, "stat");
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks =
             |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
         let (user, system) = (ticks(11) / TICKS_PER_SECOND, ticks(12) / TICKS_PER_SECOND);
         let mut ran_ns = 0.0;
-        let status = read(pid, "status");
+        let status = read_proc(pid, "status");
         // Pages of the program's file are the same for any number of sessions.
-        self.resident += number(&status, "RssAnon:");
-        self.peak += number(&status, "VmHWM:");
+        self.resident_kib += status_number(&status, "RssAnon:");
+        self.peak_kib += status_number(&status, "VmHWM:");
         self.files += fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count) as f64;
         for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             self.threads += 1.0;
-            self.voluntary += number(&status, "voluntary_ctxt_switches:");
-            self.involuntary += number(&status, "nonvoluntary_ctxt_switches:");
+            self.voluntary_switches += status_number(&status, "voluntary_ctxt_switches:");
+            self.involuntary_switches += status_number(&status, "nonvoluntary_ctxt_switches:");
             let schedstat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
             ran_ns += schedstat.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).unwrap_or_default();
         }
         // To the nanosecond, but without threads that have ended; or all of them, rounded down to ticks.
-        self.cpu += f64::max(ran_ns / 1e9, user + system);
-        self.user += user;
-        self.system += system;
+        self.cpu_s += f64::max(ran_ns / 1e9, user + system);
+        self.user_s += user;
+        self.system_s += system;
     }
 }
 
@@ -154,33 +154,33 @@ impl Sub for Cost {
 
     /// Time and switches between two instants; the rest as it is at the later one.
     fn sub(self, before: Self) -> Self {
-        let cpu = self.cpu - before.cpu;
-        let (user, system) = (self.user - before.user, self.system - before.system);
+        let cpu = self.cpu_s - before.cpu_s;
+        let (user, system) = (self.user_s - before.user_s, self.system_s - before.system_s);
         let each = if user + system > 0.0 { cpu / (user + system) } else { 0.0 };
         Self {
-            cpu,
-            user: user * each,
-            system: system * each,
-            voluntary: self.voluntary - before.voluntary,
-            involuntary: self.involuntary - before.involuntary,
+            cpu_s: cpu,
+            user_s: user * each,
+            system_s: system * each,
+            voluntary_switches: self.voluntary_switches - before.voluntary_switches,
+            involuntary_switches: self.involuntary_switches - before.involuntary_switches,
             ..self
         }
     }
 }
 
-fn read(pid: u32, file: &str) -> String {
+fn read_proc(pid: u32, file: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
 }
 
-fn number(status: &str, name: &str) -> f64 {
+fn status_number(status: &str, name: &str) -> f64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse().unwrap_or_default()
 }
 
 /// These processes and all their children.
-fn family(pids: &[u32]) -> BTreeSet<u32> {
+fn process_tree(pids: &[u32]) -> BTreeSet<u32> {
     let parent = |pid: u32| {
-        let stat = read(pid, "stat");
+        let stat = read_proc(pid, "stat");
         stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<u32>().ok()
     };
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -200,21 +200,21 @@ fn family(pids: &[u32]) -> BTreeSet<u32> {
 
 /// Pins this program to CPUs; threads that are started later are pinned with it.
 pub(crate) fn pin_self(cpus: &str) -> Result<(), String> {
-    run("taskset", &["-cp", cpus, &std::process::id().to_string()])
+    run_command("taskset", &["-cp", cpus, &std::process::id().to_string()])
 }
 
 /// Lets this program (and what it starts) open as many files as the system allows at all.
-pub(crate) fn open_many_files() {
+pub(crate) fn raise_file_limit() {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
     if let Some(hard) = line.split_whitespace().nth(4) {
         // Without it the sessions that do not fit fail, which is counted.
         let _unchanged =
-            run("prlimit", &["--pid", &std::process::id().to_string(), &format!("--nofile={hard}:{hard}")]);
+            run_command("prlimit", &["--pid", &std::process::id().to_string(), &format!("--nofile={hard}:{hard}")]);
     }
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+fn run_command(program: &str, arguments: &[&str]) -> Result<(), String> {
     let done = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     match done {
         Ok(status) if status.success() => Ok(()),

@@ -3,19 +3,19 @@
 use serde_json::{Value, json};
 
 use crate::{
-    figures::{Histogram, Tally},
-    options::Way,
+    statistics::{Histogram, Tally},
+    options::BridgeKind,
     run::Outcome,
-    track::Counts,
+    sample_tracker::SampleCounts,
 };
 
 /// A generator that is later than this is no real client any more, ms.
-const LATE_MS: f64 = 5.0;
+const MAX_LATENESS_MS: f64 = 5.0;
 
 impl Outcome {
     /// Whether the generator kept its own times.
     pub(crate) fn is_valid(&self) -> bool {
-        self.tally.lateness.quantile_ms(0.99) <= LATE_MS
+        self.tally.send_lateness.quantile_ms(0.99) <= MAX_LATENESS_MS
     }
 
     fn session_seconds(&self) -> f64 {
@@ -23,58 +23,58 @@ impl Outcome {
     }
 
     /// µs of CPU per session and second: all, user, system.
-    pub(crate) fn micros(&self) -> (f64, f64, f64) {
+    pub(crate) fn cpu_us_per_session_second(&self) -> (f64, f64, f64) {
         let each = 1e6 / self.session_seconds();
-        (self.active.cpu * each, self.active.user * each, self.active.system * each)
+        (self.while_measured.cpu_s * each, self.while_measured.user_s * each, self.while_measured.system_s * each)
     }
 
-    fn kib(&self, now: f64) -> f64 {
-        (now - self.rest.resident) / self.options.sessions.max(1) as f64
+    fn kib_per_session(&self, now: f64) -> f64 {
+        (now - self.at_rest.resident_kib) / self.options.sessions.max(1) as f64
     }
 
     /// All of it.
-    pub(crate) fn json(&self) -> Value {
-        let (cpu, user, system) = self.micros();
+    pub(crate) fn to_json(&self) -> Value {
+        let (cpu, user, system) = self.cpu_us_per_session_second();
         let known = |value: Value| if self.cost_is_known { value } else { Value::Null };
         let each = |count: f64| count / self.session_seconds();
         let (options, tally) = (&self.options, &self.tally);
         json!({
-            "path": if options.path == Way::Relay { "relay" } else { "macaw" },
+            "path": if options.path == BridgeKind::Relay { "relay" } else { "macaw" },
             "profile": options.profile, "sessions": options.sessions, "seconds": self.seconds,
             "rate": options.rate, "frame_ms": options.frame_ms, "speech": options.speech,
             "frames_only": options.frames_only, "mostly_idle": options.mostly_idle, "churn": options.churn,
             "spoil": options.spoil, "workers": options.workers,
-            "valid": self.is_valid(), "clean": tally.clean(),
+            "valid": self.is_valid(), "clean": tally.is_clean(),
             "cpu": known(json!({
                 "us_per_session_second": cpu, "user": user, "system": system,
-                "cores": self.active.cpu / self.seconds,
-                "us_per_opened": opened_each(self),
+                "cores": self.while_measured.cpu_s / self.seconds,
+                "us_per_opened": cpu_us_per_open(self),
             })),
             "switches_per_session_second": known(json!({
-                "voluntary": each(self.active.voluntary), "involuntary": each(self.active.involuntary),
+                "voluntary": each(self.while_measured.voluntary_switches), "involuntary": each(self.while_measured.involuntary_switches),
             })),
             "memory_kib": known(json!({
-                "at_rest": self.rest.resident, "per_idle_session": self.kib(self.idle.resident),
-                "per_active_session": self.kib(self.active.resident),
-                "per_active_session_peak": self.kib(self.active.peak),
-                "threads": self.active.threads, "files": self.active.files,
+                "at_rest": self.at_rest.resident_kib, "per_idle_session": self.kib_per_session(self.when_idle.resident_kib),
+                "per_active_session": self.kib_per_session(self.while_measured.resident_kib),
+                "per_active_session_peak": self.kib_per_session(self.while_measured.peak_kib),
+                "threads": self.while_measured.threads, "files": self.while_measured.files,
             })),
             "latency_ms": {
-                "up": latency(&tally.up), "up_beyond": latency(&tally.up_beyond), "down": latency(&tally.down),
-                "turn": latency(&tally.turn), "opened": latency(&tally.opened),
+                "up": latency_json(&tally.up_latency), "up_beyond": latency_json(&tally.up_excess_latency), "down": latency_json(&tally.down_latency),
+                "turn": latency_json(&tally.turn_start_latency), "opened": latency_json(&tally.open_latency),
             },
-            "samples": {"up": counts(&tally.up_samples), "down": counts(&tally.down_samples)},
-            "units": {"heard": tally.units, "skimmed": tally.units_skimmed, "strange": tally.strange, "filled_samples": tally.filled},
+            "samples": {"up": counts_json(&tally.up_samples), "down": counts_json(&tally.down_samples)},
+            "units": {"heard": tally.units, "skimmed": tally.units_spot_checked, "strange": tally.unidentified_units, "filled_samples": tally.silence_samples},
             "utterances": tally.utterances, "transcripts": tally.transcripts,
             "interrupted_turns": tally.interrupted_turns,
             "errors": tally.errors, "last_error": tally.last_error,
             "closed_early": tally.closed_early, "failed_opens": tally.failed_opens,
             "generator": {
                 "frames": tally.frames, "late_frames": tally.late_frames, "blocked_frames": tally.blocked_frames,
-                "late_ms": latency(&tally.lateness),
-                "cores": self.own.cpu / self.seconds,
-                "user": self.own.user * 1e6 / self.session_seconds(),
-                "system": self.own.system * 1e6 / self.session_seconds(),
+                "late_ms": latency_json(&tally.send_lateness),
+                "cores": self.generator.cpu_s / self.seconds,
+                "user": self.generator.user_s * 1e6 / self.session_seconds(),
+                "system": self.generator.system_s * 1e6 / self.session_seconds(),
             },
         })
     }
@@ -85,7 +85,7 @@ impl Outcome {
         println!(
             "{} sessions of {}, {:.1} s of {} Hz in {} ms frames, speech {:.0} %",
             options.sessions,
-            if options.path == Way::Relay { "a relay" } else { &options.profile },
+            if options.path == BridgeKind::Relay { "a relay" } else { &options.profile },
             self.seconds,
             options.rate,
             options.frame_ms,
@@ -96,41 +96,41 @@ impl Outcome {
         }
         let tally = &self.tally;
         for (name, histogram) in [
-            ("up", &tally.up),
-            ("  beyond", &tally.up_beyond),
-            ("down", &tally.down),
-            ("turns", &tally.turn),
-            ("opened", &tally.opened),
+            ("up", &tally.up_latency),
+            ("  beyond", &tally.up_excess_latency),
+            ("down", &tally.down_latency),
+            ("turns", &tally.turn_start_latency),
+            ("opened", &tally.open_latency),
         ] {
             print_latency(name, histogram);
         }
         print_counts("up", &tally.up_samples);
         print_counts("down", &tally.down_samples);
-        self.print_rest(tally);
+        self.print_details(tally);
     }
 
     fn print_cost(&self) {
-        let (cpu, user, system) = self.micros();
+        let (cpu, user, system) = self.cpu_us_per_session_second();
         let each = |count: f64| count / self.session_seconds();
         println!(
             "  cpu       {cpu:.0} us per session-second ({user:.0} user, {system:.0} system), {:.2} cores",
-            self.active.cpu / self.seconds
+            self.while_measured.cpu_s / self.seconds
         );
         println!(
             "  switches  {:.1} voluntary, {:.1} involuntary per session-second",
-            each(self.active.voluntary),
-            each(self.active.involuntary)
+            each(self.while_measured.voluntary_switches),
+            each(self.while_measured.involuntary_switches)
         );
         println!(
             "  memory    {:.0} KiB at rest; per session {:.1} KiB idle, {:.1} active at the end, {:.1} at the peak",
-            self.rest.resident,
-            self.kib(self.idle.resident),
-            self.kib(self.active.resident),
-            self.kib(self.active.peak)
+            self.at_rest.resident_kib,
+            self.kib_per_session(self.when_idle.resident_kib),
+            self.kib_per_session(self.while_measured.resident_kib),
+            self.kib_per_session(self.while_measured.peak_kib)
         );
     }
 
-    fn print_rest(&self, tally: &Tally) {
+    fn print_details(&self, tally: &Tally) {
         println!(
             "  sessions  {} errors, {} closed early, {} not opened, {} turns interrupted, {} transcripts of {} utterances",
             tally.errors,
@@ -143,21 +143,21 @@ impl Outcome {
         if !tally.last_error.is_empty() {
             println!("            the first error: {}", tally.last_error);
         }
-        let share = 100 - 100 * tally.units_skimmed / tally.units.max(1);
+        let share = 100 - 100 * tally.units_spot_checked / tally.units.max(1);
         println!(
             "  proof     {} units, {share} % looked at from end to end (the others at 8 places), {} of nobody known, {} samples of silence between",
-            tally.units, tally.strange, tally.filled
+            tally.units, tally.unidentified_units, tally.silence_samples
         );
         println!(
             "  generator {:.2} cores; frames late by p99 {:.2} ms, at most {:.2} ms; {} of {} by more than half a frame; {} not taken at once",
-            self.own.cpu / self.seconds,
-            tally.lateness.quantile_ms(0.99),
-            tally.lateness.max_ms(),
+            self.generator.cpu_s / self.seconds,
+            tally.send_lateness.quantile_ms(0.99),
+            tally.send_lateness.max_ms(),
             tally.late_frames,
             tally.frames,
             tally.blocked_frames
         );
-        if tally.strange > 0 {
+        if tally.unidentified_units > 0 {
             println!("  the upstream heard what nobody sent: does the bridge delay its audio (--lag)?");
         }
         if !self.is_valid() {
@@ -167,12 +167,12 @@ impl Outcome {
 }
 
 /// µs for each session that was opened and closed besides.
-fn opened_each(outcome: &Outcome) -> Option<f64> {
-    let opened = outcome.tally.opened.total();
-    (opened > 0).then(|| (outcome.active.user + outcome.active.system) * 1e6 / opened as f64)
+fn cpu_us_per_open(outcome: &Outcome) -> Option<f64> {
+    let opened = outcome.tally.open_latency.total();
+    (opened > 0).then(|| (outcome.while_measured.user_s + outcome.while_measured.system_s) * 1e6 / opened as f64)
 }
 
-fn latency(histogram: &Histogram) -> Value {
+fn latency_json(histogram: &Histogram) -> Value {
     if histogram.total() == 0 {
         return Value::Null;
     }
@@ -182,7 +182,7 @@ fn latency(histogram: &Histogram) -> Value {
     })
 }
 
-fn counts(counts: &Counts) -> Value {
+fn counts_json(counts: &SampleCounts) -> Value {
     json!({
         "sent": counts.sent, "received": counts.received, "lost": counts.lost, "duplicated": counts.duplicated,
         "reordered": counts.reordered, "unrecognised": counts.unrecognised, "tail": counts.tail,
@@ -202,7 +202,7 @@ fn print_latency(name: &str, histogram: &Histogram) {
     }
 }
 
-fn print_counts(name: &str, counts: &Counts) {
+fn print_counts(name: &str, counts: &SampleCounts) {
     if counts.sent > 0 {
         println!(
             "  {name:<9} {} samples: {} lost, {} duplicated, {} reordered, {} unrecognised; {} under way at the end",

@@ -11,44 +11,44 @@ use super::{SPEECH_RATE_HZ, pcm};
 const BLOCK_SAMPLES: usize = SPEECH_RATE_HZ as usize / 100;
 
 /// How many blocks of speech the level is the mean of: 1.5 s, several syllables. A quiet vowel is no quiet microphone.
-const MEMORY_BLOCKS: f32 = 150.0;
+const AVERAGING_BLOCKS: f32 = 150.0;
 
 /// Most that the gain grows in a block: 12 dB a second. ×6 is reached within the first words.
-const RISE: f32 = 1.013_911;
+const MAX_RISE_PER_BLOCK: f32 = 1.013_911;
 
 /// Most that the gain shrinks in a block: 60 dB a second. Too loud is corrected sooner than too quiet.
-const FALL: f32 = 0.933_254_3;
+const MAX_FALL_PER_BLOCK: f32 = 0.933_254_3;
 
 /// The level control of one microphone.
 ///
 /// ```
-/// use voxbridge::audio::level::Level;
+/// use voxbridge::audio::agc::Agc;
 ///
-/// let mut level = Level::new(0.12, 8.0, 0.006);
+/// let mut agc = Level::new(0.12, 8.0, 0.006);
 /// let mut quiet: Vec<i16> = (0..48_000).map(|i| if i % 8 < 4 { 655 } else { -655 }).collect();
-/// level.apply(&mut quiet);
-/// assert!(level.gain() > 5.9, "0.02 has become 0.12");
+/// agc.apply(&mut quiet);
+/// assert!(agc.gain() > 5.9, "0.02 has become 0.12");
 /// ```
 #[derive(Debug, Clone)]
-pub struct Level {
+pub struct Agc {
     target_rms: f32,
     gain_max: f32,
     floor_rms: f32,
     /// What the last sample was multiplied by.
     gain: f32,
     /// What `gain` changes by, sample by sample, until the block ends.
-    step: f32,
+    gain_step: f32,
     /// What `gain` is at the end of the block.
-    goal: f32,
+    target_gain: f32,
     /// Samples of the block so far, and the sum of their squares.
-    samples: usize,
-    energy: u64,
+    block_samples: usize,
+    block_energy: u64,
     /// Mean square of the speech so far, and how many blocks it is the mean of.
-    power: f32,
-    blocks: f32,
+    speech_power: f32,
+    speech_blocks: f32,
 }
 
-impl Level {
+impl Agc {
     /// Brings speech to `target_rms` of full scale by a gain of at most `gain_max`; what is not above `floor_rms` is no
     /// speech and changes nothing.
     #[must_use]
@@ -59,12 +59,12 @@ impl Level {
             gain_max: gain_max.max(1.0),
             floor_rms: floor_rms.max(0.0),
             gain: 1.0,
-            step: 0.0,
-            goal: 1.0,
-            samples: 0,
-            energy: 0,
-            power: 0.0,
-            blocks: 0.0,
+            gain_step: 0.0,
+            target_gain: 1.0,
+            block_samples: 0,
+            block_energy: 0,
+            speech_power: 0.0,
+            speech_blocks: 0.0,
         }
     }
 
@@ -72,12 +72,12 @@ impl Level {
     pub fn apply(&mut self, samples: &mut [i16]) {
         let mut rest = samples;
         while !rest.is_empty() {
-            let here = rest.len().min(BLOCK_SAMPLES - self.samples);
-            let (block, after) = rest.split_at_mut(here);
-            block.iter_mut().for_each(|sample| *sample = self.sample(*sample));
-            self.samples += here;
-            if self.samples == BLOCK_SAMPLES {
-                self.turn();
+            let taken = rest.len().min(BLOCK_SAMPLES - self.block_samples);
+            let (block, after) = rest.split_at_mut(taken);
+            block.iter_mut().for_each(|sample| *sample = self.apply_to_sample(*sample));
+            self.block_samples += taken;
+            if self.block_samples == BLOCK_SAMPLES {
+                self.end_block();
             }
             rest = after;
         }
@@ -89,32 +89,32 @@ impl Level {
         self.gain
     }
 
-    fn sample(&mut self, sample: i16) -> i16 {
-        self.energy += u64::from(sample.unsigned_abs()).pow(2);
-        self.gain += self.step;
-        let loud = pcm::to_f32(sample) * self.gain;
-        if loud.abs() > 1.0 {
+    fn apply_to_sample(&mut self, sample: i16) -> i16 {
+        self.block_energy += u64::from(sample.unsigned_abs()).pow(2);
+        self.gain += self.gain_step;
+        let amplified = pcm::to_f32(sample) * self.gain;
+        if amplified.abs() > 1.0 {
             // It is full scale from here on, not from the next block on; there is no jump, for it would have been clipped.
-            self.gain /= loud.abs();
-            self.goal = self.gain;
-            self.step = 0.0;
+            self.gain /= amplified.abs();
+            self.target_gain = self.gain;
+            self.gain_step = 0.0;
         }
         pcm::to_i16(pcm::to_f32(sample) * self.gain)
     }
 
     /// Ends a block: its speech decides where the gain goes in the next one.
-    fn turn(&mut self) {
-        let power = (self.energy as f64 / (BLOCK_SAMPLES as f64 * 32_768.0 * 32_768.0)) as f32;
+    fn end_block(&mut self) {
+        let power = (self.block_energy as f64 / (BLOCK_SAMPLES as f64 * 32_768.0 * 32_768.0)) as f32;
         // The sum of the steps is not quite what they were made from.
-        self.gain = self.goal;
-        (self.samples, self.energy) = (0, 0);
+        self.gain = self.target_gain;
+        (self.block_samples, self.block_energy) = (0, 0);
         if power.sqrt() > self.floor_rms {
-            self.blocks = (self.blocks + 1.0).min(MEMORY_BLOCKS);
-            self.power += (power - self.power) / self.blocks;
-            let wanted = self.target_rms / self.power.sqrt();
-            self.goal = wanted.clamp(self.gain * FALL, self.gain * RISE).clamp(1.0, self.gain_max);
+            self.speech_blocks = (self.speech_blocks + 1.0).min(AVERAGING_BLOCKS);
+            self.speech_power += (power - self.speech_power) / self.speech_blocks;
+            let wanted = self.target_rms / self.speech_power.sqrt();
+            self.target_gain = wanted.clamp(self.gain * MAX_FALL_PER_BLOCK, self.gain * MAX_RISE_PER_BLOCK).clamp(1.0, self.gain_max);
         }
-        self.step = (self.goal - self.gain) / BLOCK_SAMPLES as f32;
+        self.gain_step = (self.target_gain - self.gain) / BLOCK_SAMPLES as f32;
     }
 }
 
@@ -125,8 +125,8 @@ mod tests {
 
     const SECOND: usize = SPEECH_RATE_HZ as usize;
 
-    fn control() -> Level {
-        Level::new(0.12, 8.0, 0.006)
+    fn test_agc() -> Agc {
+        Agc::new(0.12, 8.0, 0.006)
     }
 
     fn rms(samples: &[i16]) -> f32 {
@@ -146,85 +146,85 @@ mod tests {
         noise.iter().map(|sample| pcm::to_i16(sample * level / power.sqrt())).collect()
     }
 
-    fn applied(level: &mut Level, mut samples: Vec<i16>) -> Vec<i16> {
-        level.apply(&mut samples);
+    fn apply_to(agc: &mut Agc, mut samples: Vec<i16>) -> Vec<i16> {
+        agc.apply(&mut samples);
         samples
     }
 
     #[test]
-    fn a_quiet_microphone_is_raised_within_two_seconds() {
+    fn quiet_speech_reaches_target_within_two_seconds() {
         for quiet in [0.02, 0.03, 0.06] {
-            let out = applied(&mut control(), speech(quiet, 4 * SECOND));
+            let out = apply_to(&mut test_agc(), speech(quiet, 4 * SECOND));
             let settled = rms(&out[2 * SECOND..]);
             assert!((settled - 0.12).abs() < 0.012, "{quiet} became {settled}");
         }
     }
 
     #[test]
-    fn the_gain_has_a_limit() {
-        let mut level = control();
-        let out = applied(&mut level, speech(0.01, 4 * SECOND));
-        assert_eq!(level.gain(), 8.0);
+    fn gain_stops_at_its_limit() {
+        let mut agc = test_agc();
+        let out = apply_to(&mut agc, speech(0.01, 4 * SECOND));
+        assert_eq!(agc.gain(), 8.0);
         assert!((rms(&out[3 * SECOND..]) - 0.08).abs() < 0.004);
     }
 
     #[test]
-    fn loud_microphones_are_left_alone() {
+    fn loud_speech_is_unchanged() {
         for loud in [0.13, 0.2, 0.5] {
             let samples = speech(loud, 2 * SECOND);
             // The first syllable may be a quiet one; it is judged by what follows soon.
-            let out = applied(&mut control(), samples.clone());
+            let out = apply_to(&mut test_agc(), samples.clone());
             assert!(out[SECOND..] == samples[SECOND..], "{loud}");
             assert!(rms(&out) < loud * 1.05);
         }
     }
 
     #[test]
-    fn silence_changes_nothing() {
-        let mut level = control();
-        applied(&mut level, speech(0.03, 4 * SECOND));
-        let gain = level.gain();
+    fn silence_keeps_the_gain() {
+        let mut agc = test_agc();
+        apply_to(&mut agc, speech(0.03, 4 * SECOND));
+        let gain = agc.gain();
         let murmur = speech(0.003, 10 * SECOND);
-        let out = applied(&mut level, murmur.clone());
+        let out = apply_to(&mut agc, murmur.clone());
         assert!((rms(&out) / rms(&murmur) - gain).abs() < 0.1, "it is as loud as the speech around it");
-        assert_eq!(applied(&mut level, vec![0; SECOND]), vec![0; SECOND]);
+        assert_eq!(apply_to(&mut agc, vec![0; SECOND]), vec![0; SECOND]);
         assert!(
-            (level.gain() / gain - 1.0).abs() < RISE - 1.0,
+            (agc.gain() / gain - 1.0).abs() < MAX_RISE_PER_BLOCK - 1.0,
             "at most what the last block of speech began"
         );
     }
 
     #[test]
-    fn a_sudden_shout_is_not_distorted_for_long() {
-        let mut level = control();
-        applied(&mut level, speech(0.02, 4 * SECOND));
-        assert!(level.gain() > 5.0);
-        let out = applied(&mut level, speech(0.25, SECOND));
+    fn sudden_shout_clips_only_briefly() {
+        let mut agc = test_agc();
+        apply_to(&mut agc, speech(0.02, 4 * SECOND));
+        assert!(agc.gain() > 5.0);
+        let out = apply_to(&mut agc, speech(0.25, SECOND));
         let clipped = out.iter().filter(|sample| sample.unsigned_abs() >= 32_767).count();
         assert!(clipped < SECOND / 200, "{clipped} samples at full scale");
-        assert!(level.gain() < 1.5, "{}", level.gain());
+        assert!(agc.gain() < 1.5, "{}", agc.gain());
     }
 
     #[test]
-    fn the_gain_goes_along_a_straight_line() {
+    fn gain_changes_without_jumps() {
         let steady = vec![1_000i16; SECOND];
-        let out = applied(&mut control(), steady);
+        let out = apply_to(&mut test_agc(), steady);
         let steps = out.windows(2).map(|pair| (pair[1] - pair[0]).abs());
         assert!(steps.max().unwrap_or(0) <= 1, "no jump");
         assert!(out[SECOND - 1] > 3_800);
     }
 
     #[test]
-    fn senseless_settings_do_no_harm() {
+    fn invalid_settings_never_attenuate() {
         for (target, max, floor) in [(f32::NAN, 8.0, 0.0), (0.1, f32::NAN, -1.0), (0.0, 0.0, f32::NAN)] {
             let samples = speech(0.1, SECOND);
-            let out = applied(&mut Level::new(target, max, floor), samples.clone());
+            let out = apply_to(&mut Agc::new(target, max, floor), samples.clone());
             assert!(rms(&out) >= rms(&samples) * 0.99, "{target} {max} {floor}");
         }
     }
 
     /// Stretches of anything: silence, noise of any level, full scale.
-    fn anything() -> impl Strategy<Value = Vec<i16>> {
+    fn any_samples() -> impl Strategy<Value = Vec<i16>> {
         let stretch =
             (prop_oneof![Just(0i16), Just(i16::MAX), 1i16..2_000, any::<i16>()], any::<u64>(), 1usize..2_000);
         prop::collection::vec(stretch, 0..8).prop_map(|stretches| {
@@ -241,10 +241,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn nothing_is_wrapped_and_nothing_attenuated(samples in anything()) {
-            let mut level = control();
-            let out = applied(&mut level, samples.clone());
-            prop_assert!((1.0..=8.0).contains(&level.gain()));
+        fn samples_never_wrap_or_shrink(samples in any_samples()) {
+            let mut agc = test_agc();
+            let out = apply_to(&mut agc, samples.clone());
+            prop_assert!((1.0..=8.0).contains(&agc.gain()));
             for (before, after) in samples.iter().zip(&out) {
                 prop_assert!(before.signum() == after.signum(), "{} became {}", before, after);
                 prop_assert!(before.unsigned_abs() <= after.unsigned_abs().saturating_add(1));
@@ -253,10 +253,10 @@ mod tests {
         }
 
         #[test]
-        fn framing_makes_no_difference(samples in anything(), frame in 1usize..700) {
-            let whole = applied(&mut control(), samples.clone());
-            let (mut level, mut pieces) = (control(), samples);
-            pieces.chunks_mut(frame).for_each(|piece| level.apply(piece));
+        fn framing_does_not_change_output(samples in any_samples(), frame in 1usize..700) {
+            let whole = apply_to(&mut test_agc(), samples.clone());
+            let (mut agc, mut pieces) = (test_agc(), samples);
+            pieces.chunks_mut(frame).for_each(|piece| agc.apply(piece));
             prop_assert!(whole == pieces);
         }
     }

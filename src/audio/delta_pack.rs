@@ -4,33 +4,33 @@
 //! needs. Loud speech takes about 70 % of its size so; a codec would do better, and take longer.
 
 /// Samples of a block: whatever their bits, they fill whole words of 32 bits.
-const BLOCK: usize = 32;
+const BLOCK_SAMPLES: usize = 32;
 
 /// Packed samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packed {
+pub struct PackedAudio {
     samples: usize,
     /// Of each block the number of bits, then the differences, lowest bits first.
     bytes: Box<[u8]>,
 }
 
-impl Packed {
+impl PackedAudio {
     /// Packs samples.
     ///
     /// ```
-    /// use voxbridge::audio::packed::Packed;
+    /// use voxbridge::audio::delta_pack::Packed;
     ///
     /// let audio = [1000, 1007, 1011, 1012, 990];
     /// assert_eq!(Packed::new(&audio).unpack(), audio);
     /// ```
     #[must_use]
     pub fn new(samples: &[i16]) -> Self {
-        let size = blocks(samples).map(|block| 1 + 4 * width(&block)).sum();
+        let size = delta_blocks(samples).map(|block| 1 + 4 * bit_width(&block)).sum();
         let mut bytes = Vec::with_capacity(size);
-        for block in blocks(samples) {
-            let width = width(&block);
+        for block in delta_blocks(samples) {
+            let width = bit_width(&block);
             bytes.push(width as u8);
-            put(&block, width, &mut bytes);
+            write_block(&block, width, &mut bytes);
         }
         Self { samples: samples.len(), bytes: bytes.into() }
     }
@@ -38,13 +38,13 @@ impl Packed {
     /// The samples.
     #[must_use]
     pub fn unpack(&self) -> Vec<i16> {
-        let mut samples = Vec::with_capacity(self.samples.next_multiple_of(BLOCK));
+        let mut samples = Vec::with_capacity(self.samples.next_multiple_of(BLOCK_SAMPLES));
         let (mut rest, mut last) = (&self.bytes[..], 0i16);
         while let Some((width, tail)) = rest.split_first() {
             let (words, tail) = tail.split_at(4 * usize::from(*width));
             rest = tail;
-            for difference in take(words, u32::from(*width)) {
-                last = last.wrapping_add(signed(difference));
+            for difference in read_block(words, u32::from(*width)) {
+                last = last.wrapping_add(zigzag_decode(difference));
                 samples.push(last);
             }
         }
@@ -54,19 +54,19 @@ impl Packed {
 
     /// Bytes it takes.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub fn packed_len(&self) -> usize {
         self.bytes.len()
     }
 }
 
 /// The differences, block by block; what is missing of the last one is none.
-fn blocks(samples: &[i16]) -> impl Iterator<Item = [u16; BLOCK]> {
+fn delta_blocks(samples: &[i16]) -> impl Iterator<Item = [u16; BLOCK_SAMPLES]> {
     let mut last = 0i16;
-    samples.chunks(BLOCK).map(move |chunk| {
-        let mut block = [0; BLOCK];
-        block[0] = unsigned(chunk[0].wrapping_sub(last));
+    samples.chunks(BLOCK_SAMPLES).map(move |chunk| {
+        let mut block = [0; BLOCK_SAMPLES];
+        block[0] = zigzag_encode(chunk[0].wrapping_sub(last));
         for (difference, pair) in block[1..].iter_mut().zip(chunk.windows(2)) {
-            *difference = unsigned(pair[1].wrapping_sub(pair[0]));
+            *difference = zigzag_encode(pair[1].wrapping_sub(pair[0]));
         }
         last = chunk[chunk.len() - 1];
         block
@@ -74,20 +74,20 @@ fn blocks(samples: &[i16]) -> impl Iterator<Item = [u16; BLOCK]> {
 }
 
 /// Small numbers for small differences of either sign: 0, -1, 1, -2, 2, …
-const fn unsigned(difference: i16) -> u16 {
+const fn zigzag_encode(difference: i16) -> u16 {
     (difference.cast_unsigned() << 1) ^ (difference >> 15).cast_unsigned()
 }
 
-const fn signed(number: u16) -> i16 {
+const fn zigzag_decode(number: u16) -> i16 {
     (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
 }
 
 /// The bits that the largest of them needs.
-fn width(block: &[u16; BLOCK]) -> usize {
+fn bit_width(block: &[u16; BLOCK_SAMPLES]) -> usize {
     (u16::BITS - block.iter().fold(0, |all, number| all | number).leading_zeros()) as usize
 }
 
-fn put(block: &[u16; BLOCK], width: usize, bytes: &mut Vec<u8>) {
+fn write_block(block: &[u16; BLOCK_SAMPLES], width: usize, bytes: &mut Vec<u8>) {
     let (mut word, mut filled) = (0u64, 0);
     for number in block {
         word |= u64::from(*number) << filled;
@@ -100,10 +100,10 @@ fn put(block: &[u16; BLOCK], width: usize, bytes: &mut Vec<u8>) {
     }
 }
 
-fn take(words: &[u8], width: u32) -> impl Iterator<Item = u16> {
+fn read_block(words: &[u8], width: u32) -> impl Iterator<Item = u16> {
     let mut words = words.iter();
     let (mut word, mut filled) = (0u32, 0);
-    (0..BLOCK).map(move |_| {
+    (0..BLOCK_SAMPLES).map(move |_| {
         while filled < width {
             word |= u32::from(words.next().copied().unwrap_or_default()) << filled;
             filled += 8;
@@ -123,27 +123,27 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn speech_becomes_smaller_and_silence_nothing() {
+    fn speech_shrinks_and_silence_takes_almost_no_bytes() {
         let speech = include_bytes!("../../examples/speech/jfk_16k.wav");
         let (samples, _) = wav::read(speech, Duration::from_secs(60)).unwrap();
         let samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
-        let packed = Packed::new(&samples);
-        let part = packed.bytes() as f64 / (2 * samples.len()) as f64;
+        let packed = PackedAudio::new(&samples);
+        let part = packed.packed_len() as f64 / (2 * samples.len()) as f64;
         assert!(part < 0.72, "{part} of it is left");
         assert_eq!(packed.unpack(), samples);
-        assert_eq!(Packed::new(&[0; 16_000]).bytes(), 500);
+        assert_eq!(PackedAudio::new(&[0; 16_000]).packed_len(), 500);
     }
 
     proptest! {
         #[test]
-        fn nothing_changes(samples in prop::collection::vec(prop_oneof![any::<i16>(), -9i16..9], 0..200)) {
-            prop_assert_eq!(Packed::new(&samples).unpack(), samples);
+        fn any_samples_round_trip(samples in prop::collection::vec(prop_oneof![any::<i16>(), -9i16..9], 0..200)) {
+            prop_assert_eq!(PackedAudio::new(&samples).unpack(), samples);
         }
 
         #[test]
-        fn nor_does_what_is_quiet(samples in prop::collection::vec(-40i16..40, 0..200)) {
-            let packed = Packed::new(&samples);
-            prop_assert!(packed.bytes() <= samples.len().div_ceil(BLOCK) * (1 + 4 * 8));
+        fn quiet_samples_round_trip_within_size_bound(samples in prop::collection::vec(-40i16..40, 0..200)) {
+            let packed = PackedAudio::new(&samples);
+            prop_assert!(packed.packed_len() <= samples.len().div_ceil(BLOCK_SAMPLES) * (1 + 4 * 8));
             prop_assert_eq!(packed.unpack(), samples);
         }
     }

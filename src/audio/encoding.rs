@@ -27,17 +27,17 @@ impl Encoding {
         [("s16le", Self::S16le), ("f32le", Self::F32le), ("mulaw", Self::Mulaw), ("alaw", Self::Alaw)];
 
     /// The most bytes a sample takes.
-    pub const MAX_BYTES: usize = 4;
+    pub const MAX_BYTES_PER_SAMPLE: usize = 4;
 
     /// The encoding of that name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, encoding)| *encoding)
     }
 
     /// In words.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::S16le => "int16 PCM",
             Self::F32le => "float32 PCM",
@@ -48,7 +48,7 @@ impl Encoding {
 
     /// Bytes of a sample.
     #[must_use]
-    pub const fn bytes(self) -> usize {
+    pub const fn bytes_per_sample(self) -> usize {
         match self {
             Self::S16le => 2,
             Self::F32le => 4,
@@ -58,7 +58,7 @@ impl Encoding {
 
     /// The first sample of some; silence where there are too few bytes for one.
     #[must_use]
-    pub fn first(self, bytes: &[u8]) -> i16 {
+    pub fn decode_first(self, bytes: &[u8]) -> i16 {
         match (self, bytes) {
             (Self::S16le, [a, b, ..]) => i16::from_le_bytes([*a, *b]),
             (Self::F32le, [a, b, c, d, ..]) => pcm::to_i16(f32::from_le_bytes([*a, *b, *c, *d])),
@@ -69,7 +69,7 @@ impl Encoding {
     }
 
     /// The first sample of each group of so many bytes as float32, as many as there is room for.
-    pub(super) fn firsts(self, groups: &[u8], group_bytes: usize, out: &mut [f32]) {
+    pub(super) fn decode_first_channel(self, groups: &[u8], group_bytes: usize, out: &mut [f32]) {
         match (self, group_bytes) {
             // What nearly everybody sends, in a shape that the compiler makes vectors of.
             (Self::S16le, 2) => {
@@ -79,16 +79,16 @@ impl Encoding {
             }
             _ => {
                 for (out, group) in out.iter_mut().zip(groups.chunks_exact(group_bytes)) {
-                    *out = pcm::to_f32(self.first(group));
+                    *out = pcm::to_f32(self.decode_first(group));
                 }
             }
         }
     }
 
     /// Appends float32 samples to `out`, rounded and clipped.
-    pub fn push(self, samples: &[f32], out: &mut Vec<u8>) {
+    pub fn encode(self, samples: &[f32], out: &mut Vec<u8>) {
         match self {
-            Self::S16le => pcm::push_s16le(samples, out),
+            Self::S16le => pcm::encode_s16le(samples, out),
             Self::F32le => out.extend(samples.iter().flat_map(|sample| sample.to_le_bytes())),
             Self::Mulaw => out.extend(samples.iter().map(|sample| to_mulaw(pcm::to_i16(*sample)))),
             Self::Alaw => out.extend(samples.iter().map(|sample| to_alaw(pcm::to_i16(*sample)))),
@@ -98,48 +98,48 @@ impl Encoding {
 
 /// What μ-law adds to a magnitude, so that every segment begins at a power of two; in sixteen bits.
 const MULAW_BIAS: i32 = 0x84;
-const MULAW_MAX: i32 = 32_635;
+const MULAW_MAX_MAGNITUDE: i32 = 32_635;
 
-/// Sixteen bits from μ-law: the sign, three bits of segment, four of the place in it, all inverted.
+/// Sixteen bits from μ-law: the sign, three bits of segment, four of the mantissa in it, all inverted.
 fn from_mulaw(code: u8) -> i16 {
     let bits = !code;
-    let place = i32::from(bits & 0x0f) << 3;
-    let magnitude = ((place + MULAW_BIAS) << ((bits >> 4) & 7)) - MULAW_BIAS;
-    signed(magnitude, bits & 0x80 != 0)
+    let mantissa = i32::from(bits & 0x0f) << 3;
+    let magnitude = ((mantissa + MULAW_BIAS) << ((bits >> 4) & 7)) - MULAW_BIAS;
+    apply_sign(magnitude, bits & 0x80 != 0)
 }
 
 fn to_mulaw(sample: i16) -> u8 {
-    let magnitude = i32::from(sample).abs().min(MULAW_MAX) + MULAW_BIAS;
+    let magnitude = i32::from(sample).abs().min(MULAW_MAX_MAGNITUDE) + MULAW_BIAS;
     let segment = magnitude.ilog2() - 7;
-    let place = (magnitude >> (segment + 3)) & 0x0f;
-    !(sign(sample < 0) | (segment as u8) << 4 | place as u8)
+    let mantissa = (magnitude >> (segment + 3)) & 0x0f;
+    !(sign_bit(sample < 0) | (segment as u8) << 4 | mantissa as u8)
 }
 
 /// Sixteen bits from A-law: as above, with a first segment twice as long, and every other bit inverted.
 fn from_alaw(code: u8) -> i16 {
     let bits = code ^ 0x55;
-    let place = i32::from(bits & 0x0f) << 4;
+    let mantissa = i32::from(bits & 0x0f) << 4;
     let magnitude = match (bits >> 4) & 7 {
-        0 => place + 8,
-        segment => (place + 0x108) << (segment - 1),
+        0 => mantissa + 8,
+        segment => (mantissa + 0x108) << (segment - 1),
     };
-    signed(magnitude, bits & 0x80 == 0)
+    apply_sign(magnitude, bits & 0x80 == 0)
 }
 
 fn to_alaw(sample: i16) -> u8 {
     // Zero is positive, and what is just below it the first of the negative ones.
     let magnitude = if sample < 0 { !i32::from(sample) } else { i32::from(sample) };
     let segment = if magnitude < 256 { 0 } else { magnitude.ilog2() - 7 };
-    let place = (magnitude >> (segment.max(1) + 3)) & 0x0f;
-    (sign(sample >= 0) | (segment as u8) << 4 | place as u8) ^ 0x55
+    let mantissa = (magnitude >> (segment.max(1) + 3)) & 0x0f;
+    (sign_bit(sample >= 0) | (segment as u8) << 4 | mantissa as u8) ^ 0x55
 }
 
-const fn sign(set: bool) -> u8 {
+const fn sign_bit(set: bool) -> u8 {
     if set { 0x80 } else { 0 }
 }
 
 /// A magnitude is below 2^15 in both laws.
-const fn signed(magnitude: i32, negative: bool) -> i16 {
+const fn apply_sign(magnitude: i32, negative: bool) -> i16 {
     (if negative { -magnitude } else { magnitude }) as i16
 }
 
@@ -153,7 +153,7 @@ mod tests {
     const LAWS: [Law; 2] = [(Encoding::Mulaw, to_mulaw), (Encoding::Alaw, to_alaw)];
 
     #[test]
-    fn the_laws_are_those_of_the_tables() {
+    fn g711_codes_decode_as_the_standard_tables() {
         // Decoder outputs of G.711 table 2a and 1a at the ends and in the middle, in sixteen bits.
         for (code, sample) in
             [(0x00, -32_124), (0x80, 32_124), (0x7f, 0), (0xff, 0), (0xf0, 120), (0x9f, 8316)]
@@ -168,47 +168,47 @@ mod tests {
     }
 
     #[test]
-    fn every_code_is_its_own_nearest() {
+    fn g711_codes_survive_decode_and_encode() {
         for (law, encode) in LAWS {
             for code in 0..=255u8 {
-                let sample = law.first(&[code]);
-                let again = law.first(&[encode(sample)]);
+                let sample = law.decode_first(&[code]);
+                let again = law.decode_first(&[encode(sample)]);
                 assert_eq!(again, sample, "{law:?} {code:#x}");
             }
         }
     }
 
     #[test]
-    fn louder_is_never_quieter_and_no_sample_far_from_its_code() {
+    fn g711_encoding_is_monotonic_and_within_half_a_step() {
         for (law, encode) in LAWS {
             let mut last = i16::MIN;
             for sample in i16::MIN..=i16::MAX {
-                let heard = law.first(&[encode(sample)]);
-                let off = i32::from(heard).abs_diff(i32::from(sample));
-                assert!(heard >= last, "{law:?} {sample}");
+                let decoded = law.decode_first(&[encode(sample)]);
+                let error = i32::from(decoded).abs_diff(i32::from(sample));
+                assert!(decoded >= last, "{law:?} {sample}");
                 // Half a step: a 32nd of the segment, and eight where segments begin.
-                assert!(off <= 8 + u32::from(sample.unsigned_abs()) / 30, "{law:?} {sample}: {heard}");
-                last = heard;
+                assert!(error <= 8 + u32::from(sample.unsigned_abs()) / 30, "{law:?} {sample}: {decoded}");
+                last = decoded;
             }
         }
     }
 
     #[test]
-    fn too_few_bytes_are_silence_and_floats_clip() {
-        assert_eq!(Encoding::S16le.first(&[1]), 0);
-        assert_eq!(Encoding::F32le.first(&2.0f32.to_le_bytes()), i16::MAX);
-        assert_eq!(Encoding::F32le.first(&f32::NAN.to_le_bytes()), 0);
+    fn short_input_is_silence_and_floats_clip() {
+        assert_eq!(Encoding::S16le.decode_first(&[1]), 0);
+        assert_eq!(Encoding::F32le.decode_first(&2.0f32.to_le_bytes()), i16::MAX);
+        assert_eq!(Encoding::F32le.decode_first(&f32::NAN.to_le_bytes()), 0);
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(sample in -1.0f32..1.0) {
+        fn encoded_samples_decode_within_precision(sample in -1.0f32..1.0) {
             for (_, encoding) in Encoding::ALL {
                 let mut bytes = Vec::new();
-                encoding.push(&[sample], &mut bytes);
-                prop_assert_eq!(bytes.len(), encoding.bytes());
-                let heard = f32::from(encoding.first(&bytes)) / 32_768.0;
-                prop_assert!((heard - sample).abs() <= 0.001 + sample.abs() / 30.0, "{:?}", encoding);
+                encoding.encode(&[sample], &mut bytes);
+                prop_assert_eq!(bytes.len(), encoding.bytes_per_sample());
+                let decoded = f32::from(encoding.decode_first(&bytes)) / 32_768.0;
+                prop_assert!((decoded - sample).abs() <= 0.001 + sample.abs() / 30.0, "{:?}", encoding);
             }
         }
     }

@@ -38,10 +38,10 @@ thread_local! {
 
 /// One client's audio on its way in.
 #[derive(Debug)]
-pub struct Intake {
+pub struct InputConverter {
     resampler: Resampler,
     /// The rate is [`SPEECH_RATE_HZ`]: samples are copied, not resampled.
-    straight: bool,
+    passthrough: bool,
     encoding: Encoding,
     group_bytes: usize,
     carry: Carry,
@@ -51,28 +51,28 @@ pub struct Intake {
     skipped_samples: u64,
 }
 
-impl Intake {
+impl InputConverter {
     /// Takes in interleaved int16 at `rate_hz` with that many channels.
     ///
     /// # Errors
     /// [`FormatError`] for a rate outside 8 to 192 kHz, or no channel, or more than [`MAX_CHANNELS`].
     pub fn new(rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
-        Self::of(Encoding::S16le, rate_hz, channels)
+        Self::with_encoding(Encoding::S16le, rate_hz, channels)
     }
 
     /// The same for audio in another encoding.
     ///
     /// # Errors
-    /// As for [`Intake::new`].
-    pub fn of(encoding: Encoding, rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
+    /// As for [`InputConverter::new`].
+    pub fn with_encoding(encoding: Encoding, rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
         if !(1..=MAX_CHANNELS).contains(&channels) {
             return Err(FormatError::Channels { actual: channels });
         }
         Ok(Self {
             resampler: Resampler::new(rate_hz, SPEECH_RATE_HZ)?,
-            straight: rate_hz == SPEECH_RATE_HZ,
+            passthrough: rate_hz == SPEECH_RATE_HZ,
             encoding,
-            group_bytes: usize::from(channels) * encoding.bytes(),
+            group_bytes: usize::from(channels) * encoding.bytes_per_sample(),
             carry: Carry::default(),
             resampled: Vec::new(),
             input_samples: 0,
@@ -83,31 +83,31 @@ impl Intake {
     /// Takes a frame in and appends what is ready of it to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<i16>) {
         let (encoding, group_bytes) = (self.encoding, self.group_bytes);
-        let (first, whole) = self.carry.split(bytes, group_bytes);
-        self.input_samples += (first.is_some() as usize + whole.len() / group_bytes) as u64;
-        if self.straight {
-            out.extend(first.map(|group| encoding.first(&group)));
-            out.extend(whole.chunks_exact(group_bytes).map(|group| encoding.first(group)));
+        let (completed, whole) = self.carry.split(bytes, group_bytes);
+        self.input_samples += (completed.is_some() as usize + whole.len() / group_bytes) as u64;
+        if self.passthrough {
+            out.extend(completed.map(|group| encoding.decode_first(&group)));
+            out.extend(whole.chunks_exact(group_bytes).map(|group| encoding.decode_first(group)));
             return;
         }
-        if let Some(group) = first {
-            self.resampler.push(&[pcm::to_f32(encoding.first(&group))], &mut self.resampled);
+        if let Some(group) = completed {
+            self.resampler.push(&[pcm::to_f32(encoding.decode_first(&group))], &mut self.resampled);
         }
         BLOCK.with_borrow_mut(|block| {
             for groups in whole.chunks(BLOCK_SAMPLES * group_bytes) {
                 block.resize(groups.len() / group_bytes, 0.0);
-                encoding.firsts(groups, group_bytes, block);
+                encoding.decode_first_channel(groups, group_bytes, block);
                 self.resampler.push(block, &mut self.resampled);
             }
         });
-        drain(&mut self.resampled, out);
+        drain_as_i16(&mut self.resampled, out);
     }
 
     /// Takes in a frame of muted audio: keeps the alignment of the bytes and discards the samples. Gives the number of
     /// sample groups discarded. A stretch should be flushed before it is muted, or it goes on after the gap.
-    pub fn skip(&mut self, bytes: &[u8]) -> usize {
-        let (first, whole) = self.carry.split(bytes, self.group_bytes);
-        let groups = first.is_some() as usize + whole.len() / self.group_bytes;
+    pub fn skip_muted(&mut self, bytes: &[u8]) -> usize {
+        let (completed, whole) = self.carry.split(bytes, self.group_bytes);
+        let groups = completed.is_some() as usize + whole.len() / self.group_bytes;
         self.skipped_samples += groups as u64;
         groups
     }
@@ -119,14 +119,14 @@ impl Intake {
 
     /// Sample groups that a frame of that many bytes completes.
     #[must_use]
-    pub const fn groups(&self, bytes: usize) -> usize {
+    pub const fn completed_groups(&self, bytes: usize) -> usize {
         (self.carry.len + bytes) / self.group_bytes
     }
 
     /// Ends a stretch: appends everything pending to `out`. Bytes of an incomplete sample group stay for the next frame.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
         self.resampler.flush(&mut self.resampled);
-        drain(&mut self.resampled, out);
+        drain_as_i16(&mut self.resampled, out);
     }
 
     /// Whole sample groups taken in so far, at the client's rate; those skipped are not among them.
@@ -135,7 +135,7 @@ impl Intake {
         self.input_samples
     }
 
-    /// Whole sample groups discarded by [`skip`](Self::skip) so far.
+    /// Whole sample groups discarded by [`skip_muted`](Self::skip_muted) so far.
     #[must_use]
     pub const fn skipped_samples(&self) -> u64 {
         self.skipped_samples
@@ -143,42 +143,42 @@ impl Intake {
 
     /// Sample groups taken in that are not out yet, at the client's rate: at most 50 ms of them, none after a flush.
     #[must_use]
-    pub fn pending(&self) -> u64 {
-        if self.straight { 0 } else { self.resampler.pending() }
+    pub fn pending_groups(&self) -> u64 {
+        if self.passthrough { 0 } else { self.resampler.pending_samples() }
     }
 }
 
 /// Room for the largest sample group.
-type Group = [u8; MAX_CHANNELS as usize * Encoding::MAX_BYTES];
+type SampleGroup = [u8; MAX_CHANNELS as usize * Encoding::MAX_BYTES_PER_SAMPLE];
 
 /// Bytes of a sample group that is not complete yet.
 #[derive(Debug, Default)]
 struct Carry {
-    bytes: Group,
+    bytes: SampleGroup,
     len: usize,
 }
 
 impl Carry {
     /// The group that `bytes` completes, if they do, and the whole groups after it. What remains
     /// at the end is carried on.
-    fn split<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> (Option<Group>, &'a [u8]) {
-        let mut first = None;
+    fn split<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> (Option<SampleGroup>, &'a [u8]) {
+        let mut completed = None;
         let mut rest = bytes;
         if self.len > 0 {
-            rest = self.top_up(rest, group_bytes);
+            rest = self.fill_from(rest, group_bytes);
             if self.len < group_bytes {
                 return (None, rest);
             }
-            first = Some(self.bytes);
+            completed = Some(self.bytes);
             self.len = 0;
         }
-        let (whole, ragged) = rest.split_at(rest.len() - rest.len() % group_bytes);
-        self.top_up(ragged, group_bytes);
-        (first, whole)
+        let (whole, remainder) = rest.split_at(rest.len() - rest.len() % group_bytes);
+        self.fill_from(remainder, group_bytes);
+        (completed, whole)
     }
 
     /// Fills up to one group; gives what is left of `bytes`.
-    fn top_up<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> &'a [u8] {
+    fn fill_from<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> &'a [u8] {
         let (taken, rest) = bytes.split_at(bytes.len().min(group_bytes - self.len));
         self.bytes[self.len..self.len + taken.len()].copy_from_slice(taken);
         self.len += taken.len();
@@ -187,7 +187,7 @@ impl Carry {
 }
 
 /// Moves the samples to int16, rounded and clipped: the filter overshoots where loud speech was clipped before.
-fn drain(samples: &mut Vec<f32>, out: &mut Vec<i16>) {
+fn drain_as_i16(samples: &mut Vec<f32>, out: &mut Vec<i16>) {
     out.extend(samples.iter().copied().map(pcm::to_i16));
     samples.clear();
 }
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_formats_are_refused() {
-        assert_eq!(Intake::new(16_000, 0).unwrap_err(), FormatError::Channels { actual: 0 });
+    fn unsupported_formats_are_rejected() {
+        assert_eq!(InputConverter::new(16_000, 0).unwrap_err(), FormatError::Channels { actual: 0 });
         assert_eq!(
-            Intake::new(16_000, 9).unwrap_err().to_string(),
+            InputConverter::new(16_000, 9).unwrap_err().to_string(),
             "9 audio channels are not supported (expected 1 to 8)"
         );
         assert!(
-            Intake::new(4_000, 1)
+            InputConverter::new(4_000, 1)
                 .unwrap_err()
                 .to_string()
                 .contains("4000 Hz is not supported (expected 8000 to")
@@ -217,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_scale_square_clips_instead_of_wrapping() {
+    fn full_scale_square_wave_clips_instead_of_wrapping() {
         let square: Vec<i16> =
             (0..4_800).map(|i| if i / 24 % 2 == 0 { i16::MAX } else { i16::MIN }).collect();
-        let mut intake = Intake::new(48_000, 1).unwrap();
+        let mut converter = InputConverter::new(48_000, 1).unwrap();
         let mut out = Vec::new();
-        intake.push(&bytes(&square), &mut out);
-        intake.flush(&mut out);
+        converter.push(&bytes(&square), &mut out);
+        converter.flush(&mut out);
         assert_eq!(out.len(), 1_600);
         assert!(out.contains(&i16::MAX) && out.contains(&i16::MIN), "the filter overshoots");
         let wrapped = out.windows(2).skip(8).any(|pair| pair[0] > 30_000 && pair[1] < -30_000);
@@ -231,51 +231,51 @@ mod tests {
     }
 
     #[test]
-    fn muting_keeps_the_alignment() {
-        let mut intake = Intake::new(16_000, 2).unwrap();
+    fn muting_keeps_byte_alignment() {
+        let mut converter = InputConverter::new(16_000, 2).unwrap();
         let audio = bytes(&[1, -1, 2, -2, 3, -3, 4, -4]);
         let mut out = Vec::new();
-        intake.push(&audio[..3], &mut out);
-        assert_eq!(intake.skip(&audio[3..9]), 2, "the group begun before and one more");
-        intake.flush(&mut out);
-        intake.push(&audio[9..], &mut out);
+        converter.push(&audio[..3], &mut out);
+        assert_eq!(converter.skip_muted(&audio[3..9]), 2, "the group begun before and one more");
+        converter.flush(&mut out);
+        converter.push(&audio[9..], &mut out);
         assert_eq!(out, [3, 4]);
-        assert_eq!((intake.input_samples(), intake.skipped_samples()), (2, 2));
+        assert_eq!((converter.input_samples(), converter.skipped_samples()), (2, 2));
     }
 
     #[test]
-    fn dropping_keeps_the_alignment() {
-        let mut intake = Intake::new(16_000, 1).unwrap();
+    fn discarding_keeps_byte_alignment() {
+        let mut converter = InputConverter::new(16_000, 1).unwrap();
         let audio = bytes(&[1, 2, 3, 4]);
         let mut out = Vec::new();
-        intake.push(&audio[..1], &mut out);
-        assert_eq!(intake.groups(4), 2, "the one begun before and one more");
-        intake.discard(&audio[1..5]);
-        intake.push(&audio[5..], &mut out);
+        converter.push(&audio[..1], &mut out);
+        assert_eq!(converter.completed_groups(4), 2, "the one begun before and one more");
+        converter.discard(&audio[1..5]);
+        converter.push(&audio[5..], &mut out);
         assert_eq!(out, [3, 4]);
-        assert_eq!((intake.input_samples(), intake.skipped_samples()), (2, 0));
+        assert_eq!((converter.input_samples(), converter.skipped_samples()), (2, 0));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn sixteen_kilohertz_is_copied_whatever_the_framing(
+        fn input_at_16_khz_is_copied_for_any_framing(
             samples in prop::collection::vec(any::<i16>(), 0..600), channels in 1u16..=8,
             cuts in prop::collection::vec(1usize..50, 0..60),
         ) {
             let audio = bytes(&samples);
-            let mut intake = Intake::new(16_000, channels).unwrap();
+            let mut converter = InputConverter::new(16_000, channels).unwrap();
             let (mut out, mut rest) = (Vec::new(), &audio[..]);
             for cut in cuts {
                 let (head, tail) = rest.split_at(cut.min(rest.len()));
                 rest = tail;
-                intake.push(head, &mut out);
+                converter.push(head, &mut out);
             }
-            intake.push(rest, &mut out);
+            converter.push(rest, &mut out);
             let firsts: Vec<i16> =
                 samples.chunks_exact(usize::from(channels)).map(|group| group[0]).collect();
-            prop_assert_eq!(intake.input_samples(), firsts.len() as u64);
+            prop_assert_eq!(converter.input_samples(), firsts.len() as u64);
             prop_assert_eq!(out, firsts);
         }
 
@@ -284,20 +284,20 @@ mod tests {
             rate_hz in prop::sample::select(vec![8_000u32, 12_345, 44_100, 48_000]),
             frames in prop::collection::vec((0usize..4_000, prop::bool::weighted(0.2)), 1..12),
         ) {
-            let mut intake = Intake::new(rate_hz, 2).unwrap();
+            let mut converter = InputConverter::new(rate_hz, 2).unwrap();
             let (mut out, mut total) = (Vec::new(), 0u64);
             for (len, muted) in frames {
                 total += len as u64;
                 let frame = vec![7u8; len];
-                if muted { intake.skip(&frame); } else { intake.push(&frame, &mut out); }
+                if muted { converter.skip_muted(&frame); } else { converter.push(&frame, &mut out); }
                 let out_at_input_rate = out.len() as u64 * u64::from(rate_hz) / 16_000;
-                prop_assert!(intake.pending() <= u64::from(rate_hz) / 20, "{} pending", intake.pending());
-                prop_assert!((out_at_input_rate + intake.pending()).abs_diff(intake.input_samples()) <= 1);
-                prop_assert_eq!(intake.input_samples() + intake.skipped_samples(), total / 4);
+                prop_assert!(converter.pending_groups() <= u64::from(rate_hz) / 20, "{} pending", converter.pending_groups());
+                prop_assert!((out_at_input_rate + converter.pending_groups()).abs_diff(converter.input_samples()) <= 1);
+                prop_assert_eq!(converter.input_samples() + converter.skipped_samples(), total / 4);
             }
-            intake.flush(&mut out);
-            prop_assert_eq!(intake.pending(), 0);
-            prop_assert_eq!(out.len() as u64, (intake.input_samples() * 16_000).div_ceil(u64::from(rate_hz)));
+            converter.flush(&mut out);
+            prop_assert_eq!(converter.pending_groups(), 0);
+            prop_assert_eq!(out.len() as u64, (converter.input_samples() * 16_000).div_ceil(u64::from(rate_hz)));
         }
     }
 }

@@ -7,39 +7,39 @@ use super::resample::{Resampler, UnsupportedRate};
 
 /// One voice on its way out to one client.
 #[derive(Debug)]
-pub struct Voice {
+pub struct OutputConverter {
     resampler: Resampler,
     /// The rate is [`MODEL_RATE_HZ`]: samples are converted only.
-    straight: bool,
+    passthrough: bool,
     encoding: Encoding,
     /// Reused between deltas; empty unless the rates differ.
     resampled: Vec<f32>,
 }
 
-impl Default for Voice {
+impl Default for OutputConverter {
     /// A voice at [`MODEL_RATE_HZ`].
     fn default() -> Self {
         Self::new(MODEL_RATE_HZ).expect("the model's own rate is within the supported range")
     }
 }
 
-impl Voice {
+impl OutputConverter {
     /// An int16 voice at `out_rate_hz` samples per second; [`MODEL_RATE_HZ`] needs no resampling.
     ///
     /// # Errors
     /// [`UnsupportedRate`] outside 8 to 192 kHz.
     pub fn new(out_rate_hz: u32) -> Result<Self, UnsupportedRate> {
-        Self::of(Encoding::S16le, out_rate_hz)
+        Self::with_encoding(Encoding::S16le, out_rate_hz)
     }
 
     /// The same in another encoding.
     ///
     /// # Errors
-    /// As for [`Voice::new`].
-    pub fn of(encoding: Encoding, out_rate_hz: u32) -> Result<Self, UnsupportedRate> {
+    /// As for [`OutputConverter::new`].
+    pub fn with_encoding(encoding: Encoding, out_rate_hz: u32) -> Result<Self, UnsupportedRate> {
         Ok(Self {
             resampler: Resampler::new(MODEL_RATE_HZ, out_rate_hz)?,
-            straight: out_rate_hz == MODEL_RATE_HZ,
+            passthrough: out_rate_hz == MODEL_RATE_HZ,
             encoding,
             resampled: Vec::new(),
         })
@@ -47,17 +47,17 @@ impl Voice {
 
     /// Takes samples in and appends the bytes that are ready to `out`.
     pub fn push(&mut self, samples: &[f32], out: &mut Vec<u8>) {
-        if self.straight {
-            return self.encoding.push(samples, out);
+        if self.passthrough {
+            return self.encoding.encode(samples, out);
         }
         self.resampler.push(samples, &mut self.resampled);
-        self.drain(out);
+        self.encode_resampled(out);
     }
 
     /// Ends a turn: appends the bytes of everything still in the resampler and is fresh for the next turn.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         self.resampler.flush(&mut self.resampled);
-        self.drain(out);
+        self.encode_resampled(out);
     }
 
     /// Forgets what is still in the resampler: the turn was cancelled, nothing of it may be heard any more.
@@ -65,8 +65,8 @@ impl Voice {
         self.resampler.reset();
     }
 
-    fn drain(&mut self, out: &mut Vec<u8>) {
-        self.encoding.push(&self.resampled, out);
+    fn encode_resampled(&mut self, out: &mut Vec<u8>) {
+        self.encoding.encode(&self.resampled, out);
         self.resampled.clear();
     }
 }
@@ -81,25 +81,25 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_the_model_is_only_converted() {
-        let (mut voice, mut out, mut expected) = (Voice::new(24_000).unwrap(), Vec::new(), Vec::new());
-        voice.push(&speech(), &mut out);
-        voice.flush(&mut out);
-        pcm::push_s16le(&speech(), &mut expected);
+    fn model_rate_output_is_not_resampled() {
+        let (mut converter, mut out, mut expected) = (OutputConverter::new(24_000).unwrap(), Vec::new(), Vec::new());
+        converter.push(&speech(), &mut out);
+        converter.flush(&mut out);
+        pcm::encode_s16le(&speech(), &mut expected);
         assert_eq!(out, expected);
     }
 
     #[test]
-    fn other_rates_have_exact_lengths_and_no_seams() {
+    fn resampled_output_has_exact_length_for_any_framing() {
         for rate_hz in [8_000u32, 16_000, 22_050, 44_100, 48_000] {
-            let (mut voice, mut whole, mut pieces) = (Voice::new(rate_hz).unwrap(), Vec::new(), Vec::new());
-            voice.push(&speech(), &mut whole);
-            voice.flush(&mut whole);
+            let (mut converter, mut whole, mut pieces) = (OutputConverter::new(rate_hz).unwrap(), Vec::new(), Vec::new());
+            converter.push(&speech(), &mut whole);
+            converter.flush(&mut whole);
             assert_eq!(whole.len(), rate_hz as usize * 2, "one second");
             for piece in speech().chunks(777) {
-                voice.push(piece, &mut pieces);
+                converter.push(piece, &mut pieces);
             }
-            voice.flush(&mut pieces);
+            converter.flush(&mut pieces);
             // Rounding may fall to the other side.
             let sample = |two: &[u8]| i32::from(i16::from_le_bytes([two[0], two[1]]));
             let pairs = whole.chunks_exact(2).zip(pieces.chunks_exact(2));
@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_cancelled_turn_is_heard() {
-        let (mut voice, mut out) = (Voice::new(48_000).unwrap(), Vec::new());
-        voice.push(&speech()[..1_000], &mut out);
-        voice.clear();
+    fn cleared_audio_never_reaches_the_output() {
+        let (mut converter, mut out) = (OutputConverter::new(48_000).unwrap(), Vec::new());
+        converter.push(&speech()[..1_000], &mut out);
+        converter.clear();
         out.clear();
-        voice.push(&[0.0; 1_000], &mut out);
-        voice.flush(&mut out);
+        converter.push(&[0.0; 1_000], &mut out);
+        converter.flush(&mut out);
         assert_eq!(out, vec![0; 4_000]);
     }
 }

@@ -30,7 +30,7 @@ pub enum PcmError {
     Base64(String),
     /// Float32 samples are four bytes each (field notes §1.5: "buffer size must be a multiple of element size").
     #[error("{0} bytes of audio are not a whole number of float32 samples")]
-    Ragged(usize),
+    PartialSample(usize),
 }
 
 /// An int16 sample as float32 in `-1.0 ..= 0.99997`.
@@ -46,14 +46,14 @@ pub fn to_i16(sample: f32) -> i16 {
     // dasp's own conversion truncates. Adding 1.5 · 2^23 rounds to the nearest, ties to even, as the mantissa has no room
     // for a fraction then, and leaves the integer in its lowest bits: unlike `round_ties_even` and `as`, whole vectors of
     // it are made at once without SSE 4.1.
-    const NO_ROOM_FOR_A_FRACTION: f32 = 12_582_912.0;
-    let heard = if sample.is_nan() { 0.0 } else { sample };
-    let scaled = (heard * FULL_SCALE).clamp(-FULL_SCALE, FULL_SCALE - 1.0);
-    (scaled + NO_ROOM_FOR_A_FRACTION).to_bits() as i16
+    const ROUNDING_OFFSET: f32 = 12_582_912.0;
+    let finite = if sample.is_nan() { 0.0 } else { sample };
+    let scaled = (finite * FULL_SCALE).clamp(-FULL_SCALE, FULL_SCALE - 1.0);
+    (scaled + ROUNDING_OFFSET).to_bits() as i16
 }
 
 /// Appends the samples to `out` as base64 of raw little-endian float32, without an intermediate buffer of the whole.
-pub fn push_base64_f32(samples: &[i16], out: &mut String) {
+pub fn encode_base64_f32(samples: &[i16], out: &mut String) {
     let (mut bytes, mut chars) = ([0; BLOCK_BYTES], [0; BLOCK_CHARS]);
     out.reserve(base64_f32_len(samples.len()));
     for block in samples.chunks(BLOCK_SAMPLES) {
@@ -76,20 +76,20 @@ pub const fn base64_f32_len(samples: usize) -> usize {
 ///
 /// # Errors
 /// [`PcmError::Base64`] for text that is not base64, [`PcmError::Ragged`] for a byte count that is no multiple of 4.
-pub fn pull_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
+pub fn decode_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
     let before = out.len();
-    let pulled = pull_blocks(text.as_bytes(), out);
-    if pulled.is_none_or(|bytes| bytes % 4 != 0) {
+    let decoded_bytes = decode_blocks(text.as_bytes(), out);
+    if decoded_bytes.is_none_or(|bytes| bytes % 4 != 0) {
         out.truncate(before);
         // Which character is wrong in the whole of it is not worth knowing as long as none is.
         let bytes = STANDARD.decode(text).map_err(|error| PcmError::Base64(error.to_string()))?;
-        return Err(PcmError::Ragged(bytes.len()));
+        return Err(PcmError::PartialSample(bytes.len()));
     }
     Ok(())
 }
 
 /// Decodes as far as it is base64; how many bytes that were, if it was all of it.
-fn pull_blocks(chars: &[u8], out: &mut Vec<f32>) -> Option<usize> {
+fn decode_blocks(chars: &[u8], out: &mut Vec<f32>) -> Option<usize> {
     let mut bytes = [0; BLOCK_BYTES];
     let mut count = 0;
     out.reserve(chars.len() / 16 * 3 + 1);
@@ -104,7 +104,7 @@ fn pull_blocks(chars: &[u8], out: &mut Vec<f32>) -> Option<usize> {
 }
 
 /// Appends float32 samples to `out` as little-endian int16 bytes, rounded and clipped.
-pub fn push_s16le(samples: &[f32], out: &mut Vec<u8>) {
+pub fn encode_s16le(samples: &[f32], out: &mut Vec<u8>) {
     let before = out.len();
     out.resize(before + samples.len() * 2, 0);
     for (two, sample) in out[before..].chunks_exact_mut(2).zip(samples) {
@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_int16_survives_the_round_trip() {
+    fn every_int16_round_trips_through_f32() {
         for sample in i16::MIN..=i16::MAX {
             assert_eq!(to_i16(to_f32(sample)), sample);
         }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn loud_floats_clip_and_nan_is_silence() {
+    fn loud_samples_clip_and_nan_becomes_silence() {
         assert_eq!(to_i16(1.0), i16::MAX);
         assert_eq!(to_i16(7.5), i16::MAX);
         assert_eq!(to_i16(-1.0), i16::MIN);
@@ -144,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn bad_text_is_refused_and_appends_nothing() {
+    fn invalid_base64_is_rejected_and_appends_nothing() {
         let mut out = vec![0.5];
-        assert!(matches!(pull_base64_f32("####", &mut out), Err(PcmError::Base64(_))));
-        assert_eq!(pull_base64_f32("AAAA", &mut out), Err(PcmError::Ragged(3)));
+        assert!(matches!(decode_base64_f32("####", &mut out), Err(PcmError::Base64(_))));
+        assert_eq!(decode_base64_f32("AAAA", &mut out), Err(PcmError::PartialSample(3)));
         assert_eq!(out, [0.5]);
     }
 
@@ -155,10 +155,10 @@ mod tests {
         #[test]
         fn base64_round_trips_any_length(samples in prop::collection::vec(any::<i16>(), 0..3000)) {
             let mut text = String::new();
-            push_base64_f32(&samples, &mut text);
+            encode_base64_f32(&samples, &mut text);
             prop_assert_eq!(text.len(), base64_f32_len(samples.len()));
             let mut back = Vec::new();
-            pull_base64_f32(&text, &mut back).unwrap();
+            decode_base64_f32(&text, &mut back).unwrap();
             let back: Vec<i16> = back.into_iter().map(to_i16).collect();
             prop_assert_eq!(back, samples);
         }

@@ -11,11 +11,11 @@ use super::SPEECH_RATE_HZ;
 pub const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
 
 /// Room a unit begins with, samples: half of the time half of its memory will do.
-const FIRST_ROOM: usize = UNIT_SAMPLES / 2;
+const INITIAL_CAPACITY: usize = UNIT_SAMPLES / 2;
 
 /// Where the samples went: `pushed` is always `taken` + `dropped` + what is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct UnitCounts {
     /// Samples that came.
     pub pushed: u64,
     /// Samples that left in units.
@@ -29,24 +29,24 @@ pub struct Counts {
 /// The audio of one microphone, int16 at 16 kHz.
 ///
 /// ```
-/// use voxbridge::audio::units::{UNIT_SAMPLES, Units};
+/// use voxbridge::audio::units::{UNIT_SAMPLES, UnitQueue};
 ///
-/// let mut units = Units::default();
+/// let mut units = UnitQueue::default();
 /// units.push(&[7; 20_000]);
 /// assert!(units.has_unit());
-/// assert_eq!(units.take(), [7; UNIT_SAMPLES]);
+/// assert_eq!(units.take_unit(), [7; UNIT_SAMPLES]);
 /// assert_eq!(units.len(), 4_000);
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Units {
+pub struct UnitQueue {
     /// Whole units, mostly, and what has come of the next one: who takes one out is given its memory. None is longer than a
     /// unit, and none is empty.
     pieces: VecDeque<Vec<i16>>,
     len: usize,
-    counts: Counts,
+    counts: UnitCounts,
 }
 
-impl Units {
+impl UnitQueue {
     /// Takes samples in.
     pub fn push(&mut self, samples: &[i16]) {
         self.len += samples.len();
@@ -56,7 +56,7 @@ impl Units {
             let room = self.pieces.back().map_or(0, |piece| UNIT_SAMPLES - piece.len());
             let (head, tail) = rest.split_at(rest.len().min(room));
             match self.pieces.back_mut() {
-                Some(piece) if room > 0 => extend(piece, head),
+                Some(piece) if room > 0 => extend_piece(piece, head),
                 _ => self.pieces.push_back(Vec::new()),
             }
             rest = tail;
@@ -82,8 +82,8 @@ impl Units {
     }
 
     /// Takes the oldest unit out, exactly [`UNIT_SAMPLES`] long: zeros stand for what is not there yet.
-    pub fn take(&mut self) -> Vec<i16> {
-        let real = self.len().min(UNIT_SAMPLES);
+    pub fn take_unit(&mut self) -> Vec<i16> {
+        let real_samples = self.len().min(UNIT_SAMPLES);
         let mut unit = self.pieces.pop_front().unwrap_or_default();
         unit.reserve_exact(UNIT_SAMPLES - unit.len());
         while let Some(piece) = self.pieces.front_mut().filter(|_| unit.len() < UNIT_SAMPLES) {
@@ -94,57 +94,57 @@ impl Units {
             }
         }
         unit.resize(UNIT_SAMPLES, 0);
-        self.len -= real;
-        self.counts.taken += real as u64;
-        self.counts.filled += (UNIT_SAMPLES - real) as u64;
+        self.len -= real_samples;
+        self.counts.taken += real_samples as u64;
+        self.counts.filled += (UNIT_SAMPLES - real_samples) as u64;
         unit
     }
 
-    /// Puts a unit that was taken and never acknowledged back to the front, as if it had never left: its first `real`
+    /// Puts a unit that was taken and never acknowledged back to the front, as if it had never left: its first `real_samples`
     /// samples, the others are zeros it was filled up with. Of several units the last one comes first.
-    pub fn give_back(&mut self, unit: &[i16], real: usize) {
+    pub fn put_back(&mut self, unit: &[i16], real_samples: usize) {
         // No more than ever left, or the counts would not add up.
-        let real = real
+        let real_samples = real_samples
             .min(unit.len())
             .min(UNIT_SAMPLES)
             .min(usize::try_from(self.counts.taken).unwrap_or(usize::MAX));
-        if real > 0 {
-            self.pieces.push_front(unit[..real].to_vec());
+        if real_samples > 0 {
+            self.pieces.push_front(unit[..real_samples].to_vec());
         }
-        self.len += real;
-        self.counts.taken -= real as u64;
-        self.counts.filled = self.counts.filled.saturating_sub((unit.len() - real) as u64);
+        self.len += real_samples;
+        self.counts.taken -= real_samples as u64;
+        self.counts.filled = self.counts.filled.saturating_sub((unit.len() - real_samples) as u64);
     }
 
     /// Drops whole seconds, the oldest first, until at most `max_samples` are there; says how many samples that were. One
     /// gap of a second in a while is less than many that cut words (field notes §7.10).
-    pub fn limit(&mut self, max_samples: usize) -> u64 {
+    pub fn drop_excess(&mut self, max_samples: usize) -> u64 {
         let excess = self.len().saturating_sub(max_samples);
         // There is less than a whole second only if less than that may be there at all.
         let dropped = excess.next_multiple_of(UNIT_SAMPLES).min(self.len());
         self.counts.dropped += dropped as u64;
-        self.remove(dropped);
+        self.drop_oldest(dropped);
         dropped as u64
     }
 
     /// Gives back the memory that is not in use.
-    pub fn shrink(&mut self) {
+    pub fn shrink_to_fit(&mut self) {
         self.pieces.iter_mut().for_each(Vec::shrink_to_fit);
         self.pieces.shrink_to_fit();
     }
 
     /// Where the samples went.
     #[must_use]
-    pub const fn counts(&self) -> Counts {
+    pub const fn counts(&self) -> UnitCounts {
         self.counts
     }
 
-    fn remove(&mut self, samples: usize) {
+    fn drop_oldest(&mut self, samples: usize) {
         let mut left = samples;
         while let Some(piece) = self.pieces.front_mut().filter(|_| left > 0) {
-            let gone = piece.len().min(left);
-            piece.drain(..gone);
-            left -= gone;
+            let removed = piece.len().min(left);
+            piece.drain(..removed);
+            left -= removed;
             if piece.is_empty() {
                 self.pieces.pop_front();
             }
@@ -154,10 +154,10 @@ impl Units {
 }
 
 /// Appends to a piece of a unit, which never takes more memory than a whole one.
-fn extend(piece: &mut Vec<i16>, samples: &[i16]) {
+fn extend_piece(piece: &mut Vec<i16>, samples: &[i16]) {
     let len = piece.len() + samples.len();
     if len > piece.capacity() {
-        let room = if len > FIRST_ROOM { UNIT_SAMPLES } else { FIRST_ROOM };
+        let room = if len > INITIAL_CAPACITY { UNIT_SAMPLES } else { INITIAL_CAPACITY };
         piece.reserve_exact(room - piece.len());
     }
     piece.extend_from_slice(samples);
@@ -169,112 +169,112 @@ mod tests {
     use proptest::prelude::*;
 
     /// Samples that tell where they belong.
-    fn count(from: usize, samples: usize) -> Vec<i16> {
+    fn numbered_samples(from: usize, samples: usize) -> Vec<i16> {
         (from..from + samples).map(|at| (at % 30_011) as i16 + 1).collect()
     }
 
     #[test]
     fn units_are_exact_and_in_order() {
-        let mut units = Units::default();
+        let mut units = UnitQueue::default();
         for frame in 0..100 {
-            units.push(&count(frame * 320, 320));
+            units.push(&numbered_samples(frame * 320, 320));
             assert_eq!(units.has_unit(), frame >= 49);
         }
-        assert_eq!(units.take(), count(0, UNIT_SAMPLES));
-        assert_eq!(units.take(), count(UNIT_SAMPLES, UNIT_SAMPLES));
+        assert_eq!(units.take_unit(), numbered_samples(0, UNIT_SAMPLES));
+        assert_eq!(units.take_unit(), numbered_samples(UNIT_SAMPLES, UNIT_SAMPLES));
         assert!(units.is_empty() && !units.has_unit());
-        assert_eq!(units.counts(), Counts { pushed: 32_000, taken: 32_000, ..Counts::default() });
+        assert_eq!(units.counts(), UnitCounts { pushed: 32_000, taken: 32_000, ..UnitCounts::default() });
     }
 
     #[test]
-    fn zeros_stand_for_what_is_not_there() {
-        let mut units = Units::default();
+    fn short_units_are_filled_with_zeros() {
+        let mut units = UnitQueue::default();
         units.push(&[5; 100]);
-        let unit = units.take();
+        let unit = units.take_unit();
         assert_eq!((&unit[..100], &unit[100..]), ([5; 100].as_slice(), [0; UNIT_SAMPLES - 100].as_slice()));
-        assert_eq!(units.take(), [0; UNIT_SAMPLES]);
+        assert_eq!(units.take_unit(), [0; UNIT_SAMPLES]);
         let filled = 2 * UNIT_SAMPLES as u64 - 100;
-        assert_eq!(units.counts(), Counts { pushed: 100, taken: 100, filled, dropped: 0 });
+        assert_eq!(units.counts(), UnitCounts { pushed: 100, taken: 100, filled, dropped: 0 });
     }
 
     #[test]
-    fn what_is_given_back_never_left() {
-        let mut units = Units::default();
-        units.push(&count(0, 40_000));
+    fn put_back_restores_samples_and_counts() {
+        let mut units = UnitQueue::default();
+        units.push(&numbered_samples(0, 40_000));
         let before = units.counts();
         let taken: Vec<(usize, Vec<i16>)> =
-            (0..3).map(|_| (units.len().min(UNIT_SAMPLES), units.take())).collect();
+            (0..3).map(|_| (units.len().min(UNIT_SAMPLES), units.take_unit())).collect();
         assert_eq!(units.counts().filled, 8_000);
-        for (real, unit) in taken.iter().rev() {
-            units.give_back(unit, *real);
+        for (real_samples, unit) in taken.iter().rev() {
+            units.put_back(unit, *real_samples);
         }
         assert_eq!(units.counts(), before);
-        units.push(&count(40_000, 8_000));
+        units.push(&numbered_samples(40_000, 8_000));
         for second in 0..3 {
-            assert_eq!(units.take(), count(second * UNIT_SAMPLES, UNIT_SAMPLES));
+            assert_eq!(units.take_unit(), numbered_samples(second * UNIT_SAMPLES, UNIT_SAMPLES));
         }
     }
 
     #[test]
-    fn what_never_left_cannot_be_given_back() {
-        let mut units = Units::default();
+    fn put_back_is_limited_to_taken_samples() {
+        let mut units = UnitQueue::default();
         units.push(&[1; 10]);
-        units.give_back(&[2; 50], 100);
+        units.put_back(&[2; 50], 100);
         assert_eq!((units.len(), units.counts().pushed), (10, 10));
     }
 
     #[test]
-    fn the_oldest_seconds_are_dropped() {
-        let mut units = Units::default();
-        units.push(&count(0, 70_000));
-        assert_eq!(units.limit(70_000), 0);
-        assert_eq!(units.limit(48_000), 32_000, "22 000 too many are two seconds");
-        assert_eq!(units.take(), count(32_000, UNIT_SAMPLES));
-        assert_eq!(units.limit(21_999), 16_000);
-        assert_eq!(units.limit(0), 6_000, "there is no whole second");
-        assert_eq!((units.limit(0), units.len()), (0, 0));
+    fn drop_excess_removes_the_oldest_whole_seconds() {
+        let mut units = UnitQueue::default();
+        units.push(&numbered_samples(0, 70_000));
+        assert_eq!(units.drop_excess(70_000), 0);
+        assert_eq!(units.drop_excess(48_000), 32_000, "22 000 too many are two seconds");
+        assert_eq!(units.take_unit(), numbered_samples(32_000, UNIT_SAMPLES));
+        assert_eq!(units.drop_excess(21_999), 16_000);
+        assert_eq!(units.drop_excess(0), 6_000, "there is no whole second");
+        assert_eq!((units.drop_excess(0), units.len()), (0, 0));
     }
 
     /// Samples it has room for.
-    fn room(units: &Units) -> usize {
+    fn allocated_samples(units: &UnitQueue) -> usize {
         units.pieces.iter().map(Vec::capacity).sum()
     }
 
     #[test]
-    fn it_holds_no_more_memory_than_it_needs() {
-        let mut units = Units::default();
+    fn queue_allocates_no_more_than_needed() {
+        let mut units = UnitQueue::default();
         for (samples, most) in
-            [(320, FIRST_ROOM), (7_680, FIRST_ROOM), (320, UNIT_SAMPLES), (7_680, UNIT_SAMPLES)]
+            [(320, INITIAL_CAPACITY), (7_680, INITIAL_CAPACITY), (320, UNIT_SAMPLES), (7_680, UNIT_SAMPLES)]
         {
             units.push(&vec![1; samples]);
-            assert_eq!(room(&units), most, "of {}", units.len());
+            assert_eq!(allocated_samples(&units), most, "of {}", units.len());
         }
-        units.push(&count(0, 60 * UNIT_SAMPLES));
-        assert_eq!(room(&units), 61 * UNIT_SAMPLES);
-        assert!((0..61).all(|_| units.take().capacity() == UNIT_SAMPLES));
-        assert_eq!(room(&units), 0);
+        units.push(&numbered_samples(0, 60 * UNIT_SAMPLES));
+        assert_eq!(allocated_samples(&units), 61 * UNIT_SAMPLES);
+        assert!((0..61).all(|_| units.take_unit().capacity() == UNIT_SAMPLES));
+        assert_eq!(allocated_samples(&units), 0);
         units.push(&[1; 320]);
-        units.shrink();
-        assert_eq!(room(&units), 320);
-        units.limit(0);
-        assert_eq!(room(&units), 0);
+        units.shrink_to_fit();
+        assert_eq!(allocated_samples(&units), 320);
+        units.drop_excess(0);
+        assert_eq!(allocated_samples(&units), 0);
     }
 
     /// What can be done to a queue.
     #[derive(Debug, Clone)]
-    enum Step {
+    enum QueueOperation {
         Push(usize),
         Take,
-        GiveBack,
-        Limit(usize),
+        PutBack,
+        DropExcess(usize),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn operation() -> impl Strategy<Value = QueueOperation> {
         prop_oneof![
-            3 => (0usize..40_000).prop_map(Step::Push),
-            2 => Just(Step::Take),
-            1 => Just(Step::GiveBack),
-            1 => (0usize..80_000).prop_map(Step::Limit),
+            3 => (0usize..40_000).prop_map(QueueOperation::Push),
+            2 => Just(QueueOperation::Take),
+            1 => Just(QueueOperation::PutBack),
+            1 => (0usize..80_000).prop_map(QueueOperation::DropExcess),
         ]
     }
 
@@ -282,32 +282,32 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn every_sample_is_accounted_for_and_in_order(steps in prop::collection::vec(step(), 0..30)) {
-            let (mut units, mut model, mut pushed) = (Units::default(), Vec::new(), 0);
+        fn every_sample_is_accounted_for_and_in_order(operations in prop::collection::vec(operation(), 0..30)) {
+            let (mut units, mut model, mut pushed) = (UnitQueue::default(), Vec::new(), 0);
             let mut last: Option<(Vec<i16>, usize)> = None;
-            for step in steps {
-                match step {
-                    Step::Push(samples) => {
-                        units.push(&count(pushed, samples));
-                        model.extend(count(pushed, samples));
+            for operation in operations {
+                match operation {
+                    QueueOperation::Push(samples) => {
+                        units.push(&numbered_samples(pushed, samples));
+                        model.extend(numbered_samples(pushed, samples));
                         pushed += samples;
                     }
-                    Step::Take => {
-                        let real = model.len().min(UNIT_SAMPLES);
-                        let unit = units.take();
+                    QueueOperation::Take => {
+                        let real_samples = model.len().min(UNIT_SAMPLES);
+                        let unit = units.take_unit();
                         prop_assert_eq!(unit.len(), UNIT_SAMPLES);
-                        prop_assert!(unit[..real] == model[..real] && unit[real..].iter().all(|zero| *zero == 0));
-                        model.drain(..real);
-                        last = Some((unit, real));
+                        prop_assert!(unit[..real_samples] == model[..real_samples] && unit[real_samples..].iter().all(|zero| *zero == 0));
+                        model.drain(..real_samples);
+                        last = Some((unit, real_samples));
                     }
-                    Step::GiveBack => {
-                        if let Some((unit, real)) = last.take() {
-                            units.give_back(&unit, real);
-                            model.splice(..0, unit[..real].iter().copied());
+                    QueueOperation::PutBack => {
+                        if let Some((unit, real_samples)) = last.take() {
+                            units.put_back(&unit, real_samples);
+                            model.splice(..0, unit[..real_samples].iter().copied());
                         }
                     }
-                    Step::Limit(max) => {
-                        let dropped = usize::try_from(units.limit(max)).unwrap();
+                    QueueOperation::DropExcess(max) => {
+                        let dropped = usize::try_from(units.drop_excess(max)).unwrap();
                         prop_assert!(dropped % UNIT_SAMPLES == 0 || units.is_empty());
                         prop_assert!(units.len() <= max && dropped < model.len().saturating_sub(max) + UNIT_SAMPLES);
                         model.drain(..dropped);

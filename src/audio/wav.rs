@@ -24,7 +24,7 @@ pub enum WavError {
     /// The clip is longer than allowed.
     #[error("the recording lasts {actual:.1?}, which is too long (expected at most {expected:.1?})")]
     TooLong {
-        /// The longest clip allowed.
+        /// The max_duration clip allowed.
         expected: Duration,
         /// How long this one is.
         actual: Duration,
@@ -34,19 +34,19 @@ pub enum WavError {
     Rate(#[from] UnsupportedRate),
 }
 
-/// Reads the first channel of a WAV file of at most `longest`: samples in ±1 and their rate in Hz. A header written
+/// Reads the first channel of a WAV file of at most `max_duration`: samples in ±1 and their rate in Hz. A header written
 /// before the length was known (a pipe of ffmpeg or sox) is taken to mean: to the end.
 ///
 /// # Errors
 /// [`WavError`] if it is no WAV file, damaged, of a sample format or rate that is not supported, or too long.
-pub fn read(bytes: &[u8], longest: Duration) -> Result<(Vec<f32>, u32), WavError> {
-    let mended = mend(bytes);
-    let mut reader = WavReader::new(&*mended)?;
+pub fn read(bytes: &[u8], max_duration: Duration) -> Result<(Vec<f32>, u32), WavError> {
+    let repaired = repair_data_length(bytes);
+    let mut reader = WavReader::new(&*repaired)?;
     let spec = reader.spec();
-    let rate_hz = super::resample::supported(spec.sample_rate)?;
+    let rate_hz = super::resample::check_rate(spec.sample_rate)?;
     let actual = Duration::from_secs_f64(f64::from(reader.duration()) / f64::from(rate_hz));
-    if actual > longest {
-        return Err(WavError::TooLong { expected: longest, actual });
+    if actual > max_duration {
+        return Err(WavError::TooLong { expected: max_duration, actual });
     }
     let channels = usize::from(spec.channels.max(1));
     let samples = match (spec.sample_format, spec.bits_per_sample) {
@@ -104,12 +104,12 @@ pub fn write_s16(samples: &[i16], rate_hz: u32) -> Vec<u8> {
 /// The same file with a length that is no multiple of four bytes, so that it cannot be taken for raw float32 samples: one
 /// that is too even is given a chunk that readers skip.
 #[must_use]
-pub fn uneven(bytes: Vec<u8>) -> Vec<u8> {
+pub fn with_unaligned_length(bytes: Vec<u8>) -> Vec<u8> {
     if !bytes.len().is_multiple_of(4) {
         return bytes;
     }
     // A length that claims more would make sound of the new chunk.
-    let mut out = mend(&bytes).into_owned();
+    let mut out = repair_data_length(&bytes).into_owned();
     out.extend_from_slice(b"JUNK\x02\0\0\0\0\0");
     let length = u32::try_from(out.len() - 8).unwrap_or(u32::MAX);
     if let Some(known) = out.get_mut(4..8) {
@@ -119,7 +119,7 @@ pub fn uneven(bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// Puts right the length of a data chunk that claims more than there is, down to whole sample groups.
-fn mend(bytes: &[u8]) -> Cow<'_, [u8]> {
+fn repair_data_length(bytes: &[u8]) -> Cow<'_, [u8]> {
     let mut group_bytes = 1;
     let mut at = 12;
     while let Some(header) = bytes.get(at..at + 8) {
@@ -131,14 +131,14 @@ fn mend(bytes: &[u8]) -> Cow<'_, [u8]> {
             group_bytes = usize::from(u16::from_le_bytes([group[0], group[1]])).max(1);
         }
         if header.starts_with(b"data") {
-            let there = bytes.len() - body;
-            if len <= there {
+            let available = bytes.len() - body;
+            if len <= available {
                 break;
             }
-            let whole = (there - there % group_bytes) as u32;
-            let mut mended = bytes.to_vec();
-            mended[at + 4..body].copy_from_slice(&whole.to_le_bytes());
-            return Cow::Owned(mended);
+            let whole = (available - available % group_bytes) as u32;
+            let mut repaired = bytes.to_vec();
+            repaired[at + 4..body].copy_from_slice(&whole.to_le_bytes());
+            return Cow::Owned(repaired);
         }
         at = body.saturating_add(len).saturating_add(len % 2);
     }
@@ -155,16 +155,16 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn an_even_file_becomes_uneven_and_sounds_the_same() {
+    fn unaligned_length_keeps_the_samples() {
         for samples in 0..8_i16 {
             let samples: Vec<i16> = (0..samples).map(|at| at * 99).collect();
             let mut streamed = write_s16(&samples, 24_000);
             streamed[40..44].fill(0xff);
             for file in [write_s16(&samples, 24_000), streamed] {
-                let uneven = uneven(file.clone());
-                assert!(!uneven.len().is_multiple_of(4));
-                assert_eq!(read(&uneven, MINUTE).unwrap(), read(&file, MINUTE).unwrap());
-                assert_eq!(uneven == file, !file.len().is_multiple_of(4), "no more than needed");
+                let unaligned = with_unaligned_length(file.clone());
+                assert!(!unaligned.len().is_multiple_of(4));
+                assert_eq!(read(&unaligned, MINUTE).unwrap(), read(&file, MINUTE).unwrap());
+                assert_eq!(unaligned == file, !file.len().is_multiple_of(4), "no more than needed");
             }
         }
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_unknown_length_means_to_the_end() {
+    fn unknown_data_length_reads_to_the_end() {
         let mut bytes = write_s16(&[100, 200, 300], 16_000);
         bytes[40..44].copy_from_slice(&u32::MAX.to_le_bytes());
         bytes.push(7);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn clips_too_long_and_rates_too_odd_are_refused() {
+    fn long_clips_and_unsupported_rates_are_rejected() {
         let error = read(&write_s16(&[0; 16_000], 8_000), Duration::from_secs(1)).unwrap_err();
         assert_eq!(error.to_string(), "the recording lasts 2.0s, which is too long (expected at most 1.0s)");
         assert!(matches!(read(&write_s16(&[0], 4_000), MINUTE), Err(WavError::Rate(_))));
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clip_is_resampled_whole() {
+    fn resample_all_keeps_the_duration() {
         assert_eq!(resample_all(&[0.1; 44_100], 44_100, 16_000).unwrap().len(), 16_000);
         assert!(resample_all(&[0.1], 1, 16_000).is_err());
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(samples in prop::collection::vec(any::<i16>(), 0..400)) {
+        fn written_file_reads_back(samples in prop::collection::vec(any::<i16>(), 0..400)) {
             let (back, rate_hz) = read(&write_s16(&samples, 16_000), MINUTE).unwrap();
             prop_assert_eq!(rate_hz, 16_000);
             prop_assert_eq!(back, samples.iter().map(|s| crate::audio::pcm::to_f32(*s)).collect::<Vec<_>>());

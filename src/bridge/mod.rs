@@ -22,13 +22,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{relayed::Relayed, served::Served};
+use self::{relayed::RelayBridge, served::ServedBridge};
 use crate::{
-    downstream::{Codec, Connect},
+    downstream::{Codec, ConnectQuery},
     error::Error,
-    event::{Frame, Lane, Message, Mode, Why},
+    event::{Frame, Lane, Message, Mode, DisconnectReason},
     mapping::{ClientMapping, UpstreamMapping},
-    session::{Account, Lull, Observation, RelaySetup, Setup, State, Streamed, Tally},
+    session::{SampleCounts, ReadWindow, Observation, RelaySetup, SessionSetup, SessionState, UplinkCounts, AudioTotals},
 };
 
 /// What happened.
@@ -43,7 +43,7 @@ pub enum Input<'a> {
     /// A frame from an upstream.
     Lane(Lane, Frame<'a>),
     /// A lane's transport is gone, or never came up.
-    LaneClosed(Lane, Why),
+    LaneClosed(Lane, DisconnectReason),
     /// The instant of the last [`Output::Wait`] has come.
     Timeout,
     /// voxbridge stops: finish what is going on within this time, begin nothing.
@@ -79,12 +79,12 @@ pub enum Output {
 
 /// One session's bridge.
 #[derive(Debug)]
-pub struct Bridge(Kind);
+pub struct Bridge(BridgeKind);
 
 #[derive(Debug)]
-enum Kind {
-    Served(Box<Served>),
-    Relayed(Box<Relayed>),
+enum BridgeKind {
+    Served(Box<ServedBridge>),
+    Relayed(Box<RelayBridge>),
 }
 
 impl Bridge {
@@ -93,11 +93,11 @@ impl Bridge {
     pub fn open(
         now: Instant,
         codec: Codec,
-        connect: Connect,
+        connect: ConnectQuery,
         dialect: Arc<UpstreamMapping>,
-        setup: Setup,
+        setup: SessionSetup,
     ) -> Self {
-        Self(Kind::Served(Box::new(Served::open(now, codec, connect, dialect, setup))))
+        Self(BridgeKind::Served(Box::new(ServedBridge::open(now, codec, connect, dialect, setup))))
     }
 
     /// Opens a session for the client of a relay. Of several protocols that its connection may be of, the first message
@@ -111,121 +111,121 @@ impl Bridge {
         dialect: Arc<UpstreamMapping>,
         setup: RelaySetup,
     ) -> Self {
-        Self(Kind::Relayed(Box::new(Relayed::open(now, candidates, query, dialect, setup))))
+        Self(BridgeKind::Relayed(Box::new(RelayBridge::open(now, candidates, query, dialect, setup))))
     }
 
     /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.
     #[must_use]
-    pub fn refuse(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
-        Self(Kind::Served(Box::new(Served::refuse(now, codec, dialect, error))))
+    pub fn reject(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
+        Self(BridgeKind::Served(Box::new(ServedBridge::reject(now, codec, dialect, error))))
     }
 
     /// The session's id; empty for a connection that was refused.
     #[must_use]
     pub fn session_id(&self) -> &str {
         match &self.0 {
-            Kind::Served(served) => served.session_id(),
-            Kind::Relayed(relayed) => relayed.session_id(),
+            BridgeKind::Served(served) => served.session_id(),
+            BridgeKind::Relayed(relayed) => relayed.session_id(),
         }
     }
 
     /// Where every audio sample went, and how many sample groups were dropped as too far ahead of the clock.
     #[must_use]
-    pub fn account(&self) -> (Account, u64) {
+    pub fn sample_counts(&self) -> (SampleCounts, u64) {
         match &self.0 {
-            Kind::Served(served) => served.account(),
-            Kind::Relayed(_) => Default::default(),
+            BridgeKind::Served(served) => served.sample_counts(),
+            BridgeKind::Relayed(_) => Default::default(),
         }
     }
 
     /// Whether messages pass from one end to the other. Then nobody here counts audio.
     #[must_use]
-    pub const fn relays(&self) -> bool {
-        matches!(self.0, Kind::Relayed(_))
+    pub const fn is_relay(&self) -> bool {
+        matches!(self.0, BridgeKind::Relayed(_))
     }
 
     /// Whether there is a conversation, which alone can be rolled over.
     #[must_use]
-    pub fn converses(&self) -> bool {
-        self.streamed().is_some()
+    pub fn has_conversation(&self) -> bool {
+        self.uplink_counts().is_some()
     }
 
     /// Where the audio of a conversation went; none in a session without one.
     #[must_use]
-    pub fn streamed(&self) -> Option<Streamed> {
+    pub fn uplink_counts(&self) -> Option<UplinkCounts> {
         match &self.0 {
-            Kind::Served(served) => served.streamed(),
-            Kind::Relayed(_) => None,
+            BridgeKind::Served(served) => served.uplink_counts(),
+            BridgeKind::Relayed(_) => None,
         }
     }
 
     /// Where the session is. Derived anew each time, and cheap.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> SessionState {
         match &self.0 {
-            Kind::Served(served) => served.state(),
-            Kind::Relayed(relayed) => relayed.state(),
+            BridgeKind::Served(served) => served.state(),
+            BridgeKind::Relayed(relayed) => relayed.state(),
         }
     }
 
     /// Where the audio went so far; `None` where nobody here counts it.
     #[must_use]
-    pub fn tally(&self) -> Option<Tally> {
+    pub fn audio_totals(&self) -> Option<AudioTotals> {
         match &self.0 {
-            Kind::Served(served) => served.tally(),
-            Kind::Relayed(_) => None,
+            BridgeKind::Served(served) => served.audio_totals(),
+            BridgeKind::Relayed(_) => None,
         }
     }
 
     /// Whether audio leaves for the client as it is heard. Then the session itself bounds what waits, and an upstream need
     /// not be made to wait for a slow client.
     #[must_use]
-    pub fn paces(&self) -> bool {
+    pub fn is_paced(&self) -> bool {
         match &self.0 {
-            Kind::Served(served) => served.paces(),
-            Kind::Relayed(_) => false,
+            BridgeKind::Served(served) => served.is_paced(),
+            BridgeKind::Relayed(_) => false,
         }
     }
 
     /// Whether the client is to be read no further for now. What it sends all the same is taken.
     #[must_use]
-    pub fn holds_back(&self) -> bool {
+    pub fn needs_backpressure(&self) -> bool {
         match &self.0 {
-            Kind::Served(served) => served.holds_back(),
-            Kind::Relayed(relayed) => relayed.holds_back(),
+            BridgeKind::Served(served) => served.needs_backpressure(),
+            BridgeKind::Relayed(relayed) => relayed.needs_backpressure(),
         }
     }
 
     /// How long the client may be left unread, because nothing can be decided by what it streams; none if every message is
     /// to be read at once.
     #[must_use]
-    pub fn lull(&self, now: Instant) -> Option<Lull> {
+    pub fn read_window(&self, now: Instant) -> Option<ReadWindow> {
         match &self.0 {
-            Kind::Served(served) => served.lull(now),
-            Kind::Relayed(_) => None,
+            BridgeKind::Served(served) => served.read_window(now),
+            BridgeKind::Relayed(_) => None,
         }
     }
 
     /// Takes one input; drain [`Bridge::poll_output`] before the next.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         match &mut self.0 {
-            Kind::Served(served) => served.handle_input(now, input),
-            Kind::Relayed(relayed) => relayed.handle_input(now, input),
+            BridgeKind::Served(served) => served.handle_input(now, input),
+            BridgeKind::Relayed(relayed) => relayed.handle_input(now, input),
         }
     }
 
     /// The next thing to do.
     pub fn poll_output(&mut self, now: Instant) -> Output {
         match &mut self.0 {
-            Kind::Served(served) => served.poll_output(now),
-            Kind::Relayed(relayed) => relayed.poll_output(now),
+            BridgeKind::Served(served) => served.poll_output(now),
+            BridgeKind::Relayed(relayed) => relayed.poll_output(now),
         }
     }
 }
 
-/// Whether operators know; from now on they do.
-fn is_noted(noted: &mut BTreeSet<String>, words: &str) -> bool {
+/// Marks a note as reported; true the first time.
+fn mark_noted(noted: &mut BTreeSet<String>, note: &str) -> bool {
     // A client that names another voice each time is not worth more memory than this.
-    const MOST: usize = 64;
-    noted.contains(words) || noted.len() >= MOST || !noted.insert(words.to_owned())
+    const MAX_NOTED: usize = 64;
+    !noted.contains(note) && noted.len() < MAX_NOTED && noted.insert(note.to_owned())
 }

@@ -8,16 +8,16 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         Frame, LaneCommand, Message,
-        relay::{self, About, EndName, ErrorTold, Opening, Told, Wires},
+        relay::{self, NoticeMeta, RelayEndReason, ErrorNotice, RelayOpening, ClientNotice, RelayTranslator},
     },
     mapping::{
         ClientMapping, UpstreamMapping,
-        check::listed,
-        relay::Part,
+        check::quoted_list,
+        relay::RelayFieldRole,
         upstream::{SendName, VoiceEncoding},
     },
     session::{
-        State,
+        SessionState,
         outbox::Action,
         relay::{Relay, RelaySetup},
     },
@@ -26,18 +26,18 @@ use crate::{
 
 /// One relayed session's spellings and state.
 #[derive(Debug)]
-pub(super) struct Relayed {
-    wires: Spelling,
+pub(super) struct RelayBridge {
+    translator: CodecTranslator,
     /// Protocols that the connection may be of, until the first message.
     candidates: Vec<RelayCodec>,
     /// `None` where client or profile are not made for it.
     relay: Option<Relay>,
-    client_open: bool,
+    is_client_open: bool,
     /// What operators were told that it has no effect, once each.
-    noted: BTreeSet<String>,
+    noted_no_effect: BTreeSet<String>,
 }
 
-impl Relayed {
+impl RelayBridge {
     pub(super) fn open(
         now: Instant,
         candidates: &[Arc<ClientMapping>],
@@ -46,25 +46,25 @@ impl Relayed {
         setup: RelaySetup,
     ) -> Self {
         let codec = |client: &Arc<ClientMapping>| RelayCodec::new(client.clone(), query, setup.unix_s);
-        let mut candidates: Vec<_> = candidates.iter().filter_map(codec).take(CANDIDATES_MAX).collect();
-        let speaks = |codec: &RelayCodec| codec.relay().is_some_and(|relay| relay.dialect == dialect.name);
-        let first = candidates.iter().position(speaks).unwrap_or(0);
+        let mut candidates: Vec<_> = candidates.iter().filter_map(codec).take(MAX_CANDIDATES).collect();
+        let matches_dialect = |codec: &RelayCodec| codec.relay().is_some_and(|relay| relay.dialect == dialect.name);
+        let first = candidates.iter().position(matches_dialect).unwrap_or(0);
         let codec = (first < candidates.len()).then(|| candidates.remove(first));
-        let wires = Spelling { codec, dialect: Dialect::new(dialect) };
-        let relay = wires.codec.as_ref().and_then(|codec| Relay::open(now, &setup, codec.mode()));
+        let translator = CodecTranslator { codec, dialect: Dialect::new(dialect) };
+        let relay = translator.codec.as_ref().and_then(|codec| Relay::open(now, &setup, codec.mode()));
         let mut relayed =
-            Self { wires, candidates, client_open: relay.is_some(), relay, noted: BTreeSet::new() };
-        relayed.expect_mode(now);
+            Self { translator, candidates, is_client_open: relay.is_some(), relay, noted_no_effect: BTreeSet::new() };
+        relayed.check_mode(now);
         relayed
     }
 
     /// A mode that the upstream does not have is nothing to wait for.
-    fn expect_mode(&mut self, now: Instant) {
-        let (Some(codec), Some(relay)) = (&self.wires.codec, &mut self.relay) else { return };
-        let dialect = self.wires.dialect.mapping();
-        let needed = [SendName::RelayOpen, SendName::RelayAppend];
+    fn check_mode(&mut self, now: Instant) {
+        let (Some(codec), Some(relay)) = (&self.translator.codec, &mut self.relay) else { return };
+        let dialect = self.translator.dialect.mapping();
+        let required = [SendName::RelayOpen, SendName::RelayAppend];
         if let Some(name) =
-            needed.iter().find(|name| dialect.message(**name).is_none() && !self.wires.native())
+            required.iter().find(|name| dialect.message(**name).is_none() && !self.translator.is_passthrough())
         {
             let error = format!(
                 "the upstream speaks {}, whose file does not say how to tell it what clients of {} say: `{}` is missing",
@@ -72,7 +72,7 @@ impl Relayed {
                 codec.mapping().title,
                 name.name()
             );
-            return relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error), &self.wires);
+            return relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error), &self.translator);
         }
         match dialect.modes.contains_key(&codec.mode()) {
             true => relay.set_mode(now, codec.mode()),
@@ -81,9 +81,9 @@ impl Relayed {
                     "the upstream speaks {}, which has no mode {}; it has {}",
                     dialect.title,
                     codec.mode().name(),
-                    listed(dialect.modes.values().map(String::as_str))
+                    quoted_list(dialect.modes.values().map(String::as_str))
                 );
-                relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error), &self.wires);
+                relay.fail(now, &Error::new(ErrorKind::NoSuchMode, error), &self.translator);
             }
         }
     }
@@ -92,46 +92,46 @@ impl Relayed {
         self.relay.as_ref().map_or("", Relay::id)
     }
 
-    pub(super) fn state(&self) -> State {
-        self.relay.as_ref().map_or(State::Ending, Relay::state)
+    pub(super) fn state(&self) -> SessionState {
+        self.relay.as_ref().map_or(SessionState::Ending, Relay::state)
     }
 
-    pub(super) fn holds_back(&self) -> bool {
-        self.relay.as_ref().is_some_and(Relay::holds_back)
+    pub(super) fn needs_backpressure(&self) -> bool {
+        self.relay.as_ref().is_some_and(Relay::needs_backpressure)
     }
 
     pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         if let Input::Client(Frame::Text(text)) = &input {
-            self.recognise(now, text);
+            self.detect_protocol(now, text);
         }
-        let Self { wires, relay: Some(relay), .. } = self else { return };
+        let Self { translator, relay: Some(relay), .. } = self else { return };
         match input {
-            Input::Client(_) if !self.client_open => {}
-            Input::Client(Frame::Text(text)) => wires.client(now, text, relay, &mut self.noted),
+            Input::Client(_) if !self.is_client_open => {}
+            Input::Client(Frame::Text(text)) => translator.handle_client_text(now, text, relay, &mut self.noted_no_effect),
             Input::Client(Frame::Binary(_)) => {
-                relay.refuse(
+                relay.report_error(
                     now,
                     &Error::new(ErrorKind::BinaryFrame, "a binary frame; text frames only"),
-                    wires,
+                    translator,
                 );
             }
             Input::ClientClosed => {
-                self.client_open = false;
-                relay.client_gone(now);
+                self.is_client_open = false;
+                relay.handle_client_gone(now);
             }
-            Input::LaneOpened(lane) => relay.lane_opened(now, lane),
+            Input::LaneOpened(lane) => relay.handle_lane_opened(now, lane),
             Input::Lane(lane, frame) => {
                 let text = if let Frame::Text(text) = frame { text } else { "" };
-                let wires = &*wires;
-                wires.dialect.decode_relayed(frame, |event, mark| {
-                    relay.upstream(now, lane, (event, mark), text, wires);
+                let translator = &*translator;
+                translator.dialect.decode_for_relay(frame, |event, meta| {
+                    relay.handle_upstream_message(now, lane, (event, meta), text, translator);
                 });
             }
-            Input::LaneClosed(lane, why) => relay.lane_closed(now, lane, &why, wires),
-            Input::Timeout => relay.timeout(now, wires),
-            Input::Drain(within) => relay.drain(now, within, EndName::Shutdown, wires),
-            Input::Close(within) => relay.drain(now, within, EndName::Operator, wires),
-            Input::Rollover => relay.cannot_roll_over(),
+            Input::LaneClosed(lane, reason) => relay.handle_lane_closed(now, lane, &reason, translator),
+            Input::Timeout => relay.handle_timeout(now, translator),
+            Input::Drain(within) => relay.drain(now, within, RelayEndReason::Shutdown, translator),
+            Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator, translator),
+            Input::Rollover => relay.reject_rollover(),
         }
     }
 
@@ -139,139 +139,139 @@ impl Relayed {
         let Some(relay) = &mut self.relay else { return Output::Finished };
         while let Some(action) = relay.pop_action() {
             match action {
-                Action::Tell(message) if self.client_open => {
-                    self.client_open = !matches!(message, Message::Close(..));
+                Action::RawToClient(message) if self.is_client_open => {
+                    self.is_client_open = !matches!(message, Message::Close(..));
                     return Output::ToClient(message);
                 }
                 Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
-                Action::ToLane(lane, LaneCommand::Spelled(text)) => {
+                Action::ToLane(lane, LaneCommand::RawText(text)) => {
                     return Output::ToLane(lane, Message::Text(text));
                 }
                 Action::ToLane(lane, command) => {
-                    return Output::ToLane(lane, Message::Text(self.wires.dialect.encode(&command)));
+                    return Output::ToLane(lane, Message::Text(self.translator.dialect.encode(&command)));
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
                 Action::Observe(observation) => return Output::Observe(observation),
-                Action::Tell(_) | Action::Client(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
+                Action::RawToClient(_) | Action::ToClient(_) | Action::CloseClient(_) | Action::DropAudio(_) => {}
             }
         }
         if relay.is_finished() { Output::Finished } else { Output::Wait(relay.next_timeout()) }
     }
 
     /// The first message that one of them has says which protocol it is. Until then it is the upstream's, or the first.
-    fn recognise(&mut self, now: Instant, text: &str) {
+    fn detect_protocol(&mut self, now: Instant, text: &str) {
         if self.candidates.is_empty() {
             return;
         }
-        let known = self.wires.codec.iter().chain(&self.candidates);
-        let chosen = known.clone().position(|codec| codec.begins_with(text));
-        let Some(at) = chosen else { return };
-        if at > 0 {
-            self.wires.codec = Some(self.candidates.swap_remove(at - 1));
-            self.expect_mode(now);
+        let codecs = self.translator.codec.iter().chain(&self.candidates);
+        let chosen = codecs.clone().position(|codec| codec.can_begin_with(text));
+        let Some(index) = chosen else { return };
+        if index > 0 {
+            self.translator.codec = Some(self.candidates.swap_remove(index - 1));
+            self.check_mode(now);
         }
         self.candidates.clear();
     }
 }
 
 /// More protocols than anybody serves at one path.
-const CANDIDATES_MAX: usize = 8;
+const MAX_CANDIDATES: usize = 8;
 
 /// How both ends spell.
 #[derive(Debug)]
-struct Spelling {
+struct CodecTranslator {
     codec: Option<RelayCodec>,
     dialect: Dialect,
 }
 
-impl Spelling {
-    fn open_with(&self, opening: &Opening<'_>, encoding: VoiceEncoding) -> Result<String, Error> {
-        let (first, second) = (voice(opening.voice, encoding)?, voice(opening.speech_voice, encoding)?);
-        let (voice, speech_voice) = (first.as_deref(), second.as_deref());
+impl CodecTranslator {
+    fn encode_opening_with(&self, opening: &RelayOpening<'_>, encoding: VoiceEncoding) -> Result<String, Error> {
+        let (voice, speech_voice) = (encode_voice(opening.voice, encoding)?, encode_voice(opening.speech_voice, encoding)?);
+        let (voice, speech_voice) = (voice.as_deref(), speech_voice.as_deref());
         let relay = self.codec.as_ref().and_then(RelayCodec::relay);
         let prompt = opening.prompt.or_else(|| relay.and_then(|relay| relay.default_prompt.as_deref()));
-        Ok(self.dialect.relay_open(&Opening { prompt, voice, speech_voice, ..*opening }))
+        Ok(self.dialect.encode_relay_opening(&RelayOpening { prompt, voice, speech_voice, ..*opening }))
     }
 
-    fn client(&self, now: Instant, text: &str, relay: &mut Relay, noted: &mut BTreeSet<String>) {
+    fn handle_client_text(&self, now: Instant, text: &str, relay: &mut Relay, noted_no_effect: &mut BTreeSet<String>) {
         let Some(codec) = &self.codec else { return };
-        match codec.decode(text, self.native()) {
+        match codec.decode(text, self.is_passthrough()) {
             Ok(read) => {
-                if !self.native() {
-                    let words = read.without_effect(|part| self.takes(part));
-                    let news = words.into_iter().filter(|words| !super::is_noted(noted, words));
-                    news.for_each(|words| relay.without_effect(now, words, self));
+                if !self.is_passthrough() {
+                    let notes = read.ineffective_fields(|part| self.supports(part));
+                    let unreported = notes.into_iter().filter(|note| super::mark_noted(noted_no_effect, note));
+                    unreported.for_each(|note| relay.report_no_effect(now, note, self));
                 }
-                relay.client(now, &read.message(), text, self);
+                relay.handle_client_message(now, &read.to_client_event(), text, self);
             }
-            Err(error) => relay.refuse(now, &error, self),
+            Err(error) => relay.report_error(now, &error, self),
         }
     }
 }
 
-impl Wires for Spelling {
-    fn native(&self) -> bool {
+impl RelayTranslator for CodecTranslator {
+    fn is_passthrough(&self) -> bool {
         let dialect = self.codec.as_ref().and_then(|codec| Some(&codec.relay()?.dialect));
         dialect == Some(&self.dialect.mapping().name)
     }
 
-    fn combines(&self) -> bool {
-        self.codec.as_ref().and_then(RelayCodec::relay).is_some_and(|relay| relay.combines())
+    fn merges_replies(&self) -> bool {
+        self.codec.as_ref().and_then(RelayCodec::relay).is_some_and(|relay| relay.has_combined_output())
     }
 
-    fn eager(&self) -> bool {
-        self.codec.as_ref().and_then(RelayCodec::relay).is_some_and(|relay| relay.eager)
+    fn accepts_early_appends(&self) -> bool {
+        self.codec.as_ref().and_then(RelayCodec::relay).is_some_and(|relay| relay.append_before_open)
     }
 
-    fn tell(&self, told: &Told<'_>, about: &About<'_>) -> Option<String> {
-        self.codec.as_ref()?.tell(told, about)
+    fn encode_notice(&self, notice: &ClientNotice<'_>, meta: &NoticeMeta<'_>) -> Option<String> {
+        self.codec.as_ref()?.encode_notice(notice, meta)
     }
 
-    fn error(&self, error: &Error, about: &About<'_>) -> ErrorTold {
-        self.codec.as_ref().map_or_else(ErrorTold::default, |codec| codec.error(error, about))
+    fn encode_error(&self, error: &Error, meta: &NoticeMeta<'_>) -> ErrorNotice {
+        self.codec.as_ref().map_or_else(ErrorNotice::default, |codec| codec.encode_error(error, meta))
     }
 
-    fn close_frame(&self, why: EndName) -> (u16, String) {
-        self.codec.as_ref().map_or((1000, String::new()), |codec| codec.close_frame(why))
+    fn close_frame(&self, name: RelayEndReason) -> (u16, String) {
+        self.codec.as_ref().map_or((1000, String::new()), |codec| codec.close_frame(name))
     }
 
-    fn open(&self, opening: &Opening<'_>) -> Result<Vec<String>, Error> {
+    fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<String>, Error> {
         let encodings = &self.dialect.mapping().voice_encodings;
         let has_voice = opening.voice.is_some() || opening.speech_voice.is_some();
-        let ways = if has_voice { encodings.len() } else { 1 };
-        encodings.iter().take(ways).map(|encoding| self.open_with(opening, *encoding)).collect()
+        let attempts = if has_voice { encodings.len() } else { 1 };
+        encodings.iter().take(attempts).map(|encoding| self.encode_opening_with(opening, *encoding)).collect()
     }
 
-    fn takes(&self, part: Part) -> bool {
+    fn supports(&self, part: RelayFieldRole) -> bool {
         // These the session itself keeps, and gives back.
-        matches!(part, Part::InputId | Part::ResponseId | Part::Reason)
+        matches!(part, RelayFieldRole::InputId | RelayFieldRole::ResponseId | RelayFieldRole::Reason)
             || [SendName::RelayOpen, SendName::RelayAppend]
                 .iter()
-                .any(|name| self.dialect.takes(*name, part.slot()))
+                .any(|name| self.dialect.supports_slot(*name, part.slot()))
     }
 
-    fn append(&self, input: &relay::Input<'_>) -> String {
-        self.dialect.relay_append(input)
+    fn encode_append(&self, input: &relay::RelayInput<'_>) -> String {
+        self.dialect.encode_relay_append(input)
     }
 
-    fn close(&self, reason: Option<&str>) -> String {
-        self.dialect.relay_close(reason)
+    fn encode_close(&self, reason: Option<&str>) -> String {
+        self.dialect.encode_relay_close(reason)
     }
 
-    fn audio_ms(&self, input: &relay::Input<'_>) -> u64 {
+    fn audio_duration_ms(&self, input: &relay::RelayInput<'_>) -> u64 {
         let samples = input.audio.map_or(0, |audio| audio.len() as u64 * 3 / 4 / 4);
-        samples * 1000 / u64::from(self.dialect.mapping().audio_rate_hz.max(1))
+        samples * 1000 / u64::from(self.dialect.mapping().input_rate_hz.max(1))
     }
 }
 
 /// A voice as the upstream takes it; one that is so already stays where it is.
-fn voice(voice: Option<&str>, encoding: VoiceEncoding) -> Result<Option<Cow<'_, str>>, Error> {
+fn encode_voice(voice: Option<&str>, encoding: VoiceEncoding) -> Result<Option<Cow<'_, str>>, Error> {
     let Some(voice) = voice else { return Ok(None) };
-    let spelled = match encoding {
-        VoiceEncoding::Wav => reference::as_wav(voice),
-        VoiceEncoding::F32le => reference::as_samples(voice),
+    let encoded = match encoding {
+        VoiceEncoding::Wav => reference::to_wav_base64(voice),
+        VoiceEncoding::F32le => reference::to_f32_base64(voice),
     };
-    spelled
+    encoded
         .map(Some)
         .map_err(|problem| Error::new(ErrorKind::Invalid, format!("the voice sample: {problem}")))
 }

@@ -4,12 +4,12 @@ use std::{collections::BTreeSet, collections::VecDeque, sync::Arc, time::Instant
 
 use super::{Input, Output};
 use crate::{
-    downstream::{Codec, Connect, Ignored},
+    downstream::{Codec, ConnectQuery, IgnoredField},
     error::Error,
-    event::{ClientCommand, CloseName, Message},
+    event::{ClientCommand, CloseReason, Message},
     mapping::UpstreamMapping,
     session::{
-        Account, Figure, Lull, Observation, Reason, Session, Setup, Stage, State, Streamed, Tally,
+        SampleCounts, Measurement, ReadWindow, Observation, EndReason, Session, SessionSetup, BargeInStage, SessionState, UplinkCounts, AudioTotals,
         outbox::Action,
     },
     upstream::Dialect,
@@ -17,51 +17,51 @@ use crate::{
 
 /// One session's codec, state and dialect.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct ServedBridge {
     codec: Codec,
     dialect: Dialect,
     /// `None` for a connection that was refused.
     session: Option<Session>,
     opened_at: Instant,
     /// When the last input came.
-    input_at: Instant,
-    ready: VecDeque<Output>,
-    client_open: bool,
+    last_input_at: Instant,
+    ready_outputs: VecDeque<Output>,
+    is_client_open: bool,
     /// What operators were told that it has no effect, once each.
-    noted: BTreeSet<String>,
+    noted_no_effect: BTreeSet<String>,
 }
 
-impl Served {
+impl ServedBridge {
     /// Opens a session for a connection that was accepted.
     pub(super) fn open(
         now: Instant,
         mut codec: Codec,
-        connect: Connect,
+        connect: ConnectQuery,
         dialect: Arc<UpstreamMapping>,
-        setup: Setup,
+        setup: SessionSetup,
     ) -> Self {
-        let fatal = |problem: &&Error| codec.close_after(problem).is_some();
-        if let Some(problem) = connect.problems.iter().find(fatal) {
+        let is_fatal = |problem: &&Error| codec.error_close_frame(problem).is_some();
+        if let Some(problem) = connect.problems.iter().find(is_fatal) {
             let problem = problem.clone();
-            return Self::refuse(now, codec, dialect, &problem);
+            return Self::reject(now, codec, dialect, &problem);
         }
         let model = connect.model.unwrap_or_default();
         let mut session = Session::open(now, setup, model.clone(), connect.settings);
-        codec.name(session.id(), &model);
-        connect.problems.into_iter().for_each(|problem| session.refuse(problem));
+        codec.set_session(session.id(), &model);
+        connect.problems.into_iter().for_each(|problem| session.report_error(problem));
         let mut served = Self::new(now, codec, dialect, Some(session));
-        served.note_ignored();
+        served.report_ignored_fields();
         served
     }
 
     /// Answers a connection that cannot be served: the error, then the close frame the protocol has for it.
-    pub(super) fn refuse(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
+    pub(super) fn reject(now: Instant, codec: Codec, dialect: Arc<UpstreamMapping>, error: &Error) -> Self {
         let mut served = Self::new(now, codec, dialect, None);
-        let told = served.codec.encode(ClientCommand::Error(error.clone()), 0.0);
-        served.ready.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
-        served.ready.extend(told.map(Output::ToClient));
-        let close = served.codec.close_after(error).unwrap_or(Message::Close(1008, String::new()));
-        served.ready.push_back(Output::ToClient(close));
+        let messages = served.codec.encode(ClientCommand::Error(error.clone()), 0.0);
+        served.ready_outputs.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
+        served.ready_outputs.extend(messages.map(Output::ToClient));
+        let close = served.codec.error_close_frame(error).unwrap_or(Message::Close(1008, String::new()));
+        served.ready_outputs.push_back(Output::ToClient(close));
         served
     }
 
@@ -69,12 +69,12 @@ impl Served {
         Self {
             codec,
             dialect: Dialect::new(dialect),
-            client_open: session.is_some(),
+            is_client_open: session.is_some(),
             session,
             opened_at: now,
-            input_at: now,
-            ready: VecDeque::new(),
-            noted: BTreeSet::new(),
+            last_input_at: now,
+            ready_outputs: VecDeque::new(),
+            noted_no_effect: BTreeSet::new(),
         }
     }
 
@@ -84,113 +84,113 @@ impl Served {
     }
 
     /// Where every audio sample went, and how many sample groups were dropped as too far ahead of the clock.
-    pub(super) fn account(&self) -> (Account, u64) {
-        self.session.as_ref().map_or_else(Default::default, Session::account)
+    pub(super) fn sample_counts(&self) -> (SampleCounts, u64) {
+        self.session.as_ref().map_or_else(Default::default, Session::sample_counts)
     }
 
     /// Where the audio of a conversation went; none in a session without one.
-    pub(super) fn streamed(&self) -> Option<Streamed> {
-        self.session.as_ref().and_then(Session::streamed)
+    pub(super) fn uplink_counts(&self) -> Option<UplinkCounts> {
+        self.session.as_ref().and_then(Session::uplink_counts)
     }
 
     /// Where the session is.
-    pub(super) fn state(&self) -> State {
-        self.session.as_ref().map_or(State::Ending, Session::state)
+    pub(super) fn state(&self) -> SessionState {
+        self.session.as_ref().map_or(SessionState::Ending, Session::state)
     }
 
     /// Where the audio went so far.
-    pub(super) fn tally(&self) -> Option<Tally> {
-        self.session.as_ref().map(Session::tally)
+    pub(super) fn audio_totals(&self) -> Option<AudioTotals> {
+        self.session.as_ref().map(Session::audio_totals)
     }
 
     /// Whether audio leaves for the client as it is heard. Then the session itself bounds what waits, and an upstream need
     /// not be made to wait for a slow client.
-    pub(super) fn paces(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::paces)
+    pub(super) fn is_paced(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_paced)
     }
 
     /// Whether the client is to be read no further for now. What it sends all the same is taken.
-    pub(super) fn holds_back(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::holds_back)
+    pub(super) fn needs_backpressure(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::needs_backpressure)
     }
 
     /// How long the client may be left unread; none if every message is to be read at once.
-    pub(super) fn lull(&self, now: Instant) -> Option<Lull> {
-        let lull = self.session.as_ref()?.lull(now)?;
-        Some(Lull { frame_max_bytes: self.codec.frame_max_bytes(), ..lull })
+    pub(super) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
+        let window = self.session.as_ref()?.read_window(now)?;
+        Some(ReadWindow { frame_max_bytes: self.codec.frame_max_bytes(), ..window })
     }
 
-    /// Takes one input; drain [`Served::poll_output`] before the next.
+    /// Takes one input; drain [`ServedBridge::poll_output`] before the next.
     pub(super) fn handle_input(&mut self, now: Instant, input: Input<'_>) {
-        self.input_at = now;
+        self.last_input_at = now;
         let Some(session) = &mut self.session else { return };
         match input {
-            Input::Client(_) if !self.client_open => {}
+            Input::Client(_) if !self.is_client_open => {}
             Input::Client(frame) => {
                 match self.codec.decode(frame) {
-                    Ok(event) => session.client(now, event),
-                    Err(error) => session.refuse(error),
+                    Ok(event) => session.handle_client_event(now, event),
+                    Err(error) => session.report_error(error),
                 }
-                self.note_ignored();
+                self.report_ignored_fields();
             }
             Input::ClientClosed => {
-                self.client_open = false;
-                session.client_gone(now);
+                self.is_client_open = false;
+                session.handle_client_gone(now);
             }
-            Input::LaneOpened(lane) => session.lane_opened(now, lane),
+            Input::LaneOpened(lane) => session.handle_lane_opened(now, lane),
             Input::Lane(lane, frame) => {
-                self.dialect.decode(frame, |event, mark| session.lane_event(now, lane, &event, mark));
+                self.dialect.decode(frame, |event, meta| session.handle_lane_event(now, lane, &event, meta));
             }
-            Input::LaneClosed(lane, why) => session.lane_closed(now, lane, &why),
-            Input::Timeout => session.timeout(now),
-            Input::Drain(within) => session.drain(now, within, CloseName::Shutdown),
-            Input::Close(within) => session.drain(now, within, CloseName::Operator),
-            Input::Rollover => session.roll_over(now),
+            Input::LaneClosed(lane, reason) => session.handle_lane_closed(now, lane, &reason),
+            Input::Timeout => session.handle_timeout(now),
+            Input::Drain(within) => session.drain(now, within, CloseReason::Shutdown),
+            Input::Close(within) => session.drain(now, within, CloseReason::Operator),
+            Input::Rollover => session.request_rollover(now),
         }
     }
 
     /// The next thing to do.
     pub(super) fn poll_output(&mut self, now: Instant) -> Output {
-        if let Some(output) = self.ready.pop_front() {
+        if let Some(output) = self.ready_outputs.pop_front() {
             return output;
         }
         let Some(session) = &mut self.session else { return Output::Finished };
         while let Some(action) = session.pop_action() {
             match action {
                 // Encoded when it is taken out: audio that waits is not yet base64.
-                Action::Client(command) if self.client_open => {
+                Action::ToClient(command) if self.is_client_open => {
                     let at_s = (now - self.opened_at).as_secs_f64();
                     // An error that the protocol ends a connection with is its last word.
                     if let ClientCommand::Error(error) = &command
-                        && let Some(close) = self.codec.close_after(error)
+                        && let Some(close) = self.codec.error_close_frame(error)
                     {
-                        self.client_open = false;
-                        self.ready.push_back(measured(Figure::Ending(Reason::ClientError)));
-                        session.client_gone(now);
-                        self.ready.extend(self.codec.encode(command, at_s).map(Output::ToClient));
-                        self.ready.push_back(Output::ToClient(close));
+                        self.is_client_open = false;
+                        self.ready_outputs.push_back(measurement_output(Measurement::SessionEnding(EndReason::ClientError)));
+                        session.handle_client_gone(now);
+                        self.ready_outputs.extend(self.codec.encode(command, at_s).map(Output::ToClient));
+                        self.ready_outputs.push_back(Output::ToClient(close));
                         return self.poll_output(now);
                     }
                     if matches!(command, ClientCommand::SpeakingEnded { cancelled: true, .. }) {
-                        let (stage, after) = (Stage::Told, now - self.input_at);
-                        self.ready.push_back(measured(Figure::BargeIn { stage, after }));
+                        let (stage, after) = (BargeInStage::ClientNotified, now - self.last_input_at);
+                        self.ready_outputs.push_back(measurement_output(Measurement::BargeIn { stage, after }));
                     }
                     if let Some(message) = self.codec.encode(command, at_s) {
                         return Output::ToClient(message);
                     }
                 }
-                Action::EndClient(why) if std::mem::take(&mut self.client_open) => {
-                    return Output::ToClient(self.codec.close(why));
+                Action::CloseClient(reason) if std::mem::take(&mut self.is_client_open) => {
+                    return Output::ToClient(self.codec.close_frame(reason));
                 }
-                Action::DropAudio(bytes) if self.client_open => return Output::DropAudio(bytes),
-                Action::Tell(message) if self.client_open => return Output::ToClient(message),
-                Action::Client(_) | Action::Tell(_) | Action::EndClient(_) | Action::DropAudio(_) => {}
+                Action::DropAudio(bytes) if self.is_client_open => return Output::DropAudio(bytes),
+                Action::RawToClient(message) if self.is_client_open => return Output::ToClient(message),
+                Action::ToClient(_) | Action::RawToClient(_) | Action::CloseClient(_) | Action::DropAudio(_) => {}
                 Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
                 Action::ToLane(lane, command) => {
                     return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
-                Action::Observe(Observation::NoEffect(words)) if super::is_noted(&mut self.noted, &words) => {
+                Action::Observe(Observation::NoEffect(note)) if !super::mark_noted(&mut self.noted_no_effect, &note) => {
                 }
                 Action::Observe(observation) => return Output::Observe(observation),
             }
@@ -199,14 +199,14 @@ impl Served {
     }
 
     /// Hands on what the codec accepted without effect.
-    fn note_ignored(&mut self) {
+    fn report_ignored_fields(&mut self) {
         let Some(session) = &mut self.session else { return };
-        for Ignored { command, field, because } in self.codec.take_ignored() {
+        for IgnoredField { command, field, because } in self.codec.take_ignored_fields() {
             session.observe(Observation::NoEffect(format!("{command}.{field}: {because}")));
         }
     }
 }
 
-const fn measured(figure: Figure) -> Output {
-    Output::Observe(Observation::Measured(figure))
+const fn measurement_output(measurement: Measurement) -> Output {
+    Output::Observe(Observation::Measured(measurement))
 }

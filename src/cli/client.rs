@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes, error::ProtocolError};
 
-use super::dial::{self, Socket};
+use super::dial::{self, ClientWebSocket};
 use super::error::ClientError;
-use super::server_events::ClientSeen;
+use super::server_events::MacawEvent;
 use crate::secret::Secret;
 
 /// Whom to call, and what to ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct ServerTarget {
     /// `ws://` or `wss://`; without a path, `/v1/realtime` is meant.
     pub url: String,
     /// The model; one that the URL names already stays if this is `None`.
@@ -31,110 +31,110 @@ pub struct Target {
 
 /// How long things take. The defaults are for real servers; tests are quicker.
 #[derive(Debug, Clone, Copy)]
-pub struct Timing {
+pub struct ClientTiming {
     /// From one 40 ms frame of audio to the next.
-    pub frame: Duration,
+    pub frame_interval: Duration,
     /// Silence from the server that ends a transcription in which everything is answered.
-    pub quiet: Duration,
+    pub quiet_timeout: Duration,
     /// How long a transcript that did not come before its `vad.speech_end` is waited for.
-    pub late: Duration,
+    pub late_transcript_timeout: Duration,
     /// How long an utterance may stay open after the recording's end without any event.
-    pub stall: Duration,
+    pub stall_timeout: Duration,
     /// How long the first audio of a text, or the next, may take.
-    pub answer: Duration,
+    pub answer_timeout: Duration,
     /// From one empty frame to the next while nothing else is sent.
-    pub keep_alive: Duration,
+    pub keep_alive_interval: Duration,
     /// How long `session.created` may take.
-    pub created: Duration,
+    pub created_timeout: Duration,
     /// How long `session.closed` and the transport's end may take.
-    pub close: Duration,
+    pub close_timeout: Duration,
 }
 
-impl Default for Timing {
+impl Default for ClientTiming {
     fn default() -> Self {
         Self {
-            frame: Duration::from_millis(40),
-            quiet: Duration::from_secs(1),
-            late: Duration::from_secs(10),
-            stall: Duration::from_secs(30),
+            frame_interval: Duration::from_millis(40),
+            quiet_timeout: Duration::from_secs(1),
+            late_transcript_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(30),
             // A busy model queues; voxbridge itself gives up before this.
-            answer: Duration::from_secs(120),
+            answer_timeout: Duration::from_secs(120),
             // The server closes after 60 s without a binary frame, also while it speaks (field notes §1.6).
-            keep_alive: Duration::from_secs(20),
-            created: Duration::from_secs(10),
-            close: Duration::from_secs(5),
+            keep_alive_interval: Duration::from_secs(20),
+            created_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(5),
         }
     }
 }
 
 /// One event, and how the server wrote it.
 #[derive(Debug, Clone)]
-pub struct Event {
+pub struct ReceivedEvent {
     /// What it says.
-    pub seen: ClientSeen,
+    pub event: MacawEvent,
     /// The message.
     pub text: Utf8Bytes,
 }
 
 /// One message of the server.
 #[derive(Debug, Clone)]
-pub enum Incoming {
+pub enum ServerMessage {
     /// A text message.
-    Event(Event),
+    Event(ReceivedEvent),
     /// A binary message: speech, int16 little endian.
     Audio(Bytes),
 }
 
 /// A server that takes nothing for this long is not there any more.
-const SEND_BOUND: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the transport may outlive `session.closed` before this side ends it.
-const FAREWELL: Duration = Duration::from_secs(1);
+const HANGUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An open session.
 pub struct Client {
-    socket: Socket,
-    timing: Timing,
+    socket: ClientWebSocket,
+    timing: ClientTiming,
     session_id: String,
     /// The server's close frame, or what became of the connection, once it is over.
-    ending: Option<String>,
+    end_reason: Option<String>,
 }
 
 impl Client {
     /// Connects, and waits for `session.created`.
     ///
     /// # Errors
-    /// [`ClientError::Url`], [`ClientError::Unreachable`], [`ClientError::Refused`], [`ClientError::NoSession`], or
+    /// [`ClientError::InvalidUrl`], [`ClientError::Unreachable`], [`ClientError::HttpRejected`], [`ClientError::SessionNotOpened`], or
     /// [`ClientError::Server`] if the server says why it wants no session.
-    pub async fn connect(target: &Target, timing: Timing) -> Result<(Self, Event), ClientError> {
-        Self::greet(dial::dial(target).await?, target, timing).await
+    pub async fn connect(target: &ServerTarget, timing: ClientTiming) -> Result<(Self, ReceivedEvent), ClientError> {
+        Self::await_created(dial::dial(target).await?, target, timing).await
     }
 
     /// Waits for `session.created` on a connection that is open.
     ///
     /// # Errors
     /// As [`Self::connect`], without what keeps a connection from being opened.
-    pub(super) async fn greet(
-        socket: Socket,
-        target: &Target,
-        timing: Timing,
-    ) -> Result<(Self, Event), ClientError> {
-        let mut client = Self { socket, timing, session_id: String::new(), ending: None };
-        let refused = |why: String| ClientError::NoSession { url: target.url.clone(), why };
-        let first = timeout(timing.created, client.next())
+    pub(super) async fn await_created(
+        socket: ClientWebSocket,
+        target: &ServerTarget,
+        timing: ClientTiming,
+    ) -> Result<(Self, ReceivedEvent), ClientError> {
+        let mut client = Self { socket, timing, session_id: String::new(), end_reason: None };
+        let not_opened = |reason: String| ClientError::SessionNotOpened { url: target.url.clone(), reason };
+        let first = timeout(timing.created_timeout, client.next())
             .await
-            .map_err(|_| refused(format!("no session.created within {:.0?}", timing.created)))?;
+            .map_err(|_| not_opened(format!("no session.created within {:.0?}", timing.created_timeout)))?;
         match first? {
-            Some(Incoming::Event(event)) => match &event.seen {
-                ClientSeen::SessionCreated { session_id } => {
+            Some(ServerMessage::Event(event)) => match &event.event {
+                MacawEvent::SessionCreated { session_id } => {
                     client.session_id.clone_from(session_id);
                     Ok((client, event))
                 }
-                ClientSeen::Error { code, message, .. } => Err(server_error(code, message)),
-                _ => Err(refused(format!("expected session.created, got {}", excerpt(&event.text)))),
+                MacawEvent::Error { code, message, .. } => Err(server_error(code, message)),
+                _ => Err(not_opened(format!("expected session.created, got {}", excerpt(&event.text)))),
             },
-            Some(Incoming::Audio(_)) => Err(refused("expected session.created, got audio".to_owned())),
-            None => Err(refused(client.ending().to_owned())),
+            Some(ServerMessage::Audio(_)) => Err(not_opened("expected session.created, got audio".to_owned())),
+            None => Err(not_opened(client.end_description().to_owned())),
         }
     }
 
@@ -146,32 +146,32 @@ impl Client {
 
     /// The durations it was connected with.
     #[must_use]
-    pub const fn timing(&self) -> &Timing {
+    pub const fn timing(&self) -> &ClientTiming {
         &self.timing
     }
 
     /// The next message; `None` when the connection is over. Cancel-safe.
     ///
     /// # Errors
-    /// [`ClientError::Lost`] if the connection breaks or the server violates the protocol.
-    pub async fn next(&mut self) -> Result<Option<Incoming>, ClientError> {
-        while self.ending.is_none() {
+    /// [`ClientError::ConnectionLost`] if the connection breaks or the server violates the protocol.
+    pub async fn next(&mut self) -> Result<Option<ServerMessage>, ClientError> {
+        while self.end_reason.is_none() {
             match self.socket.next().await {
                 Some(Ok(Message::Text(text))) => {
-                    return Ok(Some(Incoming::Event(Event { seen: ClientSeen::read(&text), text })));
+                    return Ok(Some(ServerMessage::Event(ReceivedEvent { event: MacawEvent::parse(&text), text })));
                 }
-                Some(Ok(Message::Binary(audio))) => return Ok(Some(Incoming::Audio(audio))),
+                Some(Ok(Message::Binary(audio))) => return Ok(Some(ServerMessage::Audio(audio))),
                 Some(Ok(Message::Close(frame))) => {
-                    self.ending = Some(match frame {
+                    self.end_reason = Some(match frame {
                         Some(frame) => format!("the server closed it with {} {}", frame.code, frame.reason),
                         None => "the server closed it".to_owned(),
                     });
                 }
                 // Pings are answered by the library.
                 Some(Ok(_)) => {}
-                None => self.ending = Some("the server hung up".to_owned()),
-                Some(Err(why)) if is_end(&why) => self.ending = Some("the server hung up".to_owned()),
-                Some(Err(why)) => return Err(ClientError::Lost(why.to_string())),
+                None => self.end_reason = Some("the server hung up".to_owned()),
+                Some(Err(reason)) if is_disconnect(&reason) => self.end_reason = Some("the server hung up".to_owned()),
+                Some(Err(reason)) => return Err(ClientError::ConnectionLost(reason.to_string())),
             }
         }
         Ok(None)
@@ -179,14 +179,14 @@ impl Client {
 
     /// How the connection ended, in words.
     #[must_use]
-    pub fn ending(&self) -> &str {
-        self.ending.as_deref().unwrap_or("it is still open").trim_end()
+    pub fn end_description(&self) -> &str {
+        self.end_reason.as_deref().unwrap_or("it is still open").trim_end()
     }
 
     /// Sends microphone audio, int16 mono 16 kHz; the real server wants at least 512 samples (field notes §1.7).
     ///
     /// # Errors
-    /// [`ClientError::Lost`] if the connection is over, or the server does not take it.
+    /// [`ClientError::ConnectionLost`] if the connection is over, or the server does not take it.
     pub async fn send_audio(&mut self, samples: &[i16]) -> Result<(), ClientError> {
         let bytes: Bytes = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         self.send(Message::Binary(bytes)).await
@@ -196,7 +196,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::send_audio`].
-    pub async fn keep_alive(&mut self) -> Result<(), ClientError> {
+    pub async fn send_keep_alive(&mut self) -> Result<(), ClientError> {
         self.send(Message::Binary(Bytes::new())).await
     }
 
@@ -204,50 +204,50 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::send_audio`].
-    pub async fn command(&mut self, command: &Value) -> Result<(), ClientError> {
+    pub async fn send_command(&mut self, command: &Value) -> Result<(), ClientError> {
         self.send(Message::text(command.to_string())).await
     }
 
     /// Ends the session politely: `session.close`, `session.closed`, the transport's end, all within
-    /// [`Timing::close`]. `each` sees the events that still come. `true` if the server said goodbye.
-    pub async fn close(mut self, mut each: impl FnMut(&Event)) -> bool {
-        let mut deadline = Instant::now() + self.timing.close;
-        let mut said_goodbye = false;
-        if self.command(&json!({"type": "session.close"})).await.is_ok() {
+    /// [`ClientTiming::close_timeout`]. `on_event` sees the events that still come. `true` if the server said goodbye.
+    pub async fn close(mut self, mut on_event: impl FnMut(&ReceivedEvent)) -> bool {
+        let mut deadline = Instant::now() + self.timing.close_timeout;
+        let mut is_acknowledged = false;
+        if self.send_command(&json!({"type": "session.close"})).await.is_ok() {
             while let Ok(Ok(Some(message))) = timeout_at(deadline, self.next()).await {
-                let Incoming::Event(event) = message else { continue };
-                each(&event);
-                if matches!(event.seen, ClientSeen::SessionClosed { .. }) {
-                    said_goodbye = true;
+                let ServerMessage::Event(event) = message else { continue };
+                on_event(&event);
+                if matches!(event.event, MacawEvent::SessionClosed { .. }) {
+                    is_acknowledged = true;
                     // The real server sends no close frame; it hangs up at once.
-                    deadline = deadline.min(Instant::now() + FAREWELL);
+                    deadline = deadline.min(Instant::now() + HANGUP_TIMEOUT);
                 }
             }
         }
         // Sends a close frame, or flushes the answer to the server's.
-        let _ = timeout(FAREWELL, self.socket.close(None)).await;
-        said_goodbye
+        let _ = timeout(HANGUP_TIMEOUT, self.socket.close(None)).await;
+        is_acknowledged
     }
 
     async fn send(&mut self, message: Message) -> Result<(), ClientError> {
-        match timeout(SEND_BOUND, self.socket.send(message)).await {
+        match timeout(SEND_TIMEOUT, self.socket.send(message)).await {
             Ok(Ok(())) => Ok(()),
             // Why the server went is still to be read and says more than "broken pipe".
-            Ok(Err(why)) => {
-                Err(ClientError::Lost(self.last_words().await.unwrap_or_else(|| why.to_string())))
+            Ok(Err(reason)) => {
+                Err(ClientError::ConnectionLost(self.read_final_error().await.unwrap_or_else(|| reason.to_string())))
             }
-            Err(_) => Err(ClientError::Lost(format!("the server took nothing for {SEND_BOUND:?}"))),
+            Err(_) => Err(ClientError::ConnectionLost(format!("the server took nothing for {SEND_TIMEOUT:?}"))),
         }
     }
 
     /// The error or close frame that the server left behind.
-    async fn last_words(&mut self) -> Option<String> {
-        while let Ok(Ok(Some(message))) = timeout(FAREWELL, self.next()).await {
-            if let Incoming::Event(Event { seen: ClientSeen::Error { code, message, .. }, .. }) = message {
+    async fn read_final_error(&mut self) -> Option<String> {
+        while let Ok(Ok(Some(message))) = timeout(HANGUP_TIMEOUT, self.next()).await {
+            if let ServerMessage::Event(ReceivedEvent { event: MacawEvent::Error { code, message, .. }, .. }) = message {
                 return Some(server_error(&code, &message).to_string());
             }
         }
-        self.ending.clone()
+        self.end_reason.clone()
     }
 }
 
@@ -264,18 +264,18 @@ pub(super) fn printable(text: &str) -> String {
 
 /// Enough of a message to recognise it.
 fn excerpt(text: &str) -> String {
-    const MOST: usize = 80;
-    printable(&text.chars().take(MOST).collect::<String>())
+    const MAX_CHARS: usize = 80;
+    printable(&text.chars().take(MAX_CHARS).collect::<String>())
 }
 
 /// The other side is gone; how does not matter (uvicorn ends with TCP alone).
-fn is_end(why: &tungstenite::Error) -> bool {
+fn is_disconnect(reason: &tungstenite::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    match why {
+    match reason {
         tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => true,
         tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => true,
-        tungstenite::Error::Io(why) => {
-            matches!(why.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+        tungstenite::Error::Io(reason) => {
+            matches!(reason.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
         }
         _ => false,
     }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::client::{Client, Target, Timing};
+use super::client::{Client, ServerTarget, ClientTiming};
 use super::error::ClientError;
 use super::{speak, stream_recording, talk, text_chunks};
 
@@ -14,22 +14,22 @@ pub const RECORDING: &[u8] = include_bytes!("../../examples/speech/jfk_16k.wav")
 
 /// What came of a demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct DemoResult {
     /// What was understood, utterance by utterance; empty if there was no speech.
     pub transcripts: Vec<String>,
     /// From the last audible sample to the last transcript.
     pub final_latency: Option<Duration>,
     /// The answer, if one was to be spoken.
-    pub reply: Option<Reply>,
+    pub reply: Option<SpokenReply>,
 }
 
 /// A spoken answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct SpokenReply {
     /// What was to be spoken, or what the model said by itself.
     pub text: String,
     /// The model said it by itself.
-    pub by_itself: bool,
+    pub is_unprompted: bool,
     /// How much audio came.
     pub duration: Duration,
     /// From the request, or from the last audible sample, to its first audio.
@@ -42,72 +42,72 @@ pub struct Reply {
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
-pub async fn run_client(
+pub async fn run_speech_demo(
     url: &str,
     wav_bytes: Vec<u8>,
-    speak_reply: bool,
+    needs_reply: bool,
     out: &Path,
-) -> Result<Heard, ClientError> {
-    run_client_timed(url, wav_bytes, speak_reply, out, Timing::default()).await
+) -> Result<DemoResult, ClientError> {
+    run_speech_demo_with_timing(url, wav_bytes, needs_reply, out, ClientTiming::default()).await
 }
 
-pub(super) async fn run_client_timed(
+pub(super) async fn run_speech_demo_with_timing(
     url: &str,
     wav_bytes: Vec<u8>,
-    speak_reply: bool,
+    needs_reply: bool,
     out: &Path,
-    timing: Timing,
-) -> Result<Heard, ClientError> {
-    let samples = stream_recording::samples_of(&wav_bytes, "the recording")?;
-    let target = Target { url: url.to_owned(), model: None, language: None, key: None };
+    timing: ClientTiming,
+) -> Result<DemoResult, ClientError> {
+    let samples = stream_recording::decode_wav(&wav_bytes, "the recording")?;
+    let target = ServerTarget { url: url.to_owned(), model: None, language: None, key: None };
     let (mut client, _) = Client::connect(&target, timing).await?;
-    let heard = converse(&mut client, &samples, speak_reply, out).await;
+    let result = transcribe_and_reply(&mut client, &samples, needs_reply, out).await;
     client.close(|_| {}).await;
-    heard
+    result
 }
 
 /// Plays `wav_bytes` to a server that talks, and saves its answer in `out`.
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
-pub async fn run_talk(url: &str, wav_bytes: &[u8], out: &Path) -> Result<Heard, ClientError> {
-    let samples = stream_recording::samples_of(wav_bytes, "the recording")?;
-    let target = Target { url: url.to_owned(), model: None, language: None, key: None };
-    let (mut client, _) = Client::connect(&target, Timing::default()).await?;
-    let answer = talk::ask(&mut client, &samples).await;
+pub async fn run_conversation_demo(url: &str, wav_bytes: &[u8], out: &Path) -> Result<DemoResult, ClientError> {
+    let samples = stream_recording::decode_wav(wav_bytes, "the recording")?;
+    let target = ServerTarget { url: url.to_owned(), model: None, language: None, key: None };
+    let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
+    let answer = talk::ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;
-    let talk::Answer { words, speech, latency } = answer?;
-    speak::save(out, &speech.wav()).await?;
+    let talk::SpokenAnswer { text, speech, latency } = answer?;
+    speak::write_output(out, &speech.to_wav()).await?;
     let (duration, file) = (speech.duration(), out.to_path_buf());
-    let reply = Reply { text: words, by_itself: true, duration, first_audio: latency, file };
-    Ok(Heard { transcripts: Vec::new(), final_latency: None, reply: Some(reply) })
+    let reply = SpokenReply { text, is_unprompted: true, duration, first_audio: latency, file };
+    Ok(DemoResult { transcripts: Vec::new(), final_latency: None, reply: Some(reply) })
 }
 
-async fn converse(
+async fn transcribe_and_reply(
     client: &mut Client,
     samples: &[i16],
-    speak_reply: bool,
+    needs_reply: bool,
     out: &Path,
-) -> Result<Heard, ClientError> {
-    let listened = stream_recording::listen(client, samples, |_| Ok(())).await?;
-    let mut heard = Heard { transcripts: listened.finals, final_latency: listened.latency, reply: None };
-    if speak_reply {
-        heard.reply = Some(reply(client, &heard.transcripts, out).await?);
+) -> Result<DemoResult, ClientError> {
+    let transcription = stream_recording::stream_and_transcribe(client, samples, |_| Ok(())).await?;
+    let mut result = DemoResult { transcripts: transcription.finals, final_latency: transcription.final_latency, reply: None };
+    if needs_reply {
+        result.reply = Some(speak_reply(client, &result.transcripts, out).await?);
     }
-    Ok(heard)
+    Ok(result)
 }
 
-async fn reply(client: &mut Client, transcripts: &[String], out: &Path) -> Result<Reply, ClientError> {
+async fn speak_reply(client: &mut Client, transcripts: &[String], out: &Path) -> Result<SpokenReply, ClientError> {
     let text = match transcripts {
         [] => "I heard nothing.".to_owned(),
-        some => format!("You said: {}", some.join(" ")),
+        spoken => format!("You said: {}", spoken.join(" ")),
     };
     // A demo of a long recording need not repeat all of it.
-    let text = text_chunks::pieces(&text, text_chunks::PIECE_MAX_CHARS)
+    let text = text_chunks::split_text(&text, text_chunks::CHUNK_MAX_CHARS)
         .first()
-        .map_or(String::new(), |&it| it.to_owned());
-    let mut speech = speak::Speech::default();
-    let first_audio = speak::say(client, &text, None, "demo", &mut speech).await?;
-    speak::save(out, &speech.wav()).await?;
-    Ok(Reply { text, by_itself: false, duration: speech.duration(), first_audio, file: out.to_path_buf() })
+        .map_or(String::new(), |&chunk| chunk.to_owned());
+    let mut speech = speak::SpeechAudio::default();
+    let first_audio = speak::speak_chunk(client, &text, None, "demo", &mut speech).await?;
+    speak::write_output(out, &speech.to_wav()).await?;
+    Ok(SpokenReply { text, is_unprompted: false, duration: speech.duration(), first_audio, file: out.to_path_buf() })
 }

@@ -11,22 +11,22 @@ use tokio_tungstenite::tungstenite::{
 };
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use super::client::Target;
+use super::client::ServerTarget;
 use super::error::ClientError;
 use crate::net::{Endpoint, Transport};
 use crate::secret::Secret;
 
 /// An open connection.
-pub(super) type Socket = WebSocketStream<Box<dyn Transport>>;
+pub(super) type ClientWebSocket = WebSocketStream<Box<dyn Transport>>;
 
 /// The path of the protocol, for URLs that name a host only.
-const PATH: &str = "/v1/realtime";
+const DEFAULT_PATH: &str = "/v1/realtime";
 
 /// The model asked for when none is named. voxbridge takes any; a Macaw server wants one that it has.
-const MODEL: &str = "minicpm-o";
+const DEFAULT_MODEL: &str = "minicpm-o";
 
 /// DNS, TCP, TLS and the handshake together; a server that is there needs well under a second.
-const CONNECT_BOUND: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The real server's own limit (field notes §1.1: above 16 MiB it closes with 1009).
 const MESSAGE_MAX_BYTES: usize = 16 << 20;
@@ -34,50 +34,50 @@ const MESSAGE_MAX_BYTES: usize = 16 << 20;
 /// What may wait to be written; every message is flushed at once, so this is one message and some room.
 const WRITE_MAX_BYTES: usize = 1 << 20;
 
-/// Connects within [`CONNECT_BOUND`].
-pub(super) async fn dial(target: &Target) -> Result<Socket, ClientError> {
-    let (endpoint, uri) = address(target, None)?;
-    let unreachable = |why: String| ClientError::Unreachable { url: target.url.clone(), why };
-    match timeout(CONNECT_BOUND, open(&endpoint, &uri, target.key.as_ref())).await {
+/// Connects within [`CONNECT_TIMEOUT`].
+pub(super) async fn dial(target: &ServerTarget) -> Result<ClientWebSocket, ClientError> {
+    let (endpoint, uri) = endpoint_and_uri(target, None)?;
+    let unreachable = |reason: String| ClientError::Unreachable { url: target.url.clone(), reason };
+    match timeout(CONNECT_TIMEOUT, connect_and_upgrade(&endpoint, &uri, target.key.as_ref())).await {
         Ok(Ok(socket)) => Ok(socket),
         Ok(Err(tungstenite::Error::Http(response))) => {
-            Err(ClientError::Refused { url: target.url.clone(), status: response.status().as_u16() })
+            Err(ClientError::HttpRejected { url: target.url.clone(), status: response.status().as_u16() })
         }
-        Ok(Err(tungstenite::Error::Io(why))) => Err(unreachable(why.to_string())),
-        Ok(Err(why)) => Err(unreachable(why.to_string())),
-        Err(_) => Err(unreachable(format!("no answer within {CONNECT_BOUND:?}"))),
+        Ok(Err(tungstenite::Error::Io(reason))) => Err(unreachable(reason.to_string())),
+        Ok(Err(reason)) => Err(unreachable(reason.to_string())),
+        Err(_) => Err(unreachable(format!("no answer within {CONNECT_TIMEOUT:?}"))),
     }
 }
 
 /// The server, and the URL with path and query as it wants them; certificates in the PEM file `ca` are trusted, too.
-pub(super) fn address(target: &Target, ca: Option<&Path>) -> Result<(Endpoint, Uri), ClientError> {
-    let bad = |why: &str| ClientError::Url { url: target.url.clone(), why: why.to_owned() };
-    let given: Uri = target.url.parse().map_err(|why| bad(&format!("{why}")))?;
-    let endpoint = Endpoint::of(&given, ca).map_err(|why| bad(&why))?;
+pub(super) fn endpoint_and_uri(target: &ServerTarget, ca: Option<&Path>) -> Result<(Endpoint, Uri), ClientError> {
+    let invalid_url = |reason: &str| ClientError::InvalidUrl { url: target.url.clone(), reason: reason.to_owned() };
+    let given: Uri = target.url.parse().map_err(|reason| invalid_url(&format!("{reason}")))?;
+    let endpoint = Endpoint::from_uri(&given, ca).map_err(|reason| invalid_url(&reason))?;
     let path = match given.path() {
-        "" | "/" => PATH,
+        "" | "/" => DEFAULT_PATH,
         path => path,
     };
-    let query = query(given.query().unwrap_or_default(), target);
+    let query = build_query(given.query().unwrap_or_default(), target);
     let url = format!("{}://{}{path}?{query}", endpoint.scheme, endpoint.authority);
-    Ok((endpoint, url.parse().map_err(|why| bad(&format!("{why}")))?))
+    Ok((endpoint, url.parse().map_err(|reason| invalid_url(&format!("{reason}")))?))
 }
 
 /// What the URL asked already, with the options in place of parameters of the same name.
-fn query(given: &str, target: &Target) -> String {
+fn build_query(given: &str, target: &ServerTarget) -> String {
     let pairs: Vec<_> = form_urlencoded::parse(given.as_bytes()).collect();
-    let named = pairs.iter().any(|(key, _)| key == "model");
-    let model = target.model.as_deref().or((!named).then_some(MODEL));
+    let names_model = pairs.iter().any(|(key, _)| key == "model");
+    let model = target.model.as_deref().or((!names_model).then_some(DEFAULT_MODEL));
     let options = [("model", model), ("language", target.language.as_deref())];
-    let replaced = |key: &str| options.iter().any(|(name, value)| *name == key && value.is_some());
+    let is_replaced = |key: &str| options.iter().any(|(name, value)| *name == key && value.is_some());
 
     let mut out = form_urlencoded::Serializer::new(String::new());
-    out.extend_pairs(pairs.iter().filter(|(key, _)| !replaced(key)));
+    out.extend_pairs(pairs.iter().filter(|(key, _)| !is_replaced(key)));
     out.extend_pairs(options.iter().filter_map(|(name, value)| value.map(|value| (name, value))));
     out.finish()
 }
 
-async fn open(endpoint: &Endpoint, uri: &Uri, key: Option<&Secret>) -> Result<Socket, tungstenite::Error> {
+async fn connect_and_upgrade(endpoint: &Endpoint, uri: &Uri, key: Option<&Secret>) -> Result<ClientWebSocket, tungstenite::Error> {
     upgrade(uri, endpoint.connect().await?, key).await
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn upgrade(
     uri: &Uri,
     transport: Box<dyn Transport>,
     key: Option<&Secret>,
-) -> Result<Socket, tungstenite::Error> {
+) -> Result<ClientWebSocket, tungstenite::Error> {
     let mut request = uri.into_client_request()?;
     if let Some(key) = key {
         let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
@@ -106,35 +106,35 @@ pub(super) async fn upgrade(
 mod tests {
     use super::*;
 
-    fn asked(url: &str, model: Option<&str>, language: Option<&str>) -> Result<String, ClientError> {
-        let target = Target {
+    fn dialled_uri(url: &str, model: Option<&str>, language: Option<&str>) -> Result<String, ClientError> {
+        let target = ServerTarget {
             url: url.into(),
             model: model.map(Into::into),
             language: language.map(Into::into),
             key: None,
         };
-        address(&target, None).map(|(_, uri)| uri.to_string())
+        endpoint_and_uri(&target, None).map(|(_, uri)| uri.to_string())
     }
 
     #[test]
-    fn options_become_parameters_and_the_path_may_be_left_out() {
+    fn options_become_query_parameters_and_path_has_default() {
         let plain = "ws://127.0.0.1:8000/v1/realtime";
-        assert_eq!(asked(plain, None, None).unwrap(), format!("{plain}?model=minicpm-o"));
-        assert_eq!(asked("ws://127.0.0.1:8000", Some("m"), None).unwrap(), format!("{plain}?model=m"));
+        assert_eq!(dialled_uri(plain, None, None).unwrap(), format!("{plain}?model=minicpm-o"));
+        assert_eq!(dialled_uri("ws://127.0.0.1:8000", Some("m"), None).unwrap(), format!("{plain}?model=m"));
         assert_eq!(
-            asked("wss://host/x?a=1&model=old", Some("a b&c"), Some("de")).unwrap(),
+            dialled_uri("wss://host/x?a=1&model=old", Some("a b&c"), Some("de")).unwrap(),
             "wss://host/x?a=1&model=a+b%26c&language=de"
         );
         assert_eq!(
-            asked("ws://[::1]:1/?model=mine", None, None).unwrap(),
+            dialled_uri("ws://[::1]:1/?model=mine", None, None).unwrap(),
             "ws://[::1]:1/v1/realtime?model=mine"
         );
     }
 
     #[test]
-    fn other_addresses_are_refused_in_words() {
+    fn invalid_urls_are_usage_errors() {
         for url in ["http://host/", "host:8000", "", "ws://", "/v1/realtime"] {
-            let error = asked(url, None, None).unwrap_err();
+            let error = dialled_uri(url, None, None).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{url}: {error}");
         }
     }

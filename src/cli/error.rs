@@ -7,61 +7,61 @@ use std::{io, path::PathBuf, time::Duration};
 use crate::audio::wav::WavError;
 
 /// The command was understood and failed.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// The command line makes no sense (clap's own code).
-const USAGE: u8 = 2;
+const EXIT_USAGE: u8 = 2;
 /// EX_DATAERR: the input is there and is not what it should be.
-const DATA: u8 = 65;
+const EXIT_INVALID_DATA: u8 = 65;
 /// EX_NOINPUT: the input cannot be read.
-const NO_INPUT: u8 = 66;
+const EXIT_NO_INPUT: u8 = 66;
 /// EX_UNAVAILABLE: nobody answers at the address.
-const UNAVAILABLE: u8 = 69;
+const EXIT_UNAVAILABLE: u8 = 69;
 
 /// Why a client command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The URL is none of a WebSocket server.
-    #[error("`{url}` is no address of a server: {why} (expected ws://HOST[:PORT]/PATH or wss://…)")]
-    Url {
+    #[error("`{url}` is no address of a server: {reason} (expected ws://HOST[:PORT]/PATH or wss://…)")]
+    InvalidUrl {
         /// As it was given.
         url: String,
         /// What is wrong with it.
-        why: String,
+        reason: String,
     },
     /// The key cannot be shown.
-    #[error("{what}: {why}")]
-    BadKey {
+    #[error("{source_name}: {reason}")]
+    InvalidKey {
         /// Where it was found.
-        what: String,
+        source_name: String,
         /// What is wrong, without the key.
-        why: &'static str,
+        reason: &'static str,
     },
     /// DNS, TCP, TLS or time.
     #[error(
-        "cannot reach {url}: {why}; start a server with `voxbridge serve --upstream ws://HOST/v1/realtime`, \
+        "cannot reach {url}: {reason}; start a server with `voxbridge serve --upstream ws://HOST/v1/realtime`, \
          or name another one with --url"
     )]
     Unreachable {
         /// Where.
         url: String,
         /// What happened.
-        why: String,
+        reason: String,
     },
     /// HTTP said no.
-    #[error("{url} refused the connection with HTTP {status}{}", hint(*status))]
-    Refused {
+    #[error("{url} refused the connection with HTTP {status}{}", status_hint(*status))]
+    HttpRejected {
         /// Where.
         url: String,
         /// The status.
         status: u16,
     },
     /// Connected, but no session came of it.
-    #[error("{url} opened no session: {why}")]
-    NoSession {
+    #[error("{url} opened no session: {reason}")]
+    SessionNotOpened {
         /// Where.
         url: String,
         /// What came instead.
-        why: String,
+        reason: String,
     },
     /// An `error` event that ends what was being done.
     #[error("the server reports {code}: {message}")]
@@ -73,13 +73,13 @@ pub enum ClientError {
     },
     /// The connection ended before the work was done.
     #[error("the connection was lost: {0}")]
-    Lost(String),
+    ConnectionLost(String),
     /// The server is connected and silent.
     #[error("the server has not answered for {0:.0?}")]
     Stalled(Duration),
     /// Something came of it, but not all.
     #[error("the transcript may be incomplete: {count} of the server's errors, the last {last}")]
-    Incomplete {
+    IncompleteTranscript {
         /// How many errors.
         count: usize,
         /// The last one, in the server's words.
@@ -92,31 +92,31 @@ pub enum ClientError {
     #[error("the server sent more than {0} bytes of audio; giving up")]
     TooMuchAudio(usize),
     /// The input cannot be read.
-    #[error("cannot read {what}: {why}")]
-    NoInput {
+    #[error("cannot read {source_name}: {reason}")]
+    UnreadableInput {
         /// A file name or "standard input".
-        what: String,
+        source_name: String,
         /// The system's words.
-        why: io::Error,
+        reason: io::Error,
     },
     /// The recording cannot be used.
-    #[error("{what}: {why}")]
-    BadAudio {
+    #[error("{source_name}: {reason}")]
+    InvalidAudio {
         /// A file name or "standard input".
-        what: String,
+        source_name: String,
         /// Why not.
-        why: WavError,
+        reason: WavError,
     },
     /// The text cannot be used.
     #[error("{0}")]
-    BadText(String),
+    InvalidText(String),
     /// The result cannot be written.
-    #[error("cannot write {}: {why}", what.display())]
-    Output {
+    #[error("cannot write {}: {reason}", destination.display())]
+    UnwritableOutput {
         /// A file name or "standard output".
-        what: PathBuf,
+        destination: PathBuf,
         /// The system's words.
-        why: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -125,28 +125,28 @@ impl ClientError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Url { .. } | Self::BadKey { .. } => USAGE,
-            Self::Unreachable { .. } | Self::Refused { .. } | Self::NoSession { .. } => UNAVAILABLE,
-            Self::NoInput { .. } => NO_INPUT,
-            Self::BadAudio { .. } | Self::BadText(_) => DATA,
+            Self::InvalidUrl { .. } | Self::InvalidKey { .. } => EXIT_USAGE,
+            Self::Unreachable { .. } | Self::HttpRejected { .. } | Self::SessionNotOpened { .. } => EXIT_UNAVAILABLE,
+            Self::UnreadableInput { .. } => EXIT_NO_INPUT,
+            Self::InvalidAudio { .. } | Self::InvalidText(_) => EXIT_INVALID_DATA,
             Self::Server { .. }
-            | Self::Lost(_)
+            | Self::ConnectionLost(_)
             | Self::Stalled(_)
-            | Self::Incomplete { .. }
+            | Self::IncompleteTranscript { .. }
             | Self::NoAudio
             | Self::TooMuchAudio(_)
-            | Self::Output { .. } => FAILED,
+            | Self::UnwritableOutput { .. } => EXIT_FAILED,
         }
     }
 
     /// A failure to write to the terminal or a pipe.
-    pub(super) fn stdout(why: io::Error) -> Self {
-        Self::Output { what: PathBuf::from("standard output"), why }
+    pub(super) fn unwritable_stdout(reason: io::Error) -> Self {
+        Self::UnwritableOutput { destination: PathBuf::from("standard output"), reason }
     }
 }
 
 /// What may help.
-const fn hint(status: u16) -> &'static str {
+const fn status_hint(status: u16) -> &'static str {
     match status {
         401 => "; it wants a key: --key-file FILE, or VOXBRIDGE_KEY in the environment",
         403 => "; the key is not for this, or no route leads there",

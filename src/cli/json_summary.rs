@@ -13,13 +13,13 @@ const TEXT_MAX_CHARS: usize = 60;
 const BASE64_MIN_CHARS: usize = 96;
 
 /// The line; what is no JSON is shown as it is, shortened.
-pub(super) fn brief(message: &str) -> String {
-    let mut line = Line::default();
+pub(super) fn summarize_json(message: &str) -> String {
+    let mut line = SummaryLine::default();
     let mut json = serde_json::Deserializer::from_str(message);
-    let message_field = Field { line: &mut line, depth: 0, is_type: false };
-    match message_field.deserialize(&mut json) {
-        Ok(()) if line.kind.is_empty() => line.rest,
-        Ok(()) => format!("{} {}", line.kind, line.rest).trim_end().to_owned(),
+    let root = SummaryField { line: &mut line, depth: 0, is_type: false };
+    match root.deserialize(&mut json) {
+        Ok(()) if line.message_type.is_empty() => line.fields,
+        Ok(()) => format!("{} {}", line.message_type, line.fields).trim_end().to_owned(),
         Err(_) => {
             let mut raw = String::new();
             push_text(&mut raw, message);
@@ -29,31 +29,31 @@ pub(super) fn brief(message: &str) -> String {
 }
 
 #[derive(Default)]
-struct Line {
-    kind: String,
-    rest: String,
+struct SummaryLine {
+    message_type: String,
+    fields: String,
 }
 
 /// A value on its way into the line.
-struct Field<'a> {
-    line: &'a mut Line,
+struct SummaryField<'a> {
+    line: &'a mut SummaryLine,
     depth: usize,
     /// It is the message's `type`.
     is_type: bool,
 }
 
-impl Field<'_> {
-    fn inside(&mut self, is_type: bool) -> Field<'_> {
-        Field { line: &mut *self.line, depth: self.depth + 1, is_type }
+impl SummaryField<'_> {
+    fn nested(&mut self, is_type: bool) -> SummaryField<'_> {
+        SummaryField { line: &mut *self.line, depth: self.depth + 1, is_type }
     }
 
-    fn plain(self, value: impl fmt::Display) {
+    fn push_value(self, value: impl fmt::Display) {
         // Writing to a String cannot fail.
-        let _ = write!(self.line.rest, "{value}");
+        let _ = write!(self.line.fields, "{value}");
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Field<'_> {
+impl<'de> DeserializeSeed<'de> for SummaryField<'_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -61,7 +61,7 @@ impl<'de> DeserializeSeed<'de> for Field<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Field<'_> {
+impl<'de> Visitor<'de> for SummaryField<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,80 +69,80 @@ impl<'de> Visitor<'de> for Field<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.plain("null");
+        self.push_value("null");
         Ok(())
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.plain(value);
+        self.push_value(value);
         Ok(())
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.plain(value);
+        self.push_value(value);
         Ok(())
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.plain(value);
+        self.push_value(value);
         Ok(())
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        self.plain((value * 1000.0).round() / 1000.0);
+        self.push_value((value * 1000.0).round() / 1000.0);
         Ok(())
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         if self.is_type {
-            push_text(&mut self.line.kind, text);
-        } else if let Some(note) = blob(text) {
-            self.plain(note);
+            push_text(&mut self.line.message_type, text);
+        } else if let Some(note) = describe_base64(text) {
+            self.push_value(note);
         } else {
-            self.line.rest.push('"');
-            push_text(&mut self.line.rest, text);
-            self.line.rest.push('"');
+            self.line.fields.push('"');
+            push_text(&mut self.line.fields, text);
+            self.line.fields.push('"');
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        self.line.rest.push('[');
-        let mut start = self.line.rest.len();
-        while items.next_element_seed(self.inside(false))?.is_some() {
-            start = self.line.rest.len();
-            self.line.rest.push_str(", ");
+        self.line.fields.push('[');
+        let mut start = self.line.fields.len();
+        while items.next_element_seed(self.nested(false))?.is_some() {
+            start = self.line.fields.len();
+            self.line.fields.push_str(", ");
         }
-        if self.line.rest.ends_with(", ") {
-            self.line.rest.truncate(start);
+        if self.line.fields.ends_with(", ") {
+            self.line.fields.truncate(start);
         }
-        self.line.rest.push(']');
+        self.line.fields.push(']');
         Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
-        let nested = self.depth > 0;
-        if nested {
-            self.line.rest.push('{');
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
+        let is_nested = self.depth > 0;
+        if is_nested {
+            self.line.fields.push('{');
         }
-        let mut start = self.line.rest.len();
-        while let Some(key) = fields.next_key::<std::borrow::Cow<'de, str>>()? {
-            let is_type = !nested && key == "type";
+        let mut start = self.line.fields.len();
+        while let Some(key) = entries.next_key::<std::borrow::Cow<'de, str>>()? {
+            let is_type = !is_nested && key == "type";
             if !is_type {
-                push_text(&mut self.line.rest, &key);
-                self.line.rest.push('=');
+                push_text(&mut self.line.fields, &key);
+                self.line.fields.push('=');
             }
-            fields.next_value_seed(self.inside(is_type))?;
+            entries.next_value_seed(self.nested(is_type))?;
             if !is_type {
-                start = self.line.rest.len();
-                self.line.rest.push(' ');
+                start = self.line.fields.len();
+                self.line.fields.push(' ');
             }
         }
-        if self.line.rest.ends_with(' ') {
-            self.line.rest.truncate(start);
+        if self.line.fields.ends_with(' ') {
+            self.line.fields.truncate(start);
         }
-        if nested {
-            self.line.rest.push('}');
+        if is_nested {
+            self.line.fields.push('}');
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ fn push_text(out: &mut String, text: &str) {
 }
 
 /// What a long base64 string holds, as far as its beginning and length say.
-fn blob(text: &str) -> Option<String> {
+fn describe_base64(text: &str) -> Option<String> {
     let body = text.trim_end_matches('=');
     let is_base64 = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
     if text.len() < BASE64_MIN_CHARS
@@ -181,33 +181,33 @@ fn blob(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::brief;
+    use super::summarize_json;
     use crate::audio::pcm;
 
     #[test]
-    fn the_type_comes_first_and_the_rest_keeps_its_order() {
+    fn summary_starts_with_type_and_keeps_field_order() {
         let message =
             r#"{"b":1,"type":"session.x","a":{"type":"t","l":[1,"z",null]},"n":0.12345,"e":{},"v":[]}"#;
-        assert_eq!(brief(message), r#"session.x b=1 a={type="t" l=[1, "z", null]} n=0.123 e={} v=[]"#);
-        assert_eq!(brief(r#"{"type":"tts.cancel"}"#), "tts.cancel");
-        assert_eq!(brief("[1]"), "[1]");
+        assert_eq!(summarize_json(message), r#"session.x b=1 a={type="t" l=[1, "z", null]} n=0.123 e={} v=[]"#);
+        assert_eq!(summarize_json(r#"{"type":"tts.cancel"}"#), "tts.cancel");
+        assert_eq!(summarize_json("[1]"), "[1]");
     }
 
     #[test]
-    fn audio_is_a_note_and_long_text_is_cut() {
+    fn summary_describes_audio_and_truncates_long_text() {
         let mut audio = String::new();
-        pcm::push_base64_f32(&[7; 16_000], &mut audio);
+        pcm::encode_base64_f32(&[7; 16_000], &mut audio);
         let message = format!(r#"{{"type":"input.append","audio":"{audio}"}}"#);
-        assert_eq!(brief(&message), "input.append audio=<16000 samples f32>");
+        assert_eq!(summarize_json(&message), "input.append audio=<16000 samples f32>");
         let wav = format!(r#"{{"w":"UklGR{}"}}"#, "A".repeat(123));
-        assert_eq!(brief(&wav), "w=<WAV, 96 bytes>");
+        assert_eq!(summarize_json(&wav), "w=<WAV, 96 bytes>");
         let long = format!(r#"{{"text":"{}"}}"#, "so long ".repeat(20));
-        assert!(brief(&long).ends_with("so long so l…\""), "{}", brief(&long));
+        assert!(summarize_json(&long).ends_with("so long so l…\""), "{}", summarize_json(&long));
     }
 
     #[test]
-    fn nothing_breaks_the_line() {
-        assert_eq!(brief("not\njson\u{1b}[2J"), "not json [2J");
-        assert_eq!(brief(r#"{"text":"a\nb"}"#), r#"text="a b""#);
+    fn control_characters_become_spaces() {
+        assert_eq!(summarize_json("not\njson\u{1b}[2J"), "not json [2J");
+        assert_eq!(summarize_json(r#"{"text":"a\nb"}"#), r#"text="a b""#);
     }
 }

@@ -7,31 +7,31 @@ use super::error::ClientError;
 use crate::secret::Secret;
 
 /// Where it stands in the environment.
-const VARIABLE: &str = "VOXBRIDGE_KEY";
+const KEY_VARIABLE: &str = "VOXBRIDGE_KEY";
 /// No key is as long.
-const MAX_BYTES: u64 = 4096;
+const KEY_FILE_MAX_BYTES: u64 = 4096;
 
 /// The key in this file, or else that of the environment; none where there is neither.
-pub(super) fn shown(file: Option<&Path>) -> Result<Option<Secret>, ClientError> {
-    let (what, text) = match file {
-        Some(path) => (format!("--key-file {}", path.display()), read(path)?),
-        None => match from_environment() {
-            Some(text) => (VARIABLE.to_owned(), text),
+pub(super) fn load_key(file: Option<&Path>) -> Result<Option<Secret>, ClientError> {
+    let (source_name, text) = match file {
+        Some(path) => (format!("--key-file {}", path.display()), read_key_file(path)?),
+        None => match key_from_environment() {
+            Some(text) => (KEY_VARIABLE.to_owned(), text),
             None => return Ok(None),
         },
     };
     let key = text.trim();
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let why = "a key is one line of visible ASCII characters without spaces";
-        return Err(ClientError::BadKey { what, why });
+        let reason = "a key is one line of visible ASCII characters without spaces";
+        return Err(ClientError::InvalidKey { source_name, reason });
     }
     Ok(Some(Secret::new(key)))
 }
 
-fn read(path: &Path) -> Result<String, ClientError> {
+fn read_key_file(path: &Path) -> Result<String, ClientError> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
-    read.map_err(|why| ClientError::NoInput { what: path.display().to_string(), why })?;
+    let result = File::open(path).and_then(|file| file.take(KEY_FILE_MAX_BYTES).read_to_string(&mut text));
+    result.map_err(|reason| ClientError::UnreadableInput { source_name: path.display().to_string(), reason })?;
     Ok(text)
 }
 
@@ -39,8 +39,8 @@ fn read(path: &Path) -> Result<String, ClientError> {
     clippy::disallowed_methods,
     reason = "a secret of the environment must not stand in a command's help"
 )]
-fn from_environment() -> Option<String> {
-    std::env::var(VARIABLE).ok()
+fn key_from_environment() -> Option<String> {
+    std::env::var(KEY_VARIABLE).ok()
 }
 
 #[cfg(test)]
@@ -48,16 +48,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_holds_one_key_and_a_mistake_does_not_tell_it() {
+    fn invalid_key_file_is_rejected_without_revealing_key() {
         let path = std::env::temp_dir().join(format!("voxbridge-key-{}", std::process::id()));
         std::fs::write(&path, "  hunter2\n").unwrap();
-        assert!(shown(Some(&path)).unwrap().unwrap().is("hunter2"));
+        assert!(load_key(Some(&path)).unwrap().unwrap().matches("hunter2"));
         for bad in ["", " \n", "hunter2 hunter3", "hunter2\nhunter3", "hünter2"] {
             std::fs::write(&path, bad).unwrap();
-            let error = shown(Some(&path)).unwrap_err();
+            let error = load_key(Some(&path)).unwrap_err();
             assert!(error.exit_code() == 2 && !error.to_string().contains("nter"), "{error}");
         }
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(shown(Some(&path)).unwrap_err().exit_code(), 66);
+        assert_eq!(load_key(Some(&path)).unwrap_err().exit_code(), 66);
     }
 }

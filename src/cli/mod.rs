@@ -21,7 +21,7 @@ mod tests;
 mod text_chunks;
 mod view;
 
-pub use args::{Cli, Command};
-pub use client::{Client, Target, Timing};
+pub use args::{Cli, CliCommand};
+pub use client::{Client, ClientTiming, ServerTarget};
 pub use commands::run;
 pub use error::ClientError;

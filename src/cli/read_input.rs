@@ -7,26 +7,26 @@ use std::path::Path;
 use super::error::ClientError;
 
 /// The bytes, and what to call where they came from. `-` is standard input.
-pub(super) async fn read(file: &Path, most_bytes: u64) -> Result<(Vec<u8>, String), ClientError> {
-    let stdin = file == Path::new("-");
-    let what = if stdin { "standard input".to_owned() } else { file.display().to_string() };
+pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<(Vec<u8>, String), ClientError> {
+    let is_stdin = file == Path::new("-");
+    let source_name = if is_stdin { "standard input".to_owned() } else { file.display().to_string() };
     let file = file.to_path_buf();
     // A pipe may keep its reader waiting.
     let bytes = tokio::task::spawn_blocking(move || {
-        if stdin { bounded(io::stdin().lock(), most_bytes) } else { bounded(File::open(file)?, most_bytes) }
+        if is_stdin { read_at_most(io::stdin().lock(), max_bytes) } else { read_at_most(File::open(file)?, max_bytes) }
     });
-    match bytes.await.unwrap_or_else(|why| Err(io::Error::other(why))) {
-        Ok(bytes) => Ok((bytes, what)),
-        Err(why) => Err(ClientError::NoInput { what, why }),
+    match bytes.await.unwrap_or_else(|reason| Err(io::Error::other(reason))) {
+        Ok(bytes) => Ok((bytes, source_name)),
+        Err(reason) => Err(ClientError::UnreadableInput { source_name, reason }),
     }
 }
 
-fn bounded(from: impl Read, most_bytes: u64) -> io::Result<Vec<u8>> {
+fn read_at_most(source: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // One byte more tells what is too long from what just fits.
-    let read = from.take(most_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
-    if read as u64 > most_bytes {
-        return Err(io::Error::other(format!("it has more than {most_bytes} bytes")));
+    let length = source.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    if length as u64 > max_bytes {
+        return Err(io::Error::other(format!("it has more than {max_bytes} bytes")));
     }
     Ok(bytes)
 }
@@ -36,10 +36,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_too_long_or_missing_cannot_be_read() {
-        assert_eq!(bounded(&[1, 2, 3][..], 3).unwrap(), [1, 2, 3]);
-        assert!(bounded(&[1, 2, 3][..], 2).is_err());
-        let error = read(Path::new("no/such/file.wav"), 9).await.unwrap_err();
+    async fn oversized_or_missing_input_is_rejected() {
+        assert_eq!(read_at_most(&[1, 2, 3][..], 3).unwrap(), [1, 2, 3]);
+        assert!(read_at_most(&[1, 2, 3][..], 2).is_err());
+        let error = read_input(Path::new("no/such/file.wav"), 9).await.unwrap_err();
         assert_eq!(error.exit_code(), 66);
         assert!(error.to_string().starts_with("cannot read no/such/file.wav: No such file"), "{error}");
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// One event of a Macaw server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClientSeen {
+pub enum MacawEvent {
     /// `session.created`.
     SessionCreated {
         /// The session's id.
@@ -71,21 +71,21 @@ pub enum ClientSeen {
     Unknown(String),
 }
 
-impl ClientSeen {
+impl MacawEvent {
     /// Reads a text message. Never fails: what cannot be read is [`Self::Unknown`].
     #[must_use]
-    pub fn read(message: &str) -> Self {
+    pub fn parse(message: &str) -> Self {
         let value: Value = serde_json::from_str(message).unwrap_or_default();
         let text = |key: &str| value[key].as_str().map(str::to_owned);
-        let words = |key: &str| text(key).unwrap_or_default();
+        let text_or_empty = |key: &str| text(key).unwrap_or_default();
         let number = |key: &str| value[key].as_u64();
         match value["type"].as_str().unwrap_or_default() {
-            "session.created" => Self::SessionCreated { session_id: words("session_id") },
+            "session.created" => Self::SessionCreated { session_id: text_or_empty("session_id") },
             "vad.speech_start" => Self::SpeechStarted,
             "vad.speech_end" => Self::SpeechEnded,
-            "transcript.partial" => Self::Partial { text: words("text") },
+            "transcript.partial" => Self::Partial { text: text_or_empty("text") },
             "transcript.final" => Self::Final {
-                text: words("text"),
+                text: text_or_empty("text"),
                 segment_id: number("segment_id"),
                 assistant: value["speaker"] == "assistant",
             },
@@ -97,12 +97,12 @@ impl ClientSeen {
             "session.rate_limit" => Self::RateLimited { delay_ms: number("delay_ms").unwrap_or(0) },
             "session.frames_dropped" => Self::FramesDropped { dropped_ms: number("dropped_ms").unwrap_or(0) },
             "error" => Self::Error {
-                code: words("code"),
-                message: words("message"),
+                code: text_or_empty("code"),
+                message: text_or_empty("message"),
                 // A server that does not say is given the benefit of the doubt: the session's end will be seen.
                 recoverable: value["recoverable"].as_bool().unwrap_or(true),
             },
-            "session.closed" => Self::SessionClosed { reason: words("reason") },
+            "session.closed" => Self::SessionClosed { reason: text_or_empty("reason") },
             other => Self::Unknown(other.to_owned()),
         }
     }
@@ -110,28 +110,28 @@ impl ClientSeen {
 
 #[cfg(test)]
 mod tests {
-    use super::ClientSeen as Seen;
+    use super::MacawEvent;
 
     #[test]
-    fn both_generations_of_servers_are_read() {
+    fn transcript_finals_of_both_server_generations_are_parsed() {
         let new = r#"{"type":"transcript.final","text":"hi","segment_id":3,"language":null,"words":null}"#;
-        assert_eq!(Seen::read(new), Seen::Final { text: "hi".into(), segment_id: Some(3), assistant: false });
-        let page = r#"{"type":"transcript.final","text":"hi","language":"en","duration":3.42}"#;
-        assert_eq!(Seen::read(page), Seen::Final { text: "hi".into(), segment_id: None, assistant: false });
-        let bare = r#"{"type":"tts.speaking_end"}"#;
-        assert_eq!(Seen::read(bare), Seen::SpeakingEnded { request_id: None, cancelled: false });
+        assert_eq!(MacawEvent::parse(new), MacawEvent::Final { text: "hi".into(), segment_id: Some(3), assistant: false });
+        let documented = r#"{"type":"transcript.final","text":"hi","language":"en","duration":3.42}"#;
+        assert_eq!(MacawEvent::parse(documented), MacawEvent::Final { text: "hi".into(), segment_id: None, assistant: false });
+        let without_fields = r#"{"type":"tts.speaking_end"}"#;
+        assert_eq!(MacawEvent::parse(without_fields), MacawEvent::SpeakingEnded { request_id: None, cancelled: false });
     }
 
     #[test]
-    fn what_is_not_known_is_kept_and_nothing_fails() {
-        assert_eq!(Seen::read(r#"{"type":"session.hold"}"#), Seen::Unknown("session.hold".into()));
-        for nonsense in ["", "[]", "3", "{", r#"{"type":7}"#, "null"] {
-            assert_eq!(Seen::read(nonsense), Seen::Unknown(String::new()), "{nonsense}");
+    fn unknown_events_are_kept_and_malformed_messages_accepted() {
+        assert_eq!(MacawEvent::parse(r#"{"type":"session.hold"}"#), MacawEvent::Unknown("session.hold".into()));
+        for malformed in ["", "[]", "3", "{", r#"{"type":7}"#, "null"] {
+            assert_eq!(MacawEvent::parse(malformed), MacawEvent::Unknown(String::new()), "{malformed}");
         }
-        let odd = r#"{"type":"error","code":404,"message":null}"#;
+        let mistyped = r#"{"type":"error","code":404,"message":null}"#;
         assert_eq!(
-            Seen::read(odd),
-            Seen::Error { code: String::new(), message: String::new(), recoverable: true }
+            MacawEvent::parse(mistyped),
+            MacawEvent::Error { code: String::new(), message: String::new(), recoverable: true }
         );
     }
 }

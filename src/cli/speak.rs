@@ -10,14 +10,14 @@ use tokio::time::{Instant, interval, sleep_until};
 use crate::audio::{MODEL_RATE_HZ, wav};
 
 use super::args::SpeakArgs;
-use super::client::{Client, Incoming, Target, Timing, server_error};
+use super::client::{Client, ServerMessage, ServerTarget, ClientTiming, server_error};
 use super::error::ClientError;
-use super::server_events::ClientSeen;
-use super::text_chunks::{PIECE_MAX_CHARS, pieces};
+use super::server_events::MacawEvent;
+use super::text_chunks::{CHUNK_MAX_CHARS, split_text};
 use super::{key, read_input};
 
 /// Longest text from standard input; hours of speech.
-const TEXT_MAX_BYTES: u64 = 1 << 20;
+const STDIN_TEXT_MAX_BYTES: u64 = 1 << 20;
 
 /// Three hours of speech; a server that sends more is not speaking a text.
 const AUDIO_MAX_BYTES: usize = 3 * 3600 * 2 * MODEL_RATE_HZ as usize;
@@ -27,57 +27,57 @@ const AUDIO_MAX_BYTES: usize = 3 * 3600 * 2 * MODEL_RATE_HZ as usize;
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
-    let text = if args.text == "-" { standard_input().await? } else { args.text.clone() };
-    check_place(&args.output)?;
-    let target = Target {
+    let text = if args.text == "-" { read_standard_input().await? } else { args.text.clone() };
+    check_directory_exists(&args.output)?;
+    let target = ServerTarget {
         url: args.url.clone(),
         model: args.model.clone(),
         language: None,
-        key: key::shown(args.key.key_file.as_deref())?,
+        key: key::load_key(args.key.key_file.as_deref())?,
     };
-    let mut speech = Speech::default();
-    let spoken = speak(&target, Timing::default(), &text, args.voice.as_deref(), &mut speech).await;
+    let mut speech = SpeechAudio::default();
+    let result = speak(&target, ClientTiming::default(), &text, args.voice.as_deref(), &mut speech).await;
     // What was heard until an error is worth keeping.
     if !speech.bytes.is_empty() {
-        save(&args.output, &speech.wav()).await?;
-        let place = if args.output == Path::new("-") { Path::new("standard output") } else { &args.output };
-        eprintln!("voxbridge: {:.1} s of speech in {}", speech.duration().as_secs_f64(), place.display());
+        write_output(&args.output, &speech.to_wav()).await?;
+        let destination = if args.output == Path::new("-") { Path::new("standard output") } else { &args.output };
+        eprintln!("voxbridge: {:.1} s of speech in {}", speech.duration().as_secs_f64(), destination.display());
     }
-    spoken
+    result
 }
 
 /// Everything but the terminal and the file: a session in which the whole text is spoken.
 pub(super) async fn speak(
-    target: &Target,
-    timing: Timing,
+    target: &ServerTarget,
+    timing: ClientTiming,
     text: &str,
     voice: Option<&str>,
-    speech: &mut Speech,
+    speech: &mut SpeechAudio,
 ) -> Result<(), ClientError> {
-    let pieces = pieces(text, PIECE_MAX_CHARS);
-    if pieces.is_empty() {
-        return Err(ClientError::BadText("there is no text to speak".to_owned()));
+    let chunks = split_text(text, CHUNK_MAX_CHARS);
+    if chunks.is_empty() {
+        return Err(ClientError::InvalidText("there is no text to speak".to_owned()));
     }
     let (mut client, _) = Client::connect(target, timing).await?;
-    let mut spoken = Ok(());
-    for (number, piece) in pieces.into_iter().enumerate() {
+    let mut result = Ok(());
+    for (number, chunk) in chunks.into_iter().enumerate() {
         // One after the other: a second request would silence the first (field notes §1.8).
-        spoken = say(&mut client, piece, voice, &format!("speak_{number}"), speech).await.map(|_| ());
-        if spoken.is_err() {
+        result = speak_chunk(&mut client, chunk, voice, &format!("speak_{number}"), speech).await.map(|_| ());
+        if result.is_err() {
             break;
         }
     }
     client.close(|_| {}).await;
-    spoken
+    result
 }
 
 /// What was heard: int16 little endian at [`MODEL_RATE_HZ`], whatever the pieces were cut like.
 #[derive(Debug, Default)]
-pub(super) struct Speech {
+pub(super) struct SpeechAudio {
     bytes: Vec<u8>,
 }
 
-impl Speech {
+impl SpeechAudio {
     /// Takes audio in.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         if self.bytes.len() + bytes.len() > AUDIO_MAX_BYTES {
@@ -93,115 +93,115 @@ impl Speech {
     }
 
     /// As a WAV file.
-    pub(super) fn wav(&self) -> Vec<u8> {
+    pub(super) fn to_wav(&self) -> Vec<u8> {
         let samples: Vec<i16> =
-            self.bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect();
+            self.bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect();
         wav::write_s16(&samples, MODEL_RATE_HZ)
     }
 }
 
 /// Has one text spoken, appends what is heard, and returns how long the first audio took.
-pub(super) async fn say(
+pub(super) async fn speak_chunk(
     client: &mut Client,
     text: &str,
     voice: Option<&str>,
     request_id: &str,
-    speech: &mut Speech,
+    speech: &mut SpeechAudio,
 ) -> Result<Duration, ClientError> {
     let mut command = json!({"type": "tts.speak", "text": text, "request_id": request_id});
     if let Some(voice) = voice {
         command["voice"] = json!(voice);
     }
-    client.command(&command).await?;
+    client.send_command(&command).await?;
 
     let timing = *client.timing();
-    let asked_at = Instant::now();
-    let mut last_at = asked_at;
+    let requested_at = Instant::now();
+    let mut last_message_at = requested_at;
     let mut first_audio = None;
-    let mut broken = None;
+    let mut error_while_speaking = None;
     let mut started = false;
-    let mut beats = interval(timing.keep_alive);
-    beats.reset();
+    let mut keep_alive_ticks = interval(timing.keep_alive_interval);
+    keep_alive_ticks.reset();
     loop {
         let message = tokio::select! {
             message = client.next() => message?,
-            _ = beats.tick() => {
-                client.keep_alive().await?;
+            _ = keep_alive_ticks.tick() => {
+                client.send_keep_alive().await?;
                 continue;
             }
-            () = sleep_until(last_at + timing.answer) => return Err(ClientError::Stalled(timing.answer)),
+            () = sleep_until(last_message_at + timing.answer_timeout) => return Err(ClientError::Stalled(timing.answer_timeout)),
         };
-        last_at = Instant::now();
+        last_message_at = Instant::now();
         match message {
-            Some(Incoming::Audio(bytes)) => {
+            Some(ServerMessage::Audio(bytes)) => {
                 if !bytes.is_empty() {
-                    first_audio.get_or_insert_with(|| asked_at.elapsed());
+                    first_audio.get_or_insert_with(|| requested_at.elapsed());
                 }
                 speech.push(&bytes)?;
             }
-            Some(Incoming::Event(event)) => match event.seen {
-                ClientSeen::SpeakingStarted { request_id: id } if is_ours(id.as_deref(), request_id) => {
+            Some(ServerMessage::Event(event)) => match event.event {
+                MacawEvent::SpeakingStarted { request_id: id } if is_same_request(id.as_deref(), request_id) => {
                     started = true;
                 }
-                ClientSeen::SpeakingEnded { request_id: id, cancelled }
-                    if is_ours(id.as_deref(), request_id) =>
+                MacawEvent::SpeakingEnded { request_id: id, cancelled }
+                    if is_same_request(id.as_deref(), request_id) =>
                 {
-                    return match (broken, first_audio) {
+                    return match (error_while_speaking, first_audio) {
                         (Some(error), _) => Err(error),
                         (None, _) if cancelled => {
-                            Err(ClientError::Lost("the server stopped speaking".to_owned()))
+                            Err(ClientError::ConnectionLost("the server stopped speaking".to_owned()))
                         }
                         (None, Some(latency)) => Ok(latency),
                         (None, None) => Err(ClientError::NoAudio),
                     };
                 }
-                ClientSeen::Error { code, message, recoverable } => {
+                MacawEvent::Error { code, message, recoverable } => {
                     let error = server_error(&code, &message);
                     // Once it speaks, `tts.speaking_end` still follows, maybe after more audio (field notes §1.5).
                     if !(started && recoverable) {
                         return Err(error);
                     }
-                    broken = Some(error);
+                    error_while_speaking = Some(error);
                 }
-                ClientSeen::SessionClosed { reason } => {
-                    return Err(ClientError::Lost(format!("the server closed the session: {reason}")));
+                MacawEvent::SessionClosed { reason } => {
+                    return Err(ClientError::ConnectionLost(format!("the server closed the session: {reason}")));
                 }
                 _ => {}
             },
-            None => return Err(ClientError::Lost(client.ending().to_owned())),
+            None => return Err(ClientError::ConnectionLost(client.end_description().to_owned())),
         }
     }
 }
 
 /// Servers of the protocol page do not name the request.
-fn is_ours(named: Option<&str>, request_id: &str) -> bool {
-    named.is_none_or(|named| named == request_id)
+fn is_same_request(event_request_id: Option<&str>, request_id: &str) -> bool {
+    event_request_id.is_none_or(|event_request_id| event_request_id == request_id)
 }
 
 /// Writes to a file, or to standard output for `-`.
-pub(super) async fn save(place: &Path, bytes: &[u8]) -> Result<(), ClientError> {
-    let failed = |why: io::Error| ClientError::Output { what: place.to_path_buf(), why };
-    if place == Path::new("-") {
+pub(super) async fn write_output(destination: &Path, bytes: &[u8]) -> Result<(), ClientError> {
+    let failed = |reason: io::Error| ClientError::UnwritableOutput { destination: destination.to_path_buf(), reason };
+    if destination == Path::new("-") {
         let mut stdout = io::stdout().lock();
-        return stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(ClientError::stdout);
+        return stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(ClientError::unwritable_stdout);
     }
-    tokio::fs::write(place, bytes).await.map_err(failed)
+    tokio::fs::write(destination, bytes).await.map_err(failed)
 }
 
 /// Finds a wrong directory before minutes of speech are lost to it.
-pub(super) fn check_place(place: &Path) -> Result<(), ClientError> {
-    let directory = match place.parent() {
+pub(super) fn check_directory_exists(destination: &Path) -> Result<(), ClientError> {
+    let directory = match destination.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => return Ok(()),
     };
     if directory.is_dir() {
         return Ok(());
     }
-    let why = io::Error::new(io::ErrorKind::NotFound, "there is no such directory");
-    Err(ClientError::Output { what: PathBuf::from(place), why })
+    let reason = io::Error::new(io::ErrorKind::NotFound, "there is no such directory");
+    Err(ClientError::UnwritableOutput { destination: PathBuf::from(destination), reason })
 }
 
-async fn standard_input() -> Result<String, ClientError> {
-    let (bytes, _) = read_input::read(Path::new("-"), TEXT_MAX_BYTES).await?;
-    String::from_utf8(bytes).map_err(|_| ClientError::BadText("the text is not UTF-8".to_owned()))
+async fn read_standard_input() -> Result<String, ClientError> {
+    let (bytes, _) = read_input::read_input(Path::new("-"), STDIN_TEXT_MAX_BYTES).await?;
+    String::from_utf8(bytes).map_err(|_| ClientError::InvalidText("the text is not UTF-8".to_owned()))
 }

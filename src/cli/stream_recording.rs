@@ -11,67 +11,67 @@ use tokio::time::{Instant, interval};
 
 use crate::audio::{SPEECH_RATE_HZ, pcm, wav};
 
-use super::client::{Client, Event, Incoming, Timing, server_error};
+use super::client::{Client, ReceivedEvent, ServerMessage, ClientTiming, server_error};
 use super::error::ClientError;
-use super::server_events::ClientSeen;
+use super::server_events::MacawEvent;
 
 /// 40 ms, the frame of the Macaw command line; a real server dies of frames below 512 samples (field notes §1.7).
 pub(super) const FRAME_SAMPLES: usize = 640;
 
 /// Silence after the recording, at the least: longer than the pause that ends an utterance on any server.
-const TRAILING_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
+const TRAILING_SILENCE_SAMPLES: usize = SPEECH_RATE_HZ as usize * 3 / 2;
 
 /// Longest recording: it is held in memory, and played in real time.
-const LONGEST: Duration = Duration::from_secs(3600);
+const RECORDING_MAX: Duration = Duration::from_secs(3600);
 
 /// What is sent once the recording is over.
-pub(super) const SILENCE: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
+pub(super) const SILENT_FRAME: [i16; FRAME_SAMPLES] = [0; FRAME_SAMPLES];
 
 /// What happened, for whoever watches.
 #[derive(Debug)]
-pub(super) enum Step<'a> {
+pub(super) enum StreamProgress<'a> {
     /// So many samples of the recording are sent.
     Sent(usize),
     /// The server said something.
-    Event(&'a Event),
+    Event(&'a ReceivedEvent),
 }
 
 /// What became of a recording.
 #[derive(Debug, Default)]
-pub(super) struct Listened {
+pub(super) struct TranscriptionResult {
     /// The transcripts, without empty ones.
     pub(super) finals: Vec<String>,
     /// How long the last final came after the last audible sample; `None` if it came before.
-    pub(super) latency: Option<Duration>,
+    pub(super) final_latency: Option<Duration>,
     /// Errors the server reported, and the last one's words.
-    pub(super) errors: usize,
+    pub(super) error_count: usize,
     last_error: Option<ClientError>,
-    started: usize,
-    ended: usize,
-    answered: HashSet<u64>,
-    answered_unnumbered: usize,
+    utterances_started: usize,
+    utterances_ended: usize,
+    final_segment_ids: HashSet<u64>,
+    unnumbered_finals: usize,
 }
 
 /// A WAV file as the samples a Macaw server wants: int16 mono 16 kHz.
-pub(super) fn samples_of(bytes: &[u8], what: &str) -> Result<Vec<i16>, ClientError> {
-    let bad = |why: wav::WavError| ClientError::BadAudio { what: what.to_owned(), why };
-    let (samples, rate_hz) = wav::read(bytes, LONGEST).map_err(bad)?;
-    let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|why| bad(why.into()))?;
+pub(super) fn decode_wav(bytes: &[u8], source_name: &str) -> Result<Vec<i16>, ClientError> {
+    let invalid_audio = |reason: wav::WavError| ClientError::InvalidAudio { source_name: source_name.to_owned(), reason };
+    let (samples, rate_hz) = wav::read(bytes, RECORDING_MAX).map_err(invalid_audio)?;
+    let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|reason| invalid_audio(reason.into()))?;
     Ok(samples.into_iter().map(pcm::to_i16).collect())
 }
 
 /// Plays `samples` and waits until every utterance is answered.
-pub(super) async fn listen(
+pub(super) async fn stream_and_transcribe(
     client: &mut Client,
     samples: &[i16],
-    mut watch: impl FnMut(Step<'_>) -> io::Result<()>,
-) -> Result<Listened, ClientError> {
+    mut on_progress: impl FnMut(StreamProgress<'_>) -> io::Result<()>,
+) -> Result<TranscriptionResult, ClientError> {
     let timing = *client.timing();
-    let mut heard = Listened::default();
+    let mut result = TranscriptionResult::default();
     let mut frames = samples.chunks(FRAME_SAMPLES);
-    let mut ticks = interval(timing.frame);
+    let mut ticks = interval(timing.frame_interval);
     let mut sent = 0;
-    let speech_end = last_audible(samples);
+    let speech_end = end_of_audible_samples(samples);
     let mut speech_end_at = None;
     let mut last_event_at = Instant::now();
     // From here on the server owes answers only.
@@ -80,61 +80,61 @@ pub(super) async fn listen(
         tokio::select! {
             _ = ticks.tick() => {
                 let now = Instant::now();
-                if let Some(since) = idle_since && heard.is_over(now - last_event_at.max(since), &timing)? {
-                    return heard.judged();
+                if let Some(since) = idle_since && result.is_finished(now - last_event_at.max(since), &timing)? {
+                    return result.into_result();
                 }
-                client.send_audio(&padded(frames.next().unwrap_or_default())).await?;
+                client.send_audio(&pad_frame(frames.next().unwrap_or_default())).await?;
                 sent += FRAME_SAMPLES;
                 if sent >= speech_end {
                     speech_end_at.get_or_insert(now);
                 }
-                if sent >= samples.len() + TRAILING_SAMPLES {
+                if sent >= samples.len() + TRAILING_SILENCE_SAMPLES {
                     idle_since.get_or_insert(now);
                 }
-                watch(Step::Sent(sent.min(samples.len()))).map_err(ClientError::stdout)?;
+                on_progress(StreamProgress::Sent(sent.min(samples.len()))).map_err(ClientError::unwritable_stdout)?;
             }
             message = client.next() => match message? {
-                Some(Incoming::Event(event)) => {
+                Some(ServerMessage::Event(event)) => {
                     last_event_at = Instant::now();
-                    watch(Step::Event(&event)).map_err(ClientError::stdout)?;
-                    if heard.take(&event.seen)? {
-                        heard.latency = speech_end_at.map(|at| last_event_at - at);
+                    on_progress(StreamProgress::Event(&event)).map_err(ClientError::unwritable_stdout)?;
+                    if result.handle_event(&event.event)? {
+                        result.final_latency = speech_end_at.map(|at| last_event_at - at);
                     }
                 }
                 // Nothing was asked to be spoken; whatever it is, it is no answer.
-                Some(Incoming::Audio(_)) => {}
-                None => return Err(ClientError::Lost(client.ending().to_owned())),
+                Some(ServerMessage::Audio(_)) => {}
+                None => return Err(ClientError::ConnectionLost(client.end_description().to_owned())),
             }
         }
     }
 }
 
-impl Listened {
+impl TranscriptionResult {
     /// Takes in an event; `true` for a transcript with words.
-    fn take(&mut self, seen: &ClientSeen) -> Result<bool, ClientError> {
-        match seen {
-            ClientSeen::SpeechStarted => self.started += 1,
-            ClientSeen::SpeechEnded => self.ended += 1,
-            ClientSeen::Final { text, segment_id, .. } => {
+    fn handle_event(&mut self, event: &MacawEvent) -> Result<bool, ClientError> {
+        match event {
+            MacawEvent::SpeechStarted => self.utterances_started += 1,
+            MacawEvent::SpeechEnded => self.utterances_ended += 1,
+            MacawEvent::Final { text, segment_id, .. } => {
                 match segment_id {
-                    Some(id) => _ = self.answered.insert(*id),
-                    None => self.answered_unnumbered += 1,
+                    Some(id) => _ = self.final_segment_ids.insert(*id),
+                    None => self.unnumbered_finals += 1,
                 }
                 if !text.trim().is_empty() {
                     self.finals.push(text.trim().to_owned());
                     return Ok(true);
                 }
             }
-            ClientSeen::Error { code, message, recoverable } => {
+            MacawEvent::Error { code, message, recoverable } => {
                 let error = server_error(code, message);
                 if !recoverable {
                     return Err(error);
                 }
-                self.errors += 1;
+                self.error_count += 1;
                 self.last_error = Some(error);
             }
-            ClientSeen::SessionClosed { reason } => {
-                return Err(ClientError::Lost(format!("the server closed the session: {reason}")));
+            MacawEvent::SessionClosed { reason } => {
+                return Err(ClientError::ConnectionLost(format!("the server closed the session: {reason}")));
             }
             _ => {}
         }
@@ -142,17 +142,17 @@ impl Listened {
     }
 
     /// Nothing more is to be expected after `quiet` without an event.
-    fn is_over(&self, quiet: Duration, timing: &Timing) -> Result<bool, ClientError> {
-        if self.started > self.ended {
-            return if quiet < timing.stall { Ok(false) } else { Err(ClientError::Stalled(timing.stall)) };
+    fn is_finished(&self, quiet: Duration, timing: &ClientTiming) -> Result<bool, ClientError> {
+        if self.utterances_started > self.utterances_ended {
+            return if quiet < timing.stall_timeout { Ok(false) } else { Err(ClientError::Stalled(timing.stall_timeout)) };
         }
         // `vad.speech_end` does not wait for ever for its transcript: a late one may still come.
-        let answered = self.answered.len() + self.answered_unnumbered + self.errors;
-        Ok(quiet >= if answered < self.ended { timing.late } else { timing.quiet })
+        let answered = self.final_segment_ids.len() + self.unnumbered_finals + self.error_count;
+        Ok(quiet >= if answered < self.utterances_ended { timing.late_transcript_timeout } else { timing.quiet_timeout })
     }
 
     /// Errors and no transcript are a failure; errors beside transcripts are for the caller to mention.
-    fn judged(mut self) -> Result<Self, ClientError> {
+    fn into_result(mut self) -> Result<Self, ClientError> {
         match self.last_error.take() {
             Some(error) if self.finals.is_empty() => Err(error),
             error => Ok(Self { last_error: error, ..self }),
@@ -160,21 +160,21 @@ impl Listened {
     }
 
     /// The failure to report after the transcripts were shown, if there were errors.
-    pub(super) fn incomplete(&self) -> Option<ClientError> {
+    pub(super) fn incomplete_error(&self) -> Option<ClientError> {
         let last = self.last_error.as_ref()?.to_string();
-        Some(ClientError::Incomplete { count: self.errors, last })
+        Some(ClientError::IncompleteTranscript { count: self.error_count, last })
     }
 }
 
 /// A whole frame, whatever is left of the recording.
-fn padded(samples: &[i16]) -> [i16; FRAME_SAMPLES] {
-    let mut frame = SILENCE;
+fn pad_frame(samples: &[i16]) -> [i16; FRAME_SAMPLES] {
+    let mut frame = SILENT_FRAME;
     frame[..samples.len()].copy_from_slice(samples);
     frame
 }
 
 /// Where the last sample is that can be heard beside the loudest: 40 dB below it, for 20 ms.
-pub(super) fn last_audible(samples: &[i16]) -> usize {
+pub(super) fn end_of_audible_samples(samples: &[i16]) -> usize {
     const WINDOW: usize = SPEECH_RATE_HZ as usize / 50;
     let energy = |window: &[i16]| window.iter().map(|s| i64::from(*s).pow(2)).sum::<i64>() / WINDOW as i64;
     let loudest = samples.chunks(WINDOW).map(energy).max().unwrap_or(0);
@@ -187,29 +187,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_audible_sample_is_found() {
+    fn end_of_audible_samples_ignores_quiet_tail() {
         let mut samples = vec![0; 3200];
         samples[640..1280].fill(8000);
         samples[1280..].fill(3);
-        assert_eq!(last_audible(&samples), 1280);
-        assert_eq!(last_audible(&[]), 0);
-        assert_eq!(last_audible(&[0; 1000]), 0);
+        assert_eq!(end_of_audible_samples(&samples), 1280);
+        assert_eq!(end_of_audible_samples(&[]), 0);
+        assert_eq!(end_of_audible_samples(&[0; 1000]), 0);
     }
 
     #[test]
-    fn a_transcript_after_its_speech_end_is_waited_for() {
-        let timing = Timing::default();
-        let mut heard = Listened::default();
-        assert!(heard.is_over(timing.quiet, &timing).unwrap(), "nothing was ever said");
-        heard.take(&ClientSeen::SpeechStarted).unwrap();
-        assert!(!heard.is_over(timing.quiet, &timing).unwrap(), "an utterance is open");
-        assert!(heard.is_over(timing.stall, &timing).is_err());
-        heard.take(&ClientSeen::SpeechEnded).unwrap();
-        assert!(!heard.is_over(timing.quiet, &timing).unwrap(), "its words are missing");
-        assert!(heard.is_over(timing.late, &timing).unwrap());
-        heard
-            .take(&ClientSeen::Final { text: String::new(), segment_id: Some(0), assistant: false })
+    fn transcript_after_its_speech_end_is_awaited() {
+        let timing = ClientTiming::default();
+        let mut result = TranscriptionResult::default();
+        assert!(result.is_finished(timing.quiet_timeout, &timing).unwrap(), "nothing was ever said");
+        result.handle_event(&MacawEvent::SpeechStarted).unwrap();
+        assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "an utterance is open");
+        assert!(result.is_finished(timing.stall_timeout, &timing).is_err());
+        result.handle_event(&MacawEvent::SpeechEnded).unwrap();
+        assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "its words are missing");
+        assert!(result.is_finished(timing.late_transcript_timeout, &timing).unwrap());
+        result
+            .handle_event(&MacawEvent::Final { text: String::new(), segment_id: Some(0), assistant: false })
             .unwrap();
-        assert!(heard.is_over(timing.quiet, &timing).unwrap());
+        assert!(result.is_finished(timing.quiet_timeout, &timing).unwrap());
     }
 }

@@ -8,20 +8,20 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 
 use super::args::TalkArgs;
-use super::client::{Client, Incoming, Target, Timing, printable, server_error};
+use super::client::{Client, ServerMessage, ServerTarget, ClientTiming, printable, server_error};
 use super::error::ClientError;
-use super::server_events::ClientSeen;
-use super::speak::{self, Speech};
-use super::stream_recording::{self, FRAME_SAMPLES, SILENCE};
+use super::server_events::MacawEvent;
+use super::speak::{self, SpeechAudio};
+use super::stream_recording::{self, FRAME_SAMPLES, SILENT_FRAME};
 use super::{key, read_input, transcribe};
 
 /// What the model answered.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct SpokenAnswer {
     /// Its words.
-    pub(super) words: String,
+    pub(super) text: String,
     /// Its voice.
-    pub(super) speech: Speech,
+    pub(super) speech: SpeechAudio,
     /// From the last audible sample of the question to the first of the answer.
     pub(super) latency: Duration,
 }
@@ -31,64 +31,64 @@ pub(super) struct Answer {
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &TalkArgs) -> Result<(), ClientError> {
-    let (bytes, what) = read_input::read(&args.file, transcribe::INPUT_MAX_BYTES).await?;
-    let samples = stream_recording::samples_of(&bytes, &what)?;
+    let (bytes, source_name) = read_input::read_input(&args.file, transcribe::INPUT_MAX_BYTES).await?;
+    let samples = stream_recording::decode_wav(&bytes, &source_name)?;
     drop(bytes);
-    speak::check_place(&args.output)?;
-    let target = Target {
+    speak::check_directory_exists(&args.output)?;
+    let target = ServerTarget {
         url: args.url.clone(),
         model: args.model.clone(),
         language: None,
-        key: key::shown(args.key.key_file.as_deref())?,
+        key: key::load_key(args.key.key_file.as_deref())?,
     };
-    let (mut client, _) = Client::connect(&target, Timing::default()).await?;
-    let answer = ask(&mut client, &samples).await;
+    let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
+    let answer = ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;
     let answer = answer?;
-    println!("{}", printable(&answer.words));
-    speak::save(&args.output, &answer.speech.wav()).await?;
-    report(&answer, &args.output);
+    println!("{}", printable(&answer.text));
+    speak::write_output(&args.output, &answer.speech.to_wav()).await?;
+    print_summary(&answer, &args.output);
     Ok(())
 }
 
-fn report(answer: &Answer, place: &Path) {
+fn print_summary(answer: &SpokenAnswer, destination: &Path) {
     eprintln!(
         "voxbridge: {:.1} s of speech in {}, the first of it {:.1} s after the question",
         answer.speech.duration().as_secs_f64(),
-        place.display(),
+        destination.display(),
         answer.latency.as_secs_f64()
     );
 }
 
 /// Plays a question as a microphone would, and waits until the answer to it has been heard. An answer that came too
 /// early and was interrupted by the rest of the question does not count.
-pub(super) async fn ask(client: &mut Client, samples: &[i16]) -> Result<Answer, ClientError> {
+pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result<SpokenAnswer, ClientError> {
     let timing = *client.timing();
     let mut frames = samples.chunks(FRAME_SAMPLES);
-    let (mut sent, question_end) = (0, stream_recording::last_audible(samples));
-    let mut ticks = interval(timing.frame);
-    let mut asked_at = None;
-    let mut answer = Answer::default();
-    let mut heard_at = Instant::now();
+    let (mut sent, question_end) = (0, stream_recording::end_of_audible_samples(samples));
+    let mut ticks = interval(timing.frame_interval);
+    let mut question_ended_at = None;
+    let mut answer = SpokenAnswer::default();
+    let mut last_message_at = Instant::now();
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                if sent >= samples.len() && heard_at.elapsed() > timing.answer {
-                    return Err(ClientError::Stalled(timing.answer));
+                if sent >= samples.len() && last_message_at.elapsed() > timing.answer_timeout {
+                    return Err(ClientError::Stalled(timing.answer_timeout));
                 }
-                client.send_audio(frames.next().unwrap_or(&SILENCE)).await?;
+                client.send_audio(frames.next().unwrap_or(&SILENT_FRAME)).await?;
                 sent += FRAME_SAMPLES;
                 if sent >= question_end {
-                    asked_at.get_or_insert_with(Instant::now);
+                    question_ended_at.get_or_insert_with(Instant::now);
                 }
                 if sent < samples.len() {
-                    heard_at = Instant::now();
+                    last_message_at = Instant::now();
                 }
             }
             message = client.next() => {
-                let message = message?.ok_or_else(|| ClientError::Lost(client.ending().to_owned()))?;
-                heard_at = Instant::now();
-                if answer.take(message, asked_at)? && sent >= samples.len() {
+                let message = message?.ok_or_else(|| ClientError::ConnectionLost(client.end_description().to_owned()))?;
+                last_message_at = Instant::now();
+                if answer.handle_message(message, question_ended_at)? && sent >= samples.len() {
                     return Ok(answer);
                 }
             }
@@ -96,31 +96,31 @@ pub(super) async fn ask(client: &mut Client, samples: &[i16]) -> Result<Answer, 
     }
 }
 
-impl Answer {
+impl SpokenAnswer {
     /// Takes what the server says; whether an answer has been heard to its end.
-    fn take(&mut self, message: Incoming, asked_at: Option<Instant>) -> Result<bool, ClientError> {
+    fn handle_message(&mut self, message: ServerMessage, question_ended_at: Option<Instant>) -> Result<bool, ClientError> {
         let event = match message {
-            Incoming::Audio(bytes) => {
+            ServerMessage::Audio(bytes) => {
                 self.speech.push(&bytes)?;
                 return Ok(false);
             }
-            Incoming::Event(event) => event,
+            ServerMessage::Event(event) => event,
         };
-        match event.seen {
-            ClientSeen::SpeakingStarted { .. } => {
-                self.speech = Speech::default();
-                self.latency = asked_at.map_or(Duration::ZERO, |at| at.elapsed());
+        match event.event {
+            MacawEvent::SpeakingStarted { .. } => {
+                self.speech = SpeechAudio::default();
+                self.latency = question_ended_at.map_or(Duration::ZERO, |at| at.elapsed());
             }
-            ClientSeen::Final { text, assistant: true, .. } => self.words = text,
-            ClientSeen::SpeakingEnded { cancelled, .. } => return Ok(!cancelled),
-            ClientSeen::Error { code, message, recoverable: false } => {
+            MacawEvent::Final { text, assistant: true, .. } => self.text = text,
+            MacawEvent::SpeakingEnded { cancelled, .. } => return Ok(!cancelled),
+            MacawEvent::Error { code, message, recoverable: false } => {
                 return Err(server_error(&code, &message));
             }
-            ClientSeen::Error { code, message, .. } => {
+            MacawEvent::Error { code, message, .. } => {
                 eprintln!("voxbridge: {}", printable(&format!("the server reports {code}: {message}")));
             }
-            ClientSeen::SessionClosed { reason } => {
-                return Err(ClientError::Lost(format!("the server closed the session: {reason}")));
+            MacawEvent::SessionClosed { reason } => {
+                return Err(ClientError::ConnectionLost(format!("the server closed the session: {reason}")));
             }
             _ => {}
         }

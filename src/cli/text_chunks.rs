@@ -1,40 +1,40 @@
 //! A long text in pieces that a server takes, cut where a speaker would pause.
 
 /// The most characters of a `tts.speak` (Macaw field notes §1.4).
-pub(super) const PIECE_MAX_CHARS: usize = 4096;
+pub(super) const CHUNK_MAX_CHARS: usize = 4096;
 
 /// What closes a sentence after its full stop.
-const CLOSERS: [char; 8] = ['"', '\'', ')', ']', '”', '’', '»', '」'];
+const SENTENCE_CLOSERS: [char; 8] = ['"', '\'', ')', ']', '”', '’', '»', '」'];
 
-/// Cuts `text` into pieces of at most `most` characters: after a sentence, else between words, else anywhere.
+/// Cuts `text` into pieces of at most `max_chars` characters: after a sentence, else between words, else anywhere.
 /// Pieces are trimmed and never empty.
-pub(super) fn pieces(text: &str, most: usize) -> Vec<&str> {
-    let mut pieces = Vec::new();
+pub(super) fn split_text(text: &str, max_chars: usize) -> Vec<&str> {
+    let mut chunks = Vec::new();
     let mut rest = text.trim();
-    while let Some((limit, _)) = rest.char_indices().nth(most.max(1)) {
+    while let Some((limit, _)) = rest.char_indices().nth(max_chars.max(1)) {
         let end = sentence_end(rest, limit).or_else(|| word_end(&rest[..limit])).unwrap_or(limit);
-        let (piece, after) = rest.split_at(end);
-        pieces.push(piece.trim_end());
+        let (chunk, after) = rest.split_at(end);
+        chunks.push(chunk.trim_end());
         rest = after.trim_start();
     }
     if !rest.is_empty() {
-        pieces.push(rest);
+        chunks.push(rest);
     }
-    pieces
+    chunks
 }
 
 /// Where the last sentence ends that lies within `limit` bytes.
 fn sentence_end(text: &str, limit: usize) -> Option<usize> {
     let end = |(at, c): (usize, char)| {
-        let after = text[at + c.len_utf8()..].trim_start_matches(CLOSERS);
-        let pause = match c {
+        let after = text[at + c.len_utf8()..].trim_start_matches(SENTENCE_CLOSERS);
+        let is_pause = match c {
             '\n' | '。' | '！' | '？' | '…' => true,
             // A full stop inside a number or a name ends nothing.
             '.' | '!' | '?' | ';' => after.starts_with(char::is_whitespace),
             _ => false,
         };
         let end = text.len() - after.len();
-        (pause && end <= limit).then_some(end)
+        (is_pause && end <= limit).then_some(end)
     };
     text[..limit].char_indices().rev().find_map(end)
 }
@@ -46,27 +46,27 @@ fn word_end(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::pieces;
+    use super::split_text;
     use proptest::prelude::*;
 
     #[test]
-    fn cuts_after_sentences_then_words_then_anywhere() {
-        assert_eq!(pieces("One. Two 2.5 three. Four", 14), ["One.", "Two 2.5 three.", "Four"]);
-        assert_eq!(pieces("one two three", 8), ["one two", "three"]);
-        assert_eq!(pieces("abcdefgh", 3), ["abc", "def", "gh"]);
-        assert_eq!(pieces("你好。再见。", 4), ["你好。", "再见。"]);
-        assert_eq!(pieces("(He said \"No.\") Why?", 17), ["(He said \"No.\")", "Why?"]);
-        assert_eq!(pieces("  short  ", 99), ["short"]);
-        assert!(pieces(" \n ", 99).is_empty());
+    fn text_splits_after_sentences_then_words_then_anywhere() {
+        assert_eq!(split_text("One. Two 2.5 three. Four", 14), ["One.", "Two 2.5 three.", "Four"]);
+        assert_eq!(split_text("one two three", 8), ["one two", "three"]);
+        assert_eq!(split_text("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(split_text("你好。再见。", 4), ["你好。", "再见。"]);
+        assert_eq!(split_text("(He said \"No.\") Why?", 17), ["(He said \"No.\")", "Why?"]);
+        assert_eq!(split_text("  short  ", 99), ["short"]);
+        assert!(split_text(" \n ", 99).is_empty());
     }
 
     proptest! {
         #[test]
-        fn nothing_but_blanks_is_lost(text in "[ab.。\n é]{0,200}", most in 1usize..20) {
-            let cut = pieces(&text, most);
-            let solid = |s: &str| s.split_whitespace().collect::<String>();
-            prop_assert_eq!(cut.iter().map(|p| solid(p)).collect::<String>(), solid(&text));
-            prop_assert!(cut.iter().all(|p| !p.trim().is_empty() && p.chars().count() <= most));
+        fn splitting_loses_only_whitespace(text in "[ab.。\n é]{0,200}", max_chars in 1usize..20) {
+            let chunks = split_text(&text, max_chars);
+            let without_spaces = |s: &str| s.split_whitespace().collect::<String>();
+            prop_assert_eq!(chunks.iter().map(|p| without_spaces(p)).collect::<String>(), without_spaces(&text));
+            prop_assert!(chunks.iter().all(|p| !p.trim().is_empty() && p.chars().count() <= max_chars));
         }
     }
 }

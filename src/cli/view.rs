@@ -8,118 +8,118 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::audio::SPEECH_RATE_HZ;
 
-use super::client::{Event, printable};
-use super::server_events::ClientSeen;
-use super::stream_recording::Step;
+use super::client::{ReceivedEvent, printable};
+use super::server_events::MacawEvent;
+use super::stream_recording::StreamProgress;
 
 /// What fits beside the bar and the times on a narrow terminal; indicatif cuts what does not.
-const BAR: &str = "{bar:24} {pos_s}/{len_s}  {wide_msg}";
+const BAR_TEMPLATE: &str = "{bar:24} {pos_s}/{len_s}  {wide_msg}";
 
 /// Shows one transcription.
-pub(super) struct View<W> {
+pub(super) struct TranscriptView<W> {
     out: W,
     json: bool,
     bar: ProgressBar,
     /// Width of stdout, where the unfinished words are shown on it because there is no bar.
-    live: Option<usize>,
+    live_columns: Option<usize>,
     /// Unfinished words stand on the current line.
-    dirty: bool,
+    has_partial_line: bool,
 }
 
-impl View<io::Stdout> {
+impl TranscriptView<io::Stdout> {
     /// For this terminal, or none.
-    pub(super) fn detect(json: bool, samples: usize) -> Self {
-        let draws = io::stderr().is_terminal();
-        let target = if draws { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(samples as u64), target).with_style(style());
-        let live = (!draws && !json && io::stdout().is_terminal())
+    pub(super) fn for_terminal(json: bool, samples: usize) -> Self {
+        let has_progress_bar = io::stderr().is_terminal();
+        let target = if has_progress_bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(samples as u64), target).with_style(progress_style());
+        let live_columns = (!has_progress_bar && !json && io::stdout().is_terminal())
             .then(|| Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns)));
-        Self { out: io::stdout(), json, bar, live, dirty: false }
+        Self { out: io::stdout(), json, bar, live_columns, has_partial_line: false }
     }
 }
 
-impl<W: Write> View<W> {
+impl<W: Write> TranscriptView<W> {
     /// For tests: no terminal anywhere.
     #[cfg(test)]
-    pub(super) fn plain(out: W, json: bool) -> Self {
-        Self { out, json, bar: ProgressBar::hidden(), live: None, dirty: false }
+    pub(super) fn without_terminal(out: W, json: bool) -> Self {
+        Self { out, json, bar: ProgressBar::hidden(), live_columns: None, has_partial_line: false }
     }
 
     /// Shows a step.
-    pub(super) fn show(&mut self, step: Step<'_>) -> io::Result<()> {
-        match step {
-            Step::Sent(samples) => {
+    pub(super) fn show(&mut self, progress: StreamProgress<'_>) -> io::Result<()> {
+        match progress {
+            StreamProgress::Sent(samples) => {
                 self.bar.set_position(samples as u64);
                 Ok(())
             }
-            Step::Event(event) if self.json => {
-                let line = one_line(&event.text);
-                self.line(&line)
+            StreamProgress::Event(event) if self.json => {
+                let line = join_lines(&event.text);
+                self.write_line(&line)
             }
-            Step::Event(event) => self.words(event),
+            StreamProgress::Event(event) => self.show_event(event),
         }
     }
 
     /// A note beside the transcript.
-    pub(super) fn note(&self, words: &str) {
-        self.bar.suspend(|| eprintln!("voxbridge: {words}"));
+    pub(super) fn print_note(&self, note: &str) {
+        self.bar.suspend(|| eprintln!("voxbridge: {note}"));
     }
 
     /// Removes what was only there while it lasted.
     pub(super) fn finish(&mut self) {
         self.bar.finish_and_clear();
-        self.clear();
+        self.clear_partial();
     }
 
-    fn words(&mut self, event: &Event) -> io::Result<()> {
-        match &event.seen {
-            ClientSeen::Partial { text } => self.unfinished(text),
-            ClientSeen::Final { text, .. } if !text.trim().is_empty() => {
+    fn show_event(&mut self, event: &ReceivedEvent) -> io::Result<()> {
+        match &event.event {
+            MacawEvent::Partial { text } => self.show_partial(text),
+            MacawEvent::Final { text, .. } if !text.trim().is_empty() => {
                 self.bar.set_message("");
-                self.clear();
-                self.line(&printable(text.trim()))
+                self.clear_partial();
+                self.write_line(&printable(text.trim()))
             }
-            ClientSeen::Error { code, message, recoverable: true } => {
-                self.note(&printable(&format!("the server reports {code}: {message}")));
+            MacawEvent::Error { code, message, recoverable: true } => {
+                self.print_note(&printable(&format!("the server reports {code}: {message}")));
                 Ok(())
             }
-            ClientSeen::FramesDropped { dropped_ms } => {
-                self.note(&format!("the server dropped {dropped_ms} ms of audio"));
+            MacawEvent::FramesDropped { dropped_ms } => {
+                self.print_note(&format!("the server dropped {dropped_ms} ms of audio"));
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    fn unfinished(&mut self, text: &str) -> io::Result<()> {
+    fn show_partial(&mut self, text: &str) -> io::Result<()> {
         let text = printable(text);
-        if let Some(columns) = self.live {
+        if let Some(columns) = self.live_columns {
             let shown = console::truncate_str(&text, columns.saturating_sub(1), "…");
             write!(self.out, "\r{shown}\x1b[K")?;
             self.out.flush()?;
-            self.dirty = true;
+            self.has_partial_line = true;
         }
         self.bar.set_message(text);
         Ok(())
     }
 
-    fn line(&mut self, text: &str) -> io::Result<()> {
+    fn write_line(&mut self, text: &str) -> io::Result<()> {
         let out = &mut self.out;
         self.bar.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()))
     }
 
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.dirty) {
+    fn clear_partial(&mut self) {
+        if std::mem::take(&mut self.has_partial_line) {
             // A terminal that is gone is noticed by the next line.
             let _ = write!(self.out, "\r\x1b[K");
         }
     }
 }
 
-fn style() -> ProgressStyle {
+fn progress_style() -> ProgressStyle {
     let seconds = |samples: u64| Duration::from_secs(samples / u64::from(SPEECH_RATE_HZ));
     let clock = |at: Duration| format!("{}:{:02}", at.as_secs() / 60, at.as_secs() % 60);
-    ProgressStyle::with_template(BAR)
+    ProgressStyle::with_template(BAR_TEMPLATE)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .with_key("pos_s", move |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
             let _ = out.write_str(&clock(seconds(state.pos())));
@@ -130,6 +130,6 @@ fn style() -> ProgressStyle {
 }
 
 /// JSON as one line; a server may send it spread over several.
-fn one_line(text: &str) -> String {
+fn join_lines(text: &str) -> String {
     if text.contains('\n') { text.replace(['\n', '\r'], " ") } else { text.to_owned() }
 }

@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 use crate::{
-    mapping::check::LONGEST_MS,
-    secret::shown_url,
+    mapping::check::MAX_MS,
+    secret::redacted_url,
     server::{
         access::{
-            Access, Limits,
-            address::{Proxies, ProxyHeader},
-            keys::{KEYS_MAX, Keys},
-            origin::Origins,
+            AccessPolicy, ClientLimits,
+            address::{TrustedProxies, ProxyHeader},
+            keys::{KEYS_MAX, ApiKeys},
+            origin::AllowedOrigins,
         },
-        tls::{Acceptor, ClientCerts},
+        tls::{ReloadableAcceptor, ClientCerts},
     },
 };
 
@@ -58,13 +58,13 @@ pub struct LimitsConfig {
     pub sessions_per_address: Option<usize>,
     /// Connections that are not upgraded yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub connections_max: Option<usize>,
+    pub handshakes_max: Option<usize>,
     /// Time for TLS, the request and the upgrade together, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_timeout_ms: Option<u64>,
     /// Time of a session, ms, and at most 25 s more to finish what is being said; 0 for as long as it likes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_max_ms: Option<u64>,
+    pub session_duration_max_ms: Option<u64>,
     /// Length of a message, bytes; the protocol's own where that is less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_max_bytes: Option<usize>,
@@ -81,7 +81,7 @@ impl AccessConfig {
     ///
     /// # Errors
     /// What is wrong, in words without secrets.
-    pub(super) fn access(&self, certified: bool) -> Result<Access, String> {
+    pub(super) fn build(&self, has_client_ca: bool) -> Result<AccessPolicy, String> {
         let bad = |name: &'static str| move |problem: String| format!("access.{name}: {problem}");
         if self.required == Some(true) && self.keys.is_none() {
             return Err(
@@ -91,20 +91,20 @@ impl AccessConfig {
         if self.query_parameter.as_ref().is_some_and(|name| name.trim().is_empty()) {
             return Err("access.query_parameter: it is empty; a name such as \"api_key\" is meant".to_owned());
         }
-        let keys = self.keys.as_deref().map(read).transpose().map_err(bad("keys"))?;
-        if let Some(key) = keys.iter().flat_map(Keys::iter).find(|key| key.has_certificate() && !certified) {
+        let keys = self.keys.as_deref().map(read_keys).transpose().map_err(bad("keys"))?;
+        if let Some(key) = keys.iter().flat_map(ApiKeys::iter).find(|key| key.has_certificate() && !has_client_ca) {
             return Err(format!(
-                "access.keys: [[key]] {:?} is known by its `certificate`, for which nobody is asked: [tls] names no \
+                "access.keys: [[key]] {:?} is known by its `certificate_name`, for which nobody is asked: [tls] names no \
                  `client_ca`",
                 key.name
             ));
         }
-        let proxies = Proxies::new(&self.trusted_proxies, self.proxy_header.unwrap_or_default());
-        Ok(Access {
+        let proxies = TrustedProxies::new(&self.trusted_proxies, self.proxy_header.unwrap_or_default());
+        Ok(AccessPolicy {
             keys,
             required: self.required.unwrap_or(self.keys.is_some()),
             query_parameter: self.query_parameter.clone(),
-            origins: Origins::new(self.origins.as_deref()).map_err(bad("origins"))?,
+            origins: AllowedOrigins::new(self.origins.as_deref()).map_err(bad("origins"))?,
             proxies: proxies.map_err(bad("trusted_proxies"))?,
         })
     }
@@ -113,13 +113,13 @@ impl AccessConfig {
 /// A file of keys is no longer than this, bytes: ten times what the most keys need.
 const KEYS_MAX_BYTES: u64 = 16 << 20;
 
-fn read(path: &Path) -> Result<Keys, String> {
-    let source = source(path)?;
-    Keys::parse(&path.display().to_string(), &source, super::env).map_err(|problem| problem.to_string())
+fn read_keys(path: &Path) -> Result<ApiKeys, String> {
+    let source = read_key_file(path)?;
+    ApiKeys::parse(&path.display().to_string(), &source, super::env_var).map_err(|problem| problem.to_string())
 }
 
 /// The text of a file of keys, if it is no longer than it may be.
-pub(super) fn source(path: &Path) -> Result<String, String> {
+pub(super) fn read_key_file(path: &Path) -> Result<String, String> {
     let name = path.display().to_string();
     let bad = |error: std::io::Error| format!("{name}: {error}");
     let mut source = String::new();
@@ -144,10 +144,10 @@ impl LimitsConfig {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub(super) fn limits(&self) -> Result<Limits, String> {
+    pub(super) fn build(&self) -> Result<ClientLimits, String> {
         let counts = [
             ("sessions_per_address", self.sessions_per_address),
-            ("connections_max", self.connections_max),
+            ("handshakes_max", self.handshakes_max),
             ("message_max_bytes", self.message_max_bytes),
         ];
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
@@ -156,14 +156,14 @@ impl LimitsConfig {
         if self.handshake_timeout_ms.is_some_and(|ms| !(100..=600_000).contains(&ms)) {
             return Err("limits.handshake_timeout_ms: must be 100 to 600000".to_owned());
         }
-        if self.session_max_ms.is_some_and(|ms| ms > LONGEST_MS) {
-            return Err(format!("limits.session_max_ms: must be 0 for no limit, or at most {LONGEST_MS}"));
+        if self.session_duration_max_ms.is_some_and(|ms| ms > MAX_MS) {
+            return Err(format!("limits.session_duration_max_ms: must be 0 for no limit, or at most {MAX_MS}"));
         }
-        Ok(Limits {
+        Ok(ClientLimits {
             sessions_per_address: self.sessions_per_address,
-            connections_max: self.connections_max.unwrap_or(Limits::CONNECTIONS),
-            handshake: self.handshake_timeout_ms.map_or(Limits::HANDSHAKE, Duration::from_millis),
-            session_max_ms: self.session_max_ms.unwrap_or_default(),
+            handshakes_max: self.handshakes_max.unwrap_or(ClientLimits::DEFAULT_HANDSHAKES_MAX),
+            handshake_timeout: self.handshake_timeout_ms.map_or(ClientLimits::DEFAULT_HANDSHAKE_TIMEOUT, Duration::from_millis),
+            session_duration_max_ms: self.session_duration_max_ms.unwrap_or_default(),
             message_max_bytes: self.message_max_bytes,
         })
     }
@@ -171,47 +171,47 @@ impl LimitsConfig {
 
 impl Config {
     /// How clients are encrypted.
-    pub(super) fn acceptor(&self) -> Result<Option<Acceptor>, String> {
+    pub(super) fn tls_acceptor(&self) -> Result<Option<ReloadableAcceptor>, String> {
         let bad = |problem: String| format!("tls: {problem}");
-        self.tls.files().map_err(bad)?.map(|files| Acceptor::load(files).map_err(bad)).transpose()
+        self.tls.resolve().map_err(bad)?.map(|files| ReloadableAcceptor::load(files).map_err(bad)).transpose()
     }
 
     /// What an operator should know before it is served, a line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let loose = self.secrets().filter(|path| is_for_others(path)).map(|path| {
+        let loose_permissions = self.secret_files().filter(|path| has_loose_permissions(path)).map(|path| {
             format!(
                 "{}: it holds secrets, and others than its owner and its group can read it, or others than its owner can \
                  change it (chmod o-rwx,g-w)",
                 path.display()
             )
         });
-        let plain = self.upstream.iter().filter(|upstream| upstream.has_token() && !upstream.is_private());
-        let plain = plain.map(|upstream| {
+        let unencrypted = self.upstream.iter().filter(|upstream| upstream.has_token() && !upstream.is_confidential());
+        let unencrypted = unencrypted.map(|upstream| {
             format!(
                 "upstream {}: its token goes over the network unencrypted; use wss://",
-                shown_url(&upstream.url)
+                redacted_url(&upstream.url)
             )
         });
-        loose.chain(self.openness().map(str::to_owned)).chain(plain).collect()
+        loose_permissions.chain(self.open_access_warning().map(str::to_owned)).chain(unencrypted).collect()
     }
 
     /// Every file that holds secrets.
-    fn secrets(&self) -> impl Iterator<Item = &PathBuf> {
-        let of_upstreams = self.upstream.iter().flat_map(|one| one.token_file.iter().chain(&one.client_key));
-        let of_clients = self.access.keys.iter().chain(&self.tls.key);
-        of_clients.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(of_upstreams)
+    fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
+        let upstream_files = self.upstream.iter().flat_map(|upstream| upstream.token_file.iter().chain(&upstream.client_key));
+        let client_files = self.access.keys.iter().chain(&self.tls.key);
+        client_files.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(upstream_files)
     }
 
     /// If it listens beyond this machine and asks nobody who they are. Keys without TLS are not worth a word: what stands in
     /// front often encrypts, and can be seen from nowhere here.
-    fn openness(&self) -> Option<&'static str> {
+    fn open_access_warning(&self) -> Option<&'static str> {
         let listen = self.listen.as_deref().unwrap_or(super::DEFAULT_LISTEN);
         let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let tls = &self.tls;
-        let certified = tls.client_ca.is_some() && tls.client_certs != Some(ClientCerts::Optional);
-        if is_this_machine(host) || certified {
+        let requires_certificate = tls.client_ca.is_some() && tls.client_certs != Some(ClientCerts::Optional);
+        if is_loopback_host(host) || requires_certificate {
             return None;
         }
         match &self.access {
@@ -230,12 +230,12 @@ impl Config {
 }
 
 /// Whether what is sent there stays on this machine.
-pub(super) fn is_this_machine(host: &str) -> bool {
+pub(super) fn is_loopback_host(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Its group may read it: that is how a container is given what belongs to root.
-fn is_for_others(path: &Path) -> bool {
+fn has_loose_permissions(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o027 != 0)
 }
 
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_what_would_have_been_right() {
+    fn invalid_access_settings_are_rejected_with_a_hint() {
         for (toml, words) in [
             ("[access]\nrequired = true", "`keys` names no file"),
             ("[access]\nkeys = \"/nowhere.toml\"", "access.keys: /nowhere.toml: "),
@@ -257,7 +257,7 @@ mod tests {
             ("[access]\ntrusted_proxies = [\"10.0.0.0/33\"]", "\"10.0.0.0/8\""),
             ("[limits]\nsessions_per_address = 0", "limits.sessions_per_address: must be 1"),
             ("[limits]\nhandshake_timeout_ms = 5", "100 to 600000"),
-            ("[limits]\nsession_max_ms = 86400001", "at most 86400000"),
+            ("[limits]\nsession_duration_max_ms = 86400001", "at most 86400000"),
             ("[tls]\nkey = \"k.pem\"", "tls: `cert` is missing"),
             ("[tls]\ncert = \"c.pem\"", "tls: `key` is missing"),
             ("[tls]\ncert = \"/nowhere.pem\"\nkey = \"/k.pem\"", "tls: /nowhere.pem: "),
@@ -266,11 +266,11 @@ mod tests {
             let problem = config(toml).check().unwrap_err();
             assert!(problem.contains(words), "{toml}: {problem}");
         }
-        assert_eq!(config("[access]\norigins = []\n[limits]\nsession_max_ms = 0").check(), Ok(()));
+        assert_eq!(config("[access]\norigins = []\n[limits]\nsession_duration_max_ms = 0").check(), Ok(()));
     }
 
     #[test]
-    fn every_file_with_secrets_is_looked_at_and_a_group_may_read_it() {
+    fn secret_file_readable_by_others_is_warned_about() {
         let path = std::env::temp_dir().join(format!("voxbridge-loose-{}", std::process::id()));
         fs::write(&path, "").unwrap();
         let warned = |toml: &str, mode: u32| {
@@ -297,18 +297,18 @@ mod tests {
     }
 
     #[test]
-    fn a_key_known_by_a_certificate_needs_somebody_who_asks_for_it() {
+    fn certificate_key_without_client_ca_is_rejected() {
         let path = std::env::temp_dir().join(format!("voxbridge-certified-{}.toml", std::process::id()));
-        fs::write(&path, "[[key]]\nname = \"robots\"\ncertificate = \"robots.example.com\"\n").unwrap();
+        fs::write(&path, "[[key]]\nname = \"robots\"\ncertificate_name = \"robots.example.com\"\n").unwrap();
         let access = AccessConfig { keys: Some(path.clone()), ..AccessConfig::default() };
-        let problem = access.access(false).unwrap_err();
+        let problem = access.build(false).unwrap_err();
         assert!(problem.contains("\"robots\"") && problem.contains("no `client_ca`"), "{problem}");
-        assert!(access.access(true).is_ok());
+        assert!(access.build(true).is_ok());
         fs::remove_file(&path).unwrap();
     }
 
     #[test]
-    fn who_serves_everybody_is_warned() {
+    fn open_listener_without_authentication_is_warned_about() {
         let warned = |toml: &str| !config(toml).warnings().is_empty();
         assert!(warned("listen = \"0.0.0.0:8000\"") && warned("listen = \"[::]:8000\""));
         assert!(!warned("") && !warned("listen = \"[::1]:8000\"") && !warned("listen = \"127.0.0.2:1\""));

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     secret::Secret,
     server::{
-        admin::{Entrance, auth::Guard},
-        tls::{Acceptor, Files, TlsFile},
+        admin::{AdminSecurity, auth::AdminAuth},
+        tls::{ReloadableAcceptor, TlsFiles, TlsConfig},
     },
 };
 
@@ -30,28 +30,28 @@ pub struct AdminConfig {
     pub hosts: Vec<String>,
     /// TLS; with `client_ca` a certificate is as good as the token. It is asked of everybody where there is no token, and
     /// optional where there is one, unless `client_certs` says which.
-    #[serde(default, skip_serializing_if = "TlsFile::is_empty")]
-    pub tls: TlsFile,
+    #[serde(default, skip_serializing_if = "TlsConfig::is_empty")]
+    pub tls: TlsConfig,
 }
 
 /// An admin listener to be.
 #[derive(Debug)]
-pub struct AdminPlan {
+pub struct AdminSettings {
     /// Where.
     pub listen: SocketAddr,
     /// For whom.
-    pub guard: Guard,
+    pub auth: AdminAuth,
     /// How it is encrypted, if it is.
-    pub tls: Option<Files>,
+    pub tls: Option<TlsFiles>,
 }
 
-impl AdminPlan {
+impl AdminSettings {
     /// Whether it may be served there: beyond this machine somebody has to be asked for something.
     ///
     /// # Errors
     /// What is missing, in words.
-    pub(super) fn check_at(&self, bound: SocketAddr) -> Result<(), String> {
-        if !self.guard.is_open() || bound.ip().is_loopback() {
+    pub(super) fn check_exposure(&self, bound: SocketAddr) -> Result<(), String> {
+        if !self.auth.is_open() || bound.ip().is_loopback() {
             return Ok(());
         }
         Err(format!(
@@ -64,9 +64,9 @@ impl AdminPlan {
     ///
     /// # Errors
     /// Which file is wrong; never what is in it.
-    pub fn entrance(self) -> Result<Entrance, String> {
+    pub fn load(self) -> Result<AdminSecurity, String> {
         let bad = |problem| format!("admin.tls: {problem}");
-        Ok(Entrance { guard: self.guard, tls: self.tls.map(Acceptor::load).transpose().map_err(bad)? })
+        Ok(AdminSecurity { auth: self.auth, tls: self.tls.map(ReloadableAcceptor::load).transpose().map_err(bad)? })
     }
 }
 
@@ -76,7 +76,7 @@ impl AdminConfig {
     }
 
     /// Lays `over` over this: what it says wins.
-    pub(super) fn overlaid(self, over: Self) -> Self {
+    pub(super) fn overlaid_with(self, over: Self) -> Self {
         // Who names a file on the command line does not mean the variable of the configuration.
         let token_env =
             if over.token_file.is_some() { over.token_env } else { over.token_env.or(self.token_env) };
@@ -88,60 +88,60 @@ impl AdminConfig {
         }
     }
 
-    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        self.token_file.iter_mut().chain(self.tls.paths().map(|(_, path)| path))
+    pub(super) fn file_paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        self.token_file.iter_mut().chain(self.tls.file_paths().map(|(_, path)| path))
     }
 
     /// What it says, whole; `None` where it names no address.
     ///
     /// # Errors
     /// What is wrong, in words that name the keys and never quote a secret.
-    pub fn plan(&self) -> Result<Option<AdminPlan>, String> {
+    pub fn resolve(&self) -> Result<Option<AdminSettings>, String> {
         let Some(listen) = &self.listen else { return Ok(None) };
         let bad = |problem: String| format!("admin.{problem}");
         let listen: SocketAddr = listen
             .parse()
             .map_err(|_| bad(format!("listen: {listen:?} is no address and port such as 127.0.0.1:9000")))?;
-        let tls = self.tls.files().map_err(|problem| bad(format!("tls: {problem}")))?;
-        let certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
-        let guard = Guard { token: self.token().map_err(bad)?, certificates, hosts: self.hosts.clone() };
+        let tls = self.tls.resolve().map_err(|problem| bad(format!("tls: {problem}")))?;
+        let accepts_certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+        let auth = AdminAuth { token: self.read_token().map_err(bad)?, accepts_certificates, hosts: self.hosts.clone() };
         // Who has the token, and who probes, has no certificate to shake hands with.
-        let optional = self.tls.client_certs.is_none() && guard.token.is_some();
-        let tls = tls.map(|files| Files { optional: files.optional || optional, ..files });
-        let plan = AdminPlan { listen, guard, tls };
-        plan.check_at(listen)?;
-        Ok(Some(plan))
+        let is_optional = self.tls.client_certs.is_none() && auth.token.is_some();
+        let tls = tls.map(|files| TlsFiles { is_client_cert_optional: files.is_client_cert_optional || is_optional, ..files });
+        let settings = AdminSettings { listen, auth, tls };
+        settings.check_exposure(listen)?;
+        Ok(Some(settings))
     }
 
     /// Operators have an address of their own: one that clients are served at is theirs already.
-    pub(super) fn check_apart(&self, clients: &str) -> Result<(), String> {
+    pub(super) fn check_address_conflict(&self, clients: &str) -> Result<(), String> {
         let parsed = |address: &str| address.parse::<SocketAddr>().ok().filter(|address| address.port() != 0);
-        let (Some(own), Some(theirs)) = (self.listen.as_deref().and_then(parsed), parsed(clients)) else {
+        let (Some(admin), Some(clients)) = (self.listen.as_deref().and_then(parsed), parsed(clients)) else {
             return Ok(());
         };
-        let meet = own.ip() == theirs.ip() || own.ip().is_unspecified() || theirs.ip().is_unspecified();
-        if own.port() != theirs.port() || !meet {
+        let overlap = admin.ip() == clients.ip() || admin.ip().is_unspecified() || clients.ip().is_unspecified();
+        if admin.port() != clients.port() || !overlap {
             return Ok(());
         }
         Err(format!(
-            "admin.listen: clients are served at {theirs} (`listen`); operators need another port than {own}"
+            "admin.listen: clients are served at {clients} (`listen`); operators need another port than {admin}"
         ))
     }
 
     /// What works otherwise than one may think, a line each.
     pub(super) fn notes(&self) -> Vec<String> {
-        let Ok(Some(plan)) = self.plan() else { return Vec::new() };
-        let open = plan.tls.is_none() && !plan.listen.ip().is_loopback();
-        let open =
-            open.then_some("admin: the token crosses the network in the clear; [admin.tls] would encrypt it");
-        let closed = plan.tls.is_some_and(|files| files.client_ca.is_some() && !files.optional).then_some(
+        let Ok(Some(settings)) = self.resolve() else { return Vec::new() };
+        let is_unencrypted = settings.tls.is_none() && !settings.listen.ip().is_loopback();
+        let unencrypted =
+            is_unencrypted.then_some("admin: the token crosses the network in the clear; [admin.tls] would encrypt it");
+        let probes_locked_out = settings.tls.is_some_and(|files| files.client_ca.is_some() && !files.is_client_cert_optional).then_some(
             "admin: who shows no certificate is not even answered whether it is alive or ready; for probes and for whoever \
              has the token say `client_certs = \"optional\"` in [admin.tls]",
         );
-        open.into_iter().chain(closed).map(str::to_owned).collect()
+        unencrypted.into_iter().chain(probes_locked_out).map(str::to_owned).collect()
     }
 
-    fn token(&self) -> Result<Option<Secret>, String> {
+    fn read_token(&self) -> Result<Option<Secret>, String> {
         let (key, token) = match (&self.token_file, &self.token_env) {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => return Err("token_file and admin.token_env: name one of them".to_owned()),
@@ -151,7 +151,7 @@ impl AdminConfig {
             }
             (None, Some(name)) => {
                 let missing = || format!("token_env: there is no variable {name} in the environment");
-                ("token_env", super::env(name).ok_or_else(missing)?)
+                ("token_env", super::env_var(name).ok_or_else(missing)?)
             }
         };
         match token.trim() {
@@ -165,32 +165,32 @@ impl AdminConfig {
 mod tests {
     use super::*;
 
-    fn plan(toml: &str) -> Result<Option<AdminPlan>, String> {
-        toml::from_str::<AdminConfig>(toml).unwrap().plan()
+    fn settings(toml: &str) -> Result<Option<AdminSettings>, String> {
+        toml::from_str::<AdminConfig>(toml).unwrap().resolve()
     }
 
     #[test]
-    fn nobody_listens_beyond_this_machine_unguarded() {
-        assert!(plan("").unwrap().is_none());
-        assert!(plan("listen = \"127.0.0.1:9000\"").unwrap().unwrap().guard.is_open());
-        assert!(plan("listen = \"[::1]:9000\"").is_ok());
+    fn non_loopback_listener_needs_token_or_client_ca() {
+        assert!(settings("").unwrap().is_none());
+        assert!(settings("listen = \"127.0.0.1:9000\"").unwrap().unwrap().auth.is_open());
+        assert!(settings("listen = \"[::1]:9000\"").is_ok());
         for open in ["0.0.0.0:9000", "10.0.0.1:9000", "[::]:9000"] {
-            let problem = plan(&format!("listen = {open:?}")).unwrap_err();
+            let problem = settings(&format!("listen = {open:?}")).unwrap_err();
             assert!(problem.contains("token_file") && problem.contains("client_ca"), "{problem}");
             let tls = "[tls]\ncert = \"c\"\nkey = \"k\"";
-            assert!(plan(&format!("listen = {open:?}\n{tls}")).is_err(), "TLS alone keeps nobody out");
-            assert!(plan(&format!("listen = {open:?}\n{tls}\nclient_ca = \"a\"")).is_ok());
-            assert!(plan(&format!("listen = {open:?}\ntoken_env = \"PATH\"")).is_ok());
+            assert!(settings(&format!("listen = {open:?}\n{tls}")).is_err(), "TLS alone keeps nobody out");
+            assert!(settings(&format!("listen = {open:?}\n{tls}\nclient_ca = \"a\"")).is_ok());
+            assert!(settings(&format!("listen = {open:?}\ntoken_env = \"PATH\"")).is_ok());
         }
     }
 
     #[test]
-    fn who_has_the_token_needs_no_certificate_to_shake_hands() {
+    fn token_makes_client_certificate_optional() {
         let tls = |rest: &str| {
             let toml = format!(
                 "listen = \"0.0.0.0:1\"\n{rest}[tls]\ncert = \"c\"\nkey = \"k\"\nclient_ca = \"a\"\n"
             );
-            move |certs: &str| plan(&format!("{toml}{certs}")).unwrap().unwrap().tls.unwrap().optional
+            move |certs: &str| settings(&format!("{toml}{certs}")).unwrap().unwrap().tls.unwrap().is_client_cert_optional
         };
         let (with, without) = (tls("token_env = \"PATH\"\n"), tls(""));
         let (optional, required) = ("client_certs = \"optional\"", "client_certs = \"required\"");
@@ -199,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn operators_and_clients_do_not_share_an_address() {
+    fn admin_and_client_address_conflict_is_rejected() {
         let apart = |own: &str, clients: &str| {
             let config = AdminConfig { listen: Some(own.to_owned()), ..AdminConfig::default() };
-            config.check_apart(clients)
+            config.check_address_conflict(clients)
         };
         for (own, clients) in [
             ("127.0.0.1:8000", "127.0.0.1:8000"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_by_its_key() {
+    fn invalid_admin_settings_name_their_key() {
         for (toml, words) in [
             ("listen = \"9000\"", "admin.listen: \"9000\""),
             ("listen = \"127.0.0.1:1\"\ntoken_file = \"/nowhere\"", "admin.token_file: /nowhere"),
@@ -232,7 +232,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"\ntoken_file = \"a\"\ntoken_env = \"b\"", "name one of them"),
             ("listen = \"127.0.0.1:1\"\n[tls]\ncert = \"a\"", "admin.tls: `key` is missing"),
         ] {
-            let problem = plan(toml).unwrap_err();
+            let problem = settings(toml).unwrap_err();
             assert!(problem.contains(words), "{toml}: {problem}");
         }
     }

@@ -7,32 +7,32 @@ use std::{
 };
 
 use super::{Config, access};
-use crate::{mapping::Library, server::access::keys, trace::record::digest};
+use crate::{mapping::Library, server::access::keys, trace::record::fnv1a_digest};
 
 /// What a server that runs cannot change any more.
-const FIXED: [&str; 6] = ["listen", "sessions_max", "workers", "admin.listen", "log", "access_log"];
+const FIXED_KEYS: [&str; 6] = ["listen", "sessions_max", "workers", "admin.listen", "log", "access_log"];
 /// What begins so is taken by the admin listener, where there is one.
-const ADMIN: &str = "admin.";
+const ADMIN_PREFIX: &str = "admin.";
 
 /// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// What holds for new sessions from now on.
-    pub held: Vec<String>,
+    pub applied: Vec<String>,
     /// What holds only after a restart.
-    pub not_held: Vec<String>,
+    pub after_restart: Vec<String>,
 }
 
 impl Changes {
-    /// From one configuration and its mappings to the next; `operated` if there is an admin listener that takes its part.
+    /// From one configuration and its mappings to the next; `has_admin` if there is an admin listener that takes its part.
     #[must_use]
-    pub fn between(old: (&Config, &Library), new: (&Config, &Library), operated: bool) -> Self {
+    pub fn between(old: (&Config, &Library), new: (&Config, &Library), has_admin: bool) -> Self {
         let mut changes = Self::default();
-        let (before, after) = (keys(old.0), keys(new.0));
+        let (before, after) = (comparable_keys(old.0), comparable_keys(new.0));
         let names = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
         for key in names.filter(|key| before.get(*key) != after.get(*key)) {
-            let fixed = FIXED.contains(&key.as_str()) || (key.starts_with(ADMIN) && !operated);
-            let list = if fixed { &mut changes.not_held } else { &mut changes.held };
+            let fixed = FIXED_KEYS.contains(&key.as_str()) || (key.starts_with(ADMIN_PREFIX) && !has_admin);
+            let list = if fixed { &mut changes.after_restart } else { &mut changes.applied };
             list.push(format!("`{key}`"));
         }
         for (kind, name, _, source) in new.1.files() {
@@ -41,62 +41,62 @@ impl Changes {
                 Some(known) if known != source => "changed",
                 Some(_) => continue,
             };
-            changes.held.push(format!("{} {name} {words}", kind.name()));
+            changes.applied.push(format!("{} {name} {words}", kind.name()));
         }
         let gone = old.1.files().filter(|(kind, name, ..)| new.1.source(*kind, name).is_none());
-        changes.held.extend(gone.map(|(kind, name, ..)| format!("{} {name} is gone", kind.name())));
+        changes.applied.extend(gone.map(|(kind, name, ..)| format!("{} {name} is gone", kind.name())));
         changes
     }
 
-    /// And from what the files held that both name to what they hold now; `operated` as in [`Self::between`].
+    /// And from what the files held that both name to what they hold now; `has_admin` as in [`Self::between`].
     #[must_use]
-    pub fn and_of(mut self, old: &Contents, new: &Contents, operated: bool) -> Self {
-        self.held.extend(other(&old.files, &new.files));
-        let list = if operated { &mut self.held } else { &mut self.not_held };
-        list.extend(other(&old.admin, &new.admin));
+    pub fn with_file_changes(mut self, old: &ReferencedFiles, new: &ReferencedFiles, has_admin: bool) -> Self {
+        self.applied.extend(changed_files(&old.files, &new.files));
+        let list = if has_admin { &mut self.applied } else { &mut self.after_restart };
+        list.extend(changed_files(&old.admin, &new.admin));
         for (name, entry) in &new.keys {
             match old.keys.get(name) {
-                None => self.held.push(format!("key {name} is new")),
-                Some(before) if before != entry => self.held.push(format!("key {name} changed")),
+                None => self.applied.push(format!("key {name} is new")),
+                Some(before) if before != entry => self.applied.push(format!("key {name} changed")),
                 Some(_) => {}
             }
         }
         let gone = old.keys.keys().filter(|name| !new.keys.contains_key(*name));
-        self.held.extend(gone.map(|name| format!("key {name} is gone")));
+        self.applied.extend(gone.map(|name| format!("key {name} is gone")));
         self
     }
 }
 
 /// By what the log calls each file and where it is, to tell it from what it holds later.
-type Held = BTreeMap<(String, PathBuf), Option<String>>;
+type FileDigests = BTreeMap<(String, PathBuf), Option<String>>;
 
 /// Which files of both hold something else.
-fn other(old: &Held, new: &Held) -> impl Iterator<Item = String> {
-    let is_other = |key: &_, held: &_| old.get(key).is_some_and(|before| before != held);
+fn changed_files(old: &FileDigests, new: &FileDigests) -> impl Iterator<Item = String> {
+    let is_changed = |key: &_, held: &_| old.get(key).is_some_and(|before| before != held);
     new.iter()
-        .filter(move |(key, held)| is_other(key, held))
+        .filter(move |(key, held)| is_changed(key, held))
         .map(|((words, _), _)| format!("{words} changed"))
 }
 
 /// What the files held that a configuration names and that are read with it, but for mappings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contents {
-    files: Held,
+pub struct ReferencedFiles {
+    files: FileDigests,
     /// Those of the admin listener.
-    admin: Held,
+    admin: FileDigests,
     /// Each key by its name.
     keys: BTreeMap<String, String>,
 }
 
-impl Contents {
+impl ReferencedFiles {
     /// What they hold now.
     #[must_use]
-    pub fn of(config: &Config) -> Self {
+    pub fn read(config: &Config) -> Self {
         let voices = config.voices.iter().map(|(name, path)| (format!("the file of voice {name}"), path));
         let certificates = config.upstream.iter().enumerate().filter_map(|(at, upstream)| {
             Some((format!("the certificates of [[upstream]] {}", at + 1), upstream.ca.as_ref()?))
         });
-        let shown = config.upstream.iter().enumerate().flat_map(|(at, upstream)| {
+        let credentials = config.upstream.iter().enumerate().flat_map(|(at, upstream)| {
             let files = [
                 ("the token", &upstream.token_file),
                 ("the client certificate", &upstream.client_cert),
@@ -115,25 +115,25 @@ impl Contents {
             ("the admin certificate's key", &config.admin.tls.key),
             ("the authorities of operators", &config.admin.tls.client_ca),
         ];
-        let keys = config.access.keys.as_ref().and_then(|path| access::source(path).ok());
-        let keys = keys.map(|source| keys::entries(&source)).unwrap_or_default();
-        let files = voices.chain(certificates).chain(shown.flatten()).chain(named(&tls));
-        Self { files: held(files), admin: held(named(&admin)), keys: keys.into_iter().collect() }
+        let keys = config.access.keys.as_ref().and_then(|path| access::read_key_file(path).ok());
+        let keys = keys.map(|source| keys::entry_digests(&source)).unwrap_or_default();
+        let files = voices.chain(certificates).chain(credentials.flatten()).chain(configured(&tls));
+        Self { files: digest_files(files), admin: digest_files(configured(&admin)), keys: keys.into_iter().collect() }
     }
 }
 
 /// Those that are named.
-fn named<'f>(files: &'f [(&str, &'f Option<PathBuf>)]) -> impl Iterator<Item = (String, &'f PathBuf)> {
+fn configured<'f>(files: &'f [(&str, &'f Option<PathBuf>)]) -> impl Iterator<Item = (String, &'f PathBuf)> {
     files.iter().filter_map(|(words, path)| Some(((*words).to_owned(), path.as_ref()?)))
 }
 
-fn held<'f>(files: impl Iterator<Item = (String, &'f PathBuf)>) -> Held {
-    let digest = |path: &Path| fs::read(path).ok().map(|bytes| digest(&bytes));
+fn digest_files<'f>(files: impl Iterator<Item = (String, &'f PathBuf)>) -> FileDigests {
+    let digest = |path: &Path| fs::read(path).ok().map(|bytes| fnv1a_digest(&bytes));
     files.map(|(words, path)| ((words, path.clone()), digest(path))).collect()
 }
 
 /// By name what it says, to be compared and never shown.
-fn keys(config: &Config) -> toml::Table {
+fn comparable_keys(config: &Config) -> toml::Table {
     let mut keys = toml::Table::try_from(config).unwrap_or_default();
     let urls: Vec<_> = config.upstream.iter().map(|upstream| &*upstream.url).collect();
     // What is written of them is not all there is to them.
@@ -142,7 +142,7 @@ fn keys(config: &Config) -> toml::Table {
     }
     // Some of it holds at once, and some does not.
     if let Some(toml::Value::Table(admin)) = keys.remove("admin") {
-        keys.extend(admin.into_iter().map(|(key, value)| (format!("{ADMIN}{key}"), value)));
+        keys.extend(admin.into_iter().map(|(key, value)| (format!("{ADMIN_PREFIX}{key}"), value)));
     }
     keys
 }
@@ -152,46 +152,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_secret_in_a_url_is_a_change() {
+    fn changed_secret_in_url_is_a_change() {
         let library = Library::embedded().unwrap();
         let config = |token: &str| {
             toml::from_str::<Config>(&format!("[[upstream]]\nurl = \"ws://a?token={token}\"")).unwrap()
         };
-        let held = |new| Changes::between((&config("one"), &library), (&config(new), &library), true).held;
-        assert_eq!((held("two"), held("one")), (vec!["`upstream`".to_owned()], vec![]));
+        let applied = |new| Changes::between((&config("one"), &library), (&config(new), &library), true).applied;
+        assert_eq!((applied("two"), applied("one")), (vec!["`upstream`".to_owned()], vec![]));
     }
 
     #[test]
-    fn what_changed_is_named_and_what_needs_a_restart_apart() {
+    fn changes_are_split_into_applied_and_after_restart() {
         let library = Library::embedded().unwrap();
         let config = |toml: &str| toml::from_str::<Config>(toml).unwrap();
         let old = config("listen = \"a\"\nlanguage = \"en\"\n[[upstream]]\nurl = \"ws://a?token=secret\"");
         let new = config("listen = \"b\"\nprofile = \"x\"\n[[upstream]]\nurl = \"ws://b?token=secret\"");
         let mut other = library.clone();
-        let source = library.source(crate::mapping::Kind::Profile, "speech").unwrap();
+        let source = library.source(crate::mapping::MappingKind::Profile, "speech").unwrap();
         other.add("s.toml", &source.replace("partials = true", "partials = false")).unwrap();
         let changes = Changes::between((&old, &library), (&new, &other), true);
-        assert_eq!(changes.held, ["`language`", "`upstream`", "`profile`", "profile speech changed"]);
-        assert_eq!(changes.not_held, ["`listen`"]);
+        assert_eq!(changes.applied, ["`language`", "`upstream`", "`profile`", "profile speech changed"]);
+        assert_eq!(changes.after_restart, ["`listen`"]);
         assert_eq!(Changes::between((&old, &library), (&old, &library), true), Changes::default());
     }
 
     #[test]
-    fn of_the_admin_listener_all_but_its_address_is_taken_where_there_is_one() {
+    fn admin_changes_apply_except_the_address() {
         let library = Library::embedded().unwrap();
         let config = |toml: &str| toml::from_str::<Config>(&format!("[admin]\n{toml}")).unwrap();
         let old = config("listen = \"127.0.0.1:1\"\ntoken_env = \"A\"");
         let new = config("listen = \"127.0.0.1:2\"\nhosts = [\"a\"]\n[admin.tls]\ncert = \"c\"");
-        let changes = |operated| Changes::between((&old, &library), (&new, &library), operated);
-        let taken = changes(true);
-        assert_eq!(taken.not_held, ["`admin.listen`"]);
-        assert_eq!(taken.held, ["`admin.token_env`", "`admin.hosts`", "`admin.tls`"]);
+        let changes = |has_admin| Changes::between((&old, &library), (&new, &library), has_admin);
+        let with_admin = changes(true);
+        assert_eq!(with_admin.after_restart, ["`admin.listen`"]);
+        assert_eq!(with_admin.applied, ["`admin.token_env`", "`admin.hosts`", "`admin.tls`"]);
         let all = ["`admin.listen`", "`admin.token_env`", "`admin.hosts`", "`admin.tls`"];
-        assert_eq!(changes(false), Changes { held: vec![], not_held: all.map(str::to_owned).to_vec() });
+        assert_eq!(changes(false), Changes { applied: vec![], after_restart: all.map(str::to_owned).to_vec() });
     }
 
     #[test]
-    fn a_file_that_holds_something_else_is_a_change() {
+    fn changed_file_content_is_a_change() {
         let file = |name: &str| {
             std::env::temp_dir().join(format!("voxbridge-changes-{}-{name}", std::process::id()))
         };
@@ -201,10 +201,10 @@ mod tests {
         }
         let mut config = toml::from_str::<Config>("[[upstream]]\nurl = \"wss://a\"").unwrap();
         config.upstream[0].ca = Some(ca.clone());
-        let alone = Contents::of(&config);
+        let alone = ReferencedFiles::read(&config);
         config.voices.insert("ann".into(), voice.clone());
-        let before = Contents::of(&config);
-        let changes = |old: &Contents| Changes::default().and_of(old, &Contents::of(&config), true).held;
+        let before = ReferencedFiles::read(&config);
+        let changes = |old: &ReferencedFiles| Changes::default().with_file_changes(old, &ReferencedFiles::read(&config), true).applied;
         assert_eq!(changes(&before), [""; 0]);
         assert_eq!(changes(&alone), [""; 0], "that there is one more the configuration says");
         fs::write(&ca, "after").unwrap();

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::server::process::lifecycle::Leave;
+use crate::server::process::lifecycle::DrainPolicy;
 
 /// The longest that anybody may have to wait for, ms: who wants more wants no bound at all.
-const LONGEST_MS: u64 = 3_600_000;
+const DURATION_MAX_MS: u64 = 3_600_000;
 
 /// How long it takes leave.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -18,7 +18,7 @@ pub struct DrainConfig {
     pub grace_ms: Option<u64>,
     /// Sessions may take so long to finish, ms; what is left then is cut off.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub within_ms: Option<u64>,
+    pub timeout_ms: Option<u64>,
 }
 
 impl DrainConfig {
@@ -27,16 +27,16 @@ impl DrainConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
-        for (name, ms) in [("grace_ms", self.grace_ms), ("within_ms", self.within_ms)] {
-            if ms.is_some_and(|ms| ms > LONGEST_MS) {
-                return Err(format!("drain.{name}: must be {LONGEST_MS} or less, which is an hour"));
+        for (name, ms) in [("grace_ms", self.grace_ms), ("timeout_ms", self.timeout_ms)] {
+            if ms.is_some_and(|ms| ms > DURATION_MAX_MS) {
+                return Err(format!("drain.{name}: must be {DURATION_MAX_MS} or less, which is an hour"));
             }
         }
         Ok(())
     }
 
-    pub(super) fn leave(&self) -> Leave {
-        let ms = |ms: Option<u64>, otherwise| ms.map_or(otherwise, Duration::from_millis);
-        Leave { grace: ms(self.grace_ms, Duration::ZERO), within: ms(self.within_ms, Leave::WITHIN) }
+    pub(super) fn resolve(&self) -> DrainPolicy {
+        let duration = |ms: Option<u64>, default| ms.map_or(default, Duration::from_millis);
+        DrainPolicy { grace: duration(self.grace_ms, Duration::ZERO), timeout: duration(self.timeout_ms, DrainPolicy::DEFAULT_TIMEOUT) }
     }
 }

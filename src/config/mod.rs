@@ -7,7 +7,7 @@ mod changes;
 mod drain;
 mod reload;
 mod routes;
-mod shown;
+mod effective;
 mod upstreams;
 
 use std::{
@@ -22,28 +22,28 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     access::{AccessConfig, LimitsConfig},
-    admin::{AdminConfig, AdminPlan},
-    changes::{Changes, Contents},
+    admin::{AdminConfig, AdminSettings},
+    changes::{Changes, ReferencedFiles},
     drain::DrainConfig,
-    reload::{Find, Reloader, Targets},
+    reload::{FindConfig, ConfigReloader, ReloadTargets},
     upstreams::UpstreamConfig,
 };
 use crate::{
     downstream::reference,
     mapping::{
-        Library, Problem, Profile,
-        check::{LONGEST_MS, did_you_mean, listed, parse_toml},
+        Library, FileError, Profile,
+        check::{MAX_MS, did_you_mean, quoted_list, parse_toml},
         upstream::Mode,
     },
     server::{
-        Service,
-        route::RouteFile,
-        tls::TlsFile,
-        trace_files::{self, Traces},
+        ServiceConfig,
+        route::RouteConfig,
+        tls::TlsConfig,
+        trace_files::{self, TraceDirectory},
     },
-    session::VoiceBook,
-    telemetry::access_log::{AccessLog, Target},
-    trace::Kept,
+    session::VoiceCatalog,
+    telemetry::access_log::{AccessLog, LogTarget},
+    trace::AudioRetention,
 };
 
 /// Where clients are served unless told otherwise: this machine only.
@@ -93,7 +93,7 @@ pub struct Config {
     pub upstream: Vec<UpstreamConfig>,
     /// Which profile serves which connection, first match wins.
     #[serde(default, rename = "route", skip_serializing_if = "Vec::is_empty")]
-    pub routes: Vec<RouteFile>,
+    pub routes: Vec<RouteConfig>,
     /// Voice samples (WAV files) by name; `default` speaks when a client names none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub voices: BTreeMap<String, PathBuf>,
@@ -104,8 +104,8 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
     pub limits: LimitsConfig,
     /// How clients are encrypted; not at all unless a certificate is named.
-    #[serde(default, skip_serializing_if = "TlsFile::is_empty")]
-    pub tls: TlsFile,
+    #[serde(default, skip_serializing_if = "TlsConfig::is_empty")]
+    pub tls: TlsConfig,
     /// Where sessions are recorded.
     #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
     pub trace: TraceConfig,
@@ -135,7 +135,7 @@ pub struct TraceConfig {
     pub audio: Option<bool>,
     /// Size at which a trace ends, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_max_bytes: Option<u64>,
+    pub file_max_bytes: Option<u64>,
 }
 
 impl TraceConfig {
@@ -176,7 +176,7 @@ impl AccessLogConfig {
     /// What is wrong, in words.
     pub fn open(&self) -> Result<Option<AccessLog>, String> {
         let Some(path) = &self.path else { return Ok(None) };
-        let opened = AccessLog::open(Target::of(path));
+        let opened = AccessLog::open(LogTarget::from_path(path));
         opened.map(Some).map_err(|error| format!("access_log.path: {}: {error}", path.display()))
     }
 }
@@ -186,27 +186,27 @@ impl Config {
     ///
     /// # Errors
     /// The file's first mistake, with its place and the nearest valid key.
-    pub fn read(path: &Path) -> Result<Self, Problem> {
+    pub fn read(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
-        let source = fs::read_to_string(path).map_err(|error| Problem::whole(&name, error.to_string()))?;
+        let source = fs::read_to_string(path).map_err(|error| FileError::for_file(&name, error.to_string()))?;
         let mut config: Self = parse_toml(&name, &source)?;
         let base = path.parent().unwrap_or(Path::new(""));
         let resolve = |path: &mut PathBuf| *path = base.join(&*path);
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
         let file =
-            config.access_log.path.iter_mut().filter(|path| matches!(Target::of(path), Target::File(_)));
+            config.access_log.path.iter_mut().filter(|path| matches!(LogTarget::from_path(path), LogTarget::File(_)));
         file.for_each(resolve);
         config.voices.values_mut().for_each(resolve);
-        config.upstream.iter_mut().flat_map(UpstreamConfig::paths).for_each(resolve);
-        config.access.keys.iter_mut().chain(config.tls.paths().map(|(_, path)| path)).for_each(resolve);
-        config.admin.paths().for_each(resolve);
+        config.upstream.iter_mut().flat_map(UpstreamConfig::file_paths).for_each(resolve);
+        config.access.keys.iter_mut().chain(config.tls.file_paths().map(|(_, path)| path)).for_each(resolve);
+        config.admin.file_paths().for_each(resolve);
         Ok(config)
     }
 
     /// Lays `over` over this: what it says wins.
     #[must_use]
-    pub fn overlaid(mut self, over: Self) -> Self {
+    pub fn overlaid_with(mut self, over: Self) -> Self {
         self.listen = over.listen.or(self.listen);
         self.profile = over.profile.or(self.profile);
         self.mappings = over.mappings.or(self.mappings);
@@ -216,15 +216,15 @@ impl Config {
         self.language = over.language.or(self.language);
         self.trace.dir = over.trace.dir.or(self.trace.dir);
         self.trace.audio = over.trace.audio.or(self.trace.audio);
-        self.trace.session_max_bytes = over.trace.session_max_bytes.or(self.trace.session_max_bytes);
+        self.trace.file_max_bytes = over.trace.file_max_bytes.or(self.trace.file_max_bytes);
         self.access.keys = over.access.keys.or(self.access.keys);
         self.tls.cert = over.tls.cert.or(self.tls.cert);
         self.tls.key = over.tls.key.or(self.tls.key);
         self.log.level = over.log.level.or(self.log.level);
         self.log.format = over.log.format.or(self.log.format);
-        self.admin = self.admin.overlaid(over.admin);
+        self.admin = self.admin.overlaid_with(over.admin);
         self.access_log.path = over.access_log.path.or(self.access_log.path);
-        self.upstream = upstreams::overlaid(self.upstream, over.upstream);
+        self.upstream = upstreams::overlay(self.upstream, over.upstream);
         self
     }
 
@@ -232,7 +232,7 @@ impl Config {
     ///
     /// # Errors
     /// The first mistake in a file.
-    pub fn library(&self) -> Result<Library, Problem> {
+    pub fn load_library(&self) -> Result<Library, FileError> {
         let mut library = Library::embedded()?;
         if let Some(directory) = &self.mappings {
             library.add_all(toml_files(directory)?)?;
@@ -244,21 +244,21 @@ impl Config {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub fn service(&self) -> Result<Service, String> {
-        let library = self.library().map_err(|problem| problem.to_string())?;
-        self.check_numbers()?;
-        let upstreams = upstreams::found(&self.upstream, &library)?;
-        let planned = self.planned(&library, upstreams.mode.as_deref())?;
-        Ok(Service {
-            routes: routes::bound(planned, &upstreams)?,
+    pub fn build_service(&self) -> Result<ServiceConfig, String> {
+        let library = self.load_library().map_err(|problem| problem.to_string())?;
+        self.check_ranges()?;
+        let upstreams = upstreams::resolve(&self.upstream, &library)?;
+        let planned = self.plan_routes(&library, upstreams.mode.as_deref())?;
+        Ok(ServiceConfig {
+            routes: routes::bind_all(planned, &upstreams)?,
             pool: upstreams.pool,
-            voices: Arc::new(self.voices()?),
+            voices: Arc::new(self.load_voices()?),
             idle_ms: self.idle_timeout_ms,
             sessions_max: self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX),
-            leave: self.drain.leave(),
-            access: self.access.access(self.tls.client_ca.is_some())?,
-            limits: self.limits.limits()?,
-            tls: self.acceptor()?,
+            drain_policy: self.drain.resolve(),
+            access: self.access.build(self.tls.client_ca.is_some())?,
+            limits: self.limits.build()?,
+            tls: self.tls_acceptor()?,
             tap: None,
             traces: self.traces(),
             library,
@@ -270,41 +270,41 @@ impl Config {
     /// # Errors
     /// What is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
-        self.admin.plan()?.map(AdminPlan::entrance).transpose()?;
+        self.admin.resolve()?.map(AdminSettings::load).transpose()?;
         if !self.upstream.is_empty() {
-            return self.service().map(drop);
+            return self.build_service().map(drop);
         }
-        let library = self.library().map_err(|problem| problem.to_string())?;
-        self.check_numbers()?;
-        self.planned(&library, None)?;
-        self.access.access(self.tls.client_ca.is_some())?;
-        self.limits.limits()?;
-        self.acceptor()?;
-        self.voices().map(drop)
+        let library = self.load_library().map_err(|problem| problem.to_string())?;
+        self.check_ranges()?;
+        self.plan_routes(&library, None)?;
+        self.access.build(self.tls.client_ca.is_some())?;
+        self.limits.build()?;
+        self.tls_acceptor()?;
+        self.load_voices().map(drop)
     }
 
-    fn traces(&self) -> Option<Arc<Traces>> {
+    fn traces(&self) -> Option<Arc<TraceDirectory>> {
         let dir = self.trace.dir.clone()?;
-        let max_bytes = self.trace.session_max_bytes.unwrap_or(trace_files::MAX_BYTES);
-        let audio = if self.trace.audio == Some(true) { Kept::All } else { Kept::None };
-        Some(Arc::new(Traces::new(dir, audio, max_bytes)))
+        let max_bytes = self.trace.file_max_bytes.unwrap_or(trace_files::DEFAULT_MAX_BYTES);
+        let audio = if self.trace.audio == Some(true) { AudioRetention::All } else { AudioRetention::None };
+        Some(Arc::new(TraceDirectory::new(dir, audio, max_bytes)))
     }
 
     /// What works otherwise than who reads a profile may think, a line each; nothing where it cannot be served.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        let routes = self.service().map(|service| routes::notes(&service.routes));
+        let routes = self.build_service().map(|service| routes::route_notes(&service.routes));
         routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
     }
 
-    fn check_numbers(&self) -> Result<(), String> {
-        if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=LONGEST_MS).contains(&ms)) {
-            return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {LONGEST_MS}"));
+    fn check_ranges(&self) -> Result<(), String> {
+        if self.idle_timeout_ms.is_some_and(|ms| ms > 0 && !(IDLE_MIN_MS..=MAX_MS).contains(&ms)) {
+            return Err(format!("idle_timeout_ms: must be 0 for never, or {IDLE_MIN_MS} to {MAX_MS}"));
         }
         self.drain.check()?;
-        self.admin.check_apart(self.listen.as_deref().unwrap_or(DEFAULT_LISTEN))?;
-        if self.trace.session_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
-            return Err(format!("trace.session_max_bytes: must be {TRACE_MIN_BYTES} or more"));
+        self.admin.check_address_conflict(self.listen.as_deref().unwrap_or(DEFAULT_LISTEN))?;
+        if self.trace.file_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
+            return Err(format!("trace.file_max_bytes: must be {TRACE_MIN_BYTES} or more"));
         }
         if self.sessions_max.is_some_and(|max| !(1..=SESSIONS_MAX).contains(&max)) {
             return Err(format!("sessions_max: must be 1 to {SESSIONS_MAX}"));
@@ -316,58 +316,58 @@ impl Config {
     }
 
     /// A profile with what the configuration says about all of them.
-    fn tuned(&self, profile: Arc<Profile>) -> Result<Arc<Profile>, String> {
+    fn with_language(&self, profile: Arc<Profile>) -> Result<Arc<Profile>, String> {
         let Some(language) = &self.language else { return Ok(profile) };
-        if profile.relays() {
+        if profile.is_relay() {
             return Ok(profile);
         }
-        let mut tuned = (*profile).clone();
-        if !tuned.hear.languages().any(|known| known == language) {
+        let mut localized = (*profile).clone();
+        if !localized.hear.languages().any(|known| known == language) {
             let known = || profile.hear.languages();
             let hint = did_you_mean(language, known());
             return Err(format!(
                 "language: profile {:?} has no prompt for `{language}`{hint}; it has {}",
                 profile.name,
-                listed(known())
+                quoted_list(known())
             ));
         }
-        tuned.hear.language.clone_from(language);
-        Ok(Arc::new(tuned))
+        localized.hear.language.clone_from(language);
+        Ok(Arc::new(localized))
     }
 
-    fn voices(&self) -> Result<VoiceBook, String> {
+    fn load_voices(&self) -> Result<VoiceCatalog, String> {
         let read = |(name, path): (&String, &PathBuf)| {
             let bad = |problem: String| format!("voices.{name}: {}: {problem}", path.display());
             let bytes = fs::read(path).map_err(|error| bad(error.to_string()))?;
-            Ok((name.clone(), reference::from_wav(&bytes).map_err(bad)?))
+            Ok((name.clone(), reference::voice_sample_from_wav(&bytes).map_err(bad)?))
         };
         let voices = self.voices.iter().map(read).collect::<Result<_, String>>()?;
-        Ok(VoiceBook::new(voices, self.tts_models.clone()))
+        Ok(VoiceCatalog::new(voices, self.tts_models.clone()))
     }
 }
 
 /// A variable of the environment, for secrets that no file is to hold.
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
-fn env(name: &str) -> Option<String> {
+fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn profile_for(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
+fn profile_for_mode(library: &Library, mode: &str) -> Result<Arc<Profile>, String> {
     let wanted = match mode {
         "chat" => Mode::Chat,
         "audio" => Mode::Audio,
         "video" => Mode::Video,
         other => return Err(format!("upstream: there is no mode {other:?}; there is chat, audio and video")),
     };
-    library.profiles().find(|profile| profile.mode == wanted && !profile.relays()).cloned().ok_or_else(|| {
+    library.profiles().find(|profile| profile.mode == wanted && !profile.is_relay()).cloned().ok_or_else(|| {
         format!("upstream: no profile of this version works in mode {mode:?}; name one with --profile")
     })
 }
 
 /// The `.toml` files of a directory and the directories in it, by name.
-fn toml_files(directory: &Path) -> Result<Vec<(String, String)>, Problem> {
+fn toml_files(directory: &Path) -> Result<Vec<(String, String)>, FileError> {
     let name = directory.display().to_string();
-    let entries = fs::read_dir(directory).map_err(|error| Problem::whole(&name, error.to_string()))?;
+    let entries = fs::read_dir(directory).map_err(|error| FileError::for_file(&name, error.to_string()))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     let mut files = Vec::new();
@@ -377,7 +377,7 @@ fn toml_files(directory: &Path) -> Result<Vec<(String, String)>, Problem> {
             files.extend(toml_files(&path)?);
         } else if path.extension().is_some_and(|extension| extension == "toml") {
             let source =
-                fs::read_to_string(&path).map_err(|error| Problem::whole(&name, error.to_string()))?;
+                fs::read_to_string(&path).map_err(|error| FileError::for_file(&name, error.to_string()))?;
             files.push((name, source));
         }
     }

@@ -11,169 +11,169 @@ use std::{
 use futures_util::future::BoxFuture;
 use tracing::{info, warn};
 
-use super::{AdminPlan, Changes, Config, Contents};
+use super::{AdminSettings, Changes, Config, ReferencedFiles};
 use crate::{
     server::{
-        Current, Service,
-        admin::{Configuration, Entrance, Gate, Reloaded, Reloads},
-        process::systemd::Manager,
+        ActiveConfig, ServiceConfig,
+        admin::{ReloadableConfig, AdminSecurity, SharedAdminSecurity, ReloadOutcome, ReloadStats},
+        process::systemd::ServiceManager,
     },
     telemetry::{access_log::AccessLog, metrics::Metrics},
 };
 
 /// Finds the configuration where it was found at the start; an error is in words.
-pub type Find = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
+pub type FindConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
 /// What can be read again, and what is to take it.
-pub struct Reloader {
-    find: Find,
-    targets: Targets,
+pub struct ConfigReloader {
+    find: FindConfig,
+    targets: ReloadTargets,
     /// What holds. Locked as long as it is read again: one at a time.
-    holding: tokio::sync::Mutex<Holding>,
-    history: Mutex<Reloads>,
+    applied: tokio::sync::Mutex<AppliedConfig>,
+    stats: Mutex<ReloadStats>,
 }
 
 /// Who takes what was read.
-pub struct Targets {
+pub struct ReloadTargets {
     /// New sessions.
-    pub current: Current,
+    pub current: ActiveConfig,
     /// The admin listener's entrance, and where it is, which does not change any more; where there is one.
-    pub admin: Option<(Gate, SocketAddr)>,
+    pub admin: Option<(SharedAdminSecurity, SocketAddr)>,
     /// Where it is counted.
     pub metrics: Metrics,
     /// Who is told that it happens.
-    pub manager: Manager,
+    pub manager: ServiceManager,
     /// Opened anew each time: that is how its file is moved away.
     pub access_log: Option<AccessLog>,
 }
 
-struct Holding {
+struct AppliedConfig {
     config: Config,
-    contents: Contents,
+    files: ReferencedFiles,
     warnings: Vec<String>,
 }
 
-impl Holding {
+impl AppliedConfig {
     /// Reads files, and so blocks.
-    fn of(config: Config) -> Self {
-        let (contents, warnings) = (Contents::of(&config), config.warnings());
-        Self { config, contents, warnings }
+    fn read(config: Config) -> Self {
+        let (files, warnings) = (ReferencedFiles::read(&config), config.warnings());
+        Self { config, files, warnings }
     }
 }
 
 /// What was read again.
-struct Read {
-    holding: Holding,
-    service: Service,
-    entrance: Option<Entrance>,
+struct LoadedConfig {
+    applied: AppliedConfig,
+    service: ServiceConfig,
+    admin_security: Option<AdminSecurity>,
 }
 
-impl Reloader {
+impl ConfigReloader {
     /// From this configuration on.
     #[must_use]
-    pub fn new(find: Find, config: Config, targets: Targets) -> Self {
-        Self { find, targets, holding: Holding::of(config).into(), history: Mutex::default() }
+    pub fn new(find: FindConfig, config: Config, targets: ReloadTargets) -> Self {
+        Self { find, targets, applied: AppliedConfig::read(config).into(), stats: Mutex::default() }
     }
 
-    async fn read_again(&self) -> Result<Reloaded, String> {
-        let mut holding = self.holding.lock().await;
-        self.targets.manager.reloading();
+    async fn reload_now(&self) -> Result<ReloadOutcome, String> {
+        let mut applied = self.applied.lock().await;
+        self.targets.manager.notify_reloading();
         if let Some(log) = &self.targets.access_log {
             log.reopen();
         }
         let (find, current) = (self.find.clone(), self.targets.current.get());
         let bound = self.targets.admin.as_ref().map(|(_, bound)| *bound);
-        let read = tokio::task::spawn_blocking(move || read(&find, &current, bound)).await;
+        let read = tokio::task::spawn_blocking(move || load(&find, &current, bound)).await;
         let reloaded = match read.map_err(|error| error.to_string()).and_then(|read| read) {
-            Ok(read) => Ok(self.take(read, &mut holding)),
+            Ok(loaded) => Ok(self.apply(loaded, &mut applied)),
             Err(problem) => {
                 warn!("not reloaded, what held before still holds: {problem}");
                 Err(problem)
             }
         };
-        self.count(&reloaded);
-        self.targets.manager.ready();
+        self.record_outcome(&reloaded);
+        self.targets.manager.notify_ready();
         reloaded
     }
 
-    fn take(&self, read: Read, holding: &mut Holding) -> Reloaded {
-        let Read { holding: next, service, entrance } = read;
+    fn apply(&self, loaded: LoadedConfig, applied: &mut AppliedConfig) -> ReloadOutcome {
+        let LoadedConfig { applied: next, service, admin_security } = loaded;
         let old = self.targets.current.get();
-        let operated = self.targets.admin.is_some() && entrance.is_some();
-        let (before, after) = ((&holding.config, &old.library), (&next.config, &service.library));
-        let changes = Changes::between(before, after, operated);
-        let changes = changes.and_of(&holding.contents, &next.contents, operated);
+        let has_admin = self.targets.admin.is_some() && admin_security.is_some();
+        let (before, after) = ((&applied.config, &old.library), (&next.config, &service.library));
+        let changes = Changes::between(before, after, has_admin);
+        let changes = changes.with_file_changes(&applied.files, &next.files, has_admin);
         self.targets.current.replace(service);
-        if let (Some((gate, _)), Some(entrance)) = (&self.targets.admin, entrance) {
-            gate.replace(entrance);
+        if let (Some((security, _)), Some(admin_security)) = (&self.targets.admin, admin_security) {
+            security.replace(admin_security);
         }
         if self.targets.admin.is_some() {
             // Nothing is known of upstreams that are new, and whether it is ready depends on them.
-            self.targets.current.get().pool.look();
+            self.targets.current.get().pool.probe_idle();
         }
-        for warning in next.warnings.iter().filter(|warning| !holding.warnings.contains(warning)) {
+        for warning in next.warnings.iter().filter(|warning| !applied.warnings.contains(warning)) {
             warn!("{warning}");
         }
-        *holding = next;
-        match changes.held.as_slice() {
+        *applied = next;
+        match changes.applied.as_slice() {
             [] => info!("reloaded; nothing changed"),
             held => info!("reloaded, for new sessions: {}", held.join(", ")),
         }
-        if !changes.not_held.is_empty() {
-            warn!("cannot change while it runs, and holds after a restart: {}", changes.not_held.join(", "));
+        if !changes.after_restart.is_empty() {
+            warn!("cannot change while it runs, and holds after a restart: {}", changes.after_restart.join(", "));
         }
-        Reloaded { changed: changes.held, after_restart: changes.not_held }
+        ReloadOutcome { changed: changes.applied, after_restart: changes.after_restart }
     }
 
-    fn count(&self, reloaded: &Result<Reloaded, String>) {
-        self.targets.metrics.reloaded(reloaded.is_ok());
-        let mut history = self.counted();
+    fn record_outcome(&self, reloaded: &Result<ReloadOutcome, String>) {
+        self.targets.metrics.record_reload(reloaded.is_ok());
+        let mut stats = self.lock_stats();
         match reloaded {
-            Ok(_) => history.succeeded += 1,
-            Err(_) => history.failed += 1,
+            Ok(_) => stats.succeeded += 1,
+            Err(_) => stats.failed += 1,
         }
-        history.last_failure = reloaded.as_ref().err().cloned();
+        stats.last_failure = reloaded.as_ref().err().cloned();
     }
 
-    fn counted(&self) -> MutexGuard<'_, Reloads> {
+    fn lock_stats(&self) -> MutexGuard<'_, ReloadStats> {
         // Numbers are whole between two of their changes, whatever panicked.
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Configuration for Reloader {
-    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, String>> {
-        Box::pin(self.read_again())
+impl ReloadableConfig for ConfigReloader {
+    fn reload(&self) -> BoxFuture<'_, Result<ReloadOutcome, String>> {
+        Box::pin(self.reload_now())
     }
 
-    fn shown(&self) -> BoxFuture<'_, serde_json::Value> {
-        Box::pin(async { self.holding.lock().await.config.shown(&self.targets.current.get().library) })
+    fn to_redacted_json(&self) -> BoxFuture<'_, serde_json::Value> {
+        Box::pin(async { self.applied.lock().await.config.effective_json(&self.targets.current.get().library) })
     }
 
-    fn history(&self) -> Reloads {
-        self.counted().clone()
+    fn reload_stats(&self) -> ReloadStats {
+        self.lock_stats().clone()
     }
 }
 
 /// Everything, found and checked as a whole; what is known of upstreams that stay is kept. The admin listener stays where
 /// it is `bound`, whatever address is configured now.
-fn read(find: &Find, old: &Service, bound: Option<SocketAddr>) -> Result<Read, String> {
+fn load(find: &FindConfig, old: &ServiceConfig, bound: Option<SocketAddr>) -> Result<LoadedConfig, String> {
     // What files hold is looked at before they are used: what changes in between is then told once more, and never missed.
-    let holding = Holding::of(find()?);
-    let mut service = holding.config.service()?;
-    let plan = holding.config.admin.plan()?;
-    if let (Some(plan), Some(bound)) = (&plan, bound) {
-        plan.check_at(bound).map_err(|problem| format!("{problem}; until a restart it stays there"))?;
+    let applied = AppliedConfig::read(find()?);
+    let mut service = applied.config.build_service()?;
+    let admin_settings = applied.config.admin.resolve()?;
+    if let (Some(plan), Some(bound)) = (&admin_settings, bound) {
+        plan.check_exposure(bound).map_err(|problem| format!("{problem}; until a restart it stays there"))?;
     }
-    let entrance = plan.map(AdminPlan::entrance).transpose()?;
+    let admin_security = admin_settings.map(AdminSettings::load).transpose()?;
     if let (Some(traces), Some(before)) =
         (service.traces.as_mut().and_then(Arc::get_mut), old.traces.as_deref())
     {
-        traces.share_memory(before);
+        traces.share_backlog(before);
     }
     if let Some(traces) = &service.traces {
-        traces.prepare().map_err(|error| format!("trace: {}: {error}", traces.dir().display()))?;
+        traces.create_dir().map_err(|error| format!("trace: {}: {error}", traces.dir().display()))?;
     }
     // Last: upstreams that stay learn of it.
-    Ok(Read { holding, service: service.keeping(old), entrance })
+    Ok(LoadedConfig { applied, service: service.with_upstream_state_of(old), admin_security })
 }

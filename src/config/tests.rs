@@ -7,21 +7,21 @@ fn config(toml: &str) -> Config {
 const UPSTREAM: &str = "[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n";
 
 #[test]
-fn later_layers_win() {
+fn upper_layer_overrides_lower() {
     let file = config(&format!("listen = \"a\"\nprofile = \"speech\"\n{UPSTREAM}"));
     let flags = Config {
         listen: Some("b".into()),
-        upstream: vec![UpstreamConfig { url: "ws://x".into(), ..UpstreamConfig::of_dialect() }],
+        upstream: vec![UpstreamConfig { url: "ws://x".into(), ..UpstreamConfig::with_default_dialect() }],
         ..Config::default()
     };
-    let both = file.overlaid(flags);
+    let both = file.overlaid_with(flags);
     assert_eq!((both.listen.as_deref(), both.profile.as_deref()), (Some("b"), Some("speech")));
     assert_eq!(both.upstream.len(), 1);
     assert_eq!(both.upstream[0].url, "ws://x");
 }
 
 #[test]
-fn mistakes_say_what_would_have_been_right() {
+fn invalid_config_is_rejected_with_a_hint() {
     for (toml, hint) in [
         (UPSTREAM.replace("url", "ulr").as_str(), "did you mean `url`"),
         ("profil = \"x\"", "did you mean `profile`"),
@@ -42,22 +42,22 @@ fn mistakes_say_what_would_have_been_right() {
         (UPSTREAM.replace("realtime", "realtime?mode=Audio"), "no mode \"Audio\""),
         (format!("{UPSTREAM}[voices]\na = \"/nowhere.wav\""), "voices.a: /nowhere.wav"),
     ] {
-        let problem = config(&toml).service().err().unwrap_or_default();
+        let problem = config(&toml).build_service().err().unwrap_or_default();
         assert!(problem.contains(words), "{toml}: {problem}");
     }
-    assert!(config(&UPSTREAM.replace("realtime", "realtime?mode=chat&x=1")).service().is_ok());
+    assert!(config(&UPSTREAM.replace("realtime", "realtime?mode=chat&x=1")).build_service().is_ok());
 }
 
 #[test]
-fn a_dialect_without_chat_serves_what_does_not_need_it() {
+fn dialect_without_chat_serves_profiles_that_need_none() {
     let with = |rest: &str| config(&format!("{rest}{UPSTREAM}dialect = \"minicpm-o-legacy\"\n"));
     for profile in ["conversation", "video"] {
         let config = with(&format!("profile = {profile:?}\n"));
         assert_eq!(config.check(), Ok(()));
         let notes = config.notes();
-        let told = |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
-        assert!(told(profile, "texts to speak are refused"), "{notes:?}");
-        assert!(told("relay", "clients in mode chat are refused"), "{notes:?}");
+        let has_note = |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
+        assert!(has_note(profile, "texts to speak are refused"), "{notes:?}");
+        assert!(has_note("relay", "clients in mode chat are refused"), "{notes:?}");
     }
     let problem = with("").check().unwrap_err();
     for words in ["profile \"speech\" needs mode chat (", "has `audio` and `video`", "another profile"] {
@@ -67,7 +67,7 @@ fn a_dialect_without_chat_serves_what_does_not_need_it() {
 }
 
 #[test]
-fn without_an_upstream_the_rest_is_checked() {
+fn config_without_upstream_is_still_checked() {
     assert_eq!(config("").check(), Ok(()));
     for toml in ["profile = \"speach\"", "idle_timeout_ms = 99", "[voices]\na = \"/nowhere.wav\""] {
         assert!(config(toml).check().is_err(), "{toml}");
@@ -76,10 +76,10 @@ fn without_an_upstream_the_rest_is_checked() {
 }
 
 #[test]
-fn routes_without_a_catch_all_leave_models_unknown() {
+fn routes_without_catch_all_reject_unknown_models() {
     let routed = format!("{UPSTREAM}[[route]]\nmodel = \"whisper*\"\nprofile = \"speech\"\n");
-    let service = config(&routed).service().unwrap_or_else(|problem| panic!("{problem}"));
+    let service = config(&routed).build_service().unwrap_or_else(|problem| panic!("{problem}"));
     let macaw = service.library.client("macaw").unwrap();
-    let leads = |model: &str| service.routes.find("/v1/realtime", &macaw, model).is_some();
-    assert!(leads("whisper-tiny") && !leads("nope"));
+    let has_route = |model: &str| service.routes.find("/v1/realtime", &macaw, model).is_some();
+    assert!(has_route("whisper-tiny") && !has_route("nope"));
 }

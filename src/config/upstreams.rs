@@ -4,16 +4,16 @@ use std::{path::PathBuf, sync::Arc};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::access::is_this_machine;
+use super::access::is_loopback_host;
 use crate::{
     mapping::{
         Library, UpstreamMapping,
-        check::{did_you_mean, listed},
+        check::{did_you_mean, quoted_list},
     },
-    net::Identity,
-    secret::{Secret, shown_url},
+    net::ClientIdentity,
+    secret::{Secret, redacted_url},
     server::{
-        route::{Upstreams, glob},
+        route::{RouteUpstreams, matches_glob},
         upstream_pool::{Pool, dial::Dialer},
     },
 };
@@ -26,7 +26,7 @@ pub struct UpstreamConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// `ws://` or `wss://`; what may be secret in it is not written.
-    #[serde(serialize_with = "without_secrets")]
+    #[serde(serialize_with = "serialize_redacted_url")]
     pub url: String,
     /// Its dialect.
     #[serde(default = "default_dialect")]
@@ -45,7 +45,7 @@ pub struct UpstreamConfig {
     pub token_env: Option<String>,
     /// Header in which it wants the token, as it is; `Authorization: Bearer` unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub header: Option<String>,
+    pub token_header: Option<String>,
     /// Certificate (PEM) that it wants of its clients, and of us.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cert: Option<PathBuf>,
@@ -57,13 +57,13 @@ pub struct UpstreamConfig {
 impl UpstreamConfig {
     /// Nothing but the usual dialect.
     #[must_use]
-    pub fn of_dialect() -> Self {
+    pub fn with_default_dialect() -> Self {
         Self { dialect: default_dialect(), ..Self::default() }
     }
 }
 
-fn without_secrets<S: Serializer>(url: &str, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&shown_url(url))
+fn serialize_redacted_url<S: Serializer>(url: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&redacted_url(url))
 }
 
 fn default_dialect() -> String {
@@ -72,29 +72,29 @@ fn default_dialect() -> String {
 
 /// Lays `over` over `under`: which upstreams there are is said by the last who names any. What is not said of one, its
 /// certificates and its dialect, is kept; but what it was to be shown is not shown to another server.
-pub(super) fn overlaid(under: Vec<UpstreamConfig>, over: Vec<UpstreamConfig>) -> Vec<UpstreamConfig> {
-    let Some(first) = under.first().cloned() else { return over };
-    if over.is_empty() {
-        return under;
+pub(super) fn overlay(lower: Vec<UpstreamConfig>, upper: Vec<UpstreamConfig>) -> Vec<UpstreamConfig> {
+    let Some(first) = lower.first().cloned() else { return upper };
+    if upper.is_empty() {
+        return lower;
     }
-    let mut under = under.into_iter();
-    let lay = |over: UpstreamConfig| {
-        let mut under = under.next().unwrap_or_else(|| first.clone());
-        if place(&over.url) != place(&under.url) {
-            under = UpstreamConfig {
-                ca: under.ca,
-                dialect: under.dialect,
-                status_path: under.status_path,
+    let mut lower = lower.into_iter();
+    let overlay_one = |upper: UpstreamConfig| {
+        let mut lower = lower.next().unwrap_or_else(|| first.clone());
+        if scheme_and_authority(&upper.url) != scheme_and_authority(&lower.url) {
+            lower = UpstreamConfig {
+                ca: lower.ca,
+                dialect: lower.dialect,
+                status_path: lower.status_path,
                 ..Default::default()
             };
         }
-        UpstreamConfig { name: over.name, url: over.url, ca: over.ca.or(under.ca), ..under }
+        UpstreamConfig { name: upper.name, url: upper.url, ca: upper.ca.or(lower.ca), ..lower }
     };
-    over.into_iter().map(lay).collect()
+    upper.into_iter().map(overlay_one).collect()
 }
 
 /// Scheme, host and port.
-fn place(url: &str) -> &str {
+fn scheme_and_authority(url: &str) -> &str {
     url.split_once("://").map_or(url, |(scheme, rest)| {
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         &url[..scheme.len() + 3 + end]
@@ -102,7 +102,7 @@ fn place(url: &str) -> &str {
 }
 
 /// All upstreams of a configuration.
-pub(super) struct Found {
+pub(super) struct ResolvedUpstreams {
     /// The mode that URLs name.
     pub(super) mode: Option<String>,
     /// By name: the dialect of each.
@@ -111,26 +111,26 @@ pub(super) struct Found {
     pub(super) pool: Pool,
 }
 
-impl Found {
+impl ResolvedUpstreams {
     /// Those with names like this; they must speak one dialect.
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub(super) fn called(&self, pattern: &str) -> Result<Upstreams, String> {
-        let mut named = self.dialects.iter().filter(|(name, _)| glob(pattern, name));
+    pub(super) fn matching(&self, pattern: &str) -> Result<RouteUpstreams, String> {
+        let mut matching = self.dialects.iter().filter(|(name, _)| matches_glob(pattern, name));
         let names = || self.dialects.iter().map(|(name, _)| name.as_str());
-        let Some((first, dialect)) = named.next() else {
-            let (hint, known) = (did_you_mean(pattern, names()), listed(names()));
+        let Some((first, dialect)) = matching.next() else {
+            let (hint, known) = (did_you_mean(pattern, names()), quoted_list(names()));
             return Err(format!("[[route]] upstream: none is called `{pattern}`{hint}; there is {known}"));
         };
-        if let Some((other, another)) = named.find(|(_, another)| another.name != dialect.name) {
+        if let Some((other, another)) = matching.find(|(_, another)| another.name != dialect.name) {
             return Err(format!(
                 "[[route]]: {first:?} speaks {:?} and {other:?} speaks {:?}, and a session can go to one dialect only; \
                  say in each [[route]] which upstreams serve it, as in `upstream = {first:?}`",
                 dialect.name, another.name
             ));
         }
-        Ok(Upstreams { dialect: dialect.clone(), pool: self.pool.only(|name| glob(pattern, name)) })
+        Ok(RouteUpstreams { dialect: dialect.clone(), pool: self.pool.subset(|name| matches_glob(pattern, name)) })
     }
 }
 
@@ -138,28 +138,28 @@ impl Found {
 ///
 /// # Errors
 /// What is wrong, in words.
-pub(super) fn found(upstreams: &[UpstreamConfig], library: &Library) -> Result<Found, String> {
+pub(super) fn resolve(upstreams: &[UpstreamConfig], library: &Library) -> Result<ResolvedUpstreams, String> {
     if upstreams.is_empty() {
         return Err("no upstream: name one with --upstream ws://HOST:8006/v1/realtime, in VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration".to_owned());
     }
     let mut dialects: Vec<(String, Arc<UpstreamMapping>)> = Vec::new();
-    let mut ways: Vec<(String, Dialer)> = Vec::new();
+    let mut dialers: Vec<(String, Dialer)> = Vec::new();
     let mut mode: Option<(&str, String)> = None;
     for upstream in upstreams {
         let dialect = library.upstream(&upstream.dialect)?;
-        let (name, dialer) = upstream.way(&dialect).map_err(|error| format!("upstream: {error}"))?;
-        if ways.iter().any(|(known, _)| *known == name) {
+        let (name, dialer) = upstream.build_dialer(&dialect).map_err(|error| format!("upstream: {error}"))?;
+        if dialers.iter().any(|(known, _)| *known == name) {
             return Err(format!("[[upstream]]: two are called {name:?}; give each a `name` of its own"));
         }
-        agree(&mut mode, &upstream.url, Dialer::mode_of(&upstream.url, &dialect))?;
+        check_same_mode(&mut mode, &upstream.url, Dialer::mode_in_url(&upstream.url, &dialect))?;
         dialects.push((name.clone(), dialect));
-        ways.push((name, dialer));
+        dialers.push((name, dialer));
     }
-    Ok(Found { mode: mode.map(|(_, mode)| mode), dialects, pool: Pool::new(ways) })
+    Ok(ResolvedUpstreams { mode: mode.map(|(_, mode)| mode), dialects, pool: Pool::new(dialers) })
 }
 
 /// URLs that name a mode must agree.
-fn agree<'u>(
+fn check_same_mode<'u>(
     known: &mut Option<(&'u str, String)>,
     url: &'u str,
     mode: Option<String>,
@@ -168,8 +168,8 @@ fn agree<'u>(
     match known {
         Some((first_url, first)) if *first != mode => Err(format!(
             "[[upstream]]: {} names mode {first:?} and {} mode {mode:?}; they must agree",
-            shown_url(first_url),
-            shown_url(url)
+            redacted_url(first_url),
+            redacted_url(url)
         )),
         Some(_) => Ok(()),
         None => {
@@ -184,9 +184,9 @@ impl UpstreamConfig {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub(crate) fn way(&self, dialect: &Arc<UpstreamMapping>) -> Result<(String, Dialer), String> {
-        let bad = |problem: String| format!("{:?}: {problem}", shown_url(&self.url));
-        if self.status_path.as_ref().is_some_and(|path| !is_path(path)) {
+    pub(crate) fn build_dialer(&self, dialect: &Arc<UpstreamMapping>) -> Result<(String, Dialer), String> {
+        let bad = |problem: String| format!("{:?}: {problem}", redacted_url(&self.url));
+        if self.status_path.as_ref().is_some_and(|path| !is_request_path(path)) {
             return Err(bad("its status_path is no path such as /status".to_owned()));
         }
         if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
@@ -194,12 +194,12 @@ impl UpstreamConfig {
         }
         let dialer =
             Dialer::new(&self.url, self.ca.as_deref(), self.status_path.as_deref(), dialect.clone())?;
-        let dialer = match self.identity().map_err(bad)? {
-            Some(identity) => dialer.identified(self.ca.as_deref(), &identity)?,
+        let dialer = match self.read_identity().map_err(bad)? {
+            Some(identity) => dialer.with_identity(self.ca.as_deref(), &identity)?,
             None => dialer,
         };
-        let dialer = match self.token().map_err(bad)? {
-            Some(token) => dialer.with_token(self.header.as_deref(), &token).map_err(bad)?,
+        let dialer = match self.read_token().map_err(bad)? {
+            Some(token) => dialer.with_token(self.token_header.as_deref(), &token).map_err(bad)?,
             None => dialer,
         };
         Ok((self.name.clone().unwrap_or_else(|| dialer.authority().to_owned()), dialer))
@@ -208,7 +208,7 @@ impl UpstreamConfig {
 
 impl UpstreamConfig {
     /// Every file it names.
-    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+    pub(super) fn file_paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         [&mut self.ca, &mut self.token_file, &mut self.client_cert, &mut self.client_key]
             .into_iter()
             .flatten()
@@ -219,19 +219,19 @@ impl UpstreamConfig {
     }
 
     /// Nobody reads on the way what is sent there.
-    pub(super) fn is_private(&self) -> bool {
+    pub(super) fn is_confidential(&self) -> bool {
         let host = self.url.parse::<hyper::Uri>().ok();
         let host = host.as_ref().and_then(hyper::Uri::host).unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        self.url.starts_with("wss:") || is_this_machine(host)
+        self.url.starts_with("wss:") || is_loopback_host(host)
     }
 
-    fn identity(&self) -> Result<Option<Identity>, String> {
+    fn read_identity(&self) -> Result<Option<ClientIdentity>, String> {
         match (&self.client_cert, &self.client_key) {
             (Some(_), Some(_)) if !self.url.starts_with("wss:") => {
                 Err("a client_cert is shown to wss:// servers only".to_owned())
             }
-            (Some(cert), Some(key)) => Identity::read(cert, key).map(Some),
+            (Some(cert), Some(key)) => ClientIdentity::read(cert, key).map(Some),
             (None, None) => Ok(None),
             (Some(_), None) => Err("client_key is missing, the private key of client_cert".to_owned()),
             (None, Some(_)) => Err("client_cert is missing, the certificate of client_key".to_owned()),
@@ -239,17 +239,17 @@ impl UpstreamConfig {
     }
 
     /// Never in words: it is a secret.
-    fn token(&self) -> Result<Option<Secret>, String> {
+    fn read_token(&self) -> Result<Option<Secret>, String> {
         let text = match (&self.token_file, &self.token_env) {
-            (None, None) if self.header.is_some() => {
-                return Err("`header` is where a token goes; token_file or token_env is missing".to_owned());
+            (None, None) if self.token_header.is_some() => {
+                return Err("`token_header` is where a token goes; token_file or token_env is missing".to_owned());
             }
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => return Err("it has token_file and token_env; one is meant".to_owned()),
             (Some(path), None) => std::fs::read_to_string(path)
                 .map_err(|error| format!("token_file {}: {error}", path.display()))?,
             (None, Some(name)) => {
-                super::env(name).ok_or_else(|| format!("token_env: {name} is not in the environment"))?
+                super::env_var(name).ok_or_else(|| format!("token_env: {name} is not in the environment"))?
             }
         };
         Ok(Some(Secret::new(text.trim())))
@@ -257,7 +257,7 @@ impl UpstreamConfig {
 }
 
 /// It can stand in the first line of a request.
-fn is_path(path: &str) -> bool {
+fn is_request_path(path: &str) -> bool {
     path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -266,24 +266,24 @@ mod tests {
     use super::*;
 
     fn upstream(url: &str) -> UpstreamConfig {
-        UpstreamConfig { url: url.into(), ..UpstreamConfig::of_dialect() }
+        UpstreamConfig { url: url.into(), ..UpstreamConfig::with_default_dialect() }
     }
 
     fn problem(upstreams: &[UpstreamConfig]) -> String {
-        found(upstreams, &Library::embedded().unwrap()).err().unwrap_or_default()
+        resolve(upstreams, &Library::embedded().unwrap()).err().unwrap_or_default()
     }
 
     #[test]
-    fn several_are_served_by_names_of_their_own() {
+    fn upstreams_with_distinct_names_are_resolved() {
         let (a, b) = (upstream("ws://a:8006/v1/realtime"), upstream("ws://b:8006/v1/realtime?mode=chat"));
-        let both = found(&[a.clone(), b], &Library::embedded().unwrap());
+        let both = resolve(&[a.clone(), b], &Library::embedded().unwrap());
         assert_eq!(both.unwrap_or_else(|problem| panic!("{problem}")).mode.as_deref(), Some("chat"));
         let named = UpstreamConfig { name: Some("second".into()), ..a.clone() };
         assert_eq!(problem(&[a, named]), "");
     }
 
     #[test]
-    fn what_does_not_go_together_is_said() {
+    fn conflicting_upstreams_are_rejected() {
         let a = upstream("ws://a:8006/v1/realtime?mode=chat");
         for (other, words) in [
             (
@@ -305,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn a_route_goes_to_one_dialect() {
+    fn route_matching_two_dialects_is_rejected() {
         let mut library = Library::embedded().unwrap();
         let other = include_str!("../../mappings/upstream/minicpm-o.toml");
         library.add("other", &other.replace("name = \"minicpm-o\"", "name = \"other\"")).unwrap();
         let other = UpstreamConfig { dialect: "other".into(), ..upstream("ws://old-1") };
-        let both = found(&[upstream("ws://new-1"), upstream("ws://new-2"), other], &library);
+        let both = resolve(&[upstream("ws://new-1"), upstream("ws://new-2"), other], &library);
         let both = both.unwrap_or_else(|problem| panic!("{problem}"));
-        let dialect = |pattern| both.called(pattern).map(|found| found.dialect.name.clone());
+        let dialect = |pattern| both.matching(pattern).map(|found| found.dialect.name.clone());
         assert_eq!(dialect("new-*").as_deref(), Ok("minicpm-o"));
         assert_eq!(dialect("old-?").as_deref(), Ok("other"));
         for (pattern, words) in [("*", "speaks \"other\""), ("new-3", "did you mean `new-")] {
@@ -322,19 +322,19 @@ mod tests {
     }
 
     #[test]
-    fn what_one_server_is_shown_is_not_shown_to_another() {
+    fn token_is_dropped_when_the_server_changes() {
         let file = UpstreamConfig { token_env: Some("T".into()), ..upstream("wss://a:8006/v1/realtime") };
-        let kept = |url: &str| overlaid(vec![file.clone()], vec![upstream(url)])[0].token_env.is_some();
+        let kept = |url: &str| overlay(vec![file.clone()], vec![upstream(url)])[0].token_env.is_some();
         assert!(kept("wss://a:8006/v1/realtime") && kept("wss://a:8006?mode=chat"));
         assert!(!kept("ws://a:8006/v1/realtime") && !kept("wss://a:8007") && !kept("wss://a:8006.evil"));
     }
 
     #[test]
-    fn mistakes_with_what_is_shown_are_told_without_it() {
+    fn credential_errors_never_contain_the_secret() {
         let path = std::env::temp_dir().join(format!("voxbridge-token-{}", std::process::id()));
         std::fs::write(&path, "two words\n").unwrap();
         let with = |one: UpstreamConfig| problem(&[UpstreamConfig { url: "ws://a".into(), ..one }]);
-        let of = UpstreamConfig::of_dialect;
+        let of = UpstreamConfig::with_default_dialect;
         for (one, words) in [
             (
                 UpstreamConfig { token_env: Some("VOXBRIDGE_NO_SUCH".into()), ..of() },
@@ -342,7 +342,7 @@ mod tests {
             ),
             (UpstreamConfig { token_file: Some("/nowhere".into()), ..of() }, "token_file /nowhere"),
             (UpstreamConfig { token_file: Some(path.clone()), ..of() }, "into a header"),
-            (UpstreamConfig { header: Some("X-API-Key".into()), ..of() }, "token_file or token_env"),
+            (UpstreamConfig { token_header: Some("X-API-Key".into()), ..of() }, "token_file or token_env"),
             (UpstreamConfig { client_cert: Some("a".into()), ..of() }, "client_key is missing"),
         ] {
             let problem = with(one);
@@ -352,12 +352,12 @@ mod tests {
     }
 
     #[test]
-    fn who_names_upstreams_names_all_of_them() {
+    fn overlaid_upstream_list_replaces_the_whole_list() {
         let own = |url: &str| UpstreamConfig { ca: Some("own.pem".into()), ..upstream(url) };
         let file = vec![UpstreamConfig { name: Some("a".into()), ..own("ws://a") }, upstream("ws://b")];
-        let urls = |over: &[&str]| {
-            let over = over.iter().map(|url| upstream(url)).collect();
-            let both = overlaid(file.clone(), over).into_iter();
+        let urls = |upper: &[&str]| {
+            let upper = upper.iter().map(|url| upstream(url)).collect();
+            let both = overlay(file.clone(), upper).into_iter();
             both.map(|one| (one.name, one.url, one.ca.is_some())).collect::<Vec<_>>()
         };
         assert_eq!(urls(&[]).len(), 2);

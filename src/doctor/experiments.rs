@@ -3,45 +3,45 @@
 
 use std::sync::Arc;
 
-use super::{session_check::Depth, step::Step, symptom::Symptom};
+use super::{session_check::Depth, step::DoctorStep, symptom::Symptom};
 use crate::mapping::{
     Library, UpstreamMapping,
     upstream::{Mode, VoiceEncoding},
 };
 
 /// At most so many sessions are opened to find out: each takes a worker's time.
-const TRIALS_MAX: usize = 6;
+const EXPERIMENTS_MAX: usize = 6;
 
 /// What made the difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clue {
     /// A second attempt.
-    Again,
+    SecondAttempt,
     /// Leaving the voice out.
-    NoVoice,
+    WithoutVoice,
     /// Writing the voice otherwise.
-    VoiceAs(VoiceEncoding),
+    OtherVoiceEncoding(VoiceEncoding),
     /// Another dialect: its name and its title.
-    Dialect(String, String),
+    OtherDialect(String, String),
     /// Another place: what the URL should have been, and the dialect if it is another one, too.
-    Place(String, Option<String>),
+    OtherUrl(String, Option<String>),
     /// Nothing: a second attempt had to wait in the queue.
-    Held,
+    StillQueued,
     /// It looks like a server for clients of this protocol.
-    ClientProtocol(String),
+    SpeaksClientProtocol(String),
 }
 
 /// One attempt.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct Experiment {
     /// In this dialect.
     pub dialect: Arc<UpstreamMapping>,
     /// In this mode.
     pub mode: Mode,
     /// At the dialect's own path instead of the URL's.
-    pub own_path: bool,
+    pub use_dialect_path: bool,
     /// How the voice goes with it, if it does.
-    pub voice: Option<VoiceEncoding>,
+    pub voice_encoding: Option<VoiceEncoding>,
     /// How far it has to come to be a clue.
     pub depth: Depth,
     /// What it is a clue to; of a place the URL is known to who tries it.
@@ -50,103 +50,103 @@ pub struct Trial {
 
 /// What was examined.
 #[derive(Debug, Clone)]
-pub struct Tried<'t> {
+pub struct FailedAttempt<'t> {
     /// In this dialect.
     pub dialect: &'t Arc<UpstreamMapping>,
     /// In this mode.
     pub mode: Mode,
     /// At a path of the URL's own, which is not the dialect's.
-    pub at_other_path: bool,
+    pub has_custom_path: bool,
     /// With a voice.
-    pub voice: bool,
+    pub has_voice: bool,
 }
 
 /// What to try after this failure, in order; nothing where nothing could be learned.
 #[must_use]
-pub fn trials(library: &Library, tried: &Tried<'_>, step: Step, symptom: &Symptom) -> Vec<Trial> {
-    let mut trials = match (step, symptom) {
-        (Step::Upgrade, Symptom::Status { status: 400 | 403 | 404 | 405 | 426, .. }) => {
-            elsewhere(library, tried)
+pub fn plan_experiments(library: &Library, failed: &FailedAttempt<'_>, step: DoctorStep, symptom: &Symptom) -> Vec<Experiment> {
+    let mut experiments = match (step, symptom) {
+        (DoctorStep::Upgrade, Symptom::HttpStatus { status: 400 | 403 | 404 | 405 | 426, .. }) => {
+            experiments_after_rejected_upgrade(library, failed)
         }
         (
-            Step::Init,
-            Symptom::Ended { .. } | Symptom::Dropped(_) | Symptom::Trouble(_) | Symptom::Silent { .. },
-        ) => otherwise(library, tried, matches!(symptom, Symptom::Silent { .. })),
+            DoctorStep::Init,
+            Symptom::SessionEnded { .. } | Symptom::Disconnected(_) | Symptom::RecoverableError(_) | Symptom::NoAnswer { .. },
+        ) => experiments_after_failed_init(library, failed, matches!(symptom, Symptom::NoAnswer { .. })),
         _ => Vec::new(),
     };
-    trials.truncate(TRIALS_MAX);
-    trials
+    experiments.truncate(EXPERIMENTS_MAX);
+    experiments
 }
 
 /// The upgrade was refused: other modes and dialects at this path, then all of them at their own.
-fn elsewhere(library: &Library, tried: &Tried<'_>) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    let paths = if tried.at_other_path { &[true, false][..] } else { &[false][..] };
-    for own_path in paths {
-        for dialect in dialects(library, tried) {
+fn experiments_after_rejected_upgrade(library: &Library, failed: &FailedAttempt<'_>) -> Vec<Experiment> {
+    let mut experiments = Vec::new();
+    let paths = if failed.has_custom_path { &[true, false][..] } else { &[false][..] };
+    for use_dialect_path in paths {
+        for dialect in dialects_configured_first(library, failed) {
             for mode in dialect.modes.keys() {
-                let same = dialect.name == tried.dialect.name && *mode == tried.mode;
-                if same && !own_path {
+                let is_same_setup = dialect.name == failed.dialect.name && *mode == failed.mode;
+                if is_same_setup && !use_dialect_path {
                     continue;
                 }
-                let other = (dialect.name != tried.dialect.name).then(|| dialect.name.clone());
-                trials.push(Trial {
+                let other_dialect = (dialect.name != failed.dialect.name).then(|| dialect.name.clone());
+                experiments.push(Experiment {
                     dialect: dialect.clone(),
                     mode: *mode,
-                    own_path: *own_path,
-                    voice: None,
+                    use_dialect_path: *use_dialect_path,
+                    voice_encoding: None,
                     depth: Depth::Queue,
-                    clue: Clue::Place(String::new(), other),
+                    clue: Clue::OtherUrl(String::new(), other_dialect),
                 });
             }
         }
     }
     // Its own mode at the dialect's own path is the likeliest.
-    trials.sort_by_key(|trial| (!trial.own_path, trial.mode != tried.mode));
-    trials
+    experiments.sort_by_key(|experiment| (!experiment.use_dialect_path, experiment.mode != failed.mode));
+    experiments
 }
 
 /// The worker was not made ready: the same again, then without or with another voice, then in other dialects.
-fn otherwise(library: &Library, tried: &Tried<'_>, silent: bool) -> Vec<Trial> {
-    let same = |voice: Option<VoiceEncoding>, clue: Clue| Trial {
-        dialect: tried.dialect.clone(),
-        mode: tried.mode,
-        own_path: false,
-        voice,
+fn experiments_after_failed_init(library: &Library, failed: &FailedAttempt<'_>, was_silent: bool) -> Vec<Experiment> {
+    let same_setup = |voice_encoding: Option<VoiceEncoding>, clue: Clue| Experiment {
+        dialect: failed.dialect.clone(),
+        mode: failed.mode,
+        use_dialect_path: false,
+        voice_encoding,
         depth: Depth::Init,
         clue,
     };
-    let mut encodings = tried.dialect.voice_encodings.iter().copied();
-    let first = encodings.next().filter(|_| tried.voice);
-    let mut trials = Vec::new();
+    let mut encodings = failed.dialect.voice_encodings.iter().copied();
+    let first_encoding = encodings.next().filter(|_| failed.has_voice);
+    let mut experiments = Vec::new();
     // Who was silent for as long as that is not asked the same again.
-    if !silent {
-        trials.push(same(first, Clue::Again));
+    if !was_silent {
+        experiments.push(same_setup(first_encoding, Clue::SecondAttempt));
     }
-    if tried.voice {
-        trials.extend(encodings.map(|encoding| same(Some(encoding), Clue::VoiceAs(encoding))));
-        trials.push(same(None, Clue::NoVoice));
+    if failed.has_voice {
+        experiments.extend(encodings.map(|encoding| same_setup(Some(encoding), Clue::OtherVoiceEncoding(encoding))));
+        experiments.push(same_setup(None, Clue::WithoutVoice));
     }
-    for dialect in dialects(library, tried).filter(|dialect| dialect.name != tried.dialect.name) {
-        let mode = [tried.mode, Mode::Audio, Mode::Video, Mode::Chat];
+    for dialect in dialects_configured_first(library, failed).filter(|dialect| dialect.name != failed.dialect.name) {
+        let mode = [failed.mode, Mode::Audio, Mode::Video, Mode::Chat];
         let Some(mode) = mode.into_iter().find(|mode| dialect.modes.contains_key(mode)) else { continue };
-        trials.push(Trial {
+        experiments.push(Experiment {
             dialect: dialect.clone(),
             mode,
-            own_path: false,
-            voice: None,
+            use_dialect_path: false,
+            voice_encoding: None,
             depth: Depth::Init,
-            clue: Clue::Dialect(dialect.name.clone(), dialect.title.clone()),
+            clue: Clue::OtherDialect(dialect.name.clone(), dialect.title.clone()),
         });
     }
-    trials
+    experiments
 }
 
 /// Every dialect, the configured one first.
-fn dialects<'t>(
+fn dialects_configured_first<'t>(
     library: &'t Library,
-    tried: &'t Tried<'_>,
+    failed: &'t FailedAttempt<'_>,
 ) -> impl Iterator<Item = &'t Arc<UpstreamMapping>> {
-    let others = library.upstreams().filter(|dialect| dialect.name != tried.dialect.name);
-    std::iter::once(tried.dialect).chain(others)
+    let others = library.upstreams().filter(|dialect| dialect.name != failed.dialect.name);
+    std::iter::once(failed.dialect).chain(others)
 }

@@ -5,10 +5,10 @@
 //! a bare drop makes the real gateway refuse who comes next (field notes minicpm-o.md §1.2).
 //!
 //! - [`step`] names the steps and what can come of one, [`symptom`] what was seen where one failed
-//! - [`walk`] is the conversation with an upstream, sans-IO; [`trial`] what is tried when it fails, to find out why
-//! - [`cause`] makes of a symptom what is likely and what to do, [`look`] recognises who else a server might be
+//! - [`session_check`] is the conversation with an upstream, sans-IO; [`experiments`] what is tried when it fails, to find out why
+//! - [`diagnosis`] makes of a symptom what is likely and what to do, [`fingerprint`] recognises who else a server might be
 //! - [`report`] is all of it, for people and for programs
-//! - `reach` and `examine` are the sockets, behind the `io` feature
+//! - `connect_check` and `runner` are the sockets, behind the `io` feature
 //!
 //! It is not a probe: it takes a worker for as long as a session takes. Not more than one of each upstream at a time.
 //!

@@ -4,24 +4,24 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    diagnosis::{Problem, Subject, explain},
+    diagnosis::{CheckedServer, Diagnosis, diagnose},
     experiments::Clue,
-    step::{Outcome, Step, Verdict},
-    symptom::seconds,
+    step::{CheckOutcome, DoctorStep, StepVerdict},
+    symptom::format_duration,
 };
 
 /// Longest of a server's words that are repeated.
-const WORDS_MAX_CHARS: usize = 300;
+const SERVER_TEXT_MAX_CHARS: usize = 300;
 
 /// Everything about one upstream, or one client's side.
 #[derive(Debug, Clone, Default)]
-pub struct Walked {
+pub struct CheckReport {
     /// What the configuration calls it.
     pub name: String,
     /// Who it was.
-    pub subject: Subject,
+    pub server: CheckedServer,
     /// The steps, in order.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<CheckOutcome>,
     /// What was found out about a failure.
     pub clue: Option<Clue>,
 }
@@ -36,40 +36,40 @@ struct JsonStep<'o> {
     problem: Option<Value>,
 }
 
-impl Walked {
+impl CheckReport {
     /// Whether no step failed, and none was interrupted.
     #[must_use]
     pub fn is_ok(&self) -> bool {
-        let answered = |outcome: &Outcome| matches!(outcome.step, Step::Answer | Step::Session);
-        let reached =
-            self.outcomes.iter().any(|outcome| answered(outcome) && outcome.verdict != Verdict::Skipped);
-        reached && self.outcomes.iter().all(|outcome| outcome.failure().is_none())
+        let is_answer = |outcome: &CheckOutcome| matches!(outcome.step, DoctorStep::Answer | DoctorStep::Session);
+        let has_answer =
+            self.outcomes.iter().any(|outcome| is_answer(outcome) && outcome.verdict != StepVerdict::Skipped);
+        has_answer && self.outcomes.iter().all(|outcome| outcome.failure().is_none())
     }
 
     /// What is wrong, step by step, in words.
     #[must_use]
-    pub fn problems(&self) -> Vec<(Step, Problem)> {
-        let problem = |outcome: &Outcome| match &outcome.verdict {
-            Verdict::Failed(symptom) => {
-                Some((outcome.step, explain(&self.subject, outcome.step, symptom, self.clue.as_ref())))
+    pub fn diagnoses(&self) -> Vec<(DoctorStep, Diagnosis)> {
+        let diagnose_outcome = |outcome: &CheckOutcome| match &outcome.verdict {
+            StepVerdict::Failed(symptom) => {
+                Some((outcome.step, diagnose(&self.server, outcome.step, symptom, self.clue.as_ref())))
             }
-            Verdict::Slow(symptom) => {
-                Some((outcome.step, explain(&self.subject, outcome.step, symptom, None)))
+            StepVerdict::Slow(symptom) => {
+                Some((outcome.step, diagnose(&self.server, outcome.step, symptom, None)))
             }
-            Verdict::Ok | Verdict::Skipped => None,
+            StepVerdict::Ok | StepVerdict::Skipped => None,
         };
-        self.outcomes.iter().filter_map(problem).collect()
+        self.outcomes.iter().filter_map(diagnose_outcome).collect()
     }
 
     /// For programs.
     #[must_use]
-    pub fn json(&self) -> Value {
-        let problems = self.problems();
-        let step = |outcome: &Outcome| {
-            let problem = problems.iter().find(|(step, _)| *step == outcome.step).map(|(_, problem)| {
+    pub fn to_json(&self) -> Value {
+        let diagnoses = self.diagnoses();
+        let json_step = |outcome: &CheckOutcome| {
+            let problem = diagnoses.iter().find(|(step, _)| *step == outcome.step).map(|(_, diagnosis)| {
                 json!({
-                    "seen": printable(&problem.seen),
-                    "cause": problem.cause, "advice": problem.advice,
+                    "seen": printable(&diagnosis.seen),
+                    "cause": diagnosis.cause, "advice": diagnosis.advice,
                 })
             });
             let took_ms = outcome.took.map(|took| (took.as_secs_f64() * 1e4).round() / 10.0);
@@ -82,26 +82,26 @@ impl Walked {
                 problem
             })
         };
-        let steps: Vec<Value> = self.outcomes.iter().map(step).collect();
+        let steps: Vec<Value> = self.outcomes.iter().map(json_step).collect();
         json!({
-            "name": self.name, "url": self.subject.url, "dialect": self.subject.dialect, "ok": self.is_ok(), "steps": steps,
+            "name": self.name, "url": self.server.url, "dialect": self.server.dialect, "ok": self.is_ok(), "steps": steps,
         })
     }
 }
 
 /// All of it, for programs.
 #[must_use]
-pub fn json(walks: &[Walked]) -> Value {
-    let each: Vec<Value> = walks.iter().map(Walked::json).collect();
-    json!({"ok": walks.iter().all(Walked::is_ok), "walks": each})
+pub fn reports_to_json(reports: &[CheckReport]) -> Value {
+    let each: Vec<Value> = reports.iter().map(CheckReport::to_json).collect();
+    json!({"ok": reports.iter().all(CheckReport::is_ok), "walks": each})
 }
 
 /// A step's line: verdict, step, time, note.
 #[must_use]
-pub fn line(outcome: &Outcome) -> String {
-    let took = outcome.took.map(seconds).unwrap_or_default();
+pub fn format_step_line(outcome: &CheckOutcome) -> String {
+    let took = outcome.took.map(format_duration).unwrap_or_default();
     let note = match outcome.verdict {
-        Verdict::Skipped => format!("because {}", outcome.note),
+        StepVerdict::Skipped => format!("because {}", outcome.note),
         _ => outcome.note.clone(),
     };
     let line = format!(
@@ -115,32 +115,32 @@ pub fn line(outcome: &Outcome) -> String {
 
 /// A problem's paragraph.
 #[must_use]
-pub fn paragraph(step: Step, problem: &Problem) -> String {
-    let Problem { seen, cause, advice } = problem;
-    let text = format!("{}: {} {cause} What to do: {}", step.name(), printable(seen), lowered(advice));
-    wrapped(&text, 100)
+pub fn format_diagnosis(step: DoctorStep, diagnosis: &Diagnosis) -> String {
+    let Diagnosis { seen, cause, advice } = diagnosis;
+    let text = format!("{}: {} {cause} What to do: {}", step.name(), printable(seen), lowercase_first(advice));
+    wrap_lines(&text, 100)
 }
 
 /// Steps that were never reached, and why.
 #[must_use]
-pub fn missing(taken: &[Outcome], steps: &[Step]) -> Vec<Outcome> {
+pub fn skipped_steps(taken: &[CheckOutcome], steps: &[DoctorStep]) -> Vec<CheckOutcome> {
     let failed = taken.iter().find(|outcome| outcome.failure().is_some());
-    let why = failed.map_or("interrupted".to_owned(), |outcome| format!("{} failed", outcome.step.name()));
-    let absent = steps.iter().filter(|step| !taken.iter().any(|outcome| outcome.step == **step));
-    absent.map(|step| Outcome::skipped(*step, why.clone())).collect()
+    let reason = failed.map_or("interrupted".to_owned(), |outcome| format!("{} failed", outcome.step.name()));
+    let missing = steps.iter().filter(|step| !taken.iter().any(|outcome| outcome.step == **step));
+    missing.map(|step| CheckOutcome::skipped(*step, reason.clone())).collect()
 }
 
 /// A server's words on one line, without what steers a terminal, and not too many.
 fn printable(text: &str) -> String {
-    let mut words: String = text.chars().take(WORDS_MAX_CHARS).collect();
-    if words.len() < text.len() {
-        words.push('…');
+    let mut printable_text: String = text.chars().take(SERVER_TEXT_MAX_CHARS).collect();
+    if printable_text.len() < text.len() {
+        printable_text.push('…');
     }
-    words.replace(char::is_control, " ")
+    printable_text.replace(char::is_control, " ")
 }
 
 /// An advice behind a colon. A word of capitals or of code stays as it is.
-fn lowered(text: &str) -> String {
+fn lowercase_first(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), letters.next()) {
         (Some(first), Some(second)) if second.is_lowercase() => {
@@ -151,11 +151,11 @@ fn lowered(text: &str) -> String {
 }
 
 /// Broken at spaces, each line with the same margin.
-fn wrapped(text: &str, width: usize) -> String {
+fn wrap_lines(text: &str, width: usize) -> String {
     let mut lines = vec![String::from(" ")];
     for word in text.split_whitespace() {
-        let full = lines.last().is_some_and(|line| line.chars().count() + word.chars().count() >= width);
-        if full {
+        let is_full = lines.last().is_some_and(|line| line.chars().count() + word.chars().count() >= width);
+        if is_full {
             lines.push(String::from(" "));
         }
         if let Some(line) = lines.last_mut() {

@@ -17,266 +17,266 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    connect_check::{Notes, reach, refused, stopped, unexpected},
-    diagnosis::Subject,
-    experiments::{Clue, Trial, Tried, trials},
+    connect_check::{OutcomeLog, connect, unexpected_extension, upgrade_failure_symptom, wait_for_stop},
+    diagnosis::CheckedServer,
+    experiments::{Clue, Experiment, FailedAttempt, plan_experiments},
     fingerprint,
-    report::Walked,
-    session_check::{Depth, Plan, Walk, Want},
-    step::{Bounds, Outcome, Step, Verdict},
+    report::CheckReport,
+    session_check::{Depth, CheckPlan, SessionCheck, CheckAction},
+    step::{StepLimits, CheckOutcome, DoctorStep, StepVerdict},
     symptom::Symptom,
 };
 use crate::{
     audio::SPEECH_RATE_HZ,
     config::UpstreamConfig,
-    event::{Append, Frame, LaneCommand, Opening, VoiceSample, Why},
+    event::{UnitInput, Frame, LaneCommand, ConversationInit, VoiceSample, DisconnectReason},
     mapping::{
         Library, UpstreamMapping,
         upstream::{Mode, VoiceEncoding},
     },
     net::Transport,
-    secret::shown_url,
+    secret::redacted_url,
     server::upstream_pool::dial::Dialer,
-    session::tts::voices::Encodings,
+    session::tts::voices::VoiceEncodingChoice,
     upstream::Dialect,
 };
 
 /// A worker that cleans up after a client that left impolitely needs less (field notes minicpm-o.md §1.2).
-const BEFORE_TRIAL: Duration = Duration::from_millis(500);
+const EXPERIMENT_PAUSE: Duration = Duration::from_millis(500);
 
-type Socket = WebSocketStream<Box<dyn Transport>>;
+type DoctorSocket = WebSocketStream<Box<dyn Transport>>;
 
 /// One upstream, and what it is to be told.
 #[derive(Clone)]
-pub(crate) struct Patient {
+pub(crate) struct CheckTarget {
     pub(crate) config: UpstreamConfig,
     pub(crate) dialect: Arc<UpstreamMapping>,
     /// The mode to walk in.
     pub(crate) mode: Mode,
     /// Other modes that the configuration needs.
-    pub(crate) needs: Vec<Mode>,
-    pub(crate) words: Words,
+    pub(crate) other_modes: Vec<Mode>,
+    pub(crate) texts: SessionTexts,
 }
 
 /// What sessions are opened with.
 #[derive(Clone)]
-pub(crate) struct Words {
+pub(crate) struct SessionTexts {
     /// A conversation's system prompt.
     pub(crate) prompt: String,
     /// A conversation's settings, a JSON object.
     pub(crate) config: Arc<str>,
     /// What a chat is asked of a recording.
-    pub(crate) question: String,
+    pub(crate) transcribe_prompt: String,
     /// The voice that speaks when none is named.
     pub(crate) voice: Option<VoiceSample>,
 }
 
-impl Words {
+impl SessionTexts {
     /// What opens a session in a mode.
-    fn init(&self, mode: Mode, encoding: Option<VoiceEncoding>) -> LaneCommand {
+    fn init_command(&self, mode: Mode, encoding: Option<VoiceEncoding>) -> LaneCommand {
         let voice = self.voice.clone().filter(|_| encoding.is_some());
         let command = match mode {
             Mode::Chat => LaneCommand::Init(voice),
-            Mode::Audio | Mode::Video => LaneCommand::Converse(Box::new(Opening {
+            Mode::Audio | Mode::Video => LaneCommand::InitConversation(Box::new(ConversationInit {
                 prompt: self.prompt.clone(),
                 config: self.config.clone(),
                 voice,
             })),
         };
-        Encodings::new(encoding.into_iter().collect()).spell(command).0
+        VoiceEncodingChoice::new(encoding.into_iter().collect()).encode_voice(command).0
     }
 
     /// One silent second, in a conversation or as a recording.
-    fn question(&self, mode: Mode) -> LaneCommand {
+    fn question_command(&self, mode: Mode) -> LaneCommand {
         let audio = Arc::new(vec![0; SPEECH_RATE_HZ as usize]);
         match mode {
-            Mode::Chat => LaneCommand::Transcribe { prompt: self.question.clone(), audio },
+            Mode::Chat => LaneCommand::Transcribe { prompt: self.transcribe_prompt.clone(), audio },
             Mode::Audio | Mode::Video => {
-                LaneCommand::Append(Append { audio, input_id: "".into(), force_listen: false, frame: None })
+                LaneCommand::Append(UnitInput { audio, input_id: "".into(), force_listen: false, frame: None })
             }
         }
     }
 }
 
 /// Walks to one upstream. What is seen on the way is told as it comes.
-pub(crate) async fn examine(
-    patient: &Patient,
+pub(crate) async fn check_upstream(
+    target: &CheckTarget,
     library: &Library,
-    bounds: Bounds,
+    limits: StepLimits,
     mut stop: watch::Receiver<bool>,
-    live: mpsc::Sender<Outcome>,
-) -> Walked {
-    let mut notes = Notes::new(&Step::UPSTREAM, Some(live));
-    let mut examination = Examination { patient, library, bounds, stop: &mut stop };
-    let (subject, clue) = examination.walk(&mut notes).await;
-    let name = patient.config.name.clone().unwrap_or_else(|| subject.authority.clone());
-    Walked { name, subject, outcomes: notes.end(), clue }
+    live_sender: mpsc::Sender<CheckOutcome>,
+) -> CheckReport {
+    let mut log = OutcomeLog::new(&DoctorStep::UPSTREAM, Some(live_sender));
+    let mut check = UpstreamCheck { target, library, limits, stop: &mut stop };
+    let (server, clue) = check.run(&mut log).await;
+    let name = target.config.name.clone().unwrap_or_else(|| server.authority.clone());
+    CheckReport { name, server, outcomes: log.finish(), clue }
 }
 
-struct Examination<'e> {
-    patient: &'e Patient,
+struct UpstreamCheck<'e> {
+    target: &'e CheckTarget,
     library: &'e Library,
-    bounds: Bounds,
+    limits: StepLimits,
     stop: &'e mut watch::Receiver<bool>,
 }
 
 /// One attempt at a session.
-struct Attempt {
+struct AttemptResult {
     reached: Option<Depth>,
-    heard: Vec<String>,
+    received: Vec<String>,
 }
 
-impl Examination<'_> {
-    async fn walk(&mut self, notes: &mut Notes) -> (Subject, Option<Clue>) {
-        let Patient { config, dialect, mode, words, .. } = self.patient;
-        let mut subject = Subject {
+impl UpstreamCheck<'_> {
+    async fn run(&mut self, log: &mut OutcomeLog) -> (CheckedServer, Option<Clue>) {
+        let CheckTarget { config, dialect, mode, texts, .. } = self.target;
+        let mut server = CheckedServer {
             dialect: dialect.name.clone(),
-            title: dialect.title.clone(),
+            dialect_title: dialect.title.clone(),
             has_ca: config.ca.is_some(),
-            ..Subject::default()
+            ..CheckedServer::default()
         };
-        let encoding = words.voice.is_some().then(|| dialect.voice_encodings.first().copied()).flatten();
-        let trial = self.trial(dialect.clone(), *mode, encoding, Depth::Answer);
+        let encoding = texts.voice.is_some().then(|| dialect.voice_encodings.first().copied()).flatten();
+        let experiment = self.experiment(dialect.clone(), *mode, encoding, Depth::Answer);
         let dialer = match self.dialer(&config.url, dialect) {
             Ok(dialer) => dialer,
             // The configuration was read a moment ago; a file it names may be gone since.
-            Err(words) => {
-                notes.tell(Outcome::failed(
-                    Step::Configuration,
+            Err(detail) => {
+                log.push(CheckOutcome::failed(
+                    DoctorStep::Configuration,
                     Duration::ZERO,
-                    Symptom::Misconfigured(words),
+                    Symptom::Misconfigured(detail),
                 ));
-                return (subject, None);
+                return (server, None);
             }
         };
-        subject.authority = dialer.authority().to_owned();
-        subject.url = shown_url(&dialer.url(*mode));
-        if !self.fits(dialect, &words.init(*mode, encoding), notes) {
-            return (subject, None);
+        server.authority = dialer.authority().to_owned();
+        server.url = redacted_url(&dialer.url(*mode));
+        if !self.check_opening_size(dialect, &texts.init_command(*mode, encoding), log) {
+            return (server, None);
         }
-        let attempt = self.attempt(&dialer, &trial, notes).await;
-        let clue = self.find_out(&attempt, notes).await;
+        let attempt = self.attempt_session(&dialer, &experiment, log).await;
+        let clue = self.find_clue(&attempt, log).await;
         if attempt.reached == Some(Depth::Answer) && !*self.stop.borrow() {
-            self.needs(&dialer, notes).await;
+            self.check_other_modes(&dialer, log).await;
         }
-        (subject, clue)
+        (server, clue)
     }
 
-    fn trial(
+    fn experiment(
         &self,
         dialect: Arc<UpstreamMapping>,
         mode: Mode,
-        voice: Option<VoiceEncoding>,
+        voice_encoding: Option<VoiceEncoding>,
         depth: Depth,
-    ) -> Trial {
-        Trial { dialect, mode, own_path: false, voice, depth, clue: Clue::Again }
+    ) -> Experiment {
+        Experiment { dialect, mode, use_dialect_path: false, voice_encoding, depth, clue: Clue::SecondAttempt }
     }
 
     fn dialer(&self, url: &str, dialect: &Arc<UpstreamMapping>) -> Result<Dialer, String> {
         let config = UpstreamConfig {
             url: url.to_owned(),
             dialect: dialect.name.clone(),
-            ..self.patient.config.clone()
+            ..self.target.config.clone()
         };
-        config.way(dialect).map(|(_, dialer)| dialer)
+        config.build_dialer(dialect).map(|(_, dialer)| dialer)
     }
 
     /// Whether the opening is within what the dialect allows.
-    fn fits(&self, dialect: &Arc<UpstreamMapping>, init: &LaneCommand, notes: &mut Notes) -> bool {
+    fn check_opening_size(&self, dialect: &Arc<UpstreamMapping>, init: &LaneCommand, log: &mut OutcomeLog) -> bool {
         let (bytes, limit) = (Dialect::new(dialect.clone()).encode(init).len(), dialect.message_max_bytes);
         if bytes > limit {
             let symptom = Symptom::VoiceTooLarge { bytes, limit };
-            notes.tell(Outcome::failed(Step::Configuration, Duration::ZERO, symptom));
+            log.push(CheckOutcome::failed(DoctorStep::Configuration, Duration::ZERO, symptom));
             return false;
         }
-        let voice = if self.patient.words.voice.is_some() { ", voice default" } else { "" };
-        let note = format!("dialect {}, mode {}{voice}", dialect.name, self.patient.mode.name());
-        notes.tell(Outcome { step: Step::Configuration, took: None, verdict: Verdict::Ok, note });
+        let voice = if self.target.texts.voice.is_some() { ", voice default" } else { "" };
+        let note = format!("dialect {}, mode {}{voice}", dialect.name, self.target.mode.name());
+        log.push(CheckOutcome { step: DoctorStep::Configuration, took: None, verdict: StepVerdict::Ok, note });
         true
     }
 
     /// One session as far as it goes.
-    async fn attempt(&mut self, dialer: &Dialer, trial: &Trial, notes: &mut Notes) -> Attempt {
-        let nothing = Attempt { reached: None, heard: Vec::new() };
-        let Some(reached) = reach(dialer.endpoint(), &self.bounds, self.stop, notes).await else {
-            return nothing;
+    async fn attempt_session(&mut self, dialer: &Dialer, experiment: &Experiment, log: &mut OutcomeLog) -> AttemptResult {
+        let no_session = AttemptResult { reached: None, received: Vec::new() };
+        let Some(connected) = connect(dialer.endpoint(), &self.limits, self.stop, log).await else {
+            return no_session;
         };
         let start = Instant::now();
         // Not given up when the user wants to go: who was let in must say goodbye.
-        let upgrade = dialer.upgrade(reached.transport, trial.mode);
+        let upgrade = dialer.upgrade(connected.transport, experiment.mode);
         tokio::pin!(upgrade);
-        let upgraded = timeout(self.bounds.step, &mut upgrade).await;
+        let upgraded = timeout(self.limits.step_timeout, &mut upgrade).await;
         let took = start.elapsed();
         let (mut socket, response) = match upgraded {
             Ok(Ok(upgraded)) => upgraded,
             Ok(Err(error)) => {
-                let symptom = refused(&error, dialer.endpoint(), &reached.addresses).await;
-                notes.tell(Outcome::failed(Step::Upgrade, took, symptom));
-                return nothing;
+                let symptom = upgrade_failure_symptom(&error, dialer.endpoint(), &connected.addresses).await;
+                log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
+                return no_session;
             }
             Err(_) => {
-                let hung = WsError::ConnectionClosed;
-                let symptom = match refused(&hung, dialer.endpoint(), &reached.addresses).await {
-                    Symptom::SpeaksTls => Symptom::SpeaksTls,
-                    _ => Symptom::HungUp(format!("nothing for {} s", self.bounds.step.as_secs_f64())),
+                let closed = WsError::ConnectionClosed;
+                let symptom = match upgrade_failure_symptom(&closed, dialer.endpoint(), &connected.addresses).await {
+                    Symptom::ServerSpeaksTls => Symptom::ServerSpeaksTls,
+                    _ => Symptom::ClosedWithoutAnswer(format!("nothing for {} s", self.limits.step_timeout.as_secs_f64())),
                 };
-                notes.tell(Outcome::failed(Step::Upgrade, took, symptom));
+                log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
                 // Who lets us in at last may hold a worker for us: a goodbye, if there is time for one.
-                if let Ok(Ok((mut late, _))) = timeout(self.bounds.close, upgrade).await {
-                    let mut walk = Walk::new(now(), self.plan(trial));
-                    walk.stop(now(), "upgrade failed");
-                    drive(&mut walk, &mut late, &self.bounds, self.stop, &mut Notes::new(&[], None)).await;
+                if let Ok(Ok((mut late_socket, _))) = timeout(self.limits.close_timeout, upgrade).await {
+                    let mut session = SessionCheck::new(now(), self.check_plan(experiment));
+                    session.stop(now(), "upgrade failed");
+                    run_session(&mut session, &mut late_socket, &self.limits, self.stop, &mut OutcomeLog::new(&[], None)).await;
                 }
-                return nothing;
+                return no_session;
             }
         };
-        let mut walk = Walk::new(Instant::now().into_std(), self.plan(trial));
-        match unexpected(&response) {
+        let mut session = SessionCheck::new(Instant::now().into_std(), self.check_plan(experiment));
+        match unexpected_extension(&response) {
             Some(symptom) => {
-                notes.tell(Outcome::failed(Step::Upgrade, took, symptom));
-                walk.stop(now(), "upgrade failed");
+                log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
+                session.stop(now(), "upgrade failed");
             }
-            None => notes.tell(Outcome::good(
-                Step::Upgrade,
+            None => log.push(CheckOutcome::completed(
+                DoctorStep::Upgrade,
                 took,
-                self.bounds.upgrade,
-                path_of(&shown_url(&dialer.url(trial.mode))),
+                self.limits.upgrade_usual,
+                path_and_query(&redacted_url(&dialer.url(experiment.mode))),
             )),
         }
-        drive(&mut walk, &mut socket, &self.bounds, self.stop, notes).await;
-        Attempt { reached: walk.reached(), heard: walk.heard().to_vec() }
+        run_session(&mut session, &mut socket, &self.limits, self.stop, log).await;
+        AttemptResult { reached: session.reached(), received: session.received().to_vec() }
     }
 
-    fn plan(&self, trial: &Trial) -> Plan {
-        Plan {
-            dialect: trial.dialect.clone(),
-            init: self.patient.words.init(trial.mode, trial.voice),
-            question: self.patient.words.question(trial.mode),
-            depth: trial.depth,
-            bounds: self.bounds,
+    fn check_plan(&self, experiment: &Experiment) -> CheckPlan {
+        CheckPlan {
+            dialect: experiment.dialect.clone(),
+            init: self.target.texts.init_command(experiment.mode, experiment.voice_encoding),
+            question: self.target.texts.question_command(experiment.mode),
+            depth: experiment.depth,
+            limits: self.limits,
         }
     }
 
     /// Why it failed, if something else works.
-    async fn find_out(&mut self, attempt: &Attempt, notes: &Notes) -> Option<Clue> {
+    async fn find_clue(&mut self, attempt: &AttemptResult, log: &OutcomeLog) -> Option<Clue> {
         let failed =
-            notes.outcomes().iter().find_map(|outcome| Some((outcome.step, outcome.failure()?.clone())));
+            log.outcomes().iter().find_map(|outcome| Some((outcome.step, outcome.failure()?.clone())));
         let (step, symptom) = failed?;
-        if step == Step::Queue
-            && let Some(title) = fingerprint::like_a_server_of(self.library, &attempt.heard)
+        if step == DoctorStep::Queue
+            && let Some(title) = fingerprint::recognize_client_protocol(self.library, &attempt.received)
         {
-            return Some(Clue::ClientProtocol(title));
+            return Some(Clue::SpeaksClientProtocol(title));
         }
-        let Patient { config, dialect, mode, words, .. } = self.patient;
+        let CheckTarget { config, dialect, mode, texts, .. } = self.target;
         let path = config.url.parse::<Uri>().map_or_else(|_| String::new(), |uri| uri.path().to_owned());
-        let at_other_path = path != "/" && path != dialect.path;
-        let tried = Tried { dialect, mode: *mode, at_other_path, voice: words.voice.is_some() };
-        for trial in trials(self.library, &tried, step, &symptom) {
+        let has_custom_path = path != "/" && path != dialect.path;
+        let failed = FailedAttempt { dialect, mode: *mode, has_custom_path, has_voice: texts.voice.is_some() };
+        for experiment in plan_experiments(self.library, &failed, step, &symptom) {
             if *self.stop.borrow() {
                 return None;
             }
-            sleep(BEFORE_TRIAL).await;
-            if let Some(clue) = self.works(trial).await {
+            sleep(EXPERIMENT_PAUSE).await;
+            if let Some(clue) = self.try_experiment(experiment).await {
                 return Some(clue);
             }
         }
@@ -284,47 +284,47 @@ impl Examination<'_> {
     }
 
     /// The clue, if this gets as far as it should.
-    async fn works(&mut self, trial: Trial) -> Option<Clue> {
-        let url = match trial.own_path {
-            true => at_path(&self.patient.config.url, &trial.dialect.path)?,
-            false => self.patient.config.url.clone(),
+    async fn try_experiment(&mut self, experiment: Experiment) -> Option<Clue> {
+        let url = match experiment.use_dialect_path {
+            true => with_path(&self.target.config.url, &experiment.dialect.path)?,
+            false => self.target.config.url.clone(),
         };
-        let dialer = self.dialer(&url, &trial.dialect).ok()?;
-        let mut unseen = Notes::new(&[], None);
-        let attempt = self.attempt(&dialer, &trial, &mut unseen).await;
-        let is_held = |outcome: &Outcome| matches!(outcome.failure(), Some(Symptom::Held { .. }));
-        let held = unseen.outcomes().iter().any(is_held);
-        if held && trial.depth > Depth::Queue {
+        let dialer = self.dialer(&url, &experiment.dialect).ok()?;
+        let mut discarded_log = OutcomeLog::new(&[], None);
+        let attempt = self.attempt_session(&dialer, &experiment, &mut discarded_log).await;
+        let is_still_queued = |outcome: &CheckOutcome| matches!(outcome.failure(), Some(Symptom::StillQueued { .. }));
+        let is_queued = discarded_log.outcomes().iter().any(is_still_queued);
+        if is_queued && experiment.depth > Depth::Queue {
             // So would all others be, each for as long.
-            return Some(Clue::Held);
+            return Some(Clue::StillQueued);
         }
         // Who is in the queue was let in, and has understood what was said of it.
-        let works = held || attempt.reached.is_some_and(|reached| reached >= trial.depth);
-        works.then(|| match trial.clue {
-            Clue::Place(_, dialect) => Clue::Place(shown_url(&dialer.url(trial.mode)), dialect),
+        let succeeded = is_queued || attempt.reached.is_some_and(|reached| reached >= experiment.depth);
+        succeeded.then(|| match experiment.clue {
+            Clue::OtherUrl(_, dialect) => Clue::OtherUrl(redacted_url(&dialer.url(experiment.mode)), dialect),
             clue => clue,
         })
     }
 
     /// Whether the other modes that the configuration needs are let in.
-    async fn needs(&mut self, dialer: &Dialer, notes: &mut Notes) {
+    async fn check_other_modes(&mut self, dialer: &Dialer, log: &mut OutcomeLog) {
         let (start, mut refused) = (Instant::now(), Vec::new());
-        for mode in &self.patient.needs {
-            let trial = self.trial(self.patient.dialect.clone(), *mode, None, Depth::Queue);
-            let mut unseen = Notes::new(&[], None);
-            self.attempt(dialer, &trial, &mut unseen).await;
-            let failure = unseen.outcomes().iter().find(|outcome| outcome.step == Step::Upgrade);
+        for mode in &self.target.other_modes {
+            let experiment = self.experiment(self.target.dialect.clone(), *mode, None, Depth::Queue);
+            let mut discarded_log = OutcomeLog::new(&[], None);
+            self.attempt_session(dialer, &experiment, &mut discarded_log).await;
+            let failure = discarded_log.outcomes().iter().find(|outcome| outcome.step == DoctorStep::Upgrade);
             // A queue that is held meanwhile says nothing about the mode.
-            if let Some(symptom) = failure.and_then(Outcome::failure) {
-                refused.push((mode.name().to_owned(), symptom.brief()));
+            if let Some(symptom) = failure.and_then(CheckOutcome::failure) {
+                refused.push((mode.name().to_owned(), symptom.summary()));
             }
         }
-        let names: Vec<&str> = self.patient.needs.iter().map(|mode| mode.name()).collect();
+        let names: Vec<&str> = self.target.other_modes.iter().map(|mode| mode.name()).collect();
         if !refused.is_empty() {
-            notes.tell(Outcome::failed(Step::Modes, start.elapsed(), Symptom::NoModes(refused)));
+            log.push(CheckOutcome::failed(DoctorStep::Modes, start.elapsed(), Symptom::ModesUnavailable(refused)));
         } else if !names.is_empty() {
-            notes.tell(Outcome::good(
-                Step::Modes,
+            log.push(CheckOutcome::completed(
+                DoctorStep::Modes,
                 start.elapsed(),
                 Duration::MAX,
                 format!("{} too", names.join(", ")),
@@ -334,62 +334,62 @@ impl Examination<'_> {
 }
 
 /// Path and query, which is what a handshake asks for.
-fn path_of(url: &str) -> String {
+fn path_and_query(url: &str) -> String {
     url.parse::<Uri>().ok().and_then(|uri| uri.path_and_query().map(ToString::to_string)).unwrap_or_default()
 }
 
 /// The same server at another path, and without the query.
-fn at_path(url: &str, path: &str) -> Option<String> {
+fn with_path(url: &str, path: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
     Some(format!("{}://{}{path}", uri.scheme_str()?, uri.authority()?))
 }
 
 /// Carries out what the walk wants until it is over.
-async fn drive(
-    walk: &mut Walk,
-    socket: &mut Socket,
-    bounds: &Bounds,
+async fn run_session(
+    session: &mut SessionCheck,
+    socket: &mut DoctorSocket,
+    limits: &StepLimits,
     stop: &mut watch::Receiver<bool>,
-    notes: &mut Notes,
+    log: &mut OutcomeLog,
 ) {
-    let (mut closing, mut left, mut stopping) = (None, false, false);
+    let (mut close_reason, mut has_sent_close, mut is_stopping) = (None, false, false);
     loop {
-        while let Some(outcome) = walk.outcome() {
-            notes.tell(outcome);
+        while let Some(outcome) = session.next_outcome() {
+            log.push(outcome);
         }
-        let until = match walk.poll() {
-            Want::Over => return,
-            Want::Send(text) => {
+        let until = match session.poll_action() {
+            CheckAction::Finished => return,
+            CheckAction::Send(text) => {
                 // That the peer is gone is seen when it is read.
-                if timeout(bounds.step, socket.send(Message::text(text))).await.is_err() {
-                    walk.ended(now(), Why::Lost("it takes nothing".to_owned()));
+                if timeout(limits.step_timeout, socket.send(Message::text(text))).await.is_err() {
+                    session.handle_disconnect(now(), DisconnectReason::Lost("it takes nothing".to_owned()));
                 }
                 continue;
             }
-            Want::Leave(until) if !std::mem::replace(&mut left, true) => {
+            CheckAction::CloseAndWait(until) if !std::mem::replace(&mut has_sent_close, true) => {
                 let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-                let _ = timeout(bounds.close, socket.close(Some(frame))).await;
+                let _ = timeout(limits.close_timeout, socket.close(Some(frame))).await;
                 until
             }
-            Want::Wait(until) | Want::Leave(until) => until,
+            CheckAction::Wait(until) | CheckAction::CloseAndWait(until) => until,
         };
         tokio::select! {
             next = socket.next() => match next {
-                Some(Ok(Message::Text(text))) => walk.frame(now(), Frame::Text(&text)),
-                Some(Ok(Message::Binary(bytes))) => walk.frame(now(), Frame::Binary(&bytes)),
+                Some(Ok(Message::Text(text))) => session.handle_frame(now(), Frame::Text(&text)),
+                Some(Ok(Message::Binary(bytes))) => session.handle_frame(now(), Frame::Binary(&bytes)),
                 Some(Ok(Message::Close(frame))) => {
-                    closing = Some(frame.map_or(Why::Closed(1005, String::new()), |frame| {
-                        Why::Closed(frame.code.into(), frame.reason.to_string())
+                    close_reason = Some(frame.map_or(DisconnectReason::Closed(1005, String::new()), |frame| {
+                        DisconnectReason::Closed(frame.code.into(), frame.reason.to_string())
                     }));
                 }
                 Some(Ok(_)) => {}
-                Some(Err(error)) => walk.ended(now(), closing.take().unwrap_or_else(|| Why::Lost(error.to_string()))),
-                None => walk.ended(now(), closing.take().unwrap_or_else(|| Why::Lost("it hung up".to_owned()))),
+                Some(Err(error)) => session.handle_disconnect(now(), close_reason.take().unwrap_or_else(|| DisconnectReason::Lost(error.to_string()))),
+                None => session.handle_disconnect(now(), close_reason.take().unwrap_or_else(|| DisconnectReason::Lost("it hung up".to_owned()))),
             },
-            () = sleep_until(until.into()) => walk.tick(now()),
-            () = stopped(stop), if !stopping => {
-                stopping = true;
-                walk.stop(now(), "interrupted");
+            () = sleep_until(until.into()) => session.handle_timeout(now()),
+            () = wait_for_stop(stop), if !is_stopping => {
+                is_stopping = true;
+                session.stop(now(), "interrupted");
             }
         }
     }

@@ -10,24 +10,24 @@ use std::{
 };
 
 use super::{
-    step::{Bounds, Outcome, Step, Verdict},
-    symptom::{Symptom, place},
+    step::{StepLimits, CheckOutcome, DoctorStep, StepVerdict},
+    symptom::{Symptom, format_queue_position},
 };
 use crate::{
-    event::{Append, EndMeaning, Ending, Frame, LaneCommand, LaneEvent, Mark, Why},
+    event::{UnitInput, EndKind, UpstreamEnd, Frame, LaneCommand, LaneEvent, MessageMeta, DisconnectReason},
     mapping::UpstreamMapping,
     upstream::Dialect,
 };
 
 /// What one unit of a conversation lasts (field notes minicpm-o.md §1.6).
-const UNIT: Duration = Duration::from_secs(1);
+const UNIT_DURATION: Duration = Duration::from_secs(1);
 /// A first unit may warm something up; who is slower than real time is so more than once.
-const UNITS_MAX: u32 = 3;
+const QUESTIONS_MAX: u32 = 3;
 /// Servers end a session's connection with the session; this side helps after so long.
-const OWN_END: Duration = Duration::from_secs(1);
+const TRANSPORT_END_WAIT: Duration = Duration::from_secs(1);
 /// What is kept of what a server said, to find out who it is.
-const KEPT_MESSAGES: usize = 3;
-const KEPT_BYTES: usize = 16 * 1024;
+const RECEIVED_MAX_MESSAGES: usize = 3;
+const RECEIVED_MAX_BYTES: usize = 16 * 1024;
 
 /// How far to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +42,7 @@ pub enum Depth {
 
 /// What to say to whom.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct CheckPlan {
     /// The dialect.
     pub dialect: Arc<UpstreamMapping>,
     /// What a session is opened with.
@@ -52,105 +52,105 @@ pub struct Plan {
     /// How far to go.
     pub depth: Depth,
     /// How long it may take.
-    pub bounds: Bounds,
+    pub limits: StepLimits,
 }
 
 /// What the driver is to do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum CheckAction {
     /// Send this text frame.
     Send(String),
     /// Wait for a frame, the end, or this instant.
     Wait(Instant),
     /// Send a close frame and wait for the end, or this instant.
-    Leave(Instant),
+    CloseAndWait(Instant),
     /// It is over.
-    Over,
+    Finished,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum CheckPhase {
     Queued,
     Initialising,
-    Asked,
+    AwaitingAnswer,
     /// Goodbye is said; until then.
-    Leaving {
+    Closing {
         until: Instant,
     },
     /// The server has said that it is over; the transport's end is its own to bring.
-    Ending {
+    EndedByServer {
         until: Instant,
     },
     /// Nothing more is said, and this side ends the transport.
-    HangingUp {
+    ClosingTransport {
         until: Instant,
     },
-    Over,
+    Finished,
 }
 
 /// One examination.
 #[derive(Debug)]
-pub struct Walk {
+pub struct SessionCheck {
     dialect: Dialect,
-    plan: Plan,
-    phase: Phase,
+    plan: CheckPlan,
+    phase: CheckPhase,
     /// When this step began.
-    since: Instant,
-    out: VecDeque<String>,
-    outcomes: VecDeque<Outcome>,
+    step_started_at: Instant,
+    outgoing: VecDeque<String>,
+    outcomes: VecDeque<CheckOutcome>,
     /// A step that failed because the server ended the session, but for the code of its close frame.
-    ended: Option<(Step, Duration, Ending)>,
+    unreported_end: Option<(DoctorStep, Duration, UpstreamEnd)>,
     /// The server had the last word: there is nobody to say goodbye to.
-    left_by_server: bool,
-    granted: bool,
-    place: Option<(Option<u32>, Option<u32>)>,
-    units: u32,
-    quickest: Duration,
-    strange: Option<String>,
-    heard: Vec<String>,
+    has_server_left: bool,
+    has_worker: bool,
+    queue_position: Option<(Option<u32>, Option<u32>)>,
+    questions_sent: u32,
+    fastest_answer: Duration,
+    unknown_message: Option<String>,
+    received: Vec<String>,
     reached: Option<Depth>,
 }
 
-impl Walk {
+impl SessionCheck {
     /// The WebSocket is open.
     #[must_use]
-    pub fn new(now: Instant, plan: Plan) -> Self {
+    pub fn new(now: Instant, plan: CheckPlan) -> Self {
         Self {
             dialect: Dialect::new(plan.dialect.clone()),
             plan,
-            phase: Phase::Queued,
-            since: now,
-            out: VecDeque::new(),
+            phase: CheckPhase::Queued,
+            step_started_at: now,
+            outgoing: VecDeque::new(),
             outcomes: VecDeque::new(),
-            ended: None,
-            left_by_server: false,
-            granted: false,
-            place: None,
-            units: 0,
-            quickest: Duration::MAX,
-            strange: None,
-            heard: Vec::new(),
+            unreported_end: None,
+            has_server_left: false,
+            has_worker: false,
+            queue_position: None,
+            questions_sent: 0,
+            fastest_answer: Duration::MAX,
+            unknown_message: None,
+            received: Vec::new(),
             reached: None,
         }
     }
 
     /// The next thing to do.
-    pub fn poll(&mut self) -> Want {
-        if let Some(text) = self.out.pop_front() {
-            return Want::Send(text);
+    pub fn poll_action(&mut self) -> CheckAction {
+        if let Some(text) = self.outgoing.pop_front() {
+            return CheckAction::Send(text);
         }
         match self.phase {
-            Phase::Queued | Phase::Initialising | Phase::Asked => {
-                Want::Wait(self.since + self.plan.bounds.step)
+            CheckPhase::Queued | CheckPhase::Initialising | CheckPhase::AwaitingAnswer => {
+                CheckAction::Wait(self.step_started_at + self.plan.limits.step_timeout)
             }
-            Phase::Leaving { until } | Phase::Ending { until } => Want::Wait(until),
-            Phase::HangingUp { until } => Want::Leave(until),
-            Phase::Over => Want::Over,
+            CheckPhase::Closing { until } | CheckPhase::EndedByServer { until } => CheckAction::Wait(until),
+            CheckPhase::ClosingTransport { until } => CheckAction::CloseAndWait(until),
+            CheckPhase::Finished => CheckAction::Finished,
         }
     }
 
     /// The next step that is done.
-    pub fn outcome(&mut self) -> Option<Outcome> {
+    pub fn next_outcome(&mut self) -> Option<CheckOutcome> {
         self.outcomes.pop_front()
     }
 
@@ -162,280 +162,280 @@ impl Walk {
 
     /// The first messages of the server, as they came.
     #[must_use]
-    pub fn heard(&self) -> &[String] {
-        &self.heard
+    pub fn received(&self) -> &[String] {
+        &self.received
     }
 
     /// The server sent something.
-    pub fn frame(&mut self, now: Instant, frame: Frame<'_>) {
-        if let (Frame::Text(text), true) = (frame, self.heard.len() < KEPT_MESSAGES) {
-            self.heard.extend((text.len() <= KEPT_BYTES).then(|| text.to_owned()));
+    pub fn handle_frame(&mut self, now: Instant, frame: Frame<'_>) {
+        if let (Frame::Text(text), true) = (frame, self.received.len() < RECEIVED_MAX_MESSAGES) {
+            self.received.extend((text.len() <= RECEIVED_MAX_BYTES).then(|| text.to_owned()));
         }
         // Decoding lends its own room, so it cannot live in `self` meanwhile.
         let mut dialect = std::mem::replace(&mut self.dialect, Dialect::new(self.plan.dialect.clone()));
-        dialect.decode(frame, |event, mark| self.event(now, &event, mark));
+        dialect.decode(frame, |event, meta| self.handle_event(now, &event, meta));
         self.dialect = dialect;
     }
 
-    fn event(&mut self, now: Instant, event: &LaneEvent<'_>, mark: Mark<'_>) {
+    fn handle_event(&mut self, now: Instant, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
         match (&self.phase, event) {
-            (Phase::Over | Phase::Ending { .. } | Phase::HangingUp { .. }, _) => {}
-            (_, LaneEvent::Closed(ending)) => self.closed(now, ending),
-            (_, LaneEvent::Unknown(words)) => drop(self.strange.get_or_insert_with(|| words.clone())),
-            (Phase::Leaving { .. }, LaneEvent::Queued { .. }) if !self.granted => self.hang_up(now),
-            (Phase::Queued, LaneEvent::Queued { position, length, .. }) => {
-                self.place = Some((*position, *length));
+            (CheckPhase::Finished | CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. }, _) => {}
+            (_, LaneEvent::Closed(end)) => self.handle_closed(now, end),
+            (_, LaneEvent::Unknown(detail)) => drop(self.unknown_message.get_or_insert_with(|| detail.clone())),
+            (CheckPhase::Closing { .. }, LaneEvent::Queued { .. }) if !self.has_worker => self.close_transport(now),
+            (CheckPhase::Queued, LaneEvent::Queued { position, length, .. }) => {
+                self.queue_position = Some((*position, *length));
             }
-            (Phase::Queued, LaneEvent::Granted) => self.granted(now),
-            (Phase::Queued, LaneEvent::Ready { .. }) => {
-                self.fail(now, Step::Queue, Symptom::Unasked);
+            (CheckPhase::Queued, LaneEvent::Granted) => self.handle_granted(now),
+            (CheckPhase::Queued, LaneEvent::Ready { .. }) => {
+                self.fail(now, DoctorStep::Queue, Symptom::UnrequestedSession);
             }
-            (Phase::Initialising, LaneEvent::Ready { session_id }) => {
-                let backend = mark.backend.map(|backend| format!("back-end {backend}"));
+            (CheckPhase::Initialising, LaneEvent::Ready { session_id }) => {
+                let backend = meta.backend.map(|backend| format!("back-end {backend}"));
                 let session = session_id.map(str::to_owned);
                 let note = [backend, session].into_iter().flatten().collect::<Vec<_>>().join(", ");
-                self.ready(now, note);
+                self.handle_ready(now, note);
             }
-            (Phase::Initialising, LaneEvent::Trouble(words)) => {
-                self.fail(now, Step::Init, Symptom::Trouble((*words).to_owned()));
+            (CheckPhase::Initialising, LaneEvent::RecoverableError(detail)) => {
+                self.fail(now, DoctorStep::Init, Symptom::RecoverableError((*detail).to_owned()));
             }
-            (Phase::Asked, LaneEvent::Trouble(words)) => {
-                self.fail(now, Step::Answer, Symptom::Trouble((*words).to_owned()));
+            (CheckPhase::AwaitingAnswer, LaneEvent::RecoverableError(detail)) => {
+                self.fail(now, DoctorStep::Answer, Symptom::RecoverableError((*detail).to_owned()));
             }
-            (Phase::Asked, LaneEvent::Done { .. }) => self.answered(now),
+            (CheckPhase::AwaitingAnswer, LaneEvent::Done { .. }) => self.handle_answer(now),
             // In a conversation one of these is the answer; in a chat they are its beginning.
-            (Phase::Asked, LaneEvent::Listen | LaneEvent::Audio(_)) if self.converses() => self.answered(now),
+            (CheckPhase::AwaitingAnswer, LaneEvent::Listen | LaneEvent::Audio(_)) if self.is_conversation() => self.handle_answer(now),
             _ => {}
         }
     }
 
     /// The transport is gone.
-    pub fn ended(&mut self, now: Instant, why: Why) {
-        let took = now - self.since;
-        match (&self.phase, self.ended.take()) {
-            (Phase::Over, _) => return,
-            (_, Some((step, took, ending))) => {
-                let code = match why {
-                    Why::Closed(code, _) => Some(code),
+    pub fn handle_disconnect(&mut self, now: Instant, reason: DisconnectReason) {
+        let took = now - self.step_started_at;
+        match (&self.phase, self.unreported_end.take()) {
+            (CheckPhase::Finished, _) => return,
+            (_, Some((step, took, end))) => {
+                let code = match reason {
+                    DisconnectReason::Closed(code, _) => Some(code),
                     _ => None,
                 };
-                self.tell_ended(step, took, ending, code);
+                self.report_session_ended(step, took, end, code);
             }
-            (Phase::Leaving { .. }, None) => {
-                self.outcomes.push_back(Outcome::failed(
-                    Step::Close,
+            (CheckPhase::Closing { .. }, None) => {
+                self.outcomes.push_back(CheckOutcome::failed(
+                    DoctorStep::Close,
                     took,
-                    Symptom::NoGoodbye(why.to_string()),
+                    Symptom::CloseNotAcknowledged(reason.to_string()),
                 ));
             }
-            (Phase::Ending { .. } | Phase::HangingUp { .. }, None) => {}
+            (CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. }, None) => {}
             (_, None) => {
-                let step = self.step();
-                self.outcomes.push_back(Outcome::failed(step, took, Symptom::Dropped(why)));
-                self.server_left();
+                let step = self.current_step();
+                self.outcomes.push_back(CheckOutcome::failed(step, took, Symptom::Disconnected(reason)));
+                self.mark_server_left();
             }
         }
-        self.over();
+        self.finish();
     }
 
     /// It is then.
-    pub fn tick(&mut self, now: Instant) {
-        let due = now >= self.since + self.plan.bounds.step;
-        let waited = now - self.since;
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let is_due = now >= self.step_started_at + self.plan.limits.step_timeout;
+        let waited = now - self.step_started_at;
         match self.phase {
-            Phase::Queued if due => {
-                let symptom = match (self.place, &self.strange) {
-                    (Some((position, length)), _) => Symptom::Held { position, length, waited },
-                    (None, Some(words)) => Symptom::Strange(words.clone()),
-                    (None, None) => Symptom::Silent { waited },
+            CheckPhase::Queued if is_due => {
+                let symptom = match (self.queue_position, &self.unknown_message) {
+                    (Some((position, length)), _) => Symptom::StillQueued { position, length, waited },
+                    (None, Some(detail)) => Symptom::UnknownMessage(detail.clone()),
+                    (None, None) => Symptom::NoAnswer { waited },
                 };
-                self.fail(now, Step::Queue, symptom);
+                self.fail(now, DoctorStep::Queue, symptom);
             }
-            Phase::Initialising if due => self.fail(now, Step::Init, Symptom::Silent { waited }),
-            Phase::Asked if due => self.fail(now, Step::Answer, Symptom::Silent { waited }),
-            Phase::Leaving { until } if now >= until => {
-                let words = "no answer to the goodbye".to_owned();
-                self.outcomes.push_back(Outcome::failed(Step::Close, waited, Symptom::NoGoodbye(words)));
-                self.hang_up(now);
+            CheckPhase::Initialising if is_due => self.fail(now, DoctorStep::Init, Symptom::NoAnswer { waited }),
+            CheckPhase::AwaitingAnswer if is_due => self.fail(now, DoctorStep::Answer, Symptom::NoAnswer { waited }),
+            CheckPhase::Closing { until } if now >= until => {
+                let detail = "no answer to the goodbye".to_owned();
+                self.outcomes.push_back(CheckOutcome::failed(DoctorStep::Close, waited, Symptom::CloseNotAcknowledged(detail)));
+                self.close_transport(now);
             }
-            Phase::Ending { until } if now >= until => {
+            CheckPhase::EndedByServer { until } if now >= until => {
                 // It did not mean it: a server of another dialect may go on after what means the end in this one.
-                match self.ended.take() {
-                    Some((step, took, ending)) if self.granted => {
-                        self.outcomes.push_back(Outcome::failed(step, took, self.ended_by(ending, None)));
-                        self.leave(now, now);
+                match self.unreported_end.take() {
+                    Some((step, took, end)) if self.has_worker => {
+                        self.outcomes.push_back(CheckOutcome::failed(step, took, self.session_ended_symptom(end, None)));
+                        self.start_closing(now, now);
                     }
-                    Some((step, took, ending)) => {
-                        self.tell_ended(step, took, ending, None);
-                        self.hang_up(now);
+                    Some((step, took, end)) => {
+                        self.report_session_ended(step, took, end, None);
+                        self.close_transport(now);
                     }
-                    None => self.hang_up(now),
+                    None => self.close_transport(now),
                 }
             }
-            Phase::HangingUp { until } if now >= until => self.over(),
+            CheckPhase::ClosingTransport { until } if now >= until => self.finish(),
             _ => {}
         }
     }
 
     /// It goes no further, because of this. A worker that is being made ready answers only then.
-    pub fn stop(&mut self, now: Instant, why: &str) {
-        let ready_by = self.since + self.plan.bounds.step;
-        let heard_at = match self.phase {
-            Phase::Leaving { .. } | Phase::Ending { .. } | Phase::HangingUp { .. } | Phase::Over => return,
-            Phase::Initialising => ready_by,
-            Phase::Queued | Phase::Asked => now,
+    pub fn stop(&mut self, now: Instant, reason: &str) {
+        let ready_by = self.step_started_at + self.plan.limits.step_timeout;
+        let readable_at = match self.phase {
+            CheckPhase::Closing { .. } | CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. } | CheckPhase::Finished => return,
+            CheckPhase::Initialising => ready_by,
+            CheckPhase::Queued | CheckPhase::AwaitingAnswer => now,
         };
-        self.outcomes.push_back(Outcome::skipped(self.step(), why));
-        self.leave(now, heard_at);
+        self.outcomes.push_back(CheckOutcome::skipped(self.current_step(), reason));
+        self.start_closing(now, readable_at);
     }
 
     /// Whether it was asked for a conversation.
-    const fn converses(&self) -> bool {
+    const fn is_conversation(&self) -> bool {
         matches!(self.plan.question, LaneCommand::Append(_))
     }
 
-    const fn step(&self) -> Step {
+    const fn current_step(&self) -> DoctorStep {
         match self.phase {
-            Phase::Queued => Step::Queue,
-            Phase::Initialising => Step::Init,
-            Phase::Asked => Step::Answer,
-            Phase::Leaving { .. } | Phase::Ending { .. } | Phase::HangingUp { .. } | Phase::Over => {
-                Step::Close
+            CheckPhase::Queued => DoctorStep::Queue,
+            CheckPhase::Initialising => DoctorStep::Init,
+            CheckPhase::AwaitingAnswer => DoctorStep::Answer,
+            CheckPhase::Closing { .. } | CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. } | CheckPhase::Finished => {
+                DoctorStep::Close
             }
         }
     }
 
-    fn granted(&mut self, now: Instant) {
-        self.granted = true;
+    fn handle_granted(&mut self, now: Instant) {
+        self.has_worker = true;
         self.reached = Some(Depth::Queue);
-        let note = self.place.map_or_else(String::new, |(position, length)| place(position, length));
-        let took = now - self.since;
-        let mut outcome = Outcome::good(Step::Queue, took, self.plan.bounds.queue, note);
-        if let (Verdict::Slow(symptom), Some((position, length))) = (&mut outcome.verdict, self.place) {
-            *symptom = Symptom::Held { position, length, waited: took };
+        let note = self.queue_position.map_or_else(String::new, |(position, length)| format_queue_position(position, length));
+        let took = now - self.step_started_at;
+        let mut outcome = CheckOutcome::completed(DoctorStep::Queue, took, self.plan.limits.queue_usual, note);
+        if let (StepVerdict::Slow(symptom), Some((position, length))) = (&mut outcome.verdict, self.queue_position) {
+            *symptom = Symptom::StillQueued { position, length, waited: took };
         }
         self.outcomes.push_back(outcome);
         if self.plan.depth == Depth::Queue {
-            return self.leave(now, now);
+            return self.start_closing(now, now);
         }
-        self.out.push_back(self.dialect().encode(&self.plan.init));
-        (self.phase, self.since) = (Phase::Initialising, now);
+        self.outgoing.push_back(self.encoder().encode(&self.plan.init));
+        (self.phase, self.step_started_at) = (CheckPhase::Initialising, now);
     }
 
-    fn ready(&mut self, now: Instant, note: String) {
+    fn handle_ready(&mut self, now: Instant, note: String) {
         self.reached = Some(Depth::Init);
-        self.outcomes.push_back(Outcome::good(Step::Init, now - self.since, self.plan.bounds.init, note));
+        self.outcomes.push_back(CheckOutcome::completed(DoctorStep::Init, now - self.step_started_at, self.plan.limits.init_usual, note));
         if self.plan.depth == Depth::Init {
-            return self.leave(now, now);
+            return self.start_closing(now, now);
         }
-        self.ask(now);
+        self.send_question(now);
     }
 
-    fn ask(&mut self, now: Instant) {
-        self.units += 1;
+    fn send_question(&mut self, now: Instant) {
+        self.questions_sent += 1;
         let mut question = self.plan.question.clone();
-        if let LaneCommand::Append(Append { input_id, .. }) = &mut question {
-            *input_id = format!("doctor-{}", self.units).into();
+        if let LaneCommand::Append(UnitInput { input_id, .. }) = &mut question {
+            *input_id = format!("doctor-{}", self.questions_sent).into();
         }
-        self.out.push_back(self.dialect().encode(&question));
-        (self.phase, self.since) = (Phase::Asked, now);
+        self.outgoing.push_back(self.encoder().encode(&question));
+        (self.phase, self.step_started_at) = (CheckPhase::AwaitingAnswer, now);
     }
 
-    fn answered(&mut self, now: Instant) {
-        let took = now - self.since;
-        self.quickest = self.quickest.min(took);
-        if self.converses() && self.quickest > UNIT && self.units < UNITS_MAX {
-            return self.ask(now);
+    fn handle_answer(&mut self, now: Instant) {
+        let took = now - self.step_started_at;
+        self.fastest_answer = self.fastest_answer.min(took);
+        if self.is_conversation() && self.fastest_answer > UNIT_DURATION && self.questions_sent < QUESTIONS_MAX {
+            return self.send_question(now);
         }
-        let took = self.quickest;
-        let outcome = if !self.converses() {
-            Outcome::good(Step::Answer, took, self.plan.bounds.question, "one question")
-        } else if took > UNIT {
-            Outcome::failed(Step::Answer, took, Symptom::SlowerThanLife { took, unit: UNIT })
+        let took = self.fastest_answer;
+        let outcome = if !self.is_conversation() {
+            CheckOutcome::completed(DoctorStep::Answer, took, self.plan.limits.question_usual, "one question")
+        } else if took > UNIT_DURATION {
+            CheckOutcome::failed(DoctorStep::Answer, took, Symptom::SlowerThanRealTime { took, unit: UNIT_DURATION })
         } else {
-            let ratio = took.as_secs_f64() / UNIT.as_secs_f64();
-            Outcome::good(Step::Answer, took, UNIT, format!("one silent second, {ratio:.2} of real time"))
+            let ratio = took.as_secs_f64() / UNIT_DURATION.as_secs_f64();
+            CheckOutcome::completed(DoctorStep::Answer, took, UNIT_DURATION, format!("one silent second, {ratio:.2} of real time"))
         };
         if outcome.failure().is_none() {
             self.reached = Some(Depth::Answer);
         }
         self.outcomes.push_back(outcome);
-        self.leave(now, now);
+        self.start_closing(now, now);
     }
 
     /// The server says that the session is over.
-    fn closed(&mut self, now: Instant, ending: &Ending) {
-        let took = now - self.since;
+    fn handle_closed(&mut self, now: Instant, end: &UpstreamEnd) {
+        let took = now - self.step_started_at;
         match self.phase {
-            Phase::Leaving { .. } => {
-                let outcome = Outcome::good(Step::Close, took, self.plan.bounds.close, "");
+            CheckPhase::Closing { .. } => {
+                let outcome = CheckOutcome::completed(DoctorStep::Close, took, self.plan.limits.close_timeout, "");
                 self.outcomes.push_back(outcome);
             }
             // Its connection stays until it is told goodbye, and with it the worker.
-            _ if ending.meaning == EndMeaning::UsedUpAndOpen => {
-                let symptom = Symptom::Trouble(ending.words.clone());
-                return self.fail(now, self.step(), symptom);
+            _ if end.kind == EndKind::LimitReachedStillOpen => {
+                let symptom = Symptom::RecoverableError(end.detail.clone());
+                return self.fail(now, self.current_step(), symptom);
             }
             // Silence has no words, which ends a chat with some back-ends (field notes minicpm-o.md §2).
-            Phase::Asked if ending.meaning == EndMeaning::EmptyAnswer => {
+            CheckPhase::AwaitingAnswer if end.kind == EndKind::EmptyAnswer => {
                 self.reached = Some(Depth::Answer);
                 let note = "one question, to which it had nothing to say";
-                self.outcomes.push_back(Outcome::good(Step::Answer, took, self.plan.bounds.question, note));
-                self.server_left();
+                self.outcomes.push_back(CheckOutcome::completed(DoctorStep::Answer, took, self.plan.limits.question_usual, note));
+                self.mark_server_left();
             }
-            _ => self.ended = Some((self.step(), took, ending.clone())),
+            _ => self.unreported_end = Some((self.current_step(), took, end.clone())),
         }
-        self.since = now;
-        self.phase = Phase::Ending { until: now + self.plan.bounds.close.min(OWN_END) };
+        self.step_started_at = now;
+        self.phase = CheckPhase::EndedByServer { until: now + self.plan.limits.close_timeout.min(TRANSPORT_END_WAIT) };
     }
 
-    fn tell_ended(&mut self, step: Step, took: Duration, ending: Ending, code: Option<u16>) {
-        self.outcomes.push_back(Outcome::failed(step, took, self.ended_by(ending, code)));
-        self.server_left();
+    fn report_session_ended(&mut self, step: DoctorStep, took: Duration, end: UpstreamEnd, code: Option<u16>) {
+        self.outcomes.push_back(CheckOutcome::failed(step, took, self.session_ended_symptom(end, code)));
+        self.mark_server_left();
     }
 
-    fn ended_by(&self, ending: Ending, code: Option<u16>) -> Symptom {
-        let voice = matches!(&self.plan.init, LaneCommand::Init(Some(_)))
-            || matches!(&self.plan.init, LaneCommand::Converse(opening) if opening.voice.is_some());
-        Symptom::Ended { words: ending.words, meaning: ending.meaning, code, voice }
+    fn session_ended_symptom(&self, end: UpstreamEnd, code: Option<u16>) -> Symptom {
+        let had_voice = matches!(&self.plan.init, LaneCommand::Init(Some(_)))
+            || matches!(&self.plan.init, LaneCommand::InitConversation(opening) if opening.voice.is_some());
+        Symptom::SessionEnded { detail: end.detail, kind: end.kind, code, had_voice }
     }
 
     /// The server has ended the session: there is no goodbye to be seen.
-    fn server_left(&mut self) {
-        if !std::mem::replace(&mut self.left_by_server, true) {
-            self.outcomes.push_back(Outcome::skipped(Step::Close, "the server ended the session"));
+    fn mark_server_left(&mut self) {
+        if !std::mem::replace(&mut self.has_server_left, true) {
+            self.outcomes.push_back(CheckOutcome::skipped(DoctorStep::Close, "the server ended the session"));
         }
     }
 
-    fn fail(&mut self, now: Instant, step: Step, symptom: Symptom) {
-        self.outcomes.push_back(Outcome::failed(step, now - self.since, symptom));
-        self.leave(now, now);
+    fn fail(&mut self, now: Instant, step: DoctorStep, symptom: Symptom) {
+        self.outcomes.push_back(CheckOutcome::failed(step, now - self.step_started_at, symptom));
+        self.start_closing(now, now);
     }
 
-    /// Says goodbye to a worker that may be there and hears it from `heard_at` on (field notes minicpm-o.md §1.2).
-    fn leave(&mut self, now: Instant, heard_at: Instant) {
-        if !self.granted && self.place.is_some() {
+    /// Says goodbye to a worker that may be there and hears it from `readable_at` on (field notes minicpm-o.md §1.2).
+    fn start_closing(&mut self, now: Instant, readable_at: Instant) {
+        if !self.has_worker && self.queue_position.is_some() {
             self.outcomes
-                .push_back(Outcome::skipped(Step::Close, "in the queue there is nobody to say goodbye to"));
-            return self.hang_up(now);
+                .push_back(CheckOutcome::skipped(DoctorStep::Close, "in the queue there is nobody to say goodbye to"));
+            return self.close_transport(now);
         }
-        self.out.push_back(self.dialect().encode(&LaneCommand::Close));
-        self.since = now;
-        self.phase = Phase::Leaving { until: heard_at.max(now) + self.plan.bounds.close };
+        self.outgoing.push_back(self.encoder().encode(&LaneCommand::Close));
+        self.step_started_at = now;
+        self.phase = CheckPhase::Closing { until: readable_at.max(now) + self.plan.limits.close_timeout };
     }
 
-    fn hang_up(&mut self, now: Instant) {
-        self.since = now;
-        self.phase = Phase::HangingUp { until: now + self.plan.bounds.close };
+    fn close_transport(&mut self, now: Instant) {
+        self.step_started_at = now;
+        self.phase = CheckPhase::ClosingTransport { until: now + self.plan.limits.close_timeout };
     }
 
-    fn over(&mut self) {
-        self.out.clear();
-        self.phase = Phase::Over;
+    fn finish(&mut self) {
+        self.outgoing.clear();
+        self.phase = CheckPhase::Finished;
     }
 
     /// For encoding alone, which needs nothing but the mapping.
-    fn dialect(&self) -> Dialect {
+    fn encoder(&self) -> Dialect {
         Dialect::new(self.plan.dialect.clone())
     }
 }

@@ -6,7 +6,7 @@ use super::symptom::Symptom;
 
 /// One step, in the order they are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum DoctorStep {
     /// What is to be sent fits what the dialect allows.
     Configuration,
     /// The name has an address.
@@ -31,7 +31,7 @@ pub enum Step {
     Modes,
 }
 
-impl Step {
+impl DoctorStep {
     /// The steps towards an upstream.
     pub const UPSTREAM: [Self; 9] = [
         Self::Configuration,
@@ -69,7 +69,7 @@ impl Step {
 
 /// What came of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
+pub enum StepVerdict {
     /// It is well.
     Ok,
     /// It works, and takes longer than it should.
@@ -80,7 +80,7 @@ pub enum Verdict {
     Skipped,
 }
 
-impl Verdict {
+impl StepVerdict {
     /// As reports call it.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -95,43 +95,43 @@ impl Verdict {
 
 /// One step that was taken, or not.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct CheckOutcome {
     /// Which.
-    pub step: Step,
+    pub step: DoctorStep,
     /// How long it took; none where that says nothing.
     pub took: Option<Duration>,
     /// What came of it.
-    pub verdict: Verdict,
+    pub verdict: StepVerdict,
     /// What else is worth a word; of a step that was skipped, why.
     pub note: String,
 }
 
-impl Outcome {
+impl CheckOutcome {
     /// A step that is well if it was quick enough.
     #[must_use]
-    pub fn good(step: Step, took: Duration, usual: Duration, note: impl Into<String>) -> Self {
-        let verdict = if took > usual { Verdict::Slow(Symptom::Slow { took, usual }) } else { Verdict::Ok };
+    pub fn completed(step: DoctorStep, took: Duration, usual: Duration, note: impl Into<String>) -> Self {
+        let verdict = if took > usual { StepVerdict::Slow(Symptom::Slow { took, usual }) } else { StepVerdict::Ok };
         Self { step, took: Some(took), verdict, note: note.into() }
     }
 
     /// A step that failed.
     #[must_use]
-    pub fn failed(step: Step, took: Duration, symptom: Symptom) -> Self {
-        let note = symptom.brief();
-        Self { step, took: Some(took), verdict: Verdict::Failed(symptom), note }
+    pub fn failed(step: DoctorStep, took: Duration, symptom: Symptom) -> Self {
+        let note = symptom.summary();
+        Self { step, took: Some(took), verdict: StepVerdict::Failed(symptom), note }
     }
 
     /// A step that was not taken.
     #[must_use]
-    pub fn skipped(step: Step, why: impl Into<String>) -> Self {
-        Self { step, took: None, verdict: Verdict::Skipped, note: why.into() }
+    pub fn skipped(step: DoctorStep, reason: impl Into<String>) -> Self {
+        Self { step, took: None, verdict: StepVerdict::Skipped, note: reason.into() }
     }
 
     /// What was seen where it failed.
     #[must_use]
     pub const fn failure(&self) -> Option<&Symptom> {
         match &self.verdict {
-            Verdict::Failed(symptom) => Some(symptom),
+            StepVerdict::Failed(symptom) => Some(symptom),
             _ => None,
         }
     }
@@ -139,42 +139,42 @@ impl Outcome {
 
 /// How long a step may take, and above what it is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct StepLimits {
     /// Any step that takes longer has failed.
-    pub step: Duration,
+    pub step_timeout: Duration,
     /// The same of the goodbye.
-    pub close: Duration,
+    pub close_timeout: Duration,
     /// A name is usually found faster.
-    pub dns: Duration,
+    pub dns_usual: Duration,
     /// The round trip: audio comes every second, and who speaks notices 200 ms.
-    pub tcp: Duration,
+    pub tcp_usual: Duration,
     /// Two round trips and a signature.
-    pub tls: Duration,
+    pub tls_usual: Duration,
     /// One round trip.
-    pub upgrade: Duration,
+    pub upgrade_usual: Duration,
     /// A worker that is free is assigned in a millisecond (field notes minicpm-o.md §7.2).
-    pub queue: Duration,
+    pub queue_usual: Duration,
     /// Initialising takes real servers 9 to 16 s (field notes minicpm-o.md §7.2).
-    pub init: Duration,
+    pub init_usual: Duration,
     /// One question in a chat.
-    pub question: Duration,
+    pub question_usual: Duration,
 }
 
-impl Bounds {
+impl StepLimits {
     /// The usual ones, with this much for each step.
     #[must_use]
-    pub fn within(step: Duration) -> Self {
+    pub fn with_timeout(step_timeout: Duration) -> Self {
         let ms = Duration::from_millis;
         Self {
-            step,
-            close: step.min(ms(5000)),
-            dns: ms(500),
-            tcp: ms(200),
-            tls: ms(1000),
-            upgrade: ms(1000),
-            queue: ms(2000),
-            init: ms(16_000),
-            question: ms(10_000),
+            step_timeout,
+            close_timeout: step_timeout.min(ms(5000)),
+            dns_usual: ms(500),
+            tcp_usual: ms(200),
+            tls_usual: ms(1000),
+            upgrade_usual: ms(1000),
+            queue_usual: ms(2000),
+            init_usual: ms(16_000),
+            question_usual: ms(10_000),
         }
     }
 }

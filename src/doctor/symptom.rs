@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::{EndMeaning, Why};
+use crate::event::{EndKind, DisconnectReason};
 
 /// What was seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +15,7 @@ pub enum Symptom {
         usual: Duration,
     },
     /// Nothing came.
-    Silent {
+    NoAnswer {
         /// For so long.
         waited: Duration,
     },
@@ -29,38 +29,38 @@ pub enum Symptom {
     /// What the configuration names cannot be used any more, in words.
     Misconfigured(String),
     /// The name has no address, in the system's words.
-    NoName(String),
+    NameNotFound(String),
     /// Nobody listens at the port.
-    Refused,
+    ConnectionRefused,
     /// The system cannot get there, in its words.
     Unreachable(String),
     /// `wss://`, and the port speaks HTTP without TLS.
-    SpeaksPlain,
+    ServerSpeaksPlaintext,
     /// `ws://`, and the port speaks TLS.
-    SpeaksTls,
+    ServerSpeaksTls,
     /// The certificate is not trusted.
-    Certificate(Certificate),
+    CertificateProblem(CertificateProblem),
     /// It wants a certificate of the client's, or another one.
-    WantsCertificate(String),
+    ClientCertificateRequired(String),
     /// TLS failed otherwise.
-    TlsBroken(String),
+    TlsFailed(String),
     /// An HTTP answer that is no upgrade.
-    Status {
+    HttpStatus {
         /// Its status.
         status: u16,
         /// What the server calls itself.
         server: Option<String>,
         /// It is a page for people.
-        page: bool,
+        is_html: bool,
     },
     /// Something that is no HTTP.
     NotHttp(String),
     /// The connection ended without a word.
-    HungUp(String),
+    ClosedWithoutAnswer(String),
     /// It agreed to something nobody offered.
-    Extension(String),
+    UnexpectedExtension(String),
     /// Still in the queue.
-    Held {
+    StillQueued {
         /// Last place told.
         position: Option<u32>,
         /// Last length told.
@@ -69,42 +69,42 @@ pub enum Symptom {
         waited: Duration,
     },
     /// It opened a session nobody had asked for.
-    Unasked,
+    UnrequestedSession,
     /// It says what the dialect does not know.
-    Strange(String),
+    UnknownMessage(String),
     /// It ended the session and said so.
-    Ended {
+    SessionEnded {
         /// In its own words.
-        words: String,
+        detail: String,
         /// What that means.
-        meaning: EndMeaning,
+        kind: EndKind,
         /// The close frame's code, if one came.
         code: Option<u16>,
         /// A voice had been sent.
-        voice: bool,
+        had_voice: bool,
     },
     /// The connection ended and nothing was said.
-    Dropped(Why),
+    Disconnected(DisconnectReason),
     /// An error that does not end the session.
-    Trouble(String),
+    RecoverableError(String),
     /// A unit took longer than it lasts, each time.
-    SlowerThanLife {
+    SlowerThanRealTime {
         /// The quickest.
         took: Duration,
         /// What it lasts.
         unit: Duration,
     },
     /// A client's session did not begin, in the server's words.
-    NoSession(String),
+    SessionNotOpened(String),
     /// The goodbye was not answered.
-    NoGoodbye(String),
+    CloseNotAcknowledged(String),
     /// Modes that the configuration needs are not there: how each was refused.
-    NoModes(Vec<(String, String)>),
+    ModesUnavailable(Vec<(String, String)>),
 }
 
 /// What is wrong with a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Certificate {
+pub enum CertificateProblem {
     /// Nobody known vouches for it.
     UnknownIssuer,
     /// It is for other names: these.
@@ -112,7 +112,7 @@ pub enum Certificate {
     /// Its time is over.
     Expired,
     /// Its time has not come.
-    NotYet,
+    NotYetValid,
     /// Something else.
     Other(String),
 }
@@ -120,54 +120,54 @@ pub enum Certificate {
 impl Symptom {
     /// In some words, for the step's line.
     #[must_use]
-    pub fn brief(&self) -> String {
+    pub fn summary(&self) -> String {
         match self {
-            Self::Slow { usual, .. } => format!("usually within {}", seconds(*usual)),
-            Self::Silent { .. } => "no answer".to_owned(),
+            Self::Slow { usual, .. } => format!("usually within {}", format_duration(*usual)),
+            Self::NoAnswer { .. } => "no answer".to_owned(),
             Self::VoiceTooLarge { bytes, limit } => format!("voice: {bytes} of at most {limit} bytes"),
-            Self::NoName(_) => "no such name".to_owned(),
-            Self::Refused => "connection refused".to_owned(),
-            Self::Misconfigured(words)
-            | Self::Unreachable(words)
-            | Self::TlsBroken(words)
-            | Self::WantsCertificate(words) => words.clone(),
-            Self::SpeaksPlain => "it speaks no TLS".to_owned(),
-            Self::SpeaksTls => "it speaks TLS".to_owned(),
-            Self::Certificate(problem) => problem.brief().to_owned(),
-            Self::Status { status, .. } => format!("HTTP {status}"),
+            Self::NameNotFound(_) => "no such name".to_owned(),
+            Self::ConnectionRefused => "connection refused".to_owned(),
+            Self::Misconfigured(detail)
+            | Self::Unreachable(detail)
+            | Self::TlsFailed(detail)
+            | Self::ClientCertificateRequired(detail) => detail.clone(),
+            Self::ServerSpeaksPlaintext => "it speaks no TLS".to_owned(),
+            Self::ServerSpeaksTls => "it speaks TLS".to_owned(),
+            Self::CertificateProblem(problem) => problem.summary().to_owned(),
+            Self::HttpStatus { status, .. } => format!("HTTP {status}"),
             Self::NotHttp(_) => "it speaks no HTTP".to_owned(),
-            Self::HungUp(words) => words.clone(),
-            Self::Extension(name) => format!("unexpected {name}"),
-            Self::Held { position, length, .. } => place(*position, *length),
-            Self::Unasked => "a session nobody asked for".to_owned(),
-            Self::Strange(words) | Self::Trouble(words) => words.clone(),
-            Self::Ended { words, .. } | Self::NoSession(words) | Self::NoGoodbye(words) => words.clone(),
-            Self::Dropped(why) => why.to_string(),
-            Self::SlowerThanLife { took, unit } => {
+            Self::ClosedWithoutAnswer(detail) => detail.clone(),
+            Self::UnexpectedExtension(name) => format!("unexpected {name}"),
+            Self::StillQueued { position, length, .. } => format_queue_position(*position, *length),
+            Self::UnrequestedSession => "a session nobody asked for".to_owned(),
+            Self::UnknownMessage(detail) | Self::RecoverableError(detail) => detail.clone(),
+            Self::SessionEnded { detail, .. } | Self::SessionNotOpened(detail) | Self::CloseNotAcknowledged(detail) => detail.clone(),
+            Self::Disconnected(why) => why.to_string(),
+            Self::SlowerThanRealTime { took, unit } => {
                 format!("{:.1} times real time", took.as_secs_f64() / unit.as_secs_f64())
             }
-            Self::NoModes(refused) => {
-                let each = refused.iter().map(|(mode, words)| format!("{mode}: {words}"));
+            Self::ModesUnavailable(refused) => {
+                let each = refused.iter().map(|(mode, detail)| format!("{mode}: {detail}"));
                 each.collect::<Vec<_>>().join("; ")
             }
         }
     }
 }
 
-impl Certificate {
-    const fn brief(&self) -> &'static str {
+impl CertificateProblem {
+    const fn summary(&self) -> &'static str {
         match self {
             Self::UnknownIssuer => "certificate of an unknown issuer",
             Self::WrongName(_) => "certificate for another name",
             Self::Expired => "certificate expired",
-            Self::NotYet => "certificate not valid yet",
+            Self::NotYetValid => "certificate not valid yet",
             Self::Other(_) => "bad certificate",
         }
     }
 }
 
 /// A place in a queue.
-pub(super) fn place(position: Option<u32>, length: Option<u32>) -> String {
+pub(super) fn format_queue_position(position: Option<u32>, length: Option<u32>) -> String {
     match (position, length) {
         (Some(position), Some(length)) => format!("position {position} of {length}"),
         (Some(position), None) => format!("position {position}"),
@@ -176,7 +176,7 @@ pub(super) fn place(position: Option<u32>, length: Option<u32>) -> String {
 }
 
 /// A duration as people read it.
-pub(super) fn seconds(duration: Duration) -> String {
+pub(super) fn format_duration(duration: Duration) -> String {
     match duration.as_secs_f64() {
         long if long >= 9.95 => format!("{long:.0} s"),
         some if some >= 0.9995 => format!("{some:.1} s"),

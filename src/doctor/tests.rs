@@ -6,18 +6,18 @@ use std::{
 };
 
 use super::{
-    diagnosis::{Subject, explain},
-    experiments::{Clue, Tried, trials},
+    diagnosis::{CheckedServer, diagnose},
+    experiments::{Clue, FailedAttempt, plan_experiments},
     fingerprint,
-    report::{Walked, line, missing, paragraph},
-    session_check::{Depth, Plan, Walk, Want},
-    step::{Bounds, Outcome, Step, Verdict},
-    symptom::{Certificate, Symptom},
+    report::{CheckReport, format_step_line, skipped_steps, format_diagnosis},
+    session_check::{Depth, CheckPlan, SessionCheck, CheckAction},
+    step::{StepLimits, CheckOutcome, DoctorStep, StepVerdict},
+    symptom::{CertificateProblem, Symptom},
 };
 use crate::{
-    event::{Append, EndMeaning, Frame, LaneCommand, Opening, Why},
+    event::{UnitInput, EndKind, Frame, LaneCommand, ConversationInit, DisconnectReason},
     mapping::{Library, upstream::Mode},
-    simulator::{self, ConnId, Dialect, Gateway, SimInput, SimOutput, SimulatorConfig, Timing},
+    simulator::{self, ConnId, SimDialect, Gateway, SimInput, SimOutput, SimulatorConfig, SimTiming},
 };
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::embedded().unwrap());
@@ -27,77 +27,77 @@ fn start() -> Instant {
     Instant::now()
 }
 
-fn plan(dialect: &str, depth: Depth) -> Plan {
-    let opening = Opening { prompt: "Be brief.".into(), config: "{}".into(), voice: None };
+fn plan(dialect: &str, depth: Depth) -> CheckPlan {
+    let opening = ConversationInit { prompt: "Be brief.".into(), config: "{}".into(), voice: None };
     let audio = Arc::new(vec![0; 16_000]);
-    Plan {
+    CheckPlan {
         dialect: LIBRARY.upstream(dialect).unwrap(),
-        init: LaneCommand::Converse(Box::new(opening)),
-        question: LaneCommand::Append(Append {
+        init: LaneCommand::InitConversation(Box::new(opening)),
+        question: LaneCommand::Append(UnitInput {
             audio,
             input_id: "".into(),
             force_listen: false,
             frame: None,
         }),
         depth,
-        bounds: Bounds::within(Duration::from_secs(30)),
+        limits: StepLimits::with_timeout(Duration::from_secs(30)),
     }
 }
 
 /// A gateway and a clock.
-struct Lab {
+struct SimulatedGateway {
     gateway: Gateway,
     now: Instant,
     connections: u64,
 }
 
-impl Lab {
+impl SimulatedGateway {
     fn new(config: SimulatorConfig) -> Self {
         let now = start();
         Self { gateway: Gateway::new(config, now, Duration::ZERO), now, connections: 0 }
     }
 
     /// One walk, given up after so long: what came of its steps, and how long it took.
-    fn walk(&mut self, plan: Plan, stop_after: Option<Duration>) -> (Vec<Outcome>, Duration) {
+    fn run_check(&mut self, plan: CheckPlan, stop_after: Option<Duration>) -> (Vec<CheckOutcome>, Duration) {
         self.connections += 1;
-        let (conn, from) = (ConnId(self.connections), self.now);
-        let mut stop_at = stop_after.map(|after| from + after);
-        self.gateway.handle_input(from, SimInput::Connected(conn, simulator::Mode::Audio));
-        let (mut walk, mut outcomes) = (Walk::new(from, plan), Vec::new());
+        let (conn, started_at) = (ConnId(self.connections), self.now);
+        let mut stop_at = stop_after.map(|after| started_at + after);
+        self.gateway.handle_input(started_at, SimInput::Connected(conn, simulator::SimMode::Audio));
+        let (mut check, mut outcomes) = (SessionCheck::new(started_at, plan), Vec::new());
         loop {
-            let wakes = self.deliver(conn, &mut walk);
-            outcomes.extend(std::iter::from_fn(|| walk.outcome()));
-            let until = match walk.poll() {
-                Want::Over => return (outcomes, self.now - from),
-                Want::Send(text) => {
+            let wakeup_at = self.deliver(conn, &mut check);
+            outcomes.extend(std::iter::from_fn(|| check.next_outcome()));
+            let until = match check.poll_action() {
+                CheckAction::Finished => return (outcomes, self.now - started_at),
+                CheckAction::Send(text) => {
                     self.gateway.handle_input(self.now, SimInput::Text(conn, &text));
                     continue;
                 }
-                Want::Leave(_) => {
+                CheckAction::CloseAndWait(_) => {
                     self.gateway.handle_input(self.now, SimInput::Closed(conn));
-                    walk.ended(self.now, Why::Closed(1000, String::new()));
+                    check.handle_disconnect(self.now, DisconnectReason::Closed(1000, String::new()));
                     continue;
                 }
-                Want::Wait(until) => until,
+                CheckAction::Wait(until) => until,
             };
-            self.now = [Some(until), wakes, stop_at].into_iter().flatten().min().unwrap().max(self.now);
+            self.now = [Some(until), wakeup_at, stop_at].into_iter().flatten().min().unwrap().max(self.now);
             if stop_at.is_some_and(|at| at <= self.now) {
                 stop_at = None;
-                walk.stop(self.now, "interrupted");
+                check.stop(self.now, "interrupted");
             }
-            walk.tick(self.now);
+            check.handle_timeout(self.now);
             self.gateway.handle_input(self.now, SimInput::Timeout);
         }
     }
 
-    fn deliver(&mut self, conn: ConnId, walk: &mut Walk) -> Option<Instant> {
+    fn deliver(&mut self, conn: ConnId, check: &mut SessionCheck) -> Option<Instant> {
         loop {
             match self.gateway.poll_output(self.now) {
-                SimOutput::Text(to, text) if to == conn => walk.frame(self.now, Frame::Text(&text)),
+                SimOutput::Text(to, text) if to == conn => check.handle_frame(self.now, Frame::Text(&text)),
                 SimOutput::Close(to, code, reason) if to == conn => {
-                    walk.ended(self.now, Why::Closed(code, reason));
+                    check.handle_disconnect(self.now, DisconnectReason::Closed(code, reason));
                 }
-                SimOutput::Drop(to) if to == conn => walk.ended(self.now, Why::Lost("reset".into())),
+                SimOutput::Abort(to) if to == conn => check.handle_disconnect(self.now, DisconnectReason::Lost("reset".into())),
                 SimOutput::Wait(until) => return until,
                 _ => {}
             }
@@ -105,7 +105,7 @@ impl Lab {
     }
 }
 
-fn verdicts(outcomes: &[Outcome]) -> Vec<(Step, &'static str)> {
+fn verdicts(outcomes: &[CheckOutcome]) -> Vec<(DoctorStep, &'static str)> {
     outcomes.iter().map(|outcome| (outcome.step, outcome.verdict.name())).collect()
 }
 
@@ -127,177 +127,177 @@ const FAULTS: [&str; 14] = [
 ];
 
 #[test]
-fn wherever_it_ends_it_ends_in_time_and_the_next_one_is_served() {
+fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
     let dialects = [
-        (Dialect::Current, "minicpm-o"),
-        (Dialect::Legacy { documented: false }, "minicpm-o-legacy"),
-        (Dialect::Legacy { documented: true }, "minicpm-o-legacy"),
-        (Dialect::Legacy { documented: false }, "minicpm-o"),
-        (Dialect::Current, "minicpm-o-legacy"),
+        (SimDialect::Current, "minicpm-o"),
+        (SimDialect::Legacy { follows_document: false }, "minicpm-o-legacy"),
+        (SimDialect::Legacy { follows_document: true }, "minicpm-o-legacy"),
+        (SimDialect::Legacy { follows_document: false }, "minicpm-o"),
+        (SimDialect::Current, "minicpm-o-legacy"),
     ];
     let stops = [0, 10, 45, 90, 700, 5_000, 29_990].map(|ms| Some(Duration::from_millis(ms)));
-    let spoken = |(dialect, name): (Dialect, &'static str)| {
+    let cases = |(dialect, name): (SimDialect, &'static str)| {
         FAULTS.into_iter().flat_map(move |fault| {
             stops.into_iter().chain([None]).map(move |stop| (dialect, name, fault, stop))
         })
     };
-    for (dialect, name, fault, stop) in dialects.into_iter().flat_map(spoken) {
-        let of = format!("{dialect:?} walked as {name}, {fault}, stopped after {stop:?}");
+    for (dialect, name, fault, stop) in dialects.into_iter().flat_map(cases) {
+        let case = format!("{dialect:?} walked as {name}, {fault}, stopped after {stop:?}");
         let faults = vec![fault.parse().unwrap()];
-        let mut lab = Lab::new(SimulatorConfig { dialect, faults, ..SimulatorConfig::default() });
-        let (outcomes, took) = lab.walk(plan(name, Depth::Answer), stop);
+        let mut gateway = SimulatedGateway::new(SimulatorConfig { dialect, faults, ..SimulatorConfig::default() });
+        let (outcomes, took) = gateway.run_check(plan(name, Depth::Answer), stop);
         // Three steps in their bounds, a goodbye, and an end.
-        assert!(took <= Duration::from_secs(3 * 30 + 5 + 1 + 5), "{of}: {took:?}");
-        assert!(outcomes.is_sorted_by_key(|outcome| outcome.step), "{of}: {:?}", verdicts(&outcomes));
-        let steps: Vec<Step> = outcomes.iter().map(|outcome| outcome.step).collect();
-        assert!(steps.contains(&Step::Close) && !steps.is_empty(), "{of}: {steps:?}");
+        assert!(took <= Duration::from_secs(3 * 30 + 5 + 1 + 5), "{case}: {took:?}");
+        assert!(outcomes.is_sorted_by_key(|outcome| outcome.step), "{case}: {:?}", verdicts(&outcomes));
+        let steps: Vec<DoctorStep> = outcomes.iter().map(|outcome| outcome.step).collect();
+        assert!(steps.contains(&DoctorStep::Close) && !steps.is_empty(), "{case}: {steps:?}");
         let ended_by_server =
-            outcomes.iter().any(|it| it.step == Step::Close && it.verdict == Verdict::Skipped);
-        lab.gateway.handle_input(lab.now, SimInput::Mend);
+            outcomes.iter().any(|it| it.step == DoctorStep::Close && it.verdict == StepVerdict::Skipped);
+        gateway.gateway.handle_input(gateway.now, SimInput::ClearFaults);
         // Who is dropped by the server is cleaned up after: that is not this side's doing.
         if ended_by_server {
-            lab.now += Timing::default().cleanup;
+            gateway.now += SimTiming::default().cleanup;
         }
-        let speaks = if dialect == Dialect::Current { "minicpm-o" } else { "minicpm-o-legacy" };
-        let (next, _) = lab.walk(plan(speaks, Depth::Answer), None);
-        let well = [Step::Queue, Step::Init, Step::Answer, Step::Close].map(|step| (step, "ok"));
-        assert_eq!(verdicts(&next), well, "{of}: first {outcomes:?}, then {next:?}");
+        let dialect_of_server = if dialect == SimDialect::Current { "minicpm-o" } else { "minicpm-o-legacy" };
+        let (next, _) = gateway.run_check(plan(dialect_of_server, Depth::Answer), None);
+        let all_ok = [DoctorStep::Queue, DoctorStep::Init, DoctorStep::Answer, DoctorStep::Close].map(|step| (step, "ok"));
+        assert_eq!(verdicts(&next), all_ok, "{case}: first {outcomes:?}, then {next:?}");
     }
 }
 
 #[test]
-fn a_second_unit_is_measured_when_the_first_one_was_slow() {
+fn slow_first_unit_is_measured_again() {
     let faults = |times: &str| vec![format!("slow-steps=1.5{times}").parse().unwrap()];
-    let mut lab = Lab::new(SimulatorConfig { faults: faults(",times=1"), ..SimulatorConfig::default() });
-    let (outcomes, _) = lab.walk(plan("minicpm-o", Depth::Answer), None);
-    assert_eq!(outcomes[2].verdict, Verdict::Ok, "it had to warm up: {outcomes:?}");
-    let mut lab = Lab::new(SimulatorConfig { faults: faults(""), ..SimulatorConfig::default() });
-    let (outcomes, took) = lab.walk(plan("minicpm-o", Depth::Answer), None);
+    let mut gateway = SimulatedGateway::new(SimulatorConfig { faults: faults(",times=1"), ..SimulatorConfig::default() });
+    let (outcomes, _) = gateway.run_check(plan("minicpm-o", Depth::Answer), None);
+    assert_eq!(outcomes[2].verdict, StepVerdict::Ok, "it had to warm up: {outcomes:?}");
+    let mut gateway = SimulatedGateway::new(SimulatorConfig { faults: faults(""), ..SimulatorConfig::default() });
+    let (outcomes, took) = gateway.run_check(plan("minicpm-o", Depth::Answer), None);
     assert_eq!(outcomes[2].note, "1.6 times real time");
     assert!(took < Duration::from_secs(6), "three units and no more: {took:?}");
 }
 
 #[test]
-fn a_slow_initialisation_is_told_and_is_no_failure() {
+fn slow_initialisation_is_reported_without_failure() {
     let faults = vec!["slow-init=20".parse().unwrap()];
-    let mut lab = Lab::new(SimulatorConfig { faults, ..SimulatorConfig::default() });
-    let (outcomes, _) = lab.walk(plan("minicpm-o", Depth::Answer), None);
-    let slow = [(Step::Queue, "ok"), (Step::Init, "slow"), (Step::Answer, "ok"), (Step::Close, "ok")];
+    let mut gateway = SimulatedGateway::new(SimulatorConfig { faults, ..SimulatorConfig::default() });
+    let (outcomes, _) = gateway.run_check(plan("minicpm-o", Depth::Answer), None);
+    let slow = [(DoctorStep::Queue, "ok"), (DoctorStep::Init, "slow"), (DoctorStep::Answer, "ok"), (DoctorStep::Close, "ok")];
     assert_eq!(verdicts(&outcomes), slow);
-    let walked = Walked { outcomes, ..Walked::default() };
-    assert!(walked.is_ok() && walked.problems()[0].1.seen.contains("where 16 s are usual"));
+    let report = CheckReport { outcomes, ..CheckReport::default() };
+    assert!(report.is_ok() && report.diagnoses()[0].1.seen.contains("where 16 s are usual"));
 }
 
 #[test]
-fn it_goes_no_further_than_it_is_to() {
+fn check_stops_at_requested_depth() {
     for (depth, steps) in [(Depth::Queue, 2), (Depth::Init, 3), (Depth::Answer, 4)] {
-        let (outcomes, _) = Lab::new(SimulatorConfig::default()).walk(plan("minicpm-o", depth), None);
+        let (outcomes, _) = SimulatedGateway::new(SimulatorConfig::default()).run_check(plan("minicpm-o", depth), None);
         assert_eq!(outcomes.len(), steps, "{outcomes:?}");
-        assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Ok), "{outcomes:?}");
+        assert!(outcomes.iter().all(|outcome| outcome.verdict == StepVerdict::Ok), "{outcomes:?}");
     }
 }
 
 #[test]
-fn whatever_a_server_says_the_walk_ends() {
+fn check_ends_whatever_server_says() {
     let texts =
         ["", "{", "[]", "null", r#"{"type":"session.created"}"#, r#"{"type":"x"}"#, r#"{"type":"error"}"#];
     for first in texts {
         for second in texts {
-            let (mut now, mut walk) = (start(), Walk::new(start(), plan("minicpm-o", Depth::Answer)));
+            let (mut now, mut check) = (start(), SessionCheck::new(start(), plan("minicpm-o", Depth::Answer)));
             for text in [first, second] {
-                walk.frame(now, Frame::Text(text));
+                check.handle_frame(now, Frame::Text(text));
             }
-            walk.frame(now, Frame::Binary(&[0, 255]));
-            let mut turns = 0;
+            check.handle_frame(now, Frame::Binary(&[0, 255]));
+            let mut polls = 0;
             loop {
-                turns += 1;
-                assert!(turns < 20, "{first} {second}");
-                match walk.poll() {
-                    Want::Over => break,
-                    Want::Send(_) => {}
-                    Want::Wait(until) | Want::Leave(until) => {
+                polls += 1;
+                assert!(polls < 20, "{first} {second}");
+                match check.poll_action() {
+                    CheckAction::Finished => break,
+                    CheckAction::Send(_) => {}
+                    CheckAction::Wait(until) | CheckAction::CloseAndWait(until) => {
                         now = now.max(until);
-                        walk.tick(now);
+                        check.handle_timeout(now);
                     }
                 }
             }
-            let failed = std::iter::from_fn(|| walk.outcome()).filter(|it| it.failure().is_some()).count();
-            assert!(failed >= 1, "{first} {second}");
+            let failures = std::iter::from_fn(|| check.next_outcome()).filter(|it| it.failure().is_some()).count();
+            assert!(failures >= 1, "{first} {second}");
         }
     }
 }
 
-fn ended(meaning: EndMeaning, code: Option<u16>) -> Symptom {
-    Symptom::Ended { words: "the words".into(), meaning, code, voice: false }
+fn session_ended(kind: EndKind, code: Option<u16>) -> Symptom {
+    Symptom::SessionEnded { detail: "the words".into(), kind, code, had_voice: false }
 }
 
 #[test]
-fn every_cause_has_its_words() {
-    let status = |status| Symptom::Status { status, server: None, page: false };
+fn every_symptom_has_a_diagnosis() {
+    let status = |status| Symptom::HttpStatus { status, server: None, is_html: false };
     let waited = Duration::from_secs(30);
     let second = Duration::from_secs(1);
-    for (step, symptom, words) in [
-        (Step::Dns, Symptom::NoName("unknown".into()), "misspelled"),
-        (Step::Dns, Symptom::Silent { waited }, "name server"),
-        (Step::Tcp, Symptom::Silent { waited }, "firewall"),
-        (Step::Tcp, Symptom::Refused, "Nothing listens"),
-        (Step::Tcp, Symptom::Unreachable("no route".into()), "routes"),
-        (Step::Tcp, Symptom::Slow { took: waited, usual: second }, "far away"),
-        (Step::Tls, Symptom::Silent { waited }, "no TLS"),
-        (Step::Tls, Symptom::SpeaksPlain, "Use ws://"),
-        (Step::Upgrade, Symptom::SpeaksTls, "use wss://"),
-        (Step::Tls, Symptom::Certificate(Certificate::UnknownIssuer), "makes its own"),
-        (Step::Tls, Symptom::Certificate(Certificate::WrongName(vec!["gpu".into()])), "for gpu"),
-        (Step::Tls, Symptom::Certificate(Certificate::Expired), "expired"),
-        (Step::Tls, Symptom::Certificate(Certificate::NotYet), "clock"),
-        (Step::Tls, Symptom::Certificate(Certificate::Other("x".into())), "another purpose"),
-        (Step::Tls, Symptom::WantsCertificate("alert".into()), "client certificate"),
-        (Step::Tls, Symptom::TlsBroken("eof".into()), "TLS 1.2"),
-        (Step::Upgrade, status(403), "not authentication"),
-        (Step::Upgrade, status(401), "credentials"),
-        (Step::Upgrade, status(404), "path"),
-        (Step::Upgrade, status(429), "too many"),
-        (Step::Upgrade, status(502), "nobody behind it"),
-        (Step::Upgrade, status(504), "nobody behind it"),
-        (Step::Upgrade, status(200), "`Upgrade`"),
-        (Step::Upgrade, status(301), "elsewhere"),
-        (Step::Upgrade, status(500), "broken"),
-        (Step::Upgrade, Symptom::NotHttp("x".into()), "Some other service"),
-        (Step::Upgrade, Symptom::HungUp("reset".into()), "about to stop"),
-        (Step::Upgrade, Symptom::Extension("permessage-deflate".into()), "permessage-deflate"),
+    for (step, symptom, expected) in [
+        (DoctorStep::Dns, Symptom::NameNotFound("unknown".into()), "misspelled"),
+        (DoctorStep::Dns, Symptom::NoAnswer { waited }, "name server"),
+        (DoctorStep::Tcp, Symptom::NoAnswer { waited }, "firewall"),
+        (DoctorStep::Tcp, Symptom::ConnectionRefused, "Nothing listens"),
+        (DoctorStep::Tcp, Symptom::Unreachable("no route".into()), "routes"),
+        (DoctorStep::Tcp, Symptom::Slow { took: waited, usual: second }, "far away"),
+        (DoctorStep::Tls, Symptom::NoAnswer { waited }, "no TLS"),
+        (DoctorStep::Tls, Symptom::ServerSpeaksPlaintext, "Use ws://"),
+        (DoctorStep::Upgrade, Symptom::ServerSpeaksTls, "use wss://"),
+        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::UnknownIssuer), "makes its own"),
+        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::WrongName(vec!["gpu".into()])), "for gpu"),
+        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::Expired), "expired"),
+        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::NotYetValid), "clock"),
+        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::Other("x".into())), "another purpose"),
+        (DoctorStep::Tls, Symptom::ClientCertificateRequired("alert".into()), "client certificate"),
+        (DoctorStep::Tls, Symptom::TlsFailed("eof".into()), "TLS 1.2"),
+        (DoctorStep::Upgrade, status(403), "not authentication"),
+        (DoctorStep::Upgrade, status(401), "credentials"),
+        (DoctorStep::Upgrade, status(404), "path"),
+        (DoctorStep::Upgrade, status(429), "too many"),
+        (DoctorStep::Upgrade, status(502), "nobody behind it"),
+        (DoctorStep::Upgrade, status(504), "nobody behind it"),
+        (DoctorStep::Upgrade, status(200), "`Upgrade`"),
+        (DoctorStep::Upgrade, status(301), "elsewhere"),
+        (DoctorStep::Upgrade, status(500), "broken"),
+        (DoctorStep::Upgrade, Symptom::NotHttp("x".into()), "Some other service"),
+        (DoctorStep::Upgrade, Symptom::ClosedWithoutAnswer("reset".into()), "about to stop"),
+        (DoctorStep::Upgrade, Symptom::UnexpectedExtension("permessage-deflate".into()), "permessage-deflate"),
         (
-            Step::Queue,
-            Symptom::Held { position: Some(2), length: Some(3), waited },
+            DoctorStep::Queue,
+            Symptom::StillQueued { position: Some(2), length: Some(3), waited },
             "position 2 of 3 after 30 s",
         ),
-        (Step::Queue, Symptom::Silent { waited }, "address of the gateway"),
-        (Step::Queue, ended(EndMeaning::QueueFull, Some(1013)), "--max-queue-size"),
-        (Step::Queue, ended(EndMeaning::Over, Some(1013)), "No worker"),
-        (Step::Queue, ended(EndMeaning::Over, None), "stopping"),
-        (Step::Queue, Symptom::Unasked, "another kind"),
-        (Step::Init, ended(EndMeaning::Over, Some(1000)), "never becomes ready"),
-        (Step::Init, Symptom::Silent { waited }, "9 to 16 s"),
-        (Step::Init, Symptom::Dropped(Why::Closed(1009, "too big".into())), "voice"),
-        (Step::Answer, Symptom::Silent { waited }, "hangs"),
-        (Step::Answer, Symptom::SlowerThanLife { took: second * 3 / 2, unit: second }, "1.50 times"),
-        (Step::Answer, Symptom::Trouble("oom".into()), "oom"),
-        (Step::Answer, Symptom::Dropped(Why::Lost("reset".into())), "died"),
-        (Step::Close, Symptom::NoGoodbye("silence".into()), "overloaded"),
-        (Step::Configuration, Symptom::VoiceTooLarge { bytes: 9, limit: 8 }, "shorter sample"),
-        (Step::Configuration, Symptom::Misconfigured("token_file x: no such file".into()), "is gone"),
-        (Step::Session, Symptom::NoSession("no route".into()), "no route"),
-        (Step::Modes, Symptom::NoModes(vec![("chat".into(), "HTTP 403".into())]), "turnbased"),
+        (DoctorStep::Queue, Symptom::NoAnswer { waited }, "address of the gateway"),
+        (DoctorStep::Queue, session_ended(EndKind::QueueFull, Some(1013)), "--max-queue-size"),
+        (DoctorStep::Queue, session_ended(EndKind::Other, Some(1013)), "No worker"),
+        (DoctorStep::Queue, session_ended(EndKind::Other, None), "stopping"),
+        (DoctorStep::Queue, Symptom::UnrequestedSession, "another kind"),
+        (DoctorStep::Init, session_ended(EndKind::Other, Some(1000)), "never becomes ready"),
+        (DoctorStep::Init, Symptom::NoAnswer { waited }, "9 to 16 s"),
+        (DoctorStep::Init, Symptom::Disconnected(DisconnectReason::Closed(1009, "too big".into())), "voice"),
+        (DoctorStep::Answer, Symptom::NoAnswer { waited }, "hangs"),
+        (DoctorStep::Answer, Symptom::SlowerThanRealTime { took: second * 3 / 2, unit: second }, "1.50 times"),
+        (DoctorStep::Answer, Symptom::RecoverableError("oom".into()), "oom"),
+        (DoctorStep::Answer, Symptom::Disconnected(DisconnectReason::Lost("reset".into())), "died"),
+        (DoctorStep::Close, Symptom::CloseNotAcknowledged("silence".into()), "overloaded"),
+        (DoctorStep::Configuration, Symptom::VoiceTooLarge { bytes: 9, limit: 8 }, "shorter sample"),
+        (DoctorStep::Configuration, Symptom::Misconfigured("token_file x: no such file".into()), "is gone"),
+        (DoctorStep::Session, Symptom::SessionNotOpened("no route".into()), "no route"),
+        (DoctorStep::Modes, Symptom::ModesUnavailable(vec![("chat".into(), "HTTP 403".into())]), "turnbased"),
     ] {
-        let problem = explain(
-            &Subject { authority: "gpu:8006".into(), url: "ws://gpu:8006".into(), ..Subject::default() },
+        let diagnosis = diagnose(
+            &CheckedServer { authority: "gpu:8006".into(), url: "ws://gpu:8006".into(), ..CheckedServer::default() },
             step,
             &symptom,
             None,
         );
-        let text = paragraph(step, &problem);
-        let said = text.replace("\n  ", " ").to_lowercase();
-        assert!(said.contains(&words.to_lowercase()), "{symptom:?}: {text}");
-        for part in [&problem.seen, &problem.cause, &problem.advice] {
+        let text = format_diagnosis(step, &diagnosis);
+        let lowercase = text.replace("\n  ", " ").to_lowercase();
+        assert!(lowercase.contains(&expected.to_lowercase()), "{symptom:?}: {text}");
+        for part in [&diagnosis.seen, &diagnosis.cause, &diagnosis.advice] {
             assert!(part.ends_with('.') || part.ends_with("shows it."), "{symptom:?}: {part}");
             assert!(part.chars().next().is_some_and(|first| !first.is_whitespace()), "{symptom:?}: {part}");
         }
@@ -305,9 +305,9 @@ fn every_cause_has_its_words() {
 }
 
 #[test]
-fn a_voxbridge_has_causes_of_its_own() {
-    let status = |status| Symptom::Status { status, server: None, page: false };
-    for (symptom, has_key, words) in [
+fn voxbridge_symptoms_have_their_own_diagnoses() {
+    let status = |status| Symptom::HttpStatus { status, server: None, is_html: false };
+    for (symptom, has_key, expected) in [
         (status(401), false, "--key-file"),
         (status(401), true, "not among those"),
         (status(403), true, "not for this path"),
@@ -316,83 +316,83 @@ fn a_voxbridge_has_causes_of_its_own() {
         (status(429), true, "Retry-After"),
         (status(503), false, "draining"),
         (status(502), false, "no voxbridge behind it"),
-        (Symptom::Refused, false, "No voxbridge runs"),
-        (Symptom::SpeaksTls, false, "--client-ca"),
-        (Symptom::SpeaksPlain, false, "no [tls]"),
-        (Symptom::Certificate(Certificate::UnknownIssuer), false, "--client-ca"),
-        (Symptom::WantsCertificate("alert".into()), false, "client_ca"),
+        (Symptom::ConnectionRefused, false, "No voxbridge runs"),
+        (Symptom::ServerSpeaksTls, false, "--client-ca"),
+        (Symptom::ServerSpeaksPlaintext, false, "no [tls]"),
+        (Symptom::CertificateProblem(CertificateProblem::UnknownIssuer), false, "--client-ca"),
+        (Symptom::ClientCertificateRequired("alert".into()), false, "client_ca"),
     ] {
-        let subject = Subject { is_listener: true, has_key, ..Subject::default() };
-        let problem = explain(&subject, Step::Upgrade, &symptom, None);
-        let text = format!("{} {} {}", problem.seen, problem.cause, problem.advice);
-        assert!(text.contains(words), "{symptom:?}: {text}");
+        let server = CheckedServer { is_listener: true, has_key, ..CheckedServer::default() };
+        let diagnosis = diagnose(&server, DoctorStep::Upgrade, &symptom, None);
+        let text = format!("{} {} {}", diagnosis.seen, diagnosis.cause, diagnosis.advice);
+        assert!(text.contains(expected), "{symptom:?}: {text}");
         assert!(!text.contains("gateway") && !text.contains("8006"), "{symptom:?}: {text}");
     }
 }
 
 #[test]
-fn an_attempt_that_had_to_wait_is_said_to_have_waited() {
-    let died = ended(EndMeaning::Over, None);
-    let problem = explain(&Subject::default(), Step::Init, &died, Some(&Clue::Held));
-    assert!(problem.cause.contains("waited in the queue"), "{problem:?}");
+fn queued_second_attempt_is_diagnosed_as_waiting() {
+    let session_died = session_ended(EndKind::Other, None);
+    let diagnosis = diagnose(&CheckedServer::default(), DoctorStep::Init, &session_died, Some(&Clue::StillQueued));
+    assert!(diagnosis.cause.contains("waited in the queue"), "{problem:?}");
 }
 
 #[test]
-fn trials_are_few_and_begin_with_the_likeliest() {
+fn experiments_are_few_and_start_with_likeliest() {
     let dialect = LIBRARY.upstream("minicpm-o").unwrap();
-    let tried = |voice, at_other_path| Tried { dialect: &dialect, mode: Mode::Audio, at_other_path, voice };
-    let refused = Symptom::Status { status: 403, server: None, page: false };
-    let clues = |tried: &Tried<'_>, step, symptom: &Symptom| {
-        trials(&LIBRARY, tried, step, symptom)
+    let failed_attempt = |has_voice, has_custom_path| FailedAttempt { dialect: &dialect, mode: Mode::Audio, has_custom_path, has_voice };
+    let refused = Symptom::HttpStatus { status: 403, server: None, is_html: false };
+    let clues = |failed_attempt: &FailedAttempt<'_>, step, symptom: &Symptom| {
+        plan_experiments(&LIBRARY, failed_attempt, step, symptom)
             .into_iter()
-            .map(|trial| (trial.clue, trial.mode, trial.own_path))
+            .map(|experiment| (experiment.clue, experiment.mode, experiment.use_dialect_path))
             .collect::<Vec<_>>()
     };
-    let elsewhere = clues(&tried(false, true), Step::Upgrade, &refused);
+    let clues_after_rejected_upgrade = clues(&failed_attempt(false, true), DoctorStep::Upgrade, &refused);
     assert_eq!(
-        elsewhere[0],
-        (Clue::Place(String::new(), None), Mode::Audio, true),
+        clues_after_rejected_upgrade[0],
+        (Clue::OtherUrl(String::new(), None), Mode::Audio, true),
         "the path is the likeliest"
     );
-    assert!(elsewhere.len() <= 6);
-    assert!(clues(&tried(false, false), Step::Upgrade, &refused).iter().all(|(_, _, own)| !own));
-    let died = ended(EndMeaning::Over, None);
-    let first = |voice, symptom| clues(&tried(voice, false), Step::Init, symptom).remove(0).0;
-    assert_eq!(first(false, &died), Clue::Again);
-    assert_eq!(first(true, &Symptom::Silent { waited: Duration::ZERO }), Clue::NoVoice, "not the same again");
-    assert!(clues(&tried(true, true), Step::Tcp, &Symptom::Refused).is_empty());
+    assert!(clues_after_rejected_upgrade.len() <= 6);
+    assert!(clues(&failed_attempt(false, false), DoctorStep::Upgrade, &refused).iter().all(|(_, _, use_dialect_path)| !use_dialect_path));
+    let session_died = session_ended(EndKind::Other, None);
+    let first = |has_voice, symptom| clues(&failed_attempt(has_voice, false), DoctorStep::Init, symptom).remove(0).0;
+    assert_eq!(first(false, &session_died), Clue::SecondAttempt);
+    assert_eq!(first(true, &Symptom::NoAnswer { waited: Duration::ZERO }), Clue::WithoutVoice, "not the same again");
+    assert!(clues(&failed_attempt(true, true), DoctorStep::Tcp, &Symptom::ConnectionRefused).is_empty());
 }
 
 #[test]
-fn a_server_for_clients_is_told_from_a_model() {
-    let like = |texts: &[&str]| {
+fn voice_server_is_distinguished_from_model() {
+    let recognized = |texts: &[&str]| {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-        fingerprint::like_a_server_of(&LIBRARY, &texts)
+        fingerprint::recognize_client_protocol(&LIBRARY, &texts)
     };
     let created = r#"{"type":"session.created","session_id":"s","model":"m","config":{}}"#;
-    assert!(like(&[created]).is_some_and(|title| title.contains("Macaw")));
-    for of_a_model in [
+    assert!(recognized(&[created]).is_some_and(|title| title.contains("Macaw")));
+    for model_message in [
         r#"{"type":"session.queue_done"}"#,
         r#"{"type":"session.created","session_id":"s","mode":"full_duplex"}"#,
         r#"{"type":"error","error":{"code":"queue_full","message":"Queue full"}}"#,
     ] {
-        assert_eq!(like(&[of_a_model]), None, "{of_a_model}");
-        assert_eq!(like(&[created, of_a_model]), None);
+        assert_eq!(recognized(&[model_message]), None, "{model_message}");
+        assert_eq!(recognized(&[created, model_message]), None);
     }
-    assert_eq!(like(&[]), None);
+    assert_eq!(recognized(&[]), None);
 }
 
 #[test]
-fn lines_are_short_and_steer_no_terminal() {
-    let nasty = format!("\u{1b}[31m{}\n", "x".repeat(1000));
-    let failed = Outcome::failed(Step::Queue, Duration::from_millis(1500), Symptom::Trouble(nasty.clone()));
-    let line = line(&failed);
+fn step_lines_are_short_without_control_characters() {
+    let control_text = format!("\u{1b}[31m{}\n", "x".repeat(1000));
+    let failed = CheckOutcome::failed(DoctorStep::Queue, Duration::from_millis(1500), Symptom::RecoverableError(control_text.clone()));
+    let line = format_step_line(&failed);
     assert!(line.starts_with("  failed   queue           1.5 s  ") && line.chars().count() < 350, "{line}");
     assert!(!line.contains(char::is_control));
-    let problem = explain(&Subject::default(), Step::Answer, &Symptom::Trouble(nasty), None);
-    let text = paragraph(Step::Answer, &problem);
+    let diagnosis = diagnose(&CheckedServer::default(), DoctorStep::Answer, &Symptom::RecoverableError(control_text), None);
+    let text = format_diagnosis(DoctorStep::Answer, &diagnosis);
     assert!(!text.replace('\n', "").contains(char::is_control), "{text}");
-    let skipped = missing(&[failed], &Step::UPSTREAM);
-    assert_eq!(skipped.len(), Step::UPSTREAM.len() - 1);
+    let skipped = skipped_steps(&[failed], &DoctorStep::UPSTREAM);
+    assert_eq!(skipped.len(), DoctorStep::UPSTREAM.len() - 1);
     assert!(skipped.iter().all(|outcome| outcome.note == "queue failed"));
 }

@@ -5,14 +5,14 @@ pub(super) fn rfc3339(unix_s: f64) -> String {
     // `as` keeps what is not a number or out of range within range.
     let ms = (unix_s * 1000.0).round() as u64;
     let (seconds, ms) = (ms / 1000, ms % 1000);
-    let (year, month, day) = civil(seconds / 86_400);
+    let (year, month, day) = civil_date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
 /// Year, month and day of the day so many days after 1 January 1970 in the Gregorian calendar. Years are counted from
 /// March, so that the leap day is the last of its year.
-const fn civil(days: u64) -> (u64, u64, u64) {
+const fn civil_date(days: u64) -> (u64, u64, u64) {
     const CENTURIES4_DAYS: u64 = 146_097;
     /// From 1 March of the year 0 to 1 January 1970.
     const MARCH_0_DAYS: u64 = 719_468;
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn known_timestamps_are_formatted() {
         for (unix_s, written) in [
             (0.0, "1970-01-01T00:00:00.000Z"),
             (951_782_400.0, "2000-02-29T00:00:00.000Z"),
@@ -47,9 +47,9 @@ mod tests {
 
     #[test]
     fn every_day_follows_the_one_before() {
-        let mut last = civil(0);
+        let mut last = civil_date(0);
         for days in 1..80_000 {
-            let next = civil(days);
+            let next = civil_date(days);
             let follows = next == (last.0, last.1, last.2 + 1)
                 || (next.2 == 1 && (next.1 == last.1 + 1 || (next.1 == 1 && next.0 == last.0 + 1)));
             assert!(follows, "{last:?} {next:?}");

@@ -3,10 +3,10 @@
 use super::Codec;
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseName, Message},
+    event::{ClientCommand, CloseReason, Message},
     mapping::{
-        client::{EventName, ToldAs},
-        template::Fill,
+        client::{EventName, ReportedAs},
+        template::SlotValue,
     },
 };
 
@@ -17,22 +17,22 @@ impl Codec {
     pub fn encode(&self, command: ClientCommand, at_s: f64) -> Option<Message> {
         let command = match command {
             ClientCommand::Audio(bytes) => return Some(Message::Binary(bytes)),
-            ClientCommand::Error(error) => return self.error(&error),
-            ClientCommand::SessionClosed { why, .. } if self.told_as(why) != ToldAs::SessionClosed => {
-                return self.closed_otherwise(why);
+            ClientCommand::Error(error) => return self.encode_error(&error),
+            ClientCommand::SessionClosed { reason: why, .. } if self.reported_as(why) != ReportedAs::SessionClosed => {
+                return self.encode_close_as_error(why);
             }
             other => other,
         };
         let name = event_name(&command);
         let template = self.mapping.event(name)?;
         let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| self.fill(&command, name.slot(slot), at_s));
+        template.render(&mut json, |slot| self.slot_value(&command, name.slot_name(slot), at_s));
         Some(Message::Text(json))
     }
 
     /// The close frame that ends the session for this reason.
     #[must_use]
-    pub fn close(&self, why: CloseName) -> Message {
+    pub fn close_frame(&self, why: CloseReason) -> Message {
         match self.mapping.close(why) {
             Some(words) => Message::Close(words.code, words.text.clone()),
             None => Message::Close(1000, String::new()),
@@ -41,24 +41,24 @@ impl Codec {
 
     /// The close frame after an error that ends the connection; `None` for one that does not.
     #[must_use]
-    pub fn close_after(&self, error: &Error) -> Option<Message> {
+    pub fn error_close_frame(&self, error: &Error) -> Option<Message> {
         let (code, text) = self.mapping.error(error.kind)?.close.as_ref()?;
         let mut reason = String::new();
-        text.render_plain(&mut reason, |_| Fill::Str(&error.detail));
-        Some(Message::Close(*code, shortened(reason)))
+        text.render_plain(&mut reason, |_| SlotValue::Str(&error.detail));
+        Some(Message::Close(*code, truncate_close_reason(reason)))
     }
 
-    fn error(&self, error: &Error) -> Option<Message> {
+    fn encode_error(&self, error: &Error) -> Option<Message> {
         let words = self.mapping.error(error.kind)?;
         let mut message = String::new();
         match &words.message {
-            Some(template) => template.render_plain(&mut message, |_| Fill::Str(&error.detail)),
+            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
             None => message.push_str(&error.detail),
         }
-        self.error_event(&words.code, &message, words.recoverable, error.segment_id)
+        self.render_error_event(&words.code, &message, words.recoverable, error.segment_id)
     }
 
-    fn error_event(
+    fn render_error_event(
         &self,
         code: &str,
         message: &str,
@@ -67,92 +67,92 @@ impl Codec {
     ) -> Option<Message> {
         let template = self.mapping.event(EventName::Error)?;
         let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| match EventName::Error.slot(slot) {
-            "code" => Fill::Str(code),
-            "message" => Fill::Str(message),
-            "recoverable" => Fill::Bool(recoverable),
-            "segment_id" => segment_id.map_or(Fill::Null, |id| Fill::Int(id.into())),
-            other => self.always(other),
+        template.render(&mut json, |slot| match EventName::Error.slot_name(slot) {
+            "code" => SlotValue::Str(code),
+            "message" => SlotValue::Str(message),
+            "recoverable" => SlotValue::Bool(recoverable),
+            "segment_id" => segment_id.map_or(SlotValue::Null, |id| SlotValue::Int(id.into())),
+            other => self.common_slot(other),
         });
         Some(Message::Text(json))
     }
 
-    fn told_as(&self, why: CloseName) -> ToldAs {
-        self.mapping.close(why).map_or(ToldAs::SessionClosed, |words| words.told_as)
+    fn reported_as(&self, why: CloseReason) -> ReportedAs {
+        self.mapping.close(why).map_or(ReportedAs::SessionClosed, |words| words.reported_as)
     }
 
     /// The end of a session by another event than its own, or by none.
-    fn closed_otherwise(&self, why: CloseName) -> Option<Message> {
-        let words = self.mapping.close(why).filter(|words| words.told_as == ToldAs::Error)?;
-        self.error_event(&words.reason, &words.text, false, None)
+    fn encode_close_as_error(&self, why: CloseReason) -> Option<Message> {
+        let words = self.mapping.close(why).filter(|words| words.reported_as == ReportedAs::Error)?;
+        self.render_error_event(&words.reason, &words.text, false, None)
     }
 
-    /// A value that every event may tell, by [`EventName::ALWAYS`].
-    fn always(&self, slot: &str) -> Fill<'_> {
+    /// A value that every event may tell, by [`EventName::COMMON_SLOTS`].
+    fn common_slot(&self, slot: &str) -> SlotValue<'_> {
         match slot {
-            "session_id" => Fill::Str(&self.session_id),
-            "model" => Fill::Str(&self.model),
-            "opened_at" => Fill::Str(&self.opened_at),
-            _ => Fill::Null,
+            "session_id" => SlotValue::Str(&self.session_id),
+            "model" => SlotValue::Str(&self.model),
+            "opened_at" => SlotValue::Str(&self.opened_at),
+            _ => SlotValue::Null,
         }
     }
 
-    /// A slot's value; the names are those of [`EventName::slots`].
-    fn fill<'v>(&'v self, command: &'v ClientCommand, slot: &str, at_s: f64) -> Fill<'v> {
+    /// A slot's value; the names are those of [`EventName::own_slots`].
+    fn slot_value<'v>(&'v self, command: &'v ClientCommand, slot: &str, at_s: f64) -> SlotValue<'v> {
         if slot == "unix_s" {
-            return Fill::Float(self.opened_unix_s + at_s);
+            return SlotValue::Float(self.opened_unix_s + at_s);
         }
         match (command, slot) {
             (ClientCommand::SessionCreated { session_id, .. }, "session_id")
-            | (ClientCommand::SessionClosed { session_id, .. }, "session_id") => Fill::Str(session_id),
-            (ClientCommand::SessionCreated { model, .. }, "model") => Fill::Str(model),
+            | (ClientCommand::SessionClosed { session_id, .. }, "session_id") => SlotValue::Str(session_id),
+            (ClientCommand::SessionCreated { model, .. }, "model") => SlotValue::Str(model),
             (ClientCommand::SessionCreated { language, .. }, "language") => language.as_deref().into(),
             (ClientCommand::SpeechStarted { at_ms } | ClientCommand::SpeechEnded { at_ms }, "at_ms") => {
-                whole(*at_ms)
+                integer(*at_ms)
             }
             (ClientCommand::SpeechStarted { at_ms } | ClientCommand::SpeechEnded { at_ms }, "at_s") => {
                 seconds(*at_ms)
             }
             (ClientCommand::UtteranceGap { last_ms }, "last_s") => seconds(*last_ms),
             (
-                ClientCommand::TranscriptPartial { from_ms, .. }
-                | ClientCommand::TranscriptFinal { from_ms, .. },
+                ClientCommand::TranscriptPartial { start_ms: from_ms, .. }
+                | ClientCommand::TranscriptFinal { start_ms: from_ms, .. },
                 "from_s",
             ) => seconds(*from_ms),
             (
-                ClientCommand::TranscriptPartial { from_ms, at_ms: length_ms, .. }
-                | ClientCommand::TranscriptFinal { from_ms, duration_ms: length_ms, .. },
+                ClientCommand::TranscriptPartial { start_ms: from_ms, audio_ms: length_ms, .. }
+                | ClientCommand::TranscriptFinal { start_ms: from_ms, duration_ms: length_ms, .. },
                 "to_s",
             ) => seconds(from_ms + length_ms),
-            (ClientCommand::TranscriptPartial { at_ms, .. }, "duration_s") => seconds(*at_ms),
-            (ClientCommand::TranscriptFinal { ended, .. }, "ended") => Fill::Bool(*ended),
-            (ClientCommand::TranscriptFinal { finalized, .. }, "finalized") => Fill::Bool(*finalized),
+            (ClientCommand::TranscriptPartial { audio_ms: at_ms, .. }, "duration_s") => seconds(*at_ms),
+            (ClientCommand::TranscriptFinal { utterance_ended: ended, .. }, "ended") => SlotValue::Bool(*ended),
+            (ClientCommand::TranscriptFinal { finalized, .. }, "finalized") => SlotValue::Bool(*finalized),
             (ClientCommand::Flushed { sequence } | ClientCommand::Cleared { sequence }, "sequence") => {
-                Fill::Int((*sequence).into())
+                SlotValue::Int((*sequence).into())
             }
             (
                 ClientCommand::TranscriptPartial { text, .. } | ClientCommand::TranscriptFinal { text, .. },
                 "text",
-            ) => Fill::Str(text),
+            ) => SlotValue::Str(text),
             (
                 ClientCommand::TranscriptPartial { segment_id, .. }
                 | ClientCommand::TranscriptFinal { segment_id, .. },
                 "segment_id",
-            ) => Fill::Int((*segment_id).into()),
+            ) => SlotValue::Int((*segment_id).into()),
             (
                 ClientCommand::TranscriptPartial { speaker, .. }
                 | ClientCommand::TranscriptFinal { speaker, .. },
                 "speaker",
-            ) => Fill::Str(speaker.name()),
+            ) => SlotValue::Str(speaker.name()),
             (
                 ClientCommand::TranscriptPartial { speaker, .. }
                 | ClientCommand::TranscriptFinal { speaker, .. },
                 "source",
-            ) => Fill::Str(speaker.source()),
-            (ClientCommand::TranscriptPartial { at_ms, .. }, "at_ms") => whole(*at_ms),
-            (ClientCommand::TranscriptFinal { .. }, "start_ms") => Fill::Int(0),
-            (ClientCommand::TranscriptFinal { .. }, "start_s") => Fill::Float(0.0),
-            (ClientCommand::TranscriptFinal { duration_ms, .. }, "end_ms") => whole(*duration_ms),
+            ) => SlotValue::Str(speaker.source()),
+            (ClientCommand::TranscriptPartial { audio_ms: at_ms, .. }, "at_ms") => integer(*at_ms),
+            (ClientCommand::TranscriptFinal { .. }, "start_ms") => SlotValue::Int(0),
+            (ClientCommand::TranscriptFinal { .. }, "start_s") => SlotValue::Float(0.0),
+            (ClientCommand::TranscriptFinal { duration_ms, .. }, "end_ms") => integer(*duration_ms),
             (ClientCommand::TranscriptFinal { duration_ms, .. }, "end_s" | "duration_s") => {
                 seconds(*duration_ms)
             }
@@ -161,37 +161,37 @@ impl Codec {
                 ClientCommand::SpeakingStarted { request_id, .. }
                 | ClientCommand::SpeakingEnded { request_id, .. },
                 "request_id",
-            ) => Fill::Str(request_id),
+            ) => SlotValue::Str(request_id),
             (
                 ClientCommand::SpeakingStarted { at_ms, .. } | ClientCommand::SpeakingEnded { at_ms, .. },
                 "at_ms",
-            ) => whole(*at_ms),
-            (ClientCommand::SpeakingStarted { text, .. }, "text") => Fill::Str(text),
-            (ClientCommand::SpeakingEnded { cancelled, .. }, "cancelled") => Fill::Bool(*cancelled),
-            (ClientCommand::SpeakingEnded { audio_ms, .. }, "audio_ms") => whole(*audio_ms),
-            (ClientCommand::RateLimited { delay_ms }, "delay_ms") => whole(*delay_ms),
-            (ClientCommand::FramesDropped { dropped_ms }, "dropped_ms") => whole(*dropped_ms),
-            (ClientCommand::RolledOver { reason, .. }, "reason") => Fill::Str(reason.name()),
-            (ClientCommand::RolledOver { gap_ms, .. }, "gap_ms") => whole(*gap_ms),
-            (ClientCommand::RolledOver { standby, .. }, "standby") => Fill::Bool(*standby),
-            (ClientCommand::RolledOver { kept_ms, .. }, "kept_ms") => whole(*kept_ms),
-            (ClientCommand::SessionClosed { why, .. }, "reason") => {
-                self.mapping.close(*why).map_or(Fill::Null, |words| Fill::Str(&words.reason))
+            ) => integer(*at_ms),
+            (ClientCommand::SpeakingStarted { text, .. }, "text") => SlotValue::Str(text),
+            (ClientCommand::SpeakingEnded { cancelled, .. }, "cancelled") => SlotValue::Bool(*cancelled),
+            (ClientCommand::SpeakingEnded { audio_ms, .. }, "audio_ms") => integer(*audio_ms),
+            (ClientCommand::RateLimited { delay_ms }, "delay_ms") => integer(*delay_ms),
+            (ClientCommand::FramesDropped { dropped_ms }, "dropped_ms") => integer(*dropped_ms),
+            (ClientCommand::RolledOver { reason, .. }, "reason") => SlotValue::Str(reason.name()),
+            (ClientCommand::RolledOver { gap_ms, .. }, "gap_ms") => integer(*gap_ms),
+            (ClientCommand::RolledOver { standby, .. }, "standby") => SlotValue::Bool(*standby),
+            (ClientCommand::RolledOver { kept_ms, .. }, "kept_ms") => integer(*kept_ms),
+            (ClientCommand::SessionClosed { reason: why, .. }, "reason") => {
+                self.mapping.close(*why).map_or(SlotValue::Null, |words| SlotValue::Str(&words.reason))
             }
-            (ClientCommand::SessionClosed { total_ms, .. }, "total_ms") => whole(*total_ms),
+            (ClientCommand::SessionClosed { total_ms, .. }, "total_ms") => integer(*total_ms),
             (ClientCommand::SessionClosed { audio_ms, .. }, "audio_s") => seconds(*audio_ms),
-            (ClientCommand::SessionClosed { segments, .. }, "segments") => Fill::Int((*segments).into()),
-            _ => self.always(slot),
+            (ClientCommand::SessionClosed { segments, .. }, "segments") => SlotValue::Int((*segments).into()),
+            _ => self.common_slot(slot),
         }
     }
 }
 
-fn seconds(ms: u64) -> Fill<'static> {
-    Fill::Float(ms as f64 / 1000.0)
+fn seconds(ms: u64) -> SlotValue<'static> {
+    SlotValue::Float(ms as f64 / 1000.0)
 }
 
-fn whole(number: u64) -> Fill<'static> {
-    Fill::Int(i64::try_from(number).unwrap_or(i64::MAX))
+fn integer(number: u64) -> SlotValue<'static> {
+    SlotValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 const fn event_name(command: &ClientCommand) -> EventName {
@@ -217,7 +217,7 @@ const fn event_name(command: &ClientCommand) -> EventName {
 }
 
 /// RFC 6455 §5.5: a close frame's body is at most 125 bytes, two of them the code.
-pub(super) fn shortened(mut reason: String) -> String {
+pub(super) fn truncate_close_reason(mut reason: String) -> String {
     reason.truncate(reason.floor_char_boundary(123));
     reason
 }
@@ -231,7 +231,7 @@ mod tests {
         Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1_234_567_890.0)
     }
 
-    fn text(command: ClientCommand) -> String {
+    fn encoded_text(command: ClientCommand) -> String {
         match codec().encode(command, 0.1234) {
             Some(Message::Text(json)) => json,
             other => panic!("not a text frame: {other:?}"),
@@ -239,16 +239,16 @@ mod tests {
     }
 
     #[test]
-    fn events_carry_both_spellings() {
-        let json = text(ClientCommand::SpeechStarted { at_ms: 920 });
+    fn events_carry_published_and_actual_fields() {
+        let json = encoded_text(ClientCommand::SpeechStarted { at_ms: 920 });
         assert_eq!(json, r#"{"type":"vad.speech_start","timestamp_ms":920,"timestamp":1234567890.123}"#);
-        let json = text(ClientCommand::TranscriptFinal {
+        let json = encoded_text(ClientCommand::TranscriptFinal {
             speaker: crate::event::Speaker::User,
             text: "hello \"you\"".into(),
             segment_id: 3,
             duration_ms: 3420,
-            from_ms: 0,
-            ended: true,
+            start_ms: 0,
+            utterance_ended: true,
             finalized: false,
             language: Some("en".into()),
         });
@@ -263,17 +263,17 @@ mod tests {
     }
 
     #[test]
-    fn errors_get_the_protocols_code_words_and_close() {
+    fn errors_use_the_protocols_code_message_and_close() {
         let mut error = Error::new(ErrorKind::UnknownModel, "nope");
         assert_eq!(
-            codec().close_after(&error),
+            codec().error_close_frame(&error),
             Some(Message::Close(1008, "Model not found: nope".into())),
             "golden c03b"
         );
         error.kind = ErrorKind::TranscribeFailed;
         error.segment_id = Some(2);
-        assert_eq!(codec().close_after(&error), None);
-        let json = text(ClientCommand::Error(error));
+        assert_eq!(codec().error_close_frame(&error), None);
+        let json = encoded_text(ClientCommand::Error(error));
         assert_eq!(
             json,
             r#"{"type":"error","code":"worker_crash","message":"nope","recoverable":true,"resume_segment_id":2}"#
@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_close_reason_fits_its_frame() {
-        assert_eq!(shortened("é".repeat(100)).len(), 122);
+    fn long_close_reason_is_truncated() {
+        assert_eq!(truncate_close_reason("é".repeat(100)).len(), 122);
     }
 
     #[test]
-    fn every_kind_of_error_has_words() {
-        for kind in ErrorKind::ALL {
-            let json = text(ClientCommand::Error(Error::new(kind, "detail")));
+    fn every_error_kind_has_a_code() {
+        for kind in ErrorKind::SESSION_KINDS {
+            let json = encoded_text(ClientCommand::Error(Error::new(kind, "detail")));
             let code = serde_json::from_str::<serde_json::Value>(&json).unwrap()["code"].clone();
             assert!(code.as_str().is_some_and(|code| !code.is_empty()), "{kind:?}");
         }

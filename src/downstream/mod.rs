@@ -11,7 +11,7 @@ pub mod relay;
 
 use std::sync::Arc;
 
-pub use self::decode::Connect;
+pub use self::decode::ConnectQuery;
 use crate::mapping::ClientMapping;
 
 /// One connection's codec.
@@ -26,12 +26,12 @@ pub struct Codec {
     session_id: String,
     model: String,
     /// Fields without effect, found since the last look.
-    ignored: Vec<Ignored>,
+    ignored: Vec<IgnoredField>,
 }
 
 /// A field that was accepted and does nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ignored {
+pub struct IgnoredField {
     /// The command, or `connect` for a query parameter.
     pub command: String,
     /// The field.
@@ -55,7 +55,7 @@ impl Codec {
     }
 
     /// Names the session, for events to come.
-    pub fn name(&mut self, session_id: &str, model: &str) {
+    pub fn set_session(&mut self, session_id: &str, model: &str) {
         session_id.clone_into(&mut self.session_id);
         model.clone_into(&mut self.model);
     }
@@ -67,7 +67,7 @@ impl Codec {
     }
 
     /// Fields without effect since the last call.
-    pub fn take_ignored(&mut self) -> Vec<Ignored> {
+    pub fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
         std::mem::take(&mut self.ignored)
     }
 }

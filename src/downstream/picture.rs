@@ -8,15 +8,15 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use crate::event::VideoFrame;
 
 /// How a JPEG file begins: SOI and the first byte of the next marker (ITU-T T.81, B.1.1).
-const JPEG: [u8; 3] = [0xff, 0xd8, 0xff];
+const JPEG_MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
 
 /// A picture ready for the wire.
 ///
 /// # Errors
 /// What it is instead, in words.
-pub(super) fn read(base64: &str) -> Result<VideoFrame, String> {
+pub(super) fn decode_jpeg(base64: &str) -> Result<VideoFrame, String> {
     let bytes = STANDARD.decode(base64).map_err(|error| format!("it is no base64: {error}"))?;
-    if !bytes.starts_with(&JPEG) {
+    if !bytes.starts_with(&JPEG_MAGIC) {
         return Err("it is no JPEG file".to_owned());
     }
     // Base64 needs no escapes in JSON.
@@ -28,12 +28,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_jpeg_in_base64_is_a_picture() {
-        assert_eq!(read("/9j/4AAQ").map(|frame| frame.0.to_string()), Ok("\"/9j/4AAQ\"".to_owned()));
+    fn only_base64_jpeg_is_accepted() {
+        assert_eq!(decode_jpeg("/9j/4AAQ").map(|frame| frame.0.to_string()), Ok("\"/9j/4AAQ\"".to_owned()));
         for (text, words) in
             [("/9j/4AA", "no base64"), ("iVBORw0KGgo=", "no JPEG"), ("", "no JPEG"), ("é", "no base64")]
         {
-            assert!(read(text).unwrap_err().contains(words), "{text}");
+            assert!(decode_jpeg(text).unwrap_err().contains(words), "{text}");
         }
     }
 }

@@ -15,14 +15,14 @@ use crate::{
 };
 
 /// A clip longer than this adds nothing but weight: a few seconds are what voice cloning needs.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_DURATION: Duration = Duration::from_secs(30);
 /// Bytes of raw int16 that last so long.
-const RAW_MAX_BYTES: usize = 2 * SPEECH_RATE_HZ as usize * LONGEST.as_secs() as usize;
+const RAW_MAX_BYTES: usize = 2 * SPEECH_RATE_HZ as usize * MAX_DURATION.as_secs() as usize;
 /// A WAV file of that length at 48 kHz, stereo, float32, and room for what else it holds. What such a file holds of its
 /// own accord, its header says; this bounds what is decoded before the header can be read.
-const WAV_MAX_BYTES: usize = 2 * 4 * 48_000 * LONGEST.as_secs() as usize + 64 * 1024;
+const WAV_MAX_BYTES: usize = 2 * 4 * 48_000 * MAX_DURATION.as_secs() as usize + 64 * 1024;
 /// How base64 of `RIFF` begins.
-const RIFF: &[u8] = b"UklGR";
+const RIFF_BASE64: &[u8] = b"UklGR";
 
 /// Reads a sample: a WAV file of any rate, or else raw int16 mono at 16 kHz. Letters outside the alphabet are dropped
 /// as Python's decoder does; only wrong padding is an error, and what is empty then counts as absent (field notes
@@ -30,9 +30,9 @@ const RIFF: &[u8] = b"UklGR";
 ///
 /// # Errors
 /// [`ErrorKind::BadReference`] with what is wrong.
-pub(super) fn read(text: &str) -> Result<Option<VoiceSample>, Error> {
+pub(super) fn decode_voice_sample(text: &str) -> Result<Option<VoiceSample>, Error> {
     let bad = |detail: String| Error::new(ErrorKind::BadReference, detail);
-    let clean: Vec<u8> = text.bytes().filter(|letter| KEPT[usize::from(*letter)]).collect();
+    let clean: Vec<u8> = text.bytes().filter(|letter| IS_BASE64[usize::from(*letter)]).collect();
     check_length(&clean).map_err(|problem| bad(format!("'ref_audio': {problem}")))?;
     let bytes = STANDARD.decode(clean).map_err(|_| bad("base64 in 'ref_audio'".to_owned()))?;
     if bytes.is_empty() {
@@ -40,23 +40,23 @@ pub(super) fn read(text: &str) -> Result<Option<VoiceSample>, Error> {
     }
     if !bytes.starts_with(b"RIFF") {
         let samples = bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]]));
-        return Ok(Some(sample(&samples.collect::<Vec<_>>())));
+        return Ok(Some(to_voice_sample(&samples.collect::<Vec<_>>())));
     }
-    from_wav(&bytes).map(Some).map_err(|problem| bad(format!("'ref_audio': {problem}")))
+    voice_sample_from_wav(&bytes).map(Some).map_err(|problem| bad(format!("'ref_audio': {problem}")))
 }
 
 /// Refuses what is too long from the length of its base64, before any of it is decoded.
 fn check_length(base64: &[u8]) -> Result<(), String> {
     let padding = base64.iter().rev().take_while(|letter| **letter == b'=').count();
     let bytes = (base64.len() - padding) / 4 * 3 + (base64.len() - padding) % 4 * 3 / 4;
-    if base64.starts_with(RIFF) {
+    if base64.starts_with(RIFF_BASE64) {
         let problem =
             || format!("a WAV file of {bytes} bytes is too large (expected at most {WAV_MAX_BYTES})");
         return if bytes > WAV_MAX_BYTES { Err(problem()) } else { Ok(()) };
     }
     if bytes > RAW_MAX_BYTES {
         let actual = Duration::from_secs_f64(bytes as f64 / f64::from(2 * SPEECH_RATE_HZ));
-        return Err(WavError::TooLong { expected: LONGEST, actual }.to_string());
+        return Err(WavError::TooLong { expected: MAX_DURATION, actual }.to_string());
     }
     Ok(())
 }
@@ -65,20 +65,20 @@ fn check_length(base64: &[u8]) -> Result<(), String> {
 ///
 /// # Errors
 /// What is wrong with the file.
-pub fn from_wav(bytes: &[u8]) -> Result<VoiceSample, String> {
-    let (samples, rate_hz) = wav::read(bytes, LONGEST).map_err(|error| error.to_string())?;
+pub fn voice_sample_from_wav(bytes: &[u8]) -> Result<VoiceSample, String> {
+    let (samples, rate_hz) = wav::read(bytes, MAX_DURATION).map_err(|error| error.to_string())?;
     let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|error| error.to_string())?;
-    Ok(sample(&samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>()))
+    Ok(to_voice_sample(&samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>()))
 }
 
 /// A voice sample, base64, as raw float32 samples at 16 kHz; what is no WAV file is taken to be that already.
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(crate) fn as_samples(text: &str) -> Result<Cow<'_, str>, String> {
+pub(crate) fn to_f32_base64(text: &str) -> Result<Cow<'_, str>, String> {
     let text = without_data_prefix(text);
     let Some(bytes) = wav_bytes(text)? else { return Ok(Cow::Borrowed(text)) };
-    let json = from_wav(&bytes)?;
+    let json = voice_sample_from_wav(&bytes)?;
     Ok(Cow::Owned(json.0.trim_matches('"').to_owned()))
 }
 
@@ -87,48 +87,48 @@ pub(crate) fn as_samples(text: &str) -> Result<Cow<'_, str>, String> {
 ///
 /// # Errors
 /// What is wrong with the samples, or with a file's base64.
-pub(crate) fn as_wav(text: &str) -> Result<Cow<'_, str>, String> {
+pub(crate) fn to_wav_base64(text: &str) -> Result<Cow<'_, str>, String> {
     let text = without_data_prefix(text);
     if let Some(bytes) = wav_bytes(text)? {
         return Ok(if bytes.len().is_multiple_of(4) {
-            Cow::Owned(STANDARD.encode(wav::uneven(bytes)))
+            Cow::Owned(STANDARD.encode(wav::with_unaligned_length(bytes)))
         } else {
             Cow::Borrowed(text)
         });
     }
     let mut samples = Vec::new();
-    pcm::pull_base64_f32(text, &mut samples).map_err(|error| error.to_string())?;
+    pcm::decode_base64_f32(text, &mut samples).map_err(|error| error.to_string())?;
     let samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
-    Ok(Cow::Owned(STANDARD.encode(wav::uneven(wav::write_s16(&samples, SPEECH_RATE_HZ)))))
+    Ok(Cow::Owned(STANDARD.encode(wav::with_unaligned_length(wav::write_s16(&samples, SPEECH_RATE_HZ)))))
 }
 
 /// The WAV file that base64 holds, if it holds one; letters outside the alphabet are dropped as servers do.
 fn wav_bytes(text: &str) -> Result<Option<Vec<u8>>, String> {
-    if !text.as_bytes().starts_with(RIFF) {
+    if !text.as_bytes().starts_with(RIFF_BASE64) {
         return Ok(None);
     }
-    let clean: Vec<u8> = text.bytes().filter(|letter| KEPT[usize::from(*letter)]).collect();
+    let clean: Vec<u8> = text.bytes().filter(|letter| IS_BASE64[usize::from(*letter)]).collect();
     check_length(&clean)?;
     STANDARD.decode(clean).map(Some).map_err(|error| error.to_string())
 }
 
-fn sample(samples: &[i16]) -> VoiceSample {
+fn to_voice_sample(samples: &[i16]) -> VoiceSample {
     let mut json = String::with_capacity(pcm::base64_f32_len(samples.len()) + 2);
     json.push('"');
-    pcm::push_base64_f32(samples, &mut json);
+    pcm::encode_base64_f32(samples, &mut json);
     json.push('"');
     VoiceSample(json.into())
 }
 
 /// The letters of base64 and its padding, by byte.
-const KEPT: [bool; 256] = {
-    let mut kept = [false; 256];
+const IS_BASE64: [bool; 256] = {
+    let mut is_base64 = [false; 256];
     let mut letter: u8 = 0;
     while letter < 128 {
-        kept[letter as usize] = letter.is_ascii_alphanumeric() || matches!(letter, b'+' | b'/' | b'=');
+        is_base64[letter as usize] = letter.is_ascii_alphanumeric() || matches!(letter, b'+' | b'/' | b'=');
         letter += 1;
     }
-    kept
+    is_base64
 };
 
 #[cfg(test)]
@@ -136,65 +136,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn junk_is_dropped_and_bad_padding_refused_as_on_the_real_server() {
-        assert_eq!(read("###"), Ok(None), "golden c10p");
-        let error = read("abc").unwrap_err();
+    fn invalid_characters_are_dropped_and_bad_padding_is_rejected() {
+        assert_eq!(decode_voice_sample("###"), Ok(None), "golden c10p");
+        let error = decode_voice_sample("abc").unwrap_err();
         assert_eq!((error.kind, error.detail.as_str()), (ErrorKind::BadReference, "base64 in 'ref_audio'"));
     }
 
     #[test]
-    fn a_wav_file_and_raw_samples_come_out_alike() {
+    fn wav_and_raw_samples_give_the_same_voice() {
         let samples: Vec<i16> = (0..1600).map(|at| at * 7 - 5000).collect();
         let raw: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         let wav = wav::write_s16(&samples, SPEECH_RATE_HZ);
-        let expected = Some(sample(&samples));
-        assert_eq!(read(&STANDARD.encode(raw)).unwrap(), expected);
-        assert_eq!(read(&STANDARD.encode(&wav)).unwrap(), expected);
-        assert!(read(&STANDARD.encode(&wav[..20])).unwrap_err().detail.starts_with("'ref_audio': "));
+        let expected = Some(to_voice_sample(&samples));
+        assert_eq!(decode_voice_sample(&STANDARD.encode(raw)).unwrap(), expected);
+        assert_eq!(decode_voice_sample(&STANDARD.encode(&wav)).unwrap(), expected);
+        assert!(decode_voice_sample(&STANDARD.encode(&wav[..20])).unwrap_err().detail.starts_with("'ref_audio': "));
     }
 
     #[test]
-    fn a_sample_is_spelled_as_the_server_takes_it_and_a_file_is_never_taken_for_raw_samples() {
+    fn voice_samples_convert_between_wav_and_raw() {
         let samples: Vec<i16> = (0..1600).map(|at| at * 7 - 5000).collect();
-        let raw = sample(&samples).0.trim_matches('"').to_owned();
+        let raw = to_voice_sample(&samples).0.trim_matches('"').to_owned();
         for more in 0..2 {
             let samples: Vec<i16> = samples.iter().copied().chain((0..more).map(|_| 0)).collect();
             let file = STANDARD.encode(wav::write_s16(&samples, SPEECH_RATE_HZ));
-            let expected = sample(&samples).0.trim_matches('"').to_owned();
+            let expected = to_voice_sample(&samples).0.trim_matches('"').to_owned();
             for text in [file.clone(), format!("data:audio/wav;base64,{file}"), format!("{file}\n")] {
-                assert_eq!(as_samples(&text).unwrap(), expected);
-                let wav = STANDARD.decode(as_wav(&text).unwrap().trim_end()).unwrap();
+                assert_eq!(to_f32_base64(&text).unwrap(), expected);
+                let wav = STANDARD.decode(to_wav_base64(&text).unwrap().trim_end()).unwrap();
                 assert!(!wav.len().is_multiple_of(4));
-                assert_eq!(from_wav(&wav).unwrap(), sample(&samples), "it sounds the same");
+                assert_eq!(voice_sample_from_wav(&wav).unwrap(), to_voice_sample(&samples), "it sounds the same");
             }
         }
         for text in [raw.clone(), format!("data:audio/pcm;base64,{raw}")] {
-            assert_eq!(as_samples(&text).unwrap(), raw);
-            let wav = STANDARD.decode(as_wav(&text).unwrap().as_bytes()).unwrap();
+            assert_eq!(to_f32_base64(&text).unwrap(), raw);
+            let wav = STANDARD.decode(to_wav_base64(&text).unwrap().as_bytes()).unwrap();
             assert!(!wav.len().is_multiple_of(4));
-            assert_eq!(from_wav(&wav).unwrap(), sample(&samples));
+            assert_eq!(voice_sample_from_wav(&wav).unwrap(), to_voice_sample(&samples));
         }
-        assert!(as_wav("UklGRgAAA").is_err() && as_samples("UklGRgAAA").is_err());
+        assert!(to_wav_base64("UklGRgAAA").is_err() && to_f32_base64("UklGRgAAA").is_err());
     }
 
     #[test]
-    fn what_is_too_long_is_refused_in_either_form() {
+    fn long_voice_samples_are_rejected_in_either_format() {
         let seconds = |seconds: usize, more: usize| vec![7i16; seconds * SPEECH_RATE_HZ as usize + more];
         let raw = |samples: &[i16]| -> String {
             STANDARD.encode(samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>())
         };
-        assert!(read(&raw(&seconds(30, 0))).unwrap().is_some());
+        assert!(decode_voice_sample(&raw(&seconds(30, 0))).unwrap().is_some());
         for text in [
             raw(&seconds(30, 1)),
             raw(&seconds(60, 0)),
             STANDARD.encode(wav::write_s16(&seconds(31, 0), SPEECH_RATE_HZ)),
         ] {
-            let error = read(&text).unwrap_err();
+            let error = decode_voice_sample(&text).unwrap_err();
             assert_eq!(error.kind, ErrorKind::BadReference);
             assert!(error.detail.contains("too long (expected at most 30.0s)"), "{}", error.detail);
         }
         let mut huge = STANDARD.encode(wav::write_s16(&[0], SPEECH_RATE_HZ));
         huge.extend(std::iter::repeat_n('A', WAV_MAX_BYTES / 3 * 4));
-        assert!(read(&huge).unwrap_err().detail.contains("too large"));
+        assert!(decode_voice_sample(&huge).unwrap_err().detail.contains("too large"));
     }
 }

@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
-use super::encode::shortened;
+use super::encode::truncate_close_reason;
 use crate::{
     error::{Error, ErrorKind},
-    event::relay::{About, EndName, ErrorTold, Input, Opening, QueuePlace, ToModel, Told},
+    event::relay::{NoticeMeta, RelayEndReason, ErrorNotice, RelayInput, RelayOpening, QueuePosition, RelayClientEvent, ClientNotice},
     mapping::{
         ClientMapping,
-        extract::{ExtractError, Found, Node},
-        field::shown,
-        relay::{Part, RelayClient, RelayCommand, RelayEvent, RelayField, RelayType, RelayVerb},
-        template::Fill,
+        extract::{ExtractError, ExtractedValues, Node},
+        field::display_node,
+        relay::{RelayFieldRole, RelayProtocol, RelayCommand, RelayEvent, RelayField, RelayFieldType, RelayVerb},
+        template::SlotValue,
         upstream::Mode,
     },
 };
@@ -30,11 +30,11 @@ pub struct RelayCodec {
 
 /// A message that was read.
 #[derive(Debug)]
-pub struct Read<'a> {
+pub struct RelayMessage<'a> {
     /// None for one that the protocol does not have.
     command: Option<&'a RelayCommand>,
     name: String,
-    found: Found<'a>,
+    found: ExtractedValues<'a>,
 }
 
 impl RelayCodec {
@@ -59,13 +59,13 @@ impl RelayCodec {
     }
 
     /// What is special about the protocol.
-    pub(crate) fn relay(&self) -> Option<&RelayClient> {
+    pub(crate) fn relay(&self) -> Option<&RelayProtocol> {
         self.client.relay.as_ref()
     }
 
     /// Whether the protocol's first message may be this one.
     #[must_use]
-    pub fn begins_with(&self, text: &str) -> bool {
+    pub fn can_begin_with(&self, text: &str) -> bool {
         self.client.has_command(text)
     }
 
@@ -74,176 +74,176 @@ impl RelayCodec {
     ///
     /// # Errors
     /// Whatever is wrong with it; a type that is not known is none.
-    pub fn decode<'a>(&'a self, text: &'a str, native: bool) -> Result<Read<'a>, Error> {
+    pub fn decode<'a>(&'a self, text: &'a str, native: bool) -> Result<RelayMessage<'a>, Error> {
         let relay = self.relay().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "anything"))?;
-        let extracted = if native { relay.shape.extract(text) } else { relay.shape.extract_noting(text) };
+        let extracted = if native { relay.shape.extract(text) } else { relay.shape.extract_with_unknown(text) };
         let found = extracted.map_err(|error| match error {
             ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
             ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
         })?;
-        let name = found.get(0).map_or_else(|| "message without a type".to_owned(), shown);
+        let name = found.get(0).map_or_else(|| "message without a type".to_owned(), display_node);
         let known = found.get(0).and_then(Node::as_str);
         let command = relay.commands.iter().find(|command| Some(command.name.as_str()) == known);
         if let Some(command) = command {
-            judge(command, &found, native)?;
+            validate(command, &found, native)?;
         }
-        Ok(Read { command, name, found })
+        Ok(RelayMessage { command, name, found })
     }
 
     /// The frame for what the client is told; `None` for what this protocol does not tell.
     #[must_use]
-    pub fn tell(&self, told: &Told<'_>, about: &About<'_>) -> Option<String> {
+    pub fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String> {
         let relay = self.relay()?;
         let name = match event_name(told) {
-            RelayEvent::EndedBecause if relay.event(RelayEvent::EndedBecause).is_none() => RelayEvent::Ended,
-            RelayEvent::QueueMoved if relay.event(RelayEvent::QueueMoved).is_none() => RelayEvent::Queued,
+            RelayEvent::EndedWithDetail if relay.event(RelayEvent::EndedWithDetail).is_none() => RelayEvent::Ended,
+            RelayEvent::QueueUpdate if relay.event(RelayEvent::QueueUpdate).is_none() => RelayEvent::Queued,
             name => name,
         };
         let template = relay.event(name)?;
         let slots = name.slots();
-        let mut json = String::with_capacity(256 + weight(told));
-        template.render(&mut json, |slot| self.fill(relay, told, about, slots[slot]));
+        let mut json = String::with_capacity(256 + payload_len(told));
+        template.render(&mut json, |slot| self.slot_value(relay, told, about, slots[slot]));
         Some(json)
     }
 
     /// How an error is told.
     #[must_use]
-    pub fn error(&self, error: &Error, about: &About<'_>) -> ErrorTold {
+    pub fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice {
         let Some((relay, words)) = self.relay().and_then(|relay| Some((relay, relay.error(error.kind)?)))
         else {
-            return ErrorTold::default();
+            return ErrorNotice::default();
         };
         let mut message = String::new();
         match &words.message {
-            Some(template) => template.render_plain(&mut message, |_| Fill::Str(&error.detail)),
+            Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
             None => message.push_str(&error.detail),
         }
         let event = words.code.as_ref().zip(relay.event(RelayEvent::Error)).map(|(code, template)| {
             let mut json = String::with_capacity(256);
             template.render(&mut json, |slot| match RelayEvent::Error.slots()[slot] {
-                "code" => Fill::Str(code),
-                "message" => Fill::Str(&message),
-                "class" => Fill::Str(&words.class),
-                _ => Fill::Null,
+                "code" => SlotValue::Str(code),
+                "message" => SlotValue::Str(&message),
+                "class" => SlotValue::Str(&words.class),
+                _ => SlotValue::Null,
             });
             json
         });
-        let ended = words.ended.as_ref().and_then(|reason| self.ended_with(reason, &message, about));
+        let ended = words.ended.as_ref().and_then(|reason| self.encode_end_event(reason, &message, about));
         let close = words.close.as_ref().map(|(code, text)| {
             let mut reason = String::new();
-            text.render_plain(&mut reason, |_| Fill::Str(&error.detail));
-            (*code, shortened(reason))
+            text.render_plain(&mut reason, |_| SlotValue::Str(&error.detail));
+            (*code, truncate_close_reason(reason))
         });
-        ErrorTold { event, ended, close }
+        ErrorNotice { event, session_end: ended, close }
     }
 
     /// The last event, in words of the caller's.
-    fn ended_with(&self, reason: &str, detail: &str, about: &About<'_>) -> Option<String> {
+    fn encode_end_event(&self, reason: &str, detail: &str, about: &NoticeMeta<'_>) -> Option<String> {
         let relay = self.relay()?;
         let because =
-            relay.event(RelayEvent::EndedBecause).map(|template| (RelayEvent::EndedBecause, template));
+            relay.event(RelayEvent::EndedWithDetail).map(|template| (RelayEvent::EndedWithDetail, template));
         let (name, template) =
             because.or_else(|| Some((RelayEvent::Ended, relay.event(RelayEvent::Ended)?)))?;
         let mut json = String::with_capacity(256);
         template.render(&mut json, |slot| match name.slots()[slot] {
-            "reason" => Fill::Str(reason),
-            "detail" => Fill::Str(detail),
-            slot => self.about(about, slot),
+            "reason" => SlotValue::Str(reason),
+            "detail" => SlotValue::Str(detail),
+            slot => self.meta_value(about, slot),
         });
         Some(json)
     }
 
     /// The close frame behind the last event.
     #[must_use]
-    pub fn close_frame(&self, why: EndName) -> (u16, String) {
+    pub fn close_frame(&self, why: RelayEndReason) -> (u16, String) {
         let words = self.relay().and_then(|relay| relay.end(why));
         words.map_or((1000, String::new()), |words| (words.code, words.text.clone()))
     }
 
     /// A slot's value; the names are those of [`RelayEvent::slots`].
-    fn fill<'v>(
+    fn slot_value<'v>(
         &'v self,
-        relay: &'v RelayClient,
-        told: &Told<'v>,
-        about: &About<'v>,
+        relay: &'v RelayProtocol,
+        told: &ClientNotice<'v>,
+        about: &NoticeMeta<'v>,
         slot: &str,
-    ) -> Fill<'v> {
+    ) -> SlotValue<'v> {
         match (told, slot) {
-            (Told::Queued { place, .. }, "position" | "length" | "wait_s" | "ticket") => queue(place, slot),
-            (Told::Opened { .. }, "mode") => relay.mode.told.get(&self.mode).map(String::as_str).into(),
-            (Told::Opened { prompt_chars }, "prompt_chars") => {
-                whole(prompt_chars.saturating_add(relay.prompt_extra_chars))
+            (ClientNotice::Queued { queue: place, .. }, "position" | "length" | "wait_s" | "ticket") => queue_value(place, slot),
+            (ClientNotice::Opened { .. }, "mode") => relay.mode.reported_as.get(&self.mode).map(String::as_str).into(),
+            (ClientNotice::Opened { prompt_chars }, "prompt_chars") => {
+                integer(prompt_chars.saturating_add(relay.prompt_extra_chars))
             }
-            (Told::Text(text), "text") => Fill::Str(text),
-            (Told::Speech(audio), "audio") => Fill::Str(audio),
-            (Told::Output(output), "text") => Fill::Str(output.text),
-            (Told::Output(output), "audio") => output.audio.into(),
-            (Told::Output(output), "end_of_turn") => Fill::Bool(output.end_of_turn),
-            (Told::Answered(text, _), "text") => Fill::Str(text.unwrap_or_default()),
-            (Told::Answered(_, audio), "audio") => (*audio).into(),
-            (Told::Ended { why, own, .. }, "reason") => match (relay.end(*why), own) {
-                (Some(words), Some(own)) if words.own => Fill::Str(own),
-                (Some(words), _) => Fill::Str(&words.reason),
-                (None, _) => Fill::Null,
+            (ClientNotice::Text(text), "text") => SlotValue::Str(text),
+            (ClientNotice::Speech(audio), "audio") => SlotValue::Str(audio),
+            (ClientNotice::Output(output), "text") => SlotValue::Str(output.text),
+            (ClientNotice::Output(output), "audio") => output.audio.into(),
+            (ClientNotice::Output(output), "end_of_turn") => SlotValue::Bool(output.end_of_turn),
+            (ClientNotice::Answered(text, _), "text") => SlotValue::Str(text.unwrap_or_default()),
+            (ClientNotice::Answered(_, audio), "audio") => (*audio).into(),
+            (ClientNotice::Ended { reason: why, client_reason: own, .. }, "reason") => match (relay.end(*why), own) {
+                (Some(words), Some(own)) if words.use_client_reason => SlotValue::Str(own),
+                (Some(words), _) => SlotValue::Str(&words.reason),
+                (None, _) => SlotValue::Null,
             },
-            (Told::Ended { detail, .. }, "detail") => (*detail).into(),
-            _ => self.about(about, slot),
+            (ClientNotice::Ended { detail, .. }, "detail") => (*detail).into(),
+            _ => self.meta_value(about, slot),
         }
     }
 
-    fn about<'v>(&self, about: &About<'v>, slot: &str) -> Fill<'v> {
+    fn meta_value<'v>(&self, about: &NoticeMeta<'v>, slot: &str) -> SlotValue<'v> {
         match slot {
             "session_id" => about.session_id.into(),
             "response_id" => about.response_id.into(),
             "input_id" => about.input_id.into(),
-            "context_tokens" => about.context_tokens.map_or(Fill::Null, |tokens| whole(tokens.into())),
-            "unix_s" => Fill::Float(self.opened_unix_s + about.at_s),
-            _ => Fill::Null,
+            "context_tokens" => about.context_tokens.map_or(SlotValue::Null, |tokens| integer(tokens.into())),
+            "unix_s" => SlotValue::Float(self.opened_unix_s + about.elapsed_s),
+            _ => SlotValue::Null,
         }
     }
 }
 
-impl Read<'_> {
+impl RelayMessage<'_> {
     /// What it means.
     #[must_use]
-    pub fn message(&self) -> ToModel<'_> {
+    pub fn to_client_event(&self) -> RelayClientEvent<'_> {
         match self.command.map(|command| command.verb) {
-            None => ToModel::Unknown(&self.name),
-            Some(RelayVerb::Open) => ToModel::Open(Opening {
-                prompt: self.text(Part::Prompt),
-                config: match self.part(Part::Config) {
+            None => RelayClientEvent::Unknown(&self.name),
+            Some(RelayVerb::Open) => RelayClientEvent::Open(RelayOpening {
+                prompt: self.text(RelayFieldRole::Prompt),
+                config: match self.field(RelayFieldRole::Config) {
                     Some(Node::Raw(json)) => Some(json),
                     _ => None,
                 },
-                voice: self.text(Part::Voice),
-                speech_voice: self.text(Part::SpeechVoice),
-                slice_max: self.integer(Part::SliceMax),
+                voice: self.text(RelayFieldRole::Voice),
+                speech_voice: self.text(RelayFieldRole::SpeechVoice),
+                slice_max: self.integer(RelayFieldRole::SliceMax),
             }),
-            Some(RelayVerb::Append) => ToModel::Append(Input {
-                audio: self.text(Part::Audio),
-                frames: match self.part(Part::Frames) {
+            Some(RelayVerb::Append) => RelayClientEvent::Append(RelayInput {
+                audio: self.text(RelayFieldRole::Audio),
+                frames: match self.field(RelayFieldRole::Frames) {
                     Some(Node::List(items)) => Some(items),
                     _ => None,
                 },
-                force_listen: match self.part(Part::ForceListen) {
+                force_listen: match self.field(RelayFieldRole::ForceListen) {
                     Some(Node::Bool(flag)) => Some(*flag),
                     _ => None,
                 },
-                slice_max: self.integer(Part::SliceMax),
-                input_id: self.text(Part::InputId),
-                response_id: self.text(Part::ResponseId),
+                slice_max: self.integer(RelayFieldRole::SliceMax),
+                input_id: self.text(RelayFieldRole::InputId),
+                response_id: self.text(RelayFieldRole::ResponseId),
             }),
-            Some(RelayVerb::Close) => ToModel::Close(self.text(Part::Reason)),
+            Some(RelayVerb::Close) => RelayClientEvent::Close(self.text(RelayFieldRole::Reason)),
         }
     }
 
     /// What of it has no effect, in words: what nobody knows, what the protocol's file says so of, and what an upstream
     /// that takes only these parts cannot be told.
-    pub fn without_effect(&self, takes: impl Fn(Part) -> bool) -> Vec<String> {
+    pub fn ineffective_fields(&self, takes: impl Fn(RelayFieldRole) -> bool) -> Vec<String> {
         let Some(command) = self.command else { return Vec::new() };
         let unknown = self.found.unknown().iter();
         let unknown = unknown.map(|key| format!("{}: `{key}` is unknown to this bridge", command.name));
-        let given = command.fields.iter().filter(|field| value(field, &self.found).is_some());
+        let given = command.fields.iter().filter(|field| field_value(field, &self.found).is_some());
         let known = given.filter_map(|field| {
             let because = match (&field.because, field.to) {
                 (Some(because), _) => because.as_str(),
@@ -256,17 +256,17 @@ impl Read<'_> {
     }
 
     /// The first field with this meaning that is there.
-    fn part(&self, part: Part) -> Option<&Node<'_>> {
+    fn field(&self, part: RelayFieldRole) -> Option<&Node<'_>> {
         let fields = self.command.map(|command| command.fields.as_slice()).unwrap_or_default();
-        fields.iter().filter(|field| field.to == Some(part)).find_map(|field| value(field, &self.found))
+        fields.iter().filter(|field| field.to == Some(part)).find_map(|field| field_value(field, &self.found))
     }
 
-    fn text(&self, part: Part) -> Option<&str> {
-        self.part(part).and_then(Node::as_str)
+    fn text(&self, part: RelayFieldRole) -> Option<&str> {
+        self.field(part).and_then(Node::as_str)
     }
 
-    fn integer(&self, part: Part) -> Option<i64> {
-        match self.part(part) {
+    fn integer(&self, part: RelayFieldRole) -> Option<i64> {
+        match self.field(part) {
             Some(Node::Int(number)) => Some(*number),
             _ => None,
         }
@@ -274,15 +274,15 @@ impl Read<'_> {
 }
 
 /// A field's value; `null` is as good as none, and an object around audio is not the audio.
-fn value<'f>(field: &RelayField, found: &'f Found<'_>) -> Option<&'f Node<'f>> {
+fn field_value<'f>(field: &RelayField, found: &'f ExtractedValues<'_>) -> Option<&'f Node<'f>> {
     let node = found.get(field.slot).filter(|node| **node != Node::Null)?;
-    let wrapped = *node == Node::Object && field.of != RelayType::Object;
-    (!wrapped).then_some(node)
+    let is_wrapped = *node == Node::Object && field.field_type != RelayFieldType::Object;
+    (!is_wrapped).then_some(node)
 }
 
-fn judge(command: &RelayCommand, found: &Found<'_>, native: bool) -> Result<(), Error> {
+fn validate(command: &RelayCommand, found: &ExtractedValues<'_>, native: bool) -> Result<(), Error> {
     for field in command.fields.iter().filter(|field| field.checked || !native) {
-        let Some(node) = value(field, found) else { continue };
+        let Some(node) = field_value(field, found) else { continue };
         if let Err(problem) = field.check(node) {
             return Err(Error::new(ErrorKind::Invalid, format!("`{}` {problem}", field.name)));
         }
@@ -300,46 +300,46 @@ fn judge(command: &RelayCommand, found: &Found<'_>, native: bool) -> Result<(), 
 }
 
 /// What is empty is as good as absent (field notes §4).
-fn is_given(field: &RelayField, found: &Found<'_>) -> bool {
-    value(field, found).is_some_and(|node| node.as_str() != Some(""))
+fn is_given(field: &RelayField, found: &ExtractedValues<'_>) -> bool {
+    field_value(field, found).is_some_and(|node| node.as_str() != Some(""))
 }
 
-const fn event_name(told: &Told<'_>) -> RelayEvent {
+const fn event_name(told: &ClientNotice<'_>) -> RelayEvent {
     match told {
-        Told::Queued { moved: false, .. } => RelayEvent::Queued,
-        Told::Queued { moved: true, .. } => RelayEvent::QueueMoved,
-        Told::Granted => RelayEvent::Granted,
-        Told::Opened { .. } => RelayEvent::Opened,
-        Told::Listening => RelayEvent::Listening,
-        Told::Text(_) => RelayEvent::Text,
-        Told::Speech(_) => RelayEvent::Speech,
-        Told::Output(_) => RelayEvent::Output,
-        Told::Answered(..) => RelayEvent::Answered,
-        Told::Ended { detail: None, .. } => RelayEvent::Ended,
-        Told::Ended { detail: Some(_), .. } => RelayEvent::EndedBecause,
+        ClientNotice::Queued { is_update: false, .. } => RelayEvent::Queued,
+        ClientNotice::Queued { is_update: true, .. } => RelayEvent::QueueUpdate,
+        ClientNotice::Granted => RelayEvent::Granted,
+        ClientNotice::Opened { .. } => RelayEvent::Opened,
+        ClientNotice::Listening => RelayEvent::Listening,
+        ClientNotice::Text(_) => RelayEvent::Text,
+        ClientNotice::Speech(_) => RelayEvent::Speech,
+        ClientNotice::Output(_) => RelayEvent::Output,
+        ClientNotice::Answered(..) => RelayEvent::Answered,
+        ClientNotice::Ended { detail: None, .. } => RelayEvent::Ended,
+        ClientNotice::Ended { detail: Some(_), .. } => RelayEvent::EndedWithDetail,
     }
 }
 
 /// Bytes of what may be long.
-fn weight(told: &Told<'_>) -> usize {
+fn payload_len(told: &ClientNotice<'_>) -> usize {
     match told {
-        Told::Text(text) | Told::Speech(text) => text.len(),
-        Told::Output(output) => output.text.len() + output.audio.map_or(0, str::len),
-        Told::Answered(text, audio) => text.map_or(0, str::len) + audio.map_or(0, str::len),
+        ClientNotice::Text(text) | ClientNotice::Speech(text) => text.len(),
+        ClientNotice::Output(output) => output.text.len() + output.audio.map_or(0, str::len),
+        ClientNotice::Answered(text, audio) => text.map_or(0, str::len) + audio.map_or(0, str::len),
         _ => 0,
     }
 }
 
-fn queue<'v>(place: &QueuePlace<'v>, slot: &str) -> Fill<'v> {
-    let count = |count: Option<u32>| count.map_or(Fill::Null, |count| Fill::Int(count.into()));
+fn queue_value<'v>(place: &QueuePosition<'v>, slot: &str) -> SlotValue<'v> {
+    let count = |count: Option<u32>| count.map_or(SlotValue::Null, |count| SlotValue::Int(count.into()));
     match slot {
         "position" => count(place.position),
         "length" => count(place.length),
-        "wait_s" => place.wait_s.map_or(Fill::Null, Fill::Float),
+        "wait_s" => place.wait_s.map_or(SlotValue::Null, SlotValue::Float),
         _ => place.ticket.into(),
     }
 }
 
-fn whole(number: u64) -> Fill<'static> {
-    Fill::Int(i64::try_from(number).unwrap_or(i64::MAX))
+fn integer(number: u64) -> SlotValue<'static> {
+    SlotValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }

@@ -37,16 +37,16 @@ pub enum LaneEvent<'a> {
         audio: &'a [f32],
     },
     /// Something went wrong, in the upstream's own words; its session goes on.
-    Trouble(&'a str),
+    RecoverableError(&'a str),
     /// The upstream session is over.
-    Closed(Ending),
+    Closed(UpstreamEnd),
     /// Something this bridge does not know, or cannot read; the log gets it.
     Unknown(String),
 }
 
 /// What a message says about itself, beside what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mark<'a> {
+pub struct MessageMeta<'a> {
     /// The answer it belongs to.
     pub response_id: Option<&'a str>,
     /// The append it answers.
@@ -59,26 +59,26 @@ pub struct Mark<'a> {
 
 /// How an upstream session ended, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub struct UpstreamEnd {
     /// What it means.
-    pub meaning: EndMeaning,
+    pub kind: EndKind,
     /// Reason or code, and the diagnostic where there is one.
-    pub words: String,
+    pub detail: String,
 }
 
 /// What an end means for the question that was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndMeaning {
+pub enum EndKind {
     /// An end like any other.
-    Over,
+    Other,
     /// The model had nothing to say.
     EmptyAnswer,
     /// The queue takes nobody.
     QueueFull,
     /// Its time or the model's context was used up.
-    UsedUp,
+    LimitReached,
     /// The same, but the connection stays until it is told goodbye.
-    UsedUpAndOpen,
+    LimitReachedStillOpen,
 }
 
 /// What an upstream is told.
@@ -87,9 +87,9 @@ pub enum LaneCommand {
     /// Initialise, with a voice or the server's own.
     Init(Option<VoiceSample>),
     /// Initialise for talk.
-    Converse(Box<Opening>),
+    InitConversation(Box<ConversationInit>),
     /// One unit of talk.
-    Append(Append),
+    Append(UnitInput),
     /// What was said?
     Transcribe {
         /// The prompt.
@@ -111,12 +111,12 @@ pub enum LaneCommand {
     /// Goodbye.
     Close,
     /// Words that somebody else has chosen.
-    Spelled(String),
+    RawText(String),
 }
 
 /// What a conversation starts from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Opening {
+pub struct ConversationInit {
     /// System prompt.
     pub prompt: String,
     /// Inference settings, a JSON object. Sent every time: a session without them inherits the last one's (field notes
@@ -128,7 +128,7 @@ pub struct Opening {
 
 /// What the model hears, and sees, in one second.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Append {
+pub struct UnitInput {
     /// int16 mono 16 kHz, exactly one unit.
     pub audio: Arc<Vec<i16>>,
     /// Echoed by upstreams that do.
@@ -141,26 +141,26 @@ pub struct Append {
 
 /// Why a lane's transport is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum DisconnectReason {
     /// It never came up: DNS, TCP, TLS or time.
     Unreachable(String),
     /// HTTP said no with this status.
-    Refused(u16),
+    HttpRejected(u16),
     /// A close frame: code and reason.
     Closed(u16, String),
     /// It broke.
     Lost(String),
 }
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for DisconnectReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreachable(words) => write!(f, "cannot be reached: {words}"),
             // Starlette answers unknown WebSocket routes like this; there is no authentication (field notes §7.6).
-            Self::Refused(403) => f.write_str(
+            Self::HttpRejected(403) => f.write_str(
                 "refused the connection with HTTP 403: wrong path, mode or dialect, or not ready yet",
             ),
-            Self::Refused(status) => write!(f, "refused the connection with HTTP {status}"),
+            Self::HttpRejected(status) => write!(f, "refused the connection with HTTP {status}"),
             Self::Closed(code, reason) if reason.is_empty() => {
                 write!(f, "closed the connection with code {code}")
             }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 mod lane;
 pub mod relay;
 
-pub use self::lane::{Append, EndMeaning, Ending, LaneCommand, LaneEvent, Mark, Opening, Why};
-pub use crate::mapping::{client::CloseName, profile::Microphone, upstream::Mode};
+pub use self::lane::{UnitInput, EndKind, UpstreamEnd, LaneCommand, LaneEvent, MessageMeta, ConversationInit, DisconnectReason};
+pub use crate::mapping::{client::CloseReason, profile::MicrophoneMode, upstream::Mode};
 use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},
     error::Error,
@@ -52,7 +52,7 @@ pub enum ClientEvent<'a> {
     Speak(Box<SpeakRequest>),
     /// Stop speaking.
     CancelSpeech,
-    /// Gather a text, to be spoken when it is flushed.
+    /// ReadWindowRules a text, to be spoken when it is flushed.
     AppendText(String),
     /// Speak what was gathered, after what is being spoken.
     Flush,
@@ -67,9 +67,9 @@ pub enum ClientEvent<'a> {
     /// The client is still there.
     KeepAlive,
     /// What the camera sees.
-    Frame(VideoFrame),
+    VideoFrame(VideoFrame),
     /// End the session.
-    Close(CloseName),
+    Close(CloseReason),
 }
 
 /// One setting of a session.
@@ -108,7 +108,7 @@ pub enum Setting {
     /// Silence after an utterance that the client is told of.
     UtteranceGap(Duration),
     /// What becomes of the microphone while the client hears speech.
-    Microphone(Microphone),
+    Microphone(MicrophoneMode),
     /// Whether the client wants to know when a conversation changes to another upstream session.
     RolloverEvents(bool),
 }
@@ -183,17 +183,17 @@ impl Speaker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RolloverReason {
     /// The upstream's time limit is near.
-    Time,
+    TimeLimit,
     /// The model's context is nearly full.
-    Context,
+    ContextFull,
     /// The model went on talking although it was told to listen.
     NotYielding,
     /// The upstream session was lost.
-    Lost,
+    UpstreamLost,
     /// Its worker had to speak a text.
-    Lent,
+    WorkerLent,
     /// An operator asked for it.
-    Asked,
+    OperatorRequest,
 }
 
 impl RolloverReason {
@@ -201,12 +201,12 @@ impl RolloverReason {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Time => "time_limit",
-            Self::Context => "context_full",
+            Self::TimeLimit => "time_limit",
+            Self::ContextFull => "context_full",
             Self::NotYielding => "not_yielding",
-            Self::Lost => "upstream_lost",
-            Self::Lent => "worker_lent",
-            Self::Asked => "operator_request",
+            Self::UpstreamLost => "upstream_lost",
+            Self::WorkerLent => "worker_lent",
+            Self::OperatorRequest => "operator_request",
         }
     }
 }
@@ -242,9 +242,9 @@ pub enum ClientCommand {
         /// The utterance.
         segment_id: u32,
         /// Length of the utterance's audio, ms.
-        at_ms: u64,
+        audio_ms: u64,
         /// Where that begins in the audio heard, ms.
-        from_ms: u64,
+        start_ms: u64,
     },
     /// What was understood.
     TranscriptFinal {
@@ -257,9 +257,9 @@ pub enum ClientCommand {
         /// Length of the utterance's audio, ms.
         duration_ms: u64,
         /// Where that begins in the audio heard, ms.
-        from_ms: u64,
+        start_ms: u64,
         /// The user ended the utterance, by silence or by its length.
-        ended: bool,
+        utterance_ended: bool,
         /// The client had it made final.
         finalized: bool,
         /// Language the model was asked in; none where it was not asked.
@@ -330,7 +330,7 @@ pub enum ClientCommand {
     /// The session is over; the last event.
     SessionClosed {
         /// Why.
-        why: CloseName,
+        reason: CloseReason,
         /// Since the session was opened, ms.
         total_ms: u64,
         /// Audio heard, ms.

@@ -3,17 +3,17 @@
 //! Everything borrows from the message it came in. Audio, voices and pictures stay base64 text: nobody here looks into
 //! them. What passes between a session of the bridge's own and its upstreams is in [`super::lane`].
 
-use super::{Ending, LaneEvent};
-pub use crate::mapping::relay::{EndName, Part};
+use super::{UpstreamEnd, LaneEvent};
+pub use crate::mapping::relay::{RelayEndReason, RelayFieldRole};
 use crate::{error::Error, mapping::extract::Node};
 
 /// What a client says to the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ToModel<'a> {
+pub enum RelayClientEvent<'a> {
     /// Open the session.
-    Open(Opening<'a>),
+    Open(RelayOpening<'a>),
     /// Hear, see or read this.
-    Append(Input<'a>),
+    Append(RelayInput<'a>),
     /// Goodbye, and why.
     Close(Option<&'a str>),
     /// A type that the protocol does not have, as people see it.
@@ -22,7 +22,7 @@ pub enum ToModel<'a> {
 
 /// What a session starts from; what is `None` the upstream decides.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Opening<'a> {
+pub struct RelayOpening<'a> {
     /// System prompt.
     pub prompt: Option<&'a str>,
     /// Inference settings, a JSON object as it was written.
@@ -37,7 +37,7 @@ pub struct Opening<'a> {
 
 /// What the model hears and sees in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Input<'a> {
+pub struct RelayInput<'a> {
     /// base64 of float32 samples.
     pub audio: Option<&'a str>,
     /// Pictures, base64.
@@ -54,7 +54,7 @@ pub struct Input<'a> {
 
 /// A place in an upstream's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct QueuePlace<'a> {
+pub struct QueuePosition<'a> {
     /// From 1.
     pub position: Option<u32>,
     /// Length of the queue.
@@ -67,9 +67,9 @@ pub struct QueuePlace<'a> {
 
 /// What an upstream says to the client of a relay.
 #[derive(Debug, Clone, PartialEq)]
-pub enum FromModel<'a> {
+pub enum RelayUpstreamEvent<'a> {
     /// Waiting in its queue.
-    Queued(QueuePlace<'a>),
+    Queued(QueuePosition<'a>),
     /// A worker is assigned.
     Granted,
     /// The session is open; the upstream's name for it.
@@ -81,20 +81,20 @@ pub enum FromModel<'a> {
     /// A piece of audio, base64.
     Speech(&'a str),
     /// All of one step.
-    Output(Output<'a>),
+    Output(StepOutput<'a>),
     /// An answer is complete: its text, and its audio where it was not streamed.
     Answered(Option<&'a str>, Option<&'a str>),
     /// The session is over.
-    Ended(EndName, Ending),
+    Ended(RelayEndReason, UpstreamEnd),
     /// Something failed, and whether the session goes on.
-    Failed(Ending, bool),
+    Failed(UpstreamEnd, bool),
     /// Something this bridge does not know, or cannot read, in words.
     Unknown(String),
 }
 
 /// All that came of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Output<'a> {
+pub struct StepOutput<'a> {
     /// Maybe none.
     pub text: &'a str,
     /// base64.
@@ -103,12 +103,12 @@ pub struct Output<'a> {
     pub end_of_turn: bool,
 }
 
-impl FromModel<'_> {
+impl RelayUpstreamEvent<'_> {
     /// What it means for the lane it came on.
     #[must_use]
-    pub fn lane_event(&self) -> LaneEvent<'_> {
+    pub fn to_lane_event(&self) -> LaneEvent<'_> {
         match self {
-            Self::Queued(QueuePlace { position, length, wait_s, .. }) => {
+            Self::Queued(QueuePosition { position, length, wait_s, .. }) => {
                 LaneEvent::Queued { position: *position, length: *length, wait_s: *wait_s }
             }
             Self::Granted => LaneEvent::Granted,
@@ -117,8 +117,8 @@ impl FromModel<'_> {
             Self::Text(text) => LaneEvent::Text(text),
             Self::Speech(_) | Self::Output(_) => LaneEvent::Audio(&[]),
             Self::Answered(text, _) => LaneEvent::Done { text: *text, audio: &[] },
-            Self::Failed(ending, true) => LaneEvent::Trouble(&ending.words),
-            Self::Ended(_, ending) | Self::Failed(ending, false) => LaneEvent::Closed(ending.clone()),
+            Self::Failed(end, true) => LaneEvent::RecoverableError(&end.detail),
+            Self::Ended(_, end) | Self::Failed(end, false) => LaneEvent::Closed(end.clone()),
             Self::Unknown(words) => LaneEvent::Unknown(words.clone()),
         }
     }
@@ -126,13 +126,13 @@ impl FromModel<'_> {
 
 /// What the client of a relay is told, where it is not told the upstream's own words.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told<'a> {
+pub enum ClientNotice<'a> {
     /// It waits, or has moved up.
     Queued {
         /// Where.
-        place: QueuePlace<'a>,
+        queue: QueuePosition<'a>,
         /// It was told of a place before.
-        moved: bool,
+        is_update: bool,
     },
     /// A worker is there.
     Granted,
@@ -148,15 +148,15 @@ pub enum Told<'a> {
     /// A piece of audio.
     Speech(&'a str),
     /// All of one step.
-    Output(Output<'a>),
+    Output(StepOutput<'a>),
     /// An answer is complete.
     Answered(Option<&'a str>, Option<&'a str>),
     /// The session is over.
     Ended {
         /// Why.
-        why: EndName,
+        reason: RelayEndReason,
         /// The client's own reason.
-        own: Option<&'a str>,
+        client_reason: Option<&'a str>,
         /// More about it.
         detail: Option<&'a str>,
     },
@@ -164,7 +164,7 @@ pub enum Told<'a> {
 
 /// What an event says about itself, beside what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct About<'a> {
+pub struct NoticeMeta<'a> {
     /// The session, by the upstream's name.
     pub session_id: Option<&'a str>,
     /// The answer it belongs to.
@@ -174,45 +174,45 @@ pub struct About<'a> {
     /// Positions of the model's context in use.
     pub context_tokens: Option<u32>,
     /// Since the client connected, s.
-    pub at_s: f64,
+    pub elapsed_s: f64,
 }
 
 /// How an error is told: each part in this order, as far as the protocol has it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ErrorTold {
+pub struct ErrorNotice {
     /// The error event.
     pub event: Option<String>,
     /// The event that ends the session.
-    pub ended: Option<String>,
+    pub session_end: Option<String>,
     /// The close frame.
     pub close: Option<(u16, String)>,
 }
 
 /// How both ends spell. The session says what passes, and gets it back as text.
-pub trait Wires {
+pub trait RelayTranslator {
     /// Both spell alike: what passes, passes as it came.
-    fn native(&self) -> bool;
+    fn is_passthrough(&self) -> bool;
     /// The client is told text, audio and the end of a turn in one.
-    fn combines(&self) -> bool;
+    fn merges_replies(&self) -> bool;
     /// The client may append before the session is open.
-    fn eager(&self) -> bool;
+    fn accepts_early_appends(&self) -> bool;
     /// An event for the client; `None` for what its protocol does not tell.
-    fn tell(&self, told: &Told<'_>, about: &About<'_>) -> Option<String>;
+    fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String>;
     /// An error for the client.
-    fn error(&self, error: &Error, about: &About<'_>) -> ErrorTold;
+    fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice;
     /// The close frame behind the last event.
-    fn close_frame(&self, why: EndName) -> (u16, String);
+    fn close_frame(&self, reason: RelayEndReason) -> (u16, String);
     /// What opens an upstream session, in each of the ways in which it may take it.
     ///
     /// # Errors
     /// What of it the upstream cannot be told.
-    fn open(&self, opening: &Opening<'_>) -> Result<Vec<String>, Error>;
+    fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<String>, Error>;
     /// Whether the upstream can be told of this at all.
-    fn takes(&self, part: Part) -> bool;
+    fn supports(&self, part: RelayFieldRole) -> bool;
     /// One step's input.
-    fn append(&self, input: &Input<'_>) -> String;
+    fn encode_append(&self, input: &RelayInput<'_>) -> String;
     /// How long what the model hears lasts, ms.
-    fn audio_ms(&self, input: &Input<'_>) -> u64;
+    fn audio_duration_ms(&self, input: &RelayInput<'_>) -> u64;
     /// Goodbye.
-    fn close(&self, reason: Option<&str>) -> String;
+    fn encode_close(&self, reason: Option<&str>) -> String;
 }

@@ -6,32 +6,32 @@ use hyper::{
 };
 
 use crate::server::access::{
-    address::{Proxies, ProxyHeader},
-    credential::{Shown, out_of_query},
-    keys::{Keys, entries},
-    origin::Origins,
+    address::{TrustedProxies, ProxyHeader},
+    credential::{Credentials, split_query_parameter},
+    keys::{ApiKeys, entry_digests},
+    origin::AllowedOrigins,
 };
 
 /// Any bytes as a credential in every place, an origin, a proxy's header, a query string and a file of keys. Nobody is let in
 /// by them.
 pub fn access(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let keys = Keys::parse("keys.toml", "[[key]]\nname = \"a\"\nkey = \"7f9c-in-no-corpus\"", |_| None)
+    let keys = ApiKeys::parse("keys.toml", "[[key]]\nname = \"a\"\nkey = \"7f9c-in-no-corpus\"", |_| None)
         .expect("a test reads it");
-    let (rest, in_query) = out_of_query(&text, "api_key");
-    assert!(out_of_query(&rest, "api_key").1.is_none());
-    let shown = Shown::of(&headers(data), in_query.as_deref(), &["token", "bearer"]);
-    let is_in = text.contains("7f9c");
-    assert!(is_in || keys.holder(shown.iter(), &[], 0).is_err());
-    let origins = Origins::new(Some(&["https://7f9c.example".to_owned()])).expect("it is one");
-    assert!(text.to_lowercase().contains("7f9c") || !origins.has(&text));
+    let (rest, in_query) = split_query_parameter(&text, "api_key");
+    assert!(split_query_parameter(&rest, "api_key").1.is_none());
+    let shown = Credentials::from_request(&headers(data), in_query.as_deref(), &["token", "bearer"]);
+    let contains_key = text.contains("7f9c");
+    assert!(contains_key || keys.authenticate(shown.iter(), &[], 0).is_err());
+    let origins = AllowedOrigins::new(Some(&["https://7f9c.example".to_owned()])).expect("it is one");
+    assert!(text.to_lowercase().contains("7f9c") || !origins.is_allowed(&text));
     for header in [ProxyHeader::XForwardedFor, ProxyHeader::Forwarded] {
-        let proxies = Proxies::new(&["10.0.0.0/8".to_owned()], header).expect("it is one");
+        let proxies = TrustedProxies::new(&["10.0.0.0/8".to_owned()], header).expect("it is one");
         let stranger = [192, 0, 2, 1].into();
-        assert_eq!(proxies.client(stranger, text.lines().map(str::as_bytes)), stranger);
-        proxies.client([10, 0, 0, 1].into(), text.lines().map(str::as_bytes));
+        assert_eq!(proxies.client_address(stranger, text.lines().map(str::as_bytes)), stranger);
+        proxies.client_address([10, 0, 0, 1].into(), text.lines().map(str::as_bytes));
     }
-    let _ = (Keys::parse("keys.toml", &text, |_| None), entries(&text), Origins::new(Some(&[text.into()])));
+    let _ = (ApiKeys::parse("keys.toml", &text, |_| None), entry_digests(&text), AllowedOrigins::new(Some(&[text.into()])));
 }
 
 /// Each line in each header, as far as it may stand there.

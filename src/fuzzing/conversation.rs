@@ -17,59 +17,59 @@ use super::{
 };
 use crate::{
     bridge::{Bridge, Input, Output},
-    event::{Frame, Lane, Message, Mode, Why},
-    mapping::{Kind, Library},
-    session::{RelaySetup, Setup},
+    event::{Frame, Lane, Message, Mode, DisconnectReason},
+    mapping::{MappingKind, Library},
+    session::{RelaySetup, SessionSetup},
 };
 
 /// Outputs after one input above which it counts as endless: a second of audio makes two frames of a client's length.
-const MOST_OUTPUTS: usize = 10_000;
+const OUTPUTS_MAX: usize = 10_000;
 /// Every lane is gone by then (the profile's init_max, close_max and some), whatever the upstreams do.
-const LAST_LANE_GONE: Duration = Duration::from_secs(100);
+const LANES_GONE_WITHIN: Duration = Duration::from_secs(100);
 
 /// Time to finish what goes on.
-const PARTING: Duration = Duration::from_secs(25);
+const DRAIN_TIME: Duration = Duration::from_secs(25);
 
 const PROFILES: [&str; 3] = ["speech", "conversation", "video"];
 
 /// A session of any profile, on any dialect, with any inputs in any order; or one that is relayed.
 pub fn bridge_inputs(data: &[u8]) {
-    let mut bytes = Bytes(data);
+    let mut bytes = FuzzBytes(data);
     let first = usize::from(bytes.next());
     let library = &NOISE_IS_SPEECH[first % 2];
     let mut driver = match first / 64 {
-        0 => Driver::open(library, "macaw", "minicpm-o", PROFILES[first / 2 % 3]),
-        1 => Driver::open(library, "macaw", "minicpm-o-legacy", PROFILES[1 + first / 2 % 2]),
-        _ => Driver::relay(
+        0 => FuzzDriver::open(library, "macaw", "minicpm-o", PROFILES[first / 2 % 3]),
+        1 => FuzzDriver::open(library, "macaw", "minicpm-o-legacy", PROFILES[1 + first / 2 % 2]),
+        _ => FuzzDriver::relay(
             [&["minicpm-o"][..], &["minicpm-o-legacy"], &["minicpm-o", "minicpm-o-legacy"]][first / 4 % 3],
             ["minicpm-o", "minicpm-o-legacy"][first % 2],
             ["mode=audio", "mode=chat"][first / 2 % 2],
         ),
     };
     while !bytes.0.is_empty() {
-        driver.step(&mut bytes);
+        driver.run_step(&mut bytes);
     }
     driver.end();
 }
 
 /// A short conversation by a file that was accepted.
-pub(super) fn one_utterance(library: &Library, kind: Kind, name: &str) {
-    let or = |wanted: Kind, embedded: &'static str| {
+pub(super) fn run_one_utterance(library: &Library, kind: MappingKind, name: &str) {
+    let name_or = |wanted: MappingKind, embedded: &'static str| {
         if kind == wanted { name.to_owned() } else { embedded.to_owned() }
     };
-    let (client, upstream) = (or(Kind::Client, "macaw"), or(Kind::Upstream, "minicpm-o"));
-    let Some(served) = profile_of(library, &upstream) else { return };
-    let mut driver = Driver::open(library, &client, &upstream, &or(Kind::Profile, served));
+    let (client, upstream) = (name_or(MappingKind::Client, "macaw"), name_or(MappingKind::Upstream, "minicpm-o"));
+    let Some(profile) = servable_profile(library, &upstream) else { return };
+    let mut driver = FuzzDriver::open(library, &client, &upstream, &name_or(MappingKind::Profile, profile));
     for step in [2, 2, 0, 4, 8, 8, 7, 8, 3, 3, 8, 11, 8] {
-        driver.step(&mut Bytes(&[step, 0, 200, 1]));
+        driver.run_step(&mut FuzzBytes(&[step, 0, 200, 1]));
     }
 }
 
 /// A profile that can be served by an upstream's modes.
-fn profile_of(library: &Library, upstream: &str) -> Option<&'static str> {
+fn servable_profile(library: &Library, upstream: &str) -> Option<&'static str> {
     let modes = library.upstream(upstream).expect("it is in the library");
-    let served = [(Mode::Chat, "speech"), (Mode::Audio, "conversation"), (Mode::Video, "video")];
-    served.into_iter().find(|(mode, _)| modes.modes.contains_key(mode)).map(|(_, profile)| profile)
+    let servable = [(Mode::Chat, "speech"), (Mode::Audio, "conversation"), (Mode::Video, "video")];
+    servable.into_iter().find(|(mode, _)| modes.modes.contains_key(mode)).map(|(_, profile)| profile)
 }
 
 /// Without all that is off by default, and with it: decodes while the user still speaks, transcripts of who talks with the
@@ -100,9 +100,9 @@ static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
 });
 
 /// Zeros follow when the bytes have run out.
-struct Bytes<'d>(&'d [u8]);
+struct FuzzBytes<'d>(&'d [u8]);
 
-impl Bytes<'_> {
+impl FuzzBytes<'_> {
     fn next(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
@@ -118,24 +118,24 @@ impl Bytes<'_> {
     }
 }
 
-type Lists = [&'static [&'static str]; 2];
+type LineLists = [&'static [&'static str]; 2];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
+enum LaneTransport {
     Dialled,
     Up,
     Gone,
 }
 
-struct Driver {
+struct FuzzDriver {
     bridge: Bridge,
     now: Instant,
     wait: Option<Instant>,
-    lanes: BTreeMap<Lane, Transport>,
+    lanes: BTreeMap<Lane, LaneTransport>,
     noise: fastrand::Rng,
     /// What is said, of either list.
-    commands: Lists,
-    replies: Lists,
+    commands: LineLists,
+    replies: LineLists,
     /// What goes up is made here, in units.
     units: bool,
     closed: bool,
@@ -143,7 +143,7 @@ struct Driver {
     finished: bool,
 }
 
-impl Driver {
+impl FuzzDriver {
     fn open(library: &Library, client: &str, upstream: &str, profile: &str) -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -153,15 +153,15 @@ impl Driver {
         let mut codec = codec(library, client);
         let upstream = library.upstream(upstream).expect("it is in the library");
         let profile_file = library.profile(profile).expect("it is in the library");
-        let setup = Setup::new(codec.mapping(), profile_file, &upstream, 7);
-        let connect = codec.connect("model=m");
-        let (commands, replies): (Lists, Lists) = match (profile, upstream.name.as_str()) {
+        let setup = SessionSetup::new(codec.mapping(), profile_file, &upstream, 7);
+        let connect = codec.decode_query("model=m");
+        let (commands, replies): (LineLists, LineLists) = match (profile, upstream.name.as_str()) {
             ("speech", _) => ([&COMMANDS, &COMMANDS], [&REPLIES, &REPLIES]),
             (_, "minicpm-o-legacy") => ([&COMMANDS, &TALK_COMMANDS], [&REPLIES, &OLDER_REPLIES]),
             _ => ([&COMMANDS, &TALK_COMMANDS], [&REPLIES, &TALK_REPLIES]),
         };
         let bridge = Bridge::open(now, codec, connect, upstream, setup);
-        Self::around(bridge, now, commands, replies, true)
+        Self::with_bridge(bridge, now, commands, replies, true)
     }
 
     /// A client that may be of any of these protocols, led to an upstream of this dialect.
@@ -173,7 +173,7 @@ impl Driver {
         let now = Instant::now();
         let clients: Vec<_> =
             clients.iter().map(|client| LIBRARY.client(client).expect("it is in the library")).collect();
-        let replies: Lists = match upstream {
+        let replies: LineLists = match upstream {
             "minicpm-o-legacy" => [&REPLIES, &OLDER_REPLIES],
             _ => [&REPLIES, &TALK_REPLIES],
         };
@@ -181,10 +181,10 @@ impl Driver {
         let profile = LIBRARY.profile("relay").expect("it is in the library");
         let setup = RelaySetup { profile, idle_ms: None, session_max_ms: 0, unix_s: 0.0, seed: 7 };
         let bridge = Bridge::open_relay(now, &clients, query, upstream, setup);
-        Self::around(bridge, now, [&RELAY_COMMANDS, &RELAY_OLDER_COMMANDS], replies, false)
+        Self::with_bridge(bridge, now, [&RELAY_COMMANDS, &RELAY_OLDER_COMMANDS], replies, false)
     }
 
-    fn around(bridge: Bridge, now: Instant, commands: Lists, replies: Lists, units: bool) -> Self {
+    fn with_bridge(bridge: Bridge, now: Instant, commands: LineLists, replies: LineLists, units: bool) -> Self {
         let mut driver = Self {
             bridge,
             now,
@@ -202,10 +202,10 @@ impl Driver {
         driver
     }
 
-    fn step(&mut self, bytes: &mut Bytes<'_>) {
+    fn run_step(&mut self, bytes: &mut FuzzBytes<'_>) {
         match bytes.next() % 12 {
             0 => {
-                let command = line(bytes, self.commands);
+                let command = pick_line(bytes, self.commands);
                 self.input(Input::Client(Frame::Text(command)));
             }
             1 => self.input(Input::Client(Frame::Text(&bytes.text()))),
@@ -221,14 +221,14 @@ impl Driver {
             4 => {
                 let lane = self.lane(bytes);
                 self.lanes.entry(lane).and_modify(|at| {
-                    if *at == Transport::Dialled {
-                        *at = Transport::Up;
+                    if *at == LaneTransport::Dialled {
+                        *at = LaneTransport::Up;
                     }
                 });
                 self.input(Input::LaneOpened(lane));
             }
             5 => {
-                let (lane, reply) = (self.lane(bytes), line(bytes, self.replies));
+                let (lane, reply) = (self.lane(bytes), pick_line(bytes, self.replies));
                 self.input(Input::Lane(lane, Frame::Text(reply)));
             }
             6 => {
@@ -237,14 +237,14 @@ impl Driver {
             }
             7 => {
                 let lane = self.lane(bytes);
-                self.lanes.entry(lane).and_modify(|at| *at = Transport::Gone);
-                let why = match bytes.next() % 4 {
-                    0 => Why::Unreachable("dns".into()),
-                    1 => Why::Refused(403),
-                    2 => Why::Closed(1000, String::new()),
-                    _ => Why::Lost("reset".into()),
+                self.lanes.entry(lane).and_modify(|at| *at = LaneTransport::Gone);
+                let reason = match bytes.next() % 4 {
+                    0 => DisconnectReason::Unreachable("dns".into()),
+                    1 => DisconnectReason::HttpRejected(403),
+                    2 => DisconnectReason::Closed(1000, String::new()),
+                    _ => DisconnectReason::Lost("reset".into()),
                 };
-                self.input(Input::LaneClosed(lane, why));
+                self.input(Input::LaneClosed(lane, reason));
             }
             8 => {
                 self.now = self.wait.unwrap_or(self.now).max(self.now);
@@ -256,8 +256,8 @@ impl Driver {
                 self.input(Input::Timeout);
             }
             10 => match bytes.next() {
-                0 => self.input(Input::Drain(PARTING)),
-                1 => self.input(Input::Close(PARTING)),
+                0 => self.input(Input::Drain(DRAIN_TIME)),
+                1 => self.input(Input::Close(DRAIN_TIME)),
                 2 => self.input(Input::Rollover),
                 _ => self.input(Input::Timeout),
             },
@@ -267,7 +267,7 @@ impl Driver {
     }
 
     /// The newest lanes are the likeliest; now and then one that never was.
-    fn lane(&self, bytes: &mut Bytes<'_>) -> Lane {
+    fn lane(&self, bytes: &mut FuzzBytes<'_>) -> Lane {
         let back = usize::from(bytes.next());
         let last = self.lanes.keys().rev().nth(back % 8);
         *last.filter(|_| back < 250).unwrap_or(&Lane(back as u32))
@@ -281,17 +281,17 @@ impl Driver {
             let wait = self.wait.expect("lanes are left and nothing is waited for");
             assert!(wait > self.now, "waits for an instant that has passed");
             self.now = wait;
-            assert!(self.now <= gone_at + LAST_LANE_GONE, "a lane is never left");
+            assert!(self.now <= gone_at + LANES_GONE_WITHIN, "a lane is never left");
             self.input(Input::Timeout);
         }
         assert!(
-            self.lanes.values().all(|at| *at == Transport::Gone),
+            self.lanes.values().all(|at| *at == LaneTransport::Gone),
             "a lane was forgotten: {:?}",
             self.lanes
         );
-        let (account, streamed) = (self.bridge.account().0, self.bridge.streamed().unwrap_or_default());
-        let placed = streamed.appended + streamed.hushed + streamed.dropped + streamed.waiting;
-        assert_eq!(account.streamed, placed, "{streamed:?}");
+        let (account, streamed) = (self.bridge.sample_counts().0, self.bridge.uplink_counts().unwrap_or_default());
+        let accounted = streamed.appended + streamed.silenced + streamed.dropped + streamed.waiting;
+        assert_eq!(account.streamed, accounted, "{streamed:?}");
     }
 
     fn input(&mut self, input: Input<'_>) {
@@ -301,7 +301,7 @@ impl Driver {
     }
 
     fn drain(&mut self) {
-        for _ in 0..MOST_OUTPUTS {
+        for _ in 0..OUTPUTS_MAX {
             match self.bridge.poll_output(self.now) {
                 Output::Wait(wait) => {
                     self.wait = wait;
@@ -314,24 +314,24 @@ impl Driver {
                 Output::ToClient(message) => self.check_client(&message),
                 Output::DropAudio(_) => {}
                 Output::OpenLane(lane, _) => {
-                    assert_eq!(self.lanes.insert(lane, Transport::Dialled), None, "{lane:?} is used twice");
+                    assert_eq!(self.lanes.insert(lane, LaneTransport::Dialled), None, "{lane:?} is used twice");
                 }
                 Output::ToLane(lane, message) => {
-                    assert_eq!(self.lanes.get(&lane), Some(&Transport::Up), "{lane:?}");
+                    assert_eq!(self.lanes.get(&lane), Some(&LaneTransport::Up), "{lane:?}");
                     if let Message::Text(json) = message
                         && self.units
                     {
-                        check_unit(&json);
+                        assert_unit_length(&json);
                     }
                 }
                 Output::CloseLane(lane) => {
-                    let at = self.lanes.insert(lane, Transport::Gone);
-                    assert!(matches!(at, Some(Transport::Up | Transport::Dialled)), "{lane:?} was {at:?}");
+                    let at = self.lanes.insert(lane, LaneTransport::Gone);
+                    assert!(matches!(at, Some(LaneTransport::Up | LaneTransport::Dialled)), "{lane:?} was {at:?}");
                 }
                 Output::Observe(_) => {}
             }
         }
-        panic!("more than {MOST_OUTPUTS} outputs after one input");
+        panic!("more than {OUTPUTS_MAX} outputs after one input");
     }
 
     fn check_client(&mut self, message: &Message) {
@@ -351,14 +351,14 @@ impl Driver {
 }
 
 /// One of the lines, of either list.
-fn line(bytes: &mut Bytes<'_>, lists: Lists) -> &'static str {
+fn pick_line(bytes: &mut FuzzBytes<'_>, lists: LineLists) -> &'static str {
     let byte = usize::from(bytes.next());
     let lines = lists[byte / 128];
     lines[byte % lines.len()]
 }
 
 /// A unit of talk is a second, whatever is in it.
-fn check_unit(json: &str) {
+fn assert_unit_length(json: &str) {
     /// 16 000 float32 samples in base64.
     const LENGTH: usize = (16_000usize * 4).div_ceil(3) * 4;
     if !json.contains("\"force_listen\"") {

@@ -20,8 +20,8 @@ use crate::{
     downstream::Codec,
     error::Error,
     event::{ClientCommand, Frame, LaneCommand, LaneEvent, Message, Mode, VoiceSample},
-    mapping::{Kind, Library, client::EventName, template::Fill},
-    telemetry::context::{Parent, TraceContext},
+    mapping::{MappingKind, Library, client::EventName, template::SlotValue},
+    telemetry::context::{TraceParent, TraceContext},
     upstream::Dialect,
 };
 
@@ -32,17 +32,17 @@ static LIBRARY: LazyLock<Library> =
 /// client of the model's own protocol says can be said in every dialect.
 pub fn client_decoder(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    LIBRARY.clients().filter(|client| client.relays()).for_each(|client| relay::client(client, &text));
-    for client in LIBRARY.clients().filter(|client| !client.relays()) {
+    LIBRARY.clients().filter(|client| client.is_relayed()).for_each(|client| relay::client(client, &text));
+    for client in LIBRARY.clients().filter(|client| !client.is_relayed()) {
         let mut codec = codec(&LIBRARY, &client.name);
-        let connect = codec.connect(&text);
-        connect.problems.into_iter().for_each(|problem| assert_told(&codec, problem));
+        let connect = codec.decode_query(&text);
+        connect.problems.into_iter().for_each(|problem| assert_error_encodes(&codec, problem));
         for frame in [Frame::Text(&text), Frame::Binary(data)] {
             if let Err(error) = codec.decode(frame) {
-                assert_told(&codec, error);
+                assert_error_encodes(&codec, error);
             }
         }
-        codec.take_ignored().iter().for_each(|ignored| assert!(!ignored.because.is_empty(), "{ignored:?}"));
+        codec.take_ignored_fields().iter().for_each(|ignored| assert!(!ignored.because.is_empty(), "{ignored:?}"));
     }
 }
 
@@ -62,15 +62,15 @@ fn dialects() -> impl Iterator<Item = Dialect> {
 fn decode_frame(dialect: &mut Dialect, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for frame in [Frame::Text(&text), Frame::Binary(data)] {
-        let mut told = 0;
+        let mut event_count = 0;
         dialect.decode(frame, |event, _| {
-            told += 1;
+            event_count += 1;
             if let LaneEvent::Audio(samples) | LaneEvent::Done { audio: samples, .. } = event {
                 assert!(samples.len() * 4 <= text.len());
             }
         });
         // The most one message means is text, audio and what ends a unit.
-        assert!((1..=3).contains(&told), "{told}");
+        assert!((1..=3).contains(&event_count), "{event_count}");
     }
 }
 
@@ -80,15 +80,15 @@ pub fn trace_context(data: &[u8]) {
     let (parent, states) = text.split_once('\n').unwrap_or((&text, ""));
     let mut rng = fastrand::Rng::with_seed(1);
     let accept = |parent: &str, states: &str, rng: &mut fastrand::Rng| {
-        TraceContext::accept([parent].into_iter(), states.split('\n'), rng)
+        TraceContext::from_headers([parent].into_iter(), states.split('\n'), rng)
     };
     let context = accept(parent, states, &mut rng);
-    let call = context.parent_for_call(&mut rng);
-    let passed_on = Parent::parse(&call).expect("what is passed on is read again");
+    let outgoing = context.child_traceparent(&mut rng);
+    let passed_on = TraceParent::parse(&outgoing).expect("what is passed on is read again");
     assert_eq!((passed_on.trace_id, passed_on.sampled), (context.trace_id, context.sampled));
     let state = context.state.clone().unwrap_or_default();
     assert!(state.len() <= 512 && state.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{state}");
-    assert_eq!(accept(&call, &state, &mut rng).state, context.state, "it is passed on as it is");
+    assert_eq!(accept(&outgoing, &state, &mut rng).state, context.state, "it is passed on as it is");
 }
 
 /// A mapping file; one that is accepted must be fit for use.
@@ -102,13 +102,13 @@ pub fn mapping_file(data: &[u8]) {
     let added = library.files().find(|(_, _, file, _)| *file == "fuzz.toml");
     let (kind, name) = added.map(|(kind, name, ..)| (kind, name.to_owned())).expect("it was added");
     match kind {
-        Kind::Client if library.client(&name).is_ok_and(|client| client.relays()) => return,
-        Kind::Profile if library.profile(&name).is_ok_and(|profile| profile.relays()) => return,
-        Kind::Client => client_file(&library, &name),
-        Kind::Upstream => upstream_file(&library, &name),
-        Kind::Profile => {}
+        MappingKind::Client if library.client(&name).is_ok_and(|client| client.is_relayed()) => return,
+        MappingKind::Profile if library.profile(&name).is_ok_and(|profile| profile.is_relay()) => return,
+        MappingKind::Client => client_file(&library, &name),
+        MappingKind::Upstream => upstream_file(&library, &name),
+        MappingKind::Profile => {}
     }
-    conversation::one_utterance(&library, kind, &name);
+    conversation::run_one_utterance(&library, kind, &name);
 }
 
 /// A WAV file; one that is read is as long as its bytes can say.
@@ -126,11 +126,11 @@ fn codec(library: &Library, name: &str) -> Codec {
     Codec::new(library.client(name).expect("it is in the library"), 0.0)
 }
 
-fn assert_told(codec: &Codec, error: Error) {
-    let closes = codec.close_after(&error).is_some();
+fn assert_error_encodes(codec: &Codec, error: Error) {
+    let closes = codec.error_close_frame(&error).is_some();
     match codec.encode(ClientCommand::Error(error), 0.0) {
         Some(Message::Text(json)) => assert_json(&json),
-        told => assert!(told.is_none() && closes, "an error without words: {told:?}"),
+        message => assert!(message.is_none() && closes, "an error without words: {message:?}"),
     }
 }
 
@@ -143,7 +143,7 @@ fn assert_json(json: &str) {
 fn client_file(library: &Library, name: &str) {
     let mapping = library.client(name).expect("it is in the library");
     for template in EventName::ALL.iter().filter_map(|name| mapping.event(*name)) {
-        for fill in [Fill::Null, Fill::Str("a \"b\"\n"), Fill::Int(-1), Fill::Float(0.5)] {
+        for fill in [SlotValue::Null, SlotValue::Str("a \"b\"\n"), SlotValue::Int(-1), SlotValue::Float(0.5)] {
             let mut json = String::new();
             template.render(&mut json, |_| fill);
             assert_json(&json);
@@ -157,7 +157,7 @@ fn client_file(library: &Library, name: &str) {
 
 fn upstream_file(library: &Library, name: &str) {
     let mapping = library.upstream(name).expect("it is in the library");
-    let chats = mapping.modes.contains_key(&Mode::Chat);
+    let has_chat = mapping.modes.contains_key(&Mode::Chat);
     let dialect = Dialect::new(mapping);
     let voice = VoiceSample("\"AAAAAA==\"".into());
     let speak = |voice: Option<&VoiceSample>| LaneCommand::Speak {
@@ -174,7 +174,7 @@ fn upstream_file(library: &Library, name: &str) {
         speak(None),
         speak(Some(&voice)),
     ];
-    for command in chat.into_iter().filter(|_| chats) {
+    for command in chat.into_iter().filter(|_| has_chat) {
         assert_json(&dialect.encode(&command));
     }
     if !dialect.mapping().modes.is_empty() {

@@ -7,8 +7,8 @@ use crate::{
     downstream::relay::RelayCodec,
     error::Error,
     event::{
-        Frame, Mark,
-        relay::{About, FromModel, ToModel, Told},
+        Frame, MessageMeta,
+        relay::{NoticeMeta, RelayUpstreamEvent, RelayClientEvent, ClientNotice},
     },
     mapping::ClientMapping,
     upstream::Dialect,
@@ -19,80 +19,80 @@ pub(super) fn client(mapping: &Arc<ClientMapping>, text: &str) {
     let query = RelayCodec::new(mapping.clone(), text, 0.0);
     let codec = RelayCodec::new(mapping.clone(), "mode=audio", 0.0).expect("every protocol has this mode");
     for codec in query.iter().chain([&codec]) {
-        let _ = codec.begins_with(text);
+        let _ = codec.can_begin_with(text);
         for native in [false, true] {
             match codec.decode(text, native) {
                 Ok(read) => {
-                    assert!(read.without_effect(|_| false).iter().all(|words| !words.is_empty()));
+                    assert!(read.ineffective_fields(|_| false).iter().all(|words| !words.is_empty()));
                     // Where messages pass as they came, what is in them was not judged.
                     if !native {
-                        said(&read.message());
+                        assert_encodes(&read.to_client_event());
                     }
                 }
-                Err(error) => refused(codec, &error),
+                Err(error) => assert_error_encodes(codec, &error),
             }
         }
     }
 }
 
 /// It can be said to every upstream. A session's settings are as they were written, and voices have their own tests.
-fn said(message: &ToModel<'_>) {
+fn assert_encodes(message: &RelayClientEvent<'_>) {
     for dialect in dialects() {
         match message {
-            ToModel::Open(opening) => assert_json(&dialect.relay_open(opening)),
-            ToModel::Append(input) => assert_json(&dialect.relay_append(input)),
-            ToModel::Close(reason) => assert_json(&dialect.relay_close(*reason)),
-            ToModel::Unknown(name) => assert!(!name.is_empty()),
+            RelayClientEvent::Open(opening) => assert_json(&dialect.encode_relay_opening(opening)),
+            RelayClientEvent::Append(input) => assert_json(&dialect.encode_relay_append(input)),
+            RelayClientEvent::Close(reason) => assert_json(&dialect.encode_relay_close(*reason)),
+            RelayClientEvent::Unknown(name) => assert!(!name.is_empty()),
         }
     }
 }
 
 /// An error has an event, or ends the session.
-fn refused(codec: &RelayCodec, error: &Error) {
-    let told = codec.error(error, &About::default());
+fn assert_error_encodes(codec: &RelayCodec, error: &Error) {
+    let notice = codec.encode_error(error, &NoticeMeta::default());
     assert!(
-        told.event.is_some() || told.ended.is_some() || told.close.is_some(),
+        notice.event.is_some() || notice.session_end.is_some() || notice.close.is_some(),
         "nothing is said: {error:?}"
     );
-    told.event.iter().chain(&told.ended).for_each(|json| assert_json(json));
+    notice.event.iter().chain(&notice.session_end).for_each(|json| assert_json(json));
     // RFC 6455, section 5.5.1: a control frame has 125 bytes.
-    assert!(told.close.is_none_or(|(_, reason)| reason.len() <= 123));
+    assert!(notice.close.is_none_or(|(_, reason)| reason.len() <= 123));
 }
 
 /// An upstream's frame: it means something, and every client can be told.
 pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for frame in [Frame::Text(&text), Frame::Binary(data)] {
-        let mut heard = 0;
-        dialect.decode_relayed(frame, |event, mark| {
-            heard += 1;
-            let _ = event.lane_event();
-            for client in LIBRARY.clients().filter(|client| client.relays()) {
+        let mut event_count = 0;
+        dialect.decode_for_relay(frame, |event, meta| {
+            event_count += 1;
+            let _ = event.to_lane_event();
+            for client in LIBRARY.clients().filter(|client| client.is_relayed()) {
                 let codec = RelayCodec::new(client.clone(), "mode=audio", 0.0);
-                told(&codec.expect("every protocol has this mode"), event, mark);
+                assert_notice_encodes(&codec.expect("every protocol has this mode"), event, meta);
             }
         });
-        assert_eq!(heard, 1);
+        assert_eq!(event_count, 1);
     }
 }
 
-fn told(codec: &RelayCodec, event: &FromModel<'_>, mark: Mark<'_>) {
-    let Mark { response_id, input_id, context_tokens, backend: _ } = mark;
-    let about = About { response_id, input_id, context_tokens, ..About::default() };
-    let told = match event {
-        FromModel::Queued(place) => Told::Queued { place: *place, moved: true },
-        FromModel::Granted => Told::Granted,
-        FromModel::Opened(_) => Told::Opened { prompt_chars: u64::MAX },
-        FromModel::Listening => Told::Listening,
-        FromModel::Text(text) => Told::Text(text),
-        FromModel::Speech(audio) => Told::Speech(audio),
-        FromModel::Output(output) => Told::Output(*output),
-        FromModel::Answered(text, audio) => Told::Answered(*text, *audio),
-        FromModel::Ended(why, ending) => {
-            let _ = codec.close_frame(*why);
-            Told::Ended { why: *why, own: Some(&ending.words), detail: Some(&ending.words) }
+fn assert_notice_encodes(codec: &RelayCodec, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>) {
+    let MessageMeta { response_id, input_id, context_tokens, backend: _ } = meta;
+    let notice_meta = NoticeMeta { response_id, input_id, context_tokens, ..NoticeMeta::default() };
+    let notice = match event {
+        RelayUpstreamEvent::Queued(place) => ClientNotice::Queued { queue: *place, is_update: true },
+        RelayUpstreamEvent::Granted => ClientNotice::Granted,
+        RelayUpstreamEvent::Opened(_) => ClientNotice::Opened { prompt_chars: u64::MAX },
+        RelayUpstreamEvent::Listening => ClientNotice::Listening,
+        RelayUpstreamEvent::Text(text) => ClientNotice::Text(text),
+        RelayUpstreamEvent::Speech(audio) => ClientNotice::Speech(audio),
+        RelayUpstreamEvent::Output(output) => ClientNotice::Output(*output),
+        RelayUpstreamEvent::Answered(text, audio) => ClientNotice::Answered(*text, *audio),
+        RelayUpstreamEvent::Ended(reason, end) => {
+            let _ = codec.close_frame(*reason);
+            ClientNotice::Ended { reason: *reason, client_reason: Some(&end.detail), detail: Some(&end.detail) }
         }
-        FromModel::Failed(..) | FromModel::Unknown(_) => return,
+        RelayUpstreamEvent::Failed(..) | RelayUpstreamEvent::Unknown(_) => return,
     };
-    codec.tell(&told, &about).iter().for_each(|json| assert_json(json));
+    codec.encode_notice(&notice, &notice_meta).iter().for_each(|json| assert_json(json));
 }

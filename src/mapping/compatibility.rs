@@ -1,23 +1,23 @@
 //! Whether a client protocol, a profile and a dialect go together.
 
-use super::{ClientMapping, Profile, UpstreamMapping, check::listed, upstream::Mode};
+use super::{ClientMapping, Profile, UpstreamMapping, check::quoted_list, upstream::Mode};
 
 /// Whether this client can be served by this profile on this dialect.
 ///
 /// # Errors
 /// Why not, in words.
-pub fn fit(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
-    pair(client, profile)?;
-    suit(profile, dialect)
+pub fn check_all(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
+    check_client_with_profile(client, profile)?;
+    check_profile_with_dialect(profile, dialect)
 }
 
 /// Whether this client can be served by this profile.
 ///
 /// # Errors
 /// Why not, in words.
-pub fn pair(client: &ClientMapping, profile: &Profile) -> Result<(), String> {
+pub fn check_client_with_profile(client: &ClientMapping, profile: &Profile) -> Result<(), String> {
     let (name, of) = (&client.name, &profile.name);
-    match (client.relays(), profile.relays(), profile.talk.is_some()) {
+    match (client.is_relayed(), profile.is_relay(), profile.dialogue.is_some()) {
         (true, false, _) => Err(format!(
             "client {name:?} is relayed, message by message, and profile {of:?} has no [relay]; `relay` has"
         )),
@@ -38,23 +38,23 @@ pub fn pair(client: &ClientMapping, profile: &Profile) -> Result<(), String> {
 ///
 /// # Errors
 /// Why not, in words.
-pub fn suit(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
+pub fn check_profile_with_dialect(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
     // Relayed clients say which mode they want; one that is not there is refused then.
-    if profile.relays() {
+    if profile.is_relay() {
         return Ok(());
     }
-    let mut needs = needs(profile).into_iter();
+    let mut needs = required_modes(profile).into_iter();
     if let Some((mode, why, remedy)) = needs.find(|(mode, ..)| !dialect.modes.contains_key(mode)) {
         return Err(format!(
             "profile {:?} needs mode {} ({why}), which dialect {:?} does not have; that has {}: {remedy}, or another dialect",
             profile.name,
             mode.name(),
             dialect.name,
-            listed(dialect.modes.keys().map(|mode| mode.name()))
+            quoted_list(dialect.modes.keys().map(|mode| mode.name()))
         ));
     }
     let limit_ms = dialect.duplex.session_max_ms.get(&profile.mode).map(|ms| u64::from(*ms));
-    let soft_ms = profile.talk.as_ref().map_or(0, |talk| talk.rollover.soft_before_ms);
+    let soft_ms = profile.dialogue.as_ref().map_or(0, |talk| talk.rollover.soft_before_ms);
     if let Some(limit_ms) = limit_ms.filter(|limit_ms| soft_ms >= *limit_ms) {
         return Err(format!(
             "profile {:?}: [rollover] soft_before_ms is {soft_ms}, but dialect {:?} ends sessions after {limit_ms} ms",
@@ -65,8 +65,8 @@ pub fn suit(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> 
 }
 
 /// What a profile needs a mode for that the dialect has to have, and what can be done where it has not.
-fn needs(profile: &Profile) -> Vec<(Mode, &'static str, &'static str)> {
-    let transcribes = profile.talk.as_ref().is_some_and(|talk| talk.converse.transcribe_user);
+fn required_modes(profile: &Profile) -> Vec<(Mode, &'static str, &'static str)> {
+    let transcribes = profile.dialogue.as_ref().is_some_and(|talk| talk.converse.transcribe_user);
     let own = match profile.mode {
         Mode::Chat => "its utterances and texts are chat turns",
         Mode::Audio | Mode::Video => "it is a conversation",
@@ -86,22 +86,22 @@ mod tests {
     use crate::mapping::Library;
 
     #[test]
-    fn a_conversation_that_transcribes_needs_chat() {
+    fn conversation_with_transcripts_needs_chat_mode() {
         let library = Library::embedded().unwrap();
         let mut profile = (*library.profile("conversation").unwrap()).clone();
-        let mut talk = (**profile.talk.as_ref().unwrap()).clone();
+        let mut talk = (**profile.dialogue.as_ref().unwrap()).clone();
         talk.converse.transcribe_user = true;
-        profile.talk = Some(Arc::new(talk));
-        let problem = suit(&profile, &library.upstream("minicpm-o-legacy").unwrap()).unwrap_err();
+        profile.dialogue = Some(Arc::new(talk));
+        let problem = check_profile_with_dialect(&profile, &library.upstream("minicpm-o-legacy").unwrap()).unwrap_err();
         assert!(
             problem.contains("needs mode chat") && problem.contains("transcribe_user = false"),
             "{problem}"
         );
-        assert_eq!(suit(&profile, &library.upstream("minicpm-o").unwrap()), Ok(()));
+        assert_eq!(check_profile_with_dialect(&profile, &library.upstream("minicpm-o").unwrap()), Ok(()));
     }
 
     #[test]
-    fn clients_and_profiles_that_belong_together() {
+    fn client_profile_pairs_are_checked() {
         let library = Library::embedded().unwrap();
         let dialect = library.upstream("minicpm-o").unwrap();
         for (client, profile, fits) in [
@@ -116,7 +116,7 @@ mod tests {
             ("deepgram-speak", "speech", true),
         ] {
             let (client, profile) = (library.client(client).unwrap(), library.profile(profile).unwrap());
-            assert_eq!(fit(&client, &profile, &dialect).is_ok(), fits, "{} {}", client.name, profile.name);
+            assert_eq!(check_all(&client, &profile, &dialect).is_ok(), fits, "{} {}", client.name, profile.name);
         }
     }
 }

@@ -24,7 +24,7 @@ pub enum Node<'a> {
     List(Vec<Self>),
     /// An object that was asked for as a whole: only its presence is told.
     Object,
-    /// Any value, as it is written ([`Shape::add_raw`]).
+    /// Any value, as it is written ([`Extractor::add_raw`]).
     Raw(&'a str),
 }
 
@@ -77,26 +77,26 @@ pub enum ExtractError {
 
 /// A compiled set of pointers; slots are numbered in the order they were given.
 #[derive(Debug, Default)]
-pub struct Shape {
-    root: Branch,
+pub struct Extractor {
+    root: KeyTree,
     slots: usize,
 }
 
 /// One object level: which keys lead where. Few keys, so a scan beats a map.
 #[derive(Debug, Default)]
-struct Branch {
-    keys: Vec<(Box<str>, Step)>,
+struct KeyTree {
+    keys: Vec<(Box<str>, KeyNode)>,
 }
 
 #[derive(Debug, Default)]
-struct Step {
+struct KeyNode {
     slot: Option<usize>,
-    deeper: Branch,
+    deeper: KeyTree,
     /// Taken as it is written.
     raw: bool,
 }
 
-impl Shape {
+impl Extractor {
     /// Compiles pointers such as `/input/audio`; equal pointers share a slot's value but keep their own number.
     pub fn compile<'p>(pointers: impl IntoIterator<Item = &'p str>) -> Self {
         let mut shape = Self::default();
@@ -147,7 +147,7 @@ impl Shape {
     ///
     /// # Errors
     /// [`ExtractError`] for anything but one JSON object.
-    pub fn extract<'a>(&self, text: &'a str) -> Result<Found<'a>, ExtractError> {
+    pub fn extract<'a>(&self, text: &'a str) -> Result<ExtractedValues<'a>, ExtractError> {
         self.scan(text, None)
     }
 
@@ -155,14 +155,14 @@ impl Shape {
     ///
     /// # Errors
     /// [`ExtractError`] for anything but one JSON object.
-    pub fn extract_noting<'a>(&self, text: &'a str) -> Result<Found<'a>, ExtractError> {
+    pub fn extract_with_unknown<'a>(&self, text: &'a str) -> Result<ExtractedValues<'a>, ExtractError> {
         self.scan(text, Some(Vec::new()))
     }
 
-    fn scan<'a>(&self, text: &'a str, unknown: Option<Vec<String>>) -> Result<Found<'a>, ExtractError> {
-        let mut found = Found(vec![None; self.slots], unknown);
+    fn scan<'a>(&self, text: &'a str, unknown: Option<Vec<String>>) -> Result<ExtractedValues<'a>, ExtractError> {
+        let mut found = ExtractedValues(vec![None; self.slots], unknown);
         let mut json = serde_json::Deserializer::from_str(text);
-        let top = Walk { branch: &self.root, found: &mut found }.deserialize(&mut json);
+        let top = NodeVisitor { branch: &self.root, found: &mut found }.deserialize(&mut json);
         let top = top.and_then(|top| json.end().map(|()| top));
         match top.map_err(|error| ExtractError::Json(error.to_string()))? {
             Node::Object => Ok(found),
@@ -171,40 +171,40 @@ impl Shape {
     }
 }
 
-impl Branch {
-    fn step(&mut self, key: &str) -> &mut Step {
+impl KeyTree {
+    fn step(&mut self, key: &str) -> &mut KeyNode {
         let place = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
-            self.keys.push((key.into(), Step::default()));
+            self.keys.push((key.into(), KeyNode::default()));
             self.keys.len() - 1
         });
         &mut self.keys[place].1
     }
 
-    fn get(&self, key: &str) -> Option<&Step> {
+    fn get(&self, key: &str) -> Option<&KeyNode> {
         self.keys.iter().find(|(known, _)| **known == *key).map(|(_, step)| step)
     }
 }
 
 /// The values of one message, by slot.
 #[derive(Debug)]
-pub struct Found<'a>(Vec<Option<Node<'a>>>, Option<Vec<String>>);
+pub struct ExtractedValues<'a>(Vec<Option<Node<'a>>>, Option<Vec<String>>);
 
-impl<'a> Found<'a> {
+impl<'a> ExtractedValues<'a> {
     /// The value at a slot; `None` when the message has no such place.
     #[must_use]
     pub fn get(&self, slot: usize) -> Option<&Node<'a>> {
         self.0.get(slot).and_then(Option::as_ref)
     }
 
-    /// Keys that nobody asked for ([`Shape::extract_noting`]), some of them where there are many.
+    /// Keys that nobody asked for ([`Extractor::extract_with_unknown`]), some of them where there are many.
     #[must_use]
     pub fn unknown(&self) -> &[String] {
         self.1.as_deref().unwrap_or_default()
     }
 
     fn note(&mut self, key: Option<String>) {
-        const MOST: usize = 8;
-        if let (Some(key), Some(unknown)) = (key, self.1.as_mut().filter(|unknown| unknown.len() < MOST)) {
+        const MAX_UNKNOWN: usize = 8;
+        if let (Some(key), Some(unknown)) = (key, self.1.as_mut().filter(|unknown| unknown.len() < MAX_UNKNOWN)) {
             unknown.push(key.chars().take(64).collect());
         }
     }
@@ -216,12 +216,12 @@ impl<'a> Found<'a> {
 }
 
 /// Visits a value whose inside is known to `branch`.
-struct Walk<'s, 'f, 'a> {
-    branch: &'s Branch,
-    found: &'f mut Found<'a>,
+struct NodeVisitor<'s, 'f, 'a> {
+    branch: &'s KeyTree,
+    found: &'f mut ExtractedValues<'a>,
 }
 
-impl<'a> DeserializeSeed<'a> for Walk<'_, '_, 'a> {
+impl<'a> DeserializeSeed<'a> for NodeVisitor<'_, '_, 'a> {
     type Value = Node<'a>;
 
     fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Node<'a>, D::Error> {
@@ -229,7 +229,7 @@ impl<'a> DeserializeSeed<'a> for Walk<'_, '_, 'a> {
     }
 }
 
-impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
+impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
     type Value = Node<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -265,9 +265,9 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut items: A) -> Result<Node<'a>, A::Error> {
-        let nothing = Branch::default();
+        let nothing = KeyTree::default();
         let mut list = Vec::new();
-        while let Some(node) = items.next_element_seed(Walk { branch: &nothing, found: &mut *self.found })? {
+        while let Some(node) = items.next_element_seed(NodeVisitor { branch: &nothing, found: &mut *self.found })? {
             list.push(node);
         }
         Ok(Node::List(list))
@@ -275,19 +275,19 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Node<'a>, A::Error> {
         let noting = self.found.1.is_some() && !self.branch.keys.is_empty();
-        while let Some(step) = map.next_key_seed(Key(self.branch, noting))? {
+        while let Some(step) = map.next_key_seed(KeyLookup(self.branch, noting))? {
             match step {
                 Err(key) => {
                     self.found.note(key);
                     map.next_value::<IgnoredAny>()?;
                 }
-                Ok(Step { slot: Some(slot), raw: true, .. }) => {
+                Ok(KeyNode { slot: Some(slot), raw: true, .. }) => {
                     let raw = map.next_value::<&serde_json::value::RawValue>()?;
                     self.found.0[*slot] =
                         Some(if raw.get() == "null" { Node::Null } else { Node::Raw(raw.get()) });
                 }
                 Ok(step) => {
-                    let node = map.next_value_seed(Walk { branch: &step.deeper, found: &mut *self.found })?;
+                    let node = map.next_value_seed(NodeVisitor { branch: &step.deeper, found: &mut *self.found })?;
                     if let Some(slot) = step.slot {
                         self.found.0[slot] = Some(node);
                     }
@@ -299,18 +299,18 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
 }
 
 /// Looks a key up while it is still borrowed, so that no key is ever allocated but one that is to be noted.
-struct Key<'s>(&'s Branch, bool);
+struct KeyLookup<'s>(&'s KeyTree, bool);
 
-impl<'a, 's> DeserializeSeed<'a> for Key<'s> {
-    type Value = Result<&'s Step, Option<String>>;
+impl<'a, 's> DeserializeSeed<'a> for KeyLookup<'s> {
+    type Value = Result<&'s KeyNode, Option<String>>;
 
     fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_identifier(self)
     }
 }
 
-impl<'s> Visitor<'_> for Key<'s> {
-    type Value = Result<&'s Step, Option<String>>;
+impl<'s> Visitor<'_> for KeyLookup<'s> {
+    type Value = Result<&'s KeyNode, Option<String>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
@@ -325,8 +325,8 @@ impl<'s> Visitor<'_> for Key<'s> {
 mod tests {
     use super::*;
 
-    fn shape() -> Shape {
-        Shape::compile(["/type", "/metrics/kv_cache_length", "/audio", "/words", "/a~1b"])
+    fn shape() -> Extractor {
+        Extractor::compile(["/type", "/metrics/kv_cache_length", "/audio", "/words", "/a~1b"])
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_but_an_object_is_an_error_with_its_type() {
+    fn non_object_is_an_error_with_its_type() {
         for (text, name) in [("[1,2]", "array"), ("null", "null"), ("5", "integer"), ("\"x\"", "string")] {
             assert_eq!(shape().extract(text).unwrap_err(), ExtractError::NotAnObject(name));
         }
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_raw_comes_as_it_is_written() {
+    fn raw_values_are_returned_verbatim() {
         let mut shape = shape();
         let raw = shape.add_raw("/in/config");
         let found = shape.extract(r#"{"in":{"config": {"a": 1.10, "type":"no"} },"type":"t"}"#).unwrap();
@@ -372,9 +372,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nobody_asked_for_are_noted_where_others_are_known() {
+    fn unknown_keys_are_noted_beside_known_ones() {
         let text = r#"{"type":"t","x":{"deep":1},"metrics":{"kv_cache_length":75,"y":{}},"audio":{"z":1}}"#;
-        assert_eq!(shape().extract_noting(text).unwrap().unknown(), ["x", "y"]);
+        assert_eq!(shape().extract_with_unknown(text).unwrap().unknown(), ["x", "y"]);
         assert!(shape().extract(text).unwrap().unknown().is_empty());
     }
 

@@ -20,12 +20,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{check::Problem, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
+pub use self::{check::FileError, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
 
 /// The three kinds of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum MappingKind {
     /// How a client spells things.
     Client,
     /// How an upstream spells things.
@@ -34,7 +34,7 @@ pub enum Kind {
     Profile,
 }
 
-impl Kind {
+impl MappingKind {
     /// As the files and folders spell it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -68,7 +68,7 @@ pub struct Library {
     clients: BTreeMap<String, Arc<ClientMapping>>,
     upstreams: BTreeMap<String, Arc<UpstreamMapping>>,
     profiles: BTreeMap<String, Arc<Profile>>,
-    sources: BTreeMap<(Kind, String), (String, String)>,
+    sources: BTreeMap<(MappingKind, String), (String, String)>,
 }
 
 impl Library {
@@ -76,7 +76,7 @@ impl Library {
     ///
     /// # Errors
     /// A mistake in an embedded file; a test rules it out.
-    pub fn embedded() -> Result<Self, Problem> {
+    pub fn embedded() -> Result<Self, FileError> {
         let mut library = Self::default();
         for (file, source) in EMBEDDED {
             library.add(file, source)?;
@@ -88,9 +88,9 @@ impl Library {
     ///
     /// # Errors
     /// The mistakes of every file, and what does not go together.
-    pub fn add_all(&mut self, mut files: Vec<(String, String)>) -> Result<(), Problem> {
-        let mut problems: Vec<Problem> = Vec::new();
-        let mut added: BTreeMap<(Kind, String), String> = BTreeMap::new();
+    pub fn add_all(&mut self, mut files: Vec<(String, String)>) -> Result<(), FileError> {
+        let mut problems: Vec<FileError> = Vec::new();
+        let mut added: BTreeMap<(MappingKind, String), String> = BTreeMap::new();
         while !files.is_empty() {
             let ready = files.iter().position(|(file, source)| self.base_of(file, source).is_ok());
             // What extends a file that has mistakes has none of its own.
@@ -101,38 +101,38 @@ impl Library {
                 break;
             }
             let (file, source) = files.remove(ready.unwrap_or(0));
-            match self.add_named(&file, &source) {
+            match self.add_and_identify(&file, &source) {
                 Err(problem) => problems.push(problem),
                 Ok(what) => match added.get(&what) {
                     None => drop(added.insert(what, file)),
                     Some(other) => {
                         let message = format!("{other} is {} {:?} already", what.0.name(), what.1);
-                        problems.push(Problem::within(&file, &source, &["name"], message));
+                        problems.push(FileError::at_key(&file, &source, &["name"], message));
                     }
                 },
             }
         }
-        problems.extend(self.shared_paths());
-        Problem::of(problems.into_iter().flat_map(Problem::each))
+        problems.extend(self.path_conflicts());
+        FileError::combine(problems.into_iter().flat_map(FileError::flatten))
     }
 
     /// Client protocols at the same path, of which nobody could tell which a client means.
-    fn shared_paths(&self) -> Vec<Problem> {
+    fn path_conflicts(&self) -> Vec<FileError> {
         // The embedded ones first: it is the other's place that is told.
         let mut clients: Vec<_> = self.clients.values().collect();
-        clients.sort_by_key(|client| !self.is_embedded(Kind::Client, &client.name));
+        clients.sort_by_key(|client| !self.is_embedded(MappingKind::Client, &client.name));
         let mut problems = Vec::new();
         for (at, client) in clients.iter().enumerate() {
             let shared = |other: &&&Arc<ClientMapping>| {
-                client.paths.iter().any(|path| other.paths.contains(path)) && !client.differs_from(other)
+                client.paths.iter().any(|path| other.paths.contains(path)) && !client.is_distinguishable_from(other)
             };
             let Some(other) = clients[..at].iter().find(shared) else { continue };
-            if let Some((file, source)) = self.sources.get(&(Kind::Client, client.name.clone())) {
+            if let Some((file, source)) = self.sources.get(&(MappingKind::Client, client.name.clone())) {
                 let message = format!(
                     "client {} is served at the same path, and nothing tells the two apart: neither a query parameter nor a command; give this one another path",
                     other.name
                 );
-                problems.push(Problem::within(file, source, &["paths"], message));
+                problems.push(FileError::at_key(file, source, &["paths"], message));
             }
         }
         problems
@@ -142,59 +142,59 @@ impl Library {
     ///
     /// # Errors
     /// The file's first mistake.
-    pub fn add(&mut self, file: &str, source: &str) -> Result<(), Problem> {
-        self.add_named(file, source).map(drop)
+    pub fn add(&mut self, file: &str, source: &str) -> Result<(), FileError> {
+        self.add_and_identify(file, source).map(drop)
     }
 
     /// As [`Library::add`]; what was added.
     ///
     /// # Errors
     /// The file's mistakes.
-    pub fn add_named(&mut self, file: &str, source: &str) -> Result<(Kind, String), Problem> {
+    pub fn add_and_identify(&mut self, file: &str, source: &str) -> Result<(MappingKind, String), FileError> {
         #[derive(Deserialize)]
-        struct Head {
-            kind: Kind,
+        struct KindHeader {
+            kind: MappingKind,
         }
-        let head: Head = check::parse_toml(file, source)?;
-        let name = match head.kind {
-            Kind::Client => {
-                let mapping = compiled(head.kind, source, |source| ClientMapping::compile(file, source))?;
-                keep(&mut self.clients, mapping.name.clone(), mapping)
+        let header: KindHeader = check::parse_toml(file, source)?;
+        let name = match header.kind {
+            MappingKind::Client => {
+                let mapping = compile_or_all_errors(header.kind, source, |source| ClientMapping::compile(file, source))?;
+                insert(&mut self.clients, mapping.name.clone(), mapping)
             }
-            Kind::Upstream => {
-                let mapping = compiled(head.kind, source, |source| UpstreamMapping::compile(file, source))?;
-                keep(&mut self.upstreams, mapping.name.clone(), mapping)
+            MappingKind::Upstream => {
+                let mapping = compile_or_all_errors(header.kind, source, |source| UpstreamMapping::compile(file, source))?;
+                insert(&mut self.upstreams, mapping.name.clone(), mapping)
             }
-            Kind::Profile => {
+            MappingKind::Profile => {
                 let base = self.base_of(file, source)?;
                 let mapping =
-                    compiled(head.kind, source, |source| Profile::compile(file, source, base.as_deref()))?;
-                self.expect_no_circle(file, source, &mapping)?;
-                keep(&mut self.profiles, mapping.name.clone(), mapping)
+                    compile_or_all_errors(header.kind, source, |source| Profile::compile(file, source, base.as_deref()))?;
+                self.check_no_cycle(file, source, &mapping)?;
+                insert(&mut self.profiles, mapping.name.clone(), mapping)
             }
         };
-        self.sources.insert((head.kind, name.clone()), (file.to_owned(), source.to_owned()));
-        if head.kind == Kind::Profile {
-            self.renew_heirs_of(&name)?;
+        self.sources.insert((header.kind, name.clone()), (file.to_owned(), source.to_owned()));
+        if header.kind == MappingKind::Profile {
+            self.recompile_dependents(&name)?;
         }
-        Ok((head.kind, name))
+        Ok((header.kind, name))
     }
 
     /// The profile that a profile's file extends.
-    fn base_of(&self, file: &str, source: &str) -> Result<Option<Arc<Profile>>, Problem> {
+    fn base_of(&self, file: &str, source: &str) -> Result<Option<Arc<Profile>>, FileError> {
         let Some(name) = Profile::base_of(file, source)? else { return Ok(None) };
         let at = source.find("extends").unwrap_or(0);
-        self.profile(&name).map(Some).map_err(|words| Problem::at(file, source, at, words))
+        self.profile(&name).map(Some).map_err(|words| FileError::at_offset(file, source, at, words))
     }
 
     /// A profile may extend the one it replaces, but none that extends it in turn.
-    fn expect_no_circle(&self, file: &str, source: &str, mapping: &Profile) -> Result<(), Problem> {
+    fn check_no_cycle(&self, file: &str, source: &str, mapping: &Profile) -> Result<(), FileError> {
         let (mut name, mut next) = (&mapping.name, mapping.extends.as_ref());
         while let Some(base) = next.filter(|base| *base != name) {
             if *base == mapping.name {
                 let at = source.find("extends").unwrap_or(0);
                 let message = format!("`{base}` would extend itself, by way of `{name}`");
-                return Err(Problem::at(file, source, at, message));
+                return Err(FileError::at_offset(file, source, at, message));
             }
             (name, next) = (base, self.profiles.get(base).and_then(|base| base.extends.as_ref()));
         }
@@ -202,12 +202,12 @@ impl Library {
     }
 
     /// Compiles again what extends a profile: it may be another one now.
-    fn renew_heirs_of(&mut self, name: &str) -> Result<(), Problem> {
-        let extends = |heir: &&Arc<Profile>| heir.extends.as_deref() == Some(name) && heir.name != name;
-        let heirs: Vec<String> =
-            self.profiles.values().filter(extends).map(|heir| heir.name.clone()).collect();
-        for heir in heirs {
-            if let Some((file, source)) = self.sources.get(&(Kind::Profile, heir)).cloned() {
+    fn recompile_dependents(&mut self, name: &str) -> Result<(), FileError> {
+        let extends = |dependent: &&Arc<Profile>| dependent.extends.as_deref() == Some(name) && dependent.name != name;
+        let dependents: Vec<String> =
+            self.profiles.values().filter(extends).map(|dependent| dependent.name.clone()).collect();
+        for dependent in dependents {
+            if let Some((file, source)) = self.sources.get(&(MappingKind::Profile, dependent)).cloned() {
                 self.add(&file, &source)?;
             }
         }
@@ -260,20 +260,20 @@ impl Library {
 
     /// The text of a mapping.
     #[must_use]
-    pub fn source(&self, kind: Kind, name: &str) -> Option<&str> {
+    pub fn source(&self, kind: MappingKind, name: &str) -> Option<&str> {
         self.sources.get(&(kind, name.to_owned())).map(|(_, source)| source.as_str())
     }
 
     /// Whether a mapping is the one that is part of the program.
     #[must_use]
-    pub fn is_embedded(&self, kind: Kind, name: &str) -> bool {
+    pub fn is_embedded(&self, kind: MappingKind, name: &str) -> bool {
         let source = self.source(kind, name);
         EMBEDDED.iter().any(|(_, embedded)| Some(*embedded) == source)
     }
 
     /// Whether a mapping stands in for one that is part of the program.
     #[must_use]
-    pub fn replaces_embedded(&self, kind: Kind, name: &str) -> bool {
+    pub fn replaces_embedded(&self, kind: MappingKind, name: &str) -> bool {
         let file = format!("{}/{name}.toml", kind.name());
         EMBEDDED.iter().any(|(embedded, _)| *embedded == file)
             && self.sources.get(&(kind, name.to_owned())).is_some_and(|(from, _)| *from != file)
@@ -281,7 +281,7 @@ impl Library {
 
     /// A profile's name, and those of the profiles it extends.
     #[must_use]
-    pub fn bases_of(&self, profile: &str) -> Vec<String> {
+    pub fn inheritance_chain(&self, profile: &str) -> Vec<String> {
         let mut names = vec![profile.to_owned()];
         let base = |name: &String| self.profiles.get(name).and_then(|profile| profile.extends.clone());
         while let Some(next) = names.last().and_then(base).filter(|next| !names.contains(next)) {
@@ -291,7 +291,7 @@ impl Library {
     }
 
     /// Every file: kind, name, where it comes from, its text.
-    pub fn files(&self) -> impl Iterator<Item = (Kind, &str, &str, &str)> {
+    pub fn files(&self) -> impl Iterator<Item = (MappingKind, &str, &str, &str)> {
         self.sources
             .iter()
             .map(|((kind, name), (file, source))| (*kind, name.as_str(), file.as_str(), source.as_str()))
@@ -299,16 +299,16 @@ impl Library {
 }
 
 /// A mapping, or all that is wrong with its file.
-fn compiled<T>(kind: Kind, source: &str, compile: impl Fn(&str) -> Result<T, Problem>) -> Result<T, Problem> {
+fn compile_or_all_errors<T>(kind: MappingKind, source: &str, compile: impl Fn(&str) -> Result<T, FileError>) -> Result<T, FileError> {
     compile(source).map_err(|first| {
         let folder = kind.name();
         let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
-        let all = check::all_errors::all(source, model, |source| compile(source).map(drop));
+        let all = check::all_errors::find_all(source, model, |source| compile(source).map(drop));
         all.err().unwrap_or(first)
     })
 }
 
-fn keep<T>(map: &mut BTreeMap<String, Arc<T>>, name: String, mapping: T) -> String {
+fn insert<T>(map: &mut BTreeMap<String, Arc<T>>, name: String, mapping: T) -> String {
     map.insert(name.clone(), Arc::new(mapping));
     name
 }
@@ -317,16 +317,16 @@ fn find<T>(map: &BTreeMap<String, Arc<T>>, what: &str, name: &str) -> Result<Arc
     map.get(name).cloned().ok_or_else(|| {
         let known = || map.keys().map(String::as_str);
         let hint = check::did_you_mean(name, known());
-        format!("there is no {what} `{name}`{hint}; there is {}", check::listed(known()))
+        format!("there is no {what} `{name}`{hint}; there is {}", check::quoted_list(known()))
     })
 }
 
-fn expect_kind(file: &str, source: &str, found: Kind, expected: Kind) -> Result<(), Problem> {
+fn check_kind(file: &str, source: &str, found: MappingKind, expected: MappingKind) -> Result<(), FileError> {
     if found == expected {
         return Ok(());
     }
     let offset = source.find("kind").unwrap_or(0);
-    Err(Problem::at(
+    Err(FileError::at_offset(
         file,
         source,
         offset,
@@ -343,24 +343,24 @@ mod tests {
         (format!("{name}.toml"), format!("{head}mode = \"audio\"\n{rest}"))
     }
 
-    const MUTED: &str = "[barge_in]\nstart_ms = 1\nquiet_ms = 2\nhold_max_ms = 3\nyield_max_ms = 4\n";
+    const MUTED: &str = "[barge_in]\nstart_ms = 1\nquiet_ms = 2\nsuppress_max_ms = 3\nyield_max_ms = 4\n";
 
     #[test]
-    fn what_a_profile_does_not_say_is_said_by_the_one_it_extends_whatever_their_order() {
+    fn profiles_inherit_missing_sections_in_any_file_order() {
         let mut library = Library::embedded().unwrap();
         library.add_all(vec![profile("a", "b", ""), profile("b", "conversation", MUTED)]).unwrap();
         let a = library.profile("a").unwrap();
-        assert_eq!(a.talk.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
+        assert_eq!(a.dialogue.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
         assert_eq!(a.listen.start_ms, 250, "of `speech`, by way of two others");
     }
 
     #[test]
-    fn every_file_of_a_directory_is_told_of() {
+    fn errors_of_every_file_in_a_directory_are_reported() {
         let file = |name: &str, source: String| (format!("{name}.toml"), source);
-        let client = |name: &str| scaffold::begin(&Library::embedded().unwrap(), Kind::Client, name).unwrap();
+        let client = |name: &str| scaffold::generate(&Library::embedded().unwrap(), MappingKind::Client, name).unwrap();
         let twice = client("two").replace("\"/two\"", "\"/elsewhere\"");
         let copy =
-            scaffold::begin_from(&Library::embedded().unwrap(), Kind::Client, "macaw", "three").unwrap();
+            scaffold::generate_from(&Library::embedded().unwrap(), MappingKind::Client, "macaw", "three").unwrap();
         let same_path = copy.replace("\"/three\"", "\"/v1/realtime\"");
         let files = vec![
             file("a", client("one").replace("idle_ms", "idel_ms")),
@@ -371,7 +371,7 @@ mod tests {
             profile("f", "conversatoin", ""),
             file("g", client("six").replace("[closes]", "[cloeses]")),
         ];
-        let told = Library::embedded().unwrap().add_all(files).unwrap_err().each();
+        let told = Library::embedded().unwrap().add_all(files).unwrap_err().flatten();
         let told: Vec<String> = told.iter().map(ToString::to_string).collect();
         for (file, words) in [
             ("a.toml:", "did you mean `idle_ms`?"),
@@ -385,18 +385,18 @@ mod tests {
     }
 
     #[test]
-    fn who_replaces_a_profile_changes_those_that_extend_it() {
+    fn replaced_profile_changes_its_dependents() {
         let mut library = Library::embedded().unwrap();
         let (file, source) = profile("conversation", "conversation", MUTED);
         library.add(&file, &source).unwrap();
-        for heir in ["conversation", "video"] {
-            let talk = library.profile(heir).unwrap().talk.clone();
-            assert_eq!(talk.map(|talk| talk.barge_in.start_ms), Some(1), "{heir}");
+        for dependent in ["conversation", "video"] {
+            let talk = library.profile(dependent).unwrap().dialogue.clone();
+            assert_eq!(talk.map(|talk| talk.barge_in.start_ms), Some(1), "{dependent}");
         }
     }
 
     #[test]
-    fn nobody_extends_a_stranger_or_himself_in_a_circle() {
+    fn unknown_base_and_inheritance_cycle_are_rejected() {
         let mut library = Library::embedded().unwrap();
         let problem = library.add_all(vec![profile("a", "conversatoin", "")]).unwrap_err();
         assert!(

@@ -2,7 +2,7 @@
 
 use toml::de::DeTable;
 
-use super::{Kind, Library};
+use super::{MappingKind, Library};
 
 const CLIENT: &str = include_str!("scaffold/client.toml");
 const UPSTREAM: &str = include_str!("scaffold/upstream.toml");
@@ -13,12 +13,12 @@ const RELAY: &str = include_str!("scaffold/relay.toml");
 ///
 /// # Errors
 /// A name that cannot be one, or is taken.
-pub fn begin(library: &Library, kind: Kind, name: &str) -> Result<String, String> {
-    expect_free(library, kind, name)?;
+pub fn generate(library: &Library, kind: MappingKind, name: &str) -> Result<String, String> {
+    check_name_is_free(library, kind, name)?;
     Ok(match kind {
-        Kind::Client => CLIENT.replace("NAME", name),
-        Kind::Upstream => UPSTREAM.replace("NAME", name),
-        Kind::Profile => extending(library, "speech", name)?,
+        MappingKind::Client => CLIENT.replace("NAME", name),
+        MappingKind::Upstream => UPSTREAM.replace("NAME", name),
+        MappingKind::Profile => extend_profile(library, "speech", name)?,
     })
 }
 
@@ -26,27 +26,27 @@ pub fn begin(library: &Library, kind: Kind, name: &str) -> Result<String, String
 ///
 /// # Errors
 /// A name that cannot be one, is taken, or does not exist.
-pub fn begin_from(library: &Library, kind: Kind, from: &str, name: &str) -> Result<String, String> {
-    expect_free(library, kind, name)?;
-    if kind == Kind::Profile {
-        return extending(library, from, name);
+pub fn generate_from(library: &Library, kind: MappingKind, from: &str, name: &str) -> Result<String, String> {
+    check_name_is_free(library, kind, name)?;
+    if kind == MappingKind::Profile {
+        return extend_profile(library, from, name);
     }
     let source = library.source(kind, from).ok_or_else(|| format!("there is no {} {from}", kind.name()))?;
     let title = format!("{name:?}");
     let paths = format!("[\"/{name}\"]");
     let mut changes = vec![("name", title.clone()), ("title", title)];
-    changes.extend((kind == Kind::Client).then_some(("paths", paths)));
-    replaced(source, &changes).map_err(|error| error.to_string())
+    changes.extend((kind == MappingKind::Client).then_some(("paths", paths)));
+    replace_values(source, &changes).map_err(|error| error.to_string())
 }
 
-fn extending(library: &Library, base: &str, name: &str) -> Result<String, String> {
+fn extend_profile(library: &Library, base: &str, name: &str) -> Result<String, String> {
     let profile = library.profile(base)?;
-    let start = if profile.relays() { RELAY } else { PROFILE };
+    let start = if profile.is_relay() { RELAY } else { PROFILE };
     Ok(start.replace("NAME", name).replace("BASE", base).replace("MODE", profile.mode.name()))
 }
 
 /// The values of some keys at the top replaced where they stand.
-fn replaced(source: &str, changes: &[(&str, String)]) -> Result<String, toml::de::Error> {
+fn replace_values(source: &str, changes: &[(&str, String)]) -> Result<String, toml::de::Error> {
     let document = DeTable::parse(source)?;
     let span = |(key, value): &(&str, String)| {
         let found = document.get_ref().iter().find(|(known, _)| known.get_ref() == key)?;
@@ -60,7 +60,7 @@ fn replaced(source: &str, changes: &[(&str, String)]) -> Result<String, toml::de
 }
 
 /// Names stand in URLs and on command lines.
-fn expect_free(library: &Library, kind: Kind, name: &str) -> Result<(), String> {
+fn check_name_is_free(library: &Library, kind: MappingKind, name: &str) -> Result<(), String> {
     let fits =
         |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_.".contains(letter);
     if name.is_empty()
@@ -76,7 +76,7 @@ fn expect_free(library: &Library, kind: Kind, name: &str) -> Result<(), String> 
         return Err(format!("there is a {} {name} already; `mappings show {name}` prints it", kind.name()));
     }
     let path = format!("/{name}");
-    match library.clients_at(&path).next().filter(|_| kind == Kind::Client) {
+    match library.clients_at(&path).next().filter(|_| kind == MappingKind::Client) {
         Some(other) => Err(format!("{path} is a path of client {} already; choose another name", other.name)),
         None => Ok(()),
     }
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_starting_point_passes_as_it_is() {
+    fn every_generated_file_passes_check() {
         let embedded = Library::embedded().unwrap();
-        for kind in [Kind::Client, Kind::Upstream, Kind::Profile] {
-            let source = begin(&embedded, kind, "my-own").unwrap();
+        for kind in [MappingKind::Client, MappingKind::Upstream, MappingKind::Profile] {
+            let source = generate(&embedded, kind, "my-own").unwrap();
             assert!(!source.contains("NAME") && source.lines().count() < 140, "{source}");
             let mut library = embedded.clone();
-            assert_eq!(library.add_named("my-own.toml", &source), Ok((kind, "my-own".to_owned())));
-            assert!(begin(&library, kind, "my-own").unwrap_err().contains("already"));
+            assert_eq!(library.add_and_identify("my-own.toml", &source), Ok((kind, "my-own".to_owned())));
+            assert!(generate(&library, kind, "my-own").unwrap_err().contains("already"));
         }
     }
 
@@ -102,23 +102,23 @@ mod tests {
     fn every_mapping_can_be_copied_under_another_name() {
         let embedded = Library::embedded().unwrap();
         for (kind, name, ..) in embedded.files() {
-            let source = begin_from(&embedded, kind, name, "my-own").unwrap();
+            let source = generate_from(&embedded, kind, name, "my-own").unwrap();
             let mut library = embedded.clone();
             library
                 .add_all(vec![("my-own.toml".to_owned(), source)])
                 .unwrap_or_else(|problem| panic!("{name}: {problem}"));
             assert!(library.is_embedded(kind, name) && !library.is_embedded(kind, "my-own"), "{name}");
-            if kind == Kind::Client {
+            if kind == MappingKind::Client {
                 assert_eq!(library.clients_at("/my-own").next().map(|it| it.name.as_str()), Some("my-own"));
             }
         }
     }
 
     #[test]
-    fn names_stand_in_urls() {
+    fn invalid_names_are_rejected() {
         let library = Library::embedded().unwrap();
         for name in ["", "Mine", "my own", "a/b", "-a", "ä", &"a".repeat(65)] {
-            assert!(begin(&library, Kind::Client, name).is_err(), "{name:?}");
+            assert!(generate(&library, MappingKind::Client, name).is_err(), "{name:?}");
         }
     }
 }

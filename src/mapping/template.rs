@@ -11,7 +11,7 @@ use crate::audio::pcm;
 
 /// What goes into a hole.
 #[derive(Debug, Clone, Copy)]
-pub enum Fill<'a> {
+pub enum SlotValue<'a> {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -32,7 +32,7 @@ pub enum Fill<'a> {
     Audio(&'a [i16]),
 }
 
-impl<'a> From<Option<&'a str>> for Fill<'a> {
+impl<'a> From<Option<&'a str>> for SlotValue<'a> {
     fn from(text: Option<&'a str>) -> Self {
         text.map_or(Self::Null, Self::Str)
     }
@@ -41,15 +41,15 @@ impl<'a> From<Option<&'a str>> for Fill<'a> {
 /// A compiled template; holes are numbered by the list of slot names it was compiled with.
 #[derive(Debug, Clone, Default)]
 pub struct Template {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
 }
 
 #[derive(Debug, Clone)]
-enum Piece {
+enum TemplatePiece {
     Text(Box<str>),
-    Hole(usize),
+    Slot(usize),
     /// A member that may be absent: its key with what stands before it, and its value.
-    Member(Box<str>, usize),
+    OptionalMember(Box<str>, usize),
 }
 
 /// Why a template does not compile.
@@ -67,10 +67,10 @@ pub enum TemplateError {
     },
     /// A `${` without its `}`.
     #[error("`${{` without a closing `}}`")]
-    Open,
+    UnclosedSlot,
     /// A `${…?}` that is no member's value.
     #[error("`${{{name}?}}` can be left out only as the value of an object's member")]
-    NoMember {
+    NotAMember {
         /// The name in the file.
         name: String,
     },
@@ -85,9 +85,9 @@ impl Template {
     /// # Errors
     /// [`TemplateError`] says what is wrong with the text.
     pub fn compile(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
-        let template = Self::cut(&minify(text), slots)?;
+        let template = Self::parse(&minify(text), slots)?;
         // A string shows a hole inside a string, which `null` would not.
-        for fill in [Fill::Null, Fill::Str("text")] {
+        for fill in [SlotValue::Null, SlotValue::Str("text")] {
             let mut sample = String::new();
             template.render(&mut sample, |_| fill);
             serde_json::from_str::<serde::de::IgnoredAny>(&sample)
@@ -101,41 +101,41 @@ impl Template {
     /// # Errors
     /// [`TemplateError`] for an unknown slot or an open hole.
     pub fn compile_plain(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
-        Self::cut(text, slots)
+        Self::parse(text, slots)
     }
 
-    fn cut(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
+    fn parse(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some(start) = rest.find("${") {
             if start > 0 {
-                pieces.push(Piece::Text(rest[..start].into()));
+                pieces.push(TemplatePiece::Text(rest[..start].into()));
             }
-            let end = rest[start..].find('}').ok_or(TemplateError::Open)? + start;
+            let end = rest[start..].find('}').ok_or(TemplateError::UnclosedSlot)? + start;
             let name = &rest[start + 2..end];
             let piece = match name.strip_suffix('?') {
-                None => Piece::Hole(slot_index(name, slots)?),
-                Some(name) => Piece::Member(take_key(&mut pieces, name)?, slot_index(name, slots)?),
+                None => TemplatePiece::Slot(slot_index(name, slots)?),
+                Some(name) => TemplatePiece::OptionalMember(take_member_key(&mut pieces, name)?, slot_index(name, slots)?),
             };
             pieces.push(piece);
             rest = &rest[end + 1..];
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.into()));
+            pieces.push(TemplatePiece::Text(rest.into()));
         }
         Ok(Self { pieces })
     }
 
     /// Appends the filled template to `out`.
-    pub fn render<'v>(&self, out: &mut String, fill: impl Fn(usize) -> Fill<'v>) {
+    pub fn render<'v>(&self, out: &mut String, fill: impl Fn(usize) -> SlotValue<'v>) {
         // The first member of an object is absent: the next one brings a comma too many.
         let mut first = false;
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.push_str(without_comma(text, std::mem::take(&mut first))),
-                Piece::Hole(slot) => write_json(fill(*slot), out),
-                Piece::Member(key, slot) => match fill(*slot) {
-                    Fill::Null => first |= !key.starts_with(','),
+                TemplatePiece::Text(text) => out.push_str(without_comma(text, std::mem::take(&mut first))),
+                TemplatePiece::Slot(slot) => write_json(fill(*slot), out),
+                TemplatePiece::OptionalMember(key, slot) => match fill(*slot) {
+                    SlotValue::Null => first |= !key.starts_with(','),
                     value => {
                         out.push_str(without_comma(key, std::mem::take(&mut first)));
                         write_json(value, out);
@@ -146,13 +146,13 @@ impl Template {
     }
 
     /// Appends the filled plain text to `out`; strings go in as they are, the rest as JSON.
-    pub fn render_plain<'v>(&self, out: &mut String, fill: impl Fn(usize) -> Fill<'v>) {
+    pub fn render_plain<'v>(&self, out: &mut String, fill: impl Fn(usize) -> SlotValue<'v>) {
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Hole(slot) | Piece::Member(_, slot) => match fill(*slot) {
-                    Fill::Str(text) => out.push_str(text),
-                    Fill::Null => {}
+                TemplatePiece::Text(text) => out.push_str(text),
+                TemplatePiece::Slot(slot) | TemplatePiece::OptionalMember(_, slot) => match fill(*slot) {
+                    SlotValue::Str(text) => out.push_str(text),
+                    SlotValue::Null => {}
                     other => write_json(other, out),
                 },
             }
@@ -161,22 +161,22 @@ impl Template {
 
     /// Whether the template uses a slot.
     #[must_use]
-    pub fn uses(&self, slot: usize) -> bool {
+    pub fn uses_slot(&self, slot: usize) -> bool {
         let uses =
-            |piece: &Piece| matches!(piece, Piece::Hole(hole) | Piece::Member(_, hole) if *hole == slot);
+            |piece: &TemplatePiece| matches!(piece, TemplatePiece::Slot(hole) | TemplatePiece::OptionalMember(_, hole) if *hole == slot);
         self.pieces.iter().any(uses)
     }
 }
 
 /// Takes a member's key, and the comma before it, off the text that ends with them.
-fn take_key(pieces: &mut Vec<Piece>, name: &str) -> Result<Box<str>, TemplateError> {
-    let no_member = || TemplateError::NoMember { name: name.to_owned() };
-    let Some(Piece::Text(text)) = pieces.pop() else { return Err(no_member()) };
+fn take_member_key(pieces: &mut Vec<TemplatePiece>, name: &str) -> Result<Box<str>, TemplateError> {
+    let no_member = || TemplateError::NotAMember { name: name.to_owned() };
+    let Some(TemplatePiece::Text(text)) = pieces.pop() else { return Err(no_member()) };
     let key = text.strip_suffix("\":").ok_or_else(no_member)?;
     let quote = key.rfind('"').ok_or_else(no_member)?;
     let at = if text[..quote].ends_with(',') { quote - 1 } else { quote };
     if at > 0 {
-        pieces.push(Piece::Text(text[..at].into()));
+        pieces.push(TemplatePiece::Text(text[..at].into()));
     }
     Ok(text[at..].into())
 }
@@ -189,56 +189,56 @@ fn slot_index(name: &str, slots: &[&str]) -> Result<usize, TemplateError> {
     slots.iter().position(|slot| *slot == name).ok_or_else(|| TemplateError::UnknownSlot {
         name: name.to_owned(),
         hint: super::check::did_you_mean(name, slots.iter().copied()),
-        known: super::check::listed(slots.iter().copied()),
+        known: super::check::quoted_list(slots.iter().copied()),
     })
 }
 
-fn write_json(value: Fill<'_>, out: &mut String) {
+fn write_json(value: SlotValue<'_>, out: &mut String) {
     match value {
-        Fill::Null => out.push_str("null"),
-        Fill::Bool(value) => out.push_str(if value { "true" } else { "false" }),
-        Fill::Int(value) => {
+        SlotValue::Null => out.push_str("null"),
+        SlotValue::Bool(value) => out.push_str(if value { "true" } else { "false" }),
+        SlotValue::Int(value) => {
             let _ = write!(out, "{value}");
         }
         // Milliseconds are the finest this bridge knows, so three decimals of a second say all there is.
-        Fill::Float(value) if value.is_finite() => {
+        SlotValue::Float(value) if value.is_finite() => {
             let rounded = (value * 1000.0).round() / 1000.0;
             let _ = write!(out, "{rounded:?}");
         }
-        Fill::Float(_) => out.push_str("null"),
-        Fill::Str(text) => write_string(text, out),
-        Fill::Raw(json) => out.push_str(json),
-        Fill::Plain(text) => {
+        SlotValue::Float(_) => out.push_str("null"),
+        SlotValue::Str(text) => write_string(text, out),
+        SlotValue::Raw(json) => out.push_str(json),
+        SlotValue::Plain(text) => {
             out.push('"');
             out.push_str(text);
             out.push('"');
         }
-        Fill::List(items) => {
+        SlotValue::List(items) => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {
                 if at > 0 {
                     out.push(',');
                 }
-                write_json(scalar(item), out);
+                write_json(scalar_value(item), out);
             }
             out.push(']');
         }
-        Fill::Audio(samples) => {
+        SlotValue::Audio(samples) => {
             out.push('"');
-            pcm::push_base64_f32(samples, out);
+            pcm::encode_base64_f32(samples, out);
             out.push('"');
         }
     }
 }
 
-const fn scalar<'n>(node: &'n Node<'_>) -> Fill<'n> {
+const fn scalar_value<'n>(node: &'n Node<'_>) -> SlotValue<'n> {
     match node {
-        Node::Bool(flag) => Fill::Bool(*flag),
-        Node::Int(number) => Fill::Int(*number),
-        Node::Float(number) => Fill::Float(*number),
-        Node::Str(std::borrow::Cow::Borrowed(text)) => Fill::Str(text),
-        Node::Str(std::borrow::Cow::Owned(text)) => Fill::Str(text.as_str()),
-        Node::Null | Node::Raw(_) | Node::List(_) | Node::Object => Fill::Null,
+        Node::Bool(flag) => SlotValue::Bool(*flag),
+        Node::Int(number) => SlotValue::Int(*number),
+        Node::Float(number) => SlotValue::Float(*number),
+        Node::Str(std::borrow::Cow::Borrowed(text)) => SlotValue::Str(text),
+        Node::Str(std::borrow::Cow::Owned(text)) => SlotValue::Str(text.as_str()),
+        Node::Null | Node::Raw(_) | Node::List(_) | Node::Object => SlotValue::Null,
     }
 }
 
@@ -291,57 +291,57 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn fills_values_and_drops_layout() {
+    fn render_fills_values_and_drops_layout() {
         let template = Template::compile("{ \"a b\": ${x},\n  \"y\": [${y}, ${x}] }", &["x", "y"]).unwrap();
         let mut out = String::new();
         template
-            .render(&mut out, |slot| if slot == 0 { Fill::Str("q\"\n\u{1}é") } else { Fill::Float(3.42) });
+            .render(&mut out, |slot| if slot == 0 { SlotValue::Str("q\"\n\u{1}é") } else { SlotValue::Float(3.42) });
         assert_eq!(out, "{\"a b\":\"q\\\"\\n\\u0001é\",\"y\":[3.42,\"q\\\"\\n\\u0001é\"]}");
-        assert!(template.uses(0) && !Template::compile("{}", &["x"]).unwrap().uses(0));
+        assert!(template.uses_slot(0) && !Template::compile("{}", &["x"]).unwrap().uses_slot(0));
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn template_errors_name_the_mistake() {
         let known = &["text", "language"];
         let unknown = Template::compile("{\"a\":${langage}}", known).unwrap_err().to_string();
         assert!(unknown.contains("did you mean `language`"), "{unknown}");
-        assert_eq!(Template::compile("{\"a\":${text", known).unwrap_err(), TemplateError::Open);
+        assert_eq!(Template::compile("{\"a\":${text", known).unwrap_err(), TemplateError::UnclosedSlot);
         for no_json in ["{\"a\":${text},}", "{\"a\":\"${text}\"}", "{${text}:1}"] {
             assert!(matches!(Template::compile(no_json, known), Err(TemplateError::NotJson(_))), "{no_json}");
         }
     }
 
     #[test]
-    fn a_member_without_a_value_is_left_out_wherever_it_stands() {
+    fn optional_member_without_value_is_left_out() {
         let text = "{\"a\": ${x?}, \"b\": ${y?}, \"c\": {\"d\": ${x?}}, \"e\": ${y?}}";
         let template = Template::compile(text, &["x", "y"]).unwrap();
-        let filled = |x: Fill<'static>, y: Fill<'static>| {
+        let filled = |x: SlotValue<'static>, y: SlotValue<'static>| {
             let mut out = String::new();
             template.render(&mut out, |slot| if slot == 0 { x } else { y });
             out
         };
-        assert_eq!(filled(Fill::Int(1), Fill::Plain("q")), r#"{"a":1,"b":"q","c":{"d":1},"e":"q"}"#);
-        assert_eq!(filled(Fill::Null, Fill::Int(2)), r#"{"b":2,"c":{},"e":2}"#);
-        assert_eq!(filled(Fill::Int(1), Fill::Null), r#"{"a":1,"c":{"d":1}}"#);
-        assert_eq!(filled(Fill::Null, Fill::Null), r#"{"c":{}}"#);
-        assert!(template.uses(0) && template.uses(1));
+        assert_eq!(filled(SlotValue::Int(1), SlotValue::Plain("q")), r#"{"a":1,"b":"q","c":{"d":1},"e":"q"}"#);
+        assert_eq!(filled(SlotValue::Null, SlotValue::Int(2)), r#"{"b":2,"c":{},"e":2}"#);
+        assert_eq!(filled(SlotValue::Int(1), SlotValue::Null), r#"{"a":1,"c":{"d":1}}"#);
+        assert_eq!(filled(SlotValue::Null, SlotValue::Null), r#"{"c":{}}"#);
+        assert!(template.uses_slot(0) && template.uses_slot(1));
         let problem = Template::compile("[${x?}]", &["x"]).unwrap_err();
-        assert_eq!(problem, TemplateError::NoMember { name: "x".into() });
+        assert_eq!(problem, TemplateError::NotAMember { name: "x".into() });
     }
 
     #[test]
-    fn plain_text_takes_strings_as_they_are() {
+    fn plain_text_inserts_strings_verbatim() {
         let template = Template::compile_plain("Terms: ${words}. ", &["words"]).unwrap();
         let mut out = String::new();
-        template.render_plain(&mut out, |_| Fill::Str("\"A\", B"));
+        template.render_plain(&mut out, |_| SlotValue::Str("\"A\", B"));
         assert_eq!(out, "Terms: \"A\", B. ");
     }
 
     proptest! {
         #[test]
-        fn any_string_survives(text in any::<String>()) {
+        fn any_string_round_trips(text in any::<String>()) {
             let mut out = String::new();
-            write_json(Fill::Str(&text), &mut out);
+            write_json(SlotValue::Str(&text), &mut out);
             prop_assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);
         }
     }

@@ -45,24 +45,24 @@ pub struct Traffic {
 
 impl Traffic {
     /// Bytes read so far.
-    pub(crate) fn read(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.read.load(Relaxed)
     }
 
     /// Bytes the transport has taken so far.
-    pub(crate) fn written(&self) -> u64 {
+    pub(crate) fn bytes_written(&self) -> u64 {
         self.written.load(Relaxed)
     }
 }
 
 /// A stream whose bytes are counted.
 #[derive(Debug)]
-pub struct Counted<S> {
+pub struct CountedStream<S> {
     pub(crate) stream: S,
     traffic: Arc<Traffic>,
 }
 
-impl<S> Counted<S> {
+impl<S> CountedStream<S> {
     /// Counts the bytes of a stream from now on.
     pub(crate) fn new(stream: S) -> (Self, Arc<Traffic>) {
         let traffic = Arc::<Traffic>::default();
@@ -77,7 +77,7 @@ impl<S> Counted<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -90,7 +90,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.count(written)
@@ -137,7 +137,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// What is wrong with the URL or the file, in words.
-    pub(crate) fn of(uri: &Uri, ca: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn from_uri(uri: &Uri, ca: Option<&Path>) -> Result<Self, String> {
         let secure = match uri.scheme_str() {
             Some("ws") => false,
             Some("wss") => true,
@@ -148,7 +148,7 @@ impl Endpoint {
         if authority.as_str().contains('@') {
             return Err("credentials in a URL end up in logs".to_owned());
         }
-        let (tls, credentials) = secure.then(|| connector(ca, None)).transpose()?.unzip();
+        let (tls, credentials) = secure.then(|| tls_connector(ca, None)).transpose()?.unzip();
         Ok(Self {
             scheme: if secure { "wss" } else { "ws" },
             authority: authority.to_string(),
@@ -163,16 +163,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// What is wrong with the files, in words.
-    pub(crate) fn identified(mut self, ca: Option<&Path>, identity: &Identity) -> Result<Self, String> {
+    pub(crate) fn with_identity(mut self, ca: Option<&Path>, identity: &ClientIdentity) -> Result<Self, String> {
         if self.tls.is_some() {
-            let (tls, credentials) = connector(ca, Some(identity))?;
+            let (tls, credentials) = tls_connector(ca, Some(identity))?;
             (self.tls, self.credentials) = (Some(tls), credentials);
         }
         Ok(self)
     }
 
     /// Whether another one is trusted by the same certificates and shown the same.
-    pub(crate) fn trusts_as(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_credentials(&self, other: &Self) -> bool {
         self.credentials == other.credentials
     }
 
@@ -181,8 +181,8 @@ impl Endpoint {
     /// # Errors
     /// The system's or TLS's, without codes.
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn Transport>> {
-        let tcp = self.tcp(&self.resolve().await?).await?;
-        self.tls(tcp).await.map_err(tls_in_words)
+        let tcp = self.connect_tcp(&self.resolve().await?).await?;
+        self.connect_tls(tcp).await.map_err(describe_tls_error)
     }
 
     /// Whether it is spoken to through TLS.
@@ -191,7 +191,7 @@ impl Endpoint {
     }
 
     /// The address, where the URL spells one and no name.
-    pub(crate) fn literal(&self) -> Option<IpAddr> {
+    pub(crate) fn literal_address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
@@ -207,8 +207,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// The system's for the last of them, without codes.
-    pub(crate) async fn tcp(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-        let tcp = TcpStream::connect(addresses).await.map_err(in_words)?;
+    pub(crate) async fn connect_tcp(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+        let tcp = TcpStream::connect(addresses).await.map_err(without_os_code)?;
         // Small frames must not wait for one another.
         tcp.set_nodelay(true)?;
         Ok(tcp)
@@ -218,7 +218,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As they come; what TLS has to say is a [`rustls::Error`] inside.
-    pub(crate) async fn tls(&self, tcp: TcpStream) -> io::Result<Box<dyn Transport>> {
+    pub(crate) async fn connect_tls(&self, tcp: TcpStream) -> io::Result<Box<dyn Transport>> {
         let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
         let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
         Ok(Box::new(tls.connect(name, tcp).await?))
@@ -226,27 +226,27 @@ impl Endpoint {
 }
 
 /// The certificate that servers are shown which ask for one, and its key.
-pub struct Identity {
+pub struct ClientIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-impl Identity {
+impl ClientIdentity {
     /// From two PEM files.
     ///
     /// # Errors
     /// Which file is wrong; never what is in it.
     pub fn read(cert: &Path, key: &Path) -> Result<Self, String> {
-        let private = PrivateKeyDer::from_pem_file(key);
-        let private = private.map_err(|_| {
+        let private_key = PrivateKeyDer::from_pem_file(key);
+        let private_key = private_key.map_err(|_| {
             format!("{}: there is no private key (PEM) that can be read in it", key.display())
         })?;
-        Ok(Self { chain: certificates(cert)?, key: private })
+        Ok(Self { chain: read_certificates(cert)?, key: private_key })
     }
 }
 
 /// Without "(os error 111)".
-fn in_words(error: io::Error) -> io::Error {
+fn without_os_code(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => io::Error::new(error.kind(), "connection refused"),
         _ => error,
@@ -254,7 +254,7 @@ fn in_words(error: io::Error) -> io::Error {
 }
 
 /// With the way out when it is the certificate.
-fn tls_in_words(error: io::Error) -> io::Error {
+fn describe_tls_error(error: io::Error) -> io::Error {
     let certificate = error.get_ref().and_then(|inner| inner.downcast_ref());
     if let Some(rustls::Error::InvalidCertificate(problem)) = certificate {
         return io::Error::other(format!(
@@ -265,13 +265,13 @@ fn tls_in_words(error: io::Error) -> io::Error {
 }
 
 /// And what the files held that it is made of.
-fn connector(ca: Option<&Path>, identity: Option<&Identity>) -> Result<(TlsConnector, Vec<u8>), String> {
-    let own = ca.map_or_else(|| Ok(Vec::new()), certificates)?;
-    let credentials = digest(&own, identity);
+fn tls_connector(ca: Option<&Path>, identity: Option<&ClientIdentity>) -> Result<(TlsConnector, Vec<u8>), String> {
+    let pinned = ca.map_or_else(|| Ok(Vec::new()), read_certificates)?;
+    let credentials = credentials_digest(&pinned, identity);
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots.add_parsable_certificates(own.iter().cloned());
-    if roots.is_empty() && own.is_empty() {
+    roots.add_parsable_certificates(pinned.iter().cloned());
+    if roots.is_empty() && pinned.is_empty() {
         return Err(
             "this system has no trusted certificates; name the server's own with a `ca` file".to_owned()
         );
@@ -290,7 +290,7 @@ fn connector(ca: Option<&Path>, identity: Option<&Identity>) -> Result<(TlsConne
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OwnOrAuthority { own, authorities, schemes }));
+        .with_custom_certificate_verifier(Arc::new(PinnedOrAuthorityVerifier { pinned, authorities, schemes }));
     let config = match identity {
         Some(identity) => builder
             .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
@@ -301,10 +301,10 @@ fn connector(ca: Option<&Path>, identity: Option<&Identity>) -> Result<(TlsConne
 }
 
 /// To tell what files hold from what they held, without keeping it.
-fn digest(own: &[CertificateDer<'_>], identity: Option<&Identity>) -> Vec<u8> {
+fn credentials_digest(pinned: &[CertificateDer<'_>], identity: Option<&ClientIdentity>) -> Vec<u8> {
     let mut context = Digest::new(&SHA256);
     let chain = identity.map(|identity| identity.chain.as_slice()).unwrap_or_default();
-    for list in [own, chain] {
+    for list in [pinned, chain] {
         context.update(&list.len().to_be_bytes());
         for certificate in list {
             context.update(&certificate.len().to_be_bytes());
@@ -315,11 +315,11 @@ fn digest(own: &[CertificateDer<'_>], identity: Option<&Identity>) -> Vec<u8> {
     context.finish().as_ref().to_vec()
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bad = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| bad(&error))?;
-    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| bad(&error))?;
-    if certificates.is_empty() { Err(bad(&"there is no certificate in it")) } else { Ok(certificates) }
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let file_error = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| file_error(&error))?;
+    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| file_error(&error))?;
+    if certificates.is_empty() { Err(file_error(&"there is no certificate in it")) } else { Ok(certificates) }
 }
 
 /// Trusts a server whose very certificate was given, and otherwise asks the authorities.
@@ -327,13 +327,13 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 /// The MiniCPM-o gateway makes itself a certificate that is its own authority (field notes §1.1), which no chain of
 /// trust allows for a server; knowing it byte for byte is as good.
 #[derive(Debug)]
-struct OwnOrAuthority {
-    own: Vec<CertificateDer<'static>>,
+struct PinnedOrAuthorityVerifier {
+    pinned: Vec<CertificateDer<'static>>,
     authorities: Option<Arc<WebPkiServerVerifier>>,
     schemes: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for OwnOrAuthority {
+impl ServerCertVerifier for PinnedOrAuthorityVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -342,7 +342,7 @@ impl ServerCertVerifier for OwnOrAuthority {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.own.iter().any(|own| own == end_entity) {
+        if self.pinned.iter().any(|pinned| pinned == end_entity) {
             return Ok(ServerCertVerified::assertion());
         }
         match &self.authorities {

@@ -11,33 +11,33 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Endpoint, OwnOrAuthority};
+use super::{Endpoint, PinnedOrAuthorityVerifier};
 
 /// Sixteen zeros; nothing is made of the answer to it.
-const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
+const WEBSOCKET_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
 
 impl Endpoint {
     /// Whether TLS answers there. The caller bounds the time.
     pub(crate) async fn speaks_tls(&self, addresses: &[SocketAddr]) -> bool {
         let Ok(name) = ServerName::try_from(self.host.clone()) else { return false };
-        let (Some(tls), Ok(tcp)) = (trusting_nobody(), TcpStream::connect(addresses).await) else {
+        let (Some(tls), Ok(tcp)) = (connector_trusting_none(), TcpStream::connect(addresses).await) else {
             return false;
         };
         match tls.connect(name, tcp).await {
             Ok(_) => true,
             // Whoever shows a certificate speaks TLS; nobody is trusted here.
-            Err(error) => tls_error(&error).is_some_and(is_of_a_server),
+            Err(error) => tls_error(&error).is_some_and(is_from_tls_server),
         }
     }
 
     /// Whether HTTP without TLS answers there. It asks for a WebSocket, for some servers answer nothing else, and at a path
     /// where there is none. The caller bounds the time.
     pub(crate) async fn speaks_plain_http(&self, addresses: &[SocketAddr]) -> bool {
-        let ask = async {
+        let request_head = async {
             let mut tcp = TcpStream::connect(addresses).await?;
             let request = format!(
                 "GET / HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n",
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {WEBSOCKET_KEY}\r\n\r\n",
                 self.authority
             );
             tcp.write_all(request.as_bytes()).await?;
@@ -45,7 +45,7 @@ impl Endpoint {
             tcp.read_exact(&mut head).await?;
             Ok::<_, io::Error>(&head == b"HTTP/")
         };
-        ask.await.unwrap_or(false)
+        request_head.await.unwrap_or(false)
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
 }
 
 /// A server that speaks TLS sent it, or its certificate caused it.
-const fn is_of_a_server(error: &rustls::Error) -> bool {
+const fn is_from_tls_server(error: &rustls::Error) -> bool {
     matches!(
         error,
         rustls::Error::InvalidCertificate(_)
@@ -65,11 +65,11 @@ const fn is_of_a_server(error: &rustls::Error) -> bool {
     )
 }
 
-fn trusting_nobody() -> Option<TlsConnector> {
+fn connector_trusting_none() -> Option<TlsConnector> {
     let provider = Arc::new(ring::default_provider());
     let schemes = provider.signature_verification_algorithms;
-    let nobody = OwnOrAuthority { own: Vec::new(), authorities: None, schemes };
+    let verifier = PinnedOrAuthorityVerifier { pinned: Vec::new(), authorities: None, schemes };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
-    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(nobody)).with_no_client_auth();
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
     Some(TlsConnector::from(Arc::new(config)))
 }

@@ -3,18 +3,18 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    access::{Access, Limits},
-    process::lifecycle::Leave,
+    access::{AccessPolicy, ClientLimits},
+    process::lifecycle::DrainPolicy,
     route::Routes,
     tap::Tap,
-    tls::Acceptor,
-    trace_files::Traces,
+    tls::ReloadableAcceptor,
+    trace_files::TraceDirectory,
     upstream_pool::Pool,
 };
-use crate::{mapping::Library, session::VoiceBook};
+use crate::{mapping::Library, session::VoiceCatalog};
 
 /// What a server is made of.
-pub struct Service {
+pub struct ServiceConfig {
     /// Client protocols, profiles, dialects.
     pub library: Library,
     /// What serves which connection.
@@ -22,53 +22,53 @@ pub struct Service {
     /// All upstreams; routes go to parts of it.
     pub pool: Pool,
     /// Voices by name.
-    pub voices: Arc<VoiceBook>,
+    pub voices: Arc<VoiceCatalog>,
     /// A session without a binary frame for this long is closed, ms; 0 for never, `None` for what the protocol says.
     pub idle_ms: Option<u64>,
     /// Sessions at a time; more are refused with HTTP 503.
     pub sessions_max: usize,
     /// How it takes leave.
-    pub leave: Leave,
+    pub drain_policy: DrainPolicy,
     /// Who may in.
-    pub access: Access,
+    pub access: AccessPolicy,
     /// How much of everything else.
-    pub limits: Limits,
+    pub limits: ClientLimits,
     /// How clients are encrypted; `None` for not at all.
-    pub tls: Option<Acceptor>,
+    pub tls: Option<ReloadableAcceptor>,
     /// Sees every frame.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where sessions are recorded.
-    pub traces: Option<Arc<Traces>>,
+    pub traces: Option<Arc<TraceDirectory>>,
 }
 
-impl Service {
+impl ServiceConfig {
     /// This, with what another one knows of upstreams that both have.
     #[must_use]
-    pub fn keeping(mut self, other: &Self) -> Self {
-        self.pool = self.pool.keeping(&other.pool);
-        self.routes.go_to(&self.pool);
+    pub fn with_upstream_state_of(mut self, previous: &Self) -> Self {
+        self.pool = self.pool.with_state_of(&previous.pool);
+        self.routes.use_pool(&self.pool);
         self
     }
 }
 
 /// What new sessions are served with; it may be another one from one session to the next.
 #[derive(Clone)]
-pub struct Current(Arc<RwLock<Arc<Service>>>);
+pub struct ActiveConfig(Arc<RwLock<Arc<ServiceConfig>>>);
 
-impl Current {
-    pub(super) fn new(service: Service) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(service))))
+impl ActiveConfig {
+    pub(super) fn new(config: ServiceConfig) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(config))))
     }
 
     /// What new sessions are served with now.
     #[must_use]
-    pub fn get(&self) -> Arc<Service> {
+    pub fn get(&self) -> Arc<ServiceConfig> {
         // It is replaced as a whole, whatever panicked.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Serves new sessions with this. Those that are open keep what they have; how many there may be stays as it was.
-    pub fn replace(&self, service: Service) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
+    pub fn replace(&self, config: ServiceConfig) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 }

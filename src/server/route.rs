@@ -7,57 +7,57 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::upstream_pool::Pool;
-use crate::mapping::{ClientMapping, Library, Profile, UpstreamMapping, compatibility::pair};
+use crate::mapping::{ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_client_with_profile};
 
 /// One route of the configuration.
 #[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
-pub struct RouteFile {
+pub struct RouteConfig {
     /// Glob on the path of the client's URL.
-    #[serde(default = "any", skip_serializing_if = "is_any")]
+    #[serde(default = "any_glob", skip_serializing_if = "is_any_glob")]
     pub path: String,
     /// Connections at this path speak this client protocol, whatever they look like.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Glob on the client protocol's name.
-    #[serde(default = "any")]
+    #[serde(default = "any_glob")]
     pub client: String,
     /// Glob on the model the client asks for.
-    #[serde(default = "any")]
+    #[serde(default = "any_glob")]
     pub model: String,
     /// Glob on the names of the upstreams that serve it; those that match speak one dialect.
-    #[serde(default = "any", skip_serializing_if = "is_any")]
+    #[serde(default = "any_glob", skip_serializing_if = "is_any_glob")]
     pub upstream: String,
     /// The profile's name.
     pub profile: String,
 }
 
-impl RouteFile {
+impl RouteConfig {
     /// Everything to one profile.
     #[must_use]
-    pub fn all_to(profile: &str) -> Self {
+    pub fn catch_all(profile: &str) -> Self {
         Self {
-            path: any(),
+            path: any_glob(),
             protocol: None,
-            client: any(),
-            model: any(),
-            upstream: any(),
+            client: any_glob(),
+            model: any_glob(),
+            upstream: any_glob(),
             profile: profile.to_owned(),
         }
     }
 }
 
-fn any() -> String {
+fn any_glob() -> String {
     "*".to_owned()
 }
 
-fn is_any(glob: &String) -> bool {
+fn is_any_glob(glob: &String) -> bool {
     glob == "*"
 }
 
 /// Upstreams that speak one dialect.
 #[derive(Clone)]
-pub struct Upstreams {
+pub struct RouteUpstreams {
     /// The dialect.
     pub dialect: Arc<UpstreamMapping>,
     /// The way to them.
@@ -78,14 +78,14 @@ pub struct Route {
     /// The profile.
     pub profile: Arc<Profile>,
     /// Who serves it.
-    pub upstreams: Upstreams,
+    pub upstreams: RouteUpstreams,
 }
 
 impl Route {
     /// Whether clients of this protocol may come this way, at some path and with some model.
-    fn serves(&self, client: &ClientMapping) -> bool {
-        let protocol = self.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
-        protocol && glob(&self.client, &client.name) && pair(client, &self.profile).is_ok()
+    fn can_serve(&self, client: &ClientMapping) -> bool {
+        let protocol_matches = self.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
+        protocol_matches && matches_glob(&self.client, &client.name) && check_client_with_profile(client, &self.profile).is_ok()
     }
 }
 
@@ -101,10 +101,10 @@ impl Routes {
     }
 
     /// Goes to the upstreams of this pool, by the names of those that routes lead to.
-    pub(super) fn go_to(&mut self, pool: &Pool) {
+    pub(super) fn use_pool(&mut self, pool: &Pool) {
         for route in &mut self.0 {
-            let own = &mut route.upstreams.pool;
-            *own = pool.only(|name| own.has(name));
+            let pool_of_route = &mut route.upstreams.pool;
+            *pool_of_route = pool.subset(|name| pool_of_route.has_upstream(name));
         }
     }
 
@@ -115,32 +115,32 @@ impl Routes {
 
     /// The protocol that connections at this path speak because a route says so.
     #[must_use]
-    pub fn protocol_at(&self, path: &str) -> Option<&Arc<ClientMapping>> {
-        self.0.iter().filter(|route| glob(&route.path, path)).find_map(|route| route.protocol.as_ref())
+    pub fn forced_protocol(&self, path: &str) -> Option<&Arc<ClientMapping>> {
+        self.0.iter().filter(|route| matches_glob(&route.path, path)).find_map(|route| route.protocol.as_ref())
     }
 
     /// Which sessions there may be, by protocol and profile.
     #[must_use]
-    pub fn kinds(&self, library: &Library) -> Vec<(Arc<str>, Arc<str>)> {
-        let of = |route: &Route| {
-            let clients = library.clients().filter(|client| route.serves(client));
+    pub fn session_kinds(&self, library: &Library) -> Vec<(Arc<str>, Arc<str>)> {
+        let kinds_of = |route: &Route| {
+            let clients = library.clients().filter(|client| route.can_serve(client));
             clients.map(|client| (client.name.as_str().into(), route.profile.name.as_str().into())).collect()
         };
-        self.0.iter().flat_map(|route| -> Vec<_> { of(route) }).collect()
+        self.0.iter().flat_map(|route| -> Vec<_> { kinds_of(route) }).collect()
     }
 
     /// The route of a connection at a path, by a client protocol, with a model; `None` when none leads anywhere. Routes
     /// whose profile cannot serve such a client do not count.
     #[must_use]
     pub fn find(&self, path: &str, client: &ClientMapping, model: &str) -> Option<&Route> {
-        self.0.iter().filter(|route| route.serves(client)).find(|route| {
-            [(&route.path, path), (&route.model, model)].iter().all(|(pattern, text)| glob(pattern, text))
+        self.0.iter().filter(|route| route.can_serve(client)).find(|route| {
+            [(&route.path, path), (&route.model, model)].iter().all(|(pattern, text)| matches_glob(pattern, text))
         })
     }
 }
 
 /// `*` stands for any run of characters, `?` for one.
-pub(crate) fn glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t, mut star) = (0, 0, None);
     while t < text.len() {
@@ -155,9 +155,9 @@ pub(crate) fn glob(pattern: &str, text: &str) -> bool {
             }
             // The last star takes one more character.
             _ => match &mut star {
-                Some((at, from)) => {
-                    *from += 1;
-                    (p, t) = (*at + 1, *from);
+                Some((star_at, resume_at)) => {
+                    *resume_at += 1;
+                    (p, t) = (*star_at + 1, *resume_at);
                 }
                 None => return false,
             },
@@ -171,29 +171,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_match_as_in_a_shell() {
+    fn globs_match_like_shell_patterns() {
         for (pattern, text) in
             [("*", ""), ("*", "x"), ("faster-whisper-*", "faster-whisper-tiny"), ("a?c*e", "abcde")]
         {
-            assert!(glob(pattern, text), "{pattern} {text}");
+            assert!(matches_glob(pattern, text), "{pattern} {text}");
         }
         for (pattern, text) in [("", "x"), ("a*b", "abc"), ("?", ""), ("whisper", "Whisper")] {
-            assert!(!glob(pattern, text), "{pattern} {text}");
+            assert!(!matches_glob(pattern, text), "{pattern} {text}");
         }
     }
 
     #[test]
-    fn the_first_match_wins_and_none_is_none() {
+    fn first_matching_route_wins() {
         let library = Library::embedded().unwrap();
         let (macaw, profile) = (library.client("macaw").unwrap(), library.profile("speech").unwrap());
         let dialect = library.upstream("minicpm-o").unwrap();
         let route = |path: &str, model: &str, name: &str, protocol: Option<&Arc<ClientMapping>>| Route {
             path: path.into(),
             protocol: protocol.cloned(),
-            client: any(),
+            client: any_glob(),
             model: model.into(),
             profile: Arc::new(Profile { name: name.into(), ..(*profile).clone() }),
-            upstreams: Upstreams { dialect: dialect.clone(), pool: Pool::new([]) },
+            upstreams: RouteUpstreams { dialect: dialect.clone(), pool: Pool::new([]) },
         };
         let routes = Routes::new(vec![
             route("/v1/*", "fast*", "first", None),
@@ -205,9 +205,9 @@ mod tests {
         assert_eq!(found("/v2/realtime", "faster"), Some("second"));
         assert_eq!(found("/v1/realtime", "nope"), None);
         assert_eq!(found("/own", "nope"), Some("third"));
-        assert_eq!(routes.protocol_at("/own").map(|client| client.name.as_str()), Some("macaw"));
-        assert!(routes.protocol_at("/v1/realtime").is_none());
-        let kinds = routes.kinds(&library);
+        assert_eq!(routes.forced_protocol("/own").map(|client| client.name.as_str()), Some("macaw"));
+        assert!(routes.forced_protocol("/v1/realtime").is_none());
+        let kinds = routes.session_kinds(&library);
         let has = |client: &str, profile: &str| {
             kinds.iter().any(|(protocol, of)| (&**protocol, &**of) == (client, profile))
         };

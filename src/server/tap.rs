@@ -6,7 +6,7 @@ use crate::event::Lane;
 
 /// Where a frame passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub enum TapPoint {
     /// From the client to voxbridge.
     FromClient,
     /// From voxbridge to the client.
@@ -19,7 +19,7 @@ pub enum Wire {
 
 /// What passed.
 #[derive(Debug, Clone, Copy)]
-pub enum Passed<'a> {
+pub enum TapFrame<'a> {
     /// A text frame.
     Text(&'a str),
     /// A binary frame.
@@ -31,5 +31,5 @@ pub enum Passed<'a> {
 /// Sees every frame of every session. Called from session tasks: it must be quick and never block.
 pub trait Tap: Send + Sync {
     /// One frame passed.
-    fn passed(&self, session_id: &str, at: Instant, wire: Wire, frame: Passed<'_>);
+    fn on_frame(&self, session_id: &str, at: Instant, point: TapPoint, frame: TapFrame<'_>);
 }

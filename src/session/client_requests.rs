@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::{
-    Phase, Session,
+    SessionPhase, Session,
     input::speech_input::SpeechEvent,
-    outbox::lockstep::Owed,
-    settings::asking,
-    tts::queue::{Texts, Waiting},
+    outbox::lockstep::AwaitedReply,
+    settings::transcribe_options,
+    tts::queue::{TtsQueue, TtsQueueItem},
     upstream::connection::millis,
 };
 use crate::{
@@ -16,55 +16,55 @@ use crate::{
 };
 
 impl Session {
-    pub(super) fn gather(&mut self, now: Instant, act: impl FnOnce(&mut Texts) -> Result<(), String>) {
+    pub(super) fn update_tts_queue(&mut self, now: Instant, act: impl FnOnce(&mut TtsQueue) -> Result<(), String>) {
         self.idle_since = now;
-        if let Err(problem) = act(&mut self.texts) {
-            self.refuse(Error::new(ErrorKind::SpeakFailed, problem));
+        if let Err(problem) = act(&mut self.tts_queue) {
+            self.report_error(Error::new(ErrorKind::SpeakFailed, problem));
         }
     }
 
     /// Speaks what waits, one text after the other.
-    pub(super) fn speak_on(&mut self, now: Instant) {
-        while self.phase != Phase::Over && !self.floor_taken() {
-            match self.texts.next() {
+    pub(super) fn speak_next_queued(&mut self, now: Instant) {
+        while self.phase != SessionPhase::Ended && !self.is_floor_taken() {
+            match self.tts_queue.pop() {
                 None => return,
-                Some(Waiting::Text(text)) => {
-                    self.start_speaking(now, SpeakRequest { text, ..SpeakRequest::default() });
+                Some(TtsQueueItem::Text(text)) => {
+                    self.start_speech(now, SpeakRequest { text, ..SpeakRequest::default() });
                 }
-                Some(Waiting::Flushed(sequence)) => self.host.out.client(ClientCommand::Flushed { sequence }),
+                Some(TtsQueueItem::Flushed(sequence)) => self.context.out.push_client(ClientCommand::Flushed { sequence }),
             }
         }
     }
 
     /// What came so far is final, whatever the user does.
-    pub(super) fn finalize(&mut self, now: Instant) {
-        self.ear.end(&mut self.heard);
-        self.tell_heard(now);
-        let asking = asking(&self.setup.profile, &self.settings);
-        self.hear.finalize(now, &asking, &mut self.host);
-        self.host.out.owe(Owed::All);
+    pub(super) fn finalize_transcripts(&mut self, now: Instant) {
+        self.speech_input.end_utterance(&mut self.speech_events);
+        self.process_speech_events(now);
+        let options = transcribe_options(&self.setup.profile, &self.settings);
+        self.transcriber.finalize(now, &options, &mut self.context);
+        self.context.out.await_reply(AwaitedReply::Final);
     }
 
     /// Where silence began that the client may have to be told of.
-    pub(super) fn note_gap(&mut self, heard: &SpeechEvent) {
-        match heard {
-            SpeechEvent::Started { .. } => self.gap_from_ms = None,
-            SpeechEvent::Piece(piece) if piece.last && piece.voiced => {
-                self.gap_from_ms = Some(piece.at_ms.saturating_sub(self.ear.hearing().end_ms.into()));
+    pub(super) fn track_utterance_end(&mut self, event: &SpeechEvent) {
+        match event {
+            SpeechEvent::Started { .. } => self.last_utterance_end_ms = None,
+            SpeechEvent::Segment(segment) if segment.ends_utterance && segment.has_speech => {
+                self.last_utterance_end_ms = Some(segment.end_ms.saturating_sub(self.speech_input.settings().end_silence_ms.into()));
             }
-            SpeechEvent::Piece(_) | SpeechEvent::Interrupted => {}
+            SpeechEvent::Segment(_) | SpeechEvent::Interrupted => {}
         }
     }
 
     /// Tells the client that nothing was said for as long as it asked, after the words before it.
-    pub(super) fn tell_gap(&mut self) {
+    pub(super) fn report_utterance_gap(&mut self) {
         let gap = self.settings.utterance_gap.map(millis);
-        if let (Some(gap), Some(last_ms)) = (gap, self.gap_from_ms)
-            && self.ear.at_ms() >= last_ms + gap
-            && self.hear.is_settled()
+        if let (Some(gap), Some(last_ms)) = (gap, self.last_utterance_end_ms)
+            && self.speech_input.listened_ms() >= last_ms + gap
+            && self.transcriber.is_settled()
         {
-            self.gap_from_ms = None;
-            self.host.out.client(ClientCommand::UtteranceGap { last_ms });
+            self.last_utterance_end_ms = None;
+            self.context.out.push_client(ClientCommand::UtteranceGap { last_ms });
         }
     }
 }

@@ -6,29 +6,29 @@
 use std::time::{Duration, Instant};
 
 /// Worth waiting for a worker that is given back politely, and no more.
-pub(super) const HURRY: Duration = Duration::from_secs(10);
+pub(super) const LANE_DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Beyond the longest time that a session may last, for what is going on then.
-pub(super) const OVERTIME: Duration = Duration::from_secs(25);
+pub(super) const TIME_LIMIT_GRACE: Duration = Duration::from_secs(25);
 
 /// A session that is to end as soon as nobody is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Parting<W> {
+pub(super) struct DrainPlan<R> {
     /// Why.
-    pub(super) why: W,
+    pub(super) reason: R,
     /// Who still speaks then is cut off: what follows needs the rest of the time.
-    pub(super) heard_by: Instant,
+    pub(super) speech_deadline: Instant,
     /// What is not answered or spoken by then will not be; the rest is for the lanes' polite end.
-    pub(super) answered_by: Instant,
+    pub(super) reply_deadline: Instant,
     /// Answers that nobody waits for any more are waited out no longer than until then.
-    pub(super) hurry_by: Instant,
+    pub(super) drain_deadline: Instant,
 }
 
-impl<W> Parting<W> {
+impl<R> DrainPlan<R> {
     /// To be over `within` from now.
-    pub(super) fn new(now: Instant, within: Duration, why: W) -> Self {
-        let answered_by = now + within * 5 / 6;
-        Self { why, heard_by: now + within * 2 / 3, answered_by, hurry_by: answered_by.min(now + HURRY) }
+    pub(super) fn new(now: Instant, within: Duration, reason: R) -> Self {
+        let reply_deadline = now + within * 5 / 6;
+        Self { reason, speech_deadline: now + within * 2 / 3, reply_deadline, drain_deadline: reply_deadline.min(now + LANE_DRAIN_MAX) }
     }
 }
 
@@ -37,11 +37,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_has_its_part_of_the_time() {
+    fn drain_plan_reserves_time_for_each_phase() {
         #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
         let now = Instant::now();
-        let parting = Parting::new(now, Duration::from_secs(30), ());
-        assert_eq!(parting.heard_by - now, Duration::from_secs(20));
-        assert_eq!(parting.answered_by - now, Duration::from_secs(25));
+        let plan = DrainPlan::new(now, Duration::from_secs(30), ());
+        assert_eq!(plan.speech_deadline - now, Duration::from_secs(20));
+        assert_eq!(plan.reply_deadline - now, Duration::from_secs(25));
     }
 }

@@ -3,128 +3,128 @@
 use std::time::Instant;
 
 use super::{
-    Phase, Session,
-    context::Host,
-    settings::{asking, speaking},
+    SessionPhase, Session,
+    context::LaneContext,
+    settings::{speak_options, transcribe_options},
     upstream::connection::UpstreamConnection,
 };
-use crate::event::{Lane, LaneEvent, Mark, Why};
+use crate::event::{Lane, LaneEvent, MessageMeta, DisconnectReason};
 
 impl Session {
     /// A lane's transport is up.
-    pub(crate) fn lane_opened(&mut self, now: Instant, lane: Lane) {
-        if self.hear.lane() == Some(lane) {
-            self.hear.opened(now, &mut self.host);
-        } else if self.speak.lane() == Some(lane) {
-            self.speak.opened(now, &mut self.host);
-        } else if let Some(converse) = self.converse.as_mut().filter(|converse| converse.owns(lane)) {
-            converse.opened(now, lane, &mut self.host);
+    pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
+        if self.transcriber.lane() == Some(lane) {
+            self.transcriber.handle_opened(now, &mut self.context);
+        } else if self.synthesizer.lane() == Some(lane) {
+            self.synthesizer.handle_opened(now, &mut self.context);
+        } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
+            dialogue.handle_opened(now, lane, &mut self.context);
         } else {
-            self.with_leaving(lane, |link, host| link.opened(now, host));
+            self.with_closing(lane, |connection, context| connection.handle_opened(now, context));
         }
     }
 
     /// An upstream said something.
-    pub(crate) fn lane_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>, mark: Mark<'_>) {
-        let scene = self.scene();
-        if self.hear.lane() == Some(lane) {
-            let asking = asking(&self.setup.profile, &self.settings);
-            self.hear.event(now, event, &asking, &mut self.host);
-        } else if self.speak.lane() == Some(lane) {
-            let queued = self.speak.event(now, event, &speaking(&self.setup.profile), &mut self.host);
-            if queued {
-                self.yield_workers(now);
+    pub(crate) fn handle_lane_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
+        let view = self.session_view();
+        if self.transcriber.lane() == Some(lane) {
+            let options = transcribe_options(&self.setup.profile, &self.settings);
+            self.transcriber.handle_lane_event(now, event, &options, &mut self.context);
+        } else if self.synthesizer.lane() == Some(lane) {
+            let is_queued = self.synthesizer.handle_lane_event(now, event, &speak_options(&self.setup.profile), &mut self.context);
+            if is_queued {
+                self.release_idle_workers(now);
             }
-        } else if let Some(converse) = self.converse.as_mut().filter(|converse| converse.owns(lane)) {
-            converse.event(now, lane, event, mark, &scene, &mut self.host);
+        } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
+            dialogue.handle_event(now, lane, event, meta, &view, &mut self.context);
         } else {
-            self.with_leaving(lane, |link, host| {
-                link.event(now, event, host);
+            self.with_closing(lane, |connection, context| {
+                connection.handle_event(now, event, context);
             });
-            self.resume(now);
+            self.resume_dialling(now);
         }
-        self.settle(now);
+        self.update(now);
     }
 
     /// A text waits for a worker: it may be one that this session itself holds.
-    fn yield_workers(&mut self, now: Instant) {
-        self.hear.yield_worker(now, &mut self.host);
-        let scene = self.scene();
-        if let Some(converse) = &mut self.converse {
-            converse.lend_worker(now, &scene, &mut self.host);
+    fn release_idle_workers(&mut self, now: Instant) {
+        self.transcriber.release_idle_worker(now, &mut self.context);
+        let view = self.session_view();
+        if let Some(dialogue) = &mut self.dialogue {
+            dialogue.release_worker_for_tts(now, &view, &mut self.context);
         }
     }
 
     /// A lane's transport is gone.
-    pub(crate) fn lane_closed(&mut self, now: Instant, lane: Lane, why: &Why) {
-        let scene = self.scene();
-        if self.hear.lane() == Some(lane) {
-            let asking = asking(&self.setup.profile, &self.settings);
-            self.hear.closed(now, why, &asking, &mut self.host);
-        } else if self.speak.lane() == Some(lane) {
-            self.speak.closed(now, why, &speaking(&self.setup.profile), &mut self.host);
-        } else if let Some(converse) = self.converse.as_mut().filter(|converse| converse.owns(lane)) {
-            converse.closed(now, lane, why, &scene, &mut self.host);
+    pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
+        let view = self.session_view();
+        if self.transcriber.lane() == Some(lane) {
+            let options = transcribe_options(&self.setup.profile, &self.settings);
+            self.transcriber.handle_closed(now, reason, &options, &mut self.context);
+        } else if self.synthesizer.lane() == Some(lane) {
+            self.synthesizer.handle_closed(now, reason, &speak_options(&self.setup.profile), &mut self.context);
+        } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
+            dialogue.handle_closed(now, lane, reason, &view, &mut self.context);
         } else {
-            self.with_leaving(lane, |link, host| {
-                link.closed(now, why, host);
+            self.with_closing(lane, |connection, context| {
+                connection.handle_closed(now, reason, context);
             });
-            self.resume(now);
+            self.resume_dialling(now);
         }
-        self.settle(now);
+        self.update(now);
     }
 
-    fn with_leaving(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut Host)) {
-        let Some(at) = self.host.leaving.iter().position(|link| link.lane() == lane) else { return };
-        let mut link = self.host.leaving.swap_remove(at);
-        act(&mut link, &mut self.host);
-        if !link.is_gone() {
-            self.host.leaving.push(link);
+    fn with_closing(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut LaneContext)) {
+        let Some(index) = self.context.closing.iter().position(|connection| connection.lane() == lane) else { return };
+        let mut connection = self.context.closing.swap_remove(index);
+        act(&mut connection, &mut self.context);
+        if !connection.is_gone() {
+            self.context.closing.push(connection);
         }
     }
 
     /// Dials what had to wait until a lane was gone.
-    pub(super) fn resume(&mut self, now: Instant) {
-        if self.phase != Phase::Over {
-            let asking = asking(&self.setup.profile, &self.settings);
-            self.hear.resume(now, &asking, &mut self.host);
-            self.speak.resume(now, &speaking(&self.setup.profile), &mut self.host);
+    pub(super) fn resume_dialling(&mut self, now: Instant) {
+        if self.phase != SessionPhase::Ended {
+            let options = transcribe_options(&self.setup.profile, &self.settings);
+            self.transcriber.resume_dialling(now, &options, &mut self.context);
+            self.synthesizer.resume_dialling(now, &speak_options(&self.setup.profile), &mut self.context);
         }
     }
 
     /// Time has passed for the lanes.
-    pub(super) fn lanes_timeout(&mut self, now: Instant) {
-        let leaving = self.host.leaving.iter().any(UpstreamConnection::holds_worker);
-        let converse = self.converse.as_ref().is_some_and(|converse| converse.holds_worker());
-        self.host.holds_worker = leaving || converse || self.hear.holds_worker() || self.speak.holds_worker();
-        let asking = asking(&self.setup.profile, &self.settings);
-        if self.hear.interim_is_due(now)
-            && let Some(audio) = self.ear.so_far()
+    pub(super) fn handle_lanes_timeout(&mut self, now: Instant) {
+        let closing = self.context.closing.iter().any(UpstreamConnection::holds_worker);
+        let dialogue = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.holds_worker());
+        self.context.holds_worker = closing || dialogue || self.transcriber.holds_worker() || self.synthesizer.holds_worker();
+        let options = transcribe_options(&self.setup.profile, &self.settings);
+        if self.transcriber.is_interim_due(now)
+            && let Some(audio) = self.speech_input.current_recording()
         {
-            self.hear.ask_interim(now, (audio, self.ear.at_ms()), &asking, &mut self.host);
+            self.transcriber.request_interim(now, (audio, self.speech_input.listened_ms()), &options, &mut self.context);
         }
-        self.hear.timeout(now, &asking, &mut self.host);
-        self.speak.timeout(now, &speaking(&self.setup.profile), &mut self.host);
-        let scene = self.scene();
-        if let Some(converse) = &mut self.converse {
-            converse.timeout(now, &scene, &mut self.host);
+        self.transcriber.handle_timeout(now, &options, &mut self.context);
+        self.synthesizer.handle_timeout(now, &speak_options(&self.setup.profile), &mut self.context);
+        let view = self.session_view();
+        if let Some(dialogue) = &mut self.dialogue {
+            dialogue.handle_timeout(now, &view, &mut self.context);
         }
-        for mut link in std::mem::take(&mut self.host.leaving) {
-            link.timeout(now, &mut self.host);
-            if !link.is_gone() {
-                self.host.leaving.push(link);
+        for mut connection in std::mem::take(&mut self.context.closing) {
+            connection.handle_timeout(now, &mut self.context);
+            if !connection.is_gone() {
+                self.context.closing.push(connection);
             }
         }
-        self.resume(now);
+        self.resume_dialling(now);
     }
 
-    /// When [`Session::lanes_timeout`] has something to do.
+    /// When [`Session::handle_lanes_timeout`] has something to do.
     pub(super) fn next_lanes_timeout(&self, now: Instant) -> Option<Instant> {
-        let times = &self.host.times;
-        let leaving = self.host.leaving.iter().filter_map(|link| link.next_timeout(times)).min();
-        let hear = self.hear.next_timeout(times, &self.setup.profile.hear);
-        let converse =
-            self.converse.as_ref().and_then(|converse| converse.next_timeout(now, &self.scene(), &self.host));
-        [leaving, hear, converse, self.speak.next_timeout(times)].into_iter().flatten().min()
+        let times = &self.context.lane_times;
+        let closing = self.context.closing.iter().filter_map(|connection| connection.next_timeout(times)).min();
+        let transcriber = self.transcriber.next_timeout(times, &self.setup.profile.hear);
+        let dialogue =
+            self.dialogue.as_ref().and_then(|dialogue| dialogue.next_timeout(now, &self.session_view(), &self.context));
+        [closing, transcriber, dialogue, self.synthesizer.next_timeout(times)].into_iter().flatten().min()
     }
 }

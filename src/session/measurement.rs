@@ -6,19 +6,19 @@
 use std::time::Duration;
 
 use crate::{
-    event::{CloseName, Lane},
-    mapping::relay::EndName,
+    event::{CloseReason, Lane},
+    mapping::relay::RelayEndReason,
 };
 
 /// One thing that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Figure {
+pub enum Measurement {
     /// A lane is about to be dialled.
     LaneDialled {
         /// Which.
         lane: Lane,
         /// What for.
-        purpose: Purpose,
+        purpose: LanePurpose,
     },
     /// A lane got a worker.
     LaneGranted {
@@ -42,12 +42,12 @@ pub enum Figure {
     /// The first audio of a text or of an answer was sent.
     FirstAudio {
         /// What was asked for.
-        asked: Asked,
+        origin: AudioOrigin,
         /// Since the request, or since the user was last heard to speak.
         after: Duration,
     },
     /// A model has worked on a unit of a conversation.
-    Step {
+    UnitProcessed {
         /// Which.
         lane: Lane,
         /// How long it took.
@@ -56,7 +56,7 @@ pub enum Figure {
         unit: Duration,
     },
     /// How full the model's context is, as far as that is known.
-    Context {
+    ContextUsage {
         /// Which.
         lane: Lane,
         /// Positions in use.
@@ -65,17 +65,17 @@ pub enum Figure {
     /// The model was interrupted; how far that has come.
     BargeIn {
         /// How far.
-        stage: Stage,
-        /// Since the stage before it: see [`Stage`].
+        stage: BargeInStage,
+        /// Since the stage before it: see [`BargeInStage`].
         after: Duration,
     },
     /// The session begins to end.
-    Ending(Reason),
+    SessionEnding(EndReason),
 }
 
 /// What a lane is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Purpose {
+pub enum LanePurpose {
     /// Utterances become words.
     Transcribe,
     /// A text is spoken.
@@ -86,7 +86,7 @@ pub enum Purpose {
     Relay,
 }
 
-impl Purpose {
+impl LanePurpose {
     /// Every purpose.
     pub const ALL: [Self; 4] = [Self::Transcribe, Self::Speak, Self::Converse, Self::Relay];
 
@@ -104,56 +104,56 @@ impl Purpose {
 
 /// What audio answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum AudioOrigin {
     /// A text that the client wanted to be spoken.
     Text,
     /// What the user has said.
-    Question,
+    Utterance,
 }
 
-impl Asked {
+impl AudioOrigin {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Text, Self::Question];
+    pub const ALL: [Self; 2] = [Self::Text, Self::Utterance];
 
     /// As metrics name it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
-            Self::Question => "question",
+            Self::Utterance => "utterance",
         }
     }
 }
 
 /// How far an interruption has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stage {
+pub enum BargeInStage {
     /// It was taken for one; since the user began to speak.
     Noticed,
     /// The client was told that the speech has ended; since the frame that decided it came.
-    Told,
+    ClientNotified,
     /// The model has acknowledged that it listens; since it was decided.
-    Yielded,
+    ModelYielded,
 }
 
-impl Stage {
+impl BargeInStage {
     /// Every stage, in order.
-    pub const ALL: [Self; 3] = [Self::Noticed, Self::Told, Self::Yielded];
+    pub const ALL: [Self; 3] = [Self::Noticed, Self::ClientNotified, Self::ModelYielded];
 
     /// As metrics name it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Noticed => "noticed",
-            Self::Told => "told",
-            Self::Yielded => "yielded",
+            Self::ClientNotified => "client_notified",
+            Self::ModelYielded => "model_yielded",
         }
     }
 }
 
 /// Where a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum SessionState {
     /// No model is there yet.
     Opening,
     /// It waits in an upstream's queue.
@@ -172,7 +172,7 @@ pub enum State {
     Ending,
 }
 
-impl State {
+impl SessionState {
     /// Every state.
     pub const ALL: [Self; 8] = [
         Self::Opening,
@@ -203,7 +203,7 @@ impl State {
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum EndReason {
     /// The client said goodbye.
     ClientClose,
     /// The client gave it up.
@@ -221,14 +221,14 @@ pub enum Reason {
     /// It has lasted as long as it may.
     TimeLimit,
     /// The upstream's time or context was used up.
-    UsedUp,
+    UpstreamExhausted,
     /// The upstream was lost for good.
     Upstream,
     /// It was cut off before it began to end: voxbridge had no time left, or failed.
     CutOff,
 }
 
-impl Reason {
+impl EndReason {
     /// Every reason.
     pub const ALL: [Self; 11] = [
         Self::ClientClose,
@@ -239,7 +239,7 @@ impl Reason {
         Self::Shutdown,
         Self::Operator,
         Self::TimeLimit,
-        Self::UsedUp,
+        Self::UpstreamExhausted,
         Self::Upstream,
         Self::CutOff,
     ];
@@ -256,7 +256,7 @@ impl Reason {
             Self::Shutdown => "shutdown",
             Self::Operator => "operator",
             Self::TimeLimit => "time_limit",
-            Self::UsedUp => "used_up",
+            Self::UpstreamExhausted => "upstream_exhausted",
             Self::Upstream => "upstream",
             Self::CutOff => "cut_off",
         }
@@ -268,51 +268,51 @@ impl Reason {
         match self {
             Self::ClientClose | Self::ClientCancel | Self::ClientGone | Self::ClientError => "client",
             Self::Idle | Self::Shutdown | Self::Operator | Self::TimeLimit | Self::CutOff => "bridge",
-            Self::UsedUp | Self::Upstream => "upstream",
+            Self::UpstreamExhausted | Self::Upstream => "upstream",
         }
     }
 }
 
-impl From<CloseName> for Reason {
-    fn from(why: CloseName) -> Self {
-        match why {
-            CloseName::ClientClose => Self::ClientClose,
-            CloseName::ClientCancel => Self::ClientCancel,
-            CloseName::Idle => Self::Idle,
-            CloseName::Shutdown => Self::Shutdown,
-            CloseName::Operator => Self::Operator,
-            CloseName::TimeLimit => Self::TimeLimit,
-            CloseName::Upstream => Self::Upstream,
+impl From<CloseReason> for EndReason {
+    fn from(name: CloseReason) -> Self {
+        match name {
+            CloseReason::ClientClose => Self::ClientClose,
+            CloseReason::ClientCancel => Self::ClientCancel,
+            CloseReason::Idle => Self::Idle,
+            CloseReason::Shutdown => Self::Shutdown,
+            CloseReason::Operator => Self::Operator,
+            CloseReason::TimeLimit => Self::TimeLimit,
+            CloseReason::Upstream => Self::Upstream,
         }
     }
 }
 
-impl From<EndName> for Reason {
-    fn from(why: EndName) -> Self {
-        match why {
-            EndName::Asked => Self::ClientClose,
-            EndName::Idle => Self::Idle,
-            EndName::Shutdown => Self::Shutdown,
-            EndName::Operator => Self::Operator,
-            EndName::Timeout | EndName::ContextFull => Self::UsedUp,
-            EndName::Failed => Self::Upstream,
+impl From<RelayEndReason> for EndReason {
+    fn from(name: RelayEndReason) -> Self {
+        match name {
+            RelayEndReason::ClientClose => Self::ClientClose,
+            RelayEndReason::Idle => Self::Idle,
+            RelayEndReason::Shutdown => Self::Shutdown,
+            RelayEndReason::Operator => Self::Operator,
+            RelayEndReason::Timeout | RelayEndReason::ContextFull => Self::UpstreamExhausted,
+            RelayEndReason::Failed => Self::Upstream,
         }
     }
 }
 
 /// Where a session's audio went so far, as lengths of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct AudioTotals {
     /// Came from the client, all of it.
-    pub came: Duration,
+    pub received: Duration,
     /// Of that: not listened to while speech was heard.
     pub muted: Duration,
     /// Of that: heard as silence by the model, because the client heard a text.
-    pub hushed: Duration,
+    pub silenced: Duration,
     /// Of that: dropped, because it came too fast.
-    pub dropped_fast: Duration,
+    pub dropped_too_fast: Duration,
     /// Of that: dropped, because too much waited for an upstream.
-    pub dropped_late: Duration,
+    pub dropped_backlog: Duration,
     /// Of that: sent to a conversation's model.
     pub appended: Duration,
     /// Of that: waits for an upstream now.

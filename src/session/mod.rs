@@ -1,17 +1,17 @@
 //! One conversation, sans-IO: settings, utterances, texts being spoken, and the lanes that serve them.
 //!
-//! Takes neutral events with the instant they came, appends [`action`]s. Knows no wire, no clock and no task.
+//! Takes neutral events with the instant they came, appends [`outbox::Action`]s. Knows no wire, no clock and no task.
 //!
-//! - [`ear`] turns microphone audio into utterances, [`meter`] judges how fast it comes
-//! - [`setup`] is what it starts from, [`settings`] what the client set, [`asked`] what else it asks for
-//! - [`hear`] turns each [`utterance`] into words, [`speak`] texts into audio for the [`mouth`]; [`texts`] wait to be
-//!   spoken in order, [`lockstep`] is how some clients are told what was understood
-//! - [`converse`] talks with the model itself; [`memory`] is what was said
-//! - [`link`] is one lane's life, [`retry`] its patience, [`host`] what lanes share, [`lanes`] finds a lane's owner
-//! - [`ending`] is how a session ends, [`parting`] what is finished first when it is not the client's wish; [`figure`] is
-//!   what is measured, [`standing`] where it is, [`lull`] how long the client may be left unread
+//! - [`input::speech_input`] turns microphone audio into utterances, [`input::rate_limiter`] judges how fast it comes
+//! - [`setup`] is what it starts from, [`settings`] what the client set, [`client_requests`] what else it asks for
+//! - [`stt::transcriber`] turns each [`stt::utterance`] into words, [`tts::synthesizer`] texts into audio for the [`tts::player`]; [`tts::queue`] wait to be
+//!   spoken in order, [`outbox::lockstep`] is how some clients are told what was understood
+//! - [`dialogue`] talks with the model itself; [`dialogue::history`] is what was said
+//! - [`upstream::connection`] is one lane's life, [`upstream::backoff`] its patience, [`context`] what lanes share, [`lane_routing`] finds a lane's owner
+//! - [`shutdown`] is how a session ends, [`drain_plan`] what is finished first when it is not the client's wish; [`measurement`] is
+//!   what is measured, [`status`] where it is, [`input::read_window`] how long the client may be left unread
 //! - [`relay`] is another kind of session: of a client that speaks the model's own protocol
-//! - [`reading`] makes a text speakable, [`voices`] finds the voice for it, [`words`] takes out of the model's text what
+//! - [`tts::text_normalization`] makes a text speakable, [`tts::voices`] finds the voice for it, [`upstream::output_filter`] takes out of the model's text what
 //!   people are not to see
 
 mod client_requests;
@@ -37,156 +37,156 @@ use std::{
 };
 
 use self::{
-    context::Host,
-    dialogue::{Converse, Scene, history::Memory},
-    drain_plan::Parting,
+    context::LaneContext,
+    dialogue::{Dialogue, SessionSnapshot, history::History},
+    drain_plan::DrainPlan,
     input::{
-        rate_limiter::{Meter, Verdict},
-        speech_input::{SpeechInput, SpeechEvent, Hearing, Use},
+        rate_limiter::{RateLimiter, RateDecision},
+        speech_input::{SpeechInput, SpeechEvent, InputSettings, InputUse},
     },
-    outbox::lockstep::Owed,
-    settings::{Settings, asking, whole_u32},
-    stt::transcriber::Hear,
+    outbox::lockstep::AwaitedReply,
+    settings::{Settings, saturating_u32, transcribe_options},
+    stt::transcriber::Transcriber,
     tts::{
-        player::{By, Mouth},
-        queue::Texts,
-        synthesizer::Speak,
-        voices::Encodings,
+        player::{SpeechSource, Player},
+        queue::TtsQueue,
+        synthesizer::Synthesizer,
+        voices::VoiceEncodingChoice,
     },
     upstream::connection::millis,
 };
 pub use self::{
-    dialogue::Streamed,
-    input::{read_window::Lull, speech_input::Account},
-    measurement::{Asked, Figure, Purpose, Reason, Stage, State, Tally},
+    dialogue::UplinkCounts,
+    input::{read_window::ReadWindow, speech_input::SampleCounts},
+    measurement::{AudioOrigin, Measurement, LanePurpose, EndReason, BargeInStage, SessionState, AudioTotals},
     outbox::Observation,
     relay::RelaySetup,
-    setup::Setup,
-    tts::voices::VoiceBook,
+    setup::SessionSetup,
+    tts::voices::VoiceCatalog,
 };
 use crate::{
     audio::vad::Sensitivity,
     error::Error,
-    event::{ClientCommand, ClientEvent, CloseName, Microphone, Setting},
-    mapping::profile::{Rhythm, TalkRules},
+    event::{ClientCommand, ClientEvent, CloseReason, MicrophoneMode, Setting},
+    mapping::profile::{PlayoutPace, DialogueRules},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum SessionPhase {
     /// In use.
     Open,
     /// To be closed as soon as what was said is answered, or at this instant.
-    Finishing(CloseName, Instant),
+    Finishing(CloseReason, Instant),
     /// The client is gone; the lanes are on their way.
-    Over,
+    Ended,
 }
 
 /// One session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    setup: Setup,
+    setup: SessionSetup,
     settings: Settings,
     session_id: String,
     opened_at: Instant,
-    phase: Phase,
+    phase: SessionPhase,
     /// It is to end as soon as nobody is cut off.
-    parting: Option<Parting<CloseName>>,
+    drain_plan: Option<DrainPlan<CloseReason>>,
     /// When its time is up.
-    ends_at: Option<Instant>,
-    idle: Option<Duration>,
+    time_limit_at: Option<Instant>,
+    idle_timeout: Option<Duration>,
     idle_since: Instant,
     /// Something was owed when last looked at.
-    owed: bool,
+    was_awaiting_reply: bool,
     /// When nothing was owed any more.
-    answered_at: Option<Instant>,
+    last_replied_at: Option<Instant>,
     /// When the last audio came.
-    audio_at: Instant,
+    last_audio_at: Instant,
     /// How long the last frame of it was.
-    frame: Duration,
+    last_frame_length: Duration,
     /// The same, where none has come yet.
-    client_at: Option<Instant>,
+    client_audio_at: Option<Instant>,
     /// When the microphone was last listened to, and how long that frame was.
-    mic: Option<(Instant, Duration)>,
+    last_mic_frame: Option<(Instant, Duration)>,
     /// When the user was last heard to speak.
-    voice_at: Option<Instant>,
-    meter: Meter,
+    user_voice_at: Option<Instant>,
+    rate_limiter: RateLimiter,
     dropped_groups: u64,
-    tally: Tally,
-    ear: SpeechInput,
-    heard: Vec<SpeechEvent>,
-    hear: Hear,
-    speak: Speak,
-    texts: Texts,
+    audio_totals: AudioTotals,
+    speech_input: SpeechInput,
+    speech_events: Vec<SpeechEvent>,
+    transcriber: Transcriber,
+    synthesizer: Synthesizer,
+    tts_queue: TtsQueue,
     /// Where the last utterance ended, ms, while the client may have to be told that nothing follows.
-    gap_from_ms: Option<u64>,
+    last_utterance_end_ms: Option<u64>,
     /// The client was held back when last looked at.
-    held: bool,
-    converse: Option<Box<Converse>>,
-    host: Host,
+    had_backpressure: bool,
+    dialogue: Option<Box<Dialogue>>,
+    context: LaneContext,
 }
 
 impl Session {
     /// Opens a session: the client is told at once, whatever the upstream does.
-    pub(crate) fn open(now: Instant, setup: Setup, model: String, mut settings: Vec<Setting>) -> Self {
-        let talk = setup.profile.talk.clone();
-        let memory = Memory::new(talk.as_ref().map_or(0, |talk| talk.converse.memory_max_chars));
-        let mouth = Mouth::new(setup.audio_out.frame_max_bytes, setup.profile.playout);
-        let encodings = Encodings::new(Arc::clone(&setup.voice_encodings));
-        let mut host = Host::new(setup.profile.lanes, encodings, mouth, memory, setup.seed);
-        let session_id = format!("sess_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
+    pub(crate) fn open(now: Instant, setup: SessionSetup, model: String, mut settings: Vec<Setting>) -> Self {
+        let talk = setup.profile.dialogue.clone();
+        let history = History::new(talk.as_ref().map_or(0, |talk| talk.converse.history_max_chars));
+        let player = Player::new(setup.audio_out.frame_max_bytes, setup.profile.playout);
+        let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&setup.voice_encodings));
+        let mut context = LaneContext::new(setup.profile.lanes, voice_encoding, player, history, setup.seed);
+        let session_id = format!("sess_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
         if setup.lock_step {
-            host.out.keep_step();
+            context.out.enable_lockstep();
         }
-        let hearing = Hearing {
+        let input_settings = InputSettings {
             encoding: setup.audio_in.encoding,
             rate_hz: setup.audio_in.rate_hz,
             channels: setup.audio_in.channels,
             sensitivity: Sensitivity::Normal,
-            end_ms: setup.profile.listen.end_ms,
-            segment_max_ms: setup.profile.listen.segment_max_ms.min(whole_u32(setup.audio_max_ms)),
+            end_silence_ms: setup.profile.listen.end_ms,
+            segment_max_ms: setup.profile.listen.segment_max_ms.min(saturating_u32(setup.audio_max_ms)),
         };
         let transcribes = talk.as_ref().is_none_or(|talk| talk.converse.transcribe_user);
-        let usage = Use { record: transcribes, stream: talk.is_some() };
+        let input_use = InputUse { records_utterances: transcribes, streams_audio: talk.is_some() };
         settings.insert(0, Setting::OutputRate(setup.audio_out.rate_hz));
-        let idle = Some(Duration::from_millis(setup.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
+        let idle_timeout = Some(Duration::from_millis(setup.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
         let mut session = Self {
             settings: Settings {
                 language: None,
                 hot_words: Vec::new(),
                 partials: setup.profile.hear.partials,
-                speak_model: None,
+                tts_model: None,
                 voice: None,
-                microphone: talk.as_ref().map_or(Microphone::Muted, |talk| talk.converse.microphone),
+                microphone: talk.as_ref().map_or(MicrophoneMode::Muted, |talk| talk.converse.microphone),
                 rollover_events: false,
-                output: (setup.audio_out.encoding, setup.audio_out.rate_hz),
+                output_format: (setup.audio_out.encoding, setup.audio_out.rate_hz),
                 utterance_gap: None,
             },
             session_id,
             opened_at: now,
-            phase: Phase::Open,
-            parting: None,
-            ends_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
-            idle,
+            phase: SessionPhase::Open,
+            drain_plan: None,
+            time_limit_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
+            idle_timeout,
             idle_since: now,
-            owed: false,
-            answered_at: None,
-            audio_at: now,
-            frame: Duration::ZERO,
-            client_at: None,
-            mic: None,
-            voice_at: None,
-            meter: Meter::new(setup.audio_in.rate_limit, setup.audio_in.ahead_max_ms),
+            was_awaiting_reply: false,
+            last_replied_at: None,
+            last_audio_at: now,
+            last_frame_length: Duration::ZERO,
+            client_audio_at: None,
+            last_mic_frame: None,
+            user_voice_at: None,
+            rate_limiter: RateLimiter::new(setup.audio_in.rate_limit, setup.audio_in.max_ahead_ms),
             dropped_groups: 0,
-            tally: Tally::default(),
-            ear: SpeechInput::new(setup.profile.listen.clone(), hearing, usage),
-            heard: Vec::new(),
-            hear: Hear::new(setup.audio_in.hold_back_ms > 0),
-            speak: Speak::default(),
-            texts: Texts::default(),
-            gap_from_ms: None,
-            held: false,
-            converse: None,
-            host,
+            audio_totals: AudioTotals::default(),
+            speech_input: SpeechInput::new(setup.profile.listen.clone(), input_settings, input_use),
+            speech_events: Vec::new(),
+            transcriber: Transcriber::new(setup.audio_in.backpressure_ms > 0),
+            synthesizer: Synthesizer::default(),
+            tts_queue: TtsQueue::default(),
+            last_utterance_end_ms: None,
+            had_backpressure: false,
+            dialogue: None,
+            context,
             setup,
         };
         let language = settings.iter().find_map(|setting| match setting {
@@ -195,18 +195,18 @@ impl Session {
         });
         let created =
             ClientCommand::SessionCreated { session_id: session.session_id.clone(), model, language };
-        session.host.out.client(created);
-        session.configure(now, settings);
+        session.context.out.push_client(created);
+        session.apply_settings(now, settings);
         if let Some(talk) = talk {
-            session.open_conversation(now, talk);
+            session.open_dialogue(now, talk);
         }
         session
     }
 
-    fn open_conversation(&mut self, now: Instant, talk: Arc<TalkRules>) {
-        let voice = self.chosen_voice();
+    fn open_dialogue(&mut self, now: Instant, talk: Arc<DialogueRules>) {
+        let voice = self.configured_voice();
         let (mode, duplex) = (self.setup.profile.mode, &self.setup.duplex);
-        self.converse = Some(Box::new(Converse::open(now, talk, mode, duplex, voice, &mut self.host)));
+        self.dialogue = Some(Box::new(Dialogue::open(now, talk, mode, duplex, voice, &mut self.context)));
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -214,205 +214,205 @@ impl Session {
     }
 
     /// Where every sample went, and how many sample groups were dropped as too far ahead of the clock.
-    pub(crate) fn account(&self) -> (Account, u64) {
-        (self.ear.account(), self.dropped_groups)
+    pub(crate) fn sample_counts(&self) -> (SampleCounts, u64) {
+        (self.speech_input.sample_counts(), self.dropped_groups)
     }
 
     /// Where the audio of the conversation went; none without one.
-    pub(crate) fn streamed(&self) -> Option<Streamed> {
-        self.converse.as_ref().map(|converse| converse.streamed())
+    pub(crate) fn uplink_counts(&self) -> Option<UplinkCounts> {
+        self.dialogue.as_ref().map(|dialogue| dialogue.uplink_counts())
     }
 
     /// Whether audio leaves as it is heard.
-    pub(crate) fn paces(&self) -> bool {
-        self.setup.profile.playout.pace == Rhythm::RealTime
+    pub(crate) fn is_paced(&self) -> bool {
+        self.setup.profile.playout.pace == PlayoutPace::RealTime
     }
 
     /// Whether the client is to be read no further for now: so much waits for words that more would have to be dropped, or
     /// it waits for an answer itself.
-    pub(crate) fn holds_back(&self) -> bool {
-        let most = self.setup.audio_in.hold_back_ms;
-        self.phase == Phase::Open && ((most > 0 && self.hear.backlog_ms() > most) || self.host.out.owes_all())
+    pub(crate) fn needs_backpressure(&self) -> bool {
+        let max_backlog_ms = self.setup.audio_in.backpressure_ms;
+        self.phase == SessionPhase::Open && ((max_backlog_ms > 0 && self.transcriber.backlog_ms() > max_backlog_ms) || self.context.out.awaits_final())
     }
 
     /// The client said something.
-    pub(crate) fn client(&mut self, now: Instant, event: ClientEvent<'_>) {
-        if self.phase != Phase::Open {
-            return self.client_parts(now, &event);
+    pub(crate) fn handle_client_event(&mut self, now: Instant, event: ClientEvent<'_>) {
+        if self.phase != SessionPhase::Open {
+            return self.handle_late_client_event(now, &event);
         }
         match event {
             ClientEvent::Audio(bytes) => {
-                self.audio(now, bytes);
-                self.host.out.owe(Owed::Step);
+                self.handle_audio(now, bytes);
+                self.context.out.await_reply(AwaitedReply::Current);
             }
             ClientEvent::Configure(settings) => {
-                self.configure(now, settings);
-                self.host.out.client(ClientCommand::Configured);
+                self.apply_settings(now, settings);
+                self.context.out.push_client(ClientCommand::Configured);
             }
-            ClientEvent::AppendText(text) => self.gather(now, |texts| texts.append(&text)),
-            ClientEvent::Flush => self.gather(now, Texts::flush),
+            ClientEvent::AppendText(text) => self.update_tts_queue(now, |queue| queue.append(&text)),
+            ClientEvent::Flush => self.update_tts_queue(now, TtsQueue::flush),
             ClientEvent::Clear => {
-                let sequence = self.texts.clear();
-                self.silence(now);
+                let sequence = self.tts_queue.clear();
+                self.stop_speech(now);
                 self.idle_since = now;
-                self.host.out.client(ClientCommand::Cleared { sequence });
+                self.context.out.push_client(ClientCommand::Cleared { sequence });
             }
-            ClientEvent::Finalize => self.finalize(now),
-            ClientEvent::Finish => self.conclude(now),
+            ClientEvent::Finalize => self.finalize_transcripts(now),
+            ClientEvent::Finish => self.finish_after_replies(now),
             ClientEvent::KeepAlive => self.idle_since = now,
-            ClientEvent::Speak(request) => self.start_speaking(now, *request),
+            ClientEvent::Speak(request) => self.start_speech(now, *request),
             ClientEvent::CancelSpeech => {
-                self.silence(now);
+                self.stop_speech(now);
                 self.idle_since = now;
             }
             ClientEvent::Commit => {
-                self.ear.commit(&mut self.heard);
-                self.tell_heard(now);
+                self.speech_input.commit_segment(&mut self.speech_events);
+                self.process_speech_events(now);
             }
-            ClientEvent::Frame(frame) => {
-                if !self.converse.as_mut().is_some_and(|converse| converse.see(frame)) {
+            ClientEvent::VideoFrame(frame) => {
+                if !self.dialogue.as_mut().is_some_and(|dialogue| dialogue.push_video_frame(frame)) {
                     let profile = &self.setup.profile.name;
                     let note = format!("a picture does nothing in profile {profile}: its model sees nothing");
-                    self.host.out.observe(Observation::NoEffect(note));
+                    self.context.out.observe(Observation::NoEffect(note));
                 }
             }
-            ClientEvent::Close(why) => self.finish(now, why),
+            ClientEvent::Close(reason) => self.begin_shutdown(now, reason),
         }
-        self.settle(now);
+        self.update(now);
     }
 
     /// Nobody wants to hear any more of what is being spoken.
-    pub(super) fn silence(&mut self, now: Instant) {
-        self.speak.cancel(now, &mut self.host);
-        self.interrupt_model(now);
+    pub(super) fn stop_speech(&mut self, now: Instant) {
+        self.synthesizer.cancel(now, &mut self.context);
+        self.interrupt_dialogue(now);
     }
 
     /// The model is to listen.
-    pub(super) fn interrupt_model(&mut self, now: Instant) {
-        let scene = self.scene();
-        if let Some(converse) = &mut self.converse {
-            converse.interrupt(now, &scene, &mut self.host);
+    pub(super) fn interrupt_dialogue(&mut self, now: Instant) {
+        let view = self.session_view();
+        if let Some(dialogue) = &mut self.dialogue {
+            dialogue.interrupt(now, &view, &mut self.context);
         }
     }
 
     /// Bad input: the client is told, the session goes on.
-    pub(crate) fn refuse(&mut self, error: Error) {
-        if self.phase == Phase::Open {
-            self.host.out.error(error);
+    pub(crate) fn report_error(&mut self, error: Error) {
+        if self.phase == SessionPhase::Open {
+            self.context.out.push_error(error);
         }
     }
 
     /// For the log.
     pub(crate) fn observe(&mut self, observation: Observation) {
-        self.host.out.observe(observation);
+        self.context.out.observe(observation);
     }
 
-    fn audio(&mut self, now: Instant, bytes: &[u8]) {
+    fn handle_audio(&mut self, now: Instant, bytes: &[u8]) {
         self.idle_since = now;
-        self.audio_at = now;
-        self.client_at = Some(now);
-        let groups = self.ear.groups(bytes.len());
-        let length = Duration::from_secs_f64(groups as f64 / f64::from(self.ear.hearing().rate_hz.max(1)));
-        self.tally.came += length;
-        self.frame = length;
+        self.last_audio_at = now;
+        self.client_audio_at = Some(now);
+        let groups = self.speech_input.count_groups(bytes.len());
+        let length = Duration::from_secs_f64(groups as f64 / f64::from(self.speech_input.settings().rate_hz.max(1)));
+        self.audio_totals.received += length;
+        self.last_frame_length = length;
         if groups > 0 {
-            match self.meter.frame(now, length) {
-                Verdict::Take => {}
-                Verdict::TakeAndWarn(delay_ms) => {
-                    self.host.out.client(ClientCommand::RateLimited { delay_ms });
+            match self.rate_limiter.check_frame(now, length) {
+                RateDecision::Accept => {}
+                RateDecision::AcceptAndWarn(delay_ms) => {
+                    self.context.out.push_client(ClientCommand::RateLimited { delay_ms });
                 }
-                Verdict::Drop => {
-                    self.ear.discard(bytes);
+                RateDecision::Drop => {
+                    self.speech_input.discard_frame(bytes);
                     self.dropped_groups += groups;
-                    self.tally.dropped_fast += length;
+                    self.audio_totals.dropped_too_fast += length;
                     let dropped_ms = millis(length).max(1);
-                    return self.host.out.client(ClientCommand::FramesDropped { dropped_ms });
+                    return self.context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
                 }
             }
         }
-        let muted = self.host.mouth.is_audible() && self.settings.microphone == Microphone::Muted;
-        if muted {
-            self.tally.muted += length;
-            self.ear.mute(bytes, &mut self.heard);
+        let is_muted = self.context.player.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
+        if is_muted {
+            self.audio_totals.muted += length;
+            self.speech_input.mute_frame(bytes, &mut self.speech_events);
         } else {
-            self.ear.hear(bytes, &mut self.heard);
+            self.speech_input.push_frame(bytes, &mut self.speech_events);
             // What the model does not hear it does not wait for.
-            if !self.hushes() {
-                self.mic = Some((now, length));
+            if !self.is_uplink_silenced() {
+                self.last_mic_frame = Some((now, length));
             }
         }
         // Muting hears out what came before it, which is no voice of now.
-        if self.ear.take_voiced() && !muted {
-            self.voice_at = Some(now);
-            self.host.mouth.asked(now);
+        if self.speech_input.take_speech_flag() && !is_muted {
+            self.user_voice_at = Some(now);
+            self.context.player.note_user_speech(now);
         }
-        self.tell_heard(now);
+        self.process_speech_events(now);
     }
 
     /// Hands the conversation what was heard.
-    fn stream(&mut self) {
-        let hush = self.hushes();
-        if let (Some(converse), Some(samples)) = (&mut self.converse, self.ear.stream()) {
-            converse.audio(samples, hush);
+    fn forward_to_dialogue(&mut self) {
+        let silenced = self.is_uplink_silenced();
+        if let (Some(dialogue), Some(samples)) = (&mut self.dialogue, self.speech_input.pending_stream()) {
+            dialogue.push_audio(samples, silenced);
         }
     }
 
     /// While the client hears a text it asked for, the model hears silence.
-    fn hushes(&self) -> bool {
-        self.host.mouth.is_audible() && self.host.mouth.is_busy_by(By::Request)
+    fn is_uplink_silenced(&self) -> bool {
+        self.context.player.is_audible() && self.context.player.is_busy_with(SpeechSource::Request)
     }
 
     /// Hands on what was heard, and what was found in it.
-    fn tell_heard(&mut self, now: Instant) {
-        self.stream();
-        let mut heard = std::mem::take(&mut self.heard);
-        for heard in heard.drain(..) {
-            if heard == SpeechEvent::Interrupted {
-                self.interrupted(now);
+    fn process_speech_events(&mut self, now: Instant) {
+        self.forward_to_dialogue();
+        let mut events = std::mem::take(&mut self.speech_events);
+        for event in events.drain(..) {
+            if event == SpeechEvent::Interrupted {
+                self.handle_barge_in(now);
             }
-            self.note_gap(&heard);
-            let asking = asking(&self.setup.profile, &self.settings);
-            self.hear.heard(now, heard, &asking, &mut self.host);
+            self.track_utterance_end(&event);
+            let options = transcribe_options(&self.setup.profile, &self.settings);
+            self.transcriber.handle_speech_event(now, event, &options, &mut self.context);
         }
-        self.heard = heard;
+        self.speech_events = events;
     }
 
     /// The user speaks into what is being spoken.
-    fn interrupted(&mut self, now: Instant) {
-        let after = self.ear.spoken();
-        self.host.out.measured(Figure::BargeIn { stage: Stage::Noticed, after });
-        let floor_taken = self.floor_taken();
-        if let Some(converse) = self.converse.as_mut().filter(|_| floor_taken) {
-            converse.recall();
+    fn handle_barge_in(&mut self, now: Instant) {
+        let after = self.speech_input.speech_length();
+        self.context.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
+        let is_floor_taken = self.is_floor_taken();
+        if let Some(dialogue) = self.dialogue.as_mut().filter(|_| is_floor_taken) {
+            dialogue.restore_held();
         }
-        self.silence(now);
+        self.stop_speech(now);
     }
 
     /// A text that the client asked for is being spoken, or about to be.
-    fn floor_taken(&self) -> bool {
-        self.speak.is_busy() || self.host.mouth.is_busy_by(By::Request)
+    fn is_floor_taken(&self) -> bool {
+        self.synthesizer.is_busy() || self.context.player.is_busy_with(SpeechSource::Request)
     }
 
     /// What the conversation needs to know.
-    fn scene(&self) -> Scene {
-        Scene {
-            client_at: self.client_at,
-            mic: self.mic,
-            voice_at: self.voice_at,
-            in_speech: self.ear.in_speech(),
-            floor_taken: self.floor_taken(),
-            text_in_making: self.speak.is_busy(),
+    fn session_view(&self) -> SessionSnapshot {
+        SessionSnapshot {
+            client_audio_at: self.client_audio_at,
+            last_mic_frame: self.last_mic_frame,
+            voice_at: self.user_voice_at,
+            in_speech: self.speech_input.is_in_speech(),
+            is_tts_active: self.is_floor_taken(),
+            is_synthesizing: self.synthesizer.is_busy(),
             partials: self.settings.partials,
             rollover_events: self.settings.rollover_events,
         }
     }
 
     /// Watches for interruptions while there is something to interrupt.
-    fn watch(&mut self) {
-        let Some(talk) = &self.setup.profile.talk else { return };
-        let speaking = self.converse.as_ref().is_some_and(|converse| converse.is_speaking())
-            || self.host.mouth.is_audible();
-        let open = self.settings.microphone == Microphone::Open;
-        self.ear.watch(Some(&talk.barge_in).filter(|_| speaking && open));
+    fn update_barge_in_watch(&mut self) {
+        let Some(talk) = &self.setup.profile.dialogue else { return };
+        let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
+            || self.context.player.is_audible();
+        let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
+        self.speech_input.watch_barge_in(Some(&talk.barge_in).filter(|_| is_speaking && is_mic_open));
     }
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::VoiceBook;
+use super::VoiceCatalog;
 use crate::mapping::{
     ClientMapping, Profile, UpstreamMapping,
     client::{AudioIn, AudioOut},
-    upstream::{Duplex, Mode, VoiceEncoding},
+    upstream::{DuplexLimits, Mode, VoiceEncoding},
 };
 
 /// What a session starts from.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct SessionSetup {
     /// What the verbs mean.
     pub profile: Arc<Profile>,
     /// The client protocol's audio and limits.
@@ -23,20 +23,20 @@ pub struct Setup {
     /// Longest question the upstream takes, ms.
     pub audio_max_ms: u64,
     /// What bounds the upstream's conversations.
-    pub duplex: Duplex,
+    pub duplex: DuplexLimits,
     /// Whether the upstream has chat turns, without which it neither transcribes nor speaks a text that is given to it.
-    pub chat: bool,
+    pub has_chat: bool,
     /// How the upstream takes voice samples, in the order in which that is tried.
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Voices by name.
-    pub voices: Arc<VoiceBook>,
+    pub voice_catalog: Arc<VoiceCatalog>,
     /// The session ends after so long, as soon as nobody is cut off by it, ms; 0 for as long as it likes.
     pub session_max_ms: u64,
     /// Seed of everything random: ids and jitter.
     pub seed: u64,
 }
 
-impl Setup {
+impl SessionSetup {
     /// A session of a client protocol with an upstream dialect, as a profile has it; without voices, and with the
     /// protocol's own idle time.
     #[must_use]
@@ -48,9 +48,9 @@ impl Setup {
             lock_step: client.lock_step,
             audio_max_ms: dialect.audio_max_ms,
             duplex: dialect.duplex.clone(),
-            chat: dialect.modes.contains_key(&Mode::Chat),
+            has_chat: dialect.modes.contains_key(&Mode::Chat),
             voice_encodings: dialect.voice_encodings.clone(),
-            voices: Arc::default(),
+            voice_catalog: Arc::default(),
             session_max_ms: 0,
             seed,
         }

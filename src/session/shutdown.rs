@@ -3,273 +3,273 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Phase, Session,
-    drain_plan::{OVERTIME, Parting},
-    measurement::{Figure, Reason},
-    outbox::{Action, Observation, lockstep::Owed},
-    settings::asking,
+    SessionPhase, Session,
+    drain_plan::{TIME_LIMIT_GRACE, DrainPlan},
+    measurement::{Measurement, EndReason},
+    outbox::{Action, Observation, lockstep::AwaitedReply},
+    settings::transcribe_options,
     upstream::connection::millis,
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, ClientEvent, CloseName},
+    event::{ClientCommand, ClientEvent, CloseReason},
 };
 
 /// How long a model may talk to a client that sends nothing: no upstream session lasts longer (field notes §1.6). One that
 /// never stops must not keep up a session that nobody is in.
-const TALK_MAX: Duration = Duration::from_secs(600);
+const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(600);
 
 /// All that came is answered within this time, when a client has said that no more follows: longer than any queue.
-const ALL_WITHIN: Duration = Duration::from_secs(600);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Session {
     /// The client's transport is gone.
-    pub(crate) fn client_gone(&mut self, now: Instant) {
-        if self.phase != Phase::Over {
-            self.host.out.measured(Figure::Ending(Reason::ClientGone));
-            self.end(now);
+    pub(crate) fn handle_client_gone(&mut self, now: Instant) {
+        if self.phase != SessionPhase::Ended {
+            self.context.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
+            self.end_session(now);
         }
     }
 
     /// voxbridge stops, an operator ends the session, or its time is up: what is being said, answered and spoken is finished first, within
     /// a bound. Who is told twice has the shorter of both.
-    pub(crate) fn drain(&mut self, now: Instant, within: Duration, why: CloseName) {
-        let parting = Parting::new(now, within, why);
-        self.host.hurry(parting.hurry_by);
+    pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: CloseReason) {
+        let plan = DrainPlan::new(now, within, reason);
+        self.context.set_drain_deadline(plan.drain_deadline);
         match &mut self.phase {
-            Phase::Open => {
-                let earlier = self.parting.filter(|known| known.answered_by <= parting.answered_by);
-                self.parting = earlier.or(Some(parting));
+            SessionPhase::Open => {
+                let earlier = self.drain_plan.filter(|planned| planned.reply_deadline <= plan.reply_deadline);
+                self.drain_plan = earlier.or(Some(plan));
             }
-            Phase::Finishing(_, until) => *until = parting.answered_by.min(*until),
-            Phase::Over => return,
+            SessionPhase::Finishing(_, until) => *until = plan.reply_deadline.min(*until),
+            SessionPhase::Ended => return,
         }
-        self.settle(now);
+        self.update(now);
     }
 
     /// An operator wants the conversation to go on in another upstream session.
-    pub(crate) fn roll_over(&mut self, now: Instant) {
-        match &mut self.converse {
-            Some(converse) => converse.ask_to_roll(),
+    pub(crate) fn request_rollover(&mut self, now: Instant) {
+        match &mut self.dialogue {
+            Some(dialogue) => dialogue.request_rollover(),
             None => {
-                let words = "there is no conversation to roll over in this session".to_owned();
-                self.host.out.observe(Observation::NoEffect(words));
+                let note = "there is no conversation to roll over in this session".to_owned();
+                self.context.out.observe(Observation::NoEffect(note));
             }
         }
-        self.settle(now);
+        self.update(now);
     }
 
     /// Who says goodbye while it is waited for waits no longer than it otherwise would.
-    pub(super) fn client_parts(&mut self, now: Instant, event: &ClientEvent<'_>) {
-        let patience = self.setup.profile.hear.speech_end_wait;
-        if let (Phase::Finishing(_, until), Some(_), ClientEvent::Close(_)) =
-            (&mut self.phase, self.parting, event)
+    pub(super) fn handle_late_client_event(&mut self, now: Instant, event: &ClientEvent<'_>) {
+        let max_wait = self.setup.profile.hear.speech_end_wait;
+        if let (SessionPhase::Finishing(_, until), Some(_), ClientEvent::Close(_)) =
+            (&mut self.phase, self.drain_plan, event)
         {
-            *until = (now + patience).min(*until);
+            *until = (now + max_wait).min(*until);
         }
     }
 
     /// Ends a session that was only waiting for whoever speaks to finish.
-    fn part(&mut self, now: Instant) {
-        let (Some(parting), Phase::Open) = (self.parting, self.phase) else { return };
-        if now >= parting.heard_by || self.quiet_at(now).is_some_and(|at| at <= now) {
-            self.finish(now, parting.why);
+    fn finish_if_quiet(&mut self, now: Instant) {
+        let (Some(plan), SessionPhase::Open) = (self.drain_plan, self.phase) else { return };
+        if now >= plan.speech_deadline || self.quiet_at(now).is_some_and(|at| at <= now) {
+            self.begin_shutdown(now, plan.reason);
         }
     }
 
     /// Since when nobody would be cut off by the end; none while somebody would.
     fn quiet_at(&self, now: Instant) -> Option<Instant> {
-        let recording = self.ear.so_far().is_some();
-        let talk = match &self.converse {
-            Some(converse) => converse.ends_well_at(now, &self.scene(), &self.host),
+        let is_recording = self.speech_input.current_recording().is_some();
+        let dialogue_end = match &self.dialogue {
+            Some(dialogue) => dialogue.graceful_end_at(now, &self.session_view(), &self.context),
             None => Some(now),
         };
-        talk.filter(|_| !recording)
+        dialogue_end.filter(|_| !is_recording)
     }
 
     /// Time has passed.
-    pub(crate) fn timeout(&mut self, now: Instant) {
-        self.lanes_timeout(now);
-        if self.stall_due().is_some_and(|due| due <= now) {
-            self.ear.end(&mut self.heard);
-            self.tell_heard(now);
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.handle_lanes_timeout(now);
+        if self.stall_deadline().is_some_and(|due| due <= now) {
+            self.speech_input.end_utterance(&mut self.speech_events);
+            self.process_speech_events(now);
         }
-        if self.idle_due().is_some_and(|due| due <= now) {
-            self.finish(now, CloseName::Idle);
+        if self.idle_deadline().is_some_and(|due| due <= now) {
+            self.begin_shutdown(now, CloseReason::Idle);
         }
-        if self.ends_due().is_some_and(|due| due <= now) {
-            self.ends_at = None;
-            self.drain(now, OVERTIME, CloseName::TimeLimit);
+        if self.time_limit_deadline().is_some_and(|due| due <= now) {
+            self.time_limit_at = None;
+            self.drain(now, TIME_LIMIT_GRACE, CloseReason::TimeLimit);
         }
-        self.settle(now);
+        self.update(now);
     }
 
-    /// When [`Session::timeout`] has something to do.
+    /// When [`Session::handle_timeout`] has something to do.
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let finishing = match self.phase {
-            Phase::Finishing(_, until) => Some(until),
-            Phase::Open | Phase::Over => None,
+            SessionPhase::Finishing(_, until) => Some(until),
+            SessionPhase::Open | SessionPhase::Ended => None,
         };
-        let (lanes, mouth) = (self.next_lanes_timeout(now), self.host.mouth.next_timeout(now));
-        let own = [self.part_due(now), self.ends_due()];
-        let waits = [finishing, lanes, mouth, self.stall_due(), self.idle_due()];
-        waits.into_iter().chain(own).flatten().min()
+        let (lanes, player) = (self.next_lanes_timeout(now), self.context.player.next_timeout(now));
+        let drain = [self.next_drain_check(now), self.time_limit_deadline()];
+        let deadlines = [finishing, lanes, player, self.stall_deadline(), self.idle_deadline()];
+        deadlines.into_iter().chain(drain).flatten().min()
     }
 
-    /// When [`Session::part`] has something to do.
-    fn part_due(&self, now: Instant) -> Option<Instant> {
-        let parting = self.parting.filter(|_| self.phase == Phase::Open)?;
+    /// When [`Session::finish_if_quiet`] has something to do.
+    fn next_drain_check(&self, now: Instant) -> Option<Instant> {
+        let plan = self.drain_plan.filter(|_| self.phase == SessionPhase::Open)?;
         let quiet = self.quiet_at(now).filter(|at| *at > now);
-        Some(quiet.map_or(parting.heard_by, |at| at.min(parting.heard_by)))
+        Some(quiet.map_or(plan.speech_deadline, |at| at.min(plan.speech_deadline)))
     }
 
     /// When its time is up.
-    fn ends_due(&self) -> Option<Instant> {
-        self.ends_at.filter(|_| self.phase == Phase::Open)
+    fn time_limit_deadline(&self) -> Option<Instant> {
+        self.time_limit_at.filter(|_| self.phase == SessionPhase::Open)
     }
 
     /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
-    fn stall_due(&self) -> Option<Instant> {
-        let recording = self.phase == Phase::Open && !self.held && self.ear.so_far().is_some();
+    fn stall_deadline(&self) -> Option<Instant> {
+        let is_recording = self.phase == SessionPhase::Open && !self.had_backpressure && self.speech_input.current_recording().is_some();
         let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
-        recording.then(|| self.audio_at + stall)
+        is_recording.then(|| self.last_audio_at + stall)
     }
 
     /// The client waits for words or for speech.
-    pub(super) fn owes(&self) -> bool {
-        self.speaks() || self.texts.is_waiting() || !self.hear.is_settled()
+    pub(super) fn awaits_reply(&self) -> bool {
+        self.is_speaking() || self.tts_queue.has_waiting() || !self.transcriber.is_settled()
     }
 
     /// The client hears something, or is about to.
-    pub(super) fn speaks(&self) -> bool {
-        self.speak.is_busy() || self.host.mouth.is_busy()
+    pub(super) fn is_speaking(&self) -> bool {
+        self.synthesizer.is_busy() || self.context.player.is_busy()
     }
 
     /// When the session ends for want of audio: who listens sends none, and who waits for words sends none either, as long
     /// as an upstream's queue may take.
-    fn idle_due(&self) -> Option<Instant> {
-        let idle = self.idle.filter(|_| self.phase == Phase::Open && !self.floor_taken())?;
-        let talks = self.host.mouth.is_busy();
-        let due = if talks { self.audio_at + TALK_MAX } else { self.idle_since + idle };
-        let patience = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
-        Some(if self.hear.is_settled() { due } else { due.max(self.audio_at + patience) })
+    fn idle_deadline(&self) -> Option<Instant> {
+        let idle = self.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken())?;
+        let is_playing = self.context.player.is_busy();
+        let due = if is_playing { self.last_audio_at + UNATTENDED_TALK_MAX } else { self.idle_since + idle };
+        let queue_max = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
+        Some(if self.transcriber.is_settled() { due } else { due.max(self.last_audio_at + queue_max) })
     }
 
     /// Everything is done and said, and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
-        let converses = self.converse.as_ref().is_some_and(|converse| converse.has_lanes());
-        let lanes =
-            converses || self.hear.lane().is_some() || self.speak.is_busy() || !self.host.leaving.is_empty();
-        self.phase == Phase::Over && !lanes && self.host.out.is_empty()
+        let has_dialogue_lanes = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.has_lanes());
+        let has_lanes =
+            has_dialogue_lanes || self.transcriber.lane().is_some() || self.synthesizer.is_busy() || !self.context.closing.is_empty();
+        self.phase == SessionPhase::Ended && !has_lanes && self.context.out.is_empty()
     }
 
     /// The next thing to do.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.host.out.pop()
+        self.context.out.pop()
     }
 
     /// No more follows: all that came is answered, then the session ends.
-    pub(super) fn conclude(&mut self, now: Instant) {
-        self.host.out.measured(Figure::Ending(Reason::ClientClose));
-        self.ear.end(&mut self.heard);
-        self.tell_heard(now);
-        self.ear.stop();
-        self.texts.rest();
-        self.stop_conversation(now);
-        self.host.out.owe(Owed::All);
-        self.phase = Phase::Finishing(CloseName::ClientClose, now + ALL_WITHIN);
+    pub(super) fn finish_after_replies(&mut self, now: Instant) {
+        self.context.out.measure(Measurement::SessionEnding(EndReason::ClientClose));
+        self.speech_input.end_utterance(&mut self.speech_events);
+        self.process_speech_events(now);
+        self.speech_input.stop();
+        self.tts_queue.enqueue_unflushed();
+        self.stop_dialogue(now);
+        self.context.out.await_reply(AwaitedReply::Final);
+        self.phase = SessionPhase::Finishing(CloseReason::ClientClose, now + FINISH_TIMEOUT);
     }
 
     /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
     /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
-    pub(super) fn finish(&mut self, now: Instant, why: CloseName) {
-        self.host.out.measured(Figure::Ending(why.into()));
-        if matches!(why, CloseName::Shutdown | CloseName::Operator | CloseName::TimeLimit) {
-            self.ear.commit(&mut self.heard);
-            self.tell_heard(now);
+    pub(super) fn begin_shutdown(&mut self, now: Instant, reason: CloseReason) {
+        self.context.out.measure(Measurement::SessionEnding(reason.into()));
+        if matches!(reason, CloseReason::Shutdown | CloseReason::Operator | CloseReason::TimeLimit) {
+            self.speech_input.commit_segment(&mut self.speech_events);
+            self.process_speech_events(now);
         } else {
-            self.texts.forget();
-            self.silence(now);
+            self.tts_queue.discard_all();
+            self.stop_speech(now);
         }
-        self.ear.stop();
-        self.stop_conversation(now);
-        let asking = asking(&self.setup.profile, &self.settings);
-        self.hear.abandon_recording(now, self.ear.at_ms(), &asking, &mut self.host);
+        self.speech_input.stop();
+        self.stop_dialogue(now);
+        let options = transcribe_options(&self.setup.profile, &self.settings);
+        self.transcriber.abandon_recording(now, self.speech_input.listened_ms(), &options, &mut self.context);
         let until = now + self.setup.profile.hear.speech_end_wait;
-        let until = match self.parting {
-            Some(parting) if why == parting.why => parting.answered_by,
-            Some(parting) => until.min(parting.answered_by),
+        let until = match self.drain_plan {
+            Some(plan) if reason == plan.reason => plan.reply_deadline,
+            Some(plan) => until.min(plan.reply_deadline),
             None => until,
         };
-        self.phase = Phase::Finishing(why, until);
+        self.phase = SessionPhase::Finishing(reason, until);
     }
 
     /// After everything that may have changed something: the conversation and the mouth go on, and what has to end ends.
-    pub(super) fn settle(&mut self, now: Instant) {
-        self.host.mouth.release(now, &mut self.host.out);
-        self.speak_on(now);
-        if self.phase == Phase::Open {
-            self.converse_on(now);
+    pub(super) fn update(&mut self, now: Instant) {
+        self.context.player.advance(now, &mut self.context.out);
+        self.speak_next_queued(now);
+        if self.phase == SessionPhase::Open {
+            self.advance_dialogue(now);
         }
-        self.part(now);
-        self.tell_gap();
-        self.host.out.answer(self.hear.is_settled());
+        self.finish_if_quiet(now);
+        self.report_utterance_gap();
+        self.context.out.push_replies(self.transcriber.is_settled());
         // What is not read has not stopped coming.
-        if self.held {
-            self.audio_at = now;
+        if self.had_backpressure {
+            self.last_audio_at = now;
         }
-        self.held = self.holds_back();
-        let owes = self.owes();
-        let listens = self.floor_taken() || (self.speaks() && now < self.audio_at + TALK_MAX);
-        if self.owed && !owes {
-            self.answered_at = Some(now);
+        self.had_backpressure = self.needs_backpressure();
+        let awaits_reply = self.awaits_reply();
+        let is_listening = self.is_floor_taken() || (self.is_speaking() && now < self.last_audio_at + UNATTENDED_TALK_MAX);
+        if self.was_awaiting_reply && !awaits_reply {
+            self.last_replied_at = Some(now);
         }
-        if listens || (self.owed && !owes) {
+        if is_listening || (self.was_awaiting_reply && !awaits_reply) {
             self.idle_since = now;
         }
-        self.owed = owes;
-        let Phase::Finishing(why, until) = self.phase else { return };
-        if self.owes() && now < until {
+        self.was_awaiting_reply = awaits_reply;
+        let SessionPhase::Finishing(reason, until) = self.phase else { return };
+        if self.awaits_reply() && now < until {
             return;
         }
-        self.end(now);
-        self.host.out.answer(true);
-        self.host.out.client(ClientCommand::SessionClosed {
-            why,
+        self.end_session(now);
+        self.context.out.push_replies(true);
+        self.context.out.push_client(ClientCommand::SessionClosed {
+            reason,
             total_ms: millis(now - self.opened_at),
-            audio_ms: self.ear.at_ms(),
-            segments: self.hear.segments(),
+            audio_ms: self.speech_input.listened_ms(),
+            segments: self.transcriber.segment_count(),
             session_id: self.session_id.clone(),
         });
-        self.host.out.push(Action::EndClient(why));
+        self.context.out.push(Action::CloseClient(reason));
     }
 
-    fn converse_on(&mut self, now: Instant) {
-        self.watch();
-        let scene = self.scene();
-        let Some(converse) = &mut self.converse else { return };
-        converse.proceed(now, &scene, &mut self.host);
-        if let Some(failure) = converse.take_lost() {
-            self.host.out.error(Error::new(ErrorKind::ConversationLost, failure.words));
-            self.finish(now, CloseName::Upstream);
+    fn advance_dialogue(&mut self, now: Instant) {
+        self.update_barge_in_watch();
+        let view = self.session_view();
+        let Some(dialogue) = &mut self.dialogue else { return };
+        dialogue.advance(now, &view, &mut self.context);
+        if let Some(failure) = dialogue.take_failure() {
+            self.context.out.push_error(Error::new(ErrorKind::ConversationLost, failure.detail));
+            self.begin_shutdown(now, CloseReason::Upstream);
         }
     }
 
-    fn stop_conversation(&mut self, now: Instant) {
-        let scene = self.scene();
-        if let Some(converse) = &mut self.converse {
-            converse.stop(now, &scene, &mut self.host);
+    fn stop_dialogue(&mut self, now: Instant) {
+        let view = self.session_view();
+        if let Some(dialogue) = &mut self.dialogue {
+            dialogue.stop(now, &view, &mut self.context);
         }
     }
 
     /// Closes every pair and leaves every lane.
-    fn end(&mut self, now: Instant) {
-        self.phase = Phase::Over;
-        self.texts.forget();
-        self.ear.stop();
-        self.silence(now);
-        self.stop_conversation(now);
-        let asking = asking(&self.setup.profile, &self.settings);
-        self.hear.stop(now, self.ear.at_ms(), &asking, &mut self.host);
+    fn end_session(&mut self, now: Instant) {
+        self.phase = SessionPhase::Ended;
+        self.tts_queue.discard_all();
+        self.speech_input.stop();
+        self.stop_speech(now);
+        self.stop_dialogue(now);
+        let options = transcribe_options(&self.setup.profile, &self.settings);
+        self.transcriber.stop(now, self.speech_input.listened_ms(), &options, &mut self.context);
     }
 }

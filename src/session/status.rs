@@ -3,54 +3,54 @@
 use std::time::Duration;
 
 use super::{
-    Phase, Session,
-    measurement::{State, Tally},
+    SessionPhase, Session,
+    measurement::{SessionState, AudioTotals},
 };
 use crate::audio::SPEECH_RATE_HZ;
 
 impl Session {
     /// Where it is.
-    pub(crate) fn state(&self) -> State {
-        if self.phase != Phase::Open {
-            return State::Ending;
+    pub(crate) fn state(&self) -> SessionState {
+        if self.phase != SessionPhase::Open {
+            return SessionState::Ending;
         }
-        if let Some(state) = self.converse.as_ref().and_then(|converse| converse.state()) {
+        if let Some(state) = self.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state()) {
             return state;
         }
-        if self.host.mouth.is_audible() {
-            State::Speaking
-        } else if self.ear.in_speech() {
-            State::Listening
-        } else if self.hear.is_queued() || self.speak.is_queued() {
-            State::Queued
-        } else if self.owes() || self.converse.as_ref().is_some_and(|converse| converse.is_speaking()) {
-            State::Answering
+        if self.context.player.is_audible() {
+            SessionState::Speaking
+        } else if self.speech_input.is_in_speech() {
+            SessionState::Listening
+        } else if self.transcriber.is_queued() || self.synthesizer.is_queued() {
+            SessionState::Queued
+        } else if self.awaits_reply() || self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking()) {
+            SessionState::Answering
         } else {
-            State::Idle
+            SessionState::Idle
         }
     }
 
     /// Where its audio went so far.
-    pub(crate) fn tally(&self) -> Tally {
-        let waiting = Duration::from_millis(self.hear.backlog_ms());
-        let tally = Tally {
-            dropped_late: Duration::from_millis(self.hear.dropped_ms()),
+    pub(crate) fn audio_totals(&self) -> AudioTotals {
+        let waiting = Duration::from_millis(self.transcriber.backlog_ms());
+        let totals = AudioTotals {
+            dropped_backlog: Duration::from_millis(self.transcriber.dropped_ms()),
             waiting,
-            sent: self.host.mouth.sent(),
-            ..self.tally
+            sent: self.context.player.sent_length(),
+            ..self.audio_totals
         };
-        let Some(streamed) = self.streamed() else { return tally };
-        Tally {
-            appended: length(streamed.appended),
-            hushed: length(streamed.hushed),
-            dropped_late: tally.dropped_late + length(streamed.dropped),
-            waiting: waiting.max(length(streamed.waiting)),
-            ..tally
+        let Some(uplink) = self.uplink_counts() else { return totals };
+        AudioTotals {
+            appended: length_of(uplink.appended),
+            silenced: length_of(uplink.silenced),
+            dropped_backlog: totals.dropped_backlog + length_of(uplink.dropped),
+            waiting: waiting.max(length_of(uplink.waiting)),
+            ..totals
         }
     }
 }
 
 /// Length of samples at 16 kHz.
-const fn length(samples: u64) -> Duration {
+const fn length_of(samples: u64) -> Duration {
     Duration::from_nanos(samples * (1_000_000_000 / SPEECH_RATE_HZ as u64))
 }

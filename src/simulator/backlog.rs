@@ -23,7 +23,7 @@ impl<T> Default for Backlog<T> {
 impl<T> Backlog<T> {
     /// `false` if there is no more room.
     #[must_use]
-    pub(super) fn push(&mut self, item: T, bytes: usize) -> bool {
+    pub(super) fn try_push(&mut self, item: T, bytes: usize) -> bool {
         let fits = self.waiting.len() < BACKLOG_FRAMES && self.bytes.saturating_add(bytes) <= BACKLOG_BYTES;
         if fits {
             self.bytes += bytes;
@@ -42,4 +42,4 @@ impl<T> Backlog<T> {
 }
 
 /// The simulator's own limit; the real gateway would stop reading instead.
-pub(super) const TOO_MUCH: &str = "simulator: too many messages wait";
+pub(super) const BACKLOG_FULL: &str = "simulator: too many messages wait";

@@ -3,76 +3,76 @@
 use std::time::Instant;
 
 use super::{
-    Dialect, EngineAnswer, JobId, Mode,
+    SimDialect, EngineAnswer, JobId, SimMode,
     generate::Generation,
-    legacy::Legacy,
-    session::Session,
-    session_context::{Bench, Ending},
+    legacy::LegacySession,
+    session::CurrentSession,
+    session_context::{SimContext, SimSessionEnd},
 };
 
 /// What reading the text of a binary frame raises (field notes §1.1).
-const BINARY: &str = "'text'";
+const BINARY_FRAME_EXCEPTION: &str = "'text'";
 
 /// One session on a worker.
 #[derive(Debug)]
-pub(super) enum Serving {
-    Current(Session),
-    Legacy(Legacy),
+pub(super) enum DialectSession {
+    Current(CurrentSession),
+    Legacy(LegacySession),
 }
 
-impl Serving {
-    pub(super) fn new(dialect: Dialect, mode: Mode, limit: Option<Instant>) -> Self {
+impl DialectSession {
+    pub(super) fn new(dialect: SimDialect, mode: SimMode, limit: Option<Instant>) -> Self {
         match dialect {
-            Dialect::Current => Self::Current(Session::new(mode, limit)),
-            Dialect::Legacy { documented } => Self::Legacy(Legacy::new(mode, documented, limit)),
+            SimDialect::Current => Self::Current(CurrentSession::new(mode, limit)),
+            SimDialect::Legacy { follows_document: documented } => Self::Legacy(LegacySession::new(mode, documented, limit)),
         }
     }
 
-    pub(super) fn text(&mut self, text: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
+    pub(super) fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         match self {
-            Self::Current(session) => session.text(text, bench),
-            Self::Legacy(session) => session.text(text, bench),
+            Self::Current(session) => session.handle_text(text, ctx),
+            Self::Legacy(session) => session.handle_text(text, ctx),
         }
     }
 
-    pub(super) const fn binary(&self) -> Result<(), Ending> {
+    pub(super) const fn handle_binary(&self) -> Result<(), SimSessionEnd> {
         match self {
-            Self::Current(_) => Err(Ending::Failed(BINARY)),
-            Self::Legacy(session) => session.unreadable(),
+            Self::Current(_) => Err(SimSessionEnd::GatewayFailed(BINARY_FRAME_EXCEPTION)),
+            Self::Legacy(session) => session.reject_unreadable(),
         }
     }
 
-    pub(super) fn engine(&mut self, job: JobId, answer: &EngineAnswer, bench: &mut Bench<'_>) {
+    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
         match self {
-            Self::Current(session) => session.engine(job, answer, bench),
-            Self::Legacy(session) => session.engine(job, answer, bench),
+            Self::Current(session) => session.handle_engine_answer(job, answer, ctx),
+            Self::Legacy(session) => session.handle_engine_answer(job, answer, ctx),
         }
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         match self {
-            Self::Current(session) => session.deadline(),
-            Self::Legacy(session) => session.deadline(),
+            Self::Current(session) => session.next_deadline(),
+            Self::Legacy(session) => session.next_deadline(),
         }
     }
 
-    pub(super) fn tick(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
+    pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         match self {
-            Self::Current(session) => session.tick(bench),
-            Self::Legacy(session) => session.tick(bench),
+            Self::Current(session) => session.handle_deadline(ctx),
+            Self::Legacy(session) => session.handle_deadline(ctx),
         }
     }
 
-    pub(super) fn step_end(&self) -> Option<Instant> {
+    pub(super) fn step_end_time(&self) -> Option<Instant> {
         match self {
-            Self::Current(session) => session.step_end(),
-            Self::Legacy(session) => session.step_end(),
+            Self::Current(session) => session.step_end_time(),
+            Self::Legacy(session) => session.step_end_time(),
         }
     }
 
-    pub(super) fn left_over(self) -> Option<Generation> {
+    pub(super) fn into_orphaned_generation(self) -> Option<Generation> {
         match self {
-            Self::Current(session) => session.left_over(),
+            Self::Current(session) => session.into_orphaned_generation(),
             Self::Legacy(_) => None,
         }
     }

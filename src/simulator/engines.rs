@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 
 /// A recogniser and a voice, shared by all workers. An error's text becomes the session's diagnostic.
-pub trait Engines: Send + Sync + 'static {
+pub trait SpeechEngines: Send + Sync + 'static {
     /// What is said in these samples (float32, 16 kHz, mono); empty if nothing is.
     fn recognise(&self, samples: Vec<f32>) -> BoxFuture<'_, Result<String, String>>;
 

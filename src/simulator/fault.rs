@@ -143,7 +143,7 @@ const NAMES: [&str; 27] = [
 ];
 
 /// Longest burst: as much as the longest session could play.
-const MAX_BURST: u32 = 600;
+const MAX_BURST_UNITS: u32 = 600;
 
 /// Longest delay a fault may add; beyond it `Instant` arithmetic is no longer safe to assume.
 const MAX_SECONDS: f64 = 86_400.0;
@@ -158,7 +158,7 @@ impl FromStr for Fault {
             Some((name, value)) => (name.trim(), Some(value.trim())),
             None => (spec, None),
         };
-        let mut fault = Self::named(name, value)?;
+        let mut fault = Self::parse_named(name, value)?;
         for option in parts {
             let times = option.trim().strip_prefix("times=").and_then(|times| times.parse().ok());
             fault.times = Some(times.ok_or_else(|| ParseFaultError::Option(option.trim().to_owned()))?);
@@ -168,48 +168,48 @@ impl FromStr for Fault {
 }
 
 impl Fault {
-    fn named(name: &str, value: Option<&str>) -> Result<Self, ParseFaultError> {
-        let value = Value { name, given: value };
+    fn parse_named(name: &str, value: Option<&str>) -> Result<Self, ParseFaultError> {
+        let value = FaultValue { name, given: value };
         match name {
-            "queue-full" => value.none(FaultKind::QueueFull),
-            "busy" => value.none(FaultKind::Busy),
+            "queue-full" => value.expect_none(FaultKind::QueueFull),
+            "busy" => value.expect_none(FaultKind::Busy),
             "403-after-queue" => {
-                let times = value.given.map(|_| value.count()).transpose()?;
+                let times = value.given.map(|_| value.parse_count()).transpose()?;
                 Ok(Self { kind: FaultKind::RefusedAfterQueue, times })
             }
-            "stuck-queue" => value.none(FaultKind::StuckQueue),
-            "slow-init" => value.seconds().map(FaultKind::SlowInit).map(Self::from),
-            "die-before-created" => value.none(FaultKind::DieBeforeCreated),
-            "never-answers" => value.none(FaultKind::NeverAnswers),
-            "die-mid-answer" => value.or(1).map(FaultKind::DieMidAnswer).map(Self::from),
-            "drop-mid-answer" => value.or(1).map(FaultKind::DropMidAnswer).map(Self::from),
-            "empty-transcript" => value.none(FaultKind::EmptyTranscript),
-            "no-audio" => value.none(FaultKind::NoAudio),
-            _ => Self::in_duplex(&value),
+            "stuck-queue" => value.expect_none(FaultKind::StuckQueue),
+            "slow-init" => value.parse_seconds().map(FaultKind::SlowInit).map(Self::from),
+            "die-before-created" => value.expect_none(FaultKind::DieBeforeCreated),
+            "never-answers" => value.expect_none(FaultKind::NeverAnswers),
+            "die-mid-answer" => value.parse_count_or(1).map(FaultKind::DieMidAnswer).map(Self::from),
+            "drop-mid-answer" => value.parse_count_or(1).map(FaultKind::DropMidAnswer).map(Self::from),
+            "empty-transcript" => value.expect_none(FaultKind::EmptyTranscript),
+            "no-audio" => value.expect_none(FaultKind::NoAudio),
+            _ => Self::parse_duplex(&value),
         }
     }
 
-    fn in_duplex(value: &Value<'_>) -> Result<Self, ParseFaultError> {
+    fn parse_duplex(value: &FaultValue<'_>) -> Result<Self, ParseFaultError> {
         let kind = match value.name {
-            "slow-steps" => FaultKind::SlowSteps(value.seconds()?),
-            "burst" => match value.or(34)? {
-                units @ 1..=MAX_BURST => FaultKind::Burst(units),
-                _ => return Err(value.wrong("a whole number from 1 to 600")),
+            "slow-steps" => FaultKind::SlowSteps(value.parse_seconds()?),
+            "burst" => match value.parse_count_or(34)? {
+                units @ 1..=MAX_BURST_UNITS => FaultKind::Burst(units),
+                _ => return Err(value.error_expecting("a whole number from 1 to 600")),
             },
-            "never-listens" => return value.none(FaultKind::NeverListens),
-            "ignores-force" => FaultKind::IgnoresForce(value.or(2)?),
-            "yields" => return value.none(FaultKind::Yields),
-            "resumes" => return value.none(FaultKind::Resumes),
-            "late-audio" => return value.none(FaultKind::LateAudio),
-            "die-mid-turn" => FaultKind::DieMidTurn(value.or(1)?),
-            "drop-mid-turn" => FaultKind::DropMidTurn(value.or(1)?),
-            "double-terminal" => return value.none(FaultKind::DoubleTerminal),
-            "repeats-text" => return value.none(FaultKind::RepeatsText),
-            "think" => return value.none(FaultKind::Think),
-            "inference-fails" => return value.none(FaultKind::InferenceFails),
-            "timeout" => FaultKind::Timeout(value.seconds()?),
-            "kv" => FaultKind::KvStart(value.count()?.into()),
-            "context-full" => FaultKind::ContextFull(value.count()?.into()),
+            "never-listens" => return value.expect_none(FaultKind::NeverListens),
+            "ignores-force" => FaultKind::IgnoresForce(value.parse_count_or(2)?),
+            "yields" => return value.expect_none(FaultKind::Yields),
+            "resumes" => return value.expect_none(FaultKind::Resumes),
+            "late-audio" => return value.expect_none(FaultKind::LateAudio),
+            "die-mid-turn" => FaultKind::DieMidTurn(value.parse_count_or(1)?),
+            "drop-mid-turn" => FaultKind::DropMidTurn(value.parse_count_or(1)?),
+            "double-terminal" => return value.expect_none(FaultKind::DoubleTerminal),
+            "repeats-text" => return value.expect_none(FaultKind::RepeatsText),
+            "think" => return value.expect_none(FaultKind::Think),
+            "inference-fails" => return value.expect_none(FaultKind::InferenceFails),
+            "timeout" => FaultKind::Timeout(value.parse_seconds()?),
+            "kv" => FaultKind::KvStart(value.parse_count()?.into()),
+            "context-full" => FaultKind::ContextFull(value.parse_count()?.into()),
             name => return Err(ParseFaultError::Unknown { name: name.to_owned() }),
         };
         Ok(kind.into())
@@ -217,31 +217,31 @@ impl Fault {
 }
 
 /// What stands behind a fault's name.
-struct Value<'a> {
+struct FaultValue<'a> {
     name: &'a str,
     given: Option<&'a str>,
 }
 
-impl Value<'_> {
-    fn none(&self, kind: FaultKind) -> Result<Fault, ParseFaultError> {
-        if self.given.is_none() { Ok(kind.into()) } else { Err(self.wrong("no value")) }
+impl FaultValue<'_> {
+    fn expect_none(&self, kind: FaultKind) -> Result<Fault, ParseFaultError> {
+        if self.given.is_none() { Ok(kind.into()) } else { Err(self.error_expecting("no value")) }
     }
 
-    fn or(&self, default: u32) -> Result<u32, ParseFaultError> {
-        if self.given.is_none() { Ok(default) } else { self.count() }
+    fn parse_count_or(&self, default: u32) -> Result<u32, ParseFaultError> {
+        if self.given.is_none() { Ok(default) } else { self.parse_count() }
     }
 
-    fn count(&self) -> Result<u32, ParseFaultError> {
-        self.given.and_then(|text| text.parse().ok()).ok_or_else(|| self.wrong("a whole number"))
+    fn parse_count(&self) -> Result<u32, ParseFaultError> {
+        self.given.and_then(|text| text.parse().ok()).ok_or_else(|| self.error_expecting("a whole number"))
     }
 
-    fn seconds(&self) -> Result<Duration, ParseFaultError> {
+    fn parse_seconds(&self) -> Result<Duration, ParseFaultError> {
         let seconds = self.given.and_then(|text| text.parse().ok());
         let seconds = seconds.filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
-        seconds.map(Duration::from_secs_f64).ok_or_else(|| self.wrong("a number of seconds up to 86400"))
+        seconds.map(Duration::from_secs_f64).ok_or_else(|| self.error_expecting("a number of seconds up to 86400"))
     }
 
-    fn wrong(&self, expected: &'static str) -> ParseFaultError {
+    fn error_expecting(&self, expected: &'static str) -> ParseFaultError {
         let given = self.given.unwrap_or("nothing").to_owned();
         ParseFaultError::Value { name: self.name.to_owned(), expected, given }
     }
@@ -265,7 +265,7 @@ impl Faults {
     }
 
     /// The first fault that is not used up and that `pick` wants; using it counts.
-    pub(super) fn strike<T>(&mut self, pick: impl Fn(FaultKind) -> Option<T>) -> Option<T> {
+    pub(super) fn trigger_with<T>(&mut self, pick: impl Fn(FaultKind) -> Option<T>) -> Option<T> {
         for fault in self.0.iter_mut().filter(|fault| fault.times != Some(0)) {
             if let Some(found) = pick(fault.kind) {
                 fault.times = fault.times.map(|times| times.saturating_sub(1));
@@ -276,8 +276,8 @@ impl Faults {
     }
 
     /// Whether a fault without a value strikes now.
-    pub(super) fn hits(&mut self, kind: FaultKind) -> bool {
-        self.strike(|candidate| (candidate == kind).then_some(())).is_some()
+    pub(super) fn trigger(&mut self, kind: FaultKind) -> bool {
+        self.trigger_with(|candidate| (candidate == kind).then_some(())).is_some()
     }
 }
 
@@ -331,8 +331,8 @@ mod tests {
     #[test]
     fn strikes_are_counted() {
         let mut faults = Faults::new(&[Fault::from(FaultKind::Busy).times(2)]);
-        let hits: Vec<bool> = (0..3).map(|_| faults.hits(FaultKind::Busy)).collect();
+        let hits: Vec<bool> = (0..3).map(|_| faults.trigger(FaultKind::Busy)).collect();
         assert_eq!(hits, [true, true, false]);
-        assert!(!faults.hits(FaultKind::QueueFull));
+        assert!(!faults.trigger(FaultKind::QueueFull));
     }
 }

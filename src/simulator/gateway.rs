@@ -9,55 +9,55 @@ use std::{
 };
 
 use super::{
-    Backend, ConnId, Dialect, EngineAnswer, FaultKind, JobId, Mode, SimInput, SimOutput, SimulatorConfig,
-    backlog::{Backlog, TOO_MUCH},
-    dialect_session::Serving,
+    Backend, ConnId, SimDialect, EngineAnswer, FaultKind, JobId, SimMode, SimInput, SimOutput, SimulatorConfig,
+    backlog::{Backlog, BACKLOG_FULL},
+    dialect_session::DialectSession,
     fault::Faults,
-    messages::{self, Clock},
-    model::Model,
-    session_context::{Bench, Emit, Ending, hex12},
+    messages::{self, UnixClock},
+    model::WorkerModel,
+    session_context::{SimContext, SessionOutput, SimSessionEnd, random_hex12},
 };
 
 /// What the gateway's own WebSocket client says when a worker refuses (field notes §1.2).
-const REFUSED: &str = "server rejected WebSocket connection: HTTP 403";
+const WORKER_REJECTION: &str = "server rejected WebSocket connection: HTTP 403";
 
 /// The embedded gateway with its workers; sans-IO.
 #[derive(Debug)]
 pub struct Gateway {
     cfg: SimulatorConfig,
-    clock: Clock,
+    clock: UnixClock,
     rng: fastrand::Rng,
     faults: Faults,
     connections: BTreeMap<ConnId, Connection>,
     queue: VecDeque<ConnId>,
     workers: Vec<Worker>,
-    jobs: u64,
-    turns: u64,
-    out: VecDeque<SimOutput>,
+    job_count: u64,
+    turn_count: u64,
+    outputs: VecDeque<SimOutput>,
 }
 
 #[derive(Debug)]
 enum Connection {
-    Queued { mode: Mode, update: Instant, stuck: bool, held: Backlog<Frame<String>> },
-    Serving { worker: usize, session: Box<Serving> },
+    Queued { mode: SimMode, next_update_at: Instant, is_stuck: bool, held_frames: Backlog<ClientFrame<String>> },
+    Serving { worker: usize, session: Box<DialectSession> },
 }
 
 /// A frame, lent by the driver or kept while its connection waits.
 #[derive(Debug, Clone, Copy)]
-enum Frame<T> {
+enum ClientFrame<T> {
     Text(T),
     Binary,
 }
 
-impl Frame<&str> {
-    fn kept(self) -> Frame<String> {
+impl ClientFrame<&str> {
+    fn into_owned_frame(self) -> ClientFrame<String> {
         match self {
-            Self::Text(text) => Frame::Text(text.to_owned()),
-            Self::Binary => Frame::Binary,
+            Self::Text(text) => ClientFrame::Text(text.to_owned()),
+            Self::Binary => ClientFrame::Binary,
         }
     }
 
-    const fn bytes(self) -> usize {
+    const fn len_bytes(self) -> usize {
         match self {
             Self::Text(text) => text.len(),
             Self::Binary => 0,
@@ -65,178 +65,178 @@ impl Frame<&str> {
     }
 }
 
-impl Frame<String> {
-    fn lent(&self) -> Frame<&str> {
+impl ClientFrame<String> {
+    fn as_borrowed(&self) -> ClientFrame<&str> {
         match self {
-            Self::Text(text) => Frame::Text(text),
-            Self::Binary => Frame::Binary,
+            Self::Text(text) => ClientFrame::Text(text),
+            Self::Binary => ClientFrame::Binary,
         }
     }
 }
 
 #[derive(Debug, Default)]
 struct Worker {
-    serves: Option<ConnId>,
-    refuses_until: Option<Instant>,
-    model: Model,
+    serving: Option<ConnId>,
+    rejects_until: Option<Instant>,
+    model: WorkerModel,
 }
 
 impl Gateway {
     /// `unix` is the time of day at `now`; with the configuration's seed it makes every run the same.
     #[must_use]
-    pub fn new(mut cfg: SimulatorConfig, now: Instant, unix: Duration) -> Self {
-        if cfg.dialect != Dialect::Current {
+    pub fn new(mut cfg: SimulatorConfig, now: Instant, unix_time: Duration) -> Self {
+        if cfg.dialect != SimDialect::Current {
             // There was no other back-end then.
             cfg.backend = Backend::Pytorch;
         }
         Self {
-            clock: Clock { started: now, unix },
+            clock: UnixClock { started_at: now, unix_at_start: unix_time },
             rng: fastrand::Rng::with_seed(cfg.seed),
             faults: Faults::new(&cfg.faults),
             connections: BTreeMap::new(),
             queue: VecDeque::new(),
             workers: std::iter::repeat_with(Worker::default).take(cfg.workers).collect(),
-            jobs: 0,
-            turns: 0,
-            out: VecDeque::new(),
+            job_count: 0,
+            turn_count: 0,
+            outputs: VecDeque::new(),
             cfg,
         }
     }
 
     /// Takes one input and everything that is due; cannot fail. Input for a forgotten connection is ignored.
     pub fn handle_input(&mut self, now: Instant, input: SimInput<'_>) {
-        self.run_due(now);
+        self.run_due_work(now);
         match input {
-            SimInput::Connected(conn, mode) => self.connected(conn, mode, now),
-            SimInput::Text(conn, text) => self.frame(conn, Frame::Text(text), now),
-            SimInput::Binary(conn) => self.frame(conn, Frame::Binary, now),
-            SimInput::Closed(conn) => self.closed(conn, now),
-            SimInput::EngineDone(job, answer) => self.engine_done(job, &answer, now),
-            SimInput::Break(fault) => self.faults.add(fault),
-            SimInput::Mend => self.faults.clear(),
+            SimInput::Connected(conn, mode) => self.handle_connected(conn, mode, now),
+            SimInput::Text(conn, text) => self.handle_frame(conn, ClientFrame::Text(text), now),
+            SimInput::Binary(conn) => self.handle_frame(conn, ClientFrame::Binary, now),
+            SimInput::Closed(conn) => self.handle_closed(conn, now),
+            SimInput::EngineDone(job, answer) => self.handle_engine_done(job, &answer, now),
+            SimInput::AddFault(fault) => self.faults.add(fault),
+            SimInput::ClearFaults => self.faults.clear(),
             SimInput::Timeout => {}
         }
-        self.assign_waiting(now);
-        self.run_due(now);
+        self.assign_queued(now);
+        self.run_due_work(now);
     }
 
     /// The next output; ends with [`SimOutput::Wait`], until the next input.
     pub fn poll_output(&mut self, now: Instant) -> SimOutput {
-        if self.out.is_empty() {
-            self.run_due(now);
+        if self.outputs.is_empty() {
+            self.run_due_work(now);
         }
-        self.out.pop_front().unwrap_or_else(|| SimOutput::Wait(self.deadlines().map(|(at, _)| at).min()))
+        self.outputs.pop_front().unwrap_or_else(|| SimOutput::Wait(self.pending_deadlines().map(|(at, _)| at).min()))
     }
 
     /// Sessions and waiting connections.
     #[must_use]
-    pub fn connections(&self) -> usize {
+    pub fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
-    fn connected(&mut self, conn: ConnId, mode: Mode, now: Instant) {
-        let stuck = self.faults.hits(FaultKind::StuckQueue);
-        if self.faults.hits(FaultKind::QueueFull) {
-            return self.refuse(conn, "queue_full", "Queue full");
+    fn handle_connected(&mut self, conn: ConnId, mode: SimMode, now: Instant) {
+        let is_stuck = self.faults.trigger(FaultKind::StuckQueue);
+        if self.faults.trigger(FaultKind::QueueFull) {
+            return self.reject_connection(conn, "queue_full", "Queue full");
         }
-        if self.workers.is_empty() || self.faults.hits(FaultKind::Busy) {
-            return self.refuse(conn, "worker_busy", "No worker available");
+        if self.workers.is_empty() || self.faults.trigger(FaultKind::Busy) {
+            return self.reject_connection(conn, "worker_busy", "No worker available");
         }
-        match self.workers.iter().position(|worker| worker.serves.is_none()) {
-            Some(worker) if !stuck => self.assign(conn, mode, worker, Backlog::default(), now),
-            _ if self.queue.len() >= self.cfg.queue_limit => self.refuse(conn, "queue_full", "Queue full"),
-            _ => self.enqueue(conn, mode, stuck, now),
+        match self.workers.iter().position(|worker| worker.serving.is_none()) {
+            Some(worker) if !is_stuck => self.assign_worker(conn, mode, worker, Backlog::default(), now),
+            _ if self.queue.len() >= self.cfg.queue_limit => self.reject_connection(conn, "queue_full", "Queue full"),
+            _ => self.enqueue_connection(conn, mode, is_stuck, now),
         }
     }
 
-    fn refuse(&mut self, conn: ConnId, code: &str, message: &str) {
-        self.out.push_back(SimOutput::Text(conn, messages::error(code, message)));
-        self.out.push_back(SimOutput::Close(conn, 1013, message.to_owned()));
+    fn reject_connection(&mut self, conn: ConnId, code: &str, message: &str) {
+        self.outputs.push_back(SimOutput::Text(conn, messages::error(code, message)));
+        self.outputs.push_back(SimOutput::Close(conn, 1013, message.to_owned()));
     }
 
-    fn enqueue(&mut self, conn: ConnId, mode: Mode, stuck: bool, now: Instant) {
+    fn enqueue_connection(&mut self, conn: ConnId, mode: SimMode, is_stuck: bool, now: Instant) {
         self.queue.push_back(conn);
-        let update = now + self.cfg.timing.queue_update;
-        self.connections.insert(conn, Connection::Queued { mode, update, stuck, held: Backlog::default() });
-        let ticket = format!("q_{}", hex12(&mut self.rng));
+        let next_update_at = now + self.cfg.timing.queue_update_interval;
+        self.connections.insert(conn, Connection::Queued { mode, next_update_at, is_stuck, held_frames: Backlog::default() });
+        let ticket = format!("q_{}", random_hex12(&mut self.rng));
         let length = self.queue.len();
-        self.out.push_back(SimOutput::Text(conn, messages::queued(Some(&ticket), length, length)));
+        self.outputs.push_back(SimOutput::Text(conn, messages::queued(Some(&ticket), length, length)));
     }
 
-    fn assign(
+    fn assign_worker(
         &mut self,
         conn: ConnId,
-        mode: Mode,
+        mode: SimMode,
         worker: usize,
-        mut held: Backlog<Frame<String>>,
+        mut held_frames: Backlog<ClientFrame<String>>,
         now: Instant,
     ) {
-        self.out.push_back(SimOutput::Text(conn, messages::queue_done()));
-        if self.refuses(worker, now) {
+        self.outputs.push_back(SimOutput::Text(conn, messages::queue_done()));
+        if self.is_rejected_by_worker(worker, now) {
             self.connections.remove(&conn);
-            if let Dialect::Legacy { documented } = self.cfg.dialect {
+            if let SimDialect::Legacy { follows_document: documented } = self.cfg.dialect {
                 let code = if documented { "worker_connect_failed" } else { "worker_busy" };
-                return self.refuse(conn, code, "No worker available");
+                return self.reject_connection(conn, code, "No worker available");
             }
-            self.out.push_back(SimOutput::Text(conn, messages::error("session_failed", REFUSED)));
-            self.out.push_back(SimOutput::Close(conn, 1000, String::new()));
+            self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", WORKER_REJECTION)));
+            self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
             return;
         }
-        self.workers[worker].serves = Some(conn);
-        let limit = self.limit(mode).map(|limit| now + limit);
-        let session = Box::new(Serving::new(self.cfg.dialect, mode, limit));
+        self.workers[worker].serving = Some(conn);
+        let limit = self.session_time_limit(mode).map(|limit| now + limit);
+        let session = Box::new(DialectSession::new(self.cfg.dialect, mode, limit));
         self.connections.insert(conn, Connection::Serving { worker, session });
-        while let Some(frame) = held.pop() {
-            self.frame(conn, frame.lent(), now);
+        while let Some(frame) = held_frames.pop() {
+            self.handle_frame(conn, frame.as_borrowed(), now);
         }
     }
 
     /// Whether a worker that the gateway thinks idle is not. The legacy gateway waits until it is (field notes §4).
-    fn refuses(&mut self, worker: usize, now: Instant) -> bool {
-        let cleaning = self.workers[worker].refuses_until.is_some_and(|until| until > now);
-        (cleaning && self.cfg.dialect == Dialect::Current) || self.faults.hits(FaultKind::RefusedAfterQueue)
+    fn is_rejected_by_worker(&mut self, worker: usize, now: Instant) -> bool {
+        let is_cleaning_up = self.workers[worker].rejects_until.is_some_and(|until| until > now);
+        (is_cleaning_up && self.cfg.dialect == SimDialect::Current) || self.faults.trigger(FaultKind::RefusedAfterQueue)
     }
 
     /// How long the watchdog lets a session of this mode live; chat has none (field notes §1.6).
-    fn limit(&mut self, mode: Mode) -> Option<Duration> {
+    fn session_time_limit(&mut self, mode: SimMode) -> Option<Duration> {
         let limit = match mode {
-            Mode::Chat => return None,
-            Mode::Audio => self.cfg.limit_audio,
-            Mode::Video => self.cfg.limit_video,
+            SimMode::Chat => return None,
+            SimMode::Audio => self.cfg.audio_time_limit,
+            SimMode::Video => self.cfg.video_time_limit,
         };
-        let struck = self.faults.strike(|kind| match kind {
+        let fault_limit = self.faults.trigger_with(|kind| match kind {
             FaultKind::Timeout(after) => Some(after),
             _ => None,
         });
-        Some(struck.unwrap_or(limit))
+        Some(fault_limit.unwrap_or(limit))
     }
 
     /// Gives idle workers to those who wait, in order; after everything that may have freed one.
-    fn assign_waiting(&mut self, now: Instant) {
-        while let Some(worker) = self.workers.iter().position(|worker| worker.serves.is_none()) {
-            let free = |conn: &ConnId| {
-                matches!(self.connections.get(conn), Some(Connection::Queued { stuck: false, .. }))
+    fn assign_queued(&mut self, now: Instant) {
+        while let Some(worker) = self.workers.iter().position(|worker| worker.serving.is_none()) {
+            let can_be_served = |conn: &ConnId| {
+                matches!(self.connections.get(conn), Some(Connection::Queued { is_stuck: false, .. }))
             };
-            let Some(at) = self.queue.iter().position(free) else { return };
-            let Some(conn) = self.queue.remove(at) else { return };
-            if let Some(Connection::Queued { mode, held, .. }) = self.connections.remove(&conn) {
-                self.assign(conn, mode, worker, held, now);
+            let Some(index) = self.queue.iter().position(can_be_served) else { return };
+            let Some(conn) = self.queue.remove(index) else { return };
+            if let Some(Connection::Queued { mode, held_frames, .. }) = self.connections.remove(&conn) {
+                self.assign_worker(conn, mode, worker, held_frames, now);
             }
         }
     }
 
-    fn frame(&mut self, conn: ConnId, frame: Frame<&str>, now: Instant) {
+    fn handle_frame(&mut self, conn: ConnId, frame: ClientFrame<&str>, now: Instant) {
         match (self.connections.get_mut(&conn), frame) {
-            (Some(Connection::Queued { held, .. }), frame) => {
-                if !held.push(frame.kept(), frame.bytes()) {
+            (Some(Connection::Queued { held_frames, .. }), frame) => {
+                if !held_frames.try_push(frame.into_owned_frame(), frame.len_bytes()) {
                     self.fail_queued(conn);
                 }
             }
-            (Some(Connection::Serving { .. }), Frame::Text(text)) => {
-                self.with_session(conn, now, |session, bench| session.text(text, bench));
+            (Some(Connection::Serving { .. }), ClientFrame::Text(text)) => {
+                self.with_session(conn, now, |session, ctx| session.handle_text(text, ctx));
             }
-            (Some(Connection::Serving { .. }), Frame::Binary) => {
-                self.with_session(conn, now, |session, _| session.binary());
+            (Some(Connection::Serving { .. }), ClientFrame::Binary) => {
+                self.with_session(conn, now, |session, _| session.handle_binary());
             }
             (None, _) => {}
         }
@@ -245,28 +245,28 @@ impl Gateway {
     fn fail_queued(&mut self, conn: ConnId) {
         self.connections.remove(&conn);
         self.queue.retain(|queued| *queued != conn);
-        self.out.push_back(SimOutput::Text(conn, messages::error("session_failed", TOO_MUCH)));
-        self.out.push_back(SimOutput::Close(conn, 1000, String::new()));
+        self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", BACKLOG_FULL)));
+        self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
     }
 
-    fn closed(&mut self, conn: ConnId, now: Instant) {
+    fn handle_closed(&mut self, conn: ConnId, now: Instant) {
         match self.connections.remove(&conn) {
             Some(Connection::Queued { .. }) => self.queue.retain(|queued| *queued != conn),
             Some(Connection::Serving { worker, session }) => {
-                self.release(worker, *session, true, now);
+                self.release_worker(worker, *session, true, now);
             }
             None => {}
         }
     }
 
-    fn engine_done(&mut self, job: JobId, answer: &EngineAnswer, now: Instant) {
+    fn handle_engine_done(&mut self, job: JobId, answer: &EngineAnswer, now: Instant) {
         for worker in &mut self.workers {
-            worker.model.answered(job);
+            worker.model.drop_orphan_awaiting(job);
         }
-        let serving: Vec<ConnId> = self.workers.iter().filter_map(|worker| worker.serves).collect();
+        let serving: Vec<ConnId> = self.workers.iter().filter_map(|worker| worker.serving).collect();
         for conn in serving {
-            self.with_session(conn, now, |session, bench| {
-                session.engine(job, answer, bench);
+            self.with_session(conn, now, |session, ctx| {
+                session.handle_engine_answer(job, answer, ctx);
                 Ok(())
             });
         }
@@ -277,86 +277,86 @@ impl Gateway {
         &mut self,
         conn: ConnId,
         now: Instant,
-        act: impl FnOnce(&mut Serving, &mut Bench<'_>) -> Result<(), Ending>,
+        action: impl FnOnce(&mut DialectSession, &mut SimContext<'_>) -> Result<(), SimSessionEnd>,
     ) {
         let Some(Connection::Serving { worker, session }) = self.connections.get_mut(&conn) else { return };
         let worker = *worker;
-        let mut emitted = Vec::new();
-        let mut bench = Bench {
+        let mut session_outputs = Vec::new();
+        let mut ctx = SimContext {
             now,
             cfg: &self.cfg,
             clock: &self.clock,
             rng: &mut self.rng,
             faults: &mut self.faults,
             model: &mut self.workers[worker].model,
-            jobs: &mut self.jobs,
-            turns: &mut self.turns,
-            out: &mut emitted,
+            job_count: &mut self.job_count,
+            turn_count: &mut self.turn_count,
+            outputs: &mut session_outputs,
         };
-        let outcome = act(session, &mut bench);
-        self.out.extend(emitted.into_iter().map(|emit| match emit {
-            Emit::Text(text) => SimOutput::Text(conn, text),
-            Emit::Engine(job, request) => SimOutput::Engine(job, request),
-            Emit::Heard(samples) => SimOutput::Heard(conn, samples),
-            Emit::Opened(opening) => SimOutput::Opened(conn, opening),
-            Emit::Unit(unit) => SimOutput::Unit(conn, unit),
+        let outcome = action(session, &mut ctx);
+        self.outputs.extend(session_outputs.into_iter().map(|output| match output {
+            SessionOutput::Text(text) => SimOutput::Text(conn, text),
+            SessionOutput::AskEngines(job, request) => SimOutput::AskEngines(job, request),
+            SessionOutput::AsrAudio(samples) => SimOutput::AsrAudio(conn, samples),
+            SessionOutput::DuplexOpened(opening) => SimOutput::DuplexOpened(conn, opening),
+            SessionOutput::DuplexUnit(unit) => SimOutput::DuplexUnit(conn, unit),
         }));
         if let Err(ending) = outcome {
-            self.end(conn, &ending, now);
+            self.end_session(conn, &ending, now);
         }
     }
 
-    fn end(&mut self, conn: ConnId, ending: &Ending, now: Instant) {
+    fn end_session(&mut self, conn: ConnId, ending: &SimSessionEnd, now: Instant) {
         let Some(Connection::Serving { worker, session }) = self.connections.remove(&conn) else { return };
         match ending {
-            Ending::Polite => self.out.push_back(SimOutput::Close(conn, 1000, String::new())),
-            Ending::Failed(message) => {
-                self.out.push_back(SimOutput::Text(conn, messages::error("session_failed", message)));
-                self.out.push_back(SimOutput::Close(conn, 1000, String::new()));
+            SimSessionEnd::Closed => self.outputs.push_back(SimOutput::Close(conn, 1000, String::new())),
+            SimSessionEnd::GatewayFailed(message) => {
+                self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", message)));
+                self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
             }
-            Ending::Unsupported => {
-                self.out.push_back(SimOutput::Close(conn, 1003, "unsupported data".to_owned()));
+            SimSessionEnd::UnsupportedData => {
+                self.outputs.push_back(SimOutput::Close(conn, 1003, "unsupported data".to_owned()));
             }
-            Ending::Aborted => self.out.push_back(SimOutput::Drop(conn)),
+            SimSessionEnd::Aborted => self.outputs.push_back(SimOutput::Abort(conn)),
         }
-        self.release(worker, *session, !matches!(ending, Ending::Polite), now);
+        self.release_worker(worker, *session, !matches!(ending, SimSessionEnd::Closed), now);
     }
 
-    fn release(&mut self, worker: usize, session: Serving, bare: bool, now: Instant) {
-        let freed = &mut self.workers[worker];
-        freed.serves = None;
-        if bare {
+    fn release_worker(&mut self, worker: usize, session: DialectSession, impolite: bool, now: Instant) {
+        let released = &mut self.workers[worker];
+        released.serving = None;
+        if impolite {
             // A step under way is finished first (field notes §2).
-            let clean = now + self.cfg.timing.cleanup;
-            freed.refuses_until = Some(session.step_end().map_or(clean, |end| end.max(clean)));
+            let clean_at = now + self.cfg.timing.cleanup;
+            released.rejects_until = Some(session.step_end_time().map_or(clean_at, |end| end.max(clean_at)));
         }
-        if let Some(generation) = session.left_over() {
-            freed.model.adopt(generation);
+        if let Some(generation) = session.into_orphaned_generation() {
+            released.model.adopt_orphan(generation);
         }
     }
 
-    fn deadlines(&self) -> impl Iterator<Item = (Instant, ConnId)> {
+    fn pending_deadlines(&self) -> impl Iterator<Item = (Instant, ConnId)> {
         self.connections.iter().filter_map(|(conn, connection)| match connection {
-            Connection::Queued { update, .. } => Some((*update, *conn)),
-            Connection::Serving { session, .. } => session.deadline().map(|at| (at, *conn)),
+            Connection::Queued { next_update_at, .. } => Some((*next_update_at, *conn)),
+            Connection::Serving { session, .. } => session.next_deadline().map(|at| (at, *conn)),
         })
     }
 
     /// Everything due, earliest first, each at its own instant, so that a late call changes nothing but the lateness.
-    fn run_due(&mut self, now: Instant) {
-        while let Some((at, conn)) = self.deadlines().min().filter(|(at, _)| *at <= now) {
+    fn run_due_work(&mut self, now: Instant) {
+        while let Some((at, conn)) = self.pending_deadlines().min().filter(|(at, _)| *at <= now) {
             match self.connections.get_mut(&conn) {
-                Some(Connection::Queued { update, .. }) => {
+                Some(Connection::Queued { next_update_at, .. }) => {
                     // One update however late the call: never a burst.
-                    *update = now.max(at) + self.cfg.timing.queue_update.max(Duration::from_millis(1));
+                    *next_update_at = now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
                     let position =
                         self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
                     let text = messages::queued(None, position, self.queue.len());
-                    self.out.push_back(SimOutput::Text(conn, text));
+                    self.outputs.push_back(SimOutput::Text(conn, text));
                 }
-                _ => self.with_session(conn, at, |session, bench| session.tick(bench)),
+                _ => self.with_session(conn, at, |session, ctx| session.handle_deadline(ctx)),
             }
-            self.assign_waiting(at);
+            self.assign_queued(at);
         }
     }
 }

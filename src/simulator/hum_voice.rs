@@ -22,27 +22,27 @@ const VOWELS: [(f32, f32); 5] =
 
 /// What a speaking answer sounds like.
 #[derive(Debug)]
-pub(super) enum Sound {
+pub(super) enum SpeechSource {
     /// Hummed here.
-    Synthetic(Hum),
+    Hummed(HumVoice),
     /// Made by an engine.
-    Given(Vec<f32>),
+    Engine(Vec<f32>),
 }
 
 /// A text to be hummed.
 #[derive(Debug)]
-pub(super) struct Hum {
+pub(super) struct HumVoice {
     chars: Vec<char>,
     pitch_hz: f32,
 }
 
-impl Hum {
+impl HumVoice {
     /// The pitch follows the reference voice, so that a reference that arrives is heard.
     pub(super) fn new(text: &str, reference: Option<&[f32]>) -> Self {
-        Self { chars: text.chars().collect(), pitch_hz: reference.map_or(120.0, pitch_of) }
+        Self { chars: text.chars().collect(), pitch_hz: reference.map_or(120.0, pitch_for) }
     }
 
-    fn sample(&self, at: usize) -> f32 {
+    fn sample_at(&self, at: usize) -> f32 {
         let Some(voiced) = at.checked_sub(LEAD_IN_SAMPLES) else { return 0.0 };
         let within = voiced % CHAR_SAMPLES;
         let Some(character) = self.chars.get(voiced / CHAR_SAMPLES).filter(|c| c.is_alphanumeric()) else {
@@ -58,11 +58,11 @@ impl Hum {
     }
 }
 
-impl Sound {
+impl SpeechSource {
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Synthetic(hum) => LEAD_IN_SAMPLES + hum.chars.len() * CHAR_SAMPLES,
-            Self::Given(samples) => samples.len(),
+            Self::Hummed(hum) => LEAD_IN_SAMPLES + hum.chars.len() * CHAR_SAMPLES,
+            Self::Engine(samples) => samples.len(),
         }
     }
 
@@ -70,14 +70,14 @@ impl Sound {
     pub(super) fn samples(&self, range: Range<usize>) -> Vec<f32> {
         let range = range.start.min(self.len())..range.end.min(self.len());
         match self {
-            Self::Synthetic(hum) => range.map(|at| hum.sample(at)).collect(),
-            Self::Given(samples) => samples.get(range).unwrap_or_default().to_vec(),
+            Self::Hummed(hum) => range.map(|at| hum.sample_at(at)).collect(),
+            Self::Engine(samples) => samples.get(range).unwrap_or_default().to_vec(),
         }
     }
 }
 
 /// A pitch between 90 and 249 Hz from the bits of the reference.
-fn pitch_of(reference: &[f32]) -> f32 {
+fn pitch_for(reference: &[f32]) -> f32 {
     let hash = reference.iter().fold(17u32, |hash, sample| hash.wrapping_mul(31) ^ sample.to_bits());
     90.0 + (hash % 160) as f32
 }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn length_follows_the_text_and_parts_join() {
-        let sound = Sound::Synthetic(Hum::new("fourteen chars", None));
+        let sound = SpeechSource::Hummed(HumVoice::new("fourteen chars", None));
         let whole = sound.samples(0..sound.len());
         assert!(whole.len().abs_diff(SAMPLE_RATE_HZ + LEAD_IN_SAMPLES) < 20, "{}", whole.len());
         let parts = [sound.samples(0..10_000), sound.samples(10_000..usize::MAX)].concat();
@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn another_reference_is_another_voice() {
-        let plain = Sound::Synthetic(Hum::new("abc", None)).samples(0..9000);
-        let cloned = Sound::Synthetic(Hum::new("abc", Some(&[0.1, 0.2]))).samples(0..9000);
+        let plain = SpeechSource::Hummed(HumVoice::new("abc", None)).samples(0..9000);
+        let cloned = SpeechSource::Hummed(HumVoice::new("abc", Some(&[0.1, 0.2]))).samples(0..9000);
         assert_ne!(plain, cloned);
     }
 }

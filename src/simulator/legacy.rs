@@ -12,91 +12,91 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    EngineAnswer, FaultKind, JobId, Mode,
-    backlog::{Backlog, TOO_MUCH},
-    duplex::{DEFAULT_PROMPT, Duplex},
+    EngineAnswer, FaultKind, JobId, SimMode,
+    backlog::{Backlog, BACKLOG_FULL},
+    duplex::{DEFAULT_PROMPT, DuplexSession},
     messages, python,
-    session_context::{Bench, Ending},
+    session_context::{SimContext, SimSessionEnd},
 };
 use crate::audio::{SPEECH_RATE_HZ, wav};
 
 /// What stands around the instructions; `prompt_length` counts it (field notes §6.4: 94 for 36 characters).
-const AROUND_PROMPT: &str = "<|im_start|>system\n\n<|audio_start|><|audio_end|><|im_end|>";
+const PROMPT_TEMPLATE: &str = "<|im_start|>system\n\n<|audio_start|><|audio_end|><|im_end|>";
 
 /// The least audio of an append, by the document: 250 ms.
-const APPEND_MIN_SAMPLES: usize = 4_000;
+const MIN_APPEND_SAMPLES: usize = 4_000;
 
 /// The longest voice sample that is read as a WAV file.
-const VOICE_MAX: Duration = Duration::from_secs(60);
+const MAX_VOICE_DURATION: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-enum Stage {
+enum LegacyStage {
     /// For the first `session.update`.
-    Waiting,
+    AwaitingUpdate,
     /// Until `session.created`.
-    Preparing { until: Instant, session: Map<String, Value> },
+    Preparing { ready_at: Instant, update: Map<String, Value> },
     /// With its model.
-    Live(Box<Duplex>),
+    Live(Box<DuplexSession>),
 }
 
 /// One session.
 #[derive(Debug)]
-pub(super) struct Legacy {
-    sees: bool,
+pub(super) struct LegacySession {
+    has_video: bool,
     /// As the document says, not as the real server does.
-    documented: bool,
+    follows_document: bool,
     /// When the watchdog ends it.
-    limit: Option<Instant>,
-    stage: Stage,
+    expires_at: Option<Instant>,
+    stage: LegacyStage,
     inbox: Backlog<Map<String, Value>>,
-    closing: Option<Instant>,
+    closes_at: Option<Instant>,
 }
 
-impl Legacy {
-    pub(super) fn new(mode: Mode, documented: bool, limit: Option<Instant>) -> Self {
+impl LegacySession {
+    pub(super) fn new(mode: SimMode, follows_document: bool, expires_at: Option<Instant>) -> Self {
         Self {
-            sees: mode == Mode::Video,
-            documented,
-            limit,
-            stage: Stage::Waiting,
+            has_video: mode == SimMode::Video,
+            follows_document,
+            expires_at,
+            stage: LegacyStage::AwaitingUpdate,
             inbox: Backlog::default(),
-            closing: None,
+            closes_at: None,
         }
     }
 
     /// A text frame from the client.
-    pub(super) fn text(&mut self, text: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        if self.closing.is_some() {
+    pub(super) fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.closes_at.is_some() {
             return Ok(());
         }
-        let Ok(Value::Object(message)) = serde_json::from_str(text) else { return self.unreadable() };
+        let Ok(Value::Object(message)) = serde_json::from_str(text) else { return self.reject_unreadable() };
         if message.get("type").and_then(Value::as_str) == Some("session.close") {
-            let at = bench.now + bench.cfg.timing.close;
-            self.closing = Some(self.step_end().map_or(at, |end| end.max(at)));
+            let at = ctx.now + ctx.cfg.timing.close;
+            self.closes_at = Some(self.step_end_time().map_or(at, |end| end.max(at)));
             return Ok(());
         }
-        if !self.inbox.push(message, text.len()) {
-            return Err(Ending::Failed(TOO_MUCH));
+        if !self.inbox.try_push(message, text.len()) {
+            return Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL));
         }
-        self.work(bench)
+        self.process_inbox(ctx)
     }
 
     /// What is no JSON object: the real server breaks the connection, the document closes it.
-    pub(super) const fn unreadable(&self) -> Result<(), Ending> {
-        Err(if self.documented { Ending::Unsupported } else { Ending::Aborted })
+    pub(super) const fn reject_unreadable(&self) -> Result<(), SimSessionEnd> {
+        Err(if self.follows_document { SimSessionEnd::UnsupportedData } else { SimSessionEnd::Aborted })
     }
 
     /// Takes the next messages, as long as nothing is under way.
-    fn work(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        while self.is_idle() && self.closing.is_none() {
+    fn process_inbox(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        while self.is_idle() && self.closes_at.is_none() {
             let Some(message) = self.inbox.pop() else { return Ok(()) };
             match message.get("type").and_then(Value::as_str) {
-                Some("session.update") => self.update(message, bench),
-                Some("input_audio_buffer.append") => self.append(&message, bench)?,
-                Some(name) if self.documented => {
-                    say_error(bench, "unknown_event", &format!("unknown event '{name}'"));
+                Some("session.update") => self.handle_update(message, ctx),
+                Some("input_audio_buffer.append") => self.handle_append(&message, ctx)?,
+                Some(name) if self.follows_document => {
+                    send_client_error(ctx, "unknown_event", &format!("unknown event '{name}'"));
                 }
-                None if self.documented => say_error(bench, "missing_field", "missing field 'type'"),
+                None if self.follows_document => send_client_error(ctx, "missing_field", "missing field 'type'"),
                 _ => {}
             }
         }
@@ -105,148 +105,148 @@ impl Legacy {
 
     fn is_idle(&self) -> bool {
         match &self.stage {
-            Stage::Waiting => true,
-            Stage::Preparing { .. } => false,
-            Stage::Live(duplex) => !duplex.busy(),
+            LegacyStage::AwaitingUpdate => true,
+            LegacyStage::Preparing { .. } => false,
+            LegacyStage::Live(duplex) => !duplex.is_busy(),
         }
     }
 
     /// Nothing of it is required by the real server, which prepares anew each time.
-    fn update(&mut self, mut message: Map<String, Value>, bench: &mut Bench<'_>) {
+    fn handle_update(&mut self, mut message: Map<String, Value>, ctx: &mut SimContext<'_>) {
         let session = match message.remove("session") {
             Some(Value::Object(session)) => session,
             _ => Map::new(),
         };
-        if self.documented {
-            if matches!(self.stage, Stage::Live(_)) {
-                return say_error(bench, "unknown_event", "session.update is taken once");
+        if self.follows_document {
+            if matches!(self.stage, LegacyStage::Live(_)) {
+                return send_client_error(ctx, "unknown_event", "session.update is taken once");
             }
             if !session.get("instructions").is_some_and(Value::is_string) {
-                return say_error(bench, "missing_field", "missing field 'instructions'");
+                return send_client_error(ctx, "missing_field", "missing field 'instructions'");
             }
         }
-        let slow = bench.faults.strike(|kind| match kind {
+        let slow = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::SlowInit(by) => Some(by),
             _ => None,
         });
-        let until = bench.now + bench.cfg.timing.init + slow.unwrap_or_default();
-        self.stage = Stage::Preparing { until, session };
+        let until = ctx.now + ctx.cfg.timing.init + slow.unwrap_or_default();
+        self.stage = LegacyStage::Preparing { ready_at: until, update: session };
     }
 
-    fn prepared(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let Stage::Preparing { session, .. } = std::mem::replace(&mut self.stage, Stage::Waiting) else {
+    fn finish_preparing(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let LegacyStage::Preparing { update: session, .. } = std::mem::replace(&mut self.stage, LegacyStage::AwaitingUpdate) else {
             return Ok(());
         };
-        if bench.faults.hits(FaultKind::DieBeforeCreated) {
-            return self.dies(bench);
+        if ctx.faults.trigger(FaultKind::DieBeforeCreated) {
+            return self.fail(ctx);
         }
-        let duplex = match payload(&session, self.documented) {
-            Some(payload) => Duplex::prepare(self.sees, &payload, bench).ok(),
+        let duplex = match to_current_payload(&session, self.follows_document) {
+            Some(payload) => DuplexSession::prepare(self.has_video, &payload, ctx).ok(),
             None => None,
         };
         match duplex {
             Some(duplex) => {
                 let prompt = session.get("instructions").and_then(Value::as_str).unwrap_or(DEFAULT_PROMPT);
-                let length = prompt.chars().count() + AROUND_PROMPT.chars().count();
-                let id = format!("rt_{:.0}", bench.seconds() * 1000.0);
+                let length = prompt.chars().count() + PROMPT_TEMPLATE.chars().count();
+                let id = format!("rt_{:.0}", ctx.unix_seconds() * 1000.0);
                 let created = json!({"type": "session.created", "session_id": id, "prompt_length": length});
-                bench.say(created.to_string());
-                self.stage = Stage::Live(Box::new(duplex));
+                ctx.send_text(created.to_string());
+                self.stage = LegacyStage::Live(Box::new(duplex));
             }
-            None if self.documented => say_error(bench, "invalid_payload", "invalid session"),
-            None => return Err(Ending::Aborted),
+            None if self.follows_document => send_client_error(ctx, "invalid_payload", "invalid session"),
+            None => return Err(SimSessionEnd::Aborted),
         }
-        self.work(bench)
+        self.process_inbox(ctx)
     }
 
-    fn append(&mut self, message: &Map<String, Value>, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let Stage::Live(duplex) = &mut self.stage else {
-            match self.documented {
-                true => say_error(bench, "not_ready", "the session is not ready"),
-                false => say_failure(bench, false, "Streaming processor not initialized"),
+    fn handle_append(&mut self, message: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let LegacyStage::Live(duplex) = &mut self.stage else {
+            match self.follows_document {
+                true => send_client_error(ctx, "not_ready", "the session is not ready"),
+                false => send_inference_error(ctx, false, "Streaming processor not initialized"),
             }
             return Ok(());
         };
         let audio = message.get("audio").and_then(Value::as_str).filter(|text| !text.is_empty());
-        match (audio.map(python::float32), self.documented) {
-            (None, true) => say_error(bench, "missing_field", "missing field 'audio'"),
-            (None, false) => say_failure(bench, false, "Missing audio_base64"),
-            (Some(Err(_)), true) => say_error(bench, "invalid_payload", "audio base64 decode failed"),
-            (Some(Err(_)), false) => return Err(Ending::Aborted),
-            (Some(Ok(samples)), true) if samples.len() < APPEND_MIN_SAMPLES => {
-                say_error(bench, "invalid_payload", "audio is shorter than 250 ms");
+        match (audio.map(python::decode_float32), self.follows_document) {
+            (None, true) => send_client_error(ctx, "missing_field", "missing field 'audio'"),
+            (None, false) => send_inference_error(ctx, false, "Missing audio_base64"),
+            (Some(Err(_)), true) => send_client_error(ctx, "invalid_payload", "audio base64 decode failed"),
+            (Some(Err(_)), false) => return Err(SimSessionEnd::Aborted),
+            (Some(Ok(samples)), true) if samples.len() < MIN_APPEND_SAMPLES => {
+                send_client_error(ctx, "invalid_payload", "audio is shorter than 250 ms");
             }
             (Some(Ok(_)), _) => {
                 let known = ["audio", "force_listen", "video_frames", "max_slice_nums"];
                 let known =
                     known.iter().filter_map(|key| Some(((*key).to_owned(), message.get(*key)?.clone())));
-                duplex.begin("", &known.collect(), bench)?;
+                duplex.handle_append("", &known.collect(), ctx)?;
             }
         }
         Ok(())
     }
 
     /// The engines' answer; ignored if it is not for this session.
-    pub(super) fn engine(&mut self, job: JobId, answer: &EngineAnswer, bench: &mut Bench<'_>) {
-        if let Stage::Live(duplex) = &mut self.stage {
-            duplex.answered(job, answer, bench);
+    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
+        if let LegacyStage::Live(duplex) = &mut self.stage {
+            duplex.handle_engine_answer(job, answer, ctx);
         }
     }
 
     /// The next instant at which something happens.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         let work = match &self.stage {
-            Stage::Waiting => None,
-            Stage::Preparing { until, .. } => Some(*until),
-            Stage::Live(duplex) => duplex.next(),
+            LegacyStage::AwaitingUpdate => None,
+            LegacyStage::Preparing { ready_at: until, .. } => Some(*until),
+            LegacyStage::Live(duplex) => duplex.step_deadline(),
         };
-        [work, self.closing, self.limit].into_iter().flatten().min()
+        [work, self.closes_at, self.expires_at].into_iter().flatten().min()
     }
 
     /// Does the earliest thing that is due; of two at one instant, the answer comes before the end.
-    pub(super) fn tick(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= bench.now);
+    pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
         match &mut self.stage {
-            Stage::Preparing { until, .. } if due(Some(*until)) => return self.prepared(bench),
-            Stage::Live(duplex) if due(duplex.next()) => {
-                duplex.step("", bench)?;
-                return self.work(bench);
+            LegacyStage::Preparing { ready_at: until, .. } if due(Some(*until)) => return self.finish_preparing(ctx),
+            LegacyStage::Live(duplex) if due(duplex.step_deadline()) => {
+                duplex.finish_step("", ctx)?;
+                return self.process_inbox(ctx);
             }
             _ => {}
         }
-        if due(self.closing) {
-            return self.closed("stopped", bench);
+        if due(self.closes_at) {
+            return self.close("stopped", ctx);
         }
-        if !due(self.limit) {
+        if !due(self.expires_at) {
             return Ok(());
         }
         match &self.stage {
             // Who has said once that the context is full says nothing of the time.
-            Stage::Live(duplex) if duplex.was_full() => Err(Ending::Aborted),
-            _ => self.closed("timeout", bench),
+            LegacyStage::Live(duplex) if duplex.has_sent_context_full() => Err(SimSessionEnd::Aborted),
+            _ => self.close("timeout", ctx),
         }
     }
 
-    fn closed(&self, reason: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        bench.say(messages::legacy_closed(reason));
-        Err(if self.documented { Ending::Polite } else { Ending::Aborted })
+    fn close(&self, reason: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        ctx.send_text(messages::legacy_closed(reason));
+        Err(if self.follows_document { SimSessionEnd::Closed } else { SimSessionEnd::Aborted })
     }
 
-    fn dies(&self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        if self.documented { self.closed("error", bench) } else { Err(Ending::Aborted) }
+    fn fail(&self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.follows_document { self.close("error", ctx) } else { Err(SimSessionEnd::Aborted) }
     }
 
     /// The end of a step that an end of the session does not interrupt.
-    pub(super) fn step_end(&self) -> Option<Instant> {
+    pub(super) fn step_end_time(&self) -> Option<Instant> {
         match &self.stage {
-            Stage::Live(duplex) => duplex.step_end(),
+            LegacyStage::Live(duplex) => duplex.step_end_time(),
             _ => None,
         }
     }
 }
 
 /// A `session.update` as the current dialect's payload; none when its voice is not written as it has to be.
-fn payload(session: &Map<String, Value>, documented: bool) -> Option<Map<String, Value>> {
+fn to_current_payload(session: &Map<String, Value>, documented: bool) -> Option<Map<String, Value>> {
     let mut payload = Map::new();
     for (ours, theirs) in [("instructions", "instructions"), ("voice_config", "config")] {
         payload.extend(session.get(ours).map(|value| (theirs.to_owned(), value.clone())));
@@ -255,25 +255,25 @@ fn payload(session: &Map<String, Value>, documented: bool) -> Option<Map<String,
         let Some(text) = session.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()) else {
             continue;
         };
-        let voice = if documented { Cow::Owned(unwrapped(text)?) } else { Cow::Borrowed(text) };
+        let voice = if documented { Cow::Owned(decode_wav_to_base64_f32(text)?) } else { Cow::Borrowed(text) };
         payload.insert(key.to_owned(), voice.into());
     }
     Some(payload)
 }
 
 /// A WAV file of 16 kHz as raw float32, both in base64; none for anything else.
-fn unwrapped(text: &str) -> Option<String> {
-    let bytes = python::base64(text).ok().filter(|bytes| bytes.starts_with(b"RIFF"))?;
-    let (samples, rate_hz) = wav::read(&bytes, VOICE_MAX).ok()?;
+fn decode_wav_to_base64_f32(text: &str) -> Option<String> {
+    let bytes = python::decode_base64(text).ok().filter(|bytes| bytes.starts_with(b"RIFF"))?;
+    let (samples, rate_hz) = wav::read(&bytes, MAX_VOICE_DURATION).ok()?;
     (rate_hz == SPEECH_RATE_HZ).then(|| messages::base64_f32(&samples))
 }
 
-fn say_error(bench: &mut Bench<'_>, code: &str, message: &str) {
-    bench.say(messages::client_error(code, message));
+fn send_client_error(ctx: &mut SimContext<'_>, code: &str, message: &str) {
+    ctx.send_text(messages::client_error(code, message));
 }
 
 /// The one error that ends nothing, in the real server and in the document.
-pub(super) fn say_failure(bench: &mut Bench<'_>, documented: bool, message: &str) {
+pub(super) fn send_inference_error(ctx: &mut SimContext<'_>, documented: bool, message: &str) {
     let code = if documented { "inference_error" } else { "inference_failed" };
-    bench.say(messages::error(code, message));
+    ctx.send_text(messages::error(code, message));
 }

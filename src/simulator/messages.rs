@@ -13,22 +13,22 @@ use super::Backend;
 
 /// Unix time at an instant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
-    pub(super) started: Instant,
-    pub(super) unix: Duration,
+pub(super) struct UnixClock {
+    pub(super) started_at: Instant,
+    pub(super) unix_at_start: Duration,
 }
 
-impl Clock {
+impl UnixClock {
     /// Seconds with millisecond resolution, as `server_send_ts` has them.
-    pub(super) fn seconds(&self, now: Instant) -> f64 {
-        let elapsed = self.unix + now.saturating_duration_since(self.started);
+    pub(super) fn unix_seconds(&self, now: Instant) -> f64 {
+        let elapsed = self.unix_at_start + now.saturating_duration_since(self.started_at);
         elapsed.as_millis() as f64 / 1000.0
     }
 }
 
 /// Any event of a session; what is `None` is not sent.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Event<'a> {
+pub(super) struct ServerEvent<'a> {
     #[serde(rename = "type")]
     pub(super) name: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub(super) struct Event<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) diagnostic: Option<Diagnostic<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) metrics: Option<Metrics>,
+    pub(super) metrics: Option<EventMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_send_ts: Option<f64>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Diagnostic<'a> {
 
 /// What chat shows, and what a step of full duplex adds.
 #[derive(Debug, Serialize)]
-pub(super) struct Metrics {
+pub(super) struct EventMetrics {
     backend: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     kv_cache_length: Option<u64>,
@@ -92,7 +92,7 @@ pub(super) struct StepMetrics {
     pub(super) vision_tokens: Option<u64>,
 }
 
-impl Metrics {
+impl EventMetrics {
     /// C++ leaves zero values out (field notes §1.7).
     pub(super) fn new(backend: Backend, kv_cache_length: u64) -> Self {
         let shown = backend == Backend::Pytorch || kv_cache_length > 0;
@@ -100,14 +100,14 @@ impl Metrics {
     }
 
     /// The same with what the step cost.
-    pub(super) fn of_step(backend: Backend, kv_cache_length: u64, step: StepMetrics) -> Self {
+    pub(super) fn with_step(backend: Backend, kv_cache_length: u64, step: StepMetrics) -> Self {
         Self { step: Some(step), ..Self::new(backend, kv_cache_length) }
     }
 }
 
-impl Event<'_> {
+impl ServerEvent<'_> {
     /// The event as this back-end would write it.
-    pub(super) fn write(&self, backend: Backend) -> String {
+    pub(super) fn to_json(&self, backend: Backend) -> String {
         // Serialising these structs to memory cannot fail: no maps with other keys than text, no failing writer.
         match backend {
             Backend::Pytorch => serde_json::to_string(self).unwrap_or_default(),
@@ -118,17 +118,17 @@ impl Event<'_> {
 
 /// The worker's own last word: no diagnostic, no time (field notes §1.5).
 pub(super) fn worker_closed(session_id: Option<&str>) -> String {
-    let event = Event {
+    let event = ServerEvent {
         name: "session.closed",
         session_id: Some(session_id),
         reason: Some("backend_error"),
-        ..Event::default()
+        ..ServerEvent::default()
     };
-    event.write(Backend::Pytorch)
+    event.to_json(Backend::Pytorch)
 }
 
 /// The gateway's watchdog: neither session nor time (field notes §1.6).
-pub(super) fn timed_out() -> String {
+pub(super) fn session_timed_out() -> String {
     json!({"type": "session.closed", "reason": "timeout"}).to_string()
 }
 

@@ -38,19 +38,16 @@ pub mod socket;
 #[cfg(feature = "io")]
 mod transport;
 
-#[cfg(test)]
-mod tests;
-
 use std::{
     borrow::Cow,
     time::{Duration, Instant},
 };
 
 pub use backend::{Backend, ParseBackendError};
-pub use duplex::{Opening, Unit, marker, read_marker};
+pub use duplex::{DuplexOpening, DuplexUnit, watermark_sample, read_watermark};
 pub use fault::{Fault, FaultKind, ParseFaultError};
 pub use gateway::Gateway;
-pub use script::{CORRUPTED, READ_ALOUD};
+pub use script::{CORRUPTED_PREFIX, READ_ALOUD_PROMPT};
 
 /// One WebSocket connection; the driver chooses the numbers and never reuses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +59,7 @@ pub struct JobId(pub u64);
 
 /// The value of `mode` in the connection's query (field notes §1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum SimMode {
     /// Turns of messages.
     Chat,
     /// Full duplex, audio.
@@ -74,39 +71,39 @@ pub enum Mode {
 /// Why a handshake is answered with an HTTP status instead of a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the handshake is refused with HTTP {status}")]
-pub struct Refused {
+pub struct HandshakeRejected {
     /// Always 403: the real gateway closes before it accepts (field notes §1.1).
     pub status: u16,
 }
 
 /// Which wire a gateway speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dialect {
+pub enum SimDialect {
     /// `session.init`, `input.append`, `response.output.delta`.
     #[default]
     Current,
     /// `session.update`, `input_audio_buffer.append`, `response.output_audio.delta` (field notes §4).
     Legacy {
         /// As its document says, and not as the real server does.
-        documented: bool,
+        follows_document: bool,
     },
 }
 
-impl Dialect {
+impl SimDialect {
     /// Which mode the query string asks for. The real legacy server takes everything but `video` for audio; its document
     /// has no other modes than these two.
     ///
     /// # Errors
     /// [`Refused`] for an unknown mode.
-    pub fn decide(self, query: Option<&str>) -> Result<Mode, Refused> {
-        let given = mode_of(query);
+    pub fn parse_mode(self, query: Option<&str>) -> Result<SimMode, HandshakeRejected> {
+        let given = mode_parameter(query);
         match (self, given.as_deref()) {
             (Self::Current, _) => decide(query),
-            (Self::Legacy { .. }, Some("video")) => Ok(Mode::Video),
-            (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { documented: false }, _) => {
-                Ok(Mode::Audio)
+            (Self::Legacy { .. }, Some("video")) => Ok(SimMode::Video),
+            (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { follows_document: false }, _) => {
+                Ok(SimMode::Audio)
             }
-            (Self::Legacy { documented: true }, _) => Err(Refused { status: 403 }),
+            (Self::Legacy { follows_document: true }, _) => Err(HandshakeRejected { status: 403 }),
         }
     }
 }
@@ -117,17 +114,17 @@ impl Dialect {
 ///
 /// # Errors
 /// [`Refused`] for an unknown mode.
-pub fn decide(query: Option<&str>) -> Result<Mode, Refused> {
-    match mode_of(query).as_deref() {
-        Some("chat") => Ok(Mode::Chat),
-        Some("audio") => Ok(Mode::Audio),
-        Some("video") | None => Ok(Mode::Video),
-        Some(_) => Err(Refused { status: 403 }),
+pub fn decide(query: Option<&str>) -> Result<SimMode, HandshakeRejected> {
+    match mode_parameter(query).as_deref() {
+        Some("chat") => Ok(SimMode::Chat),
+        Some("audio") => Ok(SimMode::Audio),
+        Some("video") | None => Ok(SimMode::Video),
+        Some(_) => Err(HandshakeRejected { status: 403 }),
     }
 }
 
 /// The last `mode` of a query string.
-fn mode_of(query: Option<&str>) -> Option<Cow<'_, str>> {
+fn mode_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
     form_urlencoded::parse(query.unwrap_or_default().as_bytes())
         .filter_map(|(key, value)| (key == "mode").then_some(value))
         .last()
@@ -136,7 +133,7 @@ fn mode_of(query: Option<&str>) -> Option<Cow<'_, str>> {
 /// How long things take. The defaults have the proportions of the captures (field notes §6), shortened where the real
 /// server only waits for its GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
+pub struct SimTiming {
     /// From `session.init` to `session.created`.
     pub init: Duration,
     /// From `input.append` to the first delta.
@@ -154,10 +151,10 @@ pub struct Timing {
     /// How long a worker refuses the next session after an impolite end (field notes §1.2).
     pub cleanup: Duration,
     /// Between two `session.queue_update`.
-    pub queue_update: Duration,
+    pub queue_update_interval: Duration,
 }
 
-impl Default for Timing {
+impl Default for SimTiming {
     fn default() -> Self {
         Self {
             init: Duration::from_millis(40),
@@ -168,12 +165,12 @@ impl Default for Timing {
             speak_step: Duration::from_millis(250),
             close: Duration::from_millis(20),
             cleanup: Duration::from_millis(300),
-            queue_update: Duration::from_secs(3),
+            queue_update_interval: Duration::from_secs(3),
         }
     }
 }
 
-impl Timing {
+impl SimTiming {
     /// Everything a session does costs no time; the queue's rhythm and the cleanup after an impolite end remain.
     #[must_use]
     pub fn instant() -> Self {
@@ -195,7 +192,7 @@ impl Timing {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulatorConfig {
     /// Which wire it speaks.
-    pub dialect: Dialect,
+    pub dialect: SimDialect,
     /// Which back-end the workers run; the legacy dialect has but one.
     pub backend: Backend,
     /// Sessions served at once.
@@ -203,15 +200,15 @@ pub struct SimulatorConfig {
     /// Connections that may wait; the real default is 1000 (field notes §1.2).
     pub queue_limit: usize,
     /// How long things take.
-    pub timing: Timing,
+    pub timing: SimTiming,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// Ask engines for transcripts and speech instead of making them up.
-    pub engines: bool,
+    pub use_engines: bool,
     /// How long a `mode=audio` session may last, from the moment it has a worker (field notes §1.6).
-    pub limit_audio: Duration,
+    pub audio_time_limit: Duration,
     /// The same for `mode=video`.
-    pub limit_video: Duration,
+    pub video_time_limit: Duration,
     /// Units of a full-duplex session in which the model only listens, to begin with (field notes §1.6).
     pub force_listen_count: u32,
     /// Units of a full-duplex turn that no engine speaks; more if its text needs them.
@@ -226,15 +223,15 @@ pub struct SimulatorConfig {
 impl Default for SimulatorConfig {
     fn default() -> Self {
         Self {
-            dialect: Dialect::Current,
+            dialect: SimDialect::Current,
             backend: Backend::Pytorch,
             workers: 1,
             queue_limit: 1000,
-            timing: Timing::default(),
+            timing: SimTiming::default(),
             faults: Vec::new(),
-            engines: false,
-            limit_audio: Duration::from_secs(600),
-            limit_video: Duration::from_secs(300),
+            use_engines: false,
+            audio_time_limit: Duration::from_secs(600),
+            video_time_limit: Duration::from_secs(300),
             force_listen_count: 3,
             turn_units: 3,
             seed: 0,
@@ -247,7 +244,7 @@ impl Default for SimulatorConfig {
 #[derive(Debug)]
 pub enum SimInput<'a> {
     /// A handshake that [`decide`] accepted.
-    Connected(ConnId, Mode),
+    Connected(ConnId, SimMode),
     /// A text frame.
     Text(ConnId, &'a str),
     /// A binary frame; its content does not matter.
@@ -257,9 +254,9 @@ pub enum SimInput<'a> {
     /// The engines answered.
     EngineDone(JobId, EngineAnswer),
     /// This goes wrong from now on, besides what already does.
-    Break(Fault),
+    AddFault(Fault),
     /// Nothing goes wrong any more; what a fault has begun goes on.
-    Mend,
+    ClearFaults,
     /// The instant of the last [`SimOutput::Wait`] has come.
     Timeout,
 }
@@ -272,15 +269,15 @@ pub enum SimOutput {
     /// Close with this code and reason; the connection's number is forgotten.
     Close(ConnId, u16, String),
     /// Abort the TCP connection without a close frame; the connection's number is forgotten.
-    Drop(ConnId),
+    Abort(ConnId),
     /// Ask the engines.
-    Engine(JobId, EngineRequest),
+    AskEngines(JobId, EngineRequest),
     /// The samples of an ASR request, as the back-end decoded them. Only with [`SimulatorConfig::record`].
-    Heard(ConnId, Vec<f32>),
+    AsrAudio(ConnId, Vec<f32>),
     /// A full-duplex session was initialised. Only with [`SimulatorConfig::record`].
-    Opened(ConnId, Opening),
+    DuplexOpened(ConnId, DuplexOpening),
     /// One append of a full-duplex session, in order, when its turn came. Only with [`SimulatorConfig::record`].
-    Unit(ConnId, Unit),
+    DuplexUnit(ConnId, DuplexUnit),
     /// Nothing more until an input, or [`SimInput::Timeout`] at this instant.
     Wait(Option<Instant>),
 }

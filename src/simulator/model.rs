@@ -8,45 +8,45 @@ use super::{JobId, generate::Generation};
 
 /// What a worker's model remembers across sessions.
 #[derive(Debug, Default)]
-pub(super) struct Model {
+pub(super) struct WorkerModel {
     /// Positions in use; PyTorch shows the previous session's in `session.created` (field notes §6.2).
     pub(super) kv_cache_length: u64,
     /// The last full-duplex `config`. PyTorch stores it on the shared view and never resets it (field notes §1.6).
     pub(super) config: Map<String, Value>,
-    left_over: Vec<LeftOver>,
+    orphans: Vec<OrphanedGeneration>,
 }
 
 /// A generation whose session is gone.
 #[derive(Debug)]
-enum LeftOver {
-    Until(Instant),
-    Awaiting(Box<Generation>),
+enum OrphanedGeneration {
+    RunningUntil(Instant),
+    AwaitingEngines(Box<Generation>),
 }
 
-impl Model {
+impl WorkerModel {
     /// Keeps a generation running although nobody hears it any more. C++ is assumed to be no better than PyTorch.
-    pub(super) fn adopt(&mut self, generation: Generation) {
-        self.left_over.push(match (generation.job, generation.ends()) {
-            (Some(_), _) => LeftOver::Awaiting(Box::new(generation)),
-            (None, Some(end)) => LeftOver::Until(end),
+    pub(super) fn adopt_orphan(&mut self, generation: Generation) {
+        self.orphans.push(match (generation.pending_job, generation.last_step_deadline()) {
+            (Some(_), _) => OrphanedGeneration::AwaitingEngines(Box::new(generation)),
+            (None, Some(end)) => OrphanedGeneration::RunningUntil(end),
             (None, None) => return,
         });
     }
 
     /// Whether somebody else's generation still runs.
-    pub(super) fn busy(&mut self, now: Instant) -> bool {
-        self.left_over.retain(|left| match left {
-            LeftOver::Until(end) => *end > now,
-            LeftOver::Awaiting(_) => true,
+    pub(super) fn has_running_orphan(&mut self, now: Instant) -> bool {
+        self.orphans.retain(|left| match left {
+            OrphanedGeneration::RunningUntil(end) => *end > now,
+            OrphanedGeneration::AwaitingEngines(_) => true,
         });
-        !self.left_over.is_empty()
+        !self.orphans.is_empty()
     }
 
     /// Takes the engines' answer to a generation whose session is gone; nothing more is asked for it.
-    pub(super) fn answered(&mut self, job: JobId) {
-        self.left_over.retain(|left| match left {
-            LeftOver::Until(_) => true,
-            LeftOver::Awaiting(generation) => generation.job != Some(job),
+    pub(super) fn drop_orphan_awaiting(&mut self, job: JobId) {
+        self.orphans.retain(|left| match left {
+            OrphanedGeneration::RunningUntil(_) => true,
+            OrphanedGeneration::AwaitingEngines(generation) => generation.pending_job != Some(job),
         });
     }
 }

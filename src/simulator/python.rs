@@ -4,10 +4,10 @@
 
 use serde_json::Value;
 
-use crate::audio::pcm::{PcmError, pull_base64_f32};
+use crate::audio::pcm::{PcmError, decode_base64_f32};
 
 /// `bool(value)`.
-pub(super) fn truthy(value: &Value) -> bool {
+pub(super) fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(flag) => *flag,
@@ -19,7 +19,7 @@ pub(super) fn truthy(value: &Value) -> bool {
 }
 
 /// `str(value)` of what JSON can hold, near enough.
-pub(super) fn text_of(value: &Value) -> String {
+pub(super) fn to_str(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -27,7 +27,7 @@ pub(super) fn text_of(value: &Value) -> String {
 }
 
 /// `repr(value)` as it stands in error messages.
-pub(super) fn repr(value: &Value) -> String {
+pub(super) fn to_repr(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
         Value::String(text) => format!("'{text}'"),
@@ -36,29 +36,29 @@ pub(super) fn repr(value: &Value) -> String {
 }
 
 /// `np.frombuffer(base64.b64decode(text), dtype=np.float32)`, with the words of its exceptions.
-pub(super) fn float32(text: &str) -> Result<Vec<f32>, String> {
+pub(super) fn decode_float32(text: &str) -> Result<Vec<f32>, String> {
     let mut samples = Vec::new();
-    let strict = pull_base64_f32(text, &mut samples);
+    let strict = decode_base64_f32(text, &mut samples);
     let outcome = match strict {
-        Err(PcmError::Base64(_)) => pull_base64_f32(&lenient(text)?, &mut samples),
+        Err(PcmError::Base64(_)) => decode_base64_f32(&normalize_base64(text)?, &mut samples),
         done => done,
     };
     match outcome {
         Ok(()) => Ok(samples),
-        Err(PcmError::Ragged(_)) => Err("buffer size must be a multiple of element size".to_owned()),
+        Err(PcmError::PartialSample(_)) => Err("buffer size must be a multiple of element size".to_owned()),
         Err(PcmError::Base64(_)) => Err("Incorrect padding".to_owned()),
     }
 }
 
 /// `base64.b64decode(text)`.
-pub(super) fn base64(text: &str) -> Result<Vec<u8>, String> {
+pub(super) fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let strict = STANDARD.decode(text);
-    strict.or_else(|_| STANDARD.decode(lenient(text)?).map_err(|_| "Incorrect padding".to_owned()))
+    strict.or_else(|_| STANDARD.decode(normalize_base64(text)?).map_err(|_| "Incorrect padding".to_owned()))
 }
 
 /// Well-formed base64 of what a decoder finds that skips every illegal character and stops at a complete padding.
-fn lenient(text: &str) -> Result<String, String> {
+fn normalize_base64(text: &str) -> Result<String, String> {
     let mut clean = String::with_capacity(text.len() + 3);
     let mut padding = 0;
     for character in text.chars() {
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn illegal_characters_are_skipped_and_lengths_are_not_forgiven() {
-        assert_eq!(float32("AAAAAA=="), Ok(vec![0.0]));
-        assert_eq!(float32("AA\nAA!!AA=="), Ok(vec![0.0]));
-        assert_eq!(float32("é#"), Ok(Vec::new()));
-        assert_eq!(float32("AAAAAA"), Err("Incorrect padding".to_owned()));
-        assert!(float32("AAAAA").unwrap_err().contains("data characters (5)"));
-        assert_eq!(float32("AAAA"), Err("buffer size must be a multiple of element size".to_owned()));
+        assert_eq!(decode_float32("AAAAAA=="), Ok(vec![0.0]));
+        assert_eq!(decode_float32("AA\nAA!!AA=="), Ok(vec![0.0]));
+        assert_eq!(decode_float32("é#"), Ok(Vec::new()));
+        assert_eq!(decode_float32("AAAAAA"), Err("Incorrect padding".to_owned()));
+        assert!(decode_float32("AAAAA").unwrap_err().contains("data characters (5)"));
+        assert_eq!(decode_float32("AAAA"), Err("buffer size must be a multiple of element size".to_owned()));
     }
 }

@@ -2,47 +2,47 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{ConnId, Opening, Unit};
+use super::{ConnId, DuplexOpening, DuplexUnit};
 
 /// One thing that was received.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Received {
+pub enum RecordedInput {
     /// A text frame, as it came.
     Message(ConnId, String),
     /// A binary frame.
     Binary(ConnId),
     /// The samples of an ASR request as the back-end decoded them, 16 kHz mono.
-    Audio(ConnId, Vec<f32>),
+    AsrAudio(ConnId, Vec<f32>),
     /// What a full-duplex session was opened with.
-    Opened(ConnId, Opening),
+    DuplexOpened(ConnId, DuplexOpening),
     /// One append of a full-duplex session, when its turn came.
-    Unit(ConnId, Unit),
+    DuplexUnit(ConnId, DuplexUnit),
     /// The end of a client's transport while its session was open; a polite client has none.
-    Gone(ConnId),
+    Disconnected(ConnId),
 }
 
 /// A shared handle on what was received, in the order of reception.
 #[derive(Debug, Clone, Default)]
-pub struct Recorder(Arc<Mutex<Vec<Received>>>);
+pub struct InputRecorder(Arc<Mutex<Vec<RecordedInput>>>);
 
-impl Recorder {
+impl InputRecorder {
     /// Everything so far.
     #[must_use]
-    pub fn all(&self) -> Vec<Received> {
+    pub fn all(&self) -> Vec<RecordedInput> {
         self.lock().clone()
     }
 
     /// Everything so far, which is then forgotten.
     #[must_use]
-    pub fn take(&self) -> Vec<Received> {
+    pub fn take(&self) -> Vec<RecordedInput> {
         std::mem::take(&mut *self.lock())
     }
 
     /// The audio of every ASR request so far.
     #[must_use]
-    pub fn heard(&self) -> Vec<Vec<f32>> {
-        let audio = |received: &Received| match received {
-            Received::Audio(_, samples) => Some(samples.clone()),
+    pub fn asr_audio(&self) -> Vec<Vec<f32>> {
+        let audio = |received: &RecordedInput| match received {
+            RecordedInput::AsrAudio(_, samples) => Some(samples.clone()),
             _ => None,
         };
         self.lock().iter().filter_map(audio).collect()
@@ -50,19 +50,19 @@ impl Recorder {
 
     /// Every append of every full-duplex session so far.
     #[must_use]
-    pub fn units(&self) -> Vec<(ConnId, Unit)> {
-        let unit = |received: &Received| match received {
-            Received::Unit(conn, unit) => Some((*conn, unit.clone())),
+    pub fn duplex_units(&self) -> Vec<(ConnId, DuplexUnit)> {
+        let unit = |received: &RecordedInput| match received {
+            RecordedInput::DuplexUnit(conn, unit) => Some((*conn, unit.clone())),
             _ => None,
         };
         self.lock().iter().filter_map(unit).collect()
     }
 
-    pub(super) fn push(&self, received: Received) {
+    pub(super) fn push(&self, received: RecordedInput) {
         self.lock().push(received);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Received>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<RecordedInput>> {
         // A list is whole between two pushes, whatever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,16 +1,16 @@
 //! What the simulator says when no engine says it: transcripts, answers, and how a text falls into deltas.
 
 /// The official read-aloud prompt (field notes §5); what follows it is spoken verbatim.
-pub const READ_ALOUD: &str = "请朗读以下内容。";
+pub const READ_ALOUD_PROMPT: &str = "请朗读以下内容。";
 
 /// Prefix of every answer that was generated while another generation still ran on the same model.
 ///
 /// Two generations on one model are corrupt on a real server (field notes §2); here a client that does not wait is told
 /// so. No character of it is banned from speech.
-pub const CORRUPTED: &str = "CORRUPTED BY AN UNFINISHED GENERATION ";
+pub const CORRUPTED_PREFIX: &str = "CORRUPTED BY AN UNFINISHED GENERATION ";
 
 /// Characters that the PyTorch back-end cannot generate in streamed speech (field notes §2).
-const BANNED: &str = ":：；#“”‘’@*【】「」()（）[]&/$";
+const BANNED_CHARS: &str = ":：；#“”‘’@*【】「」()（）[]&/$";
 
 /// The model's own bound on an answer, whatever the request allows (the C++ back-end's `n_predict`).
 const MAX_ANSWER_TOKENS: usize = 2048;
@@ -22,13 +22,13 @@ const CHARS_PER_TOKEN: usize = 4;
 const TEXT_DELTA_CHARS: usize = 20;
 
 /// The transcript of so many samples at 16 kHz.
-pub(super) fn transcript(samples: usize) -> String {
+pub(super) fn simulated_transcript(samples: usize) -> String {
     format!("simulated transcript: {:.2} s of speech", samples as f64 / 16_000.0)
 }
 
 /// The answer to a user's text: the text itself after the read-aloud prompt, something short otherwise.
-pub(super) fn answer(user_text: &str, speaks: bool) -> String {
-    if speaks && let Some((_, read)) = user_text.split_once(READ_ALOUD) {
+pub(super) fn simulated_answer(user_text: &str, speaks: bool) -> String {
+    if speaks && let Some((_, read)) = user_text.split_once(READ_ALOUD_PROMPT) {
         return read.trim().to_owned();
     }
     let start: String = user_text.trim().chars().take(40).collect();
@@ -36,19 +36,19 @@ pub(super) fn answer(user_text: &str, speaks: bool) -> String {
 }
 
 /// The text without the characters that are banned from streamed speech.
-pub(super) fn without_banned(text: &str) -> String {
-    text.chars().filter(|character| !BANNED.contains(*character)).collect()
+pub(super) fn remove_banned(text: &str) -> String {
+    text.chars().filter(|character| !BANNED_CHARS.contains(*character)).collect()
 }
 
 /// About how many tokens a text has.
-pub(super) fn tokens(text: &str) -> usize {
+pub(super) fn estimate_tokens(text: &str) -> usize {
     let wide = text.chars().filter(|character| is_wide(*character)).count();
     let narrow = text.chars().count() - wide;
     wide + narrow.div_ceil(CHARS_PER_TOKEN)
 }
 
 /// As much of the text as `max_new_tokens` allows: what is longer is cut, not summarised (field notes §5).
-pub(super) fn truncate(text: &str, max_new_tokens: usize) -> &str {
+pub(super) fn truncate_to_tokens(text: &str, max_new_tokens: usize) -> &str {
     let quarters = max_new_tokens.clamp(1, MAX_ANSWER_TOKENS) * CHARS_PER_TOKEN;
     let mut used = 0;
     for (at, character) in text.char_indices() {
@@ -61,7 +61,7 @@ pub(super) fn truncate(text: &str, max_new_tokens: usize) -> &str {
 }
 
 /// A text answer's deltas: broken before a space where one is near, else after [`TEXT_DELTA_CHARS`].
-pub(super) fn text_deltas(text: &str) -> Vec<String> {
+pub(super) fn split_text_deltas(text: &str) -> Vec<String> {
     let mut deltas = Vec::new();
     let mut rest = text;
     while let Some((end, _)) = rest.char_indices().nth(TEXT_DELTA_CHARS) {
@@ -76,7 +76,7 @@ pub(super) fn text_deltas(text: &str) -> Vec<String> {
 }
 
 /// Exactly `parts` texts (some may be empty at the end) of `chars` characters each, the last one taking the rest.
-pub(super) fn spoken_deltas(text: &str, chars: usize, parts: usize) -> Vec<String> {
+pub(super) fn split_speech_deltas(text: &str, chars: usize, parts: usize) -> Vec<String> {
     let mut deltas = Vec::with_capacity(parts);
     let mut rest = text;
     for _ in 1..parts {
@@ -100,25 +100,25 @@ mod tests {
     fn deltas_join_to_the_text() {
         let text =
             "the quick brown fox jumps over the lazy dog 敏捷的棕色狐狸跳过了懒狗敏捷的棕色狐狸跳过了懒狗";
-        assert_eq!(text_deltas(text).concat(), text);
-        assert_eq!(text_deltas(text)[0], "the quick brown fox");
-        assert_eq!(spoken_deltas(text, 16, 3).concat(), text);
-        assert_eq!(spoken_deltas("ab", 16, 3), ["ab", "", ""]);
+        assert_eq!(split_text_deltas(text).concat(), text);
+        assert_eq!(split_text_deltas(text)[0], "the quick brown fox");
+        assert_eq!(split_speech_deltas(text, 16, 3).concat(), text);
+        assert_eq!(split_speech_deltas("ab", 16, 3), ["ab", "", ""]);
     }
 
     #[test]
     fn reads_aloud_only_after_the_prompt() {
-        assert_eq!(answer("请朗读以下内容。 Hello there. ", true), "Hello there.");
-        assert_eq!(answer("Hello there.", true), "simulated answer to: Hello there.");
-        assert_eq!(answer("", false), "simulated answer");
+        assert_eq!(simulated_answer("请朗读以下内容。 Hello there. ", true), "Hello there.");
+        assert_eq!(simulated_answer("Hello there.", true), "simulated answer to: Hello there.");
+        assert_eq!(simulated_answer("", false), "simulated answer");
     }
 
     #[test]
     fn banned_and_cut() {
-        assert_eq!(without_banned("At 10:30 (UTC) & more"), "At 1030 UTC  more");
-        assert_eq!(without_banned(CORRUPTED), CORRUPTED);
-        assert_eq!(truncate("abcdefghij", 2), "abcdefgh");
-        assert_eq!(truncate("你好吗", 2), "你好");
-        assert_eq!(tokens("你好 abc"), 3);
+        assert_eq!(remove_banned("At 10:30 (UTC) & more"), "At 1030 UTC  more");
+        assert_eq!(remove_banned(CORRUPTED_PREFIX), CORRUPTED_PREFIX);
+        assert_eq!(truncate_to_tokens("abcdefghij", 2), "abcdefgh");
+        assert_eq!(truncate_to_tokens("你好吗", 2), "你好");
+        assert_eq!(estimate_tokens("你好 abc"), 3);
     }
 }

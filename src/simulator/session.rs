@@ -8,224 +8,224 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::{
-    EngineAnswer, FaultKind, JobId, Mode,
-    backlog::{Backlog, TOO_MUCH},
+    EngineAnswer, FaultKind, JobId, SimMode,
+    backlog::{Backlog, BACKLOG_FULL},
     generate::Generation,
-    messages::{self, Event, Metrics},
+    messages::{self, ServerEvent, EventMetrics},
     python,
-    session_context::{Bench, Ending, hex12},
-    session_mode::{InitRefused, Talk},
+    session_context::{SimContext, SimSessionEnd, random_hex12},
+    session_mode::{InitRejected, ModeSession},
 };
 
 #[derive(Debug)]
-enum Stage {
+enum CurrentStage {
     /// For the first message.
-    Waiting,
+    AwaitingInit,
     /// Until `session.created`; messages wait, as the worker does not read meanwhile.
-    Initialising { until: Instant, payload: Map<String, Value>, first: Option<Map<String, Value>> },
+    Initialising { ready_at: Instant, payload: Map<String, Value>, first_append: Option<Map<String, Value>> },
     /// With its id.
-    Live { id: String, talk: Talk },
+    Live { id: String, mode_session: ModeSession },
 }
 
 /// One session.
 #[derive(Debug)]
-pub(super) struct Session {
-    mode: Mode,
+pub(super) struct CurrentSession {
+    mode: SimMode,
     /// When the gateway's watchdog ends it.
-    limit: Option<Instant>,
-    stage: Stage,
-    unread: Backlog<String>,
-    appends: Backlog<Map<String, Value>>,
-    closing: Option<(Instant, String)>,
+    expires_at: Option<Instant>,
+    stage: CurrentStage,
+    unread_messages: Backlog<String>,
+    pending_appends: Backlog<Map<String, Value>>,
+    pending_close: Option<(Instant, String)>,
 }
 
-impl Session {
-    pub(super) fn new(mode: Mode, limit: Option<Instant>) -> Self {
+impl CurrentSession {
+    pub(super) fn new(mode: SimMode, expires_at: Option<Instant>) -> Self {
         Self {
             mode,
-            limit,
-            stage: Stage::Waiting,
-            unread: Backlog::default(),
-            appends: Backlog::default(),
-            closing: None,
+            expires_at,
+            stage: CurrentStage::AwaitingInit,
+            unread_messages: Backlog::default(),
+            pending_appends: Backlog::default(),
+            pending_close: None,
         }
     }
 
     /// A text frame from the client.
-    pub(super) fn text(&mut self, text: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        if self.closing.is_some() {
+    pub(super) fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.pending_close.is_some() {
             return Ok(());
         }
         match &self.stage {
-            Stage::Waiting => self.first(text, bench),
-            Stage::Initialising { .. } => {
-                let kept = self.unread.push(text.to_owned(), text.len());
-                if kept { Ok(()) } else { Err(Ending::Failed(TOO_MUCH)) }
+            CurrentStage::AwaitingInit => self.handle_first_message(text, ctx),
+            CurrentStage::Initialising { .. } => {
+                let kept = self.unread_messages.try_push(text.to_owned(), text.len());
+                if kept { Ok(()) } else { Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL)) }
             }
-            Stage::Live { .. } => self.read(text, bench),
+            CurrentStage::Live { .. } => self.handle_message(text, ctx),
         }
     }
 
-    fn first(&mut self, text: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let Some(mut message) = object(text) else { return self.worker_closes(bench) };
-        let (payload, first) = match (kind(&message), message.remove("payload"), message.remove("input")) {
+    fn handle_first_message(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let Some(mut message) = parse_object(text) else { return self.close_as_worker(ctx) };
+        let (payload, first) = match (message_type(&message), message.remove("payload"), message.remove("input")) {
             ("session.init", Some(Value::Object(payload)), _) => (payload, None),
             // An append may come first; the worker makes up the init (field notes §1.4).
             ("input.append", _, Some(Value::Object(input))) => (Map::new(), Some(input)),
-            _ => return self.worker_closes(bench),
+            _ => return self.close_as_worker(ctx),
         };
-        let slow = bench.faults.strike(|kind| match kind {
+        let slow = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::SlowInit(by) => Some(by),
             _ => None,
         });
-        let until = bench.now + bench.cfg.timing.init + slow.unwrap_or_default();
-        self.stage = Stage::Initialising { until, payload, first };
+        let until = ctx.now + ctx.cfg.timing.init + slow.unwrap_or_default();
+        self.stage = CurrentStage::Initialising { ready_at: until, payload, first_append: first };
         Ok(())
     }
 
-    fn read(&mut self, text: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let Some(mut message) = object(text) else { return self.worker_closes(bench) };
-        match (kind(&message), message.remove("input")) {
+    fn handle_message(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let Some(mut message) = parse_object(text) else { return self.close_as_worker(ctx) };
+        match (message_type(&message), message.remove("input")) {
             ("input.append", Some(Value::Object(input))) => {
-                if !self.appends.push(input, text.len()) {
-                    return Err(Ending::Failed(TOO_MUCH));
+                if !self.pending_appends.try_push(input, text.len()) {
+                    return Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL));
                 }
-                self.answer_next(bench)
+                self.process_appends(ctx)
             }
             ("session.close", _) => {
-                let given = message.get("reason").filter(|reason| python::truthy(reason));
-                let reason = given.map_or("client_closed".to_owned(), python::text_of);
-                let at = bench.now + bench.cfg.timing.close;
-                let at = self.step_end().map_or(at, |end| end.max(at));
-                self.closing = Some((at, bench.cfg.backend.close_reason(reason)));
+                let given = message.get("reason").filter(|reason| python::is_truthy(reason));
+                let reason = given.map_or("client_closed".to_owned(), python::to_str);
+                let at = ctx.now + ctx.cfg.timing.close;
+                let at = self.step_end_time().map_or(at, |end| end.max(at));
+                self.pending_close = Some((at, ctx.cfg.backend.close_reason(reason)));
                 Ok(())
             }
-            _ => self.worker_closes(bench),
+            _ => self.close_as_worker(ctx),
         }
     }
 
     /// Takes the next appends, as long as nothing is under way.
-    fn answer_next(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let Stage::Live { id, talk } = &mut self.stage else { return Ok(()) };
-        while !talk.busy() && self.closing.is_none() {
-            let Some(input) = self.appends.pop() else { return Ok(()) };
-            talk.begin(id, &input, bench)?;
+    fn process_appends(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let CurrentStage::Live { id, mode_session: talk } = &mut self.stage else { return Ok(()) };
+        while !talk.is_busy() && self.pending_close.is_none() {
+            let Some(input) = self.pending_appends.pop() else { return Ok(()) };
+            talk.handle_append(id, &input, ctx)?;
         }
         Ok(())
     }
 
     /// The engines' answer; ignored if it is not for this session.
-    pub(super) fn engine(&mut self, job: JobId, answer: &EngineAnswer, bench: &mut Bench<'_>) {
-        if let Stage::Live { talk, .. } = &mut self.stage {
-            talk.answered(job, answer, bench);
+    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
+        if let CurrentStage::Live { mode_session: talk, .. } = &mut self.stage {
+            talk.handle_engine_answer(job, answer, ctx);
         }
     }
 
     /// The next instant at which something happens.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         let work = match &self.stage {
-            Stage::Initialising { until, .. } => Some(*until),
-            Stage::Live { talk, .. } => talk.next(),
-            Stage::Waiting => None,
+            CurrentStage::Initialising { ready_at: until, .. } => Some(*until),
+            CurrentStage::Live { mode_session: talk, .. } => talk.step_deadline(),
+            CurrentStage::AwaitingInit => None,
         };
-        let closing = self.closing.as_ref().map(|(at, _)| *at);
-        [work, closing, self.limit].into_iter().flatten().min()
+        let closing = self.pending_close.as_ref().map(|(at, _)| *at);
+        [work, closing, self.expires_at].into_iter().flatten().min()
     }
 
     /// Does the earliest thing that is due; of two at one instant, the answer comes before the end.
-    pub(super) fn tick(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= bench.now);
+    pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
         match &mut self.stage {
-            Stage::Initialising { until, .. } if due(Some(*until)) => return self.created(bench),
-            Stage::Live { id, talk } if due(talk.next()) => {
-                talk.step(id, bench)?;
-                return self.answer_next(bench);
+            CurrentStage::Initialising { ready_at: until, .. } if due(Some(*until)) => return self.finish_init(ctx),
+            CurrentStage::Live { id, mode_session: talk } if due(talk.step_deadline()) => {
+                talk.run_step(id, ctx)?;
+                return self.process_appends(ctx);
             }
             _ => {}
         }
-        match (&self.stage, &self.closing) {
-            (Stage::Live { id, .. }, Some((at, reason))) if due(Some(*at)) => {
-                bench.say(bench.closed(id, reason, None));
+        match (&self.stage, &self.pending_close) {
+            (CurrentStage::Live { id, .. }, Some((at, reason))) if due(Some(*at)) => {
+                ctx.send_text(ctx.session_closed(id, reason, None));
             }
-            _ if due(self.limit) => bench.say(messages::timed_out()),
+            _ if due(self.expires_at) => ctx.send_text(messages::session_timed_out()),
             _ => return Ok(()),
         }
-        Err(Ending::Polite)
+        Err(SimSessionEnd::Closed)
     }
 
-    fn created(&mut self, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        let Stage::Initialising { payload, first, .. } = std::mem::replace(&mut self.stage, Stage::Waiting)
+    fn finish_init(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let CurrentStage::Initialising { payload, first_append: first, .. } = std::mem::replace(&mut self.stage, CurrentStage::AwaitingInit)
         else {
             return Ok(());
         };
-        let Ok(talk) = self.prepare(&payload, bench) else { return self.worker_closes(bench) };
-        let id = format!("sess_{}", hex12(bench.rng));
-        let event = Event {
+        let Ok(talk) = self.prepare_mode(&payload, ctx) else { return self.close_as_worker(ctx) };
+        let id = format!("sess_{}", random_hex12(ctx.rng));
+        let event = ServerEvent {
             name: "session.created",
             session_id: Some(Some(&id)),
-            mode: Some(talk.mode()),
-            metrics: Some(Metrics::new(bench.cfg.backend, bench.model.kv_cache_length)),
-            server_send_ts: Some(bench.seconds()),
-            ..Event::default()
+            mode: Some(talk.mode_name()),
+            metrics: Some(EventMetrics::new(ctx.cfg.backend, ctx.model.kv_cache_length)),
+            server_send_ts: Some(ctx.unix_seconds()),
+            ..ServerEvent::default()
         };
-        bench.say(event.write(bench.cfg.backend));
-        self.stage = Stage::Live { id, talk };
+        ctx.send_text(event.to_json(ctx.cfg.backend));
+        self.stage = CurrentStage::Live { id, mode_session: talk };
         if let Some(input) = first {
             // The backlog is empty here, so there is room.
-            let _fits = self.appends.push(input, 0);
-            self.answer_next(bench)?;
+            let _fits = self.pending_appends.try_push(input, 0);
+            self.process_appends(ctx)?;
         }
-        while let Some(text) = self.unread.pop() {
-            self.text(&text, bench)?;
+        while let Some(text) = self.unread_messages.pop() {
+            self.handle_text(&text, ctx)?;
         }
         Ok(())
     }
 
     /// The payload's own mode wins over the connection's (field notes §1.3).
-    fn prepare(&self, payload: &Map<String, Value>, bench: &mut Bench<'_>) -> Result<Talk, InitRefused> {
+    fn prepare_mode(&self, payload: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<ModeSession, InitRejected> {
         let duplex = match payload.get("mode").and_then(Value::as_str) {
             Some("turn_based") => false,
             Some("full_duplex") => true,
-            _ => self.mode != Mode::Chat,
+            _ => self.mode != SimMode::Chat,
         };
-        let talk = Talk::prepare(duplex, self.mode == Mode::Video, payload, bench)?;
-        if bench.faults.hits(FaultKind::DieBeforeCreated) { Err(InitRefused) } else { Ok(talk) }
+        let talk = ModeSession::prepare(duplex, self.mode == SimMode::Video, payload, ctx)?;
+        if ctx.faults.trigger(FaultKind::DieBeforeCreated) { Err(InitRejected) } else { Ok(talk) }
     }
 
-    fn worker_closes(&self, bench: &mut Bench<'_>) -> Result<(), Ending> {
+    fn close_as_worker(&self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let id = match &self.stage {
-            Stage::Live { id, .. } => Some(id.as_str()),
+            CurrentStage::Live { id, .. } => Some(id.as_str()),
             _ => None,
         };
-        bench.say(messages::worker_closed(id));
-        Err(Ending::Polite)
+        ctx.send_text(messages::worker_closed(id));
+        Err(SimSessionEnd::Closed)
     }
 
     /// The end of a step that an end of the session does not interrupt.
-    pub(super) fn step_end(&self) -> Option<Instant> {
+    pub(super) fn step_end_time(&self) -> Option<Instant> {
         match &self.stage {
-            Stage::Live { talk, .. } => talk.step_end(),
+            CurrentStage::Live { mode_session: talk, .. } => talk.step_end_time(),
             _ => None,
         }
     }
 
     /// What goes on in the model after the session is gone.
-    pub(super) fn left_over(self) -> Option<Generation> {
+    pub(super) fn into_orphaned_generation(self) -> Option<Generation> {
         match self.stage {
-            Stage::Live { talk, .. } => talk.left_over(),
+            CurrentStage::Live { mode_session: talk, .. } => talk.into_orphaned_generation(),
             _ => None,
         }
     }
 }
 
-fn object(text: &str) -> Option<Map<String, Value>> {
+fn parse_object(text: &str) -> Option<Map<String, Value>> {
     match serde_json::from_str(text) {
         Ok(Value::Object(message)) => Some(message),
         _ => None,
     }
 }
 
-fn kind(message: &Map<String, Value>) -> &'static str {
+fn message_type(message: &Map<String, Value>) -> &'static str {
     match message.get("type").and_then(Value::as_str) {
         Some("session.init") => "session.init",
         Some("input.append") => "input.append",

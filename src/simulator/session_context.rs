@@ -4,84 +4,84 @@ use std::time::Instant;
 
 use super::{
     EngineRequest, JobId, SimulatorConfig,
-    duplex::{Opening, Unit},
+    duplex::{DuplexOpening, DuplexUnit},
     fault::Faults,
-    messages::{Clock, Diagnostic, Event},
-    model::Model,
+    messages::{UnixClock, Diagnostic, ServerEvent},
+    model::WorkerModel,
 };
 
 /// How a session ends, seen from the gateway.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum SimSessionEnd {
     /// `session.closed` was said; the gateway closes with 1000.
-    Polite,
+    Closed,
     /// The gateway itself failed, with this exception text.
-    Failed(&'static str),
+    GatewayFailed(&'static str),
     /// The TCP connection breaks.
     Aborted,
     /// What came is no message; the gateway closes with 1003.
-    Unsupported,
+    UnsupportedData,
 }
 
 /// What a session wants done.
 #[derive(Debug)]
-pub(super) enum Emit {
+pub(super) enum SessionOutput {
     Text(String),
-    Engine(JobId, EngineRequest),
-    Heard(Vec<f32>),
-    Opened(Opening),
-    Unit(Unit),
+    AskEngines(JobId, EngineRequest),
+    AsrAudio(Vec<f32>),
+    DuplexOpened(DuplexOpening),
+    DuplexUnit(DuplexUnit),
 }
 
 /// Everything around a session while it handles one thing.
-pub(super) struct Bench<'a> {
+pub(super) struct SimContext<'a> {
     pub(super) now: Instant,
     pub(super) cfg: &'a SimulatorConfig,
-    pub(super) clock: &'a Clock,
+    pub(super) clock: &'a UnixClock,
     pub(super) rng: &'a mut fastrand::Rng,
     pub(super) faults: &'a mut Faults,
-    pub(super) model: &'a mut Model,
-    pub(super) jobs: &'a mut u64,
+    pub(super) model: &'a mut WorkerModel,
+    pub(super) job_count: &'a mut u64,
     /// Full-duplex turns of the whole gateway so far.
-    pub(super) turns: &'a mut u64,
-    pub(super) out: &'a mut Vec<Emit>,
+    pub(super) turn_count: &'a mut u64,
+    pub(super) outputs: &'a mut Vec<SessionOutput>,
 }
 
-impl Bench<'_> {
-    pub(super) fn emit(&mut self, emit: Emit) {
-        self.out.push(emit);
+impl SimContext<'_> {
+    pub(super) fn emit(&mut self, emit: SessionOutput) {
+        self.outputs.push(emit);
     }
 
-    pub(super) fn say(&mut self, text: String) {
-        self.emit(Emit::Text(text));
+    pub(super) fn send_text(&mut self, text: String) {
+        self.emit(SessionOutput::Text(text));
     }
 
-    pub(super) fn ask(&mut self, request: EngineRequest) -> JobId {
-        *self.jobs += 1;
-        let job = JobId(*self.jobs);
-        self.emit(Emit::Engine(job, request));
+    pub(super) fn ask_engines(&mut self, request: EngineRequest) -> JobId {
+        *self.job_count += 1;
+        let job = JobId(*self.job_count);
+        self.emit(SessionOutput::AskEngines(job, request));
         job
     }
 
-    pub(super) fn seconds(&self) -> f64 {
-        self.clock.seconds(self.now)
+    pub(super) fn unix_seconds(&self) -> f64 {
+        self.clock.unix_seconds(self.now)
     }
 
     /// The back-end's `session.closed`.
-    pub(super) fn closed(&self, session_id: &str, reason: &str, diagnostic: Option<&str>) -> String {
-        let event = Event {
+    pub(super) fn session_closed(&self, session_id: &str, reason: &str, diagnostic: Option<&str>) -> String {
+        let event = ServerEvent {
             name: "session.closed",
             session_id: Some(Some(session_id)),
             reason: Some(reason),
             diagnostic: diagnostic.map(|message| Diagnostic { message }),
-            server_send_ts: Some(self.seconds()),
-            ..Event::default()
+            server_send_ts: Some(self.unix_seconds()),
+            ..ServerEvent::default()
         };
-        event.write(self.cfg.backend)
+        event.to_json(self.cfg.backend)
     }
 }
 
 /// Twelve hexadecimal digits.
-pub(super) fn hex12(rng: &mut fastrand::Rng) -> String {
+pub(super) fn random_hex12(rng: &mut fastrand::Rng) -> String {
     format!("{:012x}", rng.u64(..) >> 16)
 }

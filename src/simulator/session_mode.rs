@@ -7,42 +7,42 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::{
-    Backend, Dialect, EngineAnswer, FaultKind, JobId,
-    chat::{ChatRequest, Refusal, init_voice},
-    duplex::Duplex,
+    Backend, SimDialect, EngineAnswer, FaultKind, JobId,
+    chat::{ChatRequest, AppendRejection, decode_init_voice},
+    duplex::DuplexSession,
     generate::Generation,
     messages,
-    session_context::{Bench, Ending, hex12},
+    session_context::{SimContext, SimSessionEnd, random_hex12},
 };
 
 /// A created session's work.
 #[derive(Debug)]
-pub(super) enum Talk {
-    Chat(Box<Chat>),
-    Duplex(Box<Duplex>),
+pub(super) enum ModeSession {
+    Chat(Box<ChatSession>),
+    Duplex(Box<DuplexSession>),
 }
 
 /// Why a session cannot be created; the worker does not pass the reason on (field notes §1.5, §1.7).
 #[derive(Debug)]
-pub(super) struct InitRefused;
+pub(super) struct InitRejected;
 
-impl Talk {
+impl ModeSession {
     /// Prepares for the session that this payload describes.
     pub(super) fn prepare(
         duplex: bool,
         sees: bool,
         payload: &Map<String, Value>,
-        bench: &mut Bench<'_>,
-    ) -> Result<Self, InitRefused> {
+        ctx: &mut SimContext<'_>,
+    ) -> Result<Self, InitRejected> {
         if duplex {
-            Duplex::prepare(sees, payload, bench).map(|duplex| Self::Duplex(Box::new(duplex)))
+            DuplexSession::prepare(sees, payload, ctx).map(|duplex| Self::Duplex(Box::new(duplex)))
         } else {
-            Chat::prepare(payload, bench).map(|chat| Self::Chat(Box::new(chat)))
+            ChatSession::prepare(payload, ctx).map(|chat| Self::Chat(Box::new(chat)))
         }
     }
 
     /// What `session.created` calls this mode.
-    pub(super) const fn mode(&self) -> &'static str {
+    pub(super) const fn mode_name(&self) -> &'static str {
         match self {
             Self::Chat(_) => "turn_based",
             Self::Duplex(_) => "full_duplex",
@@ -50,64 +50,64 @@ impl Talk {
     }
 
     /// Whether the next append has to wait.
-    pub(super) const fn busy(&self) -> bool {
+    pub(super) const fn is_busy(&self) -> bool {
         match self {
             Self::Chat(chat) => chat.generation.is_some(),
-            Self::Duplex(duplex) => duplex.busy(),
+            Self::Duplex(duplex) => duplex.is_busy(),
         }
     }
 
     /// Takes an append.
-    pub(super) fn begin(
+    pub(super) fn handle_append(
         &mut self,
         id: &str,
         input: &Map<String, Value>,
-        bench: &mut Bench<'_>,
-    ) -> Result<(), Ending> {
+        ctx: &mut SimContext<'_>,
+    ) -> Result<(), SimSessionEnd> {
         match self {
-            Self::Chat(chat) => chat.begin(id, input, bench),
-            Self::Duplex(duplex) => duplex.begin(id, input, bench),
+            Self::Chat(chat) => chat.handle_append(id, input, ctx),
+            Self::Duplex(duplex) => duplex.handle_append(id, input, ctx),
         }
     }
 
     /// When something is due.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(super) fn step_deadline(&self) -> Option<Instant> {
         match self {
-            Self::Chat(chat) => chat.generation.as_ref().and_then(Generation::next),
-            Self::Duplex(duplex) => duplex.next(),
+            Self::Chat(chat) => chat.generation.as_ref().and_then(Generation::step_deadline),
+            Self::Duplex(duplex) => duplex.step_deadline(),
         }
     }
 
     /// Does what is due.
-    pub(super) fn step(&mut self, id: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
+    pub(super) fn run_step(&mut self, id: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         match self {
-            Self::Chat(chat) => chat.step(id, bench),
-            Self::Duplex(duplex) => duplex.step(id, bench),
+            Self::Chat(chat) => chat.run_step(id, ctx),
+            Self::Duplex(duplex) => duplex.finish_step(id, ctx),
         }
     }
 
     /// The engines' answer; what is not this session's is ignored.
-    pub(super) fn answered(&mut self, job: JobId, answer: &EngineAnswer, bench: &mut Bench<'_>) {
+    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
         match self {
             Self::Chat(chat) => {
                 if let Some(generation) = &mut chat.generation {
-                    generation.answered(job, answer, bench);
+                    generation.handle_engine_answer(job, answer, ctx);
                 }
             }
-            Self::Duplex(duplex) => duplex.answered(job, answer, bench),
+            Self::Duplex(duplex) => duplex.handle_engine_answer(job, answer, ctx),
         }
     }
 
     /// The end of a step that nothing interrupts. A chat generation is left behind instead (field notes §2).
-    pub(super) fn step_end(&self) -> Option<Instant> {
+    pub(super) fn step_end_time(&self) -> Option<Instant> {
         match self {
             Self::Chat(_) => None,
-            Self::Duplex(duplex) => duplex.step_end(),
+            Self::Duplex(duplex) => duplex.step_end_time(),
         }
     }
 
     /// What goes on in the model after the session is gone.
-    pub(super) fn left_over(self) -> Option<Generation> {
+    pub(super) fn into_orphaned_generation(self) -> Option<Generation> {
         match self {
             Self::Chat(chat) => chat.generation,
             Self::Duplex(_) => None,
@@ -117,44 +117,44 @@ impl Talk {
 
 /// A turn-based session.
 #[derive(Debug)]
-pub(super) struct Chat {
+pub(super) struct ChatSession {
     generation: Option<Generation>,
-    turns: u64,
-    voice: Option<Vec<f32>>,
+    turn_count: u64,
+    voice_reference: Option<Vec<f32>>,
 }
 
-impl Chat {
-    fn prepare(payload: &Map<String, Value>, bench: &mut Bench<'_>) -> Result<Self, InitRefused> {
-        let given = init_voice(bench.cfg.backend, payload).map_err(|_| InitRefused)?;
+impl ChatSession {
+    fn prepare(payload: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<Self, InitRejected> {
+        let given = decode_init_voice(ctx.cfg.backend, payload).map_err(|_| InitRejected)?;
         // PyTorch ignores the payload in chat mode. C++ clears the context, then prefills the voice.
-        let voice = given.filter(|_| bench.cfg.backend == Backend::Cpp);
-        if bench.cfg.backend == Backend::Cpp {
-            bench.model.kv_cache_length = voice.as_ref().map_or(0, |voice| 16 + voice.len() as u64 / 1600);
+        let voice = given.filter(|_| ctx.cfg.backend == Backend::Cpp);
+        if ctx.cfg.backend == Backend::Cpp {
+            ctx.model.kv_cache_length = voice.as_ref().map_or(0, |voice| 16 + voice.len() as u64 / 1600);
         }
-        Ok(Self { generation: None, turns: 0, voice })
+        Ok(Self { generation: None, turn_count: 0, voice_reference: voice })
     }
 
-    fn begin(&mut self, id: &str, input: &Map<String, Value>, bench: &mut Bench<'_>) -> Result<(), Ending> {
-        self.turns += 1;
-        let request = match ChatRequest::parse(bench.cfg.backend, input) {
+    fn handle_append(&mut self, id: &str, input: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        self.turn_count += 1;
+        let request = match ChatRequest::parse(ctx.cfg.backend, input) {
             Ok(request) => request,
-            Err(refusal) => return refuse(id, &refusal, bench),
+            Err(refusal) => return reject_append(id, &refusal, ctx),
         };
-        if bench.faults.hits(FaultKind::NeverAnswers) {
+        if ctx.faults.trigger(FaultKind::NeverAnswers) {
             return Ok(());
         }
-        let response_id = match (bench.cfg.backend, &request.response_id) {
-            (Backend::Cpp, _) => format!("{id}_resp_{}", self.turns),
+        let response_id = match (ctx.cfg.backend, &request.response_id) {
+            (Backend::Cpp, _) => format!("{id}_resp_{}", self.turn_count),
             (Backend::Pytorch, Some(given)) => given.clone(),
-            (Backend::Pytorch, None) => format!("resp_{}", hex12(bench.rng)),
+            (Backend::Pytorch, None) => format!("resp_{}", random_hex12(ctx.rng)),
         };
-        self.generation = Some(Generation::begin(request, response_id, self.voice.as_deref(), bench));
+        self.generation = Some(Generation::start(request, response_id, self.voice_reference.as_deref(), ctx));
         Ok(())
     }
 
-    fn step(&mut self, id: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
+    fn run_step(&mut self, id: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let Some(generation) = &mut self.generation else { return Ok(()) };
-        if generation.step(id, bench)? {
+        if generation.run_step(id, ctx)? {
             self.generation = None;
         }
         Ok(())
@@ -162,19 +162,19 @@ impl Chat {
 }
 
 /// Ends the session over an append that its back-end does not take.
-pub(super) fn refuse(id: &str, refusal: &Refusal, bench: &mut Bench<'_>) -> Result<(), Ending> {
-    match bench.cfg.dialect {
-        Dialect::Current => {}
-        Dialect::Legacy { documented: false } => return Err(Ending::Aborted),
-        Dialect::Legacy { documented: true } => {
-            bench.say(messages::client_error("invalid_payload", "invalid append"));
+pub(super) fn reject_append(id: &str, refusal: &AppendRejection, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+    match ctx.cfg.dialect {
+        SimDialect::Current => {}
+        SimDialect::Legacy { follows_document: false } => return Err(SimSessionEnd::Aborted),
+        SimDialect::Legacy { follows_document: true } => {
+            ctx.send_text(messages::client_error("invalid_payload", "invalid append"));
             return Ok(());
         }
     }
-    bench.say(match refusal {
-        Refusal::Exception(message) => bench.closed(id, "backend_error", Some(message)),
-        Refusal::Reason(reason) => bench.closed(id, reason, None),
-        Refusal::Silent => messages::worker_closed(Some(id)),
+    ctx.send_text(match refusal {
+        AppendRejection::Exception(message) => ctx.session_closed(id, "backend_error", Some(message)),
+        AppendRejection::Reason(reason) => ctx.session_closed(id, reason, None),
+        AppendRejection::Silent => messages::worker_closed(Some(id)),
     });
-    Err(Ending::Polite)
+    Err(SimSessionEnd::Closed)
 }

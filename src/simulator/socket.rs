@@ -11,16 +11,16 @@ use tokio::{
     time::Instant,
 };
 
-pub use super::record::{Received, Recorder};
+pub use super::record::{RecordedInput, InputRecorder};
 use super::{
-    ConnId, Dialect, EngineAnswer, EngineRequest, Fault, Gateway, JobId, Mode, SimInput, SimOutput,
+    ConnId, SimDialect, EngineAnswer, EngineRequest, Fault, Gateway, JobId, SimMode, SimInput, SimOutput,
     SimulatorConfig,
-    engines::Engines,
-    transport::{self, Outgoing},
+    engines::SpeechEngines,
+    transport::{self, ConnectionCommand},
 };
 
 /// Messages on their way to the owner; a full channel stops reading from the sockets.
-const INBOUND: usize = 64;
+const INBOUND_CAPACITY: usize = 64;
 
 /// How long to wait after a failed accept, which usually means that descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -30,28 +30,28 @@ pub struct Simulator {
     listener: TcpListener,
     address: SocketAddr,
     cfg: SimulatorConfig,
-    engines: Option<Arc<dyn Engines>>,
-    recorder: Recorder,
-    inbound: Sender<Incoming>,
-    incoming: Receiver<Incoming>,
+    engines: Option<Arc<dyn SpeechEngines>>,
+    recorder: InputRecorder,
+    inbound: Sender<OwnerMessage>,
+    incoming: Receiver<OwnerMessage>,
 }
 
 /// A handle that makes things go wrong while the simulator runs.
 #[derive(Debug, Clone)]
-pub struct Breaker(Sender<Incoming>);
+pub struct FaultInjector(Sender<OwnerMessage>);
 
-impl Breaker {
+impl FaultInjector {
     /// This goes wrong from now on, besides what already does.
-    pub async fn begin(&self, fault: Fault) {
-        self.tell(Incoming::Break(fault)).await;
+    pub async fn inject(&self, fault: Fault) {
+        self.send(OwnerMessage::AddFault(fault)).await;
     }
 
     /// Nothing goes wrong any more; what a fault has begun goes on.
-    pub async fn mend(&self) {
-        self.tell(Incoming::Mend).await;
+    pub async fn clear_faults(&self) {
+        self.send(OwnerMessage::ClearFaults).await;
     }
 
-    async fn tell(&self, incoming: Incoming) {
+    async fn send(&self, incoming: OwnerMessage) {
         // A simulator that is over has no more faults.
         let _over = self.0.send(incoming).await;
     }
@@ -59,14 +59,14 @@ impl Breaker {
 
 /// What the connection tasks and the engines tell the owner.
 #[derive(Debug)]
-pub(super) enum Incoming {
-    Connected(ConnId, Mode, Sender<Outgoing>),
+pub(super) enum OwnerMessage {
+    Connected(ConnId, SimMode, Sender<ConnectionCommand>),
     Text(ConnId, tokio_tungstenite::tungstenite::Utf8Bytes),
     Binary(ConnId),
-    Gone(ConnId),
-    Engine(JobId, EngineAnswer),
-    Break(Fault),
-    Mend,
+    Disconnected(ConnId),
+    EngineDone(JobId, EngineAnswer),
+    AddFault(Fault),
+    ClearFaults,
 }
 
 /// Binds the address. [`SimulatorConfig::engines`] is set by [`Simulator::with_engines`] and by nothing else.
@@ -76,8 +76,8 @@ pub(super) enum Incoming {
 pub async fn bind(address: impl ToSocketAddrs, cfg: SimulatorConfig) -> io::Result<Simulator> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    let (inbound, incoming) = mpsc::channel(INBOUND);
-    Ok(Simulator { listener, address, cfg, engines: None, recorder: Recorder::default(), inbound, incoming })
+    let (inbound, incoming) = mpsc::channel(INBOUND_CAPACITY);
+    Ok(Simulator { listener, address, cfg, engines: None, recorder: InputRecorder::default(), inbound, incoming })
 }
 
 impl Simulator {
@@ -89,28 +89,28 @@ impl Simulator {
 
     /// Takes transcripts and speech from these engines.
     #[must_use]
-    pub fn with_engines(self, engines: Arc<dyn Engines>) -> Self {
+    pub fn with_engines(self, engines: Arc<dyn SpeechEngines>) -> Self {
         Self { engines: Some(engines), ..self }
     }
 
     /// The handle on what is received; it stays empty without [`SimulatorConfig::record`].
     #[must_use]
-    pub fn recorder(&self) -> Recorder {
+    pub fn recorder(&self) -> InputRecorder {
         self.recorder.clone()
     }
 
     /// The handle that makes things go wrong.
     #[must_use]
-    pub fn breaker(&self) -> Breaker {
-        Breaker(self.inbound.clone())
+    pub fn fault_injector(&self) -> FaultInjector {
+        FaultInjector(self.inbound.clone())
     }
 
     /// Serves until `shutdown` is ready, then drops every connection.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         #[expect(clippy::disallowed_methods, reason = "the time of day, taken once, for server_send_ts")]
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let cfg = SimulatorConfig { engines: self.engines.is_some(), ..self.cfg };
-        let owner = Owner {
+        let cfg = SimulatorConfig { use_engines: self.engines.is_some(), ..self.cfg };
+        let owner = GatewayTask {
             record: cfg.record,
             dialect: cfg.dialect,
             gateway: Gateway::new(cfg, Instant::now().into_std(), unix),
@@ -125,113 +125,113 @@ impl Simulator {
 }
 
 /// The task that owns the gateway.
-struct Owner {
+struct GatewayTask {
     gateway: Gateway,
     record: bool,
-    dialect: Dialect,
-    engines: Option<Arc<dyn Engines>>,
-    recorder: Recorder,
-    clients: HashMap<ConnId, Sender<Outgoing>>,
+    dialect: SimDialect,
+    engines: Option<Arc<dyn SpeechEngines>>,
+    recorder: InputRecorder,
+    clients: HashMap<ConnId, Sender<ConnectionCommand>>,
     tasks: JoinSet<()>,
-    inbound: Sender<Incoming>,
+    inbound: Sender<OwnerMessage>,
 }
 
-impl Owner {
+impl GatewayTask {
     async fn run(
         mut self,
         listener: &TcpListener,
-        mut incoming: Receiver<Incoming>,
+        mut incoming: Receiver<OwnerMessage>,
         shutdown: impl Future<Output = ()>,
     ) {
         let mut shutdown = pin!(shutdown);
         let mut connections = 0;
         loop {
-            let deadline = self.flush();
+            let deadline = self.carry_out_outputs();
             tokio::select! {
                 () = &mut shutdown => return,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         connections += 1;
-                        self.tasks.spawn(transport::serve(stream, self.dialect, ConnId(connections), self.inbound.clone()));
+                        self.tasks.spawn(transport::serve_connection(stream, self.dialect, ConnId(connections), self.inbound.clone()));
                     }
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
-                Some(incoming) = incoming.recv() => self.take(incoming),
-                () = sleep_until(deadline) => self.input(SimInput::Timeout),
+                Some(incoming) = incoming.recv() => self.handle_message(incoming),
+                () = sleep_until(deadline) => self.handle_input(SimInput::Timeout),
                 Some(_) = self.tasks.join_next() => {}
             }
         }
     }
 
-    fn take(&mut self, incoming: Incoming) {
+    fn handle_message(&mut self, incoming: OwnerMessage) {
         match incoming {
-            Incoming::Connected(conn, mode, outgoing) => {
+            OwnerMessage::Connected(conn, mode, outgoing) => {
                 self.clients.insert(conn, outgoing);
-                self.input(SimInput::Connected(conn, mode));
+                self.handle_input(SimInput::Connected(conn, mode));
             }
-            Incoming::Text(conn, text) => {
-                self.keep(|| Received::Message(conn, text.to_string()));
-                self.input(SimInput::Text(conn, text.as_str()));
+            OwnerMessage::Text(conn, text) => {
+                self.record_input(|| RecordedInput::Message(conn, text.to_string()));
+                self.handle_input(SimInput::Text(conn, text.as_str()));
             }
-            Incoming::Binary(conn) => {
-                self.keep(|| Received::Binary(conn));
-                self.input(SimInput::Binary(conn));
+            OwnerMessage::Binary(conn) => {
+                self.record_input(|| RecordedInput::Binary(conn));
+                self.handle_input(SimInput::Binary(conn));
             }
-            Incoming::Gone(conn) => {
+            OwnerMessage::Disconnected(conn) => {
                 if self.clients.remove(&conn).is_some() {
-                    self.keep(|| Received::Gone(conn));
+                    self.record_input(|| RecordedInput::Disconnected(conn));
                 }
-                self.input(SimInput::Closed(conn));
+                self.handle_input(SimInput::Closed(conn));
             }
-            Incoming::Engine(job, answer) => self.input(SimInput::EngineDone(job, answer)),
-            Incoming::Break(fault) => self.input(SimInput::Break(fault)),
-            Incoming::Mend => self.input(SimInput::Mend),
+            OwnerMessage::EngineDone(job, answer) => self.handle_input(SimInput::EngineDone(job, answer)),
+            OwnerMessage::AddFault(fault) => self.handle_input(SimInput::AddFault(fault)),
+            OwnerMessage::ClearFaults => self.handle_input(SimInput::ClearFaults),
         }
     }
 
-    fn input(&mut self, input: SimInput<'_>) {
+    fn handle_input(&mut self, input: SimInput<'_>) {
         self.gateway.handle_input(Instant::now().into_std(), input);
     }
 
-    fn keep(&self, received: impl FnOnce() -> Received) {
+    fn record_input(&self, received: impl FnOnce() -> RecordedInput) {
         if self.record {
             self.recorder.push(received());
         }
     }
 
     /// Carries out what the gateway wants; returns when it wants to be woken.
-    fn flush(&mut self) -> Option<std::time::Instant> {
+    fn carry_out_outputs(&mut self) -> Option<std::time::Instant> {
         loop {
             match self.gateway.poll_output(Instant::now().into_std()) {
-                SimOutput::Text(conn, text) => self.send(conn, Outgoing::Text(text)),
+                SimOutput::Text(conn, text) => self.send(conn, ConnectionCommand::Text(text)),
                 SimOutput::Close(conn, code, reason) => {
-                    self.send(conn, Outgoing::Close(code, reason));
+                    self.send(conn, ConnectionCommand::Close(code, reason));
                     self.clients.remove(&conn);
                 }
-                SimOutput::Drop(conn) => {
-                    self.send(conn, Outgoing::Abort);
+                SimOutput::Abort(conn) => {
+                    self.send(conn, ConnectionCommand::Abort);
                     self.clients.remove(&conn);
                 }
-                SimOutput::Engine(job, request) => self.ask(job, request),
-                SimOutput::Heard(conn, samples) => self.keep(|| Received::Audio(conn, samples)),
-                SimOutput::Opened(conn, opening) => self.keep(|| Received::Opened(conn, opening)),
-                SimOutput::Unit(conn, unit) => self.keep(|| Received::Unit(conn, unit)),
+                SimOutput::AskEngines(job, request) => self.ask_engines(job, request),
+                SimOutput::AsrAudio(conn, samples) => self.record_input(|| RecordedInput::AsrAudio(conn, samples)),
+                SimOutput::DuplexOpened(conn, opening) => self.record_input(|| RecordedInput::DuplexOpened(conn, opening)),
+                SimOutput::DuplexUnit(conn, unit) => self.record_input(|| RecordedInput::DuplexUnit(conn, unit)),
                 SimOutput::Wait(until) => return until,
             }
         }
     }
 
     /// Never waits: a client that does not read is gone, and its task ends with the channel.
-    fn send(&mut self, conn: ConnId, outgoing: Outgoing) {
+    fn send(&mut self, conn: ConnId, outgoing: ConnectionCommand) {
         let sent = self.clients.get(&conn).is_none_or(|client| client.try_send(outgoing).is_ok());
         if !sent {
             self.clients.remove(&conn);
-            self.input(SimInput::Closed(conn));
+            self.handle_input(SimInput::Closed(conn));
         }
     }
 
     /// The gateway asks only if there are engines.
-    fn ask(&mut self, job: JobId, request: EngineRequest) {
+    fn ask_engines(&mut self, job: JobId, request: EngineRequest) {
         let Some(engines) = self.engines.clone() else { return };
         let inbound = self.inbound.clone();
         self.tasks.spawn(async move {
@@ -242,7 +242,7 @@ impl Owner {
                 EngineRequest::Speak(text) => EngineAnswer::Speech(engines.speak(text).await),
             };
             // The owner is gone only when everything ends.
-            let _gone = inbound.send(Incoming::Engine(job, answer)).await;
+            let _gone = inbound.send(OwnerMessage::EngineDone(job, answer)).await;
         });
     }
 }

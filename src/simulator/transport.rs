@@ -21,11 +21,11 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{ConnId, Dialect, Mode, Refused, socket::Incoming};
+use super::{ConnId, SimDialect, SimMode, HandshakeRejected, socket::OwnerMessage};
 
 /// Messages on their way to one client. More than the longest answer has, because the owner never waits for a client: one
 /// that lets this fill is dropped.
-const OUTBOUND: usize = 2048;
+const OUTBOUND_CAPACITY: usize = 2048;
 
 /// The gateway's limit on a message (field notes §1.1).
 const MAX_MESSAGE_BYTES: usize = 128 << 20;
@@ -34,61 +34,61 @@ const MAX_MESSAGE_BYTES: usize = 128 << 20;
 const BUFFER_BYTES: usize = 8 << 10;
 
 /// For the handshake, for one write, and for the client's answer to a close.
-const PATIENCE: Duration = Duration::from_secs(10);
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The only path there is.
-const PATH: &str = "/v1/realtime";
+const REALTIME_PATH: &str = "/v1/realtime";
 
-type Socket = WebSocketStream<TcpStream>;
+type ServerSocket = WebSocketStream<TcpStream>;
 
 /// What the owner tells a connection.
 #[derive(Debug)]
-pub(super) enum Outgoing {
+pub(super) enum ConnectionCommand {
     Text(String),
     Close(u16, String),
     Abort,
 }
 
 /// Why a connection's writing ended.
-enum Written {
+enum WriteEnd {
     Closed,
     Aborted,
     Failed,
 }
 
 /// Why a connection's reading ended.
-enum Read {
-    Gone,
-    TooBig,
+enum ReadEnd {
+    Disconnected,
+    MessageTooBig,
 }
 
 /// Serves one connection from handshake to end.
-pub(super) async fn serve(stream: TcpStream, dialect: Dialect, conn: ConnId, inbound: Sender<Incoming>) {
+pub(super) async fn serve_connection(stream: TcpStream, dialect: SimDialect, conn: ConnId, inbound: Sender<OwnerMessage>) {
     // Deltas are small; on a broken socket the handshake fails anyway.
     let _unsupported = stream.set_nodelay(true);
-    let Ok(Some((socket, mode))) = timeout(PATIENCE, accept(stream, dialect)).await else { return };
-    let (outgoing, receiver) = mpsc::channel(OUTBOUND);
-    if inbound.send(Incoming::Connected(conn, mode, outgoing)).await.is_err() {
+    let Ok(Some((socket, mode))) = timeout(IO_TIMEOUT, accept_handshake(stream, dialect)).await else { return };
+    let (outgoing, receiver) = mpsc::channel(OUTBOUND_CAPACITY);
+    if inbound.send(OwnerMessage::Connected(conn, mode, outgoing)).await.is_err() {
         return;
     }
-    converse(socket, conn, &inbound, receiver).await;
+    relay_frames(socket, conn, &inbound, receiver).await;
     // The owner is gone only when everything ends.
-    let _gone = inbound.send(Incoming::Gone(conn)).await;
+    let _gone = inbound.send(OwnerMessage::Disconnected(conn)).await;
 }
 
-async fn accept(stream: TcpStream, dialect: Dialect) -> Option<(Socket, Mode)> {
+async fn accept_handshake(stream: TcpStream, dialect: SimDialect) -> Option<(ServerSocket, SimMode)> {
     let mut accepted = None;
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let judge = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
         let uri = request.uri();
         let mode =
-            if uri.path() == PATH { dialect.decide(uri.query()) } else { Err(Refused { status: 403 }) };
+            if uri.path() == REALTIME_PATH { dialect.parse_mode(uri.query()) } else { Err(HandshakeRejected { status: 403 }) };
         match mode {
             Ok(mode) => {
                 accepted = Some(mode);
                 Ok(response)
             }
-            Err(refused) => Err(refusal(refused)),
+            Err(refused) => Err(rejection_response(refused)),
         }
     };
     let config = WebSocketConfig::default()
@@ -100,79 +100,79 @@ async fn accept(stream: TcpStream, dialect: Dialect) -> Option<(Socket, Mode)> {
     Some((socket, accepted?))
 }
 
-fn refusal(refused: Refused) -> ErrorResponse {
+fn rejection_response(refused: HandshakeRejected) -> ErrorResponse {
     let mut response = ErrorResponse::new(None);
     *response.status_mut() = StatusCode::from_u16(refused.status).unwrap_or(StatusCode::FORBIDDEN);
     response
 }
 
 /// Reads and writes at the same time, so that two sides that both write do not wait for each other.
-async fn converse(
-    socket: Socket,
+async fn relay_frames(
+    socket: ServerSocket,
     conn: ConnId,
-    inbound: &Sender<Incoming>,
-    mut outgoing: Receiver<Outgoing>,
+    inbound: &Sender<OwnerMessage>,
+    mut outgoing: Receiver<ConnectionCommand>,
 ) {
     let (mut sink, mut stream) = socket.split();
     let written = {
-        let mut reading = pin!(read(&mut stream, conn, inbound));
+        let mut reading = pin!(read_frames(&mut stream, conn, inbound));
         let written = tokio::select! {
             read = &mut reading => Err(read),
-            written = write(&mut sink, &mut outgoing) => Ok(written),
+            written = write_frames(&mut sink, &mut outgoing) => Ok(written),
         };
-        if matches!(written, Ok(Written::Closed)) {
+        if matches!(written, Ok(WriteEnd::Closed)) {
             // The client's answer to the close, or its silence.
-            let _late = timeout(PATIENCE, reading).await;
+            let _late = timeout(IO_TIMEOUT, reading).await;
         }
         written
     };
     match written {
-        Err(Read::TooBig) => {
-            let _late = timeout(PATIENCE, sink.send(close(CloseCode::Size.into(), "message too big"))).await;
+        Err(ReadEnd::MessageTooBig) => {
+            let _late = timeout(IO_TIMEOUT, sink.send(close_message(CloseCode::Size.into(), "message too big"))).await;
         }
-        Ok(Written::Aborted) => {
+        Ok(WriteEnd::Aborted) => {
             if let Ok(socket) = stream.reunite(sink) {
                 // Without lingering the drop is a reset.
                 let _unsupported = socket.get_ref().set_zero_linger();
             }
         }
-        Err(Read::Gone) | Ok(Written::Closed | Written::Failed) => {}
+        Err(ReadEnd::Disconnected) | Ok(WriteEnd::Closed | WriteEnd::Failed) => {}
     }
 }
 
-async fn read(stream: &mut SplitStream<Socket>, conn: ConnId, inbound: &Sender<Incoming>) -> Read {
+async fn read_frames(stream: &mut SplitStream<ServerSocket>, conn: ConnId, inbound: &Sender<OwnerMessage>) -> ReadEnd {
     loop {
         let incoming = match stream.next().await {
-            Some(Ok(Message::Text(text))) => Incoming::Text(conn, text),
-            Some(Ok(Message::Binary(_))) => Incoming::Binary(conn),
+            Some(Ok(Message::Text(text))) => OwnerMessage::Text(conn, text),
+            Some(Ok(Message::Binary(_))) => OwnerMessage::Binary(conn),
             // Pings are answered below this level; after a close frame the stream ends by itself.
             Some(Ok(_)) => continue,
-            Some(Err(Error::Capacity(_))) => return Read::TooBig,
-            Some(Err(_)) | None => return Read::Gone,
+            Some(Err(Error::Capacity(_))) => return ReadEnd::MessageTooBig,
+            Some(Err(_)) | None => return ReadEnd::Disconnected,
         };
         if inbound.send(incoming).await.is_err() {
-            return Read::Gone;
+            return ReadEnd::Disconnected;
         }
     }
 }
 
-async fn write(sink: &mut SplitSink<Socket, Message>, outgoing: &mut Receiver<Outgoing>) -> Written {
+async fn write_frames(sink: &mut SplitSink<ServerSocket, Message>, outgoing: &mut Receiver<ConnectionCommand>) -> WriteEnd {
     while let Some(next) = outgoing.recv().await {
         let (message, last) = match next {
-            Outgoing::Text(text) => (Message::text(text), false),
-            Outgoing::Close(code, reason) => (close(code, &reason), true),
-            Outgoing::Abort => return Written::Aborted,
+            ConnectionCommand::Text(text) => (Message::text(text), false),
+            ConnectionCommand::Close(code, reason) => (close_message(code, &reason), true),
+            ConnectionCommand::Abort => return WriteEnd::Aborted,
         };
-        match timeout(PATIENCE, sink.send(message)).await {
-            Ok(Ok(())) if last => return Written::Closed,
+        match timeout(IO_TIMEOUT, sink.send(message)).await {
+            Ok(Ok(())) if last => return WriteEnd::Closed,
             Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => return Written::Failed,
+            Ok(Err(_)) | Err(_) => return WriteEnd::Failed,
         }
     }
     // The owner gave up on this client.
-    Written::Aborted
+    WriteEnd::Aborted
 }
 
-fn close(code: u16, reason: &str) -> Message {
+fn close_message(code: u16, reason: &str) -> Message {
     Message::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
 }

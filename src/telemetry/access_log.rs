@@ -17,13 +17,13 @@ use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
 /// Lines that may wait for the disk: a thousand sessions that end at once.
-const WAITING_MAX: usize = 4096;
+const PENDING_LINES_MAX: usize = 4096;
 
 /// One session, as its line tells it. `null` for what did not happen or is not known.
 ///
 /// Times are seconds unless a name ends in `_ms`. Names stay; more may come.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Record {
+pub struct AccessRecord {
     /// When it began, RFC 3339, UTC.
     pub opened: String,
     /// When it ended.
@@ -86,7 +86,7 @@ pub struct Record {
     pub context_peak_tokens: Option<u32>,
     /// Errors the client was told, by kind.
     pub errors: std::collections::BTreeMap<&'static str, u32>,
-    /// Why it ended: a [`crate::session::Reason`]'s name.
+    /// Why it ended: a [`crate::session::EndReason`]'s name.
     pub reason: &'static str,
     /// Whose doing that was: `client`, `bridge` or `upstream`.
     pub ended_by: &'static str,
@@ -102,7 +102,7 @@ pub struct Record {
 
 /// Where lines go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum LogTarget {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -111,10 +111,10 @@ pub enum Target {
     File(PathBuf),
 }
 
-impl Target {
+impl LogTarget {
     /// `-` or `stdout`, `stderr`, or a path.
     #[must_use]
-    pub fn of(path: &Path) -> Self {
+    pub fn from_path(path: &Path) -> Self {
         match path.to_str() {
             Some("-" | "stdout") => Self::Stdout,
             Some("stderr") => Self::Stderr,
@@ -133,7 +133,7 @@ impl Target {
     }
 }
 
-enum Order {
+enum WriterCommand {
     /// A line; what is held is held until it is written.
     Write(String, mpsc::Sender<()>),
     Reopen,
@@ -142,9 +142,9 @@ enum Order {
 /// The access log. A clone is another handle; when the last one is gone, the thread ends.
 #[derive(Debug, Clone)]
 pub struct AccessLog {
-    orders: SyncSender<Order>,
+    commands: SyncSender<WriterCommand>,
     /// Lines that wait for the disk.
-    waiting: watch::Sender<usize>,
+    pending_lines: watch::Sender<usize>,
 }
 
 impl AccessLog {
@@ -152,65 +152,65 @@ impl AccessLog {
     ///
     /// # Errors
     /// The system's own.
-    pub fn open(target: Target) -> io::Result<Self> {
+    pub fn open(target: LogTarget) -> io::Result<Self> {
         let out = target.open()?;
-        let (orders, taken) = sync_channel(WAITING_MAX);
-        let waiting = watch::Sender::new(0);
+        let (commands, receiver) = sync_channel(PENDING_LINES_MAX);
+        let pending_lines = watch::Sender::new(0);
         std::thread::Builder::new().name("access-log".to_owned()).spawn({
-            let waiting = waiting.clone();
-            move || write(&target, out, &taken, &waiting)
+            let pending_lines = pending_lines.clone();
+            move || run_writer(&target, out, &receiver, &pending_lines)
         })?;
-        Ok(Self { orders, waiting })
+        Ok(Self { commands, pending_lines })
     }
 
     /// Opens the file anew, for whoever has moved it away.
     pub fn reopen(&self) {
-        if self.orders.try_send(Order::Reopen).is_err() {
+        if self.commands.try_send(WriterCommand::Reopen).is_err() {
             warn!("the access log was not reopened: too much waits for it");
         }
     }
 
-    /// Takes a session's line, which is written in its time; `alive` is held until then. Whether there was room for it.
+    /// Takes a session's line, which is written in its time; `written_guard` is held until then. Whether there was room for it.
     #[must_use]
-    pub(crate) fn write(&self, record: &Record, alive: mpsc::Sender<()>) -> bool {
+    pub(crate) fn write(&self, record: &AccessRecord, written_guard: mpsc::Sender<()>) -> bool {
         let Ok(mut line) = serde_json::to_string(record) else { return false };
         line.push('\n');
-        self.waiting.send_modify(|waiting| *waiting += 1);
-        let taken = self.orders.try_send(Order::Write(line, alive)).is_ok();
-        if !taken {
-            self.waiting.send_modify(|waiting| *waiting -= 1);
+        self.pending_lines.send_modify(|pending_lines| *pending_lines += 1);
+        let is_queued = self.commands.try_send(WriterCommand::Write(line, written_guard)).is_ok();
+        if !is_queued {
+            self.pending_lines.send_modify(|pending_lines| *pending_lines -= 1);
         }
-        taken
+        is_queued
     }
 
     /// Done when every line that was taken is written, or could not be.
-    pub(crate) async fn written(&self) {
+    pub(crate) async fn flush(&self) {
         // Its sender is held here.
-        let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
+        let _ = self.pending_lines.subscribe().wait_for(|pending_lines| *pending_lines == 0).await;
     }
 }
 
-fn write(
-    target: &Target,
+fn run_writer(
+    target: &LogTarget,
     mut out: Box<dyn Write + Send>,
-    orders: &Receiver<Order>,
-    waiting: &watch::Sender<usize>,
+    commands: &Receiver<WriterCommand>,
+    pending_lines: &watch::Sender<usize>,
 ) {
-    let mut told = false;
-    for order in orders {
-        let done = match order {
+    let mut has_warned = false;
+    for command in commands {
+        let result = match command {
             // One write a line: a reader never sees half of one.
-            Order::Write(line, _alive) => {
-                let done = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-                waiting.send_modify(|waiting| *waiting -= 1);
-                done
+            WriterCommand::Write(line, _alive) => {
+                let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+                pending_lines.send_modify(|pending_lines| *pending_lines -= 1);
+                written
             }
-            Order::Reopen => target.open().map(|opened| out = opened),
+            WriterCommand::Reopen => target.open().map(|opened| out = opened),
         };
-        match done {
-            Ok(()) => told = false,
+        match result {
+            Ok(()) => has_warned = false,
             // Said once: a full disk is full for every line.
-            Err(error) if !std::mem::replace(&mut told, true) => warn!(%error, "cannot write the access log"),
+            Err(error) if !std::mem::replace(&mut has_warned, true) => warn!(%error, "cannot write the access log"),
             Err(_) => {}
         }
     }
@@ -218,17 +218,17 @@ fn write(
 
 /// A time since 1970 as RFC 3339 has it, in UTC, to the millisecond.
 pub(crate) fn rfc3339(unix: Duration) -> String {
-    let (days, of_day) = (unix.as_secs() / 86_400, unix.as_secs() % 86_400);
+    let (days, second_of_day) = (unix.as_secs() / 86_400, unix.as_secs() % 86_400);
     // Years that begin in March have their leap day at the end; eras of 400 years are all alike.
     let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
     let ms = unix.subsec_millis();
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_counted_as_the_calendar_has_them() {
+    fn rfc3339_formats_calendar_dates() {
         for (unix_ms, told) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
@@ -250,18 +250,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_is_whole_held_until_it_is_written_and_follows_the_file() {
+    async fn line_is_written_whole_and_reopen_follows_the_renamed_file() {
         let dir = std::env::temp_dir().join(format!("voxbridge-access-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let (path, moved) = (dir.join("access.log"), dir.join("access.log.1"));
-        let log = AccessLog::open(Target::of(&path)).unwrap();
+        let log = AccessLog::open(LogTarget::from_path(&path)).unwrap();
         let (alive, mut written) = mpsc::channel(1);
-        assert!(log.write(&Record { session: "a".to_owned(), ..Record::default() }, alive));
+        assert!(log.write(&AccessRecord { session: "a".to_owned(), ..AccessRecord::default() }, alive));
         assert_eq!(written.recv().await, None, "nobody holds it any more: it is written");
         std::fs::rename(&path, &moved).unwrap();
         log.reopen();
         let (alive, mut written) = mpsc::channel(1);
-        assert!(log.write(&Record { session: "b".to_owned(), ..Record::default() }, alive));
+        assert!(log.write(&AccessRecord { session: "b".to_owned(), ..AccessRecord::default() }, alive));
         assert_eq!(written.recv().await, None);
         for (path, session) in [(&moved, "a"), (&path, "b")] {
             let text = std::fs::read_to_string(path).unwrap();

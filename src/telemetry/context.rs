@@ -17,7 +17,7 @@ const MEMBERS_MAX: usize = 32;
 /// So much of `tracestate` is passed on: the least that is asked for (§3.3.1.5).
 const STATE_MAX_BYTES: usize = 512;
 /// Larger members are left out first (§3.3.1.5).
-const LARGE_BYTES: usize = 128;
+const LARGE_MEMBER_BYTES: usize = 128;
 
 /// A trace's id; never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl fmt::Display for TraceId {
 
 /// What `traceparent` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parent {
+pub struct TraceParent {
     /// The trace.
     pub trace_id: TraceId,
     /// The caller's span; never zero.
@@ -40,31 +40,31 @@ pub struct Parent {
     pub sampled: bool,
 }
 
-impl Parent {
+impl TraceParent {
     /// Reads a header; `None` for what is no `traceparent` (§3.2.2, and §4.3 for versions to come).
     #[must_use]
     pub fn parse(header: &str) -> Option<Self> {
         let bytes = header.as_bytes();
-        let version = hex(bytes.get(..2)?)?;
-        let long_enough = match version {
+        let version = parse_hex(bytes.get(..2)?)?;
+        let is_long_enough = match version {
             0 => bytes.len() == 55,
             0xff => false,
             _ => bytes.len() == 55 || bytes.get(55) == Some(&b'-'),
         };
-        let dashes = [2, 35, 52].into_iter().all(|at| bytes.get(at) == Some(&b'-'));
-        if !long_enough || !dashes {
+        let has_dashes = [2, 35, 52].into_iter().all(|at| bytes.get(at) == Some(&b'-'));
+        if !is_long_enough || !has_dashes {
             return None;
         }
-        let (trace_id, parent_id) = (hex(bytes.get(3..35)?)?, hex(bytes.get(36..52)?)?);
-        let flags = hex(bytes.get(53..55)?)?;
+        let (trace_id, parent_id) = (parse_hex(bytes.get(3..35)?)?, parse_hex(bytes.get(36..52)?)?);
+        let flags = parse_hex(bytes.get(53..55)?)?;
         let parent_id = u64::try_from(parent_id).ok()?;
-        let known = trace_id != 0 && parent_id != 0;
-        known.then_some(Self { trace_id: TraceId(trace_id), parent_id, sampled: flags & 1 == 1 })
+        let is_valid = trace_id != 0 && parent_id != 0;
+        is_valid.then_some(Self { trace_id: TraceId(trace_id), parent_id, sampled: flags & 1 == 1 })
     }
 }
 
 /// Lowercase hexadecimal digits, and nothing else.
-fn hex(digits: &[u8]) -> Option<u128> {
+fn parse_hex(digits: &[u8]) -> Option<u128> {
     let digit = |byte: &u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -89,15 +89,15 @@ pub struct TraceContext {
 impl TraceContext {
     /// The context of a request with these headers, or the beginning of a new trace. More than one `traceparent` is none
     /// (§4.3); several `tracestate` are one list (RFC 9110 §5.3), of any use only with a `traceparent` (§3.3).
-    pub fn accept<'h>(
+    pub fn from_headers<'h>(
         mut parents: impl Iterator<Item = &'h str>,
         states: impl Iterator<Item = &'h str>,
         rng: &mut fastrand::Rng,
     ) -> Self {
-        let parent = parents.next().filter(|_| parents.next().is_none()).and_then(Parent::parse);
+        let parent = parents.next().filter(|_| parents.next().is_none()).and_then(TraceParent::parse);
         match parent {
-            Some(Parent { trace_id, parent_id, sampled }) => {
-                Self { trace_id, parent_id: Some(parent_id), sampled, state: state(states) }
+            Some(TraceParent { trace_id, parent_id, sampled }) => {
+                Self { trace_id, parent_id: Some(parent_id), sampled, state: parse_tracestate(states) }
             }
             None => Self { trace_id: TraceId(rng.u128(1..)), parent_id: None, sampled: false, state: None },
         }
@@ -105,44 +105,44 @@ impl TraceContext {
 
     /// `traceparent` for a call of this session's, which is a span of its own.
     #[must_use]
-    pub fn parent_for_call(&self, rng: &mut fastrand::Rng) -> String {
+    pub fn child_traceparent(&self, rng: &mut fastrand::Rng) -> String {
         format!("00-{}-{:016x}-{:02x}", self.trace_id, rng.u64(1..), u8::from(self.sampled))
     }
 }
 
 /// What is passed on of `tracestate`: all of it, or nothing where it is not as it should be (§3.3.1). Of what is too long
 /// the large members are left out, then the last ones.
-fn state<'h>(headers: impl Iterator<Item = &'h str>) -> Option<String> {
+fn parse_tracestate<'h>(headers: impl Iterator<Item = &'h str>) -> Option<String> {
     // OWS of RFC 9110 §5.6.3; empty members are allowed.
-    let ows = |character| matches!(character, ' ' | '\t');
-    let members = headers.flat_map(|header| header.split(',')).map(|member| member.trim_matches(ows));
+    let is_whitespace = |character| matches!(character, ' ' | '\t');
+    let members = headers.flat_map(|header| header.split(',')).map(|member| member.trim_matches(is_whitespace));
     let members: Vec<_> = members.filter(|member| !member.is_empty()).take(MEMBERS_MAX + 1).collect();
     if members.is_empty() || members.len() > MEMBERS_MAX || !members.iter().all(|member| is_member(member)) {
         return None;
     }
     let length = |members: &[&str]| members.iter().map(|member| member.len() + 1).sum::<usize>() - 1;
-    let mut kept = members;
-    if length(&kept) > STATE_MAX_BYTES {
-        kept.retain(|member| member.len() <= LARGE_BYTES);
+    let mut remaining = members;
+    if length(&remaining) > STATE_MAX_BYTES {
+        remaining.retain(|member| member.len() <= LARGE_MEMBER_BYTES);
     }
-    while !kept.is_empty() && length(&kept) > STATE_MAX_BYTES {
-        kept.pop();
+    while !remaining.is_empty() && length(&remaining) > STATE_MAX_BYTES {
+        remaining.pop();
     }
-    (!kept.is_empty()).then(|| kept.join(","))
+    (!remaining.is_empty()).then(|| remaining.join(","))
 }
 
 /// `key=value` (§3.3.1.3).
 fn is_member(member: &str) -> bool {
     let Some((key, value)) = member.split_once('=') else { return false };
-    is_key(key) && is_value(value)
+    is_member_key(key) && is_member_value(value)
 }
 
-fn is_key(key: &str) -> bool {
-    let small = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+fn is_member_key(key: &str) -> bool {
+    let is_lower_alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_part = |part: &str, digit_first: bool, max: usize| {
         let first = part.bytes().next();
-        let begins = first.is_some_and(|first| first.is_ascii_lowercase() || (digit_first && small(&first)));
-        begins && part.len() <= max && part.bytes().all(|byte| small(&byte) || b"_-*/".contains(&byte))
+        let has_valid_start = first.is_some_and(|first| first.is_ascii_lowercase() || (digit_first && is_lower_alphanumeric(&first)));
+        has_valid_start && part.len() <= max && part.bytes().all(|byte| is_lower_alphanumeric(&byte) || b"_-*/".contains(&byte))
     };
     match key.split_once('@') {
         Some((tenant, system)) => is_part(tenant, true, 241) && is_part(system, false, 14),
@@ -150,7 +150,7 @@ fn is_key(key: &str) -> bool {
     }
 }
 
-fn is_value(value: &str) -> bool {
+fn is_member_value(value: &str) -> bool {
     let allowed = |byte: u8| matches!(byte, 0x20..=0x7e) && byte != b',' && byte != b'=';
     !value.is_empty() && value.len() <= 256 && value.bytes().all(allowed) && !value.ends_with(' ')
 }
@@ -159,33 +159,33 @@ fn is_value(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const TRACEPARENT_VALUE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_parent_is_read() {
-        let parent = Parent::parse(GOOD).unwrap();
+    fn traceparent_is_parsed() {
+        let parent = TraceParent::parse(TRACEPARENT_VALUE).unwrap();
         assert_eq!(parent.trace_id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!((parent.parent_id, parent.sampled), (0x00f0_67aa_0ba9_02b7, true));
-        let unsampled = Parent::parse(&GOOD.replace("-01", "-fe")).unwrap();
+        let unsampled = TraceParent::parse(&TRACEPARENT_VALUE.replace("-01", "-fe")).unwrap();
         assert!(!unsampled.sampled);
     }
 
     #[test]
-    fn versions_to_come_are_read_as_far_as_they_are_known() {
+    fn future_versions_are_parsed_up_to_known_fields() {
         for (header, good) in [
-            (GOOD.replacen("00", "cc", 1), true),
-            (GOOD.replacen("00", "cc", 1) + "-what-comes", true),
-            (GOOD.replacen("00", "cc", 1) + "-", true),
-            (GOOD.replacen("00", "cc", 1) + ".x", false),
-            (GOOD.replacen("00", "ff", 1), false),
-            (GOOD.to_owned() + "-", false),
+            (TRACEPARENT_VALUE.replacen("00", "cc", 1), true),
+            (TRACEPARENT_VALUE.replacen("00", "cc", 1) + "-what-comes", true),
+            (TRACEPARENT_VALUE.replacen("00", "cc", 1) + "-", true),
+            (TRACEPARENT_VALUE.replacen("00", "cc", 1) + ".x", false),
+            (TRACEPARENT_VALUE.replacen("00", "ff", 1), false),
+            (TRACEPARENT_VALUE.to_owned() + "-", false),
         ] {
-            assert_eq!(Parent::parse(&header).is_some(), good, "{header}");
+            assert_eq!(TraceParent::parse(&header).is_some(), good, "{header}");
         }
     }
 
     #[test]
-    fn what_is_not_exactly_right_is_no_parent() {
+    fn malformed_traceparent_is_rejected() {
         for header in [
             "",
             "00",
@@ -199,33 +199,33 @@ mod tests {
             " 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             "00-4bf92f3577b34da6a3ce929d0e0e473é-00f067aa0ba902b7-01",
         ] {
-            assert_eq!(Parent::parse(header), None, "{header}");
+            assert_eq!(TraceParent::parse(header), None, "{header}");
         }
         // Cut anywhere it is none, and never a panic.
-        assert!((0..GOOD.len()).all(|end| Parent::parse(&GOOD[..end]).is_none()));
+        assert!((0..TRACEPARENT_VALUE.len()).all(|end| TraceParent::parse(&TRACEPARENT_VALUE[..end]).is_none()));
     }
 
     fn accepted(parents: &[&str], states: &[&str]) -> TraceContext {
         let mut rng = fastrand::Rng::with_seed(1);
-        TraceContext::accept(parents.iter().copied(), states.iter().copied(), &mut rng)
+        TraceContext::from_headers(parents.iter().copied(), states.iter().copied(), &mut rng)
     }
 
     #[test]
-    fn a_call_is_a_span_of_its_own_in_the_same_trace() {
-        let context = accepted(&[GOOD], &["congo=t61rcWkgMzE, rojo=1", "a@b=c"]);
+    fn each_upstream_call_gets_its_own_span() {
+        let context = accepted(&[TRACEPARENT_VALUE], &["congo=t61rcWkgMzE, rojo=1", "a@b=c"]);
         assert_eq!(context.state.as_deref(), Some("congo=t61rcWkgMzE,rojo=1,a@b=c"));
         let mut rng = fastrand::Rng::with_seed(2);
-        let (first, second) = (context.parent_for_call(&mut rng), context.parent_for_call(&mut rng));
+        let (first, second) = (context.child_traceparent(&mut rng), context.child_traceparent(&mut rng));
         assert_ne!(first, second);
-        for call in [first, second].map(|call| Parent::parse(&call).unwrap()) {
+        for call in [first, second].map(|call| TraceParent::parse(&call).unwrap()) {
             assert_eq!((call.trace_id, call.sampled), (context.trace_id, true));
             assert_ne!(Some(call.parent_id), context.parent_id);
         }
     }
 
     #[test]
-    fn without_one_parent_a_new_trace_begins() {
-        for parents in [&[][..], &["nonsense"], &[GOOD, GOOD]] {
+    fn missing_or_repeated_traceparent_starts_a_new_trace() {
+        for parents in [&[][..], &["nonsense"], &[TRACEPARENT_VALUE, TRACEPARENT_VALUE]] {
             let context = accepted(parents, &["a=b"]);
             assert_ne!(context.trace_id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
             assert_eq!((context.parent_id, context.sampled, context.state), (None, false, None));
@@ -233,19 +233,19 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_wrong_anywhere_is_none() {
+    fn malformed_tracestate_is_dropped() {
         let many: String = (0..33).map(|at| format!("k{at}=v,")).collect();
         for states in ["a", "A=b", "a=b,c", "a=b=c", "a=", "é=b", "1a=b", "a=é", many.as_str()] {
-            assert_eq!(accepted(&[GOOD], &[states]).state, None, "{states}");
+            assert_eq!(accepted(&[TRACEPARENT_VALUE], &[states]).state, None, "{states}");
         }
-        assert_eq!(accepted(&[GOOD], &[",a=b,, ,"]).state.as_deref(), Some("a=b"));
+        assert_eq!(accepted(&[TRACEPARENT_VALUE], &[",a=b,, ,"]).state.as_deref(), Some("a=b"));
     }
 
     #[test]
-    fn a_state_that_is_too_long_loses_large_members_then_the_last() {
+    fn long_tracestate_loses_large_members_then_the_last() {
         let large = format!("large={}", "x".repeat(200));
-        let small = (0..30).map(|at| format!("k{at:02}={}", "v".repeat(20))).collect::<Vec<_>>().join(",");
-        let kept = accepted(&[GOOD], &[&large, &small]).state.unwrap();
+        let is_lower_alphanumeric = (0..30).map(|at| format!("k{at:02}={}", "v".repeat(20))).collect::<Vec<_>>().join(",");
+        let kept = accepted(&[TRACEPARENT_VALUE], &[&large, &small]).state.unwrap();
         assert!(kept.len() <= 512 && kept.len() > 480 && kept.starts_with("k00=") && !kept.contains("large"));
         assert!(!kept.contains("k29"));
     }

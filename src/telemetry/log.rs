@@ -19,12 +19,12 @@ use crate::{config::LogConfig, session::Observation};
 
 /// What the WebSocket library's log is found by. At the level trace it quotes whole requests, with the tokens that upstreams
 /// are shown, and every frame with what is said in it; at the level debug, close frames.
-const WEBSOCKETS: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
+const WEBSOCKET_CRATES: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
 
 /// The level in use and the way to change it. The log is the process's own, unlike all else.
 static LEVEL: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<String>)> = OnceLock::new();
 
-type Filtered = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Registry>, Registry>>;
+type FilteredRegistry = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Registry>, Registry>>;
 
 /// Starts logging to standard error.
 ///
@@ -32,14 +32,14 @@ type Filtered = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Registry>, Re
 /// What is wrong with the level or the format.
 pub fn init(log: &LogConfig) -> Result<(), String> {
     let level = log.level.as_deref().unwrap_or("info");
-    let (filter, handle) = reload::Layer::new(filter_of(level)?);
+    let (filter, handle) = reload::Layer::new(parse_filter(level)?);
     let lines = fmt::layer().with_writer(io::stderr);
     let lines = match log.format.as_deref().unwrap_or("text") {
         "text" => lines.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
         "json" => lines.json().flatten_event(true).boxed(),
         other => return Err(format!("log format {other:?}: there is text and json")),
     };
-    filtered(filter).with(lines).try_init().map_err(|error| error.to_string())?;
+    registry_with(filter).with(lines).try_init().map_err(|error| error.to_string())?;
     // Only who has set up the log gets here, and that is one.
     let _ = LEVEL.set((handle, Mutex::new(level.to_owned())));
     Ok(())
@@ -50,43 +50,43 @@ pub fn init(log: &LogConfig) -> Result<(), String> {
 /// # Errors
 /// What is wrong with it, in words; what held before still holds.
 pub fn set_level(level: &str) -> Result<(), String> {
-    let filter = filter_of(level)?;
-    let (handle, known) = LEVEL.get().ok_or("the log was not set up by voxbridge")?;
+    let filter = parse_filter(level)?;
+    let (handle, current) = LEVEL.get().ok_or("the log was not set up by voxbridge")?;
     handle.reload(filter).map_err(|error| error.to_string())?;
-    level.clone_into(&mut known.lock().unwrap_or_else(PoisonError::into_inner));
+    level.clone_into(&mut current.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(())
 }
 
 /// How much is logged, as it was last set; `None` where the log was not set up by voxbridge.
 #[must_use]
 pub fn level() -> Option<String> {
-    let (_, known) = LEVEL.get()?;
-    Some(known.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    let (_, current) = LEVEL.get()?;
+    Some(current.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
-fn filter_of(level: &str) -> Result<EnvFilter, String> {
+fn parse_filter(level: &str) -> Result<EnvFilter, String> {
     EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))
 }
 
 /// What is asked for, and fit to be logged.
-fn filtered(filter: reload::Layer<EnvFilter, Registry>) -> Filtered {
-    tracing_subscriber::registry().with(filter).with(filter_fn(is_fit_to_log as fn(&Metadata<'_>) -> bool))
+fn registry_with(filter: reload::Layer<EnvFilter, Registry>) -> FilteredRegistry {
+    tracing_subscriber::registry().with(filter).with(filter_fn(is_safe_to_log as fn(&Metadata<'_>) -> bool))
 }
 
 /// Whatever the level: libraries do not say what they carry. A filter of its own that nobody sets, because in one that is set
 /// what is said of spans comes before what is said of targets.
-fn is_fit_to_log(of: &Metadata<'_>) -> bool {
-    let origin = of.target().split("::").next().unwrap_or_default();
-    let most = match origin {
+fn is_safe_to_log(metadata: &Metadata<'_>) -> bool {
+    let crate_name = metadata.target().split("::").next().unwrap_or_default();
+    let max_level = match crate_name {
         env!("CARGO_PKG_NAME") => LevelFilter::TRACE,
-        of if WEBSOCKETS.contains(&of) => LevelFilter::INFO,
+        crate_name if WEBSOCKET_CRATES.contains(&crate_name) => LevelFilter::INFO,
         _ => LevelFilter::DEBUG,
     };
-    *of.level() <= most
+    *metadata.level() <= max_level
 }
 
 /// What operators see. Never audio, text or credentials.
-pub(crate) fn observe(observation: &Observation) {
+pub(crate) fn log_observation(observation: &Observation) {
     match observation {
         Observation::LaneRetry { lane, words, pause_ms } => {
             warn!(lane = lane.0, pause_ms, "{words}; trying again");
@@ -128,9 +128,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Log {
+    impl Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -141,15 +141,15 @@ mod tests {
     }
 
     #[test]
-    fn no_filter_has_libraries_tell_what_they_carry() {
+    fn library_payloads_are_never_logged_whatever_the_filter() {
         for level in
             ["trace", "info,[session]=trace", "[session{id}]=trace", "tungstenite=trace,rustls=trace"]
         {
-            let log = Log::default();
+            let log = LogBuffer::default();
             let into = log.clone();
             let lines = fmt::layer().with_writer(move || into.clone()).with_ansi(false);
-            let (filter, _handle) = reload::Layer::new(filter_of(level).unwrap());
-            tracing::subscriber::with_default(filtered(filter).with(lines), || {
+            let (filter, _handle) = reload::Layer::new(parse_filter(level).unwrap());
+            tracing::subscriber::with_default(registry_with(filter).with(lines), || {
                 let _in = tracing::error_span!("session", id = "s").entered();
                 trace!(target: "tungstenite::handshake::client", "a token");
                 trace!(target: "tungstenite::protocol", "a frame");
@@ -164,8 +164,8 @@ mod tests {
             });
             let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
             assert!(!text.contains("a "), "{level}: {text}");
-            let of_session = level.contains("session") || level == "trace";
-            assert_eq!(text.contains("our own"), of_session, "{level}: {text}");
+            let logs_session = level.contains("session") || level == "trace";
+            assert_eq!(text.contains("our own"), logs_session, "{level}: {text}");
         }
     }
 }

@@ -17,4 +17,4 @@ pub mod metrics;
 #[cfg(feature = "io")]
 pub use self::log::init;
 #[cfg(feature = "io")]
-pub(crate) use self::log::observe;
+pub(crate) use self::log::log_observation;

@@ -5,25 +5,25 @@ use std::{fmt::Write as _, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-use super::{redact::Kept, strip_audio::brief};
+use super::{redact::AudioRetention, strip_audio::strip_audio};
 use crate::{
     bridge::{Input, Output},
-    event::{Frame, Lane, Message, Mode, Why},
+    event::{Frame, Lane, Message, Mode, DisconnectReason},
     session::Observation,
 };
 
 /// One line after the first. Which fields there are depends on `in` and `out`, of which there is one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Line {
+pub struct TraceRecord {
     /// Since the session was opened, ns: what the bridge was given, to the last digit, or a replay could not be exact.
     pub ns: u64,
     /// An input, by its kind.
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
-    pub came: Option<Came>,
+    pub input: Option<InputKind>,
     /// An output, by its kind.
     #[serde(rename = "out", skip_serializing_if = "Option::is_none")]
-    pub went: Option<Went>,
+    pub output: Option<OutputKind>,
     /// The upstream connection it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane: Option<u32>,
@@ -44,7 +44,7 @@ pub struct Line {
     pub digest: Option<String>,
     /// Why a transport is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<WhyName>,
+    pub why: Option<DisconnectKind>,
     /// Close code, or HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
@@ -73,7 +73,7 @@ const fn is_false(flag: &bool) -> bool {
 /// Kinds of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Came {
+pub enum InputKind {
     /// A frame from the client.
     Client,
     /// The client is gone.
@@ -97,7 +97,7 @@ pub enum Came {
 /// Kinds of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Went {
+pub enum OutputKind {
     /// A frame to the client.
     Client,
     /// Audio for the client is dropped.
@@ -114,10 +114,10 @@ pub enum Went {
     Finished,
 }
 
-/// Kinds of [`Why`].
+/// Kinds of [`DisconnectReason`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhyName {
+pub enum DisconnectKind {
     /// It never came up.
     Unreachable,
     /// HTTP said no.
@@ -128,65 +128,65 @@ pub enum WhyName {
     Lost,
 }
 
-impl Line {
+impl TraceRecord {
     /// An input as it is, but for audio that is not to be kept.
     #[must_use]
-    pub fn of_input(ns: u64, input: &Input<'_>, audio: Kept) -> Self {
-        let line = |came| Self { ns, came: Some(came), ..Self::default() };
-        let on = |came, lane: Lane| Self { lane: Some(lane.0), ..line(came) };
+    pub fn from_input(ns: u64, input: &Input<'_>, audio: AudioRetention) -> Self {
+        let record = |kind| Self { ns, input: Some(kind), ..Self::default() };
+        let lane_record = |kind, lane: Lane| Self { lane: Some(lane.0), ..record(kind) };
         match input {
-            Input::Client(frame) => line(Came::Client).with_frame(*frame, audio != Kept::None),
-            Input::ClientClosed => line(Came::ClientClosed),
-            Input::LaneOpened(lane) => on(Came::LaneOpened, *lane),
-            Input::Lane(lane, frame) => on(Came::Lane, *lane).with_frame(*frame, audio == Kept::All),
-            Input::LaneClosed(lane, why) => on(Came::LaneClosed, *lane).with_why(why),
-            Input::Timeout => line(Came::Timeout),
-            Input::Drain(within) => line(Came::Drain).within(*within),
-            Input::Close(within) => line(Came::Close).within(*within),
-            Input::Rollover => line(Came::Rollover),
+            Input::Client(frame) => record(InputKind::Client).with_frame(*frame, audio != AudioRetention::None),
+            Input::ClientClosed => record(InputKind::ClientClosed),
+            Input::LaneOpened(lane) => lane_record(InputKind::LaneOpened, *lane),
+            Input::Lane(lane, frame) => lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All),
+            Input::LaneClosed(lane, reason) => lane_record(InputKind::LaneClosed, *lane).with_disconnect_reason(reason),
+            Input::Timeout => record(InputKind::Timeout),
+            Input::Drain(within) => record(InputKind::Drain).with_time_limit(*within),
+            Input::Close(within) => record(InputKind::Close).with_time_limit(*within),
+            Input::Rollover => record(InputKind::Rollover),
         }
     }
 
     /// An output as it is, but for audio that is not to be kept; `None` for waiting. Where all audio is kept, binary frames
     /// have a digest.
     #[must_use]
-    pub fn of_output(ns: u64, output: &Output, audio: Kept) -> Option<Self> {
-        let audio = audio == Kept::All;
-        let line = |went| Self { ns, went: Some(went), ..Self::default() };
-        let on = |went, lane: Lane| Self { lane: Some(lane.0), ..line(went) };
+    pub fn from_output(ns: u64, output: &Output, audio: AudioRetention) -> Option<Self> {
+        let keep_audio = audio == AudioRetention::All;
+        let record = |kind| Self { ns, output: Some(kind), ..Self::default() };
+        let lane_record = |kind, lane: Lane| Self { lane: Some(lane.0), ..record(kind) };
         Some(match output {
-            Output::ToClient(message) => line(Went::Client).with_message(message, audio),
-            Output::DropAudio(bytes) => Self { bytes: Some(*bytes), ..line(Went::DropAudio) },
-            Output::OpenLane(lane, mode) => Self { mode: Some(*mode), ..on(Went::OpenLane, *lane) },
-            Output::ToLane(lane, message) => on(Went::Lane, *lane).with_message(message, audio),
-            Output::CloseLane(lane) => on(Went::CloseLane, *lane),
+            Output::ToClient(message) => record(OutputKind::Client).with_message(message, keep_audio),
+            Output::DropAudio(bytes) => Self { bytes: Some(*bytes), ..record(OutputKind::DropAudio) },
+            Output::OpenLane(lane, mode) => Self { mode: Some(*mode), ..lane_record(OutputKind::OpenLane, *lane) },
+            Output::ToLane(lane, message) => lane_record(OutputKind::Lane, *lane).with_message(message, keep_audio),
+            Output::CloseLane(lane) => lane_record(OutputKind::CloseLane, *lane),
             // What was measured is no part of what happened.
             Output::Observe(Observation::Measured(_)) => return None,
             Output::Observe(observation) => {
-                Self { words: Some(format!("{observation:?}")), ..line(Went::Observe) }
+                Self { words: Some(format!("{observation:?}")), ..record(OutputKind::Observe) }
             }
-            Output::Finished => line(Went::Finished),
+            Output::Finished => record(OutputKind::Finished),
             Output::Wait(_) => return None,
         })
     }
 
-    fn with_frame(mut self, frame: Frame<'_>, audio: bool) -> Self {
+    fn with_frame(mut self, frame: Frame<'_>, keep_audio: bool) -> Self {
         match frame {
-            Frame::Text(text) if audio => self.text = Some(text.to_owned()),
-            Frame::Text(text) => self.text = Some(brief(text)),
-            Frame::Binary(bytes) if audio => self.base64 = Some(STANDARD.encode(bytes)),
+            Frame::Text(text) if keep_audio => self.text = Some(text.to_owned()),
+            Frame::Text(text) => self.text = Some(strip_audio(text)),
+            Frame::Binary(bytes) if keep_audio => self.base64 = Some(STANDARD.encode(bytes)),
             Frame::Binary(bytes) => self.bytes = Some(bytes.len() as u64),
         }
         self
     }
 
-    fn with_message(mut self, message: &Message, audio: bool) -> Self {
+    fn with_message(mut self, message: &Message, keep_audio: bool) -> Self {
         match message {
-            Message::Text(text) if audio => self.text = Some(text.clone()),
-            Message::Text(text) => self.text = Some(brief(text)),
+            Message::Text(text) if keep_audio => self.text = Some(text.clone()),
+            Message::Text(text) => self.text = Some(strip_audio(text)),
             Message::Binary(bytes) => {
                 self.bytes = Some(bytes.len() as u64);
-                self.digest = audio.then(|| digest(bytes));
+                self.digest = keep_audio.then(|| fnv1a_digest(bytes));
             }
             Message::Close(code, reason) => {
                 self.code = Some(*code);
@@ -196,29 +196,29 @@ impl Line {
         self
     }
 
-    fn within(self, time: Duration) -> Self {
-        Self { within_ms: u64::try_from(time.as_millis()).ok(), ..self }
+    fn with_time_limit(self, time_limit: Duration) -> Self {
+        Self { within_ms: u64::try_from(time_limit.as_millis()).ok(), ..self }
     }
 
     /// What was recorded before it was told was told to finish within that.
-    fn time(&self) -> Duration {
-        const BEFORE_IT_WAS_TOLD: Duration = Duration::from_secs(15);
-        self.within_ms.map_or(BEFORE_IT_WAS_TOLD, Duration::from_millis)
+    fn time_limit(&self) -> Duration {
+        const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(15);
+        self.within_ms.map_or(DEFAULT_TIME_LIMIT, Duration::from_millis)
     }
 
-    fn with_why(self, why: &Why) -> Self {
-        let (name, code, words) = match why {
-            Why::Unreachable(words) => (WhyName::Unreachable, None, Some(words.clone())),
-            Why::Refused(status) => (WhyName::Refused, Some(*status), None),
-            Why::Closed(code, reason) => (WhyName::Closed, Some(*code), Some(reason.clone())),
-            Why::Lost(words) => (WhyName::Lost, None, Some(words.clone())),
+    fn with_disconnect_reason(self, reason: &DisconnectReason) -> Self {
+        let (name, code, words) = match reason {
+            DisconnectReason::Unreachable(words) => (DisconnectKind::Unreachable, None, Some(words.clone())),
+            DisconnectReason::HttpRejected(status) => (DisconnectKind::Refused, Some(*status), None),
+            DisconnectReason::Closed(code, words) => (DisconnectKind::Closed, Some(*code), Some(words.clone())),
+            DisconnectReason::Lost(words) => (DisconnectKind::Lost, None, Some(words.clone())),
         };
         Self { why: Some(name), code, words, ..self }
     }
 
     /// How much of the session's memory it takes while it waits to be written, bytes, about.
     #[must_use]
-    pub fn weight(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let texts = [&self.text, &self.base64, &self.words];
         128 + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
@@ -227,72 +227,72 @@ impl Line {
     ///
     /// # Errors
     /// What is missing or cannot be read, in words.
-    pub fn give(&self, give: impl FnOnce(Input<'_>)) -> Result<(), String> {
+    pub fn with_input(&self, handle: impl FnOnce(Input<'_>)) -> Result<(), String> {
         let lane = || self.lane.map(Lane).ok_or_else(|| "it names no `lane`".to_owned());
-        match self.came.ok_or("it is no input")? {
-            Came::Client => self.give_frame(|frame| give(Input::Client(frame)))?,
-            Came::Lane => {
+        match self.input.ok_or("it is no input")? {
+            InputKind::Client => self.with_frame_input(|frame| handle(Input::Client(frame)))?,
+            InputKind::Lane => {
                 let lane = lane()?;
-                self.give_frame(|frame| give(Input::Lane(lane, frame)))?;
+                self.with_frame_input(|frame| handle(Input::Lane(lane, frame)))?;
             }
-            Came::ClientClosed => give(Input::ClientClosed),
-            Came::LaneOpened => give(Input::LaneOpened(lane()?)),
-            Came::LaneClosed => give(Input::LaneClosed(lane()?, self.transport_end())),
-            Came::Timeout => give(Input::Timeout),
-            Came::Drain => give(Input::Drain(self.time())),
-            Came::Close => give(Input::Close(self.time())),
-            Came::Rollover => give(Input::Rollover),
+            InputKind::ClientClosed => handle(Input::ClientClosed),
+            InputKind::LaneOpened => handle(Input::LaneOpened(lane()?)),
+            InputKind::LaneClosed => handle(Input::LaneClosed(lane()?, self.disconnect_reason())),
+            InputKind::Timeout => handle(Input::Timeout),
+            InputKind::Drain => handle(Input::Drain(self.time_limit())),
+            InputKind::Close => handle(Input::Close(self.time_limit())),
+            InputKind::Rollover => handle(Input::Rollover),
         }
         Ok(())
     }
 
-    fn give_frame(&self, give: impl FnOnce(Frame<'_>)) -> Result<(), String> {
+    fn with_frame_input(&self, handle: impl FnOnce(Frame<'_>)) -> Result<(), String> {
         // What stands in for audio is silence, and a frame is never larger than this.
-        const LONGEST_BYTES: u64 = 256 << 20;
+        const FRAME_MAX_BYTES: u64 = 256 << 20;
         match (&self.text, &self.base64, self.bytes) {
-            (Some(text), ..) => give(Frame::Text(text)),
+            (Some(text), ..) => handle(Frame::Text(text)),
             (_, Some(base64), _) => {
                 let bytes = STANDARD.decode(base64).map_err(|error| format!("`base64`: {error}"))?;
-                give(Frame::Binary(&bytes));
+                handle(Frame::Binary(&bytes));
             }
-            (.., Some(bytes)) if bytes <= LONGEST_BYTES => give(Frame::Binary(&vec![0; bytes as usize])),
+            (.., Some(bytes)) if bytes <= FRAME_MAX_BYTES => handle(Frame::Binary(&vec![0; bytes as usize])),
             (.., Some(bytes)) => return Err(format!("`bytes`: {bytes} is more than any frame has")),
             _ => return Err("a frame has `text`, `base64` or `bytes`".to_owned()),
         }
         Ok(())
     }
 
-    fn transport_end(&self) -> Why {
+    fn disconnect_reason(&self) -> DisconnectReason {
         let (code, words) = (self.code.unwrap_or(0), self.words.clone().unwrap_or_default());
         match self.why {
-            Some(WhyName::Unreachable) => Why::Unreachable(words),
-            Some(WhyName::Refused) => Why::Refused(code),
-            Some(WhyName::Closed) => Why::Closed(code, words),
-            Some(WhyName::Lost) | None => Why::Lost(words),
+            Some(DisconnectKind::Unreachable) => DisconnectReason::Unreachable(words),
+            Some(DisconnectKind::Refused) => DisconnectReason::HttpRejected(code),
+            Some(DisconnectKind::Closed) => DisconnectReason::Closed(code, words),
+            Some(DisconnectKind::Lost) | None => DisconnectReason::Lost(words),
         }
     }
 
     /// Where it passed, in words.
     #[must_use]
-    pub fn place(&self) -> String {
+    pub fn description(&self) -> String {
         let lane = self.lane.map_or(String::new(), |lane| format!(" lane {lane}"));
-        match (self.came, self.went) {
-            (Some(Came::Client), _) => "from the client".to_owned(),
-            (_, Some(Went::Client)) => "to the client".to_owned(),
-            (Some(Came::Lane), _) => format!("from{lane}"),
-            (_, Some(Went::Lane)) => format!("to{lane}"),
-            (_, Some(Went::OpenLane)) => format!("dial{lane}"),
-            (_, Some(Went::CloseLane)) => format!("drop{lane}"),
-            (_, Some(Went::DropAudio)) => "drop audio for the client".to_owned(),
-            (_, Some(Went::Observe)) => "for the log".to_owned(),
-            (_, Some(Went::Finished)) => "the end".to_owned(),
-            (Some(Came::ClientClosed), _) => "the client is gone".to_owned(),
-            (Some(Came::LaneOpened), _) => format!("up:{lane}"),
-            (Some(Came::LaneClosed), _) => format!("gone:{lane}"),
-            (Some(Came::Timeout), _) => "time".to_owned(),
-            (Some(Came::Drain), _) => "the order to stop".to_owned(),
-            (Some(Came::Close), _) => "an operator's order to end".to_owned(),
-            (Some(Came::Rollover), _) => "an operator's order to roll over".to_owned(),
+        match (self.input, self.output) {
+            (Some(InputKind::Client), _) => "from the client".to_owned(),
+            (_, Some(OutputKind::Client)) => "to the client".to_owned(),
+            (Some(InputKind::Lane), _) => format!("from{lane}"),
+            (_, Some(OutputKind::Lane)) => format!("to{lane}"),
+            (_, Some(OutputKind::OpenLane)) => format!("dial{lane}"),
+            (_, Some(OutputKind::CloseLane)) => format!("drop{lane}"),
+            (_, Some(OutputKind::DropAudio)) => "drop audio for the client".to_owned(),
+            (_, Some(OutputKind::Observe)) => "for the log".to_owned(),
+            (_, Some(OutputKind::Finished)) => "the end".to_owned(),
+            (Some(InputKind::ClientClosed), _) => "the client is gone".to_owned(),
+            (Some(InputKind::LaneOpened), _) => format!("up:{lane}"),
+            (Some(InputKind::LaneClosed), _) => format!("gone:{lane}"),
+            (Some(InputKind::Timeout), _) => "time".to_owned(),
+            (Some(InputKind::Drain), _) => "the order to stop".to_owned(),
+            (Some(InputKind::Close), _) => "an operator's order to end".to_owned(),
+            (Some(InputKind::Rollover), _) => "an operator's order to roll over".to_owned(),
             (None, None) => "a note".to_owned(),
         }
     }
@@ -320,9 +320,9 @@ impl Line {
 
 /// FNV-1a, 64 bits: tells bytes from other bytes, and keeps nothing of them.
 #[must_use]
-pub fn digest(bytes: &[u8]) -> String {
-    let mixed = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+pub fn fnv1a_digest(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    format!("{mixed:016x}")
+    format!("{hash:016x}")
 }

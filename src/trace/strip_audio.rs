@@ -3,26 +3,26 @@
 //! Cheap, for it is done on the session's way, and only long strings count. What it leaves is still to be cleaned by
 //! [`super::redact`], which says the same of the same audio.
 
-use super::redact::{is_base64, measured, names_secret};
+use super::redact::{is_base64, length_placeholder, is_secret_name};
 
 /// Shorter strings are left: a credential is remembered by who cleans, and they weigh nothing.
-const LONG: usize = 4096;
+const LONG_STRING_CHARS: usize = 4096;
 
 /// The text with the length of each long string of base64 in its place, as who cleans says it; what is called a secret
 /// is left.
-pub(super) fn brief(text: &str) -> String {
+pub(super) fn strip_audio(text: &str) -> String {
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
-    while text.len() - at > LONG
+    while text.len() - at > LONG_STRING_CHARS
         && let Some(open) = text[at..].find('"').map(|open| at + open)
         && let Some(length) = text[open + 1..].find('"')
     {
         let close = open + 1 + length;
         at = close;
-        if length > LONG && is_audio(text, open, close) {
+        if length > LONG_STRING_CHARS && is_audio_string(text, open, close) {
             let body = &text[open + 1..close];
-            let data = body.find(";base64,").filter(|_| body.starts_with("data:")).map_or(0, |at| at + 8);
-            out.push_str(&text[copied..open + 1 + data]);
-            out.push_str(&measured(&body[data..]));
+            let data_start = body.find(";base64,").filter(|_| body.starts_with("data:")).map_or(0, |at| at + 8);
+            out.push_str(&text[copied..open + 1 + data_start]);
+            out.push_str(&length_placeholder(&body[data_start..]));
             copied = close;
         }
     }
@@ -31,20 +31,20 @@ pub(super) fn brief(text: &str) -> String {
 }
 
 /// Whether what stands between two quotes is a string of base64, neither a name nor a secret.
-fn is_audio(text: &str, open: usize, close: usize) -> bool {
+fn is_audio_string(text: &str, open: usize, close: usize) -> bool {
     let body = &text[open + 1..close];
     let body =
         body.strip_prefix("data:").and_then(|url| url.split_once(";base64,")).map_or(body, |(_, data)| data);
     let is_quoted = !text[..open].ends_with('\\') && !body.ends_with('\\');
     is_quoted
-        && body.len() > LONG
+        && body.len() > LONG_STRING_CHARS
         && is_base64(body)
         && !text[close + 1..].trim_start().starts_with(':')
-        && !name_of(&text[..open]).is_some_and(names_secret)
+        && !key_before(&text[..open]).is_some_and(is_secret_name)
 }
 
 /// The name that the value behind this text belongs to.
-fn name_of(before: &str) -> Option<&str> {
+fn key_before(before: &str) -> Option<&str> {
     let name = before.trim_end().strip_suffix(':')?.trim_end().strip_suffix('"')?;
     Some(&name[name.rfind('"')? + 1..])
 }
@@ -54,22 +54,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::trace::{Kept, Line, Recorder};
+    use crate::trace::{AudioRetention, TraceRecord, TraceWriter};
 
-    fn cleaned(text: String) -> String {
-        Recorder::new(Kept::None).line(Line { text: Some(text), ..Line::default() })
+    fn redacted(text: String) -> String {
+        TraceWriter::new(AudioRetention::None).format_record(TraceRecord { text: Some(text), ..TraceRecord::default() })
     }
 
     #[test]
-    fn audio_is_gone_and_all_else_is_there() {
+    fn audio_is_removed_and_other_text_is_kept() {
         let audio = "QUJD".repeat(2000) + "QQ==";
         let text =
             format!(r#"{{"a":"{audio}","url":"data:audio/wav;base64,{audio}","list":["{audio}"],"n":1}}"#);
         assert_eq!(
-            brief(&text),
+            strip_audio(&text),
             r#"{"a":"[base64 8004==]","url":"data:audio/wav;base64,[base64 8004==]","list":["[base64 8004==]"],"n":1}"#
         );
-        for same in [
+        for unchanged in [
             format!(r#"{{"token" : "{audio}"}}"#),
             format!(r#"{{"{audio}": 1}}"#),
             format!(r#"{{"text":"\"{audio}\""}}"#),
@@ -77,13 +77,13 @@ mod tests {
             audio,
             "\"".repeat(9000),
         ] {
-            assert_eq!(brief(&same), same);
+            assert_eq!(strip_audio(&unchanged), unchanged);
         }
     }
 
     proptest! {
         #[test]
-        fn who_cleans_says_the_same_of_it(
+        fn redacting_stripped_text_equals_redacting_original(
             parts in prop::collection::vec((r#"[a-z":{},\[\]\\é ]{0,9}"#, 0usize..3000), 0..6),
             texts in prop::collection::vec(("[a-z ]{0,9}|token|data:x;base64,", 0usize..3000), 0..6),
         ) {
@@ -91,9 +91,9 @@ mod tests {
             let json = texts.iter().map(|(text, four)| serde_json::json!({text: text.clone() + &"QUJD".repeat(*four)}));
             for json in json {
                 let json = json.to_string();
-                prop_assert_eq!(cleaned(brief(&json)), cleaned(json));
+                prop_assert_eq!(redacted(strip_audio(&json)), redacted(json));
             }
-            prop_assert!(brief(&anything).len() <= anything.len());
+            prop_assert!(strip_audio(&anything).len() <= anything.len());
         }
     }
 }

@@ -4,59 +4,59 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::mapping::template::{Fill, Template};
+use crate::mapping::template::{SlotValue, Template};
 
 /// Stands for a hole while a template is read as a pattern; no message begins like this.
-const MARK: char = '\u{1}';
+const SLOT_MARK: char = '\u{1}';
 /// More than any template has slots.
-const MOST_SLOTS: usize = 64;
+const SLOTS_MAX: usize = 64;
 
 /// What stood in the holes of a message, by slot.
-pub(super) type Filled = BTreeMap<String, Value>;
+pub(super) type SlotValues = BTreeMap<String, Value>;
 
 /// What stands in a message's holes; `None` for a message that this template did not make.
-pub(super) fn taken_apart(template: &Template, slots: &[&str], message: &Value) -> Option<Filled> {
-    let marks: Vec<String> = (0..MOST_SLOTS).map(|slot| format!("{MARK}{slot}")).collect();
+pub(super) fn extract_slots(template: &Template, slots: &[&str], message: &Value) -> Option<SlotValues> {
+    let markers: Vec<String> = (0..SLOTS_MAX).map(|slot| format!("{SLOT_MARK}{slot}")).collect();
     let mut json = String::new();
-    template.render(&mut json, |slot| marks.get(slot).map_or(Fill::Null, |mark| Fill::Str(mark)));
+    template.render(&mut json, |slot| markers.get(slot).map_or(SlotValue::Null, |marker| SlotValue::Str(marker)));
     let pattern: Value = serde_json::from_str(&json).ok()?;
-    let mut filled = Filled::new();
-    matches(&pattern, message, slots, &mut filled).then_some(filled)
+    let mut slot_values = SlotValues::new();
+    matches(&pattern, message, slots, &mut slot_values).then_some(slot_values)
 }
 
 /// The template with these values; a slot without one is `null`.
-pub(super) fn put_together(template: &Template, slots: &[&str], filled: &Filled) -> String {
-    let value = |slot: &&str| filled.get(*slot).map_or("null".to_owned(), Value::to_string);
+pub(super) fn render_slots(template: &Template, slots: &[&str], slot_values: &SlotValues) -> String {
+    let value = |slot: &&str| slot_values.get(*slot).map_or("null".to_owned(), Value::to_string);
     let values: Vec<String> = slots.iter().map(value).collect();
     let mut json = String::new();
-    template.render(&mut json, |slot| values.get(slot).map_or(Fill::Null, |value| Fill::Raw(value)));
+    template.render(&mut json, |slot| values.get(slot).map_or(SlotValue::Null, |value| SlotValue::Raw(value)));
     json
 }
 
-fn matches(pattern: &Value, message: &Value, slots: &[&str], filled: &mut Filled) -> bool {
-    if let Some(slot) = slot_of(pattern, slots) {
-        return *filled.entry(slot.to_owned()).or_insert_with(|| message.clone()) == *message;
+fn matches(pattern: &Value, message: &Value, slots: &[&str], slot_values: &mut SlotValues) -> bool {
+    if let Some(slot) = slot_name(pattern, slots) {
+        return *slot_values.entry(slot.to_owned()).or_insert_with(|| message.clone()) == *message;
     }
     match (pattern, message) {
         (Value::Object(pattern), Value::Object(message)) => {
             let known = message.keys().all(|key| pattern.contains_key(key));
             known
                 && pattern.iter().all(|(key, pattern)| match message.get(key) {
-                    Some(message) => matches(pattern, message, slots, filled),
+                    Some(message) => matches(pattern, message, slots, slot_values),
                     // A member that may be left out.
-                    None => slot_of(pattern, slots).is_some(),
+                    None => slot_name(pattern, slots).is_some(),
                 })
         }
         (Value::Array(pattern), Value::Array(message)) => {
             let mut both = pattern.iter().zip(message);
-            pattern.len() == message.len() && both.all(|(one, other)| matches(one, other, slots, filled))
+            pattern.len() == message.len() && both.all(|(one, other)| matches(one, other, slots, slot_values))
         }
         _ => pattern == message,
     }
 }
 
-fn slot_of<'s>(pattern: &Value, slots: &[&'s str]) -> Option<&'s str> {
-    let number: usize = pattern.as_str()?.strip_prefix(MARK)?.parse().ok()?;
+fn slot_name<'s>(pattern: &Value, slots: &[&'s str]) -> Option<&'s str> {
+    let number: usize = pattern.as_str()?.strip_prefix(SLOT_MARK)?.parse().ok()?;
     // A slot that has no name here is as good as any.
     Some(slots.get(number).copied().unwrap_or("?"))
 }
@@ -66,28 +66,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_template_made_another_says_too() {
+    fn slots_read_by_one_template_render_with_another() {
         let slots = &["text", "at_ms"];
         let one =
             Template::compile(r#"{"type": "a", "deep": {"t": ${text}}, "at": [${at_ms}]}"#, slots).unwrap();
         let other =
             Template::compile(r#"{"text": ${text}, "again": ${text}, "ms": ${at_ms}}"#, slots).unwrap();
         let message = serde_json::json!({"type": "a", "deep": {"t": "Hi \"you\""}, "at": [5]});
-        let filled = taken_apart(&one, slots, &message).unwrap();
+        let slot_values = extract_slots(&one, slots, &message).unwrap();
         assert_eq!(
-            put_together(&other, slots, &filled),
+            render_slots(&other, slots, &slot_values),
             r#"{"text":"Hi \"you\"","again":"Hi \"you\"","ms":5}"#
         );
-        for stranger in [
+        for other_message in [
             r#"{"type":"b","deep":{"t":""},"at":[5]}"#,
             r#"{"type":"a"}"#,
             "[]",
             r#"{"type":"a","deep":{"t":1},"at":[1],"x":1}"#,
         ] {
             assert_eq!(
-                taken_apart(&one, slots, &serde_json::from_str(stranger).unwrap()),
+                extract_slots(&one, slots, &serde_json::from_str(other_message).unwrap()),
                 None,
-                "{stranger}"
+                "{other_message}"
             );
         }
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use crate::{
     audio::pcm,
-    event::{Append, EndMeaning, Ending, Frame, LaneCommand, LaneEvent, Mark},
+    event::{UnitInput, EndKind, UpstreamEnd, Frame, LaneCommand, LaneEvent, MessageMeta},
     mapping::{
         UpstreamMapping,
-        extract::{Found, Node},
-        template::Fill,
-        upstream::{ReceiveName, Rule, SendName},
+        extract::{ExtractedValues, Node},
+        template::SlotValue,
+        upstream::{ReceiveName, ReceiveRule, SendName},
     },
 };
 
@@ -41,20 +41,20 @@ impl Dialect {
     /// Reads one frame, leniently: what cannot be read is [`LaneEvent::Unknown`], never an error.
     ///
     /// A message may mean several events; they are told in order, all with the same mark.
-    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, mut told: impl FnMut(LaneEvent<'_>, Mark<'_>)) {
+    pub fn decode<'a>(&'a mut self, frame: Frame<'a>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         self.samples.clear();
         let Frame::Text(text) = frame else {
-            return told(LaneEvent::Unknown("a binary frame".to_owned()), Mark::default());
+            return emit(LaneEvent::Unknown("a binary frame".to_owned()), MessageMeta::default());
         };
         match self.mapping.shape.extract(text) {
-            Ok(found) => match self.mapping.rules.iter().find(|rule| matches(rule, &found)) {
+            Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
                 Some(rule) => {
-                    let mark = mark(rule, &found);
-                    tell(&self.mapping, rule, &found, &mut self.samples, |event| told(event, mark));
+                    let meta = message_meta(rule, &found);
+                    emit_events(&self.mapping, rule, &found, &mut self.samples, |event| emit(event, meta));
                 }
-                None => told(LaneEvent::Unknown(describe(&self.mapping, &found)), Mark::default()),
+                None => emit(LaneEvent::Unknown(describe_message(&self.mapping, &found)), MessageMeta::default()),
             },
-            Err(error) => told(LaneEvent::Unknown(error.to_string()), Mark::default()),
+            Err(error) => emit(LaneEvent::Unknown(error.to_string()), MessageMeta::default()),
         }
         self.samples = Vec::new();
     }
@@ -62,7 +62,7 @@ impl Dialect {
     /// The text frame for a command.
     #[must_use]
     pub fn encode(&self, command: &LaneCommand) -> String {
-        let (name, room) = match command {
+        let (name, capacity) = match command {
             LaneCommand::Init(None) => (SendName::Init, 64),
             LaneCommand::Init(Some(voice)) => (SendName::InitWithVoice, 256 + 2 * voice.0.len()),
             LaneCommand::Transcribe { audio, .. } => {
@@ -72,7 +72,7 @@ impl Dialect {
             LaneCommand::Speak { voice: Some(voice), request, .. } => {
                 (SendName::SpeakWithVoice, 1024 + request.len() + 2 * voice.0.len())
             }
-            LaneCommand::Converse(opening) => {
+            LaneCommand::InitConversation(opening) => {
                 let name = match opening.voice {
                     Some(_) => SendName::ConverseWithVoice,
                     None => SendName::Converse,
@@ -80,55 +80,55 @@ impl Dialect {
                 let voice = opening.voice.as_ref().map_or(0, |voice| 2 * voice.0.len());
                 (name, 256 + opening.prompt.len() + opening.config.len() + voice)
             }
-            LaneCommand::Append(Append { frame: None, audio, .. }) => {
+            LaneCommand::Append(UnitInput { frame: None, audio, .. }) => {
                 (SendName::Append, 160 + pcm::base64_f32_len(audio.len()))
             }
-            LaneCommand::Append(Append { frame: Some(frame), audio, .. }) => {
+            LaneCommand::Append(UnitInput { frame: Some(frame), audio, .. }) => {
                 (SendName::AppendWithFrame, 200 + frame.0.len() + pcm::base64_f32_len(audio.len()))
             }
             LaneCommand::Close => (SendName::Close, 64),
-            LaneCommand::Spelled(text) => return text.clone(),
+            LaneCommand::RawText(text) => return text.clone(),
         };
-        let mut json = String::with_capacity(room);
+        let mut json = String::with_capacity(capacity);
         if let Some(template) = self.mapping.message(name) {
-            template.render(&mut json, |slot| fill(command, name.slots()[slot]));
+            template.render(&mut json, |slot| slot_value(command, name.slots()[slot]));
         }
         json
     }
 }
 
 /// A slot's value; the names are those of [`SendName::slots`].
-fn fill<'v>(command: &'v LaneCommand, slot: &str) -> Fill<'v> {
+fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
     match (command, slot) {
         (LaneCommand::Init(Some(voice)) | LaneCommand::Speak { voice: Some(voice), .. }, "voice") => {
-            Fill::Raw(&voice.0)
+            SlotValue::Raw(&voice.0)
         }
-        (LaneCommand::Transcribe { prompt, .. }, "prompt") => Fill::Str(prompt),
-        (LaneCommand::Transcribe { audio, .. }, "audio") => Fill::Audio(audio),
+        (LaneCommand::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(prompt),
+        (LaneCommand::Transcribe { audio, .. }, "audio") => SlotValue::Audio(audio),
         // Without a voice sample there is nothing to put between the two halves of the prompt.
-        (LaneCommand::Speak { after_voice, .. }, "system" | "after_voice") => Fill::Str(after_voice),
-        (LaneCommand::Speak { before_voice, .. }, "before_voice") => Fill::Str(before_voice),
-        (LaneCommand::Speak { request, .. }, "text") => Fill::Str(request),
-        (LaneCommand::Converse(opening), "prompt") => Fill::Str(&opening.prompt),
-        (LaneCommand::Converse(opening), "config") => Fill::Raw(&opening.config),
-        (LaneCommand::Converse(opening), "voice") => {
-            opening.voice.as_ref().map_or(Fill::Null, |voice| Fill::Raw(&voice.0))
+        (LaneCommand::Speak { after_voice, .. }, "system" | "after_voice") => SlotValue::Str(after_voice),
+        (LaneCommand::Speak { before_voice, .. }, "before_voice") => SlotValue::Str(before_voice),
+        (LaneCommand::Speak { request, .. }, "text") => SlotValue::Str(request),
+        (LaneCommand::InitConversation(opening), "prompt") => SlotValue::Str(&opening.prompt),
+        (LaneCommand::InitConversation(opening), "config") => SlotValue::Raw(&opening.config),
+        (LaneCommand::InitConversation(opening), "voice") => {
+            opening.voice.as_ref().map_or(SlotValue::Null, |voice| SlotValue::Raw(&voice.0))
         }
-        (LaneCommand::Append(append), "audio") => Fill::Audio(&append.audio),
-        (LaneCommand::Append(append), "input_id") => Fill::Str(&append.input_id),
-        (LaneCommand::Append(append), "force_listen") => Fill::Bool(append.force_listen),
+        (LaneCommand::Append(append), "audio") => SlotValue::Audio(&append.audio),
+        (LaneCommand::Append(append), "input_id") => SlotValue::Str(&append.input_id),
+        (LaneCommand::Append(append), "force_listen") => SlotValue::Bool(append.force_listen),
         (LaneCommand::Append(append), "frame") => {
-            append.frame.as_ref().map_or(Fill::Null, |frame| Fill::Raw(&frame.0))
+            append.frame.as_ref().map_or(SlotValue::Null, |frame| SlotValue::Raw(&frame.0))
         }
-        (LaneCommand::Close, "reason") => Fill::Str("turn_done"),
-        _ => Fill::Null,
+        (LaneCommand::Close, "reason") => SlotValue::Str("turn_done"),
+        _ => SlotValue::Null,
     }
 }
 
-fn mark<'f>(rule: &Rule, found: &'f Found<'_>) -> Mark<'f> {
+fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> MessageMeta<'f> {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let tokens = rule.context_tokens.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
-    Mark {
+    MessageMeta {
         response_id: text(rule.response_id),
         input_id: text(rule.input_id),
         context_tokens: tokens.map(|tokens| tokens.clamp(0.0, f64::from(u32::MAX)) as u32),
@@ -137,12 +137,12 @@ fn mark<'f>(rule: &Rule, found: &'f Found<'_>) -> Mark<'f> {
 }
 
 /// What a message means.
-fn tell(
+fn emit_events(
     mapping: &UpstreamMapping,
-    rule: &Rule,
-    found: &Found<'_>,
+    rule: &ReceiveRule,
+    found: &ExtractedValues<'_>,
     samples: &mut Vec<f32>,
-    mut told: impl FnMut(LaneEvent<'_>),
+    mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let count = |slot: Option<usize>| {
@@ -150,30 +150,30 @@ fn tell(
         Some(number.clamp(0.0, f64::from(u32::MAX)) as u32)
     };
     match rule.event {
-        ReceiveName::Queued => told(LaneEvent::Queued {
+        ReceiveName::Queued => emit(LaneEvent::Queued {
             position: count(rule.position),
             length: count(rule.length),
             wait_s: rule.wait_s.and_then(|slot| found.get(slot)).and_then(Node::as_f64),
         }),
-        ReceiveName::Granted => told(LaneEvent::Granted),
-        ReceiveName::Ready => told(LaneEvent::Ready { session_id: text(rule.session_id) }),
-        ReceiveName::Listen => told(LaneEvent::Listen),
-        ReceiveName::Text => told(LaneEvent::Text(text(rule.text).unwrap_or_default())),
-        ReceiveName::Audio => told(audio(text(rule.audio), samples)),
+        ReceiveName::Granted => emit(LaneEvent::Granted),
+        ReceiveName::Ready => emit(LaneEvent::Ready { session_id: text(rule.session_id) }),
+        ReceiveName::Listen => emit(LaneEvent::Listen),
+        ReceiveName::Text => emit(LaneEvent::Text(text(rule.text).unwrap_or_default())),
+        ReceiveName::Audio => emit(audio_event(text(rule.audio), samples)),
         ReceiveName::Done => {
             // An answer whose audio cannot be read is still an answer: its text counts.
             let _ = decode_audio(text(rule.audio), samples);
-            told(LaneEvent::Done { text: text(rule.text), audio: samples });
+            emit(LaneEvent::Done { text: text(rule.text), audio: samples });
         }
-        ReceiveName::Output => output(rule, found, samples, told),
+        ReceiveName::Output => emit_output(rule, found, samples, emit),
         ReceiveName::Closed => {
-            told(LaneEvent::Closed(ending(mapping, text(rule.reason), text(rule.detail))));
+            emit(LaneEvent::Closed(upstream_end(mapping, text(rule.reason), text(rule.detail))));
         }
-        ReceiveName::Failed => failed(mapping, text(rule.code), text(rule.detail), told),
+        ReceiveName::Failed => emit_error(mapping, text(rule.code), text(rule.detail), emit),
     }
 }
 
-fn audio<'s>(text: Option<&str>, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
+fn audio_event<'s>(text: Option<&str>, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
     match decode_audio(text, samples) {
         Ok(()) => LaneEvent::Audio(samples),
         Err(problem) => LaneEvent::Unknown(problem),
@@ -182,44 +182,44 @@ fn audio<'s>(text: Option<&str>, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
 
 /// All of a unit in one message: what there is of it, and last what ends it, which is one event and not two: the next unit
 /// may be on its way before a second one comes.
-fn output(rule: &Rule, found: &Found<'_>, samples: &mut Vec<f32>, mut told: impl FnMut(LaneEvent<'_>)) {
+fn emit_output(rule: &ReceiveRule, found: &ExtractedValues<'_>, samples: &mut Vec<f32>, mut emit: impl FnMut(LaneEvent<'_>)) {
     let node = |slot: Option<usize>| slot.and_then(|slot| found.get(slot));
     let text = |slot: Option<usize>| node(slot).and_then(Node::as_str).filter(|text| !text.is_empty());
     if let Some(text) = text(rule.text) {
-        told(LaneEvent::Text(text));
+        emit(LaneEvent::Text(text));
     }
     if let Some(base64) = text(rule.audio) {
-        told(audio(Some(base64), samples));
+        emit(audio_event(Some(base64), samples));
     }
     if node(rule.end_of_turn) == Some(&Node::Bool(true)) {
-        told(LaneEvent::Listen);
+        emit(LaneEvent::Listen);
     } else {
-        told(LaneEvent::Done { text: None, audio: &[] });
+        emit(LaneEvent::Done { text: None, audio: &[] });
     }
 }
 
 /// An error is the end, unless the dialect says otherwise of its code.
-fn failed(
+fn emit_error(
     mapping: &UpstreamMapping,
     code: Option<&str>,
     detail: Option<&str>,
-    mut told: impl FnMut(LaneEvent<'_>),
+    mut emit: impl FnMut(LaneEvent<'_>),
 ) {
-    let ending = ending(mapping, code, detail);
-    if code.is_some_and(|code| is_in(&mapping.meanings.goes_on, code)) {
-        told(LaneEvent::Trouble(&ending.words));
+    let end = upstream_end(mapping, code, detail);
+    if code.is_some_and(|code| matches_any(&mapping.meanings.non_fatal, code)) {
+        emit(LaneEvent::RecoverableError(&end.detail));
     } else {
-        told(LaneEvent::Closed(ending));
+        emit(LaneEvent::Closed(end));
     }
 }
 
-fn matches(rule: &Rule, found: &Found<'_>) -> bool {
+fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
     rule.when.iter().all(|(slot, value)| found.get(*slot).and_then(Node::as_str) == Some(value))
 }
 
 fn decode_audio(text: Option<&str>, samples: &mut Vec<f32>) -> Result<(), String> {
     let text = text.unwrap_or_default();
-    pcm::pull_base64_f32(without_data_prefix(text), samples)
+    pcm::decode_base64_f32(without_data_prefix(text), samples)
         .map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
 }
 
@@ -229,28 +229,28 @@ fn without_data_prefix(text: &str) -> &str {
     url.map_or(text, |(_, data)| data)
 }
 
-fn is_in(list: &[String], text: &str) -> bool {
+fn matches_any(list: &[String], text: &str) -> bool {
     list.iter().any(|entry| text.contains(entry.as_str()))
 }
 
-fn ending(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>) -> Ending {
+fn upstream_end(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>) -> UpstreamEnd {
     let reason = reason.unwrap_or("no reason given");
-    let meaning = if detail.is_some_and(|detail| is_in(&mapping.meanings.empty_answer, detail)) {
-        EndMeaning::EmptyAnswer
-    } else if is_in(&mapping.meanings.queue_full, reason) {
-        EndMeaning::QueueFull
-    } else if is_in(&mapping.meanings.used_up, reason) {
-        let stays = is_in(&mapping.meanings.stays_open, reason);
-        if stays { EndMeaning::UsedUpAndOpen } else { EndMeaning::UsedUp }
+    let kind = if detail.is_some_and(|detail| matches_any(&mapping.meanings.empty_answer, detail)) {
+        EndKind::EmptyAnswer
+    } else if matches_any(&mapping.meanings.queue_full, reason) {
+        EndKind::QueueFull
+    } else if matches_any(&mapping.meanings.limit_reached, reason) {
+        let stays_open = matches_any(&mapping.meanings.stays_open, reason);
+        if stays_open { EndKind::LimitReachedStillOpen } else { EndKind::LimitReached }
     } else {
-        EndMeaning::Over
+        EndKind::Other
     };
-    let words = detail.map_or_else(|| reason.to_owned(), |detail| format!("{reason}: {detail}"));
-    Ending { meaning, words }
+    let description = detail.map_or_else(|| reason.to_owned(), |detail| format!("{reason}: {detail}"));
+    UpstreamEnd { kind, detail: description }
 }
 
 /// The values the rules look at, for the log.
-fn describe(mapping: &UpstreamMapping, found: &Found<'_>) -> String {
+fn describe_message(mapping: &UpstreamMapping, found: &ExtractedValues<'_>) -> String {
     let mut slots: Vec<usize> =
         mapping.rules.iter().flat_map(|rule| rule.when.iter().map(|when| when.0)).collect();
     slots.sort_unstable();

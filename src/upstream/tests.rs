@@ -11,18 +11,18 @@ fn legacy() -> Dialect {
     Dialect::new(Library::embedded().unwrap().upstream("minicpm-o-legacy").unwrap())
 }
 
-fn seen(text: &str) -> String {
-    seen_by(dialect(), text)
+fn decoded(text: &str) -> String {
+    decoded_by(dialect(), text)
 }
 
-fn seen_by(mut dialect: Dialect, text: &str) -> String {
-    let mut seen = Vec::new();
-    dialect.decode(Frame::Text(text), |event, _| seen.push(format!("{event:?}")));
-    seen.join(", ")
+fn decoded_by(mut dialect: Dialect, text: &str) -> String {
+    let mut decoded = Vec::new();
+    dialect.decode(Frame::Text(text), |event, _| decoded.push(format!("{event:?}")));
+    decoded.join(", ")
 }
 
 #[test]
-fn the_real_servers_messages_are_understood() {
+fn captured_server_messages_are_decoded() {
     for (text, event) in [
         (r#"{"type":"session.queue_done"}"#, "Granted"),
         (
@@ -46,42 +46,42 @@ fn the_real_servers_messages_are_understood() {
         (r#"{"type":"response.done","text":"x","audio":null}"#, "Done { text: Some(\"x\"), audio: [] }"),
         (
             r#"{"type":"session.closed","session_id":null,"reason":"backend_error"}"#,
-            "Closed(Ending { meaning: Over, words: \"backend_error\" })",
+            "Closed(UpstreamEnd { kind: Other, detail: \"backend_error\" })",
         ),
         (
             r#"{"type":"error","error":{"code":"queue_full","message":"Queue full","type":"server_error"}}"#,
-            "Closed(Ending { meaning: QueueFull, words: \"queue_full: Queue full\" })",
+            "Closed(UpstreamEnd { kind: QueueFull, detail: \"queue_full: Queue full\" })",
         ),
     ] {
-        assert_eq!(seen(text), event, "{text}");
+        assert_eq!(decoded(text), event, "{text}");
     }
 }
 
 #[test]
-fn the_crash_on_an_empty_answer_is_an_empty_answer() {
+fn torch_cat_crash_is_an_empty_answer() {
     let text = r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"torch.cat(): expected a non-empty list of Tensors"}}"#;
-    assert!(seen(text).contains("EmptyAnswer"));
+    assert!(decoded(text).contains("EmptyAnswer"));
 }
 
 #[test]
-fn what_cannot_be_read_is_unknown_and_never_fatal() {
+fn unreadable_messages_are_unknown_and_not_fatal() {
     for text in ["{", "[]", "{}", r#"{"type":"session.resume"}"#, r#"{"type":7}"#] {
-        assert!(seen(text).starts_with("Unknown"), "{text}");
+        assert!(decoded(text).starts_with("Unknown"), "{text}");
     }
     for (audio, words) in [
         ("AAA", "audio of 3 characters that was dropped: the audio is not valid base64"),
         ("AAAA", "audio of 4 characters that was dropped: 3 bytes of audio are not a whole number"),
     ] {
         let text = format!(r#"{{"type":"response.output.delta","kind":"audio","audio":"{audio}"}}"#);
-        assert!(seen(&text).starts_with(&format!("Unknown(\"{words}")), "{}", seen(&text));
+        assert!(decoded(&text).starts_with(&format!("Unknown(\"{words}")), "{}", decoded(&text));
     }
-    assert!(seen(r#"{"type":"response.output.delta","kind":"text"}"#).starts_with("Text(\"\")"));
+    assert!(decoded(r#"{"type":"response.output.delta","kind":"text"}"#).starts_with("Text(\"\")"));
 }
 
 #[test]
-fn questions_are_spelled_as_the_field_notes_say() {
-    let ask = LaneCommand::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
-    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&ask)).unwrap();
+fn chat_requests_are_encoded_as_documented() {
+    let transcribe = LaneCommand::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
+    let json: serde_json::Value = serde_json::from_str(&dialect().encode(&transcribe)).unwrap();
     let content = &json["input"]["messages"][0]["content"];
     assert_eq!(content[0]["text"], "p \"q\"");
     assert_eq!(content[1], serde_json::json!({"type": "audio", "data": "AAAAAAAAAD8="}));
@@ -104,7 +104,7 @@ fn questions_are_spelled_as_the_field_notes_say() {
 }
 
 #[test]
-fn one_message_of_the_legacy_dialect_is_all_that_came_of_a_unit() {
+fn legacy_delta_carries_the_whole_unit() {
     let ended = "Done { text: None, audio: [] }";
     for (text, audio, end_of_turn, events) in [
         ("\"a\"", "\"AAAAAAAAAD8=\"", "false", format!("Text(\"a\"), Audio([0.0, 0.5]), {ended}")),
@@ -123,13 +123,13 @@ fn one_message_of_the_legacy_dialect_is_all_that_came_of_a_unit() {
         let message = format!(
             r#"{{"type":"response.output_audio.delta","text":{text},"audio":{audio},"end_of_turn":{end_of_turn},"kv_cache_length":172}}"#
         );
-        assert_eq!(seen_by(legacy(), &message), events, "{message}");
-        legacy().decode(Frame::Text(&message), |_, mark| assert_eq!(mark.context_tokens, Some(172)));
+        assert_eq!(decoded_by(legacy(), &message), events, "{message}");
+        legacy().decode(Frame::Text(&message), |_, meta| assert_eq!(meta.context_tokens, Some(172)));
     }
 }
 
 #[test]
-fn the_legacy_servers_other_messages_are_understood() {
+fn legacy_server_messages_are_decoded() {
     let error = |code: &str| format!(r#"{{"type":"error","error":{{"code":"{code}","message":"m"}}}}"#);
     for (text, event) in [
         (r#"{"type":"session.queue_done"}"#.to_owned(), "Granted".to_owned()),
@@ -140,23 +140,23 @@ fn the_legacy_servers_other_messages_are_understood() {
         (r#"{"type":"response.listen","kv_cache_length":88}"#.to_owned(), "Listen".to_owned()),
         (
             r#"{"type":"session.closed","reason":"context_full"}"#.to_owned(),
-            "Closed(Ending { meaning: UsedUpAndOpen, words: \"context_full\" })".to_owned(),
+            "Closed(UpstreamEnd { kind: LimitReachedStillOpen, detail: \"context_full\" })".to_owned(),
         ),
-        (error("inference_failed"), "Trouble(\"inference_failed: m\")".to_owned()),
-        (error("not_ready"), "Trouble(\"not_ready: m\")".to_owned()),
-        (error("queue_full"), "Closed(Ending { meaning: QueueFull, words: \"queue_full: m\" })".to_owned()),
-        (error("worker_busy"), "Closed(Ending { meaning: Over, words: \"worker_busy: m\" })".to_owned()),
+        (error("inference_failed"), "RecoverableError(\"inference_failed: m\")".to_owned()),
+        (error("not_ready"), "RecoverableError(\"not_ready: m\")".to_owned()),
+        (error("queue_full"), "Closed(UpstreamEnd { kind: QueueFull, detail: \"queue_full: m\" })".to_owned()),
+        (error("worker_busy"), "Closed(UpstreamEnd { kind: Other, detail: \"worker_busy: m\" })".to_owned()),
     ] {
-        assert_eq!(seen_by(legacy(), &text), event, "{text}");
+        assert_eq!(decoded_by(legacy(), &text), event, "{text}");
     }
 }
 
 #[test]
-fn the_legacy_dialect_is_spoken_as_its_server_takes_it() {
-    let said = |command: &LaneCommand| -> serde_json::Value {
+fn legacy_commands_are_encoded_as_its_server_expects() {
+    let encoded = |command: &LaneCommand| -> serde_json::Value {
         serde_json::from_str(&legacy().encode(command)).unwrap()
     };
-    let opening = crate::event::Opening {
+    let opening = crate::event::ConversationInit {
         prompt: "p".into(),
         config: r#"{"temperature":0.7}"#.into(),
         voice: Some(VoiceSample("\"AAAAAA==\"".into())),
@@ -165,9 +165,9 @@ fn the_legacy_dialect_is_spoken_as_its_server_takes_it() {
         "instructions": "p", "voice_config": {"temperature": 0.7},
         "ref_audio": "AAAAAA==", "tts_ref_audio": "AAAAAA=="
     }});
-    assert_eq!(said(&LaneCommand::Converse(Box::new(opening))), expected);
+    assert_eq!(encoded(&LaneCommand::InitConversation(Box::new(opening))), expected);
     let append = |frame: Option<&str>| {
-        LaneCommand::Append(Append {
+        LaneCommand::Append(UnitInput {
             audio: Arc::new(vec![0, 16384]),
             input_id: "1".into(),
             force_listen: true,
@@ -177,8 +177,8 @@ fn the_legacy_dialect_is_spoken_as_its_server_takes_it() {
     let mut expected = serde_json::json!(
         {"type": "input_audio_buffer.append", "audio": "AAAAAAAAAD8=", "force_listen": true}
     );
-    assert_eq!(said(&append(None)), expected);
+    assert_eq!(encoded(&append(None)), expected);
     expected["video_frames"] = serde_json::json!(["/9j/"]);
     expected["max_slice_nums"] = 1.into();
-    assert_eq!(said(&append(Some("\"/9j/\""))), expected);
+    assert_eq!(encoded(&append(Some("\"/9j/\""))), expected);
 }

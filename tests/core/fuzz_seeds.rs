@@ -4,7 +4,7 @@ use std::path::Path;
 
 use voxbridge::fuzzing;
 
-fn run(target: &str, body: fn(&[u8])) {
+fn run_seeds(target: &str, body: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
     let mut seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     seeds.sort();
@@ -16,37 +16,37 @@ fn run(target: &str, body: fn(&[u8])) {
 }
 
 #[test]
-fn clients() {
-    run("client_decoder", fuzzing::client_decoder);
+fn client_decoder_accepts_seeds() {
+    run_seeds("client_decoder", fuzzing::client_decoder);
 }
 
 #[test]
-fn upstreams() {
-    run("upstream_decoder", fuzzing::upstream_decoder);
+fn upstream_decoder_accepts_seeds() {
+    run_seeds("upstream_decoder", fuzzing::upstream_decoder);
 }
 
 #[test]
-fn conversations() {
-    run("bridge_inputs", fuzzing::bridge_inputs);
+fn bridge_inputs_accept_seeds() {
+    run_seeds("bridge_inputs", fuzzing::bridge_inputs);
 }
 
 #[test]
-fn mapping_files() {
-    run("mapping_file", fuzzing::mapping_file);
+fn mapping_file_reader_accepts_seeds() {
+    run_seeds("mapping_file", fuzzing::mapping_file);
 }
 
 #[test]
-fn recordings() {
-    run("wav", fuzzing::wav);
+fn wav_reader_accepts_seeds() {
+    run_seeds("wav", fuzzing::wav);
 }
 
 #[test]
-fn trace_contexts() {
-    run("trace_context", fuzzing::trace_context);
+fn trace_context_reader_accepts_seeds() {
+    run_seeds("trace_context", fuzzing::trace_context);
 }
 
 #[cfg(feature = "io")]
 #[test]
-fn strangers() {
-    run("access", fuzzing::access);
+fn access_checks_accept_seeds() {
+    run_seeds("access", fuzzing::access);
 }

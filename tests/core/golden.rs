@@ -8,17 +8,17 @@ use std::{
     time::Duration,
 };
 
-use crate::exchange::{Act, Exchange, Item, collapsed};
-use crate::pair::{Pair, PairConfig, Seen};
+use crate::captured_exchange::{ClientAction, CapturedExchange, ServerItem, collapse_runs};
+use crate::harness::{Harness, HarnessConfig, ClientFrame};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use voxbridge::{
     error::{Error, ErrorKind},
-    session::VoiceBook,
+    session::VoiceCatalog,
 };
 
 /// Sets of exchanges: an engine without partials, and one with them.
-const SETS: [&str; 2] = ["macaw", "macaw-partials"];
+const EXCHANGE_SETS: [&str; 2] = ["macaw", "macaw-partials"];
 
 /// The models the captured server had; the speech model is the second.
 const MODELS: [&str; 2] = ["faster-whisper-tiny", "kokoro-v1"];
@@ -27,20 +27,20 @@ const MODELS: [&str; 2] = ["faster-whisper-tiny", "kokoro-v1"];
 const VAD_TOLERANCE_MS: u64 = 350;
 
 /// Captured values that belong to the moment.
-const OF_THE_MOMENT: [&str; 6] =
+const TIME_FIELDS: [&str; 6] =
     ["timestamp_ms", "duration_ms", "total_duration_ms", "start_ms", "end_ms", "delay_ms"];
 
 /// The deliberate differences.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Differences {
-    everywhere: Vec<General>,
-    exchange: Vec<Special>,
+    everywhere: Vec<GeneralDifference>,
+    exchange: Vec<ExchangeDifference>,
 }
 
 /// A difference in every exchange where it can occur.
 #[derive(Debug, Deserialize)]
-struct General {
+struct GeneralDifference {
     reason: String,
     #[serde(flatten)]
     rule: Rule,
@@ -62,7 +62,7 @@ enum Rule {
 /// One exchange that goes otherwise.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Special {
+struct ExchangeDifference {
     /// `SET/NAME`.
     name: String,
     reason: String,
@@ -82,41 +82,41 @@ struct Findings {
 }
 
 #[test]
-fn every_captured_exchange_is_answered_as_the_real_server_did() {
+fn captured_exchanges_match_real_server() {
     let differences: Differences = toml::from_str(include_str!("../golden/differences.toml")).unwrap();
-    let exchanges: BTreeMap<String, Exchange> = SETS
+    let exchanges: BTreeMap<String, CapturedExchange> = EXCHANGE_SETS
         .iter()
-        .flat_map(|set| Exchange::all(set).into_iter().map(move |(name, one)| (format!("{set}/{name}"), one)))
+        .flat_map(|set| CapturedExchange::all(set).into_iter().map(move |(name, one)| (format!("{set}/{name}"), one)))
         .collect();
     assert_eq!(exchanges.len(), 61, "exchanges are missing");
     let fields = fields_by_event(exchanges.values());
     let (mut problems, mut used) = (Vec::new(), BTreeSet::new());
     for (name, exchange) in &exchanges {
         let special = differences.exchange.iter().find(|special| special.name == *name);
-        let pair = replay(exchange, special.is_some_and(|special| special.goes_on));
-        let findings = judge(exchange, &pair, special, &differences.everywhere, &fields);
+        let harness = replay_exchange(exchange, special.is_some_and(|special| special.goes_on));
+        let findings = judge_exchange(exchange, &harness, special, &differences.everywhere, &fields);
         problems.extend(findings.problems.iter().map(|problem| format!("{name}: {problem}")));
         used.extend(findings.used);
     }
-    problems.extend(unused(&differences, &used, &exchanges));
+    problems.extend(unused_differences(&differences, &used, &exchanges));
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
 /// Every field the real server was seen to give an event.
-fn fields_by_event<'e>(exchanges: impl Iterator<Item = &'e Exchange>) -> BTreeMap<String, BTreeSet<String>> {
+fn fields_by_event<'e>(exchanges: impl Iterator<Item = &'e CapturedExchange>) -> BTreeMap<String, BTreeSet<String>> {
     let mut fields: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for item in exchanges.flat_map(Exchange::answers) {
-        if let Item::Event(event) = &item {
+    for item in exchanges.flat_map(CapturedExchange::server_answers) {
+        if let ServerItem::Event(event) = &item {
             fields.entry(item.name()).or_default().extend(event.keys().cloned());
         }
     }
     fields
 }
 
-fn unused(
+fn unused_differences(
     differences: &Differences,
     used: &BTreeSet<usize>,
-    exchanges: &BTreeMap<String, Exchange>,
+    exchanges: &BTreeMap<String, CapturedExchange>,
 ) -> Vec<String> {
     let general = differences.everywhere.iter().enumerate().filter(|(index, _)| !used.contains(index));
     let general = general.map(|(_, general)| format!("listed and never needed: {general:?}"));
@@ -129,29 +129,29 @@ fn unused(
 }
 
 /// Does what the client did, at the same times, until everything is over.
-fn replay(exchange: &Exchange, goes_on: bool) -> Pair {
-    let mut pair = open(exchange);
-    let mut acts = exchange.acts();
+fn replay_exchange(exchange: &CapturedExchange, goes_on: bool) -> Harness {
+    let mut harness = open_harness(exchange);
+    let mut client_actions = exchange.client_actions();
     if goes_on {
-        let after = acts.last().map_or(Duration::ZERO, |(at, _)| *at) + Duration::from_secs(2);
-        acts.push((after, Act::Text(json!({"type": "session.close"}).to_string())));
+        let after = client_actions.last().map_or(Duration::ZERO, |(at, _)| *at) + Duration::from_secs(2);
+        client_actions.push((after, ClientAction::Text(json!({"type": "session.close"}).to_string())));
     }
-    for (at, act) in acts {
-        pair.advance(at.saturating_sub(pair.now()));
-        match act {
-            Act::Text(text) => pair.client_text(&text),
-            Act::Binary(bytes) => pair.client_binary(&bytes),
-            Act::Close => pair.close_client(),
+    for (at, action) in client_actions {
+        harness.advance(at.saturating_sub(harness.now()));
+        match action {
+            ClientAction::Text(text) => harness.send_text(&text),
+            ClientAction::Binary(bytes) => harness.send_binary(&bytes),
+            ClientAction::Close => harness.close_client(),
         }
     }
-    pair.advance(Duration::from_secs(60));
-    pair
+    harness.advance(Duration::from_secs(60));
+    harness
 }
 
-fn open(exchange: &Exchange) -> Pair {
-    let mut config = PairConfig {
-        voices: VoiceBook::new(BTreeMap::new(), vec![MODELS[1].to_owned()]),
-        ..PairConfig::with_faults(&exchange.simulate.faults.iter().map(String::as_str).collect::<Vec<_>>())
+fn open_harness(exchange: &CapturedExchange) -> Harness {
+    let mut config = HarnessConfig {
+        voices: VoiceCatalog::new(BTreeMap::new(), vec![MODELS[1].to_owned()]),
+        ..HarnessConfig::with_faults(&exchange.simulate.faults.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let (simulate, timing) = (&exchange.simulate, &mut config.simulator.timing);
     timing.first_delta = simulate.first_delta_ms.map_or(timing.first_delta, Duration::from_millis);
@@ -161,25 +161,25 @@ fn open(exchange: &Exchange) -> Pair {
     assert!(config.library.clients_at(path).any(|client| client.name == "macaw"), "{path}");
     config.query = query.to_owned();
     // What the routes would say that know these models only.
-    let model = query.split('&').find_map(|pair| pair.strip_prefix("model="));
+    let model = query.split('&').find_map(|harness| harness.strip_prefix("model="));
     match model {
-        None => Pair::refused(config, &Error::new(ErrorKind::NoModel, "")),
+        None => Harness::new_refused(config, &Error::new(ErrorKind::NoModel, "")),
         Some(model) if !MODELS.contains(&model) => {
-            Pair::refused(config, &Error::new(ErrorKind::UnknownModel, model))
+            Harness::new_refused(config, &Error::new(ErrorKind::UnknownModel, model))
         }
-        Some(_) => Pair::new(config),
+        Some(_) => Harness::new(config),
     }
 }
 
-fn judge(
-    exchange: &Exchange,
-    pair: &Pair,
-    special: Option<&Special>,
-    everywhere: &[General],
+fn judge_exchange(
+    exchange: &CapturedExchange,
+    harness: &Harness,
+    special: Option<&ExchangeDifference>,
+    everywhere: &[GeneralDifference],
     fields: &BTreeMap<String, BTreeSet<String>>,
 ) -> Findings {
-    let told = told(pair);
-    let as_captured = compare(&exchange.answers(), &told, everywhere);
+    let told = received_items(harness);
+    let as_captured = compare(&exchange.server_answers(), &told, everywhere);
     let mut findings = match special {
         None => as_captured,
         Some(_) if as_captured.problems.is_empty() => Findings {
@@ -190,36 +190,36 @@ fn judge(
             Findings { problems: compare_special(&special.expect, &told), used: BTreeSet::new() }
         }
     };
-    if !pair.finished {
+    if !harness.finished {
         findings.problems.push("the session never finishes".to_owned());
     }
     for item in &told {
-        let Item::Event(event) = item else { continue };
+        let ServerItem::Event(event) = item else { continue };
         let known = fields.get(&item.name()).into_iter().flatten();
         let missing: Vec<&String> = known.filter(|field| !event.contains_key(*field)).collect();
         if !missing.is_empty() {
             findings.problems.push(format!("{} without {missing:?}", item.name()));
         }
     }
-    findings.problems.extend(crate::sanity::problems(pair));
+    findings.problems.extend(crate::protocol_checks::find_violations(harness));
     findings
 }
 
 /// What the client was told.
-fn told(pair: &Pair) -> Vec<Item> {
-    let items = pair.log.iter().map(|(_, seen)| match seen {
-        Seen::Event(event) => Item::Event(event.as_object().unwrap().clone()),
-        Seen::Binary(_) => Item::Binary,
-        Seen::Close(code, reason) => Item::Close(*code, reason.clone()),
+fn received_items(harness: &Harness) -> Vec<ServerItem> {
+    let items = harness.log.iter().map(|(_, seen)| match seen {
+        ClientFrame::Event(event) => ServerItem::Event(event.as_object().unwrap().clone()),
+        ClientFrame::Binary(_) => ServerItem::Binary,
+        ClientFrame::Close(code, reason) => ServerItem::Close(*code, reason.clone()),
     });
-    collapsed(items.collect())
+    collapse_runs(items.collect())
 }
 
-fn names(items: &[Item]) -> Vec<String> {
-    items.iter().map(Item::name).collect()
+fn names(items: &[ServerItem]) -> Vec<String> {
+    items.iter().map(ServerItem::name).collect()
 }
 
-fn compare(captured: &[Item], told: &[Item], everywhere: &[General]) -> Findings {
+fn compare(captured: &[ServerItem], told: &[ServerItem], everywhere: &[GeneralDifference]) -> Findings {
     let mut findings = Findings::default();
     let mut told = told.to_vec();
     for (index, general) in everywhere.iter().enumerate() {
@@ -239,11 +239,11 @@ fn compare(captured: &[Item], told: &[Item], everywhere: &[General]) -> Findings
     }
     for (captured, told) in captured.iter().zip(&told) {
         match (captured, told) {
-            (Item::Event(captured), Item::Event(told)) if captured["type"] == told["type"] => {
+            (ServerItem::Event(captured), ServerItem::Event(told)) if captured["type"] == told["type"] => {
                 compare_event(captured, told, everywhere, &mut findings);
             }
-            (Item::Lost, Item::Close(code, _)) => {
-                let ends = |general: &General| matches!(general.rule, Rule::Ends { ends_with } if ends_with == *code);
+            (ServerItem::Lost, ServerItem::Close(code, _)) => {
+                let ends = |general: &GeneralDifference| matches!(general.rule, Rule::Ends { ends_with } if ends_with == *code);
                 match everywhere.iter().position(ends) {
                     Some(index) => drop(findings.used.insert(index)),
                     None => findings.problems.push(format!("captured a lost connection, told close {code}")),
@@ -259,16 +259,16 @@ fn compare(captured: &[Item], told: &[Item], everywhere: &[General]) -> Findings
 fn compare_event(
     captured: &Map<String, Value>,
     told: &Map<String, Value>,
-    everywhere: &[General],
+    everywhere: &[GeneralDifference],
     findings: &mut Findings,
 ) {
     let name = captured["type"].as_str().unwrap();
     for (field, expected) in captured {
         let found = told.get(field).unwrap_or(&Value::Null);
-        if agrees(name, field, expected, found, captured) {
+        if values_match(name, field, expected, found, captured) {
             continue;
         }
-        let allows = |general: &General| match &general.rule {
+        let allows = |general: &GeneralDifference| match &general.rule {
             Rule::Fields { event, fields } => event == name && fields.contains(field),
             Rule::Message { captured, told } => {
                 field == "message" && expected == captured.as_str() && found == told.as_str()
@@ -283,24 +283,24 @@ fn compare_event(
 }
 
 /// Whether a value is the captured one, as far as it can be.
-fn agrees(name: &str, field: &str, captured: &Value, told: &Value, event: &Map<String, Value>) -> bool {
+fn values_match(name: &str, field: &str, captured: &Value, told: &Value, event: &Map<String, Value>) -> bool {
     match (name, field) {
-        ("vad.speech_start" | "vad.speech_end", "timestamp_ms") => near(captured, told, VAD_TOLERANCE_MS),
+        ("vad.speech_start" | "vad.speech_end", "timestamp_ms") => is_within_tolerance(captured, told, VAD_TOLERANCE_MS),
         // It is computed from instants a millisecond or two apart.
-        ("session.rate_limit", "delay_ms") => near(captured, told, 4),
+        ("session.rate_limit", "delay_ms") => is_within_tolerance(captured, told, 4),
         (_, "session_id") => is_id(told, "sess_", 12),
         (_, "request_id") if is_id(captured, "tts_", 8) => is_id(told, "tts_", 8),
-        (_, "message") => message_agrees(
+        (_, "message") => messages_match(
             event.get("code").and_then(Value::as_str).unwrap_or_default(),
             captured.as_str().unwrap(),
             told.as_str().unwrap_or_default(),
         ),
-        (_, field) if OF_THE_MOMENT.contains(&field) => told.is_u64(),
+        (_, field) if TIME_FIELDS.contains(&field) => told.is_u64(),
         _ => captured == told,
     }
 }
 
-fn near(captured: &Value, told: &Value, tolerance: u64) -> bool {
+fn is_within_tolerance(captured: &Value, told: &Value, tolerance: u64) -> bool {
     captured.as_u64().zip(told.as_u64()).is_some_and(|(one, other)| one.abs_diff(other) <= tolerance)
 }
 
@@ -310,7 +310,7 @@ fn is_id(value: &Value, prefix: &str, digits: usize) -> bool {
 }
 
 /// Whether a message says the same: to the letter, but for what another parser or another engine says.
-fn message_agrees(code: &str, captured: &str, told: &str) -> bool {
+fn messages_match(code: &str, captured: &str, told: &str) -> bool {
     let same_start = |end: &str| {
         let start = captured.split_inclusive(end).next().unwrap_or_default();
         captured.starts_with(start) && told.starts_with(start) && told.len() > start.len()
@@ -328,12 +328,12 @@ fn message_agrees(code: &str, captured: &str, told: &str) -> bool {
 }
 
 /// An exchange that goes otherwise, with the values that matter.
-fn compare_special(expect: &[Map<String, Value>], told: &[Item]) -> Vec<String> {
+fn compare_special(expect: &[Map<String, Value>], told: &[ServerItem]) -> Vec<String> {
     let told: Vec<Map<String, Value>> = told
         .iter()
         .map(|item| match item {
-            Item::Event(event) => event.clone(),
-            Item::Close(code, reason) => Map::from_iter([
+            ServerItem::Event(event) => event.clone(),
+            ServerItem::Close(code, reason) => Map::from_iter([
                 ("type".into(), json!("close")),
                 ("code".into(), json!(code)),
                 ("reason".into(), json!(reason)),

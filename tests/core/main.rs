@@ -2,20 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 mod binary;
+mod captured_exchange;
 mod conversation;
-mod documents;
-#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
-#[path = "../support/exchange.rs"]
-mod exchange;
 mod fuzz_seeds;
-mod gathering;
 mod golden;
-#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
-#[path = "../support/pair.rs"]
-mod pair;
+mod harness;
 mod properties;
+mod protocol_checks;
+mod published_examples;
+mod read_window;
 mod relay;
-#[path = "../support/sanity.rs"]
-mod sanity;
 mod session;
 mod traces;

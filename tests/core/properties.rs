@@ -3,9 +3,9 @@
 
 mod checks;
 mod driver;
-mod found;
+mod regressions;
 mod script;
-mod sound;
+mod test_audio;
 mod upstream;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -24,7 +24,7 @@ use driver::Driver;
 /// Sessions for each property unless `PROPTEST_CASES` says otherwise: a few seconds in all.
 const CASES: u32 = 64;
 
-fn cases() -> ProptestConfig {
+fn config() -> ProptestConfig {
     #[expect(
         clippy::disallowed_methods,
         reason = "proptest's own variable, which a number in the code overrides"
@@ -34,94 +34,94 @@ fn cases() -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(config())]
 
     #[test]
-    fn every_session_keeps_its_promises(script in script::script(false)) {
+    fn session_invariants_hold(script in script::any_script(false)) {
         Driver::play(&script);
     }
 
     #[test]
-    fn every_conversation_keeps_its_promises(script in script::talk_script()) {
+    fn conversation_invariants_hold(script in script::any_conversation_script()) {
         let driver = Driver::play(&script);
-        let (account, streamed) = (driver.bridge.account().0, driver.bridge.streamed().unwrap());
-        let placed = streamed.appended + streamed.hushed + streamed.dropped + streamed.waiting;
+        let (account, streamed) = (driver.bridge.sample_counts().0, driver.bridge.uplink_counts().unwrap());
+        let placed = streamed.appended + streamed.silenced + streamed.dropped + streamed.waiting;
         prop_assert_eq!(account.streamed, placed, "{:?}", streamed);
-        prop_assert_eq!(account.streamed, account.taken);
+        prop_assert_eq!(account.streamed, account.received);
     }
 
     #[test]
-    fn the_same_conversation_has_the_same_outputs(script in script::talk_script()) {
+    fn same_conversation_has_same_outputs(script in script::any_conversation_script()) {
         prop_assert!(Driver::play(&script).log == Driver::play(&script).log);
     }
 
     #[test]
-    fn what_was_recorded_can_be_played_again(
-        script in prop_oneof![script::script(true), script::talk_script()],
+    fn recorded_trace_replays_identically(
+        script in prop_oneof![script::any_script(true), script::any_conversation_script()],
     ) {
         let driver = Driver::play_unchecked(&script);
-        let trace = Trace::read(&driver.tape.text).unwrap();
+        let trace = Trace::parse(&driver.recorder.text).unwrap();
         let outcome = replay(&trace, Library::embedded().unwrap(), driver.now).unwrap();
         prop_assert!(outcome.is_same() && outcome.not_judged.is_empty(), "{:#?}", outcome);
         prop_assert!(outcome.outputs >= 1 && outcome.inputs >= 1);
     }
 
     #[test]
-    fn a_conversation_left_alone_ends(script in script::talk_script()) {
-        let mut driver = Driver::at_start_of(&script);
+    fn conversation_left_alone_ends(script in script::any_conversation_script()) {
+        let mut driver = Driver::for_script(&script);
         script.steps.iter().for_each(|step| driver.step(step));
-        driver.pass(driver.now + Duration::from_secs(2_000));
+        driver.advance_to(driver.now + Duration::from_secs(2_000));
         prop_assert!(driver.is_finished(), "something is waited for that never comes");
-        driver.end();
+        driver.finish();
     }
 
     #[test]
-    fn changing_formats_keep_them_too(script in script::script(true)) {
+    fn session_invariants_hold_with_format_changes(script in script::any_script(true)) {
         let profile = driver::profile_source(script.interim, script.noise_is_speech);
         let mut driver = Driver::new(&profile, script.upstreams.clone(), "model=m&channels=2&sample_rate=48000");
-        driver.checks.formats = true;
+        driver.checks.formats_change = true;
         script.steps.iter().for_each(|step| driver.step(step));
-        driver.end();
+        driver.finish();
     }
 
     #[test]
-    fn the_same_inputs_have_the_same_outputs(script in script::script(true)) {
+    fn same_inputs_have_same_outputs(script in script::any_script(true)) {
         let play = || {
             let profile = driver::profile_source(script.interim, script.noise_is_speech);
             let mut driver = Driver::new(&profile, script.upstreams.clone(), "model=m");
-            driver.checks.formats = true;
+            driver.checks.formats_change = true;
             script.steps.iter().for_each(|step| driver.step(step));
-            driver.end();
+            driver.finish();
             driver.log
         };
         prop_assert!(play() == play());
     }
 
     #[test]
-    fn a_session_left_alone_ends(script in script::script(false)) {
+    fn session_left_alone_ends(script in script::any_script(false)) {
         let profile = driver::profile_source(script.interim, script.noise_is_speech);
         let mut driver = Driver::new(&profile, script.upstreams.clone(), "model=m");
         script.steps.iter().for_each(|step| driver.step(step));
         // Longer than a text of many parts, each waited for in vain, and the client's idle time.
-        driver.pass(driver.now + Duration::from_secs(2_000));
+        driver.advance_to(driver.now + Duration::from_secs(2_000));
         prop_assert!(driver.is_finished(), "something is waited for that never comes");
-        driver.end();
+        driver.finish();
     }
 
     #[test]
-    fn how_audio_is_framed_changes_nothing(
+    fn audio_framing_does_not_change_questions(
         rate_hz in prop::sample::select(vec![8_000u32, 16_000, 24_000, 44_100, 48_000]),
         channels in 1u16..=2,
         cuts in prop::collection::vec(prop_oneof![700usize..5_000, Just(1), Just(640)], 1..20),
     ) {
         // A single byte now and then, not a clip of them.
         let cuts: Vec<usize> = cuts.into_iter().chain([2_001]).collect();
-        let whole = found::asked_of(rate_hz, channels, 3_000, &[100_000]);
+        let whole = regressions::questions_for_clip(rate_hz, channels, 3_000, &[100_000]);
         prop_assert!(!whole.is_empty());
-        let cut = found::asked_of(rate_hz, channels, 3_000, &cuts);
+        let cut = regressions::questions_for_clip(rate_hz, channels, 3_000, &cuts);
         prop_assert_eq!(whole.len(), cut.len());
         for (whole, cut) in whole.iter().zip(&cut) {
-            let ((whole, words), (cut, same_words)) = (found::audio_in(whole), found::audio_in(cut));
+            let ((whole, words), (cut, same_words)) = (regressions::split_audio(whole), regressions::split_audio(cut));
             prop_assert!(words == same_words && whole.len() == cut.len());
             // Rounding to int16 may fall to the other side.
             let differ = whole.iter().zip(&cut).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -131,7 +131,7 @@ proptest! {
 }
 
 /// How often which of the outputs came, by name.
-fn counted(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> Driver {
+fn count_outputs(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> Driver {
     let driver = Driver::play(script);
     let mut count = |what: &str| *seen.entry(what.to_owned()).or_default() += 1;
     for (_, output) in &driver.log {
@@ -156,7 +156,7 @@ fn counted(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> Driver 
             _ => {}
         }
     }
-    if driver.bridge.account().0.muted > 0 {
+    if driver.bridge.sample_counts().0.muted > 0 {
         count("muted");
     }
     driver
@@ -164,11 +164,11 @@ fn counted(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> Driver 
 
 /// The properties would hold of sessions in which nothing happens, too.
 #[test]
-fn a_lot_happens_in_these_sessions() {
+fn generated_sessions_cover_all_outputs() {
     let mut runner = TestRunner::deterministic();
     let mut seen = BTreeMap::new();
     for _ in 0..100 {
-        counted(&script::script(false).new_tree(&mut runner).unwrap().current(), &mut seen);
+        count_outputs(&script::any_script(false).new_tree(&mut runner).unwrap().current(), &mut seen);
     }
     println!("{seen:#?}");
     for (what, least) in [
@@ -196,11 +196,11 @@ fn a_lot_happens_in_these_sessions() {
 }
 
 #[test]
-fn a_lot_happens_in_these_conversations() {
+fn generated_conversations_cover_all_outputs() {
     let mut runner = TestRunner::deterministic();
     let mut seen = BTreeMap::new();
     for _ in 0..100 {
-        counted(&script::talk_script().new_tree(&mut runner).unwrap().current(), &mut seen);
+        count_outputs(&script::any_conversation_script().new_tree(&mut runner).unwrap().current(), &mut seen);
     }
     println!("{seen:#?}");
     for (what, least) in [

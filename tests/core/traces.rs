@@ -9,18 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::pair::{Pair, PairConfig, recording, zeros};
+use crate::harness::{Harness, HarnessConfig, recording, zeros};
 use serde_json::json;
 use voxbridge::{
     mapping::Library,
     trace::{
-        Kept, Line, Trace,
-        record::Came,
-        replay::{Outcome, replay, replay_as},
+        AudioRetention, TraceRecord, Trace,
+        record::InputKind,
+        replay::{ReplayOutcome, replay, replay_with_profile},
     },
 };
 
-fn dir() -> PathBuf {
+fn traces_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces")
 }
 
@@ -34,15 +34,15 @@ fn secs(seconds: u64) -> Duration {
 }
 
 /// Half the samples: 8 kHz is enough for a voice, and half as large.
-fn small(samples: &[i16]) -> Vec<i16> {
+fn downsample_to_8_khz(samples: &[i16]) -> Vec<i16> {
     samples.chunks_exact(2).map(|two| i16::midpoint(two[0], two[1])).collect()
 }
 
 /// The microphone at 8 kHz, in real time.
-fn stream(pair: &mut Pair, samples: &[i16]) {
-    for frame in small(samples).chunks(800) {
-        pair.client_binary(&crate::pair::bytes_of(frame));
-        pair.advance(Duration::from_millis(100));
+fn stream_at_8_khz(harness: &mut Harness, samples: &[i16]) {
+    for frame in downsample_to_8_khz(samples).chunks(800) {
+        harness.send_binary(&crate::harness::bytes_of(frame));
+        harness.advance(Duration::from_millis(100));
     }
 }
 
@@ -50,114 +50,114 @@ fn spoken(ms: usize) -> Vec<i16> {
     [&recording("goforward_16k.wav")[..16 * ms], &zeros(600)].concat()
 }
 
-fn config(profile: &'static str, audio: Kept) -> PairConfig {
+fn trace_config(profile: &'static str, audio: AudioRetention) -> HarnessConfig {
     let query = "model=any&sample_rate=8000".to_owned();
-    PairConfig { query, profile, record: Some(audio), ..PairConfig::default() }
+    HarnessConfig { query, profile, record: Some(audio), ..HarnessConfig::default() }
 }
 
-fn until(pair: &mut Pair, name: &str) {
-    let before = pair.events(name).len();
-    pair.run_until(|pair| pair.events(name).len() > before, secs(30));
+fn run_until_event(harness: &mut Harness, name: &str) {
+    let before = harness.events(name).len();
+    harness.run_until(|harness| harness.events(name).len() > before, secs(30));
 }
 
 /// Says goodbye; the session ends and everything that is on its way comes.
-fn leave(mut pair: Pair) -> String {
-    pair.client(&json!({"type": "session.close"}));
-    pair.run_until(|pair| pair.finished, secs(60));
-    pair.tape.unwrap().text
+fn close_and_take_trace(mut harness: Harness) -> String {
+    harness.send_json(&json!({"type": "session.close"}));
+    harness.run_until(|harness| harness.finished, secs(60));
+    harness.recorder.unwrap().text
 }
 
 /// Plays a session; its trace.
-type Session = fn() -> String;
+type RecordSession = fn() -> String;
 
 /// Every session there is, by name.
-fn sessions() -> [(&'static str, Session); 7] {
+fn sessions() -> [(&'static str, RecordSession); 7] {
     [
         ("speech", || {
-            let mut pair = Pair::new(config("speech", Kept::All));
-            stream(&mut pair, &spoken(1500));
-            until(&mut pair, "vad.speech_end");
-            leave(pair)
+            let mut harness = Harness::new(trace_config("speech", AudioRetention::All));
+            stream_at_8_khz(&mut harness, &spoken(1500));
+            run_until_event(&mut harness, "vad.speech_end");
+            close_and_take_trace(harness)
         }),
         ("settings", || {
-            let mut pair = Pair::new(config("speech", Kept::Client));
-            pair.client(&json!({"type": "session.configure", "hot_words": ["forward"], "hot_word_boost": 2,
+            let mut harness = Harness::new(trace_config("speech", AudioRetention::Client));
+            harness.send_json(&json!({"type": "session.configure", "hot_words": ["forward"], "hot_word_boost": 2,
                 "silence_timeout_ms": 200, "language": "zh"}));
-            stream(&mut pair, &spoken(1200));
-            until(&mut pair, "vad.speech_end");
-            leave(pair)
+            stream_at_8_khz(&mut harness, &spoken(1200));
+            run_until_event(&mut harness, "vad.speech_end");
+            close_and_take_trace(harness)
         }),
         ("text", || {
-            let mut pair = Pair::new(config("speech", Kept::None));
-            pair.client(&json!({"type": "tts.speak", "text": "Good morning & welcome.", "request_id": "a"}));
-            until(&mut pair, "tts.speaking_end");
-            leave(pair)
+            let mut harness = Harness::new(trace_config("speech", AudioRetention::None));
+            harness.send_json(&json!({"type": "tts.speak", "text": "Good morning & welcome.", "request_id": "a"}));
+            run_until_event(&mut harness, "tts.speaking_end");
+            close_and_take_trace(harness)
         }),
         ("cancel", || {
-            let mut pair = Pair::new(config("speech", Kept::None));
-            pair.client(&json!({"type": "tts.speak", "text": "This will not be heard to its end, which is far away."}));
-            until(&mut pair, "tts.speaking_start");
-            pair.client(&json!({"type": "tts.cancel"}));
-            pair.client(&json!({"type": "tts.speak", "text": "This will.", "request_id": "b"}));
-            until(&mut pair, "tts.speaking_end");
-            leave(pair)
+            let mut harness = Harness::new(trace_config("speech", AudioRetention::None));
+            harness.send_json(&json!({"type": "tts.speak", "text": "This will not be heard to its end, which is far away."}));
+            run_until_event(&mut harness, "tts.speaking_start");
+            harness.send_json(&json!({"type": "tts.cancel"}));
+            harness.send_json(&json!({"type": "tts.speak", "text": "This will.", "request_id": "b"}));
+            run_until_event(&mut harness, "tts.speaking_end");
+            close_and_take_trace(harness)
         }),
         ("errors", || {
-            let mut pair = Pair::new(config("speech", Kept::None));
+            let mut harness = Harness::new(trace_config("speech", AudioRetention::None));
             for text in ["{", "[]", "{}", r#"{"type":"nope"}"#, r#"{"type":"tts.speak","text":5}"#] {
-                pair.client_text(text);
+                harness.send_text(text);
             }
-            leave(pair)
+            close_and_take_trace(harness)
         }),
         ("upstream-dies", || {
-            let mut config = config("speech", Kept::None);
+            let mut config = trace_config("speech", AudioRetention::None);
             config.simulator.faults = vec!["die-mid-answer=2,times=1".parse().unwrap()];
-            let mut pair = Pair::new(config);
-            pair.client(&json!({"type": "tts.speak", "text": "It dies in the middle of this text.", "request_id": "a"}));
-            until(&mut pair, "tts.speaking_end");
-            leave(pair)
+            let mut harness = Harness::new(config);
+            harness.send_json(&json!({"type": "tts.speak", "text": "It dies in the middle of this text.", "request_id": "a"}));
+            run_until_event(&mut harness, "tts.speaking_end");
+            close_and_take_trace(harness)
         }),
         ("barge-in", || {
-            let mut config = config("conversation", Kept::Client);
+            let mut config = trace_config("conversation", AudioRetention::Client);
             config.query.push_str("&rollover_events=true");
-            let mut pair = Pair::new(config);
-            stream(&mut pair, &spoken(1800));
+            let mut harness = Harness::new(config);
+            stream_at_8_khz(&mut harness, &spoken(1800));
             let mut waited = 0;
-            while pair.events("tts.speaking_start").is_empty() && waited < 100 {
-                stream(&mut pair, &zeros(100));
+            while harness.events("tts.speaking_start").is_empty() && waited < 100 {
+                stream_at_8_khz(&mut harness, &zeros(100));
                 waited += 1;
             }
-            stream(&mut pair, &zeros(500));
-            stream(&mut pair, &spoken(800));
-            leave(pair)
+            stream_at_8_khz(&mut harness, &zeros(500));
+            stream_at_8_khz(&mut harness, &spoken(800));
+            close_and_take_trace(harness)
         }),
     ]
 }
 
-fn replayed(text: &str) -> (Trace, Outcome) {
-    let trace = Trace::read(text).unwrap();
+fn read_and_replay(text: &str) -> (Trace, ReplayOutcome) {
+    let trace = Trace::parse(text).unwrap();
     let outcome = replay(&trace, Library::embedded().unwrap(), epoch()).unwrap();
     (trace, outcome)
 }
 
 #[test]
-fn every_recorded_session_comes_out_as_it_did() {
+fn recorded_sessions_replay_identically() {
     #[expect(clippy::disallowed_methods, reason = "whether to record is said from outside")]
     let record = std::env::var("VOXBRIDGE_RECORD").is_ok();
     if record {
         for (name, session) in sessions() {
-            fs::write(dir().join(format!("{name}.jsonl")), session()).unwrap();
+            fs::write(traces_dir().join(format!("{name}.jsonl")), session()).unwrap();
         }
     }
     let mut count = 0;
-    for entry in fs::read_dir(dir()).unwrap() {
+    for entry in fs::read_dir(traces_dir()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "jsonl") {
             continue;
         }
-        let (trace, outcome) = replayed(&fs::read_to_string(&path).unwrap());
+        let (trace, outcome) = read_and_replay(&fs::read_to_string(&path).unwrap());
         assert!(outcome.is_same(), "{}: {outcome:#?}", path.display());
-        assert!(!trace.broken_off && trace.lost == 0 && outcome.outputs > 3, "{}", path.display());
+        assert!(!trace.is_truncated && trace.lost_records == 0 && outcome.outputs > 3, "{}", path.display());
         count += 1;
     }
     assert!(count >= sessions().len(), "{count} traces");
@@ -165,8 +165,8 @@ fn every_recorded_session_comes_out_as_it_did() {
 
 /// A trace in which nothing happens would be replayed, too.
 #[test]
-fn a_lot_happens_in_them() {
-    let told = |name: &str| fs::read_to_string(dir().join(format!("{name}.jsonl"))).unwrap();
+fn recorded_sessions_cover_their_features() {
+    let told = |name: &str| fs::read_to_string(traces_dir().join(format!("{name}.jsonl"))).unwrap();
     for (name, words) in [
         ("speech", &["vad.speech_start", "transcript.partial", "transcript.final", "vad.speech_end"][..]),
         ("settings", &["transcript.final", "forward", "NoEffect"]),
@@ -187,18 +187,18 @@ fn a_lot_happens_in_them() {
 }
 
 #[test]
-fn a_trace_is_the_same_every_time() {
+fn recording_is_deterministic() {
     for (name, session) in sessions().into_iter().filter(|(name, _)| ["text", "errors"].contains(name)) {
         assert!(session() == session(), "{name}");
     }
 }
 
 #[test]
-fn a_change_is_found_where_it_is() {
-    let text = fs::read_to_string(dir().join("text.jsonl")).unwrap();
+fn replay_finds_change_at_its_place() {
+    let text = fs::read_to_string(traces_dir().join("text.jsonl")).unwrap();
     let changed = text.replace(r#"\"cancelled\":false"#, r#"\"cancelled\":true"#);
     assert_ne!(text, changed);
-    let (_, outcome) = replayed(&changed);
+    let (_, outcome) = read_and_replay(&changed);
     assert_eq!(outcome.differences.count, 1, "{outcome:#?}");
     let difference = &outcome.differences.first[0];
     assert!(difference.expected.as_ref().unwrap().text.as_ref().unwrap().contains("speaking_end"));
@@ -206,71 +206,71 @@ fn a_change_is_found_where_it_is() {
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|line| line.contains("tts.speaking_start")).unwrap();
     let without = [&lines[..at], &lines[at + 1..]].concat().join("\n") + "\n";
-    assert_eq!(replayed(&without).1.differences.count, 1);
+    assert_eq!(read_and_replay(&without).1.differences.count, 1);
     let doubled = [&lines[..=at], &lines[at..]].concat().join("\n") + "\n";
-    assert_eq!(replayed(&doubled).1.differences.count, 1);
+    assert_eq!(read_and_replay(&doubled).1.differences.count, 1);
 }
 
 #[test]
-fn what_was_cut_off_is_replayed_up_to_there() {
+fn truncated_trace_is_replayed_to_the_cut() {
     for name in ["speech", "text", "cancel"] {
-        let text = fs::read_to_string(dir().join(format!("{name}.jsonl"))).unwrap();
+        let text = fs::read_to_string(traces_dir().join(format!("{name}.jsonl"))).unwrap();
         let first = text.find('\n').unwrap() + 1;
         let step = (text.len() - first) / 23;
         for cut in (0..23).map(|at| text.floor_char_boundary(first + at * step)) {
-            let (trace, outcome) = replayed(&text[..cut]);
-            assert!(trace.broken_off && outcome.is_same(), "{name} cut at {cut}: {outcome:#?}");
+            let (trace, outcome) = read_and_replay(&text[..cut]);
+            assert!(trace.is_truncated && outcome.is_same(), "{name} cut at {cut}: {outcome:#?}");
             assert!(outcome.not_judged.iter().any(|note| note.contains("breaks off")));
         }
     }
 }
 
 #[test]
-fn what_is_not_in_the_trace_is_said_not_to_be_judged() {
-    let mut pair = Pair::new(config("speech", Kept::None));
-    stream(&mut pair, &spoken(1500));
-    until(&mut pair, "vad.speech_end");
-    let (trace, outcome) = replayed(&leave(pair));
-    assert!(!trace.lines.iter().any(|line| line.base64.is_some()));
+fn replay_without_audio_reports_it_as_not_judged() {
+    let mut harness = Harness::new(trace_config("speech", AudioRetention::None));
+    stream_at_8_khz(&mut harness, &spoken(1500));
+    run_until_event(&mut harness, "vad.speech_end");
+    let (trace, outcome) = read_and_replay(&close_and_take_trace(harness));
+    assert!(!trace.records.iter().any(|line| line.base64.is_some()));
     assert!(!outcome.is_same(), "silence was heard as speech");
     assert!(outcome.not_judged.iter().any(|note| note.contains("client's audio")), "{outcome:#?}");
 }
 
 #[test]
-fn another_profile_shows_what_it_changes() {
-    let text = fs::read_to_string(dir().join("text.jsonl")).unwrap();
-    let trace = Trace::read(&text).unwrap();
+fn replay_with_other_profile_shows_differences() {
+    let text = fs::read_to_string(traces_dir().join("text.jsonl")).unwrap();
+    let trace = Trace::parse(&text).unwrap();
     let mut library = Library::embedded().unwrap();
-    let same = replay_as(&trace, &library, "speech", epoch()).unwrap();
+    let same = replay_with_profile(&trace, &library, "speech", epoch()).unwrap();
     assert!(same.is_same(), "{same:#?}");
     let source =
         include_str!("../../mappings/profile/speech.toml").replace("\"&\" = \" and \"", "\"&\" = \" plus \"");
     library.add("mine.toml", &source).unwrap();
-    let other = replay_as(&trace, &library, "speech", epoch()).unwrap();
+    let other = replay_with_profile(&trace, &library, "speech", epoch()).unwrap();
     assert!(other.differences.count > 0);
     let got = format!("{other:?}");
     assert!(got.contains("Good morning plus welcome."), "{got}");
 }
 
 #[test]
-fn the_mappings_of_ones_own_are_in_the_trace() {
+fn custom_mappings_are_recorded_in_trace() {
     let mut library = Library::embedded().unwrap();
     let source =
         include_str!("../../mappings/profile/speech.toml").replace("\"&\" = \" and \"", "\"&\" = \" plus \"");
     library.add("mine.toml", &source).unwrap();
-    let mut pair = Pair::new(PairConfig { library, ..config("speech", Kept::None) });
-    pair.client(&json!({"type": "tts.speak", "text": "You & me."}));
-    until(&mut pair, "tts.speaking_end");
-    let (trace, outcome) = replayed(&leave(pair));
-    assert_eq!(trace.start.mappings.len(), 1);
+    let mut harness = Harness::new(HarnessConfig { library, ..trace_config("speech", AudioRetention::None) });
+    harness.send_json(&json!({"type": "tts.speak", "text": "You & me."}));
+    run_until_event(&mut harness, "tts.speaking_end");
+    let (trace, outcome) = read_and_replay(&close_and_take_trace(harness));
+    assert_eq!(trace.header.mappings.len(), 1);
     assert!(outcome.is_same(), "{outcome:#?}");
     assert!(
-        trace.lines.iter().any(|line| line.text.as_ref().is_some_and(|text| text.contains("You plus me.")))
+        trace.records.iter().any(|line| line.text.as_ref().is_some_and(|text| text.contains("You plus me.")))
     );
 }
 
 #[test]
-fn secrets_are_not_in_a_trace_nor_what_echoes_them() {
+fn secrets_and_their_echoes_are_not_in_trace() {
     const SECRETS: [&str; 8] = [
         "s3cr3t-query",
         "s3cr3t-key",
@@ -281,9 +281,9 @@ fn secrets_are_not_in_a_trace_nor_what_echoes_them() {
         "s3cr3t-type",
         "s3cr3t-cut",
     ];
-    let mut config = config("speech", Kept::None);
+    let mut config = trace_config("speech", AudioRetention::None);
     config.query.push_str("&access_token=s3cr3t-query");
-    let mut pair = Pair::new(config);
+    let mut harness = Harness::new(config);
     for text in [
         r#"{"type":"session.configure","api_key":"s3cr3t-key","x":{"Authorization":{"deep":["s3cr3t-deep"]}}}"#,
         r#"{"type":"tts.speak","text":"Hi.","auth":["s3cr3t-list",{"a":"s3cr3t-list"}]}"#,
@@ -292,35 +292,35 @@ fn secrets_are_not_in_a_trace_nor_what_echoes_them() {
         r#"{"pass\u0077ord":"s3cr3t-type","type":"s3cr3t-type"}"#,
         r#"{"type":"session.configure","password":"s3cr3t-cut"#,
     ] {
-        pair.client_text(text);
+        harness.send_text(text);
     }
-    until(&mut pair, "tts.speaking_end");
-    let seen = format!("{:?}", pair.log);
+    run_until_event(&mut harness, "tts.speaking_end");
+    let seen = format!("{:?}", harness.log);
     assert!(seen.contains("s3cr3t-type"), "the echo is not tested");
-    let text = leave(pair);
+    let text = close_and_take_trace(harness);
     for secret in SECRETS {
         assert!(!text.contains(secret), "{secret} in {text}");
     }
-    let (trace, outcome) = replayed(&text);
-    assert!(trace.lines.iter().filter(|line| line.came == Some(Came::Client)).count() > 5);
+    let (trace, outcome) = read_and_replay(&text);
+    assert!(trace.records.iter().filter(|line| line.input == Some(InputKind::Client)).count() > 5);
     // Only where a message was cut off is told by its length, which a mask changes.
-    let differing = |line: &Line| line.content().contains("EOF while parsing");
+    let differing = |line: &TraceRecord| line.content().contains("EOF while parsing");
     let mut first = outcome.differences.first.iter();
     assert!(first.all(|it| it.expected.as_ref().is_some_and(differing)), "{outcome:#?}");
     assert!(outcome.not_judged.iter().any(|note| note.contains("secret")), "{outcome:#?}");
 }
 
 #[test]
-fn what_is_no_trace_is_told_by_its_line() {
-    let good = fs::read_to_string(dir().join("errors.jsonl")).unwrap();
+fn invalid_trace_is_rejected_with_line() {
+    let good = fs::read_to_string(traces_dir().join("errors.jsonl")).unwrap();
     for (text, line, words) in [
         ("", 1, "a trace begins with"),
         ("{\"type\":\"x\"}\n", 1, "a trace begins with"),
         (&good.replacen("\"trace\":1", "\"trace\":99", 1), 1, "format 99"),
         (&good.replacen("{\"ns\":", "{\"nanoseconds\":", 1), 2, "nanoseconds"),
     ] {
-        let no_trace = Trace::read(text).unwrap_err();
-        assert_eq!(no_trace.line, line, "{no_trace}");
-        assert!(no_trace.words.contains(words), "{no_trace}");
+        let no_trace = Trace::parse(text).unwrap_err();
+        assert_eq!(no_trace.line_number, line, "{no_trace}");
+        assert!(no_trace.message.contains(words), "{no_trace}");
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, process::Co
 
 use serde::Deserialize;
 
-use crate::Bench;
+use crate::Benchmark;
 
 /// A change above this is one, in percent; the same code differs by a third of it at most, where it is linked anew.
 const CHANGE_PERCENT: f64 = 1.0;
@@ -28,7 +28,7 @@ struct Figure {
     second: Option<u64>,
 }
 
-const HEAD: &str = "\
+const FILE_HEADER: &str = "\
 # How many instructions the hot paths take, by callgrind: per call, and per second of one session's audio where there is
 # as much of it in every second. Frames are 20 ms of int16 at 48 kHz, units and deltas one second. Sockets and the runtime
 # are not in it. Written by `tests/instructions/run --save`; the processor is valgrind's, which has AVX2 where the real
@@ -37,13 +37,13 @@ const HEAD: &str = "\
 
 impl Figures {
     /// The figures that are kept.
-    pub(crate) fn read() -> Result<Self, String> {
-        let text = fs::read_to_string(path()).unwrap_or_else(|_| "made_with = \"\"\n[instructions]\n".into());
-        toml::from_str(&text).map_err(|problem| format!("{}: {problem}", path().display()))
+    pub(crate) fn load() -> Result<Self, String> {
+        let text = fs::read_to_string(figures_path()).unwrap_or_else(|_| "made_with = \"\"\n[instructions]\n".into());
+        toml::from_str(&text).map_err(|problem| format!("{}: {problem}", figures_path().display()))
     }
 
     /// Puts a figure in and prints what has become of it; whether it is another one.
-    pub(crate) fn update(&mut self, bench: &Bench, call: u64) -> bool {
+    pub(crate) fn update(&mut self, bench: &Benchmark, call: u64) -> bool {
         let second = bench.per_second.map(|calls| (call as f64 * calls).round() as u64);
         let before = self.instructions.insert(bench.name.to_owned(), Figure { call, second });
         let percent = before.as_ref().map(|before| (call as f64 / before.call as f64 - 1.0) * 100.0);
@@ -51,27 +51,27 @@ impl Figures {
         println!(
             "{:<22} {:>12} {:>12} {:>9}  {:>14} {}",
             bench.name,
-            before.map_or_else(|| "-".into(), |before| grouped(before.call)),
-            grouped(call),
+            before.map_or_else(|| "-".into(), |before| group_thousands(before.call)),
+            group_thousands(call),
             percent.map_or_else(|| "new".into(), |percent| format!("{percent:+.2} %")),
-            second.map_or_else(|| "-".into(), grouped),
+            second.map_or_else(|| "-".into(), group_thousands),
             if changed { "<" } else { "" }
         );
         changed
     }
 
-    pub(crate) fn write(&self) -> Result<(), String> {
-        let mut text = format!("{HEAD}made_with = {:?}\n\n[instructions]\n", self.made_with);
+    pub(crate) fn save(&self) -> Result<(), String> {
+        let mut text = format!("{FILE_HEADER}made_with = {:?}\n\n[instructions]\n", self.made_with);
         for (name, Figure { call, second }) in &self.instructions {
-            let second = second.map_or_else(String::new, |second| format!(", second = {}", grouped(second)));
-            let _ = writeln!(text, "{name} = {{ call = {}{second} }}", grouped(*call));
+            let second = second.map_or_else(String::new, |second| format!(", second = {}", group_thousands(second)));
+            let _ = writeln!(text, "{name} = {{ call = {}{second} }}", group_thousands(*call));
         }
-        fs::write(path(), text).map_err(|problem| format!("{}: {problem}", path().display()))
+        fs::write(figures_path(), text).map_err(|problem| format!("{}: {problem}", figures_path().display()))
     }
 }
 
 /// Counts one bench, in a process of its own that finds the same environment everywhere.
-pub(crate) fn per_call(name: &str) -> Result<u64, String> {
+pub(crate) fn count_per_call(name: &str) -> Result<u64, String> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
     fs::create_dir_all(&folder).map_err(|problem| format!("{}: {problem}", folder.display()))?;
     let counts = folder.join(name);
@@ -94,11 +94,11 @@ pub(crate) fn per_call(name: &str) -> Result<u64, String> {
     let calls = calls.ok_or_else(|| {
         format!("{name} counted no calls: {said}{}", String::from_utf8_lossy(&ran.stderr).trim())
     })?;
-    Ok(total(&counts)?.div_ceil(calls))
+    Ok(read_total(&counts)?.div_ceil(calls))
 }
 
 /// What callgrind has counted.
-fn total(counts: &PathBuf) -> Result<u64, String> {
+fn read_total(counts: &PathBuf) -> Result<u64, String> {
     let text = fs::read_to_string(counts).map_err(|problem| format!("{}: {problem}", counts.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
     total.filter(|total| *total > 0).ok_or_else(|| {
@@ -107,7 +107,7 @@ fn total(counts: &PathBuf) -> Result<u64, String> {
 }
 
 /// Compiler, valgrind and processor.
-pub(crate) fn made_with() -> Result<String, String> {
+pub(crate) fn current_toolchain() -> Result<String, String> {
     let version = |program: &str, at: usize| {
         let ran = Command::new(program).arg("--version").output();
         let ran = ran.map_err(|problem| format!("{program} cannot be run: {problem}"))?;
@@ -127,12 +127,12 @@ fn processor() -> &'static str {
     std::env::consts::ARCH
 }
 
-fn path() -> PathBuf {
+fn figures_path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/instructions/figures.toml")
 }
 
 /// A number with its thousands apart, as TOML takes it.
-fn grouped(number: u64) -> String {
+fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();
     String::from_utf8_lossy(&groups.join(&b'_')).into_owned()

@@ -6,17 +6,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on should stop")]
 
 mod figures;
-mod parts;
-mod scene;
-mod sound;
+mod components;
+mod simulation;
+mod audio_input;
 
 use std::process::ExitCode;
 
 use figures::Figures;
-use scene::{Did, Script, play};
+use simulation::{StepKind, Scenario, count_steps};
 
 /// One thing that is counted.
-struct Bench {
+struct Benchmark {
     name: &'static str,
     /// Calls in a second of one session's audio, for what there is in every second.
     per_second: Option<f64>,
@@ -24,33 +24,33 @@ struct Bench {
     run: fn() -> usize,
 }
 
-const fn bench(name: &'static str, per_second: Option<f64>, run: fn() -> usize) -> Bench {
-    Bench { name, per_second, run }
+const fn benchmark(name: &'static str, per_second: Option<f64>, run: fn() -> usize) -> Benchmark {
+    Benchmark { name, per_second, run }
 }
 
-const FRAMES: Option<f64> = Some(50.0);
-const HOPS: Option<f64> = Some(62.5);
-const ONCE: Option<f64> = Some(1.0);
+const FRAMES_PER_SECOND: Option<f64> = Some(50.0);
+const HOPS_PER_SECOND: Option<f64> = Some(62.5);
+const UNITS_PER_SECOND: Option<f64> = Some(1.0);
 
 /// Frames are 20 ms of int16 at 48 kHz, units and deltas one second.
-static BENCHES: [Bench; 17] = [
-    bench("speech-frame-quiet", FRAMES, || play(Script::speech(sound::quiet), &[Did::Frame])),
-    bench("speech-frame-spoken", FRAMES, || play(Script::speech(sound::speech), &[Did::Frame])),
-    bench("speech-question", None, || play(Script::speech(sound::question), &[Did::Message])),
-    bench("speech-delta", ONCE, || play(Script::text(), &[Did::Delta])),
-    bench("talk-frame-quiet", FRAMES, || play(Script::talk(sound::quiet), &[Did::Frame])),
-    bench("talk-frame-spoken", FRAMES, || play(Script::talk(sound::speech), &[Did::Frame])),
-    bench("talk-frame-answered", FRAMES, || play(Script::answer(), &[Did::Frame])),
-    bench("talk-unit", ONCE, || play(Script::talk(sound::quiet), &[Did::Message])),
-    bench("talk-delta", ONCE, || play(Script::answer(), &[Did::Delta, Did::Sent])),
-    bench("hop-quiet", HOPS, || parts::hops(&sound::quiet())),
-    bench("hop-spoken", HOPS, || parts::hops(&sound::recording())),
-    bench("resample-frame", FRAMES, parts::resample),
-    bench("decode-delta", ONCE, parts::decode_delta),
-    bench("decode-command", None, parts::decode_command),
-    bench("open-session", None, parts::open_session),
-    bench("websocket-frame-in", FRAMES, parts::websocket_in),
-    bench("websocket-unit-out", ONCE, parts::websocket_out),
+static BENCHMARKS: [Benchmark; 17] = [
+    benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])),
+    benchmark("speech-frame-spoken", FRAMES_PER_SECOND, || count_steps(Scenario::transcription(audio_input::speech_48k), &[StepKind::ClientFrame])),
+    benchmark("speech-question", None, || count_steps(Scenario::transcription(audio_input::speech_then_quiet), &[StepKind::UpstreamAudio])),
+    benchmark("speech-delta", UNITS_PER_SECOND, || count_steps(Scenario::read_aloud(), &[StepKind::ModelDelta])),
+    benchmark("talk-frame-quiet", FRAMES_PER_SECOND, || count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::ClientFrame])),
+    benchmark("talk-frame-spoken", FRAMES_PER_SECOND, || count_steps(Scenario::conversation(audio_input::speech_48k), &[StepKind::ClientFrame])),
+    benchmark("talk-frame-answered", FRAMES_PER_SECOND, || count_steps(Scenario::model_turn(), &[StepKind::ClientFrame])),
+    benchmark("talk-unit", UNITS_PER_SECOND, || count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::UpstreamAudio])),
+    benchmark("talk-delta", UNITS_PER_SECOND, || count_steps(Scenario::model_turn(), &[StepKind::ModelDelta, StepKind::PlayoutSent])),
+    benchmark("hop-quiet", HOPS_PER_SECOND, || components::count_hops(&audio_input::quiet_room())),
+    benchmark("hop-spoken", HOPS_PER_SECOND, || components::count_hops(&audio_input::recording_16k())),
+    benchmark("resample-frame", FRAMES_PER_SECOND, components::count_resample),
+    benchmark("decode-delta", UNITS_PER_SECOND, components::count_decode_delta),
+    benchmark("decode-command", None, components::count_decode_command),
+    benchmark("open-session", None, components::count_open_session),
+    benchmark("websocket-frame-in", FRAMES_PER_SECOND, components::count_websocket_in),
+    benchmark("websocket-unit-out", UNITS_PER_SECOND, components::count_websocket_out),
 ];
 
 /// callgrind counts from the entry of this function to its end, by its name.
@@ -67,18 +67,18 @@ fn main() -> ExitCode {
     if let [flag, name] = arguments.as_slice()
         && flag == "--one"
     {
-        let found = BENCHES.iter().find(|bench| bench.name == name).expect("a bench of that name");
+        let found = BENCHMARKS.iter().find(|bench| bench.name == name).expect("a bench of that name");
         println!("{}", (found.run)());
         return ExitCode::SUCCESS;
     }
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let (flags, names): (Vec<&str>, Vec<&str>) =
         arguments.iter().map(String::as_str).partition(|argument| argument.starts_with("--"));
-    if let Some(problem) = misunderstood(&flags, &names) {
+    if let Some(problem) = argument_error(&flags, &names) {
         eprintln!("instructions: {problem}");
         return ExitCode::from(2);
     }
-    let wanted = |bench: &Bench| names.is_empty() || names.iter().any(|name| bench.name.contains(name));
+    let wanted = |bench: &Benchmark| names.is_empty() || names.iter().any(|name| bench.name.contains(name));
     match compare(wanted, has("--save")) {
         Ok(changed) if changed && has("--strict") => ExitCode::FAILURE,
         Ok(_) => ExitCode::SUCCESS,
@@ -90,30 +90,30 @@ fn main() -> ExitCode {
 }
 
 /// Why the arguments make no sense.
-fn misunderstood(flags: &[&str], names: &[&str]) -> Option<String> {
+fn argument_error(flags: &[&str], names: &[&str]) -> Option<String> {
     if let Some(flag) = flags.iter().find(|flag| !["--save", "--strict"].contains(flag)) {
         return Some(format!("{flag} is not known; there are --save and --strict"));
     }
-    let unknown = names.iter().find(|name| !BENCHES.iter().any(|bench| bench.name.contains(**name)))?;
-    let known: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
+    let unknown = names.iter().find(|name| !BENCHMARKS.iter().any(|bench| bench.name.contains(**name)))?;
+    let known: Vec<&str> = BENCHMARKS.iter().map(|bench| bench.name).collect();
     Some(format!("no bench has {unknown} in its name; there are {}", known.join(", ")))
 }
 
 /// Counts what is wanted and prints it beside what was; whether anything changed.
-fn compare(wanted: impl Fn(&Bench) -> bool, save: bool) -> Result<bool, String> {
-    let made_with = figures::made_with()?;
-    let mut figures = Figures::read()?;
+fn compare(wanted: impl Fn(&Benchmark) -> bool, save: bool) -> Result<bool, String> {
+    let made_with = figures::current_toolchain()?;
+    let mut figures = Figures::load()?;
     if figures.made_with != made_with {
         println!("The figures are of {}; this is {made_with}. They do not compare.", figures.made_with);
     }
     println!("{:<22} {:>12} {:>12} {:>9}  {:>14}", "bench", "before", "per call", "change", "per second");
     let mut changed = false;
-    for bench in BENCHES.iter().filter(|bench| wanted(bench)) {
-        changed |= figures.update(bench, figures::per_call(bench.name)?);
+    for bench in BENCHMARKS.iter().filter(|bench| wanted(bench)) {
+        changed |= figures.update(bench, figures::count_per_call(bench.name)?);
     }
     if save {
         figures.made_with = made_with;
-        figures.write()?;
+        figures.save()?;
     }
     Ok(changed)
 }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Output, process::Stdio, time::Duration};
 
-use crate::bench::{scratch, speech_dir};
+use voxbridge_test_support::bench::{scratch, speech_dir};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
@@ -22,23 +22,23 @@ fn voxbridge(args: &[&str]) -> Command {
     command
 }
 
-struct Ran {
+struct CommandOutput {
     code: i32,
     stdout: String,
     stderr: String,
 }
 
-async fn run(args: &[&str]) -> Ran {
+async fn run(args: &[&str]) -> CommandOutput {
     run_with(args, &[]).await
 }
 
 /// With variables of the environment, named without what they have in common.
-async fn run_with(args: &[&str], variables: &[(&str, &str)]) -> Ran {
+async fn run_with(args: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let mut command = voxbridge(args);
     command.envs(variables.iter().map(|(name, value)| (format!("VOXBRIDGE_{name}"), value)));
     let output = timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap();
     let Output { status, stdout, stderr } = output;
-    Ran {
+    CommandOutput {
         code: status.code().unwrap(),
         stdout: String::from_utf8(stdout).unwrap(),
         stderr: String::from_utf8(stderr).unwrap(),
@@ -83,14 +83,14 @@ async fn simulator_and_bridge() -> (Server, Server) {
     (simulator, bridge)
 }
 
-fn file(name: &str, text: &str) -> String {
+fn write_file(name: &str, text: &str) -> String {
     let path = scratch("program").join(name);
     std::fs::write(&path, text).unwrap();
     path.display().to_string()
 }
 
 #[tokio::test]
-async fn it_explains_itself() {
+async fn help_describes_every_command() {
     let version = run(&["--version"]).await;
     assert_eq!(
         (version.code, version.stdout.as_str()),
@@ -109,17 +109,17 @@ async fn it_explains_itself() {
 }
 
 #[tokio::test]
-async fn a_configuration_is_checked_to_the_letter() {
+async fn configuration_errors_name_line_and_key() {
     let good =
-        file("good.toml", "listen = \"127.0.0.1:0\"\n\n[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n");
+        write_file("good.toml", "listen = \"127.0.0.1:0\"\n\n[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n");
     let checked = run(&["check", "--config", &good]).await;
     assert_eq!(checked.code, 0, "{}", checked.stderr);
     assert!(checked.stdout.contains("ws://gpu:8006") && checked.stdout.contains("# ok: client macaw"));
     assert_eq!(run(&["check"]).await.code, 0);
 
-    let bad = file("bad.toml", "listen = \"127.0.0.1:0\"\n  idle_timeuot_ms = 5\n");
-    let broken = file("broken.toml", "listen = \n");
-    let senseless = file("senseless.toml", "[[upstream]]\nurl = \"http://gpu\"\n");
+    let bad = write_file("bad.toml", "listen = \"127.0.0.1:0\"\n  idle_timeuot_ms = 5\n");
+    let broken = write_file("broken.toml", "listen = \n");
+    let senseless = write_file("senseless.toml", "[[upstream]]\nurl = \"http://gpu\"\n");
     for (path, words) in [
         (&bad, vec![format!("{bad}:2:3"), "idle_timeout_ms".into()]),
         (&broken, vec![format!("{broken}:1:")]),
@@ -143,8 +143,8 @@ async fn a_configuration_is_checked_to_the_letter() {
 }
 
 #[tokio::test]
-async fn the_environment_is_checked_as_it_is_served() {
-    let file = file("layers.toml", "language = \"zh\"\nidle_timeout_ms = 5000\nsessions_max = 7\n");
+async fn check_uses_same_environment_as_serve() {
+    let file = write_file("layers.toml", "language = \"zh\"\nidle_timeout_ms = 5000\nsessions_max = 7\n");
     let alone = run(&["check", "--config", &file]).await;
     assert_eq!(alone.code, 0, "{}", alone.stderr);
     assert!(alone.stdout.contains("# no upstream is configured"), "{}", alone.stdout);
@@ -176,7 +176,7 @@ async fn the_environment_is_checked_as_it_is_served() {
 }
 
 #[tokio::test]
-async fn mappings_are_listed_shown_explained_and_checked() {
+async fn mappings_commands_list_show_explain_and_check() {
     let list = run(&["mappings", "list"]).await;
     for line in ["client    macaw ", "profile   speech ", "upstream  minicpm-o "] {
         assert!(list.stdout.contains(line), "{}", list.stdout);
@@ -205,7 +205,7 @@ async fn mappings_are_listed_shown_explained_and_checked() {
 }
 
 #[tokio::test]
-async fn which_mappings_go_together_is_told_in_three_formats() {
+async fn compatible_mappings_are_printed_in_three_formats() {
     let explain = |args: &'static [&'static str]| async move {
         let explained = run(&[&["mappings", "explain"], args].concat()).await;
         assert_eq!(explained.code, 0, "{}", explained.stderr);
@@ -227,7 +227,7 @@ async fn which_mappings_go_together_is_told_in_three_formats() {
 }
 
 #[tokio::test]
-async fn a_mapping_is_begun_checked_and_tried_on_a_recording() {
+async fn new_mapping_is_created_checked_and_replayed() {
     let dir = scratch("program/begun");
     std::fs::remove_dir_all(&dir).unwrap();
     let dir = scratch("program/begun");
@@ -280,7 +280,7 @@ async fn a_mapping_is_begun_checked_and_tried_on_a_recording() {
 }
 
 #[tokio::test]
-async fn a_server_says_where_it_is_and_stops_when_told() {
+async fn server_prints_address_and_stops_on_signal() {
     let (simulator, bridge) = simulator_and_bridge().await;
     let taken = run(&["serve", "--listen", &bridge.address, "--upstream", &simulator.url()]).await;
     assert_eq!(taken.code, 1, "{}", taken.stderr);
@@ -291,7 +291,7 @@ async fn a_server_says_where_it_is_and_stops_when_told() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_exit_code_of_its_own() {
+async fn unreachable_server_has_its_own_exit_code() {
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("ws://{gone}/v1/realtime");
     let out = scratch("program").join("never.wav").display().to_string();
@@ -302,7 +302,7 @@ async fn nobody_there_is_an_exit_code_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_recording_is_transcribed_and_a_text_spoken_through_both_servers() {
+async fn recording_and_text_pass_through_both_servers() {
     let (simulator, bridge) = simulator_and_bridge().await;
     let recording = speech_dir().join("goforward_16k.wav").display().to_string();
     let out = scratch("program").join("spoken.wav").display().to_string();
@@ -322,7 +322,7 @@ async fn a_recording_is_transcribed_and_a_text_spoken_through_both_servers() {
 }
 
 #[tokio::test]
-async fn the_demo_shows_both_wires_and_saves_an_answer() {
+async fn demo_prints_both_sides_and_saves_answer() {
     let recording = speech_dir().join("goforward_16k.wav").display().to_string();
     let out = scratch("program").join("demo.wav").display().to_string();
     let shown = run(&["demo", &recording, "-o", &out]).await;

@@ -3,8 +3,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
-use crate::bench::{Bench, Running, quick, scratch, simulate, upgrade};
-use crate::certs::{acceptor, authority, encrypted, signed_with};
+use voxbridge_test_support::bench::{Bench, RunningServer, instant_simulator, scratch, start_simulator, open_websocket};
+use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
 use futures_util::{SinkExt as _, StreamExt as _};
 use rcgen::date_time_ymd;
 use serde_json::{Value, json};
@@ -25,8 +25,8 @@ use tokio_tungstenite::{
 use voxbridge::{
     config::Config,
     simulator::{
-        Backend, Dialect, SimulatorConfig, Timing,
-        socket::{Received, Recorder},
+        Backend, SimDialect, SimulatorConfig, SimTiming,
+        socket::{RecordedInput, InputRecorder},
     },
 };
 
@@ -74,7 +74,7 @@ impl Report {
         found.unwrap_or_else(|| panic!("no {step} in {:#}", self.json))
     }
 
-    fn assert_well(&self) {
+    fn assert_healthy(&self) {
         assert_eq!((self.code, &self.json["ok"]), (0, &json!(true)), "{:#}", self.json);
         assert!(self.steps().iter().all(|step| step["verdict"] != "failed"), "{:#}", self.json);
     }
@@ -96,65 +96,65 @@ impl Report {
 }
 
 /// A simulated upstream that records, and answers in no time.
-async fn simulated(faults: &[&str], dialect: Dialect) -> (String, Running, Recorder) {
+async fn start_simulated_server(faults: &[&str], dialect: SimDialect) -> (String, RunningServer, InputRecorder) {
     let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
-    let config = SimulatorConfig { faults, dialect, ..quick() };
-    let (address, running, recorder) = simulate("127.0.0.1:0", config, None).await;
+    let config = SimulatorConfig { faults, dialect, ..instant_simulator() };
+    let (address, running, recorder) = start_simulator("127.0.0.1:0", config, None).await;
     (format!("ws://{address}"), running, recorder)
 }
 
 /// Nobody left without a goodbye.
-fn assert_polite(recorder: &Recorder) {
-    let gone = recorder.all().iter().any(|received| matches!(received, Received::Gone(_)));
+fn assert_sessions_closed(recorder: &InputRecorder) {
+    let gone = recorder.all().iter().any(|received| matches!(received, RecordedInput::Disconnected(_)));
     assert!(!gone, "{:#?}", recorder.all());
 }
 
-const LEGACY: Dialect = Dialect::Legacy { documented: false };
-const BY_THE_BOOK: Dialect = Dialect::Legacy { documented: true };
+const LEGACY: SimDialect = SimDialect::Legacy { follows_document: false };
+const DOCUMENTED_LEGACY: SimDialect = SimDialect::Legacy { follows_document: true };
 /// Walks in a mode in which a second of audio is answered at once.
-const TALKS: [&str; 2] = ["--profile", "conversation"];
-const AS_LEGACY: [&str; 4] = ["--upstream-dialect", "minicpm-o-legacy", "--profile", "conversation"];
+const CONVERSATION_ARGS: [&str; 2] = ["--profile", "conversation"];
+const LEGACY_ARGS: [&str; 4] = ["--upstream-dialect", "minicpm-o-legacy", "--profile", "conversation"];
 
 #[tokio::test]
-async fn all_is_well_with_every_kind_of_server() {
+async fn healthy_servers_pass_every_step() {
     let routes =
         "[[route]]\nmodel = \"talk*\"\nprofile = \"conversation\"\n[[route]]\nprofile = \"speech\"\n";
-    let both = ["--config", &pem_file("both.toml", routes)];
+    let both = ["--config", &write_pem("both.toml", routes)];
     for (dialect, backend, args, words) in [
-        (Dialect::Current, Backend::Pytorch, &both[..], "back-end pytorch"),
-        (Dialect::Current, Backend::Cpp, &both, "back-end llama.cpp-omni"),
-        (LEGACY, Backend::Pytorch, &AS_LEGACY, "rt_"),
-        (BY_THE_BOOK, Backend::Pytorch, &AS_LEGACY, "rt_"),
+        (SimDialect::Current, Backend::Pytorch, &both[..], "back-end pytorch"),
+        (SimDialect::Current, Backend::Cpp, &both, "back-end llama.cpp-omni"),
+        (LEGACY, Backend::Pytorch, &LEGACY_ARGS, "rt_"),
+        (DOCUMENTED_LEGACY, Backend::Pytorch, &LEGACY_ARGS, "rt_"),
     ] {
-        let config = SimulatorConfig { dialect, backend, ..quick() };
-        let (address, _running, recorder) = simulate("127.0.0.1:0", config, None).await;
+        let config = SimulatorConfig { dialect, backend, ..instant_simulator() };
+        let (address, _running, recorder) = start_simulator("127.0.0.1:0", config, None).await;
         let url = format!("ws://{address}");
         let report = Report::of(&[&["--upstream", &url], args].concat()).await;
-        report.assert_well();
+        report.assert_healthy();
         for step in ["configuration", "tcp", "upgrade", "queue", "init", "answer", "close"] {
             assert_eq!(report.verdict(step), "ok", "{:#}", report.json);
         }
         let note = report.step("init")["note"].as_str().unwrap();
         assert!(note.contains(words), "{note}");
-        assert_polite(&recorder);
+        assert_sessions_closed(&recorder);
         // The profile that speech clients need has a mode of its own.
         let modes = report.steps().iter().any(|step| step["step"] == "modes");
-        assert_eq!(modes, dialect == Dialect::Current);
+        assert_eq!(modes, dialect == SimDialect::Current);
     }
 }
 
 #[tokio::test]
-async fn a_chat_is_asked_a_question() {
-    let (url, _running, recorder) = simulated(&[], Dialect::Current).await;
+async fn chat_is_checked_with_a_question() {
+    let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
     let report = Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
-    report.assert_well();
-    let (url, _running, _) = simulated(&["empty-transcript"], Dialect::Current).await;
-    Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await.assert_well();
-    assert_polite(&recorder);
+    report.assert_healthy();
+    let (url, _running, _) = start_simulated_server(&["empty-transcript"], SimDialect::Current).await;
+    Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await.assert_healthy();
+    assert_sessions_closed(&recorder);
 }
 
 #[tokio::test]
-async fn what_goes_wrong_behind_the_upgrade_is_named_and_left_politely() {
+async fn failure_after_upgrade_is_named_and_session_closed() {
     for (fault, step, words) in [
         ("queue-full", "queue", &["As many clients wait"][..]),
         ("busy", "queue", &["has no worker", "/status"]),
@@ -165,58 +165,58 @@ async fn what_goes_wrong_behind_the_upgrade_is_named_and_left_politely() {
         ("never-answers", "answer", &["did not answer", "back-end hangs"]),
         ("slow-steps=1.1", "answer", &["slower than real time", "1.1"]),
     ] {
-        let (url, _running, recorder) = simulated(&[fault], Dialect::Current).await;
-        let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
+        let (url, _running, recorder) = start_simulated_server(&[fault], SimDialect::Current).await;
+        let report = Report::of(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
         report.assert_failed(step, words);
         // Who is still being made ready hears no goodbye in time.
         if fault != "slow-init=30" {
-            assert_polite(&recorder);
+            assert_sessions_closed(&recorder);
         }
     }
 }
 
 #[tokio::test]
-async fn slow_is_not_broken() {
+async fn slow_server_is_not_reported_broken() {
     let ms = Duration::from_millis;
-    let timing = Timing { listen_step: ms(900), ..Timing::instant() };
-    let (address, _running, _) = simulate("127.0.0.1:0", SimulatorConfig { timing, ..quick() }, None).await;
+    let timing = SimTiming { listen_step: ms(900), ..SimTiming::instant() };
+    let (address, _running, _) = start_simulator("127.0.0.1:0", SimulatorConfig { timing, ..instant_simulator() }, None).await;
     let url = format!("ws://{address}");
-    let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
-    report.assert_well();
+    let report = Report::of(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
+    report.assert_healthy();
     assert!(report.step("answer")["note"].as_str().unwrap().contains("0.9"), "{:#}", report.json);
 }
 
 #[tokio::test]
-async fn the_dialect_is_recognised() {
+async fn dialect_is_detected() {
     for (dialect, args, right) in [
-        (Dialect::Current, &AS_LEGACY[..], "minicpm-o"),
-        (LEGACY, &TALKS, "minicpm-o-legacy"),
-        (BY_THE_BOOK, &TALKS, "minicpm-o-legacy"),
+        (SimDialect::Current, &LEGACY_ARGS[..], "minicpm-o"),
+        (LEGACY, &CONVERSATION_ARGS, "minicpm-o-legacy"),
+        (DOCUMENTED_LEGACY, &CONVERSATION_ARGS, "minicpm-o-legacy"),
     ] {
-        let (url, _running, recorder) = simulated(&[], dialect).await;
+        let (url, _running, recorder) = start_simulated_server(&[], dialect).await;
         let report = Report::of(&[&["--upstream", &url], args].concat()).await;
         report.assert_failed("init", &["The server speaks", &format!("dialect = \\\"{right}\\\"")]);
-        assert_polite(&recorder);
+        assert_sessions_closed(&recorder);
     }
 }
 
 #[tokio::test]
-async fn a_wrong_path_and_a_mode_that_is_not_there_are_told_from_authentication() {
-    let (url, _running, recorder) = simulated(&[], Dialect::Current).await;
+async fn wrong_path_and_mode_are_distinguished_from_authentication() {
+    let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
     let wrong = format!("{url}/realtime");
-    let report = Report::of(&[&["--upstream", &wrong], &TALKS[..]].concat()).await;
+    let report = Report::of(&[&["--upstream", &wrong], &CONVERSATION_ARGS[..]].concat()).await;
     report.assert_failed("upgrade", &["HTTP 403", "/v1/realtime?mode=audio", "for this upstream"]);
-    assert_polite(&recorder);
-    let (url, _running, _) = simulated(&[], BY_THE_BOOK).await;
+    assert_sessions_closed(&recorder);
+    let (url, _running, _) = start_simulated_server(&[], DOCUMENTED_LEGACY).await;
     // Its document knows no chat.
     let report = Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
     report.assert_failed("upgrade", &["mode=audio"]);
 }
 
 #[tokio::test]
-async fn a_voice_is_judged_before_it_is_sent_and_by_what_works() {
+async fn voice_is_checked_locally_and_on_server() {
     let dir = scratch("doctor-voice");
-    let wav = crate::bench::speech_dir().join("goforward_16k.wav");
+    let wav = voxbridge_test_support::bench::speech_dir().join("goforward_16k.wav");
     let mapping = include_str!("../../mappings/upstream/minicpm-o.toml");
     let small = mapping.replace("message_max_bytes = 134217728", "message_max_bytes = 100000");
     std::fs::write(dir.join("small.toml"), small).unwrap();
@@ -226,53 +226,53 @@ async fn a_voice_is_judged_before_it_is_sent_and_by_what_works() {
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    let (url, _running, recorder) = simulated(&[], Dialect::Current).await;
+    let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
     let file = config("large.toml", &url, &format!("mappings = {dir:?}"));
     let report = Report::of(&["--config", &file]).await;
     report.assert_failed("configuration", &["takes 100000", "too large"]);
     assert!(recorder.all().is_empty(), "nobody is bothered with it");
 
     let file = config("voice.toml", &url, "");
-    Report::of(&["--config", &file]).await.assert_well();
+    Report::of(&["--config", &file]).await.assert_healthy();
     // The document wants a WAV file, where the real server wants samples.
-    let (url, _running, _) = simulated(&[], BY_THE_BOOK).await;
+    let (url, _running, _) = start_simulated_server(&[], DOCUMENTED_LEGACY).await;
     let file = config("wav.toml", &url, "profile = \"conversation\"");
     let report = Report::of(&["--config", &file, "--upstream-dialect", "minicpm-o-legacy"]).await;
     report.assert_failed("init", &["written as a WAV file it worked", "voice_encodings"]);
 }
 
 /// A client of the model's own protocol that has a worker.
-async fn holder(address: SocketAddr) -> crate::bench::Client {
+async fn hold_worker(address: SocketAddr) -> voxbridge_test_support::bench::Client {
     let stream = TcpStream::connect(address).await.unwrap();
-    let (head, mut client) = upgrade(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    let (head, mut client) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-    client.event("session.queue_done").await;
-    client.command(json!({"type": "session.init", "payload": {}})).await;
-    client.event("session.created").await;
+    client.wait_for_event("session.queue_done").await;
+    client.send_json(json!({"type": "session.init", "payload": {}})).await;
+    client.wait_for_event("session.created").await;
     client
 }
 
 #[tokio::test]
-async fn a_worker_that_is_held_is_seen_and_who_comes_next_is_served() {
-    let (address, _running, _) = simulate("127.0.0.1:0", quick(), None).await;
-    let held = holder(address).await;
+async fn held_worker_is_detected_and_next_session_served() {
+    let (address, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let held = hold_worker(address).await;
     let report = Report::of(&["--upstream", &format!("ws://{address}")]).await;
     report.assert_failed("queue", &["position 1 of 1", "Another client holds the worker"]);
     assert_eq!(report.verdict("close"), "skipped");
     held.close().await;
     // The place in the queue was given up, and the worker was not left in a mess.
-    holder(address).await.close().await;
-    Report::of(&["--upstream", &format!("ws://{address}")]).await.assert_well();
-    holder(address).await.close().await;
+    hold_worker(address).await.close().await;
+    Report::of(&["--upstream", &format!("ws://{address}")]).await.assert_healthy();
+    hold_worker(address).await.close().await;
 }
 
 #[tokio::test]
-async fn who_interrupts_it_leaves_politely() {
-    let timing = Timing { init: Duration::from_secs(1), ..Timing::instant() };
+async fn interrupted_doctor_closes_its_session() {
+    let timing = SimTiming { init: Duration::from_secs(1), ..SimTiming::instant() };
     let (address, _running, recorder) =
-        simulate("127.0.0.1:0", SimulatorConfig { timing, ..quick() }, None).await;
+        start_simulator("127.0.0.1:0", SimulatorConfig { timing, ..instant_simulator() }, None).await;
     let url = format!("ws://{address}");
-    let mut process = voxbridge(&[&["--upstream", &url], &TALKS[..]].concat()).spawn().unwrap();
+    let mut process = voxbridge(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let queue =
         async { while !lines.next_line().await.unwrap().expect("it ends too early").contains(" queue ") {} };
@@ -287,13 +287,13 @@ async fn who_interrupts_it_leaves_politely() {
     assert_eq!(process.wait().await.unwrap().code(), Some(1));
     assert!(rest.contains("skipped  init") && rest.contains("because interrupted"), "{rest}");
     assert!(rest.contains("ok       close"), "{rest}");
-    assert_polite(&recorder);
-    let said = |received: &Received| matches!(received, Received::Message(_, text) if text.contains("session.close"));
+    assert_sessions_closed(&recorder);
+    let said = |received: &RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains("session.close"));
     assert!(recorder.all().iter().any(said), "{:#?}", recorder.all());
 }
 
 /// A server that answers each connection with these bytes and hangs up.
-async fn answering(answer: &'static str) -> String {
+async fn serve_http_answer(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -309,7 +309,7 @@ async fn answering(answer: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn an_http_status_is_explained() {
+async fn http_status_is_explained() {
     for (answer, words) in [
         ("HTTP/1.1 403 Forbidden\r\n\r\n", &["It is not authentication"][..]),
         ("HTTP/1.1 401 Unauthorized\r\n\r\n", &["credentials"]),
@@ -323,13 +323,13 @@ async fn an_http_status_is_explained() {
         ("SSH-2.0-OpenSSH_9.6\r\n", &["no HTTP", "Some other service"]),
         ("", &["without an answer"]),
     ] {
-        let url = answering(answer).await;
+        let url = serve_http_answer(answer).await;
         Report::of(&["--upstream", &url]).await.assert_failed("upgrade", words);
     }
 }
 
 #[tokio::test]
-async fn names_and_ports_that_lead_nowhere() {
+async fn unresolvable_names_and_closed_ports_are_explained() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let report = Report::of(&["--upstream", &format!("ws://{closed}")]).await;
     report.assert_failed("tcp", &["Nothing listens"]);
@@ -341,7 +341,7 @@ async fn names_and_ports_that_lead_nowhere() {
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("wss://{}", mute.local_addr().unwrap());
     let pem = certificate("localhost", None).0;
-    let args = ["--upstream", &url, "--upstream-ca", &pem_file("mute.pem", &pem)];
+    let args = ["--upstream", &url, "--upstream-ca", &write_pem("mute.pem", &pem)];
     Report::of(&args).await.assert_failed("tls", &["said nothing to TLS"]);
 }
 
@@ -357,23 +357,23 @@ fn certificate(name: &str, until_year: Option<i32>) -> (String, TlsAcceptor) {
     (ca.as_ref().pem(), acceptor(&pair))
 }
 
-fn pem_file(name: &str, text: &str) -> String {
+fn write_pem(name: &str, text: &str) -> String {
     let path: PathBuf = scratch("doctor").join(name);
     std::fs::write(&path, text).unwrap();
     path.display().to_string()
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_tls_is_said_in_words() {
-    let (plain, _running, recorder) = simulate("127.0.0.1:0", quick(), None).await;
+async fn tls_failures_are_explained() {
+    let (plain, _running, recorder) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let (pem, acceptor) = certificate("localhost", None);
-    let port = encrypted(plain, acceptor).await.port();
-    let (own, other) = (pem_file("own.pem", &pem), pem_file("other.pem", &certificate("localhost", None).0));
+    let port = serve_tls(plain, acceptor).await.port();
+    let (own, other) = (write_pem("own.pem", &pem), write_pem("other.pem", &certificate("localhost", None).0));
     let url = format!("wss://localhost:{port}");
     let report = Report::of(&["--upstream", &url, "--upstream-ca", &own]).await;
-    report.assert_well();
+    report.assert_healthy();
     assert_eq!(report.verdict("tls"), "ok");
-    assert_polite(&recorder);
+    assert_sessions_closed(&recorder);
 
     let unknown = Report::of(&["--upstream", &url, "--upstream-ca", &other]).await;
     unknown.assert_failed("tls", &["nobody vouches", "`ca`"]);
@@ -381,8 +381,8 @@ async fn what_is_wrong_with_tls_is_said_in_words() {
     let wrong_name = Report::of(&["--upstream", &by_number, "--upstream-ca", &own]).await;
     wrong_name.assert_failed("tls", &["for localhost", "certificate's names"]);
     let (pem, acceptor) = certificate("localhost", Some(2020));
-    let expired = format!("wss://localhost:{}", encrypted(plain, acceptor).await.port());
-    let expired = Report::of(&["--upstream", &expired, "--upstream-ca", &pem_file("old.pem", &pem)]).await;
+    let expired = format!("wss://localhost:{}", serve_tls(plain, acceptor).await.port());
+    let expired = Report::of(&["--upstream", &expired, "--upstream-ca", &write_pem("old.pem", &pem)]).await;
     expired.assert_failed("tls", &["expired", "`date`"]);
 
     let plain_to_tls = Report::of(&["--upstream", &format!("ws://localhost:{port}")]).await;
@@ -393,7 +393,7 @@ async fn what_is_wrong_with_tls_is_said_in_words() {
 }
 
 /// A WebSocket server that says this and waits for the client's end.
-async fn saying(text: &'static str) -> String {
+async fn serve_text(text: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -409,20 +409,20 @@ async fn saying(text: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn servers_of_other_kinds_are_recognised() {
+async fn other_servers_are_recognised() {
     // As captured from a real one.
     let macaw = r#"{"type": "error", "code": "invalid_request", "message": "Query parameter 'model' is required", "recoverable": false, "resume_segment_id": null}"#;
     for (text, words) in [
         (macaw, &["Macaw", "gateway instead"][..]),
         (r#"{"type": "hello"}"#, &["another kind of server", "hello"]),
     ] {
-        let url = saying(text).await;
+        let url = serve_text(text).await;
         Report::of(&["--upstream", &url]).await.assert_failed("queue", words);
     }
 }
 
 /// A server that agrees to an extension nobody offered, and what it is told.
-async fn deflating() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
+async fn serve_unoffered_extension() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = tokio::sync::mpsc::unbounded_channel();
@@ -445,8 +445,8 @@ async fn deflating() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
 }
 
 #[tokio::test]
-async fn an_extension_nobody_offered_is_told_and_goodbye_is_said() {
-    let (url, mut told) = deflating().await;
+async fn unoffered_extension_is_reported_and_connection_closed() {
+    let (url, mut told) = serve_unoffered_extension().await;
     Report::of(&["--upstream", &url])
         .await
         .assert_failed("upgrade", &["permessage-deflate", "nobody had offered"]);
@@ -455,12 +455,12 @@ async fn an_extension_nobody_offered_is_told_and_goodbye_is_said() {
 }
 
 #[tokio::test]
-async fn a_client_is_walked_with_too() {
-    let bench = Bench::with(quick(), Config::default()).await;
-    let (upstream, _running, _) = simulated(&[], Dialect::Current).await;
+async fn client_side_check_passes() {
+    let bench = Bench::with(instant_simulator(), Config::default()).await;
+    let (upstream, _running, _) = start_simulated_server(&[], SimDialect::Current).await;
     let url = format!("ws://{}", bench.address());
     let report = Report::of(&["--upstream", &upstream, "--client-url", &url]).await;
-    report.assert_well();
+    report.assert_healthy();
     let client = &report.json["walks"][1];
     let verdicts: Vec<_> = client["steps"].as_array().unwrap().iter().map(|step| &step["verdict"]).collect();
     assert_eq!(verdicts, ["skipped", "ok", "skipped", "ok", "ok", "ok"], "{client:#}");
@@ -470,7 +470,7 @@ async fn a_client_is_walked_with_too() {
 }
 
 /// A gateway that has nothing but chat: where.
-async fn only_chat(gateway: SocketAddr) -> String {
+async fn serve_chat_only(gateway: SocketAddr) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -496,30 +496,30 @@ async fn only_chat(gateway: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn what_no_route_needs_is_not_missed() {
-    let (gateway, _running, _) = simulate("127.0.0.1:0", quick(), None).await;
-    let url = only_chat(gateway).await;
+async fn modes_without_route_are_not_required() {
+    let (gateway, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let url = serve_chat_only(gateway).await;
     let report = Report::of(&["--upstream", &url]).await;
-    report.assert_well();
+    report.assert_healthy();
     assert_eq!(report.verdict("answer"), "ok");
-    let report = Report::of(&[&["--upstream", &url], &TALKS[..]].concat()).await;
+    let report = Report::of(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
     report.assert_failed("upgrade", &["HTTP 403", "mode=chat"]);
 }
 
 #[tokio::test]
-async fn a_client_shows_its_key_and_hears_why_it_is_not_let_in() {
-    let keys = pem_file("keys.toml", "[[key]]\nname = \"doctor\"\nkey = \"d0ct0rs-s3cr3t\"\n");
+async fn client_key_is_sent_and_rejection_explained() {
+    let keys = write_pem("keys.toml", "[[key]]\nname = \"doctor\"\nkey = \"d0ct0rs-s3cr3t\"\n");
     let mut config = Config::default();
     config.access.keys = Some(keys.into());
-    let bench = Bench::with(quick(), config).await;
-    let (upstream, _running, _) = simulated(&[], Dialect::Current).await;
+    let bench = Bench::with(instant_simulator(), config).await;
+    let (upstream, _running, _) = start_simulated_server(&[], SimDialect::Current).await;
     let url = format!("ws://{}", bench.address());
     let walk = async |args: &[&str]| {
         let common = ["--upstream", &upstream, "--client-url", &url];
         Report::of(&[&common, args].concat()).await
     };
-    let (good, bad) = (pem_file("good.key", "d0ct0rs-s3cr3t\n"), pem_file("bad.key", "an0th3r-s3cr3t\n"));
-    walk(&["--key-file", &good]).await.assert_well();
+    let (good, bad) = (write_pem("good.key", "d0ct0rs-s3cr3t\n"), write_pem("bad.key", "an0th3r-s3cr3t\n"));
+    walk(&["--key-file", &good]).await.assert_healthy();
     for (args, words) in [(&[][..], "--key-file FILE"), (&["--key-file", &bad], "not among those")] {
         let report = walk(args).await;
         let upgrade = &report.json["walks"][1]["steps"][3];
@@ -529,7 +529,7 @@ async fn a_client_shows_its_key_and_hears_why_it_is_not_let_in() {
     }
     let shown = |set: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
-        let wav = crate::bench::speech_dir().join("goforward_16k.wav");
+        let wav = voxbridge_test_support::bench::speech_dir().join("goforward_16k.wav");
         command.arg("transcribe").arg(wav).args(["--url", &url]).env_remove("VOXBRIDGE_KEY");
         if let Some(key) = set {
             command.env("VOXBRIDGE_KEY", key);
@@ -544,7 +544,7 @@ async fn a_client_shows_its_key_and_hears_why_it_is_not_let_in() {
 }
 
 #[tokio::test]
-async fn who_is_let_in_too_late_says_goodbye() {
+async fn late_session_is_closed_politely() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -568,8 +568,8 @@ async fn who_is_let_in_too_late_says_goodbye() {
 }
 
 #[tokio::test]
-async fn people_read_a_line_a_step_and_a_paragraph_a_problem() {
-    let (url, _running, _) = simulated(&["busy"], Dialect::Current).await;
+async fn text_report_has_line_per_step_and_paragraph_per_problem() {
+    let (url, _running, _) = start_simulated_server(&["busy"], SimDialect::Current).await;
     let output = timeout(PATIENCE, voxbridge(&["--upstream", &url]).output()).await.unwrap().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -5,20 +5,20 @@
 #[path = "../../examples/load/append.rs"]
 mod append;
 #[allow(dead_code, reason = "the example uses it all")]
-#[path = "../../examples/load/ear.rs"]
-mod ear;
+#[path = "../../examples/load/audio_matcher.rs"]
+mod audio_matcher;
 #[allow(dead_code, reason = "the example uses it all")]
-#[path = "../../examples/load/figures.rs"]
-mod figures;
+#[path = "../../examples/load/statistics.rs"]
+mod statistics;
 #[allow(dead_code, reason = "the example uses it all")]
-#[path = "../../examples/load/sound.rs"]
-mod sound;
+#[path = "../../examples/load/test_audio.rs"]
+mod test_audio;
 #[allow(dead_code, reason = "the example uses it all")]
-#[path = "../../examples/load/spoil.rs"]
-mod spoil;
+#[path = "../../examples/load/fault_schedule.rs"]
+mod fault_schedule;
 #[allow(dead_code, reason = "the example uses it all")]
-#[path = "../../examples/load/track.rs"]
-mod track;
+#[path = "../../examples/load/sample_tracker.rs"]
+mod sample_tracker;
 
 use std::{
     path::{Path, PathBuf},

@@ -2,28 +2,20 @@
 #![cfg(all(feature = "io", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
-#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
-#[path = "../support/bench.rs"]
-mod bench;
-#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
-#[path = "../support/certs.rs"]
-mod certs;
+mod admin;
 mod commands;
-mod descriptors;
 mod doctor;
-mod leaving;
+mod edge_cases;
+mod fd_limit;
+mod hot_reload;
 mod load;
-mod odd;
-#[allow(dead_code, reason = "shared with other test programs, each of which uses a part")]
-#[path = "../support/operated.rs"]
-mod operated;
-mod operations;
 mod packaging;
 mod process;
 mod readme;
-mod replaced;
-mod restart;
-mod running;
+mod rolling_restart;
 mod secrets;
-mod secure;
+mod server_process;
+mod shutdown;
 mod stalls;
+mod tls;
+mod traces_and_reload;

@@ -28,7 +28,7 @@ fn read(name: &str) -> String {
 }
 
 /// Runs one of the scripts with the program of this build. It says itself what is missing.
-fn try_out(script: &str) {
+fn run_example_script(script: &str) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(example(script));
     command.arg(env!("CARGO_BIN_EXE_voxbridge"));
@@ -44,18 +44,18 @@ fn try_out(script: &str) {
 /// The program is this build's, so its libraries are in the image, too; without them only the static one would run there.
 #[test]
 #[ignore = "needs root on Debian, and installs podman"]
-fn the_image_is_built_talked_through_and_stopped() {
-    try_out("container/try");
+fn image_builds_serves_and_stops() {
+    run_example_script("container/try");
 }
 
 #[test]
 #[ignore = "needs root on Debian, and installs nginx"]
-fn a_recording_is_transcribed_through_nginx() {
-    try_out("proxies/try");
+fn recording_is_transcribed_through_nginx() {
+    run_example_script("proxies/try");
 }
 
 /// A copy of a configuration that finds its secrets here, where they mean nothing.
-fn with_secrets(name: &str) -> PathBuf {
+fn config_with_secrets(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packaging").join(name.replace('/', "-"));
     fs::create_dir_all(&dir).unwrap();
     let keys = "[[key]]\nname = \"robots\"\nkey = \"no-secret-but-long-enough-for-one\"\n";
@@ -68,26 +68,26 @@ fn with_secrets(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_configurations_are_good() {
+fn example_configurations_are_valid() {
     for name in ["systemd/voxbridge.toml", "kubernetes/voxbridge.toml", "kubernetes/sidecar.toml"] {
-        let path = with_secrets(name);
+        let path = config_with_secrets(name);
         let config = Config::read(&path).unwrap_or_else(|problem| panic!("examples/{name}: {problem}"));
         config.check().unwrap_or_else(|problem| panic!("examples/{name}: {problem}"));
     }
 }
 
 /// The value at the first line that begins like this, whatever the indentation.
-fn value<'t>(text: &'t str, begins: &str) -> &'t str {
-    let value = text.lines().find_map(|line| line.trim_start().strip_prefix(begins));
-    value.unwrap_or_else(|| panic!("no line begins with {begins:?}")).trim()
+fn value_after<'t>(text: &'t str, begins: &str) -> &'t str {
+    let value_after = text.lines().find_map(|line| line.trim_start().strip_prefix(begins));
+    value_after.unwrap_or_else(|| panic!("no line begins with {begins:?}")).trim()
 }
 
-fn number(text: &str, begins: &str) -> i64 {
-    value(text, begins).parse().unwrap_or_else(|_| panic!("{begins:?} has no number"))
+fn number_after(text: &str, begins: &str) -> i64 {
+    value_after(text, begins).parse().unwrap_or_else(|_| panic!("{begins:?} has no number"))
 }
 
 #[test]
-fn whoever_would_kill_waits_longer_than_a_drain_takes() {
+fn kill_timeouts_exceed_drain_time() {
     let files = [
         ("kubernetes/deployment.yaml", "terminationGracePeriodSeconds: ", "kubernetes/voxbridge.toml"),
         ("kubernetes/sidecar.yaml", "terminationGracePeriodSeconds: ", "kubernetes/sidecar.toml"),
@@ -96,7 +96,7 @@ fn whoever_would_kill_waits_longer_than_a_drain_takes() {
     for (outer, key, inner) in files {
         let drain = &read(inner).parse::<toml::Table>().unwrap()["drain"];
         let ms = |key: &str| drain.get(key).map_or(0, |ms| ms.as_integer().unwrap());
-        let (kill_s, drain_ms) = (number(&read(outer), key), ms("grace_ms") + ms("within_ms"));
+        let (kill_s, drain_ms) = (number_after(&read(outer), key), ms("grace_ms") + ms("timeout_ms"));
         assert!(
             kill_s * 1000 >= drain_ms + 10_000,
             "{outer}: {kill_s} s for a drain of {drain_ms} ms and goodbyes"
@@ -105,9 +105,9 @@ fn whoever_would_kill_waits_longer_than_a_drain_takes() {
 }
 
 #[test]
-fn the_image_is_named_as_the_program() {
+fn image_has_program_name_and_version() {
     let wanted = format!("voxbridge:{}", env!("CARGO_PKG_VERSION"));
     for manifest in ["kubernetes/deployment.yaml", "kubernetes/sidecar.yaml"] {
-        assert_eq!(value(&read(manifest), "image: "), wanted, "{manifest}");
+        assert_eq!(value_after(&read(manifest), "image: "), wanted, "{manifest}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{process::Stdio, time::Duration};
 
-use crate::bench::{Client, Seen, quick, recording, simulate, upgrade};
+use voxbridge_test_support::bench::{Client, ClientFrame, instant_simulator, recording, start_simulator, open_websocket};
 use futures_util::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
@@ -35,7 +35,7 @@ async fn bridge_to(upstream: &str, profile: &str) -> (Child, String) {
 
 async fn client(address: &str) -> Client {
     let stream = TcpStream::connect(address).await.unwrap();
-    let (_, mut client) = upgrade(stream, "/v1/realtime?model=m", "", &[]).await;
+    let (_, mut client) = open_websocket(stream, "/v1/realtime?model=m", "", &[]).await;
     assert_eq!(client.next().await.kind(), "session.created");
     client
 }
@@ -48,23 +48,23 @@ fn status_kib(process: &Child, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn every_client_hears_the_goodbye_of_a_server_that_stops() {
+async fn stopping_server_says_goodbye_to_every_client() {
     for round in 0..6 {
         let (mut process, address) = bridge().await;
         let mut clients = Vec::new();
         for number in 0..8 {
             let mut client = client(&address).await;
             if number % 2 == 1 {
-                client.audio(&[0; 64_000], 640).await;
+                client.send_audio(&[0; 64_000], 640).await;
             }
             clients.push(client);
         }
         let id = process.id().unwrap().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
         for client in &mut clients {
-            let rest = client.rest().await;
-            let close = Seen::Close(1012, "server_shutdown".into());
-            let tail: Vec<&str> = rest.iter().rev().take(3).map(Seen::kind).collect();
+            let rest = client.read_to_end().await;
+            let close = ClientFrame::Close(1012, "server_shutdown".into());
+            let tail: Vec<&str> = rest.iter().rev().take(3).map(ClientFrame::kind).collect();
             assert_eq!(tail, ["end", "close", "session.closed"], "round {round}: {rest:?}");
             assert!(rest.contains(&close), "{rest:?}");
         }
@@ -74,7 +74,7 @@ async fn every_client_hears_the_goodbye_of_a_server_that_stops() {
 }
 
 #[tokio::test]
-async fn who_asks_and_never_reads_the_answers_costs_little_and_harms_nobody() {
+async fn client_that_never_reads_uses_bounded_memory() {
     let (process, address) = bridge().await;
     let deaf = client(&address).await;
     let mut deaf = deaf.socket.into_inner();
@@ -91,43 +91,43 @@ async fn who_asks_and_never_reads_the_answers_costs_little_and_harms_nobody() {
     let peak = status_kib(&process, "VmHWM:");
     assert!(peak < 64 * 1024, "{peak} KiB after {written} bytes");
     let mut healthy = client(&address).await;
-    healthy.command(serde_json::json!({"type": "nonsense"})).await;
-    assert_eq!(healthy.event("error").await["code"], "unknown_command");
+    healthy.send_json(serde_json::json!({"type": "nonsense"})).await;
+    assert_eq!(healthy.wait_for_event("error").await["code"], "unknown_command");
 }
 
 /// Clients at a time.
-const PASSERS_BY: usize = 40;
+const CONNECTION_COUNT: usize = 40;
 /// What one that has come and gone may leave behind, bytes: an allocator is not tidy, but a second of audio is more.
 const LEFTOVER_MAX_BYTES: u64 = 16 * 1024;
 
 /// Asks the model something and leaves: after the answer, in it, without a word, or before it.
-async fn pass_by(address: &str, number: usize) {
+async fn connect_and_leave(address: &str, number: usize) {
     let mut client = client(address).await;
-    client.say(&recording("goforward")).await;
+    client.send_utterance(&recording("goforward")).await;
     let how = number % 4;
     if how != 0 {
-        client.event("tts.speaking_start").await;
+        client.wait_for_event("tts.speaking_start").await;
     }
     match how {
-        1 => drop(client.event("tts.speaking_end").await),
+        1 => drop(client.wait_for_event("tts.speaking_end").await),
         2 => client.socket.close(None).await.unwrap(),
         _ => {}
     }
 }
 
 #[tokio::test]
-async fn who_comes_and_goes_leaves_nothing_behind() {
-    let simulator = SimulatorConfig { workers: 2 * PASSERS_BY, record: false, ..quick() };
-    let (upstream, _simulator, _) = simulate("127.0.0.1:0", simulator, None).await;
+async fn finished_clients_leave_no_memory() {
+    let simulator = SimulatorConfig { workers: 2 * CONNECTION_COUNT, record: false, ..instant_simulator() };
+    let (upstream, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
     let (process, address) = bridge_to(&format!("ws://{upstream}/v1/realtime"), "conversation").await;
     let mut after_kib = Vec::new();
     for _ in 0..8 {
-        join_all((0..PASSERS_BY).map(|number| pass_by(&address, number))).await;
+        join_all((0..CONNECTION_COUNT).map(|number| connect_and_leave(&address, number))).await;
         after_kib.push(status_kib(&process, "VmRSS:"));
     }
     // The first rounds find their memory, the others find it there; the least of three, for the allocator's moods.
     let least = |rounds: &[u64]| rounds.iter().min().copied().unwrap();
     let grown = least(&after_kib[5..]).saturating_sub(least(&after_kib[1..4])) * 1024;
-    assert!(grown < 4 * PASSERS_BY as u64 * LEFTOVER_MAX_BYTES, "KiB after each round: {after_kib:?}");
-    println!("KiB after each round of {PASSERS_BY}: {after_kib:?}");
+    assert!(grown < 4 * CONNECTION_COUNT as u64 * LEFTOVER_MAX_BYTES, "KiB after each round: {after_kib:?}");
+    println!("KiB after each round of {CONNECTION_COUNT}: {after_kib:?}");
 }

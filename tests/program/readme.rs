@@ -3,23 +3,23 @@
 
 use std::{fs, path::Path};
 
-use crate::bench::scratch;
+use voxbridge_test_support::bench::scratch;
 use voxbridge::{
     config::Config,
-    mapping::{Library, check::parse_toml, explain::explain},
+    mapping::{Library, check::parse_toml, explain::explain_markdown},
 };
 
 /// A file that the README shows.
-fn shown(name: &str) -> String {
+fn readme_file(name: &str) -> String {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let (_, rest) = readme.split_once(&format!("<!-- {name} -->\n```toml\n")).unwrap();
     rest.split_once("```\n").unwrap().0.to_owned()
 }
 
 #[test]
-fn the_routes_that_are_shown_lead_where_it_says() {
-    let config: Config = parse_toml("README.md", &shown("routes")).unwrap();
-    let service = config.service().unwrap_or_else(|problem| panic!("{problem}"));
+fn readme_routes_lead_where_described() {
+    let config: Config = parse_toml("README.md", &readme_file("routes")).unwrap();
+    let service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
     let dialect = |path: &str, client: &str| {
         let client = service.library.client(client).unwrap();
         let route = service.routes.find(path, &client, "")?;
@@ -30,13 +30,13 @@ fn the_routes_that_are_shown_lead_where_it_says() {
     assert_eq!(dialect("/v1/realtime", "minicpm-o"), Some(("relay", "minicpm-o-legacy")));
     assert_eq!(dialect("/v1/realtime", "macaw"), Some(("speech", "minicpm-o")));
     assert_eq!(
-        service.routes.protocol_at("/robots").map(|client| client.name.as_str()),
+        service.routes.forced_protocol("/robots").map(|client| client.name.as_str()),
         Some("minicpm-o-legacy")
     );
 }
 
 #[test]
-fn what_operators_are_shown_can_be_served() {
+fn readme_configurations_are_valid() {
     let dir = scratch("readme-operators");
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
@@ -51,17 +51,17 @@ fn what_operators_are_shown_can_be_served() {
     }
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"robots\"\nkey = \"no-secret-either-but-long\"\n")
         .unwrap();
-    fs::write(dir.join("voxbridge.toml"), shown("operators")).unwrap();
+    fs::write(dir.join("voxbridge.toml"), readme_file("operators")).unwrap();
     let config = Config::read(&dir.join("voxbridge.toml")).unwrap();
-    config.service().unwrap_or_else(|problem| panic!("{problem}"));
+    config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
     config.check().unwrap();
 }
 
 #[test]
-fn the_table_is_what_the_program_prints() {
+fn readme_table_matches_program_output() {
     let library = Library::embedded().unwrap();
     let (client, profile) = (library.client("macaw").unwrap(), library.profile("speech").unwrap());
-    let printed = explain(&client, &profile, &library.upstream("minicpm-o").unwrap());
+    let printed = explain_markdown(&client, &profile, &library.upstream("minicpm-o").unwrap());
     // The README has headings of its own.
     let tables = printed.split_once("## ").unwrap().1;
     let tables = format!("### {}", tables.replace("\n## ", "\n### "));

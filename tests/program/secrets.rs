@@ -19,9 +19,9 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest as _},
 };
 
-use crate::bench::{bytes, quick, recording, scratch, simulate, tuned};
-use crate::operated::{PATIENCE, Server, voxbridge};
-use crate::secure::certificate;
+use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator, profile_with_numbers};
+use crate::server_process::{PATIENCE, Server, voxbridge};
+use crate::tls::certificate;
 use voxbridge::simulator::SimulatorConfig;
 
 /// Of one client's key, another's in the environment, a third's by its print; of upstreams in a file, in the environment
@@ -58,7 +58,7 @@ impl Secrets {
             GUESS,
             WORDS,
         ];
-        let mut all: Vec<_> = plain.iter().flat_map(|secret| spellings(secret)).collect();
+        let mut all: Vec<_> = plain.iter().flat_map(|secret| encodings(secret)).collect();
         // A line of a private key is as good as a secret; its first ones say which algorithm it is.
         let lines = tls_key.lines().filter(|line| !line.starts_with('-')).skip(1);
         all.extend(lines.map(|line| ("the private key".to_owned(), line.to_owned())));
@@ -66,13 +66,13 @@ impl Secrets {
     }
 
     /// What of them stands there.
-    fn found(&self, text: &str) -> Vec<&str> {
+    fn find_in(&self, text: &str) -> Vec<&str> {
         self.0.iter().filter(|(_, spelled)| text.contains(spelled)).map(|(name, _)| &**name).collect()
     }
 }
 
 /// As it is, percent-encoded, escaped in JSON, in hexadecimal, its SHA-256, and in base64 wherever in a text it begins.
-fn spellings(secret: &str) -> Vec<(String, String)> {
+fn encodings(secret: &str) -> Vec<(String, String)> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let percent = |keep: &[u8]| -> String {
         let one = |byte: u8| match byte.is_ascii_alphanumeric() || keep.contains(&byte) {
@@ -101,16 +101,16 @@ fn spellings(secret: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_is_hidden_is_found() {
+fn encoded_secrets_are_found() {
     let secrets = Secrets::new("-----BEGIN\nMIGHAg\nc2VjcmV0a2V5\n-----END\n");
     for (name, spelled) in &secrets.0 {
-        assert!(secrets.found(&format!("a log says {spelled} and more")).contains(&&**name), "{name}");
+        assert!(secrets.find_in(&format!("a log says {spelled} and more")).contains(&&**name), "{name}");
     }
     for before in ["", "x", "xy", "xyz"] {
         let basic = STANDARD_NO_PAD.encode(format!("{before}{ADMIN}:more"));
-        assert!(!secrets.found(&basic).is_empty(), "{basic}");
+        assert!(!secrets.find_in(&basic).is_empty(), "{basic}");
     }
-    assert!(secrets.found("a log says nothing").is_empty());
+    assert!(secrets.find_in("a log says nothing").is_empty());
 }
 
 fn write(dir: &Path, name: &str, text: &str) {
@@ -118,7 +118,7 @@ fn write(dir: &Path, name: &str, text: &str) {
     fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-fn keys(of_ann: &str) -> String {
+fn keys_file(of_ann: &str) -> String {
     let print: String =
         digest(&SHA256, PRINTED_KEY.as_bytes()).as_ref().iter().map(|b| format!("{b:02x}")).collect();
     format!(
@@ -128,17 +128,17 @@ fn keys(of_ann: &str) -> String {
 }
 
 /// A directory with everything in it, and who trusts its certificate.
-fn files(name: &str, upstream: std::net::SocketAddr) -> (PathBuf, String, TlsConnector) {
+fn write_files(name: &str, upstream: std::net::SocketAddr) -> (PathBuf, String, TlsConnector) {
     fs::remove_dir_all(scratch(name)).unwrap();
     let dir = scratch(name);
     let (cert, key, tls) = certificate();
     // Nobody waits for an upstream that is not there.
-    let mappings = tuned(&format!("{name}-mappings"), &[("retry_total_ms", 10_000, 300)]);
+    let mappings = profile_with_numbers(&format!("{name}-mappings"), &[("retry_total_ms", 10_000, 300)]);
     let config = format!(
         "mappings = {mappings:?}\naccess_log.path = \"access.log\"\n\
          [[upstream]]\nname = \"good\"\nurl = \"ws://{upstream}/v1/realtime?token={UP_QUERY}\"\ntoken_file = \"token\"\n\
          [[upstream]]\nname = \"bad\"\nurl = \"ws://127.0.0.1:9/v1/realtime?token={UP_HEADER_QUERY}\"\n\
-         token_env = \"UP_ENV\"\nheader = \"X-API-Key\"\n\
+         token_env = \"UP_ENV\"\ntoken_header = \"X-API-Key\"\n\
          [[upstream]]\nname = \"far\"\nurl = \"ws://nowhere.invalid/v1/realtime?token={UP_HEADER_QUERY}\"\n\
          token_env = \"UP_ENV\"\n\
          [[route]]\nmodel = \"bad\"\nprofile = \"speech\"\nupstream = \"bad\"\n\
@@ -151,7 +151,7 @@ fn files(name: &str, upstream: std::net::SocketAddr) -> (PathBuf, String, TlsCon
     );
     for (name, text) in [
         ("voxbridge.toml", config.as_str()),
-        ("keys.toml", &keys(KEY)),
+        ("keys.toml", &keys_file(KEY)),
         ("token", UP_TOKEN),
         ("cert.pem", &cert),
         ("key.pem", &key),
@@ -169,7 +169,7 @@ fn command(dir: &Path, args: &[&str]) -> Command {
 }
 
 /// All that a command prints.
-async fn printed(mut command: Command) -> String {
+async fn command_output(mut command: Command) -> String {
     let output = timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap();
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
@@ -221,24 +221,24 @@ async fn client(
 
 /// Runs with this kind of log, and gathers everything that anybody could read: where, and what.
 async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
-    let simulator = SimulatorConfig { record: false, workers: 8, ..quick() };
-    let (upstream, _simulator, _) = simulate("127.0.0.1:0", simulator, None).await;
-    let (dir, tls_key, tls) = files(&format!("secrets-{format}"), upstream);
+    let simulator = SimulatorConfig { record: false, workers: 8, ..instant_simulator() };
+    let (upstream, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    let (dir, tls_key, tls) = write_files(&format!("secrets-{format}"), upstream);
     let secrets = Secrets::new(&tls_key);
     let mut all = Vec::new();
     let mut take = |what: &str, text: String| all.push((what.to_owned(), text));
-    take("check", printed(command(&dir, &["check"])).await);
+    take("check", command_output(command(&dir, &["check"])).await);
     let report = if format == "json" { "--json" } else { "--log=trace" };
-    take("doctor", printed(command(&dir, &["doctor", "--timeout", "5", report])).await);
+    take("doctor", command_output(command(&dir, &["doctor", "--timeout", "5", report])).await);
     let mut help = voxbridge(&["serve", "--help"]);
     help.env("VOXBRIDGE_UPSTREAM", format!("ws://gpu/?token={UP_QUERY}")).env("OPS_KEY", ENV_KEY);
-    take("--help", printed(help).await);
+    take("--help", command_output(help).await);
 
     let args = ["serve", "--listen", "127.0.0.1:0", "--log", "trace,[session]=trace", "--log-format", format];
     let mut serve = command(&dir, &args);
     let log = dir.join("log");
     serve.stderr(fs::File::create(&log).unwrap());
-    let server = Server::of(serve).await;
+    let server = Server::spawn(serve).await;
     for (query, headers, status) in [
         ("model=m", vec![("authorization", format!("Bearer {KEY}"))], 101),
         ("model=m", vec![("authorization", format!("bearer {KEY}"))], 101),
@@ -266,14 +266,14 @@ async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
 
     let authorised = format!("Authorization: Bearer {ADMIN}\r\n");
     let wrong = format!("Authorization: Bearer {GUESS}\r\n");
-    write(&dir, "keys.toml", &keys(NEXT_KEY));
-    let reloaded = server.ask_with("POST", "/reload", &authorised, "").await;
+    write(&dir, "keys.toml", &keys_file(NEXT_KEY));
+    let reloaded = server.request_with("POST", "/reload", &authorised, "").await;
     assert_eq!((reloaded.status, reloaded.json()["changed"].to_string().contains("ann")), (200, true));
     take("a reload", reloaded.body);
     let good = fs::read_to_string(dir.join("voxbridge.toml")).unwrap();
     for (file, text) in [
-        ("keys.toml", keys(BAD_KEY).replace("key = \"", "key = [\"").replace("\"\n[[", "\"]\n[[")),
-        ("keys.toml", format!("{}{}", keys(BAD_KEY), keys(BAD_KEY))),
+        ("keys.toml", keys_file(BAD_KEY).replace("key = \"", "key = [\"").replace("\"\n[[", "\"]\n[[")),
+        ("keys.toml", format!("{}{}", keys_file(BAD_KEY), keys_file(BAD_KEY))),
         ("key.pem", tls_key.replace("-----END", &format!("{BAD_KEY}\n-----END"))),
         (
             "voxbridge.toml",
@@ -291,10 +291,10 @@ async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
         let before = fs::read_to_string(dir.join(file)).unwrap();
         assert_ne!(before, text, "{file}");
         write(&dir, file, &text);
-        let refused = server.ask_with("POST", "/reload", &authorised, "").await;
+        let refused = server.request_with("POST", "/reload", &authorised, "").await;
         assert_eq!(refused.status, 422, "{file}: {}", refused.body);
         take("a reload that is refused", refused.body);
-        take("a check that finds a mistake", printed(command(&dir, &["check"])).await);
+        take("a check that finds a mistake", command_output(command(&dir, &["check"])).await);
         write(&dir, file, &before);
     }
     for (method, path) in [
@@ -306,13 +306,13 @@ async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
         ("PUT", "/loglevel"),
         ("GET", "/nowhere?api_key=G1ess%2Bof.somebody"),
     ] {
-        take(path, server.ask_with(method, path, &authorised, "").await.body);
-        take(path, server.ask_with(method, path, &wrong, "").await.body);
+        take(path, server.request_with(method, path, &authorised, "").await.body);
+        take(path, server.request_with(method, path, &wrong, "").await.body);
     }
     let (_, told) = client(&server, &tls, "model=m", &[("x-api-key", NEXT_KEY.to_owned())]).await;
     take("what a client is told", told);
     server.signal("-TERM").await;
-    assert_eq!(server.ended().await, 0);
+    assert_eq!(server.wait_for_end().await, 0);
     take("the log", fs::read_to_string(log).unwrap());
     take("the access log", fs::read_to_string(dir.join("access.log")).unwrap());
     for file in fs::read_dir(dir.join("traces")).unwrap() {
@@ -322,12 +322,12 @@ async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
 }
 
 /// Nothing of all that holds a secret, and a secret in any of it would be found.
-fn assert_kept((all, secrets): &(Vec<(String, String)>, Secrets)) {
+fn assert_no_secret((all, secrets): &(Vec<(String, String)>, Secrets)) {
     for (what, text) in all {
-        let found = secrets.found(text);
-        let line = text.lines().find(|line| !secrets.found(line).is_empty());
+        let found = secrets.find_in(text);
+        let line = text.lines().find(|line| !secrets.find_in(line).is_empty());
         assert!(found.is_empty(), "{what} holds {found:?}: {line:?}");
-        assert!(!secrets.found(&format!("{text}{ADMIN}")).is_empty());
+        assert!(!secrets.find_in(&format!("{text}{ADMIN}")).is_empty());
     }
     let of = |what: &str| all.iter().filter(|one| one.0 == what).map(|one| one.1.len()).sum::<usize>();
     for what in ["check", "doctor", "the log", "the access log", "a trace", "/config", "/metrics"] {
@@ -337,11 +337,11 @@ fn assert_kept((all, secrets): &(Vec<(String, String)>, Secrets)) {
 }
 
 #[tokio::test]
-async fn a_full_run_tells_no_secret_in_words() {
-    assert_kept(&full_run("text").await);
+async fn full_run_with_text_logs_reveals_no_secret() {
+    assert_no_secret(&full_run("text").await);
 }
 
 #[tokio::test]
-async fn a_full_run_tells_no_secret_in_json() {
-    assert_kept(&full_run("json").await);
+async fn full_run_with_json_logs_reveals_no_secret() {
+    assert_no_secret(&full_run("json").await);
 }

@@ -19,23 +19,23 @@ use tokio::{
 };
 use voxbridge::simulator::SimulatorConfig;
 
-use crate::bench::{Client, bytes, quick, recording, scratch, simulate, upgrade};
-use crate::operated::{PATIENCE, Server, config};
-use crate::secure::certificate;
+use voxbridge_test_support::bench::{Client, bytes, instant_simulator, recording, scratch, start_simulator, open_websocket};
+use crate::server_process::{PATIENCE, Server, config};
+use crate::tls::certificate;
 
 /// At each stage, where nothing else is said.
 const STALLED: usize = 120;
 /// One in so many of those who do not read asks until nothing more is taken.
-const FLOODS: usize = 40;
+const FLOOD_EVERY: usize = 40;
 /// Utterances and texts of a healthy client, with and without the stalled.
 const ROUNDS: usize = 7;
 /// What an allocator may keep, whoever stalls.
-const SLACK_KIB: u64 = 16 * 1024;
+const ALLOWANCE_KIB: u64 = 16 * 1024;
 /// Descriptors besides those of clients: listeners, the timer, lanes on their way out.
-const SLACK_DESCRIPTORS: usize = 64;
+const ALLOWED_DESCRIPTORS: usize = 64;
 
 #[expect(clippy::disallowed_methods, reason = "how many there are is said from outside")]
-fn stalled() -> usize {
+fn stalled_count() -> usize {
     std::env::var("VOXBRIDGE_STALLS").ok().map_or(STALLED, |count| count.parse().unwrap())
 }
 
@@ -45,72 +45,72 @@ enum Stage {
     /// Connected, and not a byte more.
     Tcp,
     /// The first bytes of a TLS handshake.
-    Hello,
+    PartialTlsHandshake,
     /// Behind TLS, half of a request.
-    Head,
+    PartialHttpHead,
     /// Upgraded, where the first message tells which protocol it is.
-    Mute,
+    SilentAfterUpgrade,
     /// A frame of sixteen megabytes is announced, of which a bit comes.
-    Frame,
+    PartialFrame,
     /// Somebody is speaking, and then there is nothing more.
-    Utterance,
+    PartialUtterance,
     /// Asks for a lot, and reads nothing.
-    Deaf,
+    NeverReads,
 }
 
 impl Stage {
     /// Memory for each, KiB. A task, its buffers; TLS has its own (a record is 16 KiB, either way); a session has a
     /// resampler and its voice detection; audio in twice, as samples and as floats; who is deaf has two megabytes of
     /// answers waiting, the bound of its outbox, if it asks for so many.
-    const fn costs_kib(self) -> u64 {
+    const fn memory_limit_kib(self) -> u64 {
         match self {
             Self::Tcp => 12,
-            Self::Hello => 32,
-            Self::Head => 64,
-            Self::Mute => 64,
-            Self::Frame => 96,
-            Self::Utterance => 320,
-            Self::Deaf => 320,
+            Self::PartialTlsHandshake => 32,
+            Self::PartialHttpHead => 64,
+            Self::SilentAfterUpgrade => 64,
+            Self::PartialFrame => 96,
+            Self::PartialUtterance => 320,
+            Self::NeverReads => 320,
         }
     }
 
     /// Comes as far as this and no further.
-    async fn begin(self, number: usize, server: &Server, tls: &tokio_rustls::TlsConnector) -> Stalled {
+    async fn connect(self, number: usize, server: &Server, tls: &tokio_rustls::TlsConnector) -> StalledConnection {
         match self {
-            Self::Tcp => Stalled::Tcp(tcp(server).await),
-            Self::Hello => {
-                let mut stream = tcp(server).await;
+            Self::Tcp => StalledConnection::Tcp(connect_tcp(server).await),
+            Self::PartialTlsHandshake => {
+                let mut stream = connect_tcp(server).await;
                 stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await.unwrap();
-                Stalled::Tcp(stream)
+                StalledConnection::Tcp(stream)
             }
-            Self::Head => {
+            Self::PartialHttpHead => {
                 let name = "localhost".try_into().unwrap();
-                let mut stream = tls.connect(name, tcp(server).await).await.unwrap();
+                let mut stream = tls.connect(name, connect_tcp(server).await).await.unwrap();
                 stream.write_all(b"GET /v1/realtime?model=m HTTP/1.1\r\nHost: local").await.unwrap();
-                Stalled::Tls(Box::new(stream))
+                StalledConnection::Tls(Box::new(stream))
             }
             // Several protocols are at home there.
-            Self::Mute => Stalled::Tcp(upgraded(server, "/v1/realtime").await.socket.into_inner()),
-            Self::Frame => {
-                let mut stream = macaw(server).await.socket.into_inner();
+            Self::SilentAfterUpgrade => StalledConnection::Tcp(connect_websocket(server, "/v1/realtime").await.socket.into_inner()),
+            Self::PartialFrame => {
+                let mut stream = connect_macaw(server).await.socket.into_inner();
                 let length = (16_u64 << 20).to_be_bytes();
                 let head = [&[0x82, 0xff][..], &length, &[0; 4], &[0; 16_384]].concat();
                 stream.write_all(&head).await.unwrap();
-                Stalled::Tcp(stream)
+                StalledConnection::Tcp(stream)
             }
-            Self::Utterance => {
-                let mut client = macaw(server).await;
-                client.audio(&bytes(&recording("goforward")[..20_000]), 640).await;
-                Stalled::Tcp(client.socket.into_inner())
+            Self::PartialUtterance => {
+                let mut client = connect_macaw(server).await;
+                client.send_audio(&bytes(&recording("goforward")[..20_000]), 640).await;
+                StalledConnection::Tcp(client.socket.into_inner())
             }
-            Self::Deaf => {
-                let mut client = macaw(server).await;
-                client.command(json!({"type": "tts.speak", "text": "One, two, three, four, five."})).await;
+            Self::NeverReads => {
+                let mut client = connect_macaw(server).await;
+                client.send_json(json!({"type": "tts.speak", "text": "One, two, three, four, five."})).await;
                 let mut stream = client.socket.into_inner();
                 // A masked text frame `{}`: eight bytes, and an error of a hundred and fifty for each.
                 let flood = [0x81, 0x82, 0, 0, 0, 0, b'{', b'}'].repeat(64);
                 stream.write_all(&flood).await.unwrap();
-                if number.is_multiple_of(FLOODS) {
+                if number.is_multiple_of(FLOOD_EVERY) {
                     let more = flood.repeat(128);
                     let taken = async |stream: &mut TcpStream| {
                         timeout(Duration::from_millis(500), stream.write_all(&more))
@@ -119,21 +119,21 @@ impl Stage {
                     };
                     while taken(&mut stream).await {}
                 }
-                Stalled::Tcp(stream)
+                StalledConnection::Tcp(stream)
             }
         }
     }
 }
 
 /// A connection that is held open.
-enum Stalled {
+enum StalledConnection {
     Tcp(TcpStream),
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
 }
 
-impl Stalled {
+impl StalledConnection {
     /// Reads what is left: it comes to an end, an orderly one or not.
-    async fn ended(self, within: Duration) {
+    async fn wait_for_end(self, within: Duration) {
         let mut stream = match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => stream.into_inner().0,
@@ -145,26 +145,26 @@ impl Stalled {
 }
 
 /// With a small window: what it does not read stays with the server.
-async fn tcp(server: &Server) -> TcpStream {
+async fn connect_tcp(server: &Server) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     timeout(PATIENCE, socket.connect(server.address)).await.expect("nobody accepts").unwrap()
 }
 
-async fn upgraded(server: &Server, path: &str) -> Client {
-    let (head, client) = upgrade(tcp(server).await, path, "", &[]).await;
+async fn connect_websocket(server: &Server, path: &str) -> Client {
+    let (head, client) = open_websocket(connect_tcp(server).await, path, "", &[]).await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     client
 }
 
-async fn macaw(server: &Server) -> Client {
-    let mut client = upgraded(server, "/v1/realtime?model=m").await;
+async fn connect_macaw(server: &Server) -> Client {
+    let mut client = connect_websocket(server, "/v1/realtime?model=m").await;
     assert_eq!(client.next().await.kind(), "session.created");
     client
 }
 
 /// What the system says about a process: resident memory, KiB, and open descriptors.
-fn figures(server: &Server) -> (u64, usize) {
+fn memory_and_descriptors(server: &Server) -> (u64, usize) {
     let proc = format!("/proc/{}", server.process.id().unwrap());
     let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -175,24 +175,24 @@ fn figures(server: &Server) -> (u64, usize) {
 /// A client that does what clients do: how long it waits for words, and for a voice. Each time in a session of its own, for
 /// it speaks faster than anybody can, and in one session that would be noticed.
 #[derive(Default)]
-struct Healthy {
+struct ResponseTimes {
     words: Vec<Duration>,
     voice: Vec<Duration>,
 }
 
-impl Healthy {
+impl ResponseTimes {
     async fn round(&mut self, server: &Server) {
         let mut client = server.client().await;
-        client.audio(&bytes(&recording("goforward")), 640).await;
+        client.send_audio(&bytes(&recording("goforward")), 640).await;
         let said = Instant::now();
-        client.audio(&bytes(&[0; 8_000]), 640).await;
-        client.event("transcript.final").await;
+        client.send_audio(&bytes(&[0; 8_000]), 640).await;
+        client.wait_for_event("transcript.final").await;
         self.words.push(said.elapsed());
         let asked = Instant::now();
-        client.command(json!({"type": "tts.speak", "text": "Good morning."})).await;
-        client.event("tts.speaking_start").await;
+        client.send_json(json!({"type": "tts.speak", "text": "Good morning."})).await;
+        client.wait_for_event("tts.speaking_start").await;
         self.voice.push(asked.elapsed());
-        assert_eq!(client.event("tts.speaking_end").await["cancelled"], false);
+        assert_eq!(client.wait_for_event("tts.speaking_end").await["cancelled"], false);
         client.close().await;
     }
 }
@@ -204,73 +204,73 @@ fn median(times: &[Duration]) -> Duration {
 }
 
 /// Ten times as long would be noticed; a fifth of a second would not, and a busy machine takes that by itself.
-fn assert_unharmed(what: &str, crowded: &[Duration], calm: &[Duration]) {
+fn assert_not_slower(what: &str, crowded: &[Duration], calm: &[Duration]) {
     let (crowded, calm) = (median(crowded), median(calm));
     println!("{what}: {crowded:.1?} among the stalled, {calm:.1?} without them (medians of {ROUNDS})");
     assert!(crowded < 4 * calm + Duration::from_millis(800), "{what}: {crowded:?} instead of {calm:?}");
 }
 
 /// Two servers in front of one upstream: one for those who stall, and one without them.
-struct Two {
+struct ServerPair {
     crowded: Server,
     calm: Server,
     /// What the crowded one is like with nobody in it.
     before: (u64, usize),
 }
 
-impl Two {
+impl ServerPair {
     async fn start(dir: &Path, upstream: &str, toml: &str) -> Self {
         let path = config(dir, toml);
         let crowded = Server::start(upstream, &["--log", "error", "--config", &path]).await;
         let calm = Server::start(upstream, &["--log", "error"]).await;
-        let before = figures(&crowded);
+        let before = memory_and_descriptors(&crowded);
         Self { crowded, calm, before }
     }
 
     /// So many stall there; the figures stay in their bounds.
-    async fn crowd(&self, stage: Stage, count: usize, tls: &tokio_rustls::TlsConnector) -> Vec<Stalled> {
-        let (kib, descriptors) = figures(&self.crowded);
+    async fn stall_many(&self, stage: Stage, count: usize, tls: &tokio_rustls::TlsConnector) -> Vec<StalledConnection> {
+        let (kib, raise_descriptor_limit) = memory_and_descriptors(&self.crowded);
         let mut all = Vec::new();
         let from = Instant::now();
         // Not all at the same moment: the queue of those who wait to be accepted has an end of its own.
         for some in (0..count).collect::<Vec<_>>().chunks(50) {
-            all.extend(join_all(some.iter().map(|number| stage.begin(*number, &self.crowded, tls))).await);
+            all.extend(join_all(some.iter().map(|number| stage.connect(*number, &self.crowded, tls))).await);
         }
-        let (after, now_open) = figures(&self.crowded);
+        let (after, now_open) = memory_and_descriptors(&self.crowded);
         let each = after.saturating_sub(kib) as f64 / count as f64;
         println!(
-            "{stage:?}: {count} in {:.1?}: {kib} -> {after} KiB ({each:.1} each), {descriptors} -> {now_open} descriptors",
+            "{stage:?}: {count} in {:.1?}: {kib} -> {after} KiB ({each:.1} each), {raise_descriptor_limit} -> {now_open} descriptors",
             from.elapsed()
         );
         assert!(
-            after < kib + SLACK_KIB + count as u64 * stage.costs_kib(),
+            after < kib + ALLOWANCE_KIB + count as u64 * stage.memory_limit_kib(),
             "{stage:?}: {kib} -> {after} KiB"
         );
         // Whose words are awaited has two lanes at most.
-        assert!(now_open <= descriptors + 3 * count + SLACK_DESCRIPTORS, "{stage:?}: {now_open} descriptors");
+        assert!(now_open <= raise_descriptor_limit + 3 * count + ALLOWED_DESCRIPTORS, "{stage:?}: {now_open} descriptors");
         all
     }
 
     /// All of them are gone, and so is what they took.
-    async fn emptied(&self, stalled: Vec<Stalled>, within: Duration) {
+    async fn assert_released(&self, stalled: Vec<StalledConnection>, within: Duration) {
         let (count, from) = (stalled.len(), Instant::now());
-        join_all(stalled.into_iter().map(|one| one.ended(within + PATIENCE))).await;
+        join_all(stalled.into_iter().map(|one| one.wait_for_end(within + PATIENCE))).await;
         let emptied = async {
-            while figures(&self.crowded).1 > self.before.1 + SLACK_DESCRIPTORS {
+            while memory_and_descriptors(&self.crowded).1 > self.before.1 + ALLOWED_DESCRIPTORS {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         timeout(PATIENCE, emptied).await.expect("descriptors are left over");
-        let (kib, descriptors) = figures(&self.crowded);
+        let (kib, raise_descriptor_limit) = memory_and_descriptors(&self.crowded);
         println!("{count} are gone after {:.1?} more", from.elapsed());
-        println!("gone: {} -> {kib} KiB, {} -> {descriptors} descriptors", self.before.0, self.before.1);
+        println!("gone: {} -> {kib} KiB, {} -> {raise_descriptor_limit} descriptors", self.before.0, self.before.1);
         // What was freed is the allocator's to keep, and some of it: a few KiB for each of those who were there.
-        assert!(kib < self.before.0 + 2 * SLACK_KIB + 96 * count as u64, "{} -> {kib} KiB", self.before.0);
+        assert!(kib < self.before.0 + 2 * ALLOWANCE_KIB + 96 * count as u64, "{} -> {kib} KiB", self.before.0);
     }
 }
 
 /// Room for both ends of everybody.
-async fn descriptors(count: usize) {
+async fn raise_descriptor_limit(count: usize) {
     let limit = format!("--nofile={count}:");
     let id = std::process::id().to_string();
     // Where it cannot be raised it may be high enough.
@@ -278,11 +278,11 @@ async fn descriptors(count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stalls_before_the_upgrade_costs_little_and_is_gone_in_time() {
-    let count = stalled();
-    descriptors(4 * count + 2_000).await;
+async fn stalled_handshakes_cost_little_and_time_out() {
+    let count = stalled_count();
+    raise_descriptor_limit(4 * count + 2_000).await;
     let (address, _simulator, _) =
-        simulate("127.0.0.1:0", SimulatorConfig { record: false, workers: 8, ..quick() }, None).await;
+        start_simulator("127.0.0.1:0", SimulatorConfig { record: false, workers: 8, ..instant_simulator() }, None).await;
     let upstream = format!("ws://{address}/v1/realtime");
     let dir = scratch("stalls-before");
     let (cert, key, tls) = certificate();
@@ -291,12 +291,12 @@ async fn who_stalls_before_the_upgrade_costs_little_and_is_gone_in_time() {
     let room = 3 * count + 100;
     let toml = format!(
         "[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
-         [limits]\nhandshake_timeout_ms = 5000\nconnections_max = {room}\n"
+         [limits]\nhandshake_timeout_ms = 5000\nhandshakes_max = {room}\n"
     );
-    let two = Two::start(&dir, &upstream, &toml).await;
+    let two = ServerPair::start(&dir, &upstream, &toml).await;
     let mut all = Vec::new();
-    for stage in [Stage::Tcp, Stage::Hello, Stage::Head] {
-        all.extend(two.crowd(stage, count, &tls).await);
+    for stage in [Stage::Tcp, Stage::PartialTlsHandshake, Stage::PartialHttpHead] {
+        all.extend(two.stall_many(stage, count, &tls).await);
     }
     // Who is healthy still comes through, and how long that takes.
     let (mut crowded, mut calm) = (Vec::new(), Vec::new());
@@ -314,29 +314,29 @@ async fn who_stalls_before_the_upgrade_costs_little_and_is_gone_in_time() {
         assert!(stream.read(&mut [0; 512]).await.unwrap() > 0);
         calm.push(from.elapsed());
     }
-    assert_unharmed("an answer", &crowded, &calm);
-    two.emptied(all, Duration::from_secs(5)).await;
+    assert_not_slower("an answer", &crowded, &calm);
+    two.assert_released(all, Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stalls_in_a_session_costs_little_and_is_gone_in_time() {
-    let count = stalled();
-    descriptors(8 * count + 2_000).await;
+async fn stalled_sessions_cost_little_and_time_out() {
+    let count = stalled_count();
+    raise_descriptor_limit(8 * count + 2_000).await;
     // As many as are asked: what is looked at is not who waits for a model.
-    let simulator = SimulatorConfig { record: false, workers: 3 * count + 100, ..quick() };
-    let (address, _simulator, _) = simulate("127.0.0.1:0", simulator, None).await;
+    let simulator = SimulatorConfig { record: false, workers: 3 * count + 100, ..instant_simulator() };
+    let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
     let upstream = format!("ws://{address}/v1/realtime");
     let (room, idle_ms) = (4 * count + 100, 3_000 + 20 * count);
     let toml =
-        format!("sessions_max = {room}\nidle_timeout_ms = {idle_ms}\n[limits]\nconnections_max = {room}\n");
-    let two = Two::start(&scratch("stalls-within"), &upstream, &toml).await;
+        format!("sessions_max = {room}\nidle_timeout_ms = {idle_ms}\n[limits]\nhandshakes_max = {room}\n");
+    let two = ServerPair::start(&scratch("stalls-within"), &upstream, &toml).await;
     let tls = certificate().2;
-    let (mut crowded, mut calm) = (Healthy::default(), Healthy::default());
+    let (mut crowded, mut calm) = (ResponseTimes::default(), ResponseTimes::default());
     let mut all = Vec::new();
-    for stage in [Stage::Mute, Stage::Frame, Stage::Utterance, Stage::Deaf] {
+    for stage in [Stage::SilentAfterUpgrade, Stage::PartialFrame, Stage::PartialUtterance, Stage::NeverReads] {
         let is_full = AtomicBool::new(false);
         let crowding = async {
-            let stalled = two.crowd(stage, count, &tls).await;
+            let stalled = two.stall_many(stage, count, &tls).await;
             is_full.store(true, Relaxed);
             stalled
         };
@@ -349,12 +349,12 @@ async fn who_stalls_in_a_session_costs_little_and_is_gone_in_time() {
         let (stalled, ()) = tokio::join!(crowding, going_on);
         all.extend(stalled);
     }
-    crowded = Healthy::default();
+    crowded = ResponseTimes::default();
     for _ in 0..ROUNDS {
         crowded.round(&two.crowded).await;
         calm.round(&two.calm).await;
     }
-    assert_unharmed("words", &crowded.words, &calm.words);
-    assert_unharmed("a voice", &crowded.voice, &calm.voice);
-    two.emptied(all, Duration::from_millis(idle_ms as u64)).await;
+    assert_not_slower("words", &crowded.words, &calm.words);
+    assert_not_slower("a voice", &crowded.voice, &calm.voice);
+    two.assert_released(all, Duration::from_millis(idle_ms as u64)).await;
 }

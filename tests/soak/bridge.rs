@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running `voxbridge serve --profile conversation`.
 pub(crate) struct Bridge {
@@ -40,14 +40,14 @@ impl Bridge {
             ])
             .args(["--upstream", &format!("ws://{upstream}/v1/realtime")])
             .arg("--mappings")
-            .arg(mappings(&dir))
+            .arg(write_shortened_mappings(&dir))
             .stdout(Stdio::piped())
             .stderr(File::create(&log).unwrap())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        let line = timeout(PROCESS_TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
         Self { process, address: line.trim_start_matches("listening on ").to_owned(), log }
     }
 
@@ -63,14 +63,14 @@ impl Bridge {
     pub(crate) async fn stop(mut self) {
         let id = self.process.id().expect("it runs").to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
-        let ended = timeout(PATIENCE, self.process.wait()).await.expect("it does not stop").unwrap();
+        let ended = timeout(PROCESS_TIMEOUT, self.process.wait()).await.expect("it does not stop").unwrap();
         assert!(ended.success(), "{ended}");
     }
 }
 
 /// The built-in files with less time for everything, so that a minute shows what an hour would: upstream sessions last
 /// [`SESSION_MAX`], and patience is short.
-fn mappings(dir: &Path) -> PathBuf {
+fn write_shortened_mappings(dir: &Path) -> PathBuf {
     let dir = dir.join("mappings");
     fs::create_dir_all(&dir).unwrap();
     let tuned = |source: &str, numbers: &[(&str, &str)]| {
@@ -84,7 +84,7 @@ fn mappings(dir: &Path) -> PathBuf {
         &[
             ("soft_before_ms = 50000", "soft_before_ms = 20000"),
             ("hard_before_ms = 20000", "hard_before_ms = 8000"),
-            ("step_max_ms = 12000", "step_max_ms = 4000"),
+            ("unit_reply_max_ms = 12000", "unit_reply_max_ms = 4000"),
             ("retry_max_ms = 8000", "retry_max_ms = 1000"),
             ("dial_max_ms = 5000", "dial_max_ms = 1000"),
             ("queue_stuck_ms = 15000", "queue_stuck_ms = 1500"),
@@ -93,11 +93,11 @@ fn mappings(dir: &Path) -> PathBuf {
         ],
     );
     fs::write(dir.join("conversation.toml"), profile).unwrap();
-    let max = format!("audio = {}", SESSION_MAX.as_millis());
+    let max = format!("audio = {}", MAX_SESSION_DURATION.as_millis());
     let dialect = tuned(include_str!("../../mappings/upstream/minicpm-o.toml"), &[("audio = 600000", &max)]);
     fs::write(dir.join("minicpm-o.toml"), dialect).unwrap();
     dir
 }
 
 /// How long the upstream lets a session live.
-pub(crate) const SESSION_MAX: Duration = Duration::from_secs(40);
+pub(crate) const MAX_SESSION_DURATION: Duration = Duration::from_secs(40);

@@ -6,18 +6,16 @@
 #![cfg(all(feature = "io", target_os = "linux"))]
 
 mod bridge;
-mod listener;
-mod mishap;
-mod talker;
-#[path = "../support/wire.rs"]
-mod wire;
+mod observer;
+mod disruption;
+mod soak_client;
 
 use std::time::Duration;
 
 use bridge::Bridge;
-use listener::Heard;
-use mishap::{MISHAPS, Mishap, Stage, Upstream, sentence};
-use talker::{PATIENCE, Talker};
+use observer::Observations;
+use disruption::{DISRUPTIONS, Disruption, DisruptionRun, DisruptedUpstream, random_recording};
+use soak_client::{EVENT_TIMEOUT, SoakClient};
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval},
@@ -25,83 +23,83 @@ use tokio::{
 use voxbridge::simulator::Backend;
 
 /// Talks at a time, each with a bridge, a gateway and mishaps of its own.
-const TALKS: usize = 12;
+const SESSIONS: usize = 12;
 /// No mishap begins after this time, unless the environment says otherwise.
-const SECONDS: u64 = 40;
+const DEFAULT_SECONDS: u64 = 40;
 /// What a process may grow between the first third of its time and the last, KiB: buffers find their size, no more.
-const GROWTH_MAX_KIB: u64 = 6 * 1024;
-fn given(name: &str) -> Option<u64> {
+const MAX_GROWTH_KIB: u64 = 6 * 1024;
+fn env_number(name: &str) -> Option<u64> {
     let value = std::env::var_os(name)?;
     Some(value.to_str().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is no number")))
 }
 
 /// What came of one talk.
 struct Report {
-    mishaps: Vec<Mishap>,
-    heard: Heard,
+    disruptions: Vec<Disruption>,
+    observations: Observations,
     /// The longest anybody waited for the end of an answer, after a mishap was over.
-    slowest: Duration,
+    slowest_answer: Duration,
     resident_kib: Vec<u64>,
 }
 
 /// The mishaps of one talk, in an order of its own: together the talks go through all of them first.
-fn deck(seed: u64, number: usize) -> impl Iterator<Item = Mishap> {
+fn disruption_order(seed: u64, number: usize) -> impl Iterator<Item = Disruption> {
     let mut shared = fastrand::Rng::with_seed(seed);
-    let mut mishaps = MISHAPS;
+    let mut mishaps = DISRUPTIONS;
     shared.shuffle(&mut mishaps);
-    let first: Vec<Mishap> = mishaps.into_iter().skip(number).step_by(TALKS).collect();
+    let first: Vec<Disruption> = mishaps.into_iter().skip(number).step_by(SESSIONS).collect();
     let mut own = fastrand::Rng::with_seed(seed.wrapping_add(1 + number as u64));
-    first.into_iter().chain(std::iter::repeat_with(move || MISHAPS[own.usize(..MISHAPS.len())]))
+    first.into_iter().chain(std::iter::repeat_with(move || DISRUPTIONS[own.usize(..DISRUPTIONS.len())]))
 }
 
 /// Talks until the time is over.
-async fn talk(seed: u64, number: usize, until: Instant) -> Report {
+async fn run_session(seed: u64, number: usize, until: Instant) -> Report {
     let name = format!("soak-{seed}-{number}");
     let backend = if number.is_multiple_of(2) { Backend::Pytorch } else { Backend::Cpp };
-    let mut upstream = Upstream::start(backend).await;
+    let mut upstream = DisruptedUpstream::start(backend).await;
     let bridge = Bridge::start(&name, upstream.wire.address()).await;
-    let mut talker = Talker::connect(&format!("{name} ({})", bridge.log.display()), &bridge.address).await;
+    let mut talker = SoakClient::connect(&format!("{name} ({})", bridge.log.display()), &bridge.address).await;
     let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(number as u64));
     let mut report = Report {
-        mishaps: Vec::new(),
-        heard: Heard::default(),
-        slowest: Duration::ZERO,
+        disruptions: Vec::new(),
+        observations: Observations::default(),
+        slowest_answer: Duration::ZERO,
         resident_kib: Vec::new(),
     };
     let mut resident_kib = Vec::new();
     let talking = async {
-        for mishap in deck(seed, number).take_while(|_| Instant::now() < until) {
-            Stage { upstream: &mut upstream, talker: &mut talker, rng: &mut rng }.suffer(mishap).await;
-            talker.quiet().await;
-            let took = answered(&mut talker, mishap, &mut rng).await;
-            report.slowest = report.slowest.max(took);
-            report.mishaps.push(mishap);
+        for mishap in disruption_order(seed, number).take_while(|_| Instant::now() < until) {
+            DisruptionRun { upstream: &mut upstream, talker: &mut talker, rng: &mut rng }.apply(mishap).await;
+            talker.wait_for_silence().await;
+            let took = expect_answer(&mut talker, mishap, &mut rng).await;
+            report.slowest_answer = report.slowest_answer.max(took);
+            report.disruptions.push(mishap);
         }
     };
     tokio::select! {
         () = talking => {}
-        () = watch_memory(&bridge, &mut resident_kib) => {}
+        () = sample_memory(&bridge, &mut resident_kib) => {}
     }
     report.resident_kib = resident_kib;
-    report.heard = talker.close().await;
+    report.observations = talker.close().await;
     bridge.stop().await;
     report
 }
 
 /// The next sentence is answered, to the last sample, and heard for the most part; how long that took.
-async fn answered(talker: &mut Talker, mishap: Mishap, rng: &mut fastrand::Rng) -> Duration {
-    let before = talker.heard();
-    let samples = sentence(rng);
+async fn expect_answer(talker: &mut SoakClient, mishap: Disruption, rng: &mut fastrand::Rng) -> Duration {
+    let before = talker.checked_observations();
+    let samples = random_recording(rng);
     let spoken_s = samples.len() as f64 / 16_000.0;
-    talker.say(samples).await;
+    talker.speak(samples).await;
     let start = Instant::now();
-    let whole = |heard: &Heard| heard.whole > before.whole && heard.answered_s >= spoken_s / 2.0;
-    let answered = talker.hears(PATIENCE, whole).await;
-    assert!(answered, "after {mishap:?} {spoken_s} s of speech are not answered: {:?}", talker.heard());
+    let whole = |heard: &Observations| heard.turns_complete > before.turns_complete && heard.last_answered_speech_s >= spoken_s / 2.0;
+    let answered = talker.wait_until(EVENT_TIMEOUT, whole).await;
+    assert!(answered, "after {mishap:?} {spoken_s} s of speech are not answered: {:?}", talker.checked_observations());
     start.elapsed()
 }
 
-async fn watch_memory(bridge: &Bridge, samples_kib: &mut Vec<u64>) {
+async fn sample_memory(bridge: &Bridge, samples_kib: &mut Vec<u64>) {
     let mut ticks = interval(Duration::from_millis(500));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -112,18 +110,18 @@ async fn watch_memory(bridge: &Bridge, samples_kib: &mut Vec<u64>) {
 
 impl Report {
     fn print(&self, number: usize) {
-        let Heard { begun, cancelled, whole, errors, rollovers, .. } = &self.heard;
-        let (first, last) = self.memory();
+        let Observations { turns_started: begun, turns_cancelled: cancelled, turns_complete: whole, errors, rollovers, .. } = &self.observations;
+        let (first, last) = self.peak_memory_kib();
         println!(
             "talk {number}: {} mishaps; {begun} turns, {whole} whole, {cancelled} cancelled; {errors} errors; \
              rollovers {rollovers:?}; slowest answer {:.1} s; resident at most {first} KiB first, {last} last",
-            self.mishaps.len(),
-            self.slowest.as_secs_f64(),
+            self.disruptions.len(),
+            self.slowest_answer.as_secs_f64(),
         );
     }
 
     /// The most memory in the first third and in the last, KiB.
-    fn memory(&self) -> (u64, u64) {
+    fn peak_memory_kib(&self) -> (u64, u64) {
         let third = (self.resident_kib.len() / 3).max(1);
         let most = |samples: &[u64]| samples.iter().copied().max().unwrap_or_default();
         (most(&self.resident_kib[..third]), most(&self.resident_kib[self.resident_kib.len() - third..]))
@@ -131,17 +129,17 @@ impl Report {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens_the_next_sentence_is_answered() {
-    let seed = given("VOXBRIDGE_SOAK_SEED").unwrap_or(1);
-    let until = Instant::now() + Duration::from_secs(given("VOXBRIDGE_SOAK_SECONDS").unwrap_or(SECONDS));
+async fn soak_every_disruption_next_sentence_is_answered() {
+    let seed = env_number("VOXBRIDGE_SOAK_SEED").unwrap_or(1);
+    let until = Instant::now() + Duration::from_secs(env_number("VOXBRIDGE_SOAK_SECONDS").unwrap_or(DEFAULT_SECONDS));
     let mut talks = JoinSet::new();
-    for number in 0..TALKS {
-        talks.spawn(async move { (number, talk(seed, number, until).await) });
+    for number in 0..SESSIONS {
+        talks.spawn(async move { (number, run_session(seed, number, until).await) });
     }
     while let Some(done) = talks.join_next().await {
         let (number, report) = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
         report.print(number);
-        let (first, last) = report.memory();
-        assert!(last <= first + GROWTH_MAX_KIB, "talk {number} grows from {first} to {last} KiB");
+        let (first, last) = report.peak_memory_kib();
+        assert!(last <= first + MAX_GROWTH_KIB, "talk {number} grows from {first} to {last} KiB");
     }
 }

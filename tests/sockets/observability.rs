@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use crate::bench::{Bench, audio, quick, recording, scratch, upstream_at};
-use crate::certs::own;
+use voxbridge_test_support::bench::{Bench, audio, instant_simulator, recording, scratch, upstream_at};
+use voxbridge_test_support::certs::self_signed;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -13,22 +13,22 @@ use tokio::{
 use voxbridge::{
     config::{AccessLogConfig, Config},
     telemetry::{
-        access_log::Record,
-        metrics::{Metrics, Refused},
+        access_log::AccessRecord,
+        metrics::{Metrics, RejectReason},
     },
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A file of a test's own that is not there yet, and a configuration that logs there.
-fn logging(name: &str) -> (PathBuf, Config) {
+fn logging_config(name: &str) -> (PathBuf, Config) {
     let path = scratch(name).join("access.log");
     let _ = std::fs::remove_file(&path);
     let access_log = AccessLogConfig { path: Some(path.clone()) };
     (path, Config { access_log, ..Config::default() })
 }
 
-fn lines(path: &PathBuf) -> Vec<Value> {
+fn read_log_lines(path: &PathBuf) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -57,18 +57,18 @@ impl Samples {
 }
 
 #[tokio::test]
-async fn a_transcription_and_a_spoken_text_are_counted_and_have_a_line() {
-    let (path, config) = logging("observed");
-    let bench = Bench::with(quick(), config).await;
+async fn transcription_and_text_are_counted_and_logged() {
+    let (path, config) = logging_config("observed");
+    let bench = Bench::with(instant_simulator(), config).await;
     let mut client = bench.client("model=x").await;
     let question = recording("goforward");
-    client.say(&question).await;
-    client.event("transcript.final").await;
-    client.event("vad.speech_end").await;
-    client.command(json!({"type": "tts.speak", "text": "Go forward.", "request_id": "a"})).await;
-    client.event("tts.speaking_end").await;
-    client.command(json!({"type": "nonsense"})).await;
-    client.event("error").await;
+    client.send_utterance(&question).await;
+    client.wait_for_event("transcript.final").await;
+    client.wait_for_event("vad.speech_end").await;
+    client.send_json(json!({"type": "tts.speak", "text": "Go forward.", "request_id": "a"})).await;
+    client.wait_for_event("tts.speaking_end").await;
+    client.send_json(json!({"type": "nonsense"})).await;
+    client.wait_for_event("error").await;
     let view = serde_json::to_value(bench.sessions.all()[0].view()).unwrap();
     assert_eq!(
         (&view["client"], &view["state"], &view["errors"]),
@@ -76,20 +76,20 @@ async fn a_transcription_and_a_spoken_text_are_counted_and_have_a_line() {
     );
     assert_eq!(view["last_event"], "error");
     assert_eq!(Samples::of(&bench.metrics).sum("voxbridge_sessions", &["state=\"idle\""]), 1.0);
-    client.command(json!({"type": "session.close"})).await;
-    client.rest().await;
+    client.send_json(json!({"type": "session.close"})).await;
+    client.read_to_end().await;
     let heard = audio(&client.seen).len() as f64 / 24_000.0;
     let frames_out = client
         .seen
         .iter()
-        .filter(|seen| !matches!(seen, crate::bench::Seen::Close(..) | crate::bench::Seen::End(_)))
+        .filter(|seen| !matches!(seen, voxbridge_test_support::bench::ClientFrame::Close(..) | voxbridge_test_support::bench::ClientFrame::End(_)))
         .count();
     let metrics = bench.metrics.clone();
     let Bench { mut bridge, .. } = bench;
     bridge.stop();
-    bridge.ended().await;
+    bridge.wait_for_end().await;
 
-    let line = &lines(&path)[0];
+    let line = &read_log_lines(&path)[0];
     let samples = Samples::of(&metrics);
     let of = ["protocol=\"macaw\"", "profile=\"speech\""];
     // With the silence that ends it.
@@ -97,11 +97,11 @@ async fn a_transcription_and_a_spoken_text_are_counted_and_have_a_line() {
     for (name, labels, value) in [
         ("voxbridge_sessions", &[][..], 0.0),
         ("voxbridge_sessions_opened_total", &of, 1.0),
-        ("voxbridge_sessions_ended_total", &["reason=\"client_close\"", "side=\"client\""], 1.0),
+        ("voxbridge_sessions_ended_total", &["reason=\"client_close\"", "origin=\"client\""], 1.0),
         ("voxbridge_sessions_ended_total", &[], 1.0),
         ("voxbridge_session_duration_seconds_count", &of, 1.0),
         ("voxbridge_first_transcript_seconds_count", &of, 1.0),
-        ("voxbridge_first_audio_seconds_count", &["asked=\"text\""], 1.0),
+        ("voxbridge_first_audio_seconds_count", &["trigger=\"text\""], 1.0),
         ("voxbridge_lanes_connected_total", &["purpose=\"transcribe\""], 1.0),
         ("voxbridge_lanes_connected_total", &["purpose=\"speak\""], 1.0),
         ("voxbridge_lanes", &[], 0.0),
@@ -113,10 +113,10 @@ async fn a_transcription_and_a_spoken_text_are_counted_and_have_a_line() {
         ("voxbridge_frames_total", &["side=\"client\"", "direction=\"out\""], frames_out as f64),
         ("voxbridge_errors_total", &["kind=\"unknown_command\"", "origin=\"client\""], 1.0),
         ("voxbridge_errors_total", &[], 1.0),
-        ("voxbridge_closes_total", &["side=\"client\"", "by=\"bridge\"", "code=\"1000\""], 1.0),
-        ("voxbridge_closes_total", &["side=\"upstream\""], 2.0),
+        ("voxbridge_connections_closed_total", &["side=\"client\"", "closed_by=\"bridge\"", "code=\"1000\""], 1.0),
+        ("voxbridge_connections_closed_total", &["side=\"upstream\""], 2.0),
         ("voxbridge_upstream_in_service", &[], 1.0),
-        ("voxbridge_refused_total", &[], 0.0),
+        ("voxbridge_connections_rejected_total", &[], 0.0),
     ] {
         let counted = samples.sum(name, labels);
         assert!(
@@ -139,7 +139,7 @@ async fn a_transcription_and_a_spoken_text_are_counted_and_have_a_line() {
     assert!(line["client_in_bytes"].as_f64().unwrap() > 2.0 * 16_000.0 * seconds, "{line}");
 
     // Every documented field is there, and says what happened.
-    let documented = serde_json::to_value(Record::default()).unwrap();
+    let documented = serde_json::to_value(AccessRecord::default()).unwrap();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(line), keys(&documented));
     for (field, value) in [
@@ -169,32 +169,32 @@ async fn a_transcription_and_a_spoken_text_are_counted_and_have_a_line() {
 }
 
 #[tokio::test]
-async fn who_is_refused_is_counted_and_has_no_line() {
-    let (path, mut config) = logging("refused");
-    let route = voxbridge::server::route::RouteFile::all_to("speech");
-    config.routes = vec![voxbridge::server::route::RouteFile { model: "whisper*".into(), ..route }];
-    let bench = Bench::with(quick(), config).await;
+async fn rejected_client_is_counted_and_not_logged() {
+    let (path, mut config) = logging_config("refused");
+    let route = voxbridge::server::route::RouteConfig::catch_all("speech");
+    config.routes = vec![voxbridge::server::route::RouteConfig { model: "whisper*".into(), ..route }];
+    let bench = Bench::with(instant_simulator(), config).await;
     bench.http("GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     bench.http("GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
-    bench.dial("/v1/realtime?model=nope").await.rest().await;
+    bench.dial("/v1/realtime?model=nope").await.read_to_end().await;
     let samples = Samples::of(&bench.metrics);
-    for reason in [Refused::NotFound, Refused::NoUpgrade, Refused::UnknownModel] {
+    for reason in [RejectReason::NotFound, RejectReason::NoUpgrade, RejectReason::UnknownModel] {
         let label = format!("reason=\"{}\"", reason.name());
-        assert_eq!(samples.sum("voxbridge_refused_total", &[&label]), 1.0, "{label}");
+        assert_eq!(samples.sum("voxbridge_connections_rejected_total", &[&label]), 1.0, "{label}");
     }
-    assert_eq!(samples.sum("voxbridge_refused_total", &[]), 3.0);
+    assert_eq!(samples.sum("voxbridge_connections_rejected_total", &[]), 3.0);
     assert_eq!(samples.sum("voxbridge_sessions_opened_total", &[]), 0.0);
     assert!(bench.sessions.is_empty());
     let Bench { mut bridge, .. } = bench;
     bridge.stop();
-    bridge.ended().await;
-    assert_eq!(lines(&path), [json!(null); 0]);
+    bridge.wait_for_end().await;
+    assert_eq!(read_log_lines(&path), [json!(null); 0]);
 }
 
 /// So many connections were refused for this reason, soon; and none for another.
-async fn refused(metrics: &Metrics, reason: Refused, count: f64) {
+async fn wait_for_refused_count(metrics: &Metrics, reason: RejectReason, count: f64) {
     let label = format!("reason=\"{}\"", reason.name());
-    let of = |labels: &[&str]| Samples::of(metrics).sum("voxbridge_refused_total", labels);
+    let of = |labels: &[&str]| Samples::of(metrics).sum("voxbridge_connections_rejected_total", labels);
     let counted = async {
         while of(&[&label]) < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -205,65 +205,65 @@ async fn refused(metrics: &Metrics, reason: Refused, count: f64) {
 }
 
 /// The server hangs up.
-async fn hung_up(mut stream: TcpStream) {
+async fn wait_for_hangup(mut stream: TcpStream) {
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("still open");
 }
 
 #[tokio::test]
-async fn who_makes_room_for_others_and_who_takes_too_long_is_counted() {
+async fn evicted_and_timed_out_handshakes_are_counted() {
     let mut config = Config::default();
-    config.limits.connections_max = Some(1);
-    let bench = Bench::with(quick(), config).await;
+    config.limits.handshakes_max = Some(1);
+    let bench = Bench::with(instant_simulator(), config).await;
     let tcp = || TcpStream::connect(bench.address());
     let (oldest, _newest) = (tcp().await.unwrap(), tcp().await.unwrap());
-    hung_up(oldest).await;
-    refused(&bench.metrics, Refused::HandshakeOverflow, 1.0).await;
+    wait_for_hangup(oldest).await;
+    wait_for_refused_count(&bench.metrics, RejectReason::HandshakeOverflow, 1.0).await;
 
     let mut config = Config::default();
     config.limits.handshake_timeout_ms = Some(100);
-    let bench = Bench::with(quick(), config).await;
+    let bench = Bench::with(instant_simulator(), config).await;
     let mut silent = TcpStream::connect(bench.address()).await.unwrap();
     silent.write_all(b"GET /v1/real").await.unwrap();
-    hung_up(silent).await;
-    refused(&bench.metrics, Refused::Timeout, 1.0).await;
+    wait_for_hangup(silent).await;
+    wait_for_refused_count(&bench.metrics, RejectReason::Timeout, 1.0).await;
 }
 
 #[tokio::test]
-async fn who_was_answered_and_keeps_its_connection_is_refused_once() {
+async fn answered_kept_alive_connection_is_counted_once() {
     let mut config = Config::default();
     config.limits.handshake_timeout_ms = Some(100);
-    let bench = Bench::with(quick(), config).await;
+    let bench = Bench::with(instant_simulator(), config).await;
     let mut kept = TcpStream::connect(bench.address()).await.unwrap();
     kept.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    hung_up(kept).await;
+    wait_for_hangup(kept).await;
     // What follows is counted later than what went before.
     bench.http("GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
-    refused(&bench.metrics, Refused::NotFound, 2.0).await;
+    wait_for_refused_count(&bench.metrics, RejectReason::NotFound, 2.0).await;
 }
 
 #[tokio::test]
-async fn a_health_check_that_only_connects_is_refused_nothing() {
-    let (dir, (cert, key)) = (scratch("observed-tls"), own("localhost"));
+async fn connect_only_health_check_is_not_counted() {
+    let (dir, (cert, key)) = (scratch("observed-tls"), self_signed("localhost"));
     std::fs::write(dir.join("cert.pem"), cert).unwrap();
     std::fs::write(dir.join("key.pem"), key).unwrap();
     let mut config = Config::default();
     (config.tls.cert, config.tls.key) = (Some(dir.join("cert.pem")), Some(dir.join("key.pem")));
-    let bench = Bench::with(quick(), config).await;
+    let bench = Bench::with(instant_simulator(), config).await;
     let tcp = || TcpStream::connect(bench.address());
     for _ in 0..3 {
         let mut checks = tcp().await.unwrap();
         checks.shutdown().await.unwrap();
-        hung_up(checks).await;
+        wait_for_hangup(checks).await;
     }
     let mut nonsense = tcp().await.unwrap();
     nonsense.write_all(b"\x80\x80\x80\x80\x80\x80").await.unwrap();
-    hung_up(nonsense).await;
-    refused(&bench.metrics, Refused::Tls, 1.0).await;
+    wait_for_hangup(nonsense).await;
+    wait_for_refused_count(&bench.metrics, RejectReason::Tls, 1.0).await;
 }
 
 /// An upstream that only shows the head of the first upgrade it is asked for.
-async fn shown(upstream: TcpListener) -> String {
+async fn traceparent_received(upstream: TcpListener) -> String {
     let (mut stream, _) = timeout(PATIENCE, upstream.accept()).await.unwrap().unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -274,20 +274,20 @@ async fn shown(upstream: TcpListener) -> String {
 }
 
 #[tokio::test]
-async fn a_trace_is_passed_on_and_one_that_is_wrong_is_begun_anew() {
+async fn valid_trace_context_is_propagated_and_invalid_one_replaced() {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     for (sent, kept) in
         [(format!("00-{TRACE}-00f067aa0ba902b7-01"), true), (format!("00-{TRACE}-0-01"), false)]
     {
         let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (path, mut config) = logging(if kept { "traced" } else { "untraced" });
+        let (path, mut config) = logging_config(if kept { "traced" } else { "untraced" });
         config.profile = Some("conversation".into());
         config.upstream = vec![upstream_at(upstream.local_addr().unwrap())];
-        let bench = Bench::with(quick(), config).await;
+        let bench = Bench::with(instant_simulator(), config).await;
         let headers = format!("traceparent: {sent}\r\ntracestate: congo=t61\r\n");
-        let (head, client) = bench.upgrade("/v1/realtime?model=x", &headers).await;
+        let (head, client) = bench.open_websocket("/v1/realtime?model=x", &headers).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        let asked = shown(upstream).await;
+        let asked = traceparent_received(upstream).await;
         let parent =
             asked.lines().find_map(|line| line.strip_prefix("traceparent: ")).expect(&asked).to_owned();
         let (trace, span) = (&parent[3..35], &parent[36..52]);
@@ -296,7 +296,7 @@ async fn a_trace_is_passed_on_and_one_that_is_wrong_is_begun_anew() {
         client.close().await;
         let Bench { mut bridge, .. } = bench;
         bridge.stop();
-        bridge.ended().await;
-        assert_eq!(lines(&path)[0]["trace_id"], trace);
+        bridge.wait_for_end().await;
+        assert_eq!(read_log_lines(&path)[0]["trace_id"], trace);
     }
 }

@@ -24,11 +24,11 @@ use tokio_tungstenite::{
 };
 use voxbridge::{
     config::{Config, UpstreamConfig},
-    server::{Server, registry::Registry, tap::Tap},
+    server::{Server, registry::SessionRegistry, tap::Tap},
     simulator::{
-        Dialect, SimulatorConfig, Timing,
-        engines::Engines,
-        socket::{self, Recorder},
+        SimDialect, SimulatorConfig, SimTiming,
+        engines::SpeechEngines,
+        socket::{self, InputRecorder},
     },
     telemetry::metrics::Metrics,
 };
@@ -38,26 +38,26 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a bench is made of.
 #[derive(Default)]
-pub(crate) struct Options {
-    pub(crate) simulator: SimulatorConfig,
-    pub(crate) engines: Option<Arc<dyn Engines>>,
+pub struct Options {
+    pub simulator: SimulatorConfig,
+    pub engines: Option<Arc<dyn SpeechEngines>>,
     /// Its upstream is the simulator unless it names one.
-    pub(crate) config: Config,
-    pub(crate) tap: Option<Arc<dyn Tap>>,
+    pub config: Config,
+    pub tap: Option<Arc<dyn Tap>>,
 }
 
 /// A simulated upstream that records and loses no time.
-pub(crate) fn quick() -> SimulatorConfig {
-    SimulatorConfig { timing: Timing::instant(), record: true, ..SimulatorConfig::default() }
+pub fn instant_simulator() -> SimulatorConfig {
+    SimulatorConfig { timing: SimTiming::instant(), record: true, ..SimulatorConfig::default() }
 }
 
 /// A server on a task of its own.
-pub(crate) struct Running {
+pub struct RunningServer {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningServer {
     fn start<F: Future<Output = ()> + Send + 'static>(
         run: impl FnOnce(Box<dyn Future<Output = ()> + Send + Unpin>) -> F,
     ) -> Self {
@@ -67,40 +67,40 @@ impl Running {
     }
 
     /// Gives the order to stop, as SIGTERM does.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.stop.take();
     }
 
     /// Waits for the end.
-    pub(crate) async fn ended(self) {
+    pub async fn wait_for_end(self) {
         timeout(PATIENCE, self.task).await.expect("the server does not stop").unwrap();
     }
 }
 
 /// A bridge and its upstream.
-pub(crate) struct Bench {
-    pub(crate) bridge: Running,
-    pub(crate) recorder: Recorder,
-    pub(crate) metrics: Metrics,
-    pub(crate) sessions: Registry,
+pub struct Bench {
+    pub bridge: RunningServer,
+    pub recorder: InputRecorder,
+    pub metrics: Metrics,
+    pub sessions: SessionRegistry,
     address: SocketAddr,
-    _simulator: Running,
+    _simulator: RunningServer,
 }
 
 impl Bench {
-    /// A bridge with the defaults in front of a [`quick`] simulator.
-    pub(crate) async fn start() -> Self {
-        Self::with(quick(), Config::default()).await
+    /// A bridge with the defaults in front of a [`instant_simulator`] simulator.
+    pub async fn start() -> Self {
+        Self::with(instant_simulator(), Config::default()).await
     }
 
-    pub(crate) async fn with(simulator: SimulatorConfig, config: Config) -> Self {
-        Self::of(Options { simulator, config, ..Options::default() }).await
+    pub async fn with(simulator: SimulatorConfig, config: Config) -> Self {
+        Self::with_options(Options { simulator, config, ..Options::default() }).await
     }
 
-    pub(crate) async fn of(options: Options) -> Self {
-        let legacy = options.simulator.dialect != Dialect::Current;
+    pub async fn with_options(options: Options) -> Self {
+        let legacy = options.simulator.dialect != SimDialect::Current;
         let (upstream, simulator, recorder) =
-            simulate("127.0.0.1:0", options.simulator, options.engines).await;
+            start_simulator("127.0.0.1:0", options.simulator, options.engines).await;
         let mut config = options.config;
         if config.upstream.is_empty() {
             let mut upstream = upstream_at(upstream);
@@ -109,22 +109,22 @@ impl Bench {
             }
             config.upstream.push(upstream);
         }
-        let mut service = config.service().unwrap_or_else(|problem| panic!("{problem}"));
+        let mut service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
         service.tap = options.tap;
         let mut server = Server::bind("127.0.0.1:0", service).await.unwrap();
-        config.access_log.open().unwrap().into_iter().for_each(|log| server.log_access(log));
+        config.access_log.open().unwrap().into_iter().for_each(|log| server.set_access_log(log));
         let address = server.local_addr().unwrap();
         let (metrics, sessions) = (server.metrics(), server.registry());
-        let bridge = Running::start(|stop| server.run(stop));
+        let bridge = RunningServer::start(|stop| server.run(stop));
         Self { bridge, recorder, metrics, sessions, address, _simulator: simulator }
     }
 
-    pub(crate) const fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// A client whose session is open.
-    pub(crate) async fn client(&self, query: &str) -> Client {
+    pub async fn client(&self, query: &str) -> Client {
         let mut client = self.dial(&format!("/v1/realtime?{query}")).await;
         let first = client.next().await;
         assert_eq!(first.kind(), "session.created", "{first:?}");
@@ -132,20 +132,20 @@ impl Bench {
     }
 
     /// A client just connected.
-    pub(crate) async fn dial(&self, path: &str) -> Client {
-        let (head, client) = self.upgrade(path, "").await;
+    pub async fn dial(&self, path: &str) -> Client {
+        let (head, client) = self.open_websocket(path, "").await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         client
     }
 
     /// The answer to a handshake with these further header lines, and the client it makes.
-    pub(crate) async fn upgrade(&self, path: &str, headers: &str) -> (String, Client) {
+    pub async fn open_websocket(&self, path: &str, headers: &str) -> (String, Client) {
         let stream = TcpStream::connect(self.address).await.unwrap();
-        upgrade(stream, path, headers, &[]).await
+        open_websocket(stream, path, headers, &[]).await
     }
 
     /// The whole answer to a plain HTTP request.
-    pub(crate) async fn http(&self, request: &str) -> String {
+    pub async fn http(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
@@ -155,25 +155,25 @@ impl Bench {
 }
 
 /// A simulator: where it is, itself, and what it receives.
-pub(crate) async fn simulate(
+pub async fn start_simulator(
     address: &str,
     config: SimulatorConfig,
-    engines: Option<Arc<dyn Engines>>,
-) -> (SocketAddr, Running, Recorder) {
+    engines: Option<Arc<dyn SpeechEngines>>,
+) -> (SocketAddr, RunningServer, InputRecorder) {
     let mut simulator = socket::bind(address, config).await.unwrap();
     if let Some(engines) = engines {
         simulator = simulator.with_engines(engines);
     }
     let (address, recorder) = (simulator.local_addr(), simulator.recorder());
-    (address, Running::start(|stop| simulator.run(stop)), recorder)
+    (address, RunningServer::start(|stop| simulator.run(stop)), recorder)
 }
 
-pub(crate) fn upstream_at(address: SocketAddr) -> UpstreamConfig {
-    UpstreamConfig { url: format!("ws://{address}/v1/realtime"), ..UpstreamConfig::of_dialect() }
+pub fn upstream_at(address: SocketAddr) -> UpstreamConfig {
+    UpstreamConfig { url: format!("ws://{address}/v1/realtime"), ..UpstreamConfig::with_default_dialect() }
 }
 
 /// A WebSocket handshake by hand, with more bytes in the same packet: the answer's head, and the client.
-pub(crate) async fn upgrade(
+pub async fn open_websocket(
     mut stream: TcpStream,
     path: &str,
     headers: &str,
@@ -186,13 +186,13 @@ pub(crate) async fn upgrade(
     .into_bytes();
     request.extend_from_slice(more);
     stream.write_all(&request).await.unwrap();
-    let (head, rest) = head(&mut stream).await;
+    let (head, rest) = read_http_head(&mut stream).await;
     let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
     (head, Client { socket, seen: Vec::new() })
 }
 
 /// An answer's head, and what was read beyond it.
-async fn head(stream: &mut TcpStream) -> (String, Vec<u8>) {
+async fn read_http_head(stream: &mut TcpStream) -> (String, Vec<u8>) {
     let mut read = Vec::new();
     loop {
         if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -206,7 +206,7 @@ async fn head(stream: &mut TcpStream) -> (String, Vec<u8>) {
 
 /// What a client received.
 #[derive(Clone, PartialEq)]
-pub(crate) enum Seen {
+pub enum ClientFrame {
     Event(Value),
     Audio(Vec<u8>),
     Close(u16, String),
@@ -215,7 +215,7 @@ pub(crate) enum Seen {
 }
 
 /// Events as they stand on the wire, audio by its length alone.
-impl std::fmt::Debug for Seen {
+impl std::fmt::Debug for ClientFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Event(event) => write!(f, "{event}"),
@@ -226,9 +226,9 @@ impl std::fmt::Debug for Seen {
     }
 }
 
-impl Seen {
+impl ClientFrame {
     /// An event's type, or what else it is.
-    pub(crate) fn kind(&self) -> &str {
+    pub fn kind(&self) -> &str {
         match self {
             Self::Event(event) => event["type"].as_str().unwrap_or("event without type"),
             Self::Audio(_) => "audio",
@@ -239,35 +239,35 @@ impl Seen {
 }
 
 /// A client; remembers everything it received.
-pub(crate) struct Client {
-    pub(crate) socket: WebSocketStream<TcpStream>,
-    pub(crate) seen: Vec<Seen>,
+pub struct Client {
+    pub socket: WebSocketStream<TcpStream>,
+    pub seen: Vec<ClientFrame>,
 }
 
 impl Client {
-    pub(crate) async fn send(&mut self, message: Message) {
+    pub async fn send(&mut self, message: Message) {
         timeout(PATIENCE, self.socket.send(message)).await.expect("nothing is taken").unwrap();
     }
 
-    pub(crate) async fn command(&mut self, command: Value) {
+    pub async fn send_json(&mut self, command: Value) {
         self.send(Message::text(command.to_string())).await;
     }
 
     /// Sends int16 audio in frames of so many bytes.
-    pub(crate) async fn audio(&mut self, audio: &[u8], frame_bytes: usize) {
+    pub async fn send_audio(&mut self, audio: &[u8], frame_bytes: usize) {
         for frame in audio.chunks(frame_bytes) {
             self.send(Message::binary(frame.to_vec())).await;
         }
     }
 
     /// An utterance, and the silence that ends it.
-    pub(crate) async fn say(&mut self, samples: &[i16]) {
-        self.audio(&bytes(samples), 640).await;
-        self.audio(&bytes(&[0; 8_000]), 640).await;
+    pub async fn send_utterance(&mut self, samples: &[i16]) {
+        self.send_audio(&bytes(samples), 640).await;
+        self.send_audio(&bytes(&[0; 8_000]), 640).await;
     }
 
     /// Says this as a microphone does, 16 kHz, which goes on when it is said, until such a thing came: all that came.
-    pub(crate) async fn live(&mut self, samples: &[i16], until: impl Fn(&Seen) -> bool) -> &[Seen] {
+    pub async fn stream_until(&mut self, samples: &[i16], until: impl Fn(&ClientFrame) -> bool) -> &[ClientFrame] {
         let from = self.seen.len();
         let speech = bytes(samples);
         let mut frames = speech.chunks_exact(640);
@@ -284,25 +284,25 @@ impl Client {
             }
         };
         let talked = timeout(2 * PATIENCE, talking).await;
-        assert!(talked.is_ok(), "it does not come: {}", self.story());
+        assert!(talked.is_ok(), "it does not come: {}", self.describe_received());
         &self.seen[from..]
     }
 
     /// The next thing that comes.
-    pub(crate) async fn next(&mut self) -> Seen {
+    pub async fn next(&mut self) -> ClientFrame {
         let seen = loop {
             match timeout(PATIENCE, self.socket.next()).await {
-                Err(_) => panic!("nothing comes after {}", self.story()),
-                Ok(Some(Ok(Message::Text(text)))) => break Seen::Event(serde_json::from_str(&text).unwrap()),
-                Ok(Some(Ok(Message::Binary(bytes)))) => break Seen::Audio(bytes.to_vec()),
+                Err(_) => panic!("nothing comes after {}", self.describe_received()),
+                Ok(Some(Ok(Message::Text(text)))) => break ClientFrame::Event(serde_json::from_str(&text).unwrap()),
+                Ok(Some(Ok(Message::Binary(bytes)))) => break ClientFrame::Audio(bytes.to_vec()),
                 Ok(Some(Ok(Message::Close(frame)))) => {
-                    break frame.map_or(Seen::Close(1005, String::new()), |frame| {
-                        Seen::Close(frame.code.into(), frame.reason.to_string())
+                    break frame.map_or(ClientFrame::Close(1005, String::new()), |frame| {
+                        ClientFrame::Close(frame.code.into(), frame.reason.to_string())
                     });
                 }
                 Ok(Some(Ok(_))) => {}
-                Ok(Some(Err(error))) => break Seen::End(Some(error.to_string())),
-                Ok(None) => break Seen::End(None),
+                Ok(Some(Err(error))) => break ClientFrame::End(Some(error.to_string())),
+                Ok(None) => break ClientFrame::End(None),
             }
         };
         self.seen.push(seen.clone());
@@ -310,56 +310,56 @@ impl Client {
     }
 
     /// Waits for an event of this type; others are passed over and remembered.
-    pub(crate) async fn event(&mut self, kind: &str) -> Value {
+    pub async fn wait_for_event(&mut self, kind: &str) -> Value {
         loop {
             match self.next().await {
-                Seen::Event(event) if event["type"] == kind => return event,
-                Seen::Close(..) | Seen::End(_) => panic!("waited for {kind}: {}", self.story()),
+                ClientFrame::Event(event) if event["type"] == kind => return event,
+                ClientFrame::Close(..) | ClientFrame::End(_) => panic!("waited for {kind}: {}", self.describe_received()),
                 _ => {}
             }
         }
     }
 
     /// Says goodbye and waits for the end: everything that came since the connection was opened.
-    pub(crate) async fn close(mut self) -> Vec<Seen> {
-        self.command(serde_json::json!({"type": "session.close"})).await;
-        self.rest().await;
+    pub async fn close(mut self) -> Vec<ClientFrame> {
+        self.send_json(serde_json::json!({"type": "session.close"})).await;
+        self.read_to_end().await;
         self.seen
     }
 
     /// Everything until the end.
-    pub(crate) async fn rest(&mut self) -> &[Seen] {
+    pub async fn read_to_end(&mut self) -> &[ClientFrame] {
         let from = self.seen.len();
-        while !matches!(self.next().await, Seen::End(_)) {}
+        while !matches!(self.next().await, ClientFrame::End(_)) {}
         &self.seen[from..]
     }
 
     /// What came so far, in short.
-    pub(crate) fn story(&self) -> String {
+    pub fn describe_received(&self) -> String {
         format!("{:#?}", self.seen)
     }
 }
 
 /// The events of one type.
-pub(crate) fn events<'s>(seen: &'s [Seen], kind: &str) -> Vec<&'s Value> {
-    let wanted = |seen: &'s Seen| match seen {
-        Seen::Event(event) if event["type"] == kind => Some(event),
+pub fn events<'s>(seen: &'s [ClientFrame], kind: &str) -> Vec<&'s Value> {
+    let wanted = |seen: &'s ClientFrame| match seen {
+        ClientFrame::Event(event) if event["type"] == kind => Some(event),
         _ => None,
     };
     seen.iter().filter_map(wanted).collect()
 }
 
 /// All audio in one piece.
-pub(crate) fn audio(seen: &[Seen]) -> Vec<i16> {
+pub fn audio(seen: &[ClientFrame]) -> Vec<i16> {
     let frames = seen.iter().filter_map(|seen| match seen {
-        Seen::Audio(audio) => Some(audio.as_slice()),
+        ClientFrame::Audio(audio) => Some(audio.as_slice()),
         _ => None,
     });
     samples(&frames.collect::<Vec<_>>().concat())
 }
 
 /// Both pairs alternate and are closed, and audio comes inside its pair only.
-pub(crate) fn assert_pairs(seen: &[Seen]) {
+pub fn assert_pairs_closed(seen: &[ClientFrame]) {
     let (mut speech, mut speaking) = (false, false);
     for (at, seen) in seen.iter().enumerate() {
         let legal = match seen.kind() {
@@ -377,44 +377,46 @@ pub(crate) fn assert_pairs(seen: &[Seen]) {
 }
 
 /// A recording of examples/speech, int16 mono 16 kHz.
-pub(crate) fn recording(name: &str) -> Vec<i16> {
+pub fn recording(name: &str) -> Vec<i16> {
     let path = speech_dir().join(format!("{name}_16k.wav"));
     hound::WavReader::open(path).unwrap().samples::<i16>().map(Result::unwrap).collect()
 }
 
-pub(crate) fn speech_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech")
+pub fn speech_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/speech")
 }
 
 /// A directory for what a test writes, its own by name.
-pub(crate) fn scratch(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+pub fn scratch(name: &str) -> PathBuf {
+    // `CARGO_TARGET_TMPDIR` is known to test programs only, which stand at `target/PROFILE/deps`.
+    let program = std::env::current_exe().unwrap();
+    let dir = program.ancestors().nth(3).unwrap().join("tmp").join(name);
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }
 
 /// A directory with the default profile, in which these keys have other numbers: key, old, new.
-pub(crate) fn tuned(name: &str, numbers: &[(&str, u32, u32)]) -> PathBuf {
+pub fn profile_with_numbers(name: &str, numbers: &[(&str, u32, u32)]) -> PathBuf {
     let number =
         |(key, old, new): &(&str, u32, u32)| (format!("{key} = {old}\n"), format!("{key} = {new}\n"));
     let lines: Vec<_> = numbers.iter().map(number).collect();
-    changed(name, "speech", include_str!("../../mappings/profile/speech.toml"), &lines)
+    write_changed_mapping(name, "speech", include_str!("../../mappings/profile/speech.toml"), &lines)
 }
 
 /// A directory with the profile `conversation`, in which these lines are others: old, new.
-pub(crate) fn tuned_talk(name: &str, lines: &[(&str, &str)]) -> PathBuf {
+pub fn conversation_profile_with(name: &str, lines: &[(&str, &str)]) -> PathBuf {
     let lines: Vec<_> = lines.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect();
-    changed(name, "conversation", include_str!("../../mappings/profile/conversation.toml"), &lines)
+    write_changed_mapping(name, "conversation", include_str!("../../mappings/profile/conversation.toml"), &lines)
 }
 
 /// A directory with the Macaw protocol, in which a client may be minutes ahead of the clock: on a fast machine, who says one
 /// thing after the other soon is.
-pub(crate) fn ahead_of_time(name: &str) -> PathBuf {
-    let lines = [("ahead_max_ms = 10000".to_owned(), "ahead_max_ms = 600000".to_owned())];
-    changed(name, "macaw", include_str!("../../mappings/client/macaw.toml"), &lines)
+pub fn macaw_with_ten_minute_lead(name: &str) -> PathBuf {
+    let lines = [("max_ahead_ms = 10000".to_owned(), "max_ahead_ms = 600000".to_owned())];
+    write_changed_mapping(name, "macaw", include_str!("../../mappings/client/macaw.toml"), &lines)
 }
 
-fn changed(name: &str, profile: &str, source: &str, lines: &[(String, String)]) -> PathBuf {
+fn write_changed_mapping(name: &str, profile: &str, source: &str, lines: &[(String, String)]) -> PathBuf {
     let mut source = source.to_owned();
     for (from, to) in lines {
         let line = format!("\n{from}");
@@ -426,11 +428,11 @@ fn changed(name: &str, profile: &str, source: &str, lines: &[(String, String)]) 
     dir
 }
 
-pub(crate) fn bytes(samples: &[i16]) -> Vec<u8> {
+pub fn bytes(samples: &[i16]) -> Vec<u8> {
     samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
 }
 
-pub(crate) fn samples(bytes: &[u8]) -> Vec<i16> {
+pub fn samples(bytes: &[u8]) -> Vec<i16> {
     assert_eq!(bytes.len() % 2, 0, "audio ends within a sample");
     bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect()
 }

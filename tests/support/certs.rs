@@ -17,28 +17,28 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Who signs.
-pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
+pub type Authority = CertifiedIssuer<'static, KeyPair>;
 
-pub(crate) fn authority(name: &str) -> Authority {
-    let params = of_authority(CertificateParams::new([]).unwrap(), name);
+pub fn authority(name: &str) -> Authority {
+    let params = authority_params(CertificateParams::new([]).unwrap(), name);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn of_authority(mut params: CertificateParams, name: &str) -> CertificateParams {
+fn authority_params(mut params: CertificateParams, name: &str) -> CertificateParams {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, name);
     params
 }
 
 /// A certificate and its key, as PEM.
-pub(crate) type Pair = (String, String);
+pub type CertificateAndKey = (String, String);
 
-pub(crate) fn signed(by: &Authority, name: &str) -> Pair {
+pub fn signed(by: &Authority, name: &str) -> CertificateAndKey {
     signed_with(by, name, |_| {})
 }
 
 /// With something about it changed.
-pub(crate) fn signed_with(by: &Authority, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+pub fn signed_with(by: &Authority, name: &str, change: impl FnOnce(&mut CertificateParams)) -> CertificateAndKey {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -49,26 +49,26 @@ pub(crate) fn signed_with(by: &Authority, name: &str, change: impl FnOnce(&mut C
 }
 
 /// A certificate that is its own authority, as the gateway makes itself one (`openssl req -x509`).
-pub(crate) fn own(name: &str) -> Pair {
+pub fn self_signed(name: &str) -> CertificateAndKey {
     let key = KeyPair::generate().unwrap();
-    let params = of_authority(CertificateParams::new([name.to_owned()]).unwrap(), name);
+    let params = authority_params(CertificateParams::new([name.to_owned()]).unwrap(), name);
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-fn parsed((cert, key): &Pair) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+fn parse_pem((cert, key): &CertificateAndKey) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).map(Result::unwrap).collect();
     (chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
 }
 
 /// A client that trusts this authority, and shows this.
-pub(crate) fn connector(trusted: &Authority, shown: Option<&Pair>) -> TlsConnector {
+pub fn connector(trusted: &Authority, shown: Option<&CertificateAndKey>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.as_ref().der().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
-    let config = match shown.map(parsed) {
+    let config = match shown.map(parse_pem) {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => builder.with_client_auth_cert(chain, key).unwrap(),
     };
@@ -76,8 +76,8 @@ pub(crate) fn connector(trusted: &Authority, shown: Option<&Pair>) -> TlsConnect
 }
 
 /// A server that shows this.
-pub(crate) fn acceptor(shown: &Pair) -> TlsAcceptor {
-    let (chain, key) = parsed(shown);
+pub fn acceptor(shown: &CertificateAndKey) -> TlsAcceptor {
+    let (chain, key) = parse_pem(shown);
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -88,7 +88,7 @@ pub(crate) fn acceptor(shown: &Pair) -> TlsAcceptor {
 }
 
 /// TLS in front of a server without it: where.
-pub(crate) async fn encrypted(plain: SocketAddr, acceptor: TlsAcceptor) -> SocketAddr {
+pub async fn serve_tls(plain: SocketAddr, acceptor: TlsAcceptor) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -29,26 +29,26 @@ const SINC_OVERSAMPLING: usize = 256;
 const WINDOW: WindowFunction = WindowFunction::BlackmanHarris2;
 
 /// Chunks that half a transform takes at most. What comes in a look at a client that streams is fewer than twice as many.
-const HALF_MAX: usize = 5;
+const MAX_HALF_CHUNKS: usize = 5;
 
 /// Overlap-save for one pair of rates: tables and room to work in, and no memory of what was done.
 pub(super) struct OverlapSave {
     chunk_in: usize,
     chunk_out: usize,
     /// By how many chunks they take in half a transform, from one on.
-    blocks: [Option<Block>; HALF_MAX],
+    blocks: [Option<BlockFilter>; MAX_HALF_CHUNKS],
     spectrum: Vec<Complex32>,
     output: Vec<Complex32>,
     scratch: Vec<Complex32>,
 }
 
 impl OverlapSave {
-    /// For chunks of that many samples, which [`chunk`] gives.
+    /// For chunks of that many samples, which [`overlap_save_chunk`] gives.
     pub(super) fn new(from_hz: u32, to_hz: u32, chunk_in: usize) -> Self {
         Self {
             chunk_in,
             chunk_out: chunk_in * to_hz as usize / from_hz as usize,
-            blocks: [const { None }; HALF_MAX],
+            blocks: [const { None }; MAX_HALF_CHUNKS],
             spectrum: Vec::new(),
             output: Vec::new(),
             scratch: Vec::new(),
@@ -64,22 +64,22 @@ impl OverlapSave {
     pub(super) fn process(&mut self, chunks: &[f32], sink: &mut Vec<f32>) {
         let (mut from, count) = (0, chunks.len() / self.chunk_in);
         while from + 1 < count {
-            let fresh = (count - from - 1).min(2 * HALF_MAX);
-            self.transform(&chunks[from * self.chunk_in..][..(fresh + 1) * self.chunk_in], fresh.div_ceil(2));
-            let (first, both) = (fresh.div_ceil(2) * self.chunk_out, fresh * self.chunk_out);
+            let new_chunks = (count - from - 1).min(2 * MAX_HALF_CHUNKS);
+            self.transform(&chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in], new_chunks.div_ceil(2));
+            let (first, both) = (new_chunks.div_ceil(2) * self.chunk_out, new_chunks * self.chunk_out);
             // What comes before depends on what the transform takes to have come before it.
-            let made = &self.output[self.chunk_out..];
+            let produced = &self.output[self.chunk_out..];
             sink.reserve(both);
-            sink.extend(made[..first].iter().map(|made| made.re));
-            sink.extend(made[..both - first].iter().map(|made| made.im));
-            from += fresh;
+            sink.extend(produced[..first].iter().map(|produced| produced.re));
+            sink.extend(produced[..both - first].iter().map(|produced| produced.im));
+            from += new_chunks;
         }
     }
 
     /// Filters a chunk and so many more, and the last of these and what is behind it.
     fn transform(&mut self, chunks: &[f32], half: usize) {
         let Self { chunk_in, chunk_out, spectrum, output, scratch, .. } = self;
-        let block = self.blocks[half - 1].get_or_insert_with(|| Block::new(*chunk_in, *chunk_out, half + 1));
+        let block = self.blocks[half - 1].get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half + 1));
         let (first, second) = (&chunks[..(half + 1) * *chunk_in], &chunks[half * *chunk_in..]);
         spectrum.clear();
         spectrum.extend(first.iter().zip(second).map(|(re, im)| Complex32::new(*re, *im)));
@@ -91,7 +91,7 @@ impl OverlapSave {
 }
 
 /// A transform of a number of chunks, and the filter's at that length.
-struct Block {
+struct BlockFilter {
     forward: Arc<dyn Fft<f32>>,
     inverse: Arc<dyn Fft<f32>>,
     /// The filter's spectrum from zero up, as far as both rates reach. The one below zero is its mirror.
@@ -99,14 +99,14 @@ struct Block {
     scratch: usize,
 }
 
-impl Block {
+impl BlockFilter {
     fn new(chunk_in: usize, chunk_out: usize, chunks: usize) -> Self {
         let (len_in, len_out) = (chunks * chunk_in, chunks * chunk_out);
         let mut planner = FftPlanner::new();
         let (forward, inverse) = (planner.plan_fft_forward(len_in), planner.plan_fft_inverse(len_out));
         // rustfft does not divide by the length.
         let scale = 1.0 / len_in as f32;
-        let mut filter: Vec<_> = taps(chunk_in, chunk_out).map(|tap| Complex32::from(tap * scale)).collect();
+        let mut filter: Vec<_> = filter_taps(chunk_in, chunk_out).map(|tap| Complex32::from(tap * scale)).collect();
         filter.resize(len_in, Complex32::default());
         forward.process(&mut filter);
         filter.truncate(len_in.min(len_out).div_ceil(2));
@@ -130,7 +130,7 @@ impl Block {
 }
 
 /// A windowed sinc as long as a chunk, of unit gain.
-fn taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<Item = f32> {
+fn filter_taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<Item = f32> {
     let cutoff = match chunk_in > chunk_out {
         true => calculate_cutoff::<f64>(chunk_out, WINDOW) * chunk_out as f64 / chunk_in as f64,
         false => calculate_cutoff::<f64>(chunk_in, WINDOW),
@@ -167,8 +167,8 @@ impl Sinc {
         let chunk = (from_hz * CHUNK_MS / 1000) as usize;
         let core = Async::new_sinc(ratio, 1.0, &parameters, chunk, 1, FixedAsync::Input)
             .expect("the ratio is positive and the chunk not empty");
-        let most = rubato::Resampler::output_frames_max(&core);
-        Self { core, output: vec![0.0; most] }
+        let max_output = rubato::Resampler::output_frames_max(&core);
+        Self { core, output: vec![0.0; max_output] }
     }
 
     /// Samples of a chunk.
@@ -191,15 +191,15 @@ impl Sinc {
                 rubato::Resampler::process_into_buffer(&mut self.core, &input, &mut output, None).ok()
             });
         // The buffers have the sizes rubato asked for, so this cannot fail; should it, silence keeps the time.
-        let made = match done {
-            Some((_, made)) => made,
+        let produced = match done {
+            Some((_, produced)) => produced,
             None => {
                 debug_assert!(false, "rubato refused buffers of its own sizes");
                 self.output.fill(0.0);
                 rubato::Resampler::output_frames_next(&self.core)
             }
         };
-        &self.output[..made]
+        &self.output[..produced]
     }
 
     /// Forgets every chunk.
@@ -210,9 +210,9 @@ impl Sinc {
 
 /// The input chunk of overlap-save in samples: the multiple of the shortest common chunk of the two rates that is nearest
 /// above [`CHUNK_MS`], or none if that is longer than [`MAX_CHUNK_MS`].
-pub(super) fn chunk(from_hz: u32, to_hz: u32) -> Option<usize> {
-    let shortest = from_hz / gcd(from_hz, to_hz);
-    let chunk = (from_hz * CHUNK_MS / 1000).next_multiple_of(shortest);
+pub(super) fn overlap_save_chunk(from_hz: u32, to_hz: u32) -> Option<usize> {
+    let common_chunk = from_hz / gcd(from_hz, to_hz);
+    let chunk = (from_hz * CHUNK_MS / 1000).next_multiple_of(common_chunk);
     (chunk <= from_hz * MAX_CHUNK_MS / 1000).then_some(chunk as usize)
 }
 

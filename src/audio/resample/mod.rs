@@ -13,7 +13,7 @@ mod tests;
 
 use std::ops::RangeInclusive;
 
-use self::shared::Stream;
+use self::shared::ResampleStream;
 
 /// Rates that can be converted, in Hz: telephone speech up to the fastest sound cards.
 pub const SUPPORTED_HZ: RangeInclusive<u32> = 8_000..=192_000;
@@ -30,7 +30,7 @@ pub struct UnsupportedRate {
 ///
 /// # Errors
 /// [`UnsupportedRate`] outside [`SUPPORTED_HZ`].
-pub fn supported(rate_hz: u32) -> Result<u32, UnsupportedRate> {
+pub fn check_rate(rate_hz: u32) -> Result<u32, UnsupportedRate> {
     if SUPPORTED_HZ.contains(&rate_hz) { Ok(rate_hz) } else { Err(UnsupportedRate { actual: rate_hz }) }
 }
 
@@ -45,10 +45,10 @@ pub const fn resampled_len(samples: u64, from_hz: u32, to_hz: u32) -> u64 {
 pub struct Resampler {
     from_hz: u32,
     to_hz: u32,
-    stream: Option<Stream>,
+    stream: Option<ResampleStream>,
     /// Samples of this stretch taken in and given out.
-    taken: u64,
-    given: u64,
+    samples_in: u64,
+    samples_out: u64,
 }
 
 impl Resampler {
@@ -57,31 +57,31 @@ impl Resampler {
     /// # Errors
     /// [`UnsupportedRate`] if either rate is outside [`SUPPORTED_HZ`].
     pub fn new(from_hz: u32, to_hz: u32) -> Result<Self, UnsupportedRate> {
-        Ok(Self { from_hz: supported(from_hz)?, to_hz: supported(to_hz)?, stream: None, taken: 0, given: 0 })
+        Ok(Self { from_hz: check_rate(from_hz)?, to_hz: check_rate(to_hz)?, stream: None, samples_in: 0, samples_out: 0 })
     }
 
     /// Takes samples in and appends to `sink` what is ready. How the input is framed changes the output by no more
     /// than float32 rounds, 120 dB below full scale.
     pub fn push(&mut self, samples: &[f32], sink: &mut Vec<f32>) {
-        self.taken += samples.len() as u64;
+        self.samples_in += samples.len() as u64;
         if self.from_hz == self.to_hz {
-            self.given += samples.len() as u64;
+            self.samples_out += samples.len() as u64;
             sink.extend_from_slice(samples);
             return;
         }
-        let stream = self.stream.get_or_insert_with(|| Stream::new(self.from_hz, self.to_hz));
+        let stream = self.stream.get_or_insert_with(|| ResampleStream::new(self.from_hz, self.to_hz));
         let before = sink.len();
         stream.push(samples, sink);
-        self.given += (sink.len() - before) as u64;
+        self.samples_out += (sink.len() - before) as u64;
     }
 
     /// Ends the stretch: appends the rest of its [`resampled_len`] samples to `sink` and is fresh for the next one.
     pub fn flush(&mut self, sink: &mut Vec<f32>) {
-        let total = resampled_len(self.taken, self.from_hz, self.to_hz);
+        let total = resampled_len(self.samples_in, self.from_hz, self.to_hz);
         if let Some(stream) = &mut self.stream {
-            let end = sink.len() + (total.saturating_sub(self.given)) as usize;
+            let end = sink.len() + (total.saturating_sub(self.samples_out)) as usize;
             while sink.len() < end {
-                stream.pad(sink);
+                stream.pad_chunk(sink);
             }
             sink.truncate(end);
         }
@@ -90,18 +90,18 @@ impl Resampler {
 
     /// Forgets what has not come out and is fresh for the next stretch.
     pub fn reset(&mut self) {
-        if self.taken > 0
+        if self.samples_in > 0
             && let Some(stream) = &mut self.stream
         {
             stream.reset();
         }
-        self.taken = 0;
-        self.given = 0;
+        self.samples_in = 0;
+        self.samples_out = 0;
     }
 
     /// Samples taken in of which nothing has come out yet, at the input rate, rounded down.
     #[must_use]
-    pub fn pending(&self) -> u64 {
-        self.taken.saturating_sub(resampled_len(self.given, self.to_hz, self.from_hz))
+    pub fn pending_samples(&self) -> u64 {
+        self.samples_in.saturating_sub(resampled_len(self.samples_out, self.to_hz, self.from_hz))
     }
 }

@@ -1,7 +1,7 @@
 //! How well rates are converted, and that framing changes nothing.
 
 use super::*;
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::FileFailurePersistence};
 use std::f64::consts::TAU;
 
 fn tone(hz: f64, rate_hz: u32, len: usize) -> Vec<f32> {
@@ -37,7 +37,7 @@ fn noise_db(out: &[f32], hz: f64, rate_hz: u32) -> f64 {
 }
 
 #[test]
-fn tones_in_band_come_out_clean() {
+fn in_band_tones_stay_clean() {
     let pairs = [
         (48_000, 16_000, 7_000.0),
         (44_100, 16_000, 7_000.0),
@@ -62,7 +62,7 @@ fn tones_in_band_come_out_clean() {
 }
 
 #[test]
-fn tones_above_the_band_vanish() {
+fn tones_above_the_band_are_rejected() {
     for (from_hz, to_hz) in
         [(48_000, 16_000), (44_100, 16_000), (24_000, 16_000), (47_999, 16_000), (24_000, 8_000)]
     {
@@ -95,9 +95,9 @@ fn flush_leaves_nothing_behind() {
     let clip = tone(300.0, 44_100, 10_000);
     let (mut first, mut second) = (Vec::new(), Vec::new());
     resampler.push(&clip, &mut first);
-    assert!(resampler.pending() > 0);
+    assert!(resampler.pending_samples() > 0);
     resampler.flush(&mut first);
-    assert_eq!(resampler.pending(), 0);
+    assert_eq!(resampler.pending_samples(), 0);
     resampler.flush(&mut second);
     assert!(second.is_empty(), "an empty stretch has no samples");
     resampler.push(&clip, &mut second);
@@ -106,7 +106,7 @@ fn flush_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_no_number_is_silence_and_does_no_harm() {
+fn non_finite_samples_do_not_spread() {
     for from_hz in [44_100, 12_345, 24_000] {
         let mut clip = tone(440.0, from_hz, from_hz as usize);
         let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN];
@@ -118,7 +118,7 @@ fn what_is_no_number_is_silence_and_does_no_harm() {
 }
 
 #[test]
-fn rates_out_of_range_are_refused() {
+fn rates_out_of_range_are_rejected() {
     for rate in [0, 7_999, 192_001, u32::MAX] {
         assert_eq!(Resampler::new(rate, 16_000).unwrap_err(), UnsupportedRate { actual: rate });
         assert_eq!(Resampler::new(16_000, rate).unwrap_err(), UnsupportedRate { actual: rate });
@@ -126,7 +126,7 @@ fn rates_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_sink_with_room_for_one_chunk_never_grows() {
+fn sink_with_room_for_one_chunk_never_grows() {
     let mut resampler = Resampler::new(48_000, 16_000).unwrap();
     let mut out = Vec::with_capacity(1_000);
     for _ in 0..100 {
@@ -145,14 +145,14 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[test]
-fn it_is_what_rubato_does() {
+fn output_matches_rubato() {
     use rubato::audioadapter_buffers::direct::InterleavedSlice;
     use rubato::{Fft, FixedSync, Resampler as _, WindowFunction};
     let mut random = fastrand::Rng::with_seed(5);
     for (from_hz, to_hz) in
         [(48_000, 16_000), (44_100, 16_000), (8_000, 16_000), (24_000, 48_000), (24_000, 44_100)]
     {
-        let chunk = engine::chunk(from_hz, to_hz).unwrap();
+        let chunk = engine::overlap_save_chunk(from_hz, to_hz).unwrap();
         let clip: Vec<f32> = (0..7 * chunk).map(|_| random.f32() - 0.5).collect();
         let (from, to, window) = (from_hz as usize, to_hz as usize, WindowFunction::BlackmanHarris2);
         let mut rubato = Fft::<f32>::new_custom(from, to, chunk, 1, 1, window, FixedSync::Input).unwrap();
@@ -176,11 +176,17 @@ fn it_is_what_rubato_does() {
     }
 }
 
+/// Failed cases are kept beside those of the integration tests.
+fn config() -> ProptestConfig {
+    let persistence = FileFailurePersistence::SourceParallel("tests/proptest-regressions");
+    ProptestConfig { failure_persistence: Some(Box::new(persistence)), ..ProptestConfig::with_cases(48) }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(config())]
 
     #[test]
-    fn framing_changes_no_more_than_rounding(
+    fn framing_changes_output_by_rounding_only(
         from_hz in prop::sample::select(vec![8_000, 11_025, 12_345, 16_000, 24_000, 44_100, 48_000]),
         frames in prop::collection::vec(0usize..3_000, 1..12),
         seed: u64,
@@ -203,14 +209,14 @@ proptest! {
     }
 
     #[test]
-    fn any_two_rates_meet(from_hz in SUPPORTED_HZ, to_hz in SUPPORTED_HZ, len in 0usize..5_000) {
+    fn any_two_rates_give_the_exact_length(from_hz in SUPPORTED_HZ, to_hz in SUPPORTED_HZ, len in 0usize..5_000) {
         let out = convert(&vec![0.1; len], from_hz, to_hz);
         prop_assert_eq!(out.len() as u64, resampled_len(len as u64, from_hz, to_hz));
     }
 }
 
 #[test]
-fn streams_that_take_turns_do_not_notice_each_other() {
+fn interleaved_streams_do_not_affect_each_other() {
     let tones = [300.0, 1_000.0, 3_300.0].map(|hz| tone(hz, 48_000, 48_000));
     let alone = tones.each_ref().map(|tone| convert(tone, 48_000, 16_000));
     let mut random = fastrand::Rng::with_seed(3);
@@ -229,7 +235,7 @@ fn streams_that_take_turns_do_not_notice_each_other() {
 }
 
 #[test]
-fn more_pairs_of_rates_than_engines_are_kept_change_nothing() {
+fn engine_eviction_does_not_change_output() {
     let rates: Vec<u32> = (0..40).map(|at| 8_000 + 1_000 * at).filter(|rate| *rate != 16_000).collect();
     let tones: Vec<_> = rates.iter().map(|rate| tone(440.0, *rate, *rate as usize / 4)).collect();
     let mut streams: Vec<_> =

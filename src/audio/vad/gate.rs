@@ -4,40 +4,40 @@ use super::VadConfig;
 
 /// The gate before a detector.
 #[derive(Debug)]
-pub(super) struct Gate {
-    floor: Floor,
+pub(super) struct EnergyGate {
+    floor: NoiseFloor,
     /// Hops for which it stays open.
     open_hops: u32,
 }
 
 /// What the gate does with a hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passage {
+pub(super) enum GateState {
     /// It may be speech.
     Open,
     /// It is not, and the one before it might have been.
-    Shuts,
+    Closing,
     /// It is not.
-    Shut,
+    Closed,
 }
 
-impl Gate {
+impl EnergyGate {
     pub(super) const fn new() -> Self {
-        Self { floor: Floor::UNKNOWN, open_hops: 0 }
+        Self { floor: NoiseFloor::UNKNOWN, open_hops: 0 }
     }
 
     /// What it does with a hop of that level.
-    pub(super) fn hop(&mut self, hop_dbfs: f32, config: &VadConfig) -> Passage {
+    pub(super) fn update(&mut self, hop_dbfs: f32, config: &VadConfig) -> GateState {
         if self.floor.stands_out(hop_dbfs) && hop_dbfs >= config.gate_dbfs {
             self.open_hops = HANGOVER_HOPS;
-            return Passage::Open;
+            return GateState::Open;
         }
         let before = self.open_hops;
         self.open_hops = before.saturating_sub(1);
         match before {
-            0 => Passage::Shut,
-            1 => Passage::Shuts,
-            _ => Passage::Open,
+            0 => GateState::Closed,
+            1 => GateState::Closing,
+            _ => GateState::Open,
         }
     }
 }
@@ -51,20 +51,20 @@ const HANGOVER_HOPS: u32 = 12;
 /// each, over white, pink and brown noise, it missed 2 of 42 at 5 dB and 8 at 0 dB when it was always asked, and 0 and 1
 /// behind this gate, which was open for 47 to 62 % of the time (steady noise that wanders, as brown does, opens it).
 #[derive(Debug, Clone, Copy)]
-struct Floor {
+struct NoiseFloor {
     /// The softest hop, rising by [`FLOOR_RISE_DB`] a hop since.
     dbfs: f32,
     hops: u32,
 }
 
-impl Floor {
+impl NoiseFloor {
     const UNKNOWN: Self = Self { dbfs: f32::INFINITY, hops: 0 };
 
     /// Whether a hop of that level is more than the room.
     fn stands_out(&mut self, hop_dbfs: f32) -> bool {
         self.dbfs = (self.dbfs + FLOOR_RISE_DB).min(hop_dbfs).max(FLOOR_LOWEST_DBFS);
         self.hops = self.hops.saturating_add(1);
-        self.hops < FLOOR_KNOWN_HOPS || hop_dbfs > self.dbfs + STANDS_OUT_DB
+        self.hops < FLOOR_WARM_UP_HOPS || hop_dbfs > self.dbfs + STANDS_OUT_DB
     }
 }
 
@@ -73,7 +73,7 @@ const FLOOR_RISE_DB: f32 = 6.0 * 0.016;
 /// No room is softer; what would be is digital silence.
 const FLOOR_LOWEST_DBFS: f32 = -80.0;
 /// Who speaks from the first moment on is not taken for the room: it is known after a second.
-const FLOOR_KNOWN_HOPS: u32 = 63;
+const FLOOR_WARM_UP_HOPS: u32 = 63;
 /// What is louder than the room by this much may be speech. Hops of steady noise vary by less; where speech is as loud as the
 /// noise on average its loud sounds stand out by more, and the gate stays open between them.
 const STANDS_OUT_DB: f32 = 4.0;

@@ -8,7 +8,7 @@ pub mod earshot;
 mod gate;
 mod segmenter;
 
-use self::gate::{Gate, Passage};
+use self::gate::{EnergyGate, GateState};
 pub use self::{
     earshot::Earshot,
     segmenter::{Edge, Segmenter},
@@ -90,7 +90,7 @@ impl Default for VadConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HopResult {
     /// The hop is speech.
-    pub speech: bool,
+    pub is_speech: bool,
     /// The edge it completes.
     pub edge: Option<Edge>,
 }
@@ -101,7 +101,7 @@ pub struct VoiceActivity<D = Earshot> {
     detector: D,
     segmenter: Segmenter,
     config: VadConfig,
-    gate: Gate,
+    gate: EnergyGate,
 }
 
 impl VoiceActivity {
@@ -117,32 +117,32 @@ impl<D: Detector> VoiceActivity<D> {
     #[must_use]
     pub fn with_detector(config: VadConfig, detector: D) -> Self {
         let segmenter = Segmenter::new(config, detector.hop_samples());
-        Self { detector, segmenter, config, gate: Gate::new() }
+        Self { detector, segmenter, config, gate: EnergyGate::new() }
     }
 
-    /// Samples at 16 kHz that [`hop`](Self::hop) takes at a time.
+    /// Samples at 16 kHz that [`push_hop`](Self::push_hop) takes at a time.
     #[must_use]
     pub fn hop_samples(&self) -> usize {
         self.detector.hop_samples()
     }
 
     /// Takes one hop of [`hop_samples`](Self::hop_samples) samples.
-    pub fn hop(&mut self, hop: &[i16]) -> HopResult {
+    pub fn push_hop(&mut self, hop: &[i16]) -> HopResult {
         let hop_dbfs = rms_dbfs(hop);
-        let speech = self.passes(hop_dbfs) && self.detector.score(hop, hop_dbfs) > self.config.threshold;
-        HopResult { speech, edge: self.segmenter.push(speech) }
+        let is_speech = self.open_gate(hop_dbfs) && self.detector.score(hop, hop_dbfs) > self.config.threshold;
+        HopResult { is_speech, edge: self.segmenter.push(is_speech) }
     }
 
     /// Whether an utterance is going on.
     #[must_use]
-    pub const fn in_speech(&self) -> bool {
-        self.segmenter.in_speech()
+    pub const fn is_in_speech(&self) -> bool {
+        self.segmenter.is_in_speech()
     }
 
     /// How many hops at least there are to the next edge.
     #[must_use]
-    pub fn hops_to_edge(&self) -> u32 {
-        self.segmenter.hops_to_edge()
+    pub fn min_hops_to_edge(&self) -> u32 {
+        self.segmenter.min_hops_to_edge()
     }
 
     /// Takes other settings from the next hop on; an utterance going on is judged by them.
@@ -155,18 +155,18 @@ impl<D: Detector> VoiceActivity<D> {
     pub fn reset(&mut self) {
         self.detector.reset();
         self.segmenter.reset();
-        self.gate = Gate::new();
+        self.gate = EnergyGate::new();
     }
 
     /// Whether the gate is open. When it shuts, the detector forgets: it meets the next speech fresh, not with a
     /// context from before the silence. On the recordings that starts utterances as early as keeping the context, and
     /// within three hops of running the detector through the silence.
-    fn passes(&mut self, hop_dbfs: f32) -> bool {
-        let passage = self.gate.hop(hop_dbfs, &self.config);
-        if passage == Passage::Shuts {
+    fn open_gate(&mut self, hop_dbfs: f32) -> bool {
+        let state = self.gate.update(hop_dbfs, &self.config);
+        if state == GateState::Closing {
             self.detector.reset();
         }
-        passage == Passage::Open
+        state == GateState::Open
     }
 }
 
@@ -184,18 +184,18 @@ mod tests {
 
     /// Scores by the loudness of the first sample; counts how often it was asked.
     #[derive(Default)]
-    struct Fake {
-        asked: usize,
+    struct FakeDetector {
+        score_calls: usize,
         resets: usize,
     }
 
-    impl Detector for Fake {
+    impl Detector for FakeDetector {
         fn hop_samples(&self) -> usize {
             160
         }
 
         fn score(&mut self, hop: &[i16], _: f32) -> f32 {
-            self.asked += 1;
+            self.score_calls += 1;
             f32::from(hop[0]) / 32_768.0
         }
 
@@ -205,19 +205,19 @@ mod tests {
     }
 
     #[test]
-    fn silence_does_not_trouble_the_detector() {
-        let mut vad = VoiceActivity::with_detector(VadConfig::default(), Fake::default());
+    fn silence_skips_the_detector() {
+        let mut vad = VoiceActivity::with_detector(VadConfig::default(), FakeDetector::default());
         let (silence, loud) = ([3i16; 160], [30_000i16; 160]);
         for _ in 0..100 {
-            assert_eq!(vad.hop(&silence), HopResult { speech: false, edge: None });
+            assert_eq!(vad.push_hop(&silence), HopResult { is_speech: false, edge: None });
         }
-        assert_eq!((vad.detector.asked, vad.detector.resets), (0, 0));
-        let starts = (0..25).filter(|_| vad.hop(&loud).edge == Some(Edge::Start)).count();
+        assert_eq!((vad.detector.score_calls, vad.detector.resets), (0, 0));
+        let starts = (0..25).filter(|_| vad.push_hop(&loud).edge == Some(Edge::Start)).count();
         assert_eq!(starts, 1);
-        assert!(vad.in_speech());
-        let ends: Vec<usize> = (1..100).filter(|_| vad.hop(&silence).edge == Some(Edge::End)).collect();
+        assert!(vad.is_in_speech());
+        let ends: Vec<usize> = (1..100).filter(|_| vad.push_hop(&silence).edge == Some(Edge::End)).collect();
         assert_eq!(ends, [30], "300 ms in hops of 10");
-        assert_eq!((vad.detector.asked, vad.detector.resets), (25 + 11, 1), "the gate shuts once");
+        assert_eq!((vad.detector.score_calls, vad.detector.resets), (25 + 11, 1), "the gate shuts once");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Segmenter {
     /// Since the start edge in ms; none outside an utterance.
     since_start_ms: Option<f32>,
     /// How long the hops have been against the present state, in ms.
-    against_ms: f32,
+    opposing_ms: f32,
 }
 
 /// How many hops of speech a single hop of silence takes back while a start is being counted. Macaw starts over at
@@ -35,37 +35,37 @@ impl Segmenter {
     #[must_use]
     pub fn new(config: VadConfig, hop_samples: usize) -> Self {
         let hop_ms = hop_samples as f32 * 1000.0 / SPEECH_RATE_HZ as f32;
-        Self { hop_ms, config, since_start_ms: None, against_ms: 0.0 }
+        Self { hop_ms, config, since_start_ms: None, opposing_ms: 0.0 }
     }
 
     /// Takes one hop; gives the edge it completes.
     pub fn push(&mut self, speech: bool) -> Option<Edge> {
         let Some(since_start_ms) = &mut self.since_start_ms else {
             let step_ms = if speech { self.hop_ms } else { -START_LEAK * self.hop_ms };
-            self.against_ms = (self.against_ms + step_ms).max(0.0);
-            return (speech && self.reached(self.config.start_ms))
-                .then(|| self.switch(Some(0.0), Edge::Start));
+            self.opposing_ms = (self.opposing_ms + step_ms).max(0.0);
+            return (speech && self.has_lasted(self.config.start_ms))
+                .then(|| self.switch_to(Some(0.0), Edge::Start));
         };
         *since_start_ms += self.hop_ms;
         // One more hop would be too long: what is recorded never exceeds the limit, whatever the hop's length.
         let limit = *since_start_ms + self.hop_ms > self.config.max_ms as f32;
-        self.against_ms = if speech { 0.0 } else { self.against_ms + self.hop_ms };
-        if self.reached(self.config.end_ms) {
-            return Some(self.switch(None, Edge::End));
+        self.opposing_ms = if speech { 0.0 } else { self.opposing_ms + self.hop_ms };
+        if self.has_lasted(self.config.end_ms) {
+            return Some(self.switch_to(None, Edge::End));
         }
-        limit.then(|| self.switch(None, Edge::Limit))
+        limit.then(|| self.switch_to(None, Edge::Limit))
     }
 
     /// Whether an utterance is going on.
     #[must_use]
-    pub const fn in_speech(&self) -> bool {
+    pub const fn is_in_speech(&self) -> bool {
         self.since_start_ms.is_some()
     }
 
     /// How many hops at least there are to the next edge, whatever they are; the last of them completes it.
     #[must_use]
-    pub fn hops_to_edge(&self) -> u32 {
-        let short = |ms: u32| (ms as f32 - self.against_ms).max(0.0);
+    pub fn min_hops_to_edge(&self) -> u32 {
+        let short = |ms: u32| (ms as f32 - self.opposing_ms).max(0.0);
         let hops = |ms: f32| ((ms / self.hop_ms).ceil() as u32).max(1);
         let Some(since_start_ms) = self.since_start_ms else { return hops(short(self.config.start_ms)) };
         // The limit comes a hop before it would be passed; reached is not passed.
@@ -80,24 +80,24 @@ impl Segmenter {
     }
 
     /// Into an utterance, without an edge: somebody speaks already.
-    pub const fn begin(&mut self) {
+    pub const fn force_start(&mut self) {
         self.since_start_ms = Some(0.0);
-        self.against_ms = 0.0;
+        self.opposing_ms = 0.0;
     }
 
     /// Back to silence, without an edge.
     pub const fn reset(&mut self) {
         self.since_start_ms = None;
-        self.against_ms = 0.0;
+        self.opposing_ms = 0.0;
     }
 
-    fn reached(&self, ms: u32) -> bool {
-        self.against_ms > 0.0 && self.against_ms >= ms as f32
+    fn has_lasted(&self, ms: u32) -> bool {
+        self.opposing_ms > 0.0 && self.opposing_ms >= ms as f32
     }
 
-    const fn switch(&mut self, since_start_ms: Option<f32>, edge: Edge) -> Edge {
+    const fn switch_to(&mut self, since_start_ms: Option<f32>, edge: Edge) -> Edge {
         self.since_start_ms = since_start_ms;
-        self.against_ms = 0.0;
+        self.opposing_ms = 0.0;
         edge
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn blips_and_pauses_of_200_ms_do_not_switch() {
+    fn speech_and_pauses_of_200_ms_cause_no_edge() {
         let blips = [(true, 208), (false, 208), (true, 208), (false, 208), (true, 208), (false, 480)];
         assert_eq!(edges(&mut segmenter(), &blips), []);
         let pauses = [(true, 320), (false, 208), (true, 208), (false, 208), (true, 16), (false, 208)];
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flickering_hop_delays_a_start_but_does_not_prevent_it() {
+    fn flickering_hops_delay_but_do_not_prevent_a_start() {
         let found = edges(&mut segmenter(), &[(true, 160), (false, 16), (true, 320)]);
         assert_eq!(found, [(256 + 4 * HOP_MS, Edge::Start)]);
         let flicker = [(true, 32), (false, 16)].repeat(200);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_speech_is_cut_and_starts_again() {
+    fn endless_speech_is_split_at_the_limit() {
         let found = edges(&mut segmenter(), &[(true, 64_000)]);
         let limit = 256 + 30_000;
         assert_eq!(
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_change_at_run_time() {
+    fn config_change_applies_to_the_open_utterance() {
         let mut segmenter = segmenter();
         assert_eq!(edges(&mut segmenter, &[(true, 256), (false, 160)]), [(256, Edge::Start)]);
         segmenter.set_config(VadConfig { end_ms: 160, start_ms: 32, ..VadConfig::default() });
@@ -180,7 +180,7 @@ mod tests {
                     prop_assert_eq!(inside, edge != Edge::Start);
                     inside = !inside;
                 }
-                prop_assert_eq!(segmenter.in_speech(), inside);
+                prop_assert_eq!(segmenter.is_in_speech(), inside);
             }
         }
     }
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_edge_comes_sooner_than_was_foretold(
+        fn no_edge_comes_before_min_hops_to_edge(
             config in configs(),
             hop_samples in prop::sample::select(vec![160usize, 256, 480, 512]),
             stretches in prop::collection::vec((any::<bool>(), 1usize..40), 0..40),
@@ -206,17 +206,17 @@ mod tests {
             let mut segmenter = Segmenter::new(config, hop_samples);
             let hops = stretches.iter().flat_map(|(speech, hops)| vec![*speech; *hops]);
             for (at, speech) in hops.enumerate() {
-                let foretold = segmenter.hops_to_edge();
-                prop_assert!(foretold >= 1);
+                let min_hops = segmenter.min_hops_to_edge();
+                prop_assert!(min_hops >= 1);
                 // If all that follow are for an edge it comes exactly then, neither before nor after.
-                let mut willing = segmenter;
-                let against = !willing.in_speech();
-                let first = (1..=10_000).find(|_| willing.push(against).is_some());
-                prop_assert_eq!(first, Some(foretold), "hop {} {:?}", at, segmenter);
+                let mut probe = segmenter;
+                let against = !probe.is_in_speech();
+                let first = (1..=10_000).find(|_| probe.push(against).is_some());
+                prop_assert_eq!(first, Some(min_hops), "hop {} {:?}", at, segmenter);
                 // Whatever comes, it comes no nearer than by a hop at a time.
                 let edge = segmenter.push(speech);
-                prop_assert!(foretold == 1 || edge.is_none());
-                prop_assert!(edge.is_some() || segmenter.hops_to_edge() + 1 >= foretold);
+                prop_assert!(min_hops == 1 || edge.is_none());
+                prop_assert!(edge.is_some() || segmenter.min_hops_to_edge() + 1 >= min_hops);
             }
         }
     }

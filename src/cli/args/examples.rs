@@ -29,7 +29,7 @@ Examples:
 
 Flags win over environment variables, and those over the configuration file.
 SIGHUP reads configuration and mappings again: what is good holds for new sessions, what is not changes nothing.
-SIGTERM and SIGINT drain: no new sessions, and those that run finish what is being said, within drain.within_ms.
+SIGTERM and SIGINT drain: no new sessions, and those that run finish what is being said, within drain.timeout_ms.
 A second one stops at once.";
 
 pub(super) const CHECK_EXAMPLES: &str = "\

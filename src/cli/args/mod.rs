@@ -25,12 +25,12 @@ use self::examples::{
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// The commands.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Show the bridge at work: a recording goes in, both wires are shown, an answer comes out
     Demo(DemoArgs),
     /// Serve speech clients with a MiniCPM-o server
@@ -114,7 +114,7 @@ pub struct ConfigArgs {
     #[arg(long, value_name = "N", env = "VOXBRIDGE_SESSIONS_MAX", hide_env_values = true)]
     pub sessions_max: Option<usize>,
     /// Threads that sessions run on [default: one for each core]
-    #[arg(long, value_name = "N", env = "VOXBRIDGE_WORKERS", hide_env_values = true, value_parser = threads)]
+    #[arg(long, value_name = "N", env = "VOXBRIDGE_WORKERS", hide_env_values = true, value_parser = parse_thread_count)]
     pub workers: Option<NonZeroUsize>,
     /// Certificates (PEM) to trust for a wss:// upstream, besides those of this system
     #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
@@ -185,7 +185,7 @@ pub struct DoctorArgs {
     #[command(flatten)]
     pub key: KeyArgs,
     /// How long a step may take
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_step_timeout)]
     pub timeout: Duration,
     /// Print a report for programs
     #[arg(long)]
@@ -193,12 +193,12 @@ pub struct DoctorArgs {
 }
 
 /// A number of threads; how many there may be, the configuration says.
-fn threads(text: &str) -> Result<NonZeroUsize, String> {
+fn parse_thread_count(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "it is a number of threads, 1 or more".to_owned())
 }
 
 /// A time that a step may take.
-fn seconds(text: &str) -> Result<Duration, String> {
+fn parse_step_timeout(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "it is 0.1 to 3600 seconds, such as 30".to_owned())
 }
@@ -241,7 +241,7 @@ pub struct SimulateArgs {
     pub dialect: DialectArg,
     /// Behave as the legacy dialect's document says, and not as its real server does
     #[arg(long)]
-    pub by_the_book: bool,
+    pub as_documented: bool,
     /// Which back-end's wire to speak: pytorch or cpp
     #[arg(long, value_name = "NAME", default_value = "pytorch", hide_possible_values = true)]
     pub backend: BackendArg,

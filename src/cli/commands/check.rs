@@ -1,15 +1,15 @@
 //! `voxbridge check`: the configuration as it would be served, and every mapping file, without serving.
 
-use super::{Failure, config_layers::layered};
+use super::{CommandError, config_layers::load_config};
 use crate::{cli::args::ConfigArgs, telemetry};
 
-pub(super) fn run(args: ConfigArgs) -> Result<(), Failure> {
-    let config = layered(args)?;
+pub(super) fn run(args: ConfigArgs) -> Result<(), CommandError> {
+    let config = load_config(args)?;
     // Says what is wrong with the filter.
-    telemetry::init(&config.log).map_err(Failure::usage)?;
-    let library = config.library().map_err(Failure::usage)?;
-    config.check().map_err(Failure::usage)?;
-    println!("{}", toml::to_string_pretty(&config).map_err(Failure::failed)?);
+    telemetry::init(&config.log).map_err(CommandError::usage)?;
+    let library = config.load_library().map_err(CommandError::usage)?;
+    config.check().map_err(CommandError::usage)?;
+    println!("{}", toml::to_string_pretty(&config).map_err(CommandError::failed)?);
     for (kind, name, file, _) in library.files() {
         println!("# ok: {} {name} ({file})", kind.name());
         if library.replaces_embedded(kind, name) {

@@ -1,21 +1,21 @@
 //! What a command line and its environment say, laid over the configuration file; the same for every command.
 
-use super::Failure;
+use super::CommandError;
 use crate::{
     cli::args::{ConfigArgs, LogArgs, LogFormat},
     config::{AccessConfig, AdminConfig, Config, LogConfig, TraceConfig, UpstreamConfig},
-    server::tls::TlsFile,
+    server::tls::TlsConfig,
 };
 
 /// File, then environment and flags.
-pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
-    let file = args.config.as_deref().map(Config::read).transpose().map_err(Failure::usage)?;
+pub(super) fn load_config(args: ConfigArgs) -> Result<Config, CommandError> {
+    let file = args.config.as_deref().map(Config::read).transpose().map_err(CommandError::usage)?;
     let upstreams = args.upstream.into_iter().map(|url| UpstreamConfig {
         url,
         ca: args.upstream_ca.clone(),
-        ..UpstreamConfig::of_dialect()
+        ..UpstreamConfig::with_default_dialect()
     });
-    let mut config = file.unwrap_or_default().overlaid(Config {
+    let mut config = file.unwrap_or_default().overlaid_with(Config {
         listen: args.listen.map(|listen| listen.to_string()),
         profile: args.profile,
         mappings: args.mappings,
@@ -25,7 +25,7 @@ pub(super) fn layered(args: ConfigArgs) -> Result<Config, Failure> {
         language: args.language,
         upstream: upstreams.collect(),
         access: AccessConfig { keys: args.keys, ..AccessConfig::default() },
-        tls: TlsFile { cert: args.tls_cert, key: args.tls_key, ..TlsFile::default() },
+        tls: TlsConfig { cert: args.tls_cert, key: args.tls_key, ..TlsConfig::default() },
         trace: TraceConfig {
             dir: args.trace,
             audio: args.trace_audio.then_some(true),

@@ -7,28 +7,28 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{Failure, simulate::start_engines, stop_signal};
+use super::{CommandError, simulate::start_engines, stop_signal};
 use crate::{
     cli::{args::DemoArgs, demo, side_by_side::SideBySide},
     config::{Config, LogConfig, UpstreamConfig},
     server::Server,
-    simulator::{SimulatorConfig, engines::Engines, process, socket},
+    simulator::{SimulatorConfig, engines::SpeechEngines, process, socket},
     telemetry,
 };
 
 /// Where `examples/engines/setup` puts the engines unless told otherwise.
-const ENGINES: &str = "target/engines";
+const DEFAULT_ENGINES_DIR: &str = "target/engines";
 
-pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
-    telemetry::init(&LogConfig { level: Some("error".into()), format: None }).map_err(Failure::failed)?;
+pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
+    telemetry::init(&LogConfig { level: Some("error".into()), format: None }).map_err(CommandError::failed)?;
     let recording = match &args.recording {
         None => demo::RECORDING.to_vec(),
-        Some(path) => read(path)?,
+        Some(path) => read_recording(path)?,
     };
-    let engines = engines(args.engines.as_deref()).await?;
+    let engines = load_engines(args.engines.as_deref()).await?;
     let stop = stop_signal()?;
     let mut simulator =
-        socket::bind("127.0.0.1:0", SimulatorConfig::default()).await.map_err(Failure::failed)?;
+        socket::bind("127.0.0.1:0", SimulatorConfig::default()).await.map_err(CommandError::failed)?;
     if let Some(engines) = engines {
         simulator = simulator.with_engines(engines);
     }
@@ -37,24 +37,24 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let (stop_server, server_stopped) = oneshot::channel::<()>();
     let simulating = tokio::spawn(simulator.run(async { drop(simulator_stopped.await) }));
 
-    let upstream = UpstreamConfig { url: upstream, ..UpstreamConfig::of_dialect() };
+    let upstream = UpstreamConfig { url: upstream, ..UpstreamConfig::with_default_dialect() };
     let profile = args.talk.then(|| "conversation".to_owned());
     let config = Config { upstream: vec![upstream.clone()], profile, ..Config::default() };
     let view = Arc::new(SideBySide::stdout());
-    let mut service = config.service().map_err(Failure::failed)?;
+    let mut service = config.build_service().map_err(CommandError::failed)?;
     service.tap = Some(view.clone());
-    let server = Server::bind("127.0.0.1:0", service).await.map_err(Failure::failed)?;
-    let url = format!("ws://{}/v1/realtime", server.local_addr().map_err(Failure::failed)?);
+    let server = Server::bind("127.0.0.1:0", service).await.map_err(CommandError::failed)?;
+    let url = format!("ws://{}/v1/realtime", server.local_addr().map_err(CommandError::failed)?);
     let serving = tokio::spawn(server.run(async { drop(server_stopped.await) }));
 
     view.header();
-    let heard = match args.talk {
-        true => demo::run_talk(&url, &recording, &args.output).await,
-        false => demo::run_client(&url, recording, true, &args.output).await,
+    let result = match args.talk {
+        true => demo::run_conversation_demo(&url, &recording, &args.output).await,
+        false => demo::run_speech_demo(&url, recording, true, &args.output).await,
     };
-    if args.stay && heard.is_ok() {
+    if args.stay && result.is_ok() {
         view.flush();
-        heard.iter().for_each(report);
+        result.iter().for_each(print_result);
         println!(
             "\nserving Macaw clients at {url}?model=any, simulating MiniCPM-o at {}; Ctrl-C stops",
             upstream.url
@@ -68,43 +68,43 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let _ = simulating.await;
     if !args.stay {
         view.flush();
-        heard.iter().for_each(report);
+        result.iter().for_each(print_result);
     }
-    heard.map(|_| ()).map_err(Failure::from)
+    result.map(|_| ()).map_err(CommandError::from)
 }
 
-fn report(heard: &demo::Heard) {
+fn print_result(result: &demo::DemoResult) {
     println!();
-    match heard.transcripts.as_slice() {
+    match result.transcripts.as_slice() {
         // In a conversation nobody transcribes.
-        [] if heard.reply.as_ref().is_some_and(|reply| reply.by_itself) => {}
+        [] if result.reply.as_ref().is_some_and(|reply| reply.is_unprompted) => {}
         [] => println!("heard   nothing that sounds like speech"),
         transcripts => println!("heard   {}", transcripts.join(" ")),
     }
-    if let Some(latency) = heard.final_latency {
+    if let Some(latency) = result.final_latency {
         println!("        {:.2} s after the last sound of the recording", latency.as_secs_f64());
     }
-    if let Some(reply) = &heard.reply {
+    if let Some(reply) = &result.reply {
         println!("said    {}", reply.text);
         println!(
             "        {:.2} s of audio in {}, the first of it after {:.2} s{}",
             reply.duration.as_secs_f64(),
             reply.file.display(),
             reply.first_audio.as_secs_f64(),
-            if reply.by_itself { " of silence" } else { "" }
+            if reply.is_unprompted { " of silence" } else { "" }
         );
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_recording(path: &Path) -> Result<Vec<u8>, CommandError> {
     std::fs::read(path)
-        .map_err(|why| crate::cli::ClientError::NoInput { what: path.display().to_string(), why }.into())
+        .map_err(|reason| crate::cli::ClientError::UnreadableInput { source_name: path.display().to_string(), reason }.into())
 }
 
 /// Real engines when they are named or set up; otherwise the simulator speaks for itself, and says so.
-async fn engines(named: Option<&Path>) -> Result<Option<Arc<dyn Engines>>, Failure> {
-    let dir = named.map_or_else(|| PathBuf::from(ENGINES), Path::to_path_buf);
-    if named.is_none() && process::find(&dir).is_err() {
+async fn load_engines(directory: Option<&Path>) -> Result<Option<Arc<dyn SpeechEngines>>, CommandError> {
+    let dir = directory.map_or_else(|| PathBuf::from(DEFAULT_ENGINES_DIR), Path::to_path_buf);
+    if directory.is_none() && process::find_engines(&dir).is_err() {
         println!(
             "The model is simulated and hears no words; for real ones run examples/engines/setup once.\n"
         );

@@ -3,53 +3,53 @@
 use std::{fmt::Write as _, fs, io::Write as _, path::Path};
 
 use super::{
-    Failure,
-    replay::{epoch, read, told},
+    CommandError,
+    replay::{format_outcome, read_trace, replay_epoch},
 };
 use crate::{
     cli::args::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, TryFormat},
     config::Config,
     mapping::{
-        Kind, Library,
-        check::{did_you_mean, listed},
+        MappingKind, Library,
+        check::{did_you_mean, quoted_list},
         explain::{
-            explanation, matrix,
+            build_explanation, matrix,
             render::{self, json},
         },
-        scaffold::{begin, begin_from},
+        scaffold::{generate, generate_from},
     },
     trace::{
-        remap::{Step, of_client, of_upstream},
-        replay::replay_as,
+        remap::{RemappedMessage, remap_client, remap_upstream},
+        replay::replay_with_profile,
     },
 };
 
-pub(super) fn run(args: MappingsArgs) -> Result<(), Failure> {
+pub(super) fn run(args: MappingsArgs) -> Result<(), CommandError> {
     let library =
-        Config { mappings: args.mappings, ..Config::default() }.library().map_err(Failure::usage)?;
+        Config { mappings: args.mappings, ..Config::default() }.load_library().map_err(CommandError::usage)?;
     match args.command {
-        MappingsCommand::List => print!("{}", list(&library)),
-        MappingsCommand::Show { name, kind } => print!("{}", find(&library, kind.map(kind_of), &name)?.1),
+        MappingsCommand::List => print!("{}", list_mappings(&library)),
+        MappingsCommand::Show { name, kind } => print!("{}", find_mapping(&library, kind.map(mapping_kind), &name)?.1),
         MappingsCommand::Explain { client, profile, dialect, format } => {
             let names = [client, profile, dialect];
             print!("{}", explain(&library, names.each_ref().map(Option::as_deref), format)?);
         }
         MappingsCommand::New { name, kind, from, output, force } => {
-            let source = new(&library, kind, from.as_deref(), &name)?;
+            let source = new_mapping(&library, kind, from.as_deref(), &name)?;
             match output {
                 None => print!("{source}"),
-                Some(path) => write(&path, &source, force)?,
+                Some(path) => write_mapping(&path, &source, force)?,
             }
         }
         MappingsCommand::Try { file, trace, format } => {
-            print!("{}", attempt(library, &file, &trace, format)?);
+            print!("{}", try_mapping(library, &file, &trace, format)?);
         }
     }
     Ok(())
 }
 
 /// Every mapping and where it comes from.
-fn list(library: &Library) -> String {
+fn list_mappings(library: &Library) -> String {
     let mut out = String::new();
     for (kind, name, file, _) in library.files() {
         let replaces =
@@ -60,7 +60,7 @@ fn list(library: &Library) -> String {
 }
 
 /// A mapping by name, of any kind unless one is given: its kind and text.
-fn find<'l>(library: &'l Library, kind: Option<Kind>, name: &str) -> Result<(Kind, &'l str), Failure> {
+fn find_mapping<'l>(library: &'l Library, kind: Option<MappingKind>, name: &str) -> Result<(MappingKind, &'l str), CommandError> {
     let found =
         library.files().filter(|(of, known, ..)| *known == name && kind.is_none_or(|kind| kind == *of));
     let found: Vec<_> = found.map(|(kind, .., source)| (kind, source)).collect();
@@ -69,29 +69,29 @@ fn find<'l>(library: &'l Library, kind: Option<Kind>, name: &str) -> Result<(Kin
         [] => {
             let known = || library.files().map(|(_, known, ..)| known);
             let hint = did_you_mean(name, known());
-            Err(Failure::usage(format!("there is no mapping `{name}`{hint}; there is {}", listed(known()))))
+            Err(CommandError::usage(format!("there is no mapping `{name}`{hint}; there is {}", quoted_list(known()))))
         }
         several => {
-            let kinds = listed(several.iter().map(|(kind, _)| kind.name()));
-            Err(Failure::usage(format!("`{name}` is the name of several: {kinds}; say which with --kind")))
+            let kinds = quoted_list(several.iter().map(|(kind, _)| kind.name()));
+            Err(CommandError::usage(format!("`{name}` is the name of several: {kinds}; say which with --kind")))
         }
     }
 }
 
-fn explain(library: &Library, names: [Option<&str>; 3], format: ExplainFormat) -> Result<String, Failure> {
+fn explain(library: &Library, names: [Option<&str>; 3], format: ExplainFormat) -> Result<String, CommandError> {
     let [client, profile, dialect] = names;
     let (Some(client), Some(profile), Some(dialect)) = (client, profile, dialect) else {
-        let cells = matrix(library, client, profile).map_err(Failure::usage)?;
+        let cells = matrix(library, client, profile).map_err(CommandError::usage)?;
         return Ok(match format {
             ExplainFormat::Text => render::matrix_text(&cells),
             ExplainFormat::Markdown => render::matrix_markdown(&cells),
             ExplainFormat::Json => json(&cells),
         });
     };
-    let client = library.client(client).map_err(Failure::usage)?;
-    let profile = library.profile(profile).map_err(Failure::usage)?;
-    let dialect = library.upstream(dialect).map_err(Failure::usage)?;
-    let explained = explanation(&client, &profile, &dialect);
+    let client = library.client(client).map_err(CommandError::usage)?;
+    let profile = library.profile(profile).map_err(CommandError::usage)?;
+    let dialect = library.upstream(dialect).map_err(CommandError::usage)?;
+    let explained = build_explanation(&client, &profile, &dialect);
     Ok(match format {
         ExplainFormat::Text => render::text(&explained),
         ExplainFormat::Markdown => render::markdown(&explained),
@@ -99,34 +99,34 @@ fn explain(library: &Library, names: [Option<&str>; 3], format: ExplainFormat) -
     })
 }
 
-const fn kind_of(kind: KindArg) -> Kind {
+const fn mapping_kind(kind: KindArg) -> MappingKind {
     match kind {
-        KindArg::Client => Kind::Client,
-        KindArg::Upstream => Kind::Upstream,
-        KindArg::Profile => Kind::Profile,
+        KindArg::Client => MappingKind::Client,
+        KindArg::Upstream => MappingKind::Upstream,
+        KindArg::Profile => MappingKind::Profile,
     }
 }
 
-fn new(library: &Library, kind: Option<KindArg>, from: Option<&str>, name: &str) -> Result<String, Failure> {
-    let kind = kind.map(kind_of);
-    let begun = match from {
-        None => begin(library, kind.unwrap_or(Kind::Client), name),
-        Some(from) => begin_from(library, find(library, kind, from)?.0, from, name),
+fn new_mapping(library: &Library, kind: Option<KindArg>, from: Option<&str>, name: &str) -> Result<String, CommandError> {
+    let kind = kind.map(mapping_kind);
+    let source = match from {
+        None => generate(library, kind.unwrap_or(MappingKind::Client), name),
+        Some(from) => generate_from(library, find_mapping(library, kind, from)?.0, from, name),
     };
-    begun.map_err(Failure::usage)
+    source.map_err(CommandError::usage)
 }
 
-fn write(path: &Path, source: &str, force: bool) -> Result<(), Failure> {
-    let bad = |error: std::io::Error| match error.kind() {
+fn write_mapping(path: &Path, source: &str, force: bool) -> Result<(), CommandError> {
+    let write_error = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::usage(format!("{} is there already; --force overwrites it", path.display()))
+            CommandError::usage(format!("{} is there already; --force overwrites it", path.display()))
         }
-        _ => Failure::failed(format!("{}: {error}", path.display())),
+        _ => CommandError::failed(format!("{}: {error}", path.display())),
     };
     let mut options = fs::OpenOptions::new();
     options.write(true).truncate(true).create(force).create_new(!force);
-    let mut file = options.open(path).map_err(bad)?;
-    file.write_all(source.as_bytes()).map_err(bad)?;
+    let mut file = options.open(path).map_err(write_error)?;
+    file.write_all(source.as_bytes()).map_err(write_error)?;
     eprintln!(
         "{} is written; `voxbridge check --mappings DIR` checks the directory it is in",
         path.display()
@@ -135,40 +135,40 @@ fn write(path: &Path, source: &str, force: bool) -> Result<(), Failure> {
 }
 
 /// What a mapping file makes of a recording.
-fn attempt(library: Library, file: &Path, trace: &Path, format: TryFormat) -> Result<String, Failure> {
-    let (name, trace) = (file.display().to_string(), read(trace)?);
+fn try_mapping(library: Library, file: &Path, trace: &Path, format: TryFormat) -> Result<String, CommandError> {
+    let (name, trace) = (file.display().to_string(), read_trace(trace)?);
     let source =
-        fs::read_to_string(file).map_err(|error| Failure::of(super::NO_INPUT, format!("{name}: {error}")))?;
-    let mut library = trace.start.library(library).map_err(Failure::failed)?;
-    let (kind, mapping) = library.add_named(&name, &source).map_err(Failure::usage)?;
-    let steps = match kind {
-        Kind::Client => of_client(&trace, &library, &mapping),
-        Kind::Upstream => of_upstream(&trace, &library, &mapping),
-        Kind::Profile => {
-            let outcome = replay_as(&trace, &library, &mapping, epoch()).map_err(Failure::failed)?;
+        fs::read_to_string(file).map_err(|error| CommandError::with_code(super::NO_INPUT, format!("{name}: {error}")))?;
+    let mut library = trace.header.library(library).map_err(CommandError::failed)?;
+    let (kind, mapping) = library.add_and_identify(&name, &source).map_err(CommandError::usage)?;
+    let messages = match kind {
+        MappingKind::Client => remap_client(&trace, &library, &mapping),
+        MappingKind::Upstream => remap_upstream(&trace, &library, &mapping),
+        MappingKind::Profile => {
+            let outcome = replay_with_profile(&trace, &library, &mapping, replay_epoch()).map_err(CommandError::failed)?;
             return Ok(match format {
-                TryFormat::Text => told(&outcome),
+                TryFormat::Text => format_outcome(&outcome),
                 TryFormat::Json => json(&outcome),
             });
         }
     };
-    let steps = steps.map_err(Failure::failed)?;
+    let messages = messages.map_err(CommandError::failed)?;
     Ok(match format {
-        TryFormat::Text => steps_in_words(&steps),
-        TryFormat::Json => json(&steps),
+        TryFormat::Text => format_messages(&messages),
+        TryFormat::Json => json(&messages),
     })
 }
 
-fn steps_in_words(steps: &[Step]) -> String {
+fn format_messages(messages: &[RemappedMessage]) -> String {
     let mut out = String::new();
-    for Step { ns, place, recorded, becomes, trouble } in steps {
+    for RemappedMessage { ns, place, recorded, becomes, trouble } in messages {
         let mark = if *trouble { "!" } else { " " };
         let _ = writeln!(out, "{mark}{:>8.3} s  {place}  {recorded}", *ns as f64 / 1e9);
         becomes.iter().for_each(|words| {
             let _ = writeln!(out, "             → {words}");
         });
     }
-    let troubles = steps.iter().filter(|step| step.trouble).count();
-    let _ = writeln!(out, "{} messages; the mapping can make nothing of {troubles}", steps.len());
+    let trouble_count = messages.iter().filter(|message| message.trouble).count();
+    let _ = writeln!(out, "{} messages; the mapping can make nothing of {trouble_count}", messages.len());
     out
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Failure;
-use crate::{config::Reloader, server::admin::Configuration as _};
+use super::CommandError;
+use crate::{config::ConfigReloader, server::admin::ReloadableConfig as _};
 
 /// Reloads at every SIGHUP, for ever.
 ///
 /// # Errors
 /// The system cannot tell.
-pub(super) fn at_hangup(reloader: Arc<Reloader>) -> Result<impl Future<Output = ()>, Failure> {
-    let mut hangup = signal(SignalKind::hangup()).map_err(Failure::failed)?;
+pub(super) fn reload_on_sighup(reloader: Arc<ConfigReloader>) -> Result<impl Future<Output = ()>, CommandError> {
+    let mut hangup = signal(SignalKind::hangup()).map_err(CommandError::failed)?;
     Ok(async move {
         while hangup.recv().await.is_some() {
             // What is wrong was said where it was found.

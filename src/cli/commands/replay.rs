@@ -2,105 +2,105 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use super::{Failure, NO_DATA, NO_INPUT};
+use super::{CommandError, INVALID_DATA, NO_INPUT};
 use crate::{
     cli::args::ReplayArgs,
     config::Config,
-    mapping::{Kind, Library},
+    mapping::{MappingKind, Library},
     trace::{
-        Line, Trace,
+        TraceRecord, Trace,
         diff::Difference,
-        replay::{Outcome, replay, replay_as},
+        replay::{ReplayOutcome, replay, replay_with_profile},
     },
 };
 
 /// Differences that are shown.
-const SHOWN: usize = 8;
+const DIFFERENCES_SHOWN: usize = 8;
 /// Of what a message says.
-const SHOWN_CHARS: usize = 400;
+const CONTENT_MAX_CHARS: usize = 400;
 
-pub(super) fn run(args: &ReplayArgs) -> Result<(), Failure> {
-    let trace = read(&args.trace)?;
+pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
+    let trace = read_trace(&args.trace)?;
     let library =
-        Config { mappings: args.mappings.clone(), ..Config::default() }.library().map_err(Failure::usage)?;
+        Config { mappings: args.mappings.clone(), ..Config::default() }.load_library().map_err(CommandError::usage)?;
     let outcome = match &args.profile {
-        None => replay(&trace, library, epoch()).map_err(Failure::failed)?,
-        Some(named) => {
-            let (library, profile) = with_profile(&trace, library, named)?;
-            replay_as(&trace, &library, &profile, epoch()).map_err(Failure::failed)?
+        None => replay(&trace, library, replay_epoch()).map_err(CommandError::failed)?,
+        Some(name_or_file) => {
+            let (library, profile) = library_with_profile(&trace, library, name_or_file)?;
+            replay_with_profile(&trace, &library, &profile, replay_epoch()).map_err(CommandError::failed)?
         }
     };
-    print!("{}", told(&outcome));
-    if outcome.is_same() { Ok(()) } else { Err(Failure::silent()) }
+    print!("{}", format_outcome(&outcome));
+    if outcome.is_same() { Ok(()) } else { Err(CommandError::already_reported()) }
 }
 
 /// Reads a trace.
 ///
 /// # Errors
 /// The file cannot be read, or is no trace.
-pub(super) fn read(path: &Path) -> Result<Trace, Failure> {
+pub(super) fn read_trace(path: &Path) -> Result<Trace, CommandError> {
     let name = path.display();
-    let bytes = fs::read(path).map_err(|error| Failure::of(NO_INPUT, format!("{name}: {error}")))?;
+    let bytes = fs::read(path).map_err(|error| CommandError::with_code(NO_INPUT, format!("{name}: {error}")))?;
     // What a crash cut off may end within a letter.
     let text = String::from_utf8_lossy(&bytes);
-    Trace::read(&text).map_err(|no_trace| Failure::of(NO_DATA, format!("{name}: {no_trace}")))
+    Trace::parse(&text).map_err(|parse_error| CommandError::with_code(INVALID_DATA, format!("{name}: {parse_error}")))
 }
 
 /// The library of a trace with a profile more, by name or file; and the profile's name.
-pub(super) fn with_profile(
+pub(super) fn library_with_profile(
     trace: &Trace,
     library: Library,
-    named: &str,
-) -> Result<(Library, String), Failure> {
-    let mut library = trace.start.library(library).map_err(Failure::failed)?;
-    let Ok(source) = fs::read_to_string(named) else {
-        library.profile(named).map_err(|words| {
-            Failure::usage(format!(
-                "{words}; a profile of your own is named by its file, and there is no file {named}"
+    name_or_file: &str,
+) -> Result<(Library, String), CommandError> {
+    let mut library = trace.header.library(library).map_err(CommandError::failed)?;
+    let Ok(source) = fs::read_to_string(name_or_file) else {
+        library.profile(name_or_file).map_err(|words| {
+            CommandError::usage(format!(
+                "{words}; a profile of your own is named by its file, and there is no file {name_or_file}"
             ))
         })?;
-        return Ok((library, named.to_owned()));
+        return Ok((library, name_or_file.to_owned()));
     };
-    let (kind, name) = library.add_named(named, &source).map_err(Failure::usage)?;
-    if kind != Kind::Profile {
-        return Err(Failure::usage(format!("{named}: this is a {} file, not a profile file", kind.name())));
+    let (kind, name) = library.add_and_identify(name_or_file, &source).map_err(CommandError::usage)?;
+    if kind != MappingKind::Profile {
+        return Err(CommandError::usage(format!("{name_or_file}: this is a {} file, not a profile file", kind.name())));
     }
     Ok((library, name))
 }
 
 /// Any instant will do: only differences count.
 #[expect(clippy::disallowed_methods, reason = "an instant has no other source")]
-pub(super) fn epoch() -> Instant {
+pub(super) fn replay_epoch() -> Instant {
     Instant::now()
 }
 
 /// An outcome in words.
-pub(super) fn told(outcome: &Outcome) -> String {
-    let Outcome { differences, inputs, outputs, lasted_ms, not_judged } = outcome;
+pub(super) fn format_outcome(outcome: &ReplayOutcome) -> String {
+    let ReplayOutcome { differences, inputs, outputs, lasted_ms, not_judged } = outcome;
     let seconds = *lasted_ms as f64 / 1000.0;
-    let of = format!("{inputs} inputs and {outputs} outputs in {seconds:.3} s");
-    let mut words = match differences.count {
-        0 => format!("same: {of}\n"),
-        count => format!("{count} outputs differ, of {of}; the first:\n"),
+    let summary = format!("{inputs} inputs and {outputs} outputs in {seconds:.3} s");
+    let mut text = match differences.count {
+        0 => format!("same: {summary}\n"),
+        count => format!("{count} outputs differ, of {summary}; the first:\n"),
     };
-    differences.first.iter().take(SHOWN).for_each(|difference| words.push_str(&shown(difference)));
-    not_judged.iter().for_each(|note| words.push_str(&format!("not judged: {note}\n")));
-    words
+    differences.first.iter().take(DIFFERENCES_SHOWN).for_each(|difference| text.push_str(&format_difference(difference)));
+    not_judged.iter().for_each(|note| text.push_str(&format!("not judged: {note}\n")));
+    text
 }
 
-fn shown(difference: &Difference) -> String {
-    let line = |what: &str, line: &Option<Line>| match line {
-        None => format!("  {what} nothing\n"),
-        Some(line) => format!("  {what} {}\n", cut(&line.content())),
+fn format_difference(difference: &Difference) -> String {
+    let side = |label: &str, record: &Option<TraceRecord>| match record {
+        None => format!("  {label} nothing\n"),
+        Some(record) => format!("  {label} {}\n", truncate_text(&record.content())),
     };
-    let some = difference.expected.as_ref().or(difference.got.as_ref());
-    let (at, place) = some.map_or((0.0, String::new()), |line| (line.ns as f64 / 1e9, line.place()));
-    let (expected, got) = (line("expected", &difference.expected), line("got     ", &difference.got));
-    format!("{at:>9.3} s  {place}\n{expected}{got}")
+    let record = difference.expected.as_ref().or(difference.got.as_ref());
+    let (seconds, description) = record.map_or((0.0, String::new()), |record| (record.ns as f64 / 1e9, record.description()));
+    let (expected, got) = (side("expected", &difference.expected), side("got     ", &difference.got));
+    format!("{seconds:>9.3} s  {description}\n{expected}{got}")
 }
 
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_CHARS) {
+fn truncate_text(text: &str) -> String {
+    match text.char_indices().nth(CONTENT_MAX_CHARS) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }

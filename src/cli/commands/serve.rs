@@ -5,96 +5,96 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::{CUT_OFF, Failure, SIGNALLED, config_layers::layered, reload, signals};
+use super::{SESSIONS_CUT_OFF, CommandError, SIGNAL_BASE, config_layers::load_config, reload, signals};
 use crate::{
     cli::args::ConfigArgs,
-    config::{AdminPlan, Config, DEFAULT_LISTEN, Reloader, Targets},
+    config::{AdminSettings, Config, DEFAULT_LISTEN, ConfigReloader, ReloadTargets},
     server::{
-        Server, Service,
-        admin::{Admin, Control},
+        Server, ServiceConfig,
+        admin::{AdminListener, AdminContext},
         process::{
             fd_limit,
-            lifecycle::{Ended, State},
-            systemd::Manager,
+            lifecycle::{ShutdownOutcome, LifecycleState},
+            systemd::ServiceManager,
             workers::Workers,
         },
         tls,
-        upstream_pool::probe::keep_looking,
+        upstream_pool::probe::probe_idle_periodically,
     },
     telemetry,
 };
 
 /// How often the files of certificates are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// How often upstreams that nobody uses are asked whether they are there: as often as a readiness probe usually asks.
-const LOOK_AT_IDLE: Duration = Duration::from_secs(10);
+const IDLE_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(args: ConfigArgs) -> Result<(), Failure> {
-    let config = layered(args.clone())?;
-    telemetry::init(&config.log).map_err(Failure::usage)?;
-    let service = config.service().map_err(Failure::usage)?;
-    let plan = config.admin.plan().map_err(Failure::usage)?;
+pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
+    let config = load_config(args.clone())?;
+    telemetry::init(&config.log).map_err(CommandError::usage)?;
+    let service = config.build_service().map_err(CommandError::usage)?;
+    let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {
-        let bad = |error| Failure::failed(format!("cannot record in {}: {error}", traces.dir().display()));
-        traces.prepare().map_err(bad)?;
+        let trace_error = |error| CommandError::failed(format!("cannot record in {}: {error}", traces.dir().display()));
+        traces.create_dir().map_err(trace_error)?;
     }
     for warning in config.warnings() {
         warn!("{warning}");
     }
     let workers = Workers::start(config.workers)
-        .map_err(|error| Failure::failed(format!("no threads for sessions: {error}")))?;
-    allow_descriptors(&service, &workers);
+        .map_err(|error| CommandError::failed(format!("no threads for sessions: {error}")))?;
+    raise_fd_limit(&service, &workers);
     let listen = config.listen.clone().unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
-    let access_log = config.access_log.open().map_err(Failure::failed)?;
+    let access_log = config.access_log.open().map_err(CommandError::failed)?;
     let mut server =
-        Server::bind(&listen, service).await.map_err(|error| no_listener(&listen, "--listen", &error))?;
-    server.run_on(workers);
+        Server::bind(&listen, service).await.map_err(|error| bind_error(&listen, "--listen", &error))?;
+    server.set_workers(workers);
     if let Some(log) = &access_log {
-        server.log_access(log.clone());
+        server.set_access_log(log.clone());
     }
-    let signals = tokio::spawn(signals::obeyed(server.life())?);
-    let admin = match plan {
-        Some(plan) => Some(bound(plan).await?),
+    let signals = tokio::spawn(signals::drain_on_signals(server.lifecycle())?);
+    let admin = match admin_settings {
+        Some(admin_settings) => Some(bind_admin(admin_settings).await?),
         None => None,
     };
-    let manager = Manager::from_env();
-    let operators = admin.as_ref().map(Admin::gate);
-    let doors = admin.as_ref().map(|admin| Ok((admin.gate(), admin.local_addr()?))).transpose();
-    let doors = doors.map_err(|error: std::io::Error| Failure::failed(error))?;
-    let (current, metrics) = (server.current(), server.metrics());
-    let targets = Targets { current, admin: doors, metrics, manager: manager.clone(), access_log };
-    let reloader = Arc::new(reloader(args, config, targets));
-    let hangups = tokio::spawn(reload::at_hangup(reloader.clone())?);
-    let renewals = tokio::spawn(tls::watch(server.current(), operators, server.metrics(), LOOK_EVERY));
-    let place = server.local_addr().map_err(Failure::failed)?.to_string();
-    let (life, pulse, registry) = (server.life(), server.pulse(), server.registry());
-    let told = tokio::spawn(manager.follow(place.clone(), life.clone(), pulse, registry, server.current()));
-    let control = control(&server, reloader);
+    let manager = ServiceManager::from_env();
+    let admin_gate = admin.as_ref().map(AdminListener::security);
+    let admin_listener = admin.as_ref().map(|admin| Ok((admin.security(), admin.local_addr()?))).transpose();
+    let admin_listener = admin_listener.map_err(|error: std::io::Error| CommandError::failed(error))?;
+    let (current, metrics) = (server.active_config(), server.metrics());
+    let targets = ReloadTargets { current, admin: admin_listener, metrics, manager: manager.clone(), access_log };
+    let reloader = Arc::new(build_reloader(args, config, targets));
+    let reloading = tokio::spawn(reload::reload_on_sighup(reloader.clone())?);
+    let watching_certificates = tokio::spawn(tls::watch_certificates(server.active_config(), admin_gate, server.metrics(), CERTIFICATE_CHECK_INTERVAL));
+    let address = server.local_addr().map_err(CommandError::failed)?.to_string();
+    let (lifecycle, liveness_probe, registry) = (server.lifecycle(), server.liveness_probe(), server.registry());
+    let notifying = tokio::spawn(manager.report_lifecycle(address.clone(), lifecycle.clone(), liveness_probe, registry, server.active_config()));
+    let control = admin_control(&server, reloader);
     let serving = tokio::spawn(server.serve());
     // Whoever reads where it is finds it there.
-    life.reached(State::Serving).await;
-    println!("listening on {place}");
+    lifecycle.wait_for(LifecycleState::Serving).await;
+    println!("listening on {address}");
     // Whether it is ready depends on them; without an admin listener nobody asks.
-    let looks = admin.is_some().then(|| tokio::spawn(keep_looking(control.current.clone(), LOOK_AT_IDLE)));
-    let answering = admin.map(|admin| operated(admin, control)).transpose()?;
-    let ended = serving.await.map_err(Failure::failed)?;
-    hangups.abort();
-    renewals.abort();
-    looks.iter().for_each(JoinHandle::abort);
+    let probing = admin.is_some().then(|| tokio::spawn(probe_idle_periodically(control.current.clone(), IDLE_PROBE_INTERVAL)));
+    let answering = admin.map(|admin| serve_admin(admin, control)).transpose()?;
+    let outcome = serving.await.map_err(CommandError::failed)?;
+    reloading.abort();
+    watching_certificates.abort();
+    probing.iter().for_each(JoinHandle::abort);
     // Both end with the server; the last of what they say is still said.
-    let _ = told.await;
+    let _ = notifying.await;
     if let Some(answering) = answering {
         let _ = answering.await;
     }
-    verdict(ended, signals).await
+    exit_result(outcome, signals).await
 }
 
 /// As many file descriptors as may be needed, or a word about it.
-fn allow_descriptors(service: &Service, workers: &Workers) {
-    let needed = fd_limit::needed(service, workers.count());
-    match fd_limit::raised(needed) {
+fn raise_fd_limit(service: &ServiceConfig, workers: &Workers) {
+    let needed = fd_limit::count_needed(service, workers.count());
+    match fd_limit::raise(needed) {
         Ok(limit) => {
-            if let Some(warning) = fd_limit::warning(service, needed, limit) {
+            if let Some(warning) = fd_limit::shortage_warning(service, needed, limit) {
                 warn!("{warning}");
             }
         }
@@ -102,38 +102,38 @@ fn allow_descriptors(service: &Service, workers: &Workers) {
     }
 }
 
-fn reloader(args: ConfigArgs, config: Config, targets: Targets) -> Reloader {
-    let find = move || layered(args.clone()).map_err(|failure| failure.words);
-    Reloader::new(Arc::new(find), config, targets)
+fn build_reloader(args: ConfigArgs, config: Config, targets: ReloadTargets) -> ConfigReloader {
+    let load = move || load_config(args.clone()).map_err(|error| error.message);
+    ConfigReloader::new(Arc::new(load), config, targets)
 }
 
-async fn bound(plan: AdminPlan) -> Result<Admin, Failure> {
-    let listen = plan.listen;
-    let admin = Admin::bind(listen, plan.entrance().map_err(Failure::usage)?).await;
-    admin.map_err(|error| no_listener(&listen.to_string(), "--admin", &error))
+async fn bind_admin(admin_settings: AdminSettings) -> Result<AdminListener, CommandError> {
+    let listen = admin_settings.listen;
+    let admin = AdminListener::bind(listen, admin_settings.load().map_err(CommandError::usage)?).await;
+    admin.map_err(|error| bind_error(&listen.to_string(), "--admin", &error))
 }
 
 /// What operators may see and do.
-fn control(server: &Server, configuration: Arc<Reloader>) -> Control {
-    Control {
-        life: server.life(),
+fn admin_control(server: &Server, configuration: Arc<ConfigReloader>) -> AdminContext {
+    AdminContext {
+        life: server.lifecycle(),
         registry: server.registry(),
-        room: server.room(),
-        current: server.current(),
+        room: server.session_slots(),
+        current: server.active_config(),
         metrics: server.metrics(),
         configuration,
     }
 }
 
 /// Serves operators, and says where.
-fn operated(admin: Admin, control: Control) -> Result<JoinHandle<()>, Failure> {
-    let scheme = if admin.gate().get().tls.is_some() { "https" } else { "http" };
-    println!("admin at {scheme}://{}", admin.local_addr().map_err(Failure::failed)?);
+fn serve_admin(admin: AdminListener, control: AdminContext) -> Result<JoinHandle<()>, CommandError> {
+    let scheme = if admin.security().get().tls.is_some() { "https" } else { "http" };
+    println!("admin at {scheme}://{}", admin.local_addr().map_err(CommandError::failed)?);
     Ok(tokio::spawn(admin.run(control)))
 }
 
-fn no_listener(address: &str, flag: &str, error: &std::io::Error) -> Failure {
-    let why = match error.kind() {
+fn bind_error(address: &str, flag: &str, error: &std::io::Error) -> CommandError {
+    let reason = match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             format!(
                 "another program listens there, perhaps another voxbridge; name another address with {flag}"
@@ -141,24 +141,24 @@ fn no_listener(address: &str, flag: &str, error: &std::io::Error) -> Failure {
         }
         _ => error.to_string(),
     };
-    Failure::failed(format!("cannot listen on {address}: {why}"))
+    CommandError::failed(format!("cannot listen on {address}: {reason}"))
 }
 
 /// What the exit code says of the end.
-async fn verdict(ended: Ended, signals: JoinHandle<u8>) -> Result<(), Failure> {
-    match ended {
-        Ended::Drained => Ok(()),
-        Ended::Cut(sessions, within) => {
+async fn exit_result(outcome: ShutdownOutcome, signals: JoinHandle<u8>) -> Result<(), CommandError> {
+    match outcome {
+        ShutdownOutcome::Drained => Ok(()),
+        ShutdownOutcome::TimedOut(sessions, within) => {
             let time = within.as_millis();
-            let words = format!(
-                "{sessions} sessions had not finished after {time} ms (drain.within_ms) and were cut off"
+            let message = format!(
+                "{sessions} sessions had not finished after {time} ms (drain.timeout_ms) and were cut off"
             );
-            Err(Failure::of(CUT_OFF, words))
+            Err(CommandError::with_code(SESSIONS_CUT_OFF, message))
         }
-        Ended::AtOnce(sessions) => {
+        ShutdownOutcome::Forced(sessions) => {
             // Nothing but a second signal stops at once.
             let signal = signals.await.unwrap_or_default();
-            Err(Failure::of(SIGNALLED + signal, format!("stopped at once; {sessions} sessions were cut off")))
+            Err(CommandError::with_code(SIGNAL_BASE + signal, format!("stopped at once; {sessions} sessions were cut off")))
         }
     }
 }

@@ -3,16 +3,16 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
-use super::Failure;
-use crate::server::process::lifecycle::Life;
+use super::CommandError;
+use crate::server::process::lifecycle::Lifecycle;
 
 /// Drains at the first signal and stops at the second: the number of that one.
 ///
 /// # Errors
 /// The system cannot tell.
-pub(super) fn obeyed(life: Life) -> Result<impl Future<Output = u8>, Failure> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+pub(super) fn drain_on_signals(lifecycle: Lifecycle) -> Result<impl Future<Output = u8>, CommandError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CommandError::failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(CommandError::failed)?;
     Ok(async move {
         let mut next = async || {
             tokio::select! {
@@ -22,10 +22,10 @@ pub(super) fn obeyed(life: Life) -> Result<impl Future<Output = u8>, Failure> {
         };
         let (name, _) = next().await;
         info!("{name}: draining; another one stops at once");
-        life.drain();
+        lifecycle.start_drain();
         let (name, kind) = next().await;
         info!("{name} again: stopping at once");
-        life.stop();
+        lifecycle.stop();
         u8::try_from(kind.as_raw_value()).unwrap_or_default()
     })
 }

@@ -2,33 +2,33 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Failure, config_layers::log_config, stop_signal};
+use super::{CommandError, config_layers::log_config, stop_signal};
 use crate::{
     cli::args::{BackendArg, DialectArg, SimulateArgs},
-    simulator::{Backend, Dialect, Fault, SimulatorConfig, engines::Engines, process::EngineProcess, socket},
+    simulator::{Backend, SimDialect, Fault, SimulatorConfig, engines::SpeechEngines, process::EngineProcess, socket},
     telemetry,
 };
 
-pub(super) async fn run(args: SimulateArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let faults = args.faults.iter().map(|fault| fault.parse::<Fault>());
     let faults =
-        faults.collect::<Result<Vec<_>, _>>().map_err(|error| Failure::usage(format!("--fault: {error}")))?;
-    telemetry::init(&log_config(args.log)).map_err(Failure::usage)?;
+        faults.collect::<Result<Vec<_>, _>>().map_err(|error| CommandError::usage(format!("--fault: {error}")))?;
+    telemetry::init(&log_config(args.log)).map_err(CommandError::usage)?;
     let backend = match args.backend {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,
     };
-    let dialect = match (args.dialect, args.by_the_book) {
-        (DialectArg::MinicpmOLegacy, documented) => Dialect::Legacy { documented },
-        (DialectArg::MinicpmO, false) => Dialect::Current,
+    let dialect = match (args.dialect, args.as_documented) {
+        (DialectArg::MinicpmOLegacy, documented) => SimDialect::Legacy { follows_document: documented },
+        (DialectArg::MinicpmO, false) => SimDialect::Current,
         (DialectArg::MinicpmO, true) => {
-            let words =
-                "--by-the-book: only --dialect minicpm-o-legacy has a book that its server does not keep to";
-            return Err(Failure::usage(words));
+            let message =
+                "--as-documented: only --dialect minicpm-o-legacy has a document that its server does not follow";
+            return Err(CommandError::usage(message));
         }
     };
-    if dialect != Dialect::Current && args.backend == BackendArg::Cpp {
-        return Err(Failure::usage("--backend cpp: it does not speak --dialect minicpm-o-legacy"));
+    if dialect != SimDialect::Current && args.backend == BackendArg::Cpp {
+        return Err(CommandError::usage("--backend cpp: it does not speak --dialect minicpm-o-legacy"));
     }
     let stop = stop_signal()?;
     let engines = match &args.engines {
@@ -38,7 +38,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), Failure> {
     let config = SimulatorConfig { dialect, backend, faults, ..SimulatorConfig::default() };
     let mut simulator = socket::bind(args.listen, config)
         .await
-        .map_err(|error| Failure::failed(format!("cannot listen on {}: {error}", args.listen)))?;
+        .map_err(|error| CommandError::failed(format!("cannot listen on {}: {error}", args.listen)))?;
     if let Some(engines) = engines {
         simulator = simulator.with_engines(engines);
     }
@@ -48,7 +48,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), Failure> {
 }
 
 /// Real engines for the simulated model.
-pub(super) async fn start_engines(dir: &Path) -> Result<Arc<dyn Engines>, Failure> {
-    let engines = EngineProcess::start(dir).await.map_err(Failure::usage)?;
+pub(super) async fn start_engines(dir: &Path) -> Result<Arc<dyn SpeechEngines>, CommandError> {
+    let engines = EngineProcess::start(dir).await.map_err(CommandError::usage)?;
     Ok(Arc::new(engines))
 }

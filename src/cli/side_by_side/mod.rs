@@ -11,29 +11,29 @@ use std::time::{Duration, Instant};
 use console::Term;
 
 use crate::audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ};
-use crate::server::tap::{Passed, Tap, Wire};
+use crate::server::tap::{TapFrame, Tap, TapPoint};
 
-use super::json_summary::brief;
+use super::json_summary::summarize_json;
 
 /// Where the output is no terminal: wide enough for both columns.
 const DEFAULT_COLUMNS: usize = 160;
 
 /// Below this the columns would say nothing.
-const LEAST_COLUMNS: usize = 40;
+const MIN_COLUMNS: usize = 40;
 
 /// So much audio of one direction makes a line even if nothing else happens, so that the view does not seem stuck.
-const MOST_AUDIO: Duration = Duration::from_secs(5);
+const AUDIO_LINE_MAX: Duration = Duration::from_secs(5);
 
 /// Bytes per second of int16 mono towards voxbridge and towards the client.
-const MICROPHONE_BYTES: u32 = 2 * SPEECH_RATE_HZ;
-const SPEAKER_BYTES: u32 = 2 * MODEL_RATE_HZ;
+const MICROPHONE_BYTES_PER_SECOND: u32 = 2 * SPEECH_RATE_HZ;
+const SPEAKER_BYTES_PER_SECOND: u32 = 2 * MODEL_RATE_HZ;
 
 /// Between the columns.
-const GAP: &str = " │ ";
+const COLUMN_SEPARATOR: &str = " │ ";
 
 /// A [`Tap`] that prints two columns.
 pub struct SideBySide {
-    view: Mutex<View>,
+    printer: Mutex<ColumnPrinter>,
 }
 
 impl SideBySide {
@@ -49,59 +49,59 @@ impl SideBySide {
     /// On anything else.
     #[must_use]
     pub fn new(out: impl Write + Send + 'static, columns: usize, colour: bool) -> Self {
-        let columns = columns.max(LEAST_COLUMNS);
-        let view = View {
+        let columns = columns.max(MIN_COLUMNS);
+        let printer = ColumnPrinter {
             out: Box::new(out),
             columns,
             colour,
-            began: None,
-            up: Run::default(),
-            down: Run::default(),
+            started_at: None,
+            upward: AudioRun::default(),
+            downward: AudioRun::default(),
         };
-        Self { view: Mutex::new(view) }
+        Self { printer: Mutex::new(printer) }
     }
 
     /// The names of the columns; call it before the first session.
     pub fn header(&self) {
-        self.with(|view| view.put("", Side::Left, "client ⇄ voxbridge", Some("voxbridge ⇄ MiniCPM-o")));
+        self.with_printer(|printer| printer.write_row("", Column::Left, "client ⇄ voxbridge", Some("voxbridge ⇄ MiniCPM-o")));
     }
 
     /// Prints audio that is still being summed up; call it when the sessions are over.
     pub fn flush(&self) {
-        self.with(|view| {
-            view.flush(Direction::Up);
-            view.flush(Direction::Down);
+        self.with_printer(|printer| {
+            printer.flush(Direction::Up);
+            printer.flush(Direction::Down);
         });
     }
 
-    fn with(&self, act: impl FnOnce(&mut View)) {
+    fn with_printer(&self, action: impl FnOnce(&mut ColumnPrinter)) {
         // A view that panicked half-way through a line is still a view.
-        act(&mut self.view.lock().unwrap_or_else(PoisonError::into_inner));
+        action(&mut self.printer.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Tap for SideBySide {
-    fn passed(&self, _session_id: &str, at: Instant, wire: Wire, frame: Passed<'_>) {
+    fn on_frame(&self, _session_id: &str, at: Instant, point: TapPoint, frame: TapFrame<'_>) {
         // Long messages are read before the lock is taken: sessions do not wait for each other's.
-        let words = match frame {
-            Passed::Text(text) => brief(text),
-            Passed::Binary(bytes) => format!("<{} bytes>", bytes.len()),
-            Passed::Close(Some(code)) => format!("closed with {code}"),
-            Passed::Close(None) => "closed".to_owned(),
+        let text = match frame {
+            TapFrame::Text(text) => summarize_json(text),
+            TapFrame::Binary(bytes) => format!("<{} bytes>", bytes.len()),
+            TapFrame::Close(Some(code)) => format!("closed with {code}"),
+            TapFrame::Close(None) => "closed".to_owned(),
         };
-        self.with(|view| {
-            let after = at.saturating_duration_since(*view.began.get_or_insert(at));
-            match (wire, frame) {
-                (Wire::FromClient, Passed::Binary(bytes)) => view.sum(Direction::Up, after, bytes.len()),
-                (Wire::ToClient, Passed::Binary(bytes)) => view.sum(Direction::Down, after, bytes.len()),
-                _ => view.message(after, wire, &words),
+        self.with_printer(|printer| {
+            let after = at.saturating_duration_since(*printer.started_at.get_or_insert(at));
+            match (point, frame) {
+                (TapPoint::FromClient, TapFrame::Binary(bytes)) => printer.add_audio(Direction::Up, after, bytes.len()),
+                (TapPoint::ToClient, TapFrame::Binary(bytes)) => printer.add_audio(Direction::Down, after, bytes.len()),
+                _ => printer.print_message(after, point, &text),
             }
         });
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum Column {
     Left,
     Right,
 }
@@ -116,86 +116,86 @@ enum Direction {
 
 /// Audio frames of one direction that make one line.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
+struct AudioRun {
     frames: usize,
     bytes: usize,
     /// When the last of them passed.
     at: Duration,
 }
 
-struct View {
+struct ColumnPrinter {
     out: Box<dyn Write + Send>,
     columns: usize,
     colour: bool,
-    began: Option<Instant>,
-    up: Run,
-    down: Run,
+    started_at: Option<Instant>,
+    upward: AudioRun,
+    downward: AudioRun,
 }
 
-impl View {
-    fn message(&mut self, at: Duration, wire: Wire, words: &str) {
-        let (side, direction, line) = match wire {
-            Wire::FromClient => (Side::Left, Direction::Up, format!("→ {words}")),
-            Wire::ToClient => (Side::Left, Direction::Down, format!("← {words}")),
-            Wire::ToLane(lane) => (Side::Right, Direction::Up, format!("→ #{} {words}", lane.0)),
-            Wire::FromLane(lane) => (Side::Right, Direction::Down, format!("← #{} {words}", lane.0)),
+impl ColumnPrinter {
+    fn print_message(&mut self, at: Duration, point: TapPoint, text: &str) {
+        let (column, direction, line) = match point {
+            TapPoint::FromClient => (Column::Left, Direction::Up, format!("→ {text}")),
+            TapPoint::ToClient => (Column::Left, Direction::Down, format!("← {text}")),
+            TapPoint::ToLane(lane) => (Column::Right, Direction::Up, format!("→ #{} {text}", lane.0)),
+            TapPoint::FromLane(lane) => (Column::Right, Direction::Down, format!("← #{} {text}", lane.0)),
         };
         // On the client's wire the order of messages and audio means something.
-        if side == Side::Left {
+        if column == Column::Left {
             self.flush(Direction::Up);
             self.flush(Direction::Down);
         }
-        self.line(at, side, direction, &line);
+        self.write_line(at, column, direction, &line);
     }
 
-    fn sum(&mut self, direction: Direction, at: Duration, bytes: usize) {
-        let run = self.run(direction);
+    fn add_audio(&mut self, direction: Direction, at: Duration, bytes: usize) {
+        let run = self.audio_run(direction);
         run.frames += 1;
         run.bytes += bytes;
         run.at = at;
-        if lasts(run.bytes, direction) >= MOST_AUDIO {
+        if audio_duration(run.bytes, direction) >= AUDIO_LINE_MAX {
             self.flush(direction);
         }
     }
 
     fn flush(&mut self, direction: Direction) {
-        let run = std::mem::take(self.run(direction));
+        let run = std::mem::take(self.audio_run(direction));
         if run.frames == 0 {
             return;
         }
         let arrow = if direction == Direction::Up { '→' } else { '←' };
         let frames = if run.frames == 1 { "frame" } else { "frames" };
-        let seconds = lasts(run.bytes, direction).as_secs_f64();
-        let words = format!("{arrow} … {} {frames}, {seconds:.1} s of audio", run.frames);
-        self.line(run.at, Side::Left, direction, &words);
+        let seconds = audio_duration(run.bytes, direction).as_secs_f64();
+        let text = format!("{arrow} … {} {frames}, {seconds:.1} s of audio", run.frames);
+        self.write_line(run.at, Column::Left, direction, &text);
     }
 
-    fn run(&mut self, direction: Direction) -> &mut Run {
+    fn audio_run(&mut self, direction: Direction) -> &mut AudioRun {
         match direction {
-            Direction::Up => &mut self.up,
-            Direction::Down => &mut self.down,
+            Direction::Up => &mut self.upward,
+            Direction::Down => &mut self.downward,
         }
     }
 
-    fn line(&mut self, at: Duration, side: Side, direction: Direction, words: &str) {
+    fn write_line(&mut self, at: Duration, column: Column, direction: Direction, text: &str) {
         let at = format!("{:8.2} ", at.as_secs_f64());
-        let width = self.width(at.len());
-        let cut = console::truncate_str(words, width, "…");
-        let coloured = if self.colour { paint(&cut, direction) } else { cut.into_owned() };
-        self.put(&at, side, &coloured, None);
+        let width = self.column_width(at.len());
+        let truncated = console::truncate_str(text, width, "…");
+        let coloured = if self.colour { colourize(&truncated, direction) } else { truncated.into_owned() };
+        self.write_row(&at, column, &coloured, None);
     }
 
     /// Writes a line whole, so that sessions do not mix within it.
-    fn put(&mut self, at: &str, side: Side, words: &str, beside: Option<&str>) {
-        const TIME: usize = 9;
-        let width = self.width(TIME);
-        let (left, right) = match side {
-            Side::Left => (words, beside.unwrap_or_default()),
-            Side::Right => ("", words),
+    fn write_row(&mut self, at: &str, column: Column, text: &str, right_text: Option<&str>) {
+        const TIME_WIDTH: usize = 9;
+        let width = self.column_width(TIME_WIDTH);
+        let (left, right) = match column {
+            Column::Left => (text, right_text.unwrap_or_default()),
+            Column::Right => ("", text),
         };
         let left = console::pad_str(left, width, console::Alignment::Left, None);
         let mut line = String::with_capacity(self.columns * 2);
-        let _ = write!(line, "{at:TIME$}{left}{GAP}{right}");
+        let _ = write!(line, "{at:TIME_WIDTH$}{left}{COLUMN_SEPARATOR}{right}");
         line.truncate(line.trim_end().len());
         line.push('\n');
         // Nobody reads any more: the session goes on without the view.
@@ -203,21 +203,21 @@ impl View {
     }
 
     /// Of one column, beside the time.
-    fn width(&self, time: usize) -> usize {
-        (self.columns - time - 3) / 2
+    fn column_width(&self, time_width: usize) -> usize {
+        (self.columns - time_width - 3) / 2
     }
 }
 
 /// How long audio lasts.
-fn lasts(bytes: usize, direction: Direction) -> Duration {
-    let per_second = if direction == Direction::Up { MICROPHONE_BYTES } else { SPEAKER_BYTES };
+fn audio_duration(bytes: usize, direction: Direction) -> Duration {
+    let per_second = if direction == Direction::Up { MICROPHONE_BYTES_PER_SECOND } else { SPEAKER_BYTES_PER_SECOND };
     Duration::from_secs_f64(bytes as f64 / f64::from(per_second))
 }
 
-fn paint(words: &str, direction: Direction) -> String {
+fn colourize(text: &str, direction: Direction) -> String {
     let style = console::Style::new().force_styling(true);
     let style = if direction == Direction::Up { style.cyan() } else { style.green() };
-    style.apply_to(words).to_string()
+    style.apply_to(text).to_string()
 }
 
 #[cfg(test)]

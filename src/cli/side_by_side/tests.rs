@@ -6,9 +6,9 @@ use super::*;
 use crate::event::Lane;
 
 #[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Page {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -18,7 +18,7 @@ impl Write for Page {
     }
 }
 
-impl Page {
+impl SharedBuffer {
     fn lines(&self) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().map(str::to_owned).collect()
@@ -26,29 +26,29 @@ impl Page {
 }
 
 /// Plays frames given with their milliseconds and returns the lines.
-fn shown(columns: usize, colour: bool, frames: &[(u64, Wire, Passed<'_>)]) -> Vec<String> {
-    let page = Page::default();
-    let view = SideBySide::new(page.clone(), columns, colour);
+fn printed_lines(columns: usize, colour: bool, frames: &[(u64, TapPoint, TapFrame<'_>)]) -> Vec<String> {
+    let buffer = SharedBuffer::default();
+    let view = SideBySide::new(buffer.clone(), columns, colour);
     let start = tokio::time::Instant::now().into_std();
     for (ms, wire, frame) in frames {
-        view.passed("sess_1", start + Duration::from_millis(*ms), *wire, *frame);
+        view.on_frame("sess_1", start + Duration::from_millis(*ms), *wire, *frame);
     }
     view.flush();
-    page.lines()
+    buffer.lines()
 }
 
-const CONFIGURE: Passed<'_> = Passed::Text(r#"{"type":"session.configure","language":"en"}"#);
+const CONFIGURE: TapFrame<'_> = TapFrame::Text(r#"{"type":"session.configure","language":"en"}"#);
 
 #[test]
-fn each_wire_has_its_column() {
-    let lines = shown(
+fn client_and_upstream_messages_have_their_own_columns() {
+    let lines = printed_lines(
         92,
         false,
         &[
-            (0, Wire::FromClient, CONFIGURE),
-            (250, Wire::ToLane(Lane(1)), Passed::Text(r#"{"type":"session.init"}"#)),
-            (1500, Wire::FromLane(Lane(1)), Passed::Close(Some(1000))),
-            (1510, Wire::ToClient, Passed::Close(None)),
+            (0, TapPoint::FromClient, CONFIGURE),
+            (250, TapPoint::ToLane(Lane(1)), TapFrame::Text(r#"{"type":"session.init"}"#)),
+            (1500, TapPoint::FromLane(Lane(1)), TapFrame::Close(Some(1000))),
+            (1510, TapPoint::ToClient, TapFrame::Close(None)),
         ],
     );
     assert_eq!(
@@ -63,13 +63,13 @@ fn each_wire_has_its_column() {
 }
 
 #[test]
-fn audio_is_summed_up_until_something_is_said() {
+fn audio_frames_are_summed_until_next_client_message() {
     let frame = [0; 1280];
-    let mut frames: Vec<_> = (0..50).map(|i| (i * 40, Wire::FromClient, Passed::Binary(&frame))).collect();
-    frames.push((2000, Wire::ToLane(Lane(1)), Passed::Text(r#"{"type":"session.init"}"#)));
-    frames.push((2010, Wire::ToClient, Passed::Text(r#"{"type":"vad.speech_start"}"#)));
-    frames.push((2020, Wire::ToClient, Passed::Binary(&frame)));
-    let lines = shown(160, false, &frames);
+    let mut frames: Vec<_> = (0..50).map(|i| (i * 40, TapPoint::FromClient, TapFrame::Binary(&frame))).collect();
+    frames.push((2000, TapPoint::ToLane(Lane(1)), TapFrame::Text(r#"{"type":"session.init"}"#)));
+    frames.push((2010, TapPoint::ToClient, TapFrame::Text(r#"{"type":"vad.speech_start"}"#)));
+    frames.push((2020, TapPoint::ToClient, TapFrame::Binary(&frame)));
+    let lines = printed_lines(160, false, &frames);
     assert_eq!(lines.len(), 4, "{lines:#?}");
     assert!(lines[0].contains("│ → #1 session.init"));
     assert!(lines[1].starts_with("    1.96 → … 50 frames, 2.0 s of audio "), "{}", lines[1]);
@@ -78,10 +78,10 @@ fn audio_is_summed_up_until_something_is_said() {
 }
 
 #[test]
-fn a_long_stretch_of_audio_shows_that_it_goes_on() {
+fn long_audio_is_printed_every_five_seconds() {
     let frame = [0; 1280];
-    let frames: Vec<_> = (0..300).map(|i| (i * 40, Wire::FromClient, Passed::Binary(&frame))).collect();
-    let lines = shown(160, false, &frames);
+    let frames: Vec<_> = (0..300).map(|i| (i * 40, TapPoint::FromClient, TapFrame::Binary(&frame))).collect();
+    let lines = printed_lines(160, false, &frames);
     assert_eq!(lines.len(), 3, "{lines:#?}");
     assert!(lines[0].contains("125 frames, 5.0 s") && lines[2].contains("50 frames, 2.0 s"));
 }
@@ -90,12 +90,12 @@ fn a_long_stretch_of_audio_shows_that_it_goes_on() {
 fn lines_fit_the_terminal() {
     let text = format!(r#"{{"type":"transcript.final","text":"{}"}}"#, "词".repeat(50));
     let frames =
-        [(0, Wire::ToClient, Passed::Text(&text)), (0, Wire::FromLane(Lane(7)), Passed::Text(&text))];
+        [(0, TapPoint::ToClient, TapFrame::Text(&text)), (0, TapPoint::FromLane(Lane(7)), TapFrame::Text(&text))];
     for columns in [0, 40, 81, 120] {
         for colour in [false, true] {
-            for line in shown(columns, colour, &frames) {
+            for line in printed_lines(columns, colour, &frames) {
                 let width = console::measure_text_width(&line);
-                assert!(width <= columns.max(LEAST_COLUMNS), "{width} > {columns}: {line}");
+                assert!(width <= columns.max(MIN_COLUMNS), "{width} > {columns}: {line}");
                 assert!(line.contains('…'));
                 assert_eq!(line.contains('\u{1b}'), colour);
             }
@@ -104,9 +104,9 @@ fn lines_fit_the_terminal() {
 }
 
 #[test]
-fn the_header_names_both_columns() {
-    let page = Page::default();
-    SideBySide::new(page.clone(), 100, false).header();
-    let lines = page.lines();
+fn header_names_both_columns() {
+    let buffer = SharedBuffer::default();
+    SideBySide::new(buffer.clone(), 100, false).header();
+    let lines = buffer.lines();
     assert!(lines[0].contains("client ⇄ voxbridge") && lines[0].contains("│ voxbridge ⇄ MiniCPM-o"));
 }

@@ -5,72 +5,72 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::super::client::{Client, Target};
+use super::super::client::{Client, ServerTarget};
 use super::super::error::ClientError;
-use super::{fake, quick, target};
-use crate::cli::server_events::ClientSeen;
+use super::{fake, quick_timing, target};
+use crate::cli::server_events::MacawEvent;
 
-async fn failure(url: &str) -> ClientError {
-    Client::connect(&target(url), quick()).await.err().expect("no session")
+async fn connect_error(url: &str) -> ClientError {
+    Client::connect(&target(url), quick_timing()).await.err().expect("no session")
 }
 
 #[tokio::test]
-async fn a_session_opens_and_closes_politely() {
+async fn session_opens_and_closes_politely() {
     let (url, server) = fake::serve(|mut peer| async move {
-        peer.created().await;
-        (peer.asked.clone(), peer.goodbye().await)
+        peer.send_created().await;
+        (peer.request_uri.clone(), peer.close_with_frame().await)
     })
     .await;
-    let target = Target { url, model: Some("whisper large".into()), language: Some("de".into()), key: None };
-    let (client, created) = Client::connect(&target, quick()).await.unwrap();
+    let target = ServerTarget { url, model: Some("whisper large".into()), language: Some("de".into()), key: None };
+    let (client, created) = Client::connect(&target, quick_timing()).await.unwrap();
     assert_eq!(client.session_id(), "sess_1");
-    assert!(matches!(created.seen, ClientSeen::SessionCreated { .. }));
+    assert!(matches!(created.event, MacawEvent::SessionCreated { .. }));
     let mut events = Vec::new();
-    assert!(client.close(|event| events.push(event.seen.clone())).await);
-    assert_eq!(events, [ClientSeen::SessionClosed { reason: "client_request".into() }]);
-    let (asked, polite) = server.await.unwrap();
-    assert_eq!(asked, "/v1/realtime?model=whisper+large&language=de");
-    assert!(polite);
+    assert!(client.close(|event| events.push(event.event.clone())).await);
+    assert_eq!(events, [MacawEvent::SessionClosed { reason: "client_request".into() }]);
+    let (request_uri, is_polite) = server.await.unwrap();
+    assert_eq!(request_uri, "/v1/realtime?model=whisper+large&language=de");
+    assert!(is_polite);
 }
 
 #[tokio::test]
-async fn a_real_server_ends_without_a_close_frame() {
+async fn close_without_close_frame_is_polite() {
     let (url, server) = fake::serve(|mut peer| async move {
-        peer.created().await;
-        peer.hang_up().await
+        peer.send_created().await;
+        peer.close_without_frame().await
     })
     .await;
-    let (client, _) = Client::connect(&target(&url), quick()).await.unwrap();
+    let (client, _) = Client::connect(&target(&url), quick_timing()).await.unwrap();
     assert!(client.close(|_| {}).await);
     assert!(server.await.unwrap());
 }
 
 #[tokio::test]
-async fn a_server_that_never_says_goodbye_is_left() {
+async fn close_gives_up_on_silent_server() {
     let (url, server) = fake::serve(|mut peer| async move {
-        peer.created().await;
-        while peer.command().await.is_some() {}
+        peer.send_created().await;
+        while peer.next_command().await.is_some() {}
     })
     .await;
-    let (client, _) = Client::connect(&target(&url), quick()).await.unwrap();
+    let (client, _) = Client::connect(&target(&url), quick_timing()).await.unwrap();
     assert!(!client.close(|_| {}).await);
     server.await.unwrap();
 }
 
 #[tokio::test]
-async fn nobody_there_says_what_was_tried_and_what_to_do() {
+async fn unreachable_server_error_names_url_and_remedy() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
     drop(listener);
-    let error = failure(&url).await;
+    let error = connect_error(&url).await;
     assert_eq!(error.exit_code(), 69);
-    let words = error.to_string();
-    assert!(words.starts_with(&format!("cannot reach {url}: connection refused; start a server")), "{words}");
-    assert!(!words.contains('\n') && words.contains("voxbridge serve --upstream"), "{words}");
+    let message = error.to_string();
+    assert!(message.starts_with(&format!("cannot reach {url}: connection refused; start a server")), "{message}");
+    assert!(!message.contains('\n') && message.contains("voxbridge serve --upstream"), "{message}");
 }
 
 #[tokio::test]
-async fn a_refusal_names_its_status() {
+async fn http_rejection_reports_status() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -78,13 +78,13 @@ async fn a_refusal_names_its_status() {
         let _ = tcp.read(&mut [0; 4096]).await;
         tcp.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").await.unwrap();
     });
-    let error = failure(&url).await;
-    assert!(matches!(error, ClientError::Refused { status: 403, .. }), "{error}");
+    let error = connect_error(&url).await;
+    assert!(matches!(error, ClientError::HttpRejected { status: 403, .. }), "{error}");
     assert_eq!(error.exit_code(), 69);
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_no_wss_server() {
+async fn wss_url_of_plain_server_is_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("wss://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -92,44 +92,44 @@ async fn a_server_without_tls_is_no_wss_server() {
         let _ = tcp.read(&mut [0; 4096]).await;
         let _ = tcp.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
     });
-    let error = failure(&url).await;
+    let error = connect_error(&url).await;
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_model_the_server_does_not_have_is_reported_in_its_words() {
+async fn unknown_model_error_is_reported_verbatim() {
     let (url, _server) = fake::serve(|mut peer| async move {
-        let words = "Model 'nope' not found in registry";
-        peer.say(json!({"type": "error", "code": "model_not_found", "message": words, "recoverable": false}))
+        let message = "Model 'nope' not found in registry";
+        peer.send_event(json!({"type": "error", "code": "model_not_found", "message": message, "recoverable": false}))
             .await;
-        peer.close(CloseCode::Policy, "Model not found: nope").await;
-        while peer.command().await.is_some() {}
+        peer.send_close_frame(CloseCode::Policy, "Model not found: nope").await;
+        while peer.next_command().await.is_some() {}
     })
     .await;
-    let error = failure(&url).await;
+    let error = connect_error(&url).await;
     assert_eq!(error.exit_code(), 1);
     assert_eq!(error.to_string(), "the server reports model_not_found: Model 'nope' not found in registry");
 }
 
 #[tokio::test]
-async fn no_session_created_is_no_session() {
+async fn missing_session_created_is_session_not_opened() {
     let (silent, _server) =
-        fake::serve(|mut peer| async move { while peer.command().await.is_some() {} }).await;
-    let error = failure(&silent).await;
+        fake::serve(|mut peer| async move { while peer.next_command().await.is_some() {} }).await;
+    let error = connect_error(&silent).await;
     assert!(error.to_string().contains("no session.created within"), "{error}");
     assert_eq!(error.exit_code(), 69);
 
     let (other, _server) = fake::serve(|mut peer| async move {
-        peer.say(json!({"type": "hello"})).await;
-        while peer.command().await.is_some() {}
+        peer.send_event(json!({"type": "hello"})).await;
+        while peer.next_command().await.is_some() {}
     })
     .await;
-    let error = failure(&other).await;
+    let error = connect_error(&other).await;
     assert!(error.to_string().contains(r#"expected session.created, got {"type":"hello"}"#), "{error}");
 
     let (gone, _server) =
-        fake::serve(|mut peer| async move { peer.close(CloseCode::Again, "later").await }).await;
-    let error = failure(&gone).await;
+        fake::serve(|mut peer| async move { peer.send_close_frame(CloseCode::Again, "later").await }).await;
+    let error = connect_error(&gone).await;
     assert!(
         error.to_string().ends_with("opened no session: the server closed it with 1013 later"),
         "{error}"

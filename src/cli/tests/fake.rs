@@ -11,18 +11,18 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
 /// The server's end of one connection.
-pub(super) struct Peer {
+pub(super) struct FakePeer {
     socket: WebSocketStream<TcpStream>,
     /// Path and query of the client's request.
-    pub(super) asked: String,
+    pub(super) request_uri: String,
     /// Microphone audio so far.
-    pub(super) heard_bytes: usize,
+    pub(super) received_bytes: usize,
     /// Empty binary messages so far.
-    pub(super) beats: usize,
+    pub(super) keep_alives: usize,
 }
 
 /// Accepts one connection and plays `script`; the URL without a path, and the script's result.
-pub(super) async fn serve<F, R>(script: impl FnOnce(Peer) -> F + Send + 'static) -> (String, JoinHandle<R>)
+pub(super) async fn serve<F, R>(script: impl FnOnce(FakePeer) -> F + Send + 'static) -> (String, JoinHandle<R>)
 where
     F: Future<Output = R> + Send,
     R: Send + 'static,
@@ -31,41 +31,41 @@ where
     let url = format!("ws://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(async move {
         let (tcp, _) = listener.accept().await.unwrap();
-        let mut asked = String::new();
+        let mut request_uri = String::new();
         #[allow(clippy::result_large_err, reason = "tungstenite's own signature")]
-        let note = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
-            asked = request.uri().to_string();
+        let record_uri = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+            request_uri = request.uri().to_string();
             Ok(response)
         };
-        let socket = accept_hdr_async(tcp, note).await.unwrap();
-        script(Peer { socket, asked, heard_bytes: 0, beats: 0 }).await
+        let socket = accept_hdr_async(tcp, record_uri).await.unwrap();
+        script(FakePeer { socket, request_uri, received_bytes: 0, keep_alives: 0 }).await
     });
     (url, server)
 }
 
-impl Peer {
+impl FakePeer {
     /// Says that the session is open.
-    pub(super) async fn created(&mut self) {
-        self.say(json!({"type": "session.created", "session_id": "sess_1", "model": "m", "config": {}}))
+    pub(super) async fn send_created(&mut self) {
+        self.send_event(json!({"type": "session.created", "session_id": "sess_1", "model": "m", "config": {}}))
             .await;
     }
 
     /// Sends an event; a client that is gone is the client's affair.
-    pub(super) async fn say(&mut self, event: Value) {
+    pub(super) async fn send_event(&mut self, event: Value) {
         let _ = self.socket.send(Message::text(event.to_string())).await;
     }
 
     /// Sends speech.
-    pub(super) async fn play(&mut self, bytes: &[u8]) {
+    pub(super) async fn send_audio(&mut self, bytes: &[u8]) {
         let _ = self.socket.send(Message::Binary(Bytes::copy_from_slice(bytes))).await;
     }
 
     /// The next command; audio before it is counted. `None` at the end.
-    pub(super) async fn command(&mut self) -> Option<Value> {
+    pub(super) async fn next_command(&mut self) -> Option<Value> {
         loop {
             match self.socket.next().await?.ok()? {
                 Message::Text(text) => return serde_json::from_str(&text).ok(),
-                Message::Binary(bytes) => self.count(&bytes),
+                Message::Binary(bytes) => self.count_audio(&bytes),
                 Message::Close(_) => return None,
                 _ => {}
             }
@@ -73,39 +73,39 @@ impl Peer {
     }
 
     /// Waits until so much audio has come.
-    pub(super) async fn hear(&mut self, bytes: usize) {
-        while self.heard_bytes < bytes {
+    pub(super) async fn wait_for_audio(&mut self, bytes: usize) {
+        while self.received_bytes < bytes {
             match self.socket.next().await {
-                Some(Ok(Message::Binary(bytes))) => self.count(&bytes),
+                Some(Ok(Message::Binary(bytes))) => self.count_audio(&bytes),
                 Some(Ok(_)) => {}
                 _ => return,
             }
         }
     }
 
-    fn count(&mut self, bytes: &[u8]) {
-        self.heard_bytes += bytes.len();
-        self.beats += usize::from(bytes.is_empty());
+    fn count_audio(&mut self, bytes: &[u8]) {
+        self.received_bytes += bytes.len();
+        self.keep_alives += usize::from(bytes.is_empty());
     }
 
     /// Waits for `session.close` and ends as voxbridge does; `true` if the client was polite.
-    pub(super) async fn goodbye(mut self) -> bool {
-        let polite = self.command().await == Some(json!({"type": "session.close"}));
-        self.say(json!({"type": "session.closed", "reason": "client_request"})).await;
-        self.close(CloseCode::Normal, "").await;
+    pub(super) async fn close_with_frame(mut self) -> bool {
+        let is_polite = self.next_command().await == Some(json!({"type": "session.close"}));
+        self.send_event(json!({"type": "session.closed", "reason": "client_request"})).await;
+        self.send_close_frame(CloseCode::Normal, "").await;
         while let Some(Ok(_)) = self.socket.next().await {}
-        polite
+        is_polite
     }
 
     /// Waits for `session.close` and ends as the real server does: TCP alone.
-    pub(super) async fn hang_up(mut self) -> bool {
-        let polite = self.command().await == Some(json!({"type": "session.close"}));
-        self.say(json!({"type": "session.closed", "reason": "client_request"})).await;
-        polite
+    pub(super) async fn close_without_frame(mut self) -> bool {
+        let is_polite = self.next_command().await == Some(json!({"type": "session.close"}));
+        self.send_event(json!({"type": "session.closed", "reason": "client_request"})).await;
+        is_polite
     }
 
     /// Sends a close frame.
-    pub(super) async fn close(&mut self, code: CloseCode, reason: &'static str) {
+    pub(super) async fn send_close_frame(&mut self, code: CloseCode, reason: &'static str) {
         let _ = self.socket.close(Some(CloseFrame { code, reason: reason.into() })).await;
     }
 }

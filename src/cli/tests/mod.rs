@@ -9,23 +9,23 @@ mod transcribing;
 
 use std::time::Duration;
 
-use super::client::{Target, Timing};
+use super::client::{ClientTiming, ServerTarget};
 
 /// Forty times as fast as real time.
-fn quick() -> Timing {
+fn quick_timing() -> ClientTiming {
     let ms = Duration::from_millis;
-    Timing {
-        frame: ms(1),
-        quiet: ms(100),
-        late: ms(1000),
-        stall: ms(1000),
-        answer: ms(1000),
-        keep_alive: ms(30),
-        created: ms(1000),
-        close: ms(1000),
+    ClientTiming {
+        frame_interval: ms(1),
+        quiet_timeout: ms(100),
+        late_transcript_timeout: ms(1000),
+        stall_timeout: ms(1000),
+        answer_timeout: ms(1000),
+        keep_alive_interval: ms(30),
+        created_timeout: ms(1000),
+        close_timeout: ms(1000),
     }
 }
 
-fn target(url: &str) -> Target {
-    Target { url: url.to_owned(), model: None, language: None, key: None }
+fn target(url: &str) -> ServerTarget {
+    ServerTarget { url: url.to_owned(), model: None, language: None, key: None }
 }

@@ -1,63 +1,63 @@
 //! Causes on the way: name, port, certificate, upgrade.
 
-use super::{Problem, Subject};
+use super::{Diagnosis, CheckedServer};
 use crate::doctor::{
     experiments::Clue,
-    step::Step,
-    symptom::{Certificate, Symptom, seconds},
+    step::DoctorStep,
+    symptom::{CertificateProblem, Symptom, format_duration},
 };
 
-pub(super) fn explain(subject: &Subject, symptom: &Symptom) -> Problem {
-    let place = &subject.authority;
+pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Diagnosis {
+    let address = &server.authority;
     match symptom {
-        Symptom::NoName(words) => Problem::new(
-            format!("The name in {place} has no address ({words})."),
+        Symptom::NameNotFound(detail) => Diagnosis::new(
+            format!("The name in {address} has no address ({detail})."),
             "The name is misspelled, or the name server of this machine does not know it; in a container or cluster names are often different.",
             "Correct the URL, or try the address in place of the name.",
         ),
-        Symptom::Refused => Problem::new(
-            format!("The machine of {place} is there, and refuses the connection."),
+        Symptom::ConnectionRefused => Diagnosis::new(
+            format!("The machine of {address} is there, and refuses the connection."),
             "Nothing listens at this port: the server is not running, runs at another port, or listens on 127.0.0.1 of its own machine only.",
             "Start the server, or correct the port; a MiniCPM-o gateway's is 8006 unless told otherwise.",
         ),
-        Symptom::Unreachable(words) => Problem::new(
-            format!("{place} cannot be reached: {words}."),
+        Symptom::Unreachable(detail) => Diagnosis::new(
+            format!("{address} cannot be reached: {detail}."),
             "There is no way from this machine to that one.",
             "Check the network between the two: routes, VPN, firewall.",
         ),
-        Symptom::SpeaksPlain => Problem::new(
-            format!("{place} speaks HTTP without TLS."),
+        Symptom::ServerSpeaksPlaintext => Diagnosis::new(
+            format!("{address} speaks HTTP without TLS."),
             "The URL says wss://, and the server speaks plain: it was started with --http, or TLS ends somewhere else.",
             "Use ws:// in the URL, or have the server speak TLS.",
         ),
-        Symptom::SpeaksTls => Problem::new(
-            format!("{place} speaks TLS."),
+        Symptom::ServerSpeaksTls => Diagnosis::new(
+            format!("{address} speaks TLS."),
             "The URL says ws://; a MiniCPM-o gateway speaks TLS unless it is started with --http.",
             "It speaks TLS, use wss://; and name its certificate with `ca` if it is one of its own making.",
         ),
-        Symptom::Certificate(problem) => certificate(subject, problem),
-        Symptom::WantsCertificate(words) => Problem::new(
-            format!("{place} ended TLS: {words}."),
+        Symptom::CertificateProblem(problem) => diagnose_certificate(server, problem),
+        Symptom::ClientCertificateRequired(detail) => Diagnosis::new(
+            format!("{address} ended TLS: {detail}."),
             "It asks its clients for a certificate, and got none that it trusts.",
             "Give this upstream a client certificate and its key, made by an authority that the server trusts.",
         ),
-        Symptom::TlsBroken(words) => Problem::new(
-            format!("TLS with {place} failed: {words}."),
+        Symptom::TlsFailed(detail) => Diagnosis::new(
+            format!("TLS with {address} failed: {detail}."),
             "The port speaks neither TLS 1.2 nor 1.3, or something between the two interferes.",
             "Check that the port is the gateway's; try `openssl s_client -connect` from this machine.",
         ),
-        Symptom::NotHttp(words) => Problem::new(
-            format!("{place} answered the upgrade with something that is no HTTP ({words})."),
+        Symptom::NotHttp(detail) => Diagnosis::new(
+            format!("{address} answered the upgrade with something that is no HTTP ({detail})."),
             "Some other service listens at this port.",
             "Correct the port; a MiniCPM-o gateway's is 8006 unless told otherwise.",
         ),
-        Symptom::Extension(name) => Problem::new(
-            format!("{place} agreed to {name}, which nobody had offered."),
+        Symptom::UnexpectedExtension(name) => Diagnosis::new(
+            format!("{address} agreed to {name}, which nobody had offered."),
             "A proxy in front of the server answers for it and changes the messages.",
             "Have the proxy pass the WebSocket handshake on as it is.",
         ),
-        other => Problem::new(
-            format!("{place} ended the connection without an answer to the upgrade ({}).", other.brief()),
+        other => Diagnosis::new(
+            format!("{address} ended the connection without an answer to the upgrade ({}).", other.summary()),
             "The port is not the gateway's, the gateway is about to stop, or a proxy in front of it gave up.",
             "Check the port, and the log of what listens there.",
         ),
@@ -65,38 +65,38 @@ pub(super) fn explain(subject: &Subject, symptom: &Symptom) -> Problem {
 }
 
 /// Nothing came before the upgrade was asked for.
-pub(super) fn silent(subject: &Subject, step: Step, symptom: &Symptom) -> Problem {
+pub(super) fn diagnose_no_answer(server: &CheckedServer, step: DoctorStep, symptom: &Symptom) -> Diagnosis {
     let waited = match symptom {
-        Symptom::Silent { waited } => seconds(*waited),
-        other => other.brief(),
+        Symptom::NoAnswer { waited } => format_duration(*waited),
+        other => other.summary(),
     };
-    let place = &subject.authority;
+    let address = &server.authority;
     match step {
-        Step::Dns => Problem::new(
+        DoctorStep::Dns => Diagnosis::new(
             format!("The name server did not answer within {waited}."),
             "The name server of this machine cannot be reached, or waits for another one.",
             "Check /etc/resolv.conf, or try the address in place of the name.",
         ),
-        Step::Tcp => Problem::new(
-            format!("{place} did not answer within {waited}, not even with a refusal."),
+        DoctorStep::Tcp => Diagnosis::new(
+            format!("{address} did not answer within {waited}, not even with a refusal."),
             "A firewall or security group swallows the packets, or the machine is off.",
             "Open the port from this machine to that one, and check the address.",
         ),
-        _ => Problem::new(
-            format!("{place} took the connection, and said nothing to TLS within {waited}."),
+        _ => Diagnosis::new(
+            format!("{address} took the connection, and said nothing to TLS within {waited}."),
             "The port speaks no TLS and waits for something else, or the server hangs.",
             "Try ws:// in place of wss://, and look at the server's log.",
         ),
     }
 }
 
-fn certificate(subject: &Subject, problem: &Certificate) -> Problem {
-    let place = &subject.authority;
-    let shows = |what: &str| format!("{place} shows a certificate {what}.");
+fn diagnose_certificate(server: &CheckedServer, problem: &CertificateProblem) -> Diagnosis {
+    let address = &server.authority;
+    let shows_certificate = |description: &str| format!("{address} shows a certificate {description}.");
     match problem {
-        Certificate::UnknownIssuer => Problem::new(
-            shows("that nobody vouches for whom this system trusts"),
-            match subject.has_ca {
+        CertificateProblem::UnknownIssuer => Diagnosis::new(
+            shows_certificate("that nobody vouches for whom this system trusts"),
+            match server.has_ca {
                 true => {
                     "The `ca` file is for another certificate: the gateway makes itself a new one when it is set up anew."
                 }
@@ -104,29 +104,29 @@ fn certificate(subject: &Subject, problem: &Certificate) -> Problem {
             },
             format!(
                 "Copy the server's certificate and name the file with `ca` (or --upstream-ca); \
-                 `openssl s_client -connect {place} -showcerts` shows it."
+                 `openssl s_client -connect {address} -showcerts` shows it."
             ),
         ),
-        Certificate::WrongName(names) => Problem::new(
+        CertificateProblem::WrongName(names) => Diagnosis::new(
             match names.as_slice() {
-                [] => shows("for another name"),
-                names => shows(&format!("for {}", names.join(", "))),
+                [] => shows_certificate("for another name"),
+                names => shows_certificate(&format!("for {}", names.join(", "))),
             },
             "The URL calls the server by a name or address that is not in its certificate.",
             "Use one of the certificate's names in the URL; or name that very certificate with `ca`, and it is trusted under any name.",
         ),
-        Certificate::Expired => Problem::new(
-            shows("that has expired"),
+        CertificateProblem::Expired => Diagnosis::new(
+            shows_certificate("that has expired"),
             "It was not renewed, or the clock of this machine is wrong.",
             "Renew it on the server, and check `date` here.",
         ),
-        Certificate::NotYet => Problem::new(
-            shows("that is not valid yet"),
+        CertificateProblem::NotYetValid => Diagnosis::new(
+            shows_certificate("that is not valid yet"),
             "The clock of this machine or of the one that made the certificate is wrong.",
             "Check `date` on both.",
         ),
-        Certificate::Other(words) => Problem::new(
-            shows(&format!("that cannot be used ({words})")),
+        CertificateProblem::Other(detail) => Diagnosis::new(
+            shows_certificate(&format!("that cannot be used ({detail})")),
             "It was made for another purpose or in a way that TLS does not allow.",
             "Name that very certificate with `ca`, or have the server show another one.",
         ),
@@ -134,19 +134,19 @@ fn certificate(subject: &Subject, problem: &Certificate) -> Problem {
 }
 
 /// An HTTP answer that is no upgrade.
-pub(super) fn status(
-    subject: &Subject,
+pub(super) fn diagnose_http_status(
+    server: &CheckedServer,
     status: u16,
-    server: Option<&str>,
-    page: bool,
+    server_name: Option<&str>,
+    is_html: bool,
     clue: Option<&Clue>,
-) -> Problem {
-    let by = server.map_or_else(String::new, |server| format!(", and calls itself {server}"));
-    let with = if page { " with a page for people" } else { "" };
-    let seen = format!("{} answered with HTTP {status}{with}{by}.", subject.url);
-    if let Some(Clue::Place(url, dialect)) = clue {
+) -> Diagnosis {
+    let by = server_name.map_or_else(String::new, |name| format!(", and calls itself {name}"));
+    let with = if is_html { " with a page for people" } else { "" };
+    let seen = format!("{} answered with HTTP {status}{with}{by}.", server.url);
+    if let Some(Clue::OtherUrl(url, dialect)) = clue {
         let dialect = dialect.as_ref().map_or_else(String::new, |name| format!(" and dialect = {name:?}"));
-        return Problem::new(
+        return Diagnosis::new(
             seen,
             format!("The path, mode or dialect is not the server's: it takes {url}."),
             format!("Use {url}{dialect} for this upstream."),
@@ -188,5 +188,5 @@ pub(super) fn status(
             "Check the URL, and the log of the server and of what stands in front of it.",
         ),
     };
-    Problem::new(seen, cause, advice)
+    Diagnosis::new(seen, cause, advice)
 }

@@ -1,39 +1,39 @@
 //! Causes on the way of a client, where voxbridge's own listener is another's server: what it says there it says for reasons
 //! of its own (`server::access`).
 
-use super::{Problem, Subject};
-use crate::doctor::symptom::{Certificate, Symptom};
+use super::{Diagnosis, CheckedServer};
+use crate::doctor::symptom::{CertificateProblem, Symptom};
 
 /// What the same does not mean of an upstream; none where it means the same.
-pub(super) fn explain(subject: &Subject, symptom: &Symptom) -> Option<Problem> {
-    let place = &subject.authority;
+pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Option<Diagnosis> {
+    let address = &server.authority;
     Some(match symptom {
-        Symptom::Status { status, .. } => {
-            let (cause, advice) = status_of(*status, subject.has_key)?;
-            Problem::new(format!("{} answered with HTTP {status}.", subject.url), cause, advice)
+        Symptom::HttpStatus { status, .. } => {
+            let (cause, advice) = cause_and_advice(*status, server.has_key)?;
+            Diagnosis::new(format!("{} answered with HTTP {status}.", server.url), cause, advice)
         }
-        Symptom::Refused => Problem::new(
-            format!("The machine of {place} is there, and refuses the connection."),
+        Symptom::ConnectionRefused => Diagnosis::new(
+            format!("The machine of {address} is there, and refuses the connection."),
             "No voxbridge runs there, or it listens elsewhere: on 127.0.0.1:8000 unless it is told otherwise.",
             "Start it, or give the address that it says it listens on.",
         ),
-        Symptom::SpeaksPlain => Problem::new(
-            format!("{place} speaks HTTP without TLS."),
+        Symptom::ServerSpeaksPlaintext => Diagnosis::new(
+            format!("{address} speaks HTTP without TLS."),
             "The URL says wss://, and this voxbridge has no [tls], or TLS ends in front of it.",
             "Use ws:// in the URL, or the address of what ends TLS.",
         ),
-        Symptom::SpeaksTls => Problem::new(
-            format!("{place} speaks TLS."),
+        Symptom::ServerSpeaksTls => Diagnosis::new(
+            format!("{address} speaks TLS."),
             "The URL says ws://, and this voxbridge has a [tls].",
             "It speaks TLS, use wss://; and name its authority with --client-ca if it is one of your own.",
         ),
-        Symptom::Certificate(Certificate::UnknownIssuer) => Problem::new(
-            format!("{place} shows a certificate that nobody vouches for whom this system trusts."),
+        Symptom::CertificateProblem(CertificateProblem::UnknownIssuer) => Diagnosis::new(
+            format!("{address} shows a certificate that nobody vouches for whom this system trusts."),
             "It was signed by an authority of your own, or by none.",
             "Name the file of that authority with --client-ca.",
         ),
-        Symptom::WantsCertificate(words) => Problem::new(
-            format!("{place} ended TLS: {words}."),
+        Symptom::ClientCertificateRequired(detail) => Diagnosis::new(
+            format!("{address} ended TLS: {detail}."),
             "It asks its clients for a certificate (`client_ca` in [tls]), and the doctor has none to show.",
             "Try it with a client that has one, or set client_certs = \"optional\".",
         ),
@@ -41,7 +41,7 @@ pub(super) fn explain(subject: &Subject, symptom: &Symptom) -> Option<Problem> {
     })
 }
 
-const fn status_of(status: u16, has_key: bool) -> Option<(&'static str, &'static str)> {
+const fn cause_and_advice(status: u16, has_key: bool) -> Option<(&'static str, &'static str)> {
     Some(match status {
         401 if has_key => (
             "The key that was shown is not among those of this voxbridge ([access] keys), or no longer.",

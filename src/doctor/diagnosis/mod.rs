@@ -8,13 +8,13 @@ mod session;
 
 use super::{
     experiments::Clue,
-    step::Step,
-    symptom::{Symptom, seconds},
+    step::DoctorStep,
+    symptom::{Symptom, format_duration},
 };
 
 /// Who was examined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subject {
+pub struct CheckedServer {
     /// Host and port.
     pub authority: String,
     /// The URL that was asked for.
@@ -22,18 +22,18 @@ pub struct Subject {
     /// The dialect's name; empty for a client's side.
     pub dialect: String,
     /// The dialect's title.
-    pub title: String,
+    pub dialect_title: String,
     /// A `ca` file is named.
     pub has_ca: bool,
     /// It is a voxbridge, and was asked as a client asks it.
-    pub is_listener: bool,
+    pub is_voxbridge: bool,
     /// A key was shown to it.
     pub has_key: bool,
 }
 
 /// One problem, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct Diagnosis {
     /// What was seen.
     pub seen: String,
     /// What it likely means.
@@ -42,7 +42,7 @@ pub struct Problem {
     pub advice: String,
 }
 
-impl Problem {
+impl Diagnosis {
     fn new(seen: impl Into<String>, cause: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { seen: seen.into(), cause: cause.into(), advice: advice.into() }
     }
@@ -50,60 +50,60 @@ impl Problem {
 
 /// What a symptom likely means at a step.
 #[must_use]
-pub fn explain(subject: &Subject, step: Step, symptom: &Symptom, clue: Option<&Clue>) -> Problem {
-    if let Some(Clue::ClientProtocol(title)) = clue {
-        return Problem::new(
-            format!("{} said: {}.", subject.authority, symptom.brief()),
+pub fn diagnose(server: &CheckedServer, step: DoctorStep, symptom: &Symptom, clue: Option<&Clue>) -> Diagnosis {
+    if let Some(Clue::SpeaksClientProtocol(title)) = clue {
+        return Diagnosis::new(
+            format!("{} said: {}.", server.authority, symptom.summary()),
             format!(
                 "This is no model's server: it speaks as a server for clients of {title} does, which is what voxbridge is itself."
             ),
             "Give the address of the MiniCPM-o gateway instead; its usual port is 8006.",
         );
     }
-    if subject.is_listener
-        && let Some(problem) = listener::explain(subject, symptom)
+    if server.is_voxbridge
+        && let Some(diagnosis) = listener::diagnose(server, symptom)
     {
-        return problem;
+        return diagnosis;
     }
     match symptom {
-        Symptom::Slow { took, usual } => slow(step, &seconds(*took), &seconds(*usual)),
-        Symptom::Silent { .. } if step < Step::Upgrade => connection::silent(subject, step, symptom),
-        Symptom::NoName(_)
-        | Symptom::Refused
+        Symptom::Slow { took, usual } => diagnose_slow(step, &format_duration(*took), &format_duration(*usual)),
+        Symptom::NoAnswer { .. } if step < DoctorStep::Upgrade => connection::diagnose_no_answer(server, step, symptom),
+        Symptom::NameNotFound(_)
+        | Symptom::ConnectionRefused
         | Symptom::Unreachable(_)
-        | Symptom::SpeaksPlain
-        | Symptom::SpeaksTls
-        | Symptom::Certificate(_)
-        | Symptom::WantsCertificate(_)
-        | Symptom::TlsBroken(_)
+        | Symptom::ServerSpeaksPlaintext
+        | Symptom::ServerSpeaksTls
+        | Symptom::CertificateProblem(_)
+        | Symptom::ClientCertificateRequired(_)
+        | Symptom::TlsFailed(_)
         | Symptom::NotHttp(_)
-        | Symptom::HungUp(_)
-        | Symptom::Extension(_) => connection::explain(subject, symptom),
-        Symptom::Status { status, server, page } => {
-            connection::status(subject, *status, server.as_deref(), *page, clue)
+        | Symptom::ClosedWithoutAnswer(_)
+        | Symptom::UnexpectedExtension(_) => connection::diagnose(server, symptom),
+        Symptom::HttpStatus { status, server: server_name, is_html } => {
+            connection::diagnose_http_status(server, *status, server_name.as_deref(), *is_html, clue)
         }
-        _ => session::explain(subject, step, symptom, clue),
+        _ => session::diagnose(server, step, symptom, clue),
     }
 }
 
-fn slow(step: Step, took: &str, usual: &str) -> Problem {
+fn diagnose_slow(step: DoctorStep, took: &str, usual: &str) -> Diagnosis {
     let (cause, advice) = match step {
-        Step::Dns => {
+        DoctorStep::Dns => {
             ("The name server is slow or far away.", "Use a name server near by, or the address itself.")
         }
-        Step::Tcp | Step::Tls | Step::Upgrade => (
+        DoctorStep::Tcp | DoctorStep::Tls | DoctorStep::Upgrade => (
             "The server is far away or its line is full; every answer comes later by as much.",
             "Run voxbridge in the same network as the model.",
         ),
-        Step::Init => (
+        DoctorStep::Init => (
             "The worker is slow to make itself ready: its GPU is busy, or it has just started.",
             "Look at the worker's load; until then every new session waits as long.",
         ),
-        Step::Queue => (
+        DoctorStep::Queue => (
             "No worker was free at once.",
             "Add a worker or another upstream if clients are to be served without waiting.",
         ),
         _ => ("The model or its GPU is busy.", "Look at the worker's load."),
     };
-    Problem::new(format!("It took {took}, where {usual} are usual."), cause, advice)
+    Diagnosis::new(format!("It took {took}, where {usual} are usual."), cause, advice)
 }

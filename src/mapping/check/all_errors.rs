@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::Problem;
+use super::FileError;
 
 /// A file with more mistakes is no attempt at one.
-const MOST: usize = 40;
+const MAX_PROBLEMS: usize = 40;
 
 /// Where something stands in a document: the keys on the way, as far as they are there.
 #[must_use]
@@ -28,35 +28,35 @@ pub(crate) fn offset_of(source: &str, path: &[&str]) -> usize {
 }
 
 /// Every mistake that `read` finds in a file, or in what is left of it; `model` is a file of the same kind without any.
-pub(crate) fn all(
+pub(crate) fn find_all(
     source: &str,
     model: &str,
-    read: impl Fn(&str) -> Result<(), Problem>,
-) -> Result<(), Problem> {
-    let mut copy = Copy { text: source.to_owned(), shifts: Vec::new() };
-    let mut found: Vec<Problem> = Vec::new();
+    read: impl Fn(&str) -> Result<(), FileError>,
+) -> Result<(), FileError> {
+    let mut copy = RepairedCopy { text: source.to_owned(), shifts: Vec::new() };
+    let mut found: Vec<FileError> = Vec::new();
     while let Err(problem) = read(&copy.text) {
-        let problems = problem.each();
-        let told = problems.iter().map(|problem| copy.in_the_file(problem)).filter(|it| !found.contains(it));
-        let told: Vec<Problem> = told.collect();
-        let ends = told.is_empty() || problems.len() > 1 || found.len() + told.len() >= MOST;
+        let problems = problem.flatten();
+        let told = problems.iter().map(|problem| copy.original_position(problem)).filter(|it| !found.contains(it));
+        let told: Vec<FileError> = told.collect();
+        let ends = told.is_empty() || problems.len() > 1 || found.len() + told.len() >= MAX_PROBLEMS;
         found.extend(told);
         if ends || !copy.repair(&problems[0], model) {
             break;
         }
     }
-    Problem::of(found)
+    FileError::combine(found)
 }
 
 /// A file that is being made right.
-struct Copy {
+struct RepairedCopy {
     text: String,
     /// What was put in or taken out: line, column, letters.
     shifts: Vec<(usize, usize, isize)>,
 }
 
 /// An entry of a document.
-struct Entry {
+struct DocumentEntry {
     path: Vec<String>,
     key: Range<usize>,
     value: Range<usize>,
@@ -64,9 +64,9 @@ struct Entry {
     ranges: Vec<Range<usize>>,
 }
 
-impl Copy {
+impl RepairedCopy {
     /// A mistake with its place in the file as it was.
-    fn in_the_file(&self, problem: &Problem) -> Problem {
+    fn original_position(&self, problem: &FileError) -> FileError {
         let mut problem = problem.clone();
         for (line, column, letters) in self.shifts.iter().rev() {
             if problem.line == *line && problem.column > *column {
@@ -77,27 +77,27 @@ impl Copy {
     }
 
     /// Makes what is wrong right: by the nearest spelling, by the model's value, or by leaving it out. Whether it could.
-    fn repair(&mut self, problem: &Problem, model: &str) -> bool {
+    fn repair(&mut self, problem: &FileError, model: &str) -> bool {
         let offset = problem.offset(&self.text);
         let Some(entry) = entry_at(&self.text, offset).filter(|_| problem.line > 0) else { return false };
         let hint = problem.message.rsplit_once("did you mean `").map(|(_, hint)| hint.trim_end_matches("`?"));
         match hint {
-            Some(hint) if entry.key.contains(&offset) => self.put(problem, entry.key, hint),
+            Some(hint) if entry.key.contains(&offset) => self.replace(problem, entry.key, hint),
             Some(hint) if entry.value.contains(&offset) => {
-                self.put(problem, entry.value, &format!("{hint:?}"));
+                self.replace(problem, entry.value, &format!("{hint:?}"));
             }
             _ => match value_at(model, &entry.path).filter(|_| problem.message.starts_with("invalid")) {
-                Some(value) => self.put(problem, entry.value, &value),
+                Some(value) => self.replace(problem, entry.value, &value),
                 None => entry.ranges.into_iter().for_each(|range| {
-                    let range = widened(&self.text, range);
-                    blank(&mut self.text, range);
+                    let range = widen_range(&self.text, range);
+                    blank_out(&mut self.text, range);
                 }),
             },
         }
         true
     }
 
-    fn put(&mut self, problem: &Problem, range: Range<usize>, new: &str) {
+    fn replace(&mut self, problem: &FileError, range: Range<usize>, new: &str) {
         let old = self.text.get(range.clone()).unwrap_or_default();
         let letters = new.chars().count() as isize - old.chars().count() as isize;
         self.shifts.push((problem.line, problem.column, letters));
@@ -106,16 +106,16 @@ impl Copy {
 }
 
 /// The innermost entry that holds this place.
-fn entry_at(source: &str, offset: usize) -> Option<Entry> {
-    in_table(DeTable::parse(source).ok()?.get_ref(), offset)
+fn entry_at(source: &str, offset: usize) -> Option<DocumentEntry> {
+    entry_in_table(DeTable::parse(source).ok()?.get_ref(), offset)
 }
 
-fn in_table(table: &DeTable<'_>, offset: usize) -> Option<Entry> {
+fn entry_in_table(table: &DeTable<'_>, offset: usize) -> Option<DocumentEntry> {
     for (key, value) in table {
         let deeper = match value.get_ref() {
-            DeValue::Table(inner) => in_table(inner, offset),
+            DeValue::Table(inner) => entry_in_table(inner, offset),
             DeValue::Array(items) => {
-                items.iter().find_map(|item| in_table(item.get_ref().as_table()?, offset))
+                items.iter().find_map(|item| entry_in_table(item.get_ref().as_table()?, offset))
             }
             _ => None,
         };
@@ -125,9 +125,9 @@ fn in_table(table: &DeTable<'_>, offset: usize) -> Option<Entry> {
         }
         if key.span().contains(&offset) || value.span().contains(&offset) {
             let mut ranges = Vec::new();
-            ranges_of(key.span(), value.get_ref(), value.span(), &mut ranges);
+            collect_ranges(key.span(), value.get_ref(), value.span(), &mut ranges);
             let path = vec![key.get_ref().to_string()];
-            return Some(Entry { path, key: key.span(), value: value.span(), ranges });
+            return Some(DocumentEntry { path, key: key.span(), value: value.span(), ranges });
         }
     }
     None
@@ -145,7 +145,7 @@ fn value_at(source: &str, path: &[String]) -> Option<String> {
 }
 
 /// All of an entry: a table with a header of its own has entries elsewhere.
-fn ranges_of(key: Range<usize>, value: &DeValue<'_>, span: Range<usize>, ranges: &mut Vec<Range<usize>>) {
+fn collect_ranges(key: Range<usize>, value: &DeValue<'_>, span: Range<usize>, ranges: &mut Vec<Range<usize>>) {
     ranges.push(key.start..key.end.max(span.end));
     let tables: Vec<&DeTable<'_>> = match value {
         DeValue::Table(table) => vec![table],
@@ -153,12 +153,12 @@ fn ranges_of(key: Range<usize>, value: &DeValue<'_>, span: Range<usize>, ranges:
         _ => Vec::new(),
     };
     for (key, value) in tables.into_iter().flatten() {
-        ranges_of(key.span(), value.get_ref(), value.span(), ranges);
+        collect_ranges(key.span(), value.get_ref(), value.span(), ranges);
     }
 }
 
 /// With what belongs to it: the rest of a header's line, or the comma behind it.
-fn widened(source: &str, range: Range<usize>) -> Range<usize> {
+fn widen_range(source: &str, range: Range<usize>) -> Range<usize> {
     let line = source[..range.start].rfind('\n').map_or(0, |newline| newline + 1);
     if source[line..].starts_with('[') {
         let end = source[range.start..].find('\n').map_or(source.len(), |newline| range.start + newline);
@@ -169,7 +169,7 @@ fn widened(source: &str, range: Range<usize>) -> Range<usize> {
     if rest[gap..].starts_with(',') { range.start..range.end + gap + 1 } else { range }
 }
 
-fn blank(source: &mut String, range: Range<usize>) {
+fn blank_out(source: &mut String, range: Range<usize>) {
     let Some(old) = source.get(range.clone()) else { return };
     let spaces = old.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect::<String>();
     source.replace_range(range, &spaces);
@@ -177,11 +177,11 @@ fn blank(source: &mut String, range: Range<usize>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::mapping::{Library, Problem};
+    use crate::mapping::{Library, FileError};
 
-    fn problems(source: &str) -> Vec<Problem> {
+    fn problems(source: &str) -> Vec<FileError> {
         let problem = Library::default().add("f.toml", source).unwrap_err();
-        problem.each()
+        problem.flatten()
     }
 
     fn line_of(source: &str, start: &str) -> usize {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_of_a_file_are_told_with_their_places() {
+    fn every_error_of_a_file_is_reported_with_its_position() {
         let mut source = include_str!("../../../mappings/client/macaw.toml").to_owned();
         for (from, to) in [
             ("command_key = ", "comand_key = "),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_types_cannot_say_has_a_place_too_and_all_of_it_is_told() {
+    fn semantic_errors_are_reported_with_their_position() {
         let client = include_str!("../../../mappings/client/macaw.toml");
         let without = |source: &str, starts: &[&str]| {
             let kept = source.lines().filter(|line| !starts.iter().any(|start| line.starts_with(start)));

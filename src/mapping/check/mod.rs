@@ -8,7 +8,7 @@ use serde::{Deserialize as _, Deserializer, de::Error as _};
 
 /// One mistake in a TOML file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct FileError {
     /// The file as the user knows it.
     pub file: String,
     /// Line from 1; 0 when the mistake has no place.
@@ -21,7 +21,7 @@ pub struct Problem {
     pub others: Vec<Self>,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}: {}", self.file, self.message)?,
@@ -31,12 +31,12 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for FileError {}
 
-impl Problem {
+impl FileError {
     /// A mistake at a byte range of `source`.
     #[must_use]
-    pub fn at(file: &str, source: &str, offset: usize, message: impl Into<String>) -> Self {
+    pub fn at_offset(file: &str, source: &str, offset: usize, message: impl Into<String>) -> Self {
         let before = &source[..source.floor_char_boundary(offset)];
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Self {
@@ -50,15 +50,15 @@ impl Problem {
 
     /// A mistake in a section, or in the file where there is no such section.
     #[must_use]
-    pub fn within(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
-        Self::at(file, source, all_errors::offset_of(source, path), message)
+    pub fn at_key(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
+        Self::at_offset(file, source, all_errors::offset_of(source, path), message)
     }
 
     /// All of these, or none.
     ///
     /// # Errors
     /// The first, which has the others.
-    pub fn of(problems: impl IntoIterator<Item = Self>) -> Result<(), Self> {
+    pub fn combine(problems: impl IntoIterator<Item = Self>) -> Result<(), Self> {
         let mut problems = problems.into_iter();
         let Some(mut first) = problems.next() else { return Ok(()) };
         first.others.extend(problems);
@@ -67,9 +67,9 @@ impl Problem {
 
     /// This one and all others, each by itself.
     #[must_use]
-    pub fn each(mut self) -> Vec<Self> {
+    pub fn flatten(mut self) -> Vec<Self> {
         let others = std::mem::take(&mut self.others);
-        [self].into_iter().chain(others.into_iter().flat_map(Self::each)).collect()
+        [self].into_iter().chain(others.into_iter().flat_map(Self::flatten)).collect()
     }
 
     /// The place in the file's text, bytes.
@@ -82,7 +82,7 @@ impl Problem {
 
     /// A mistake of the file as a whole.
     #[must_use]
-    pub fn whole(file: &str, message: impl Into<String>) -> Self {
+    pub fn for_file(file: &str, message: impl Into<String>) -> Self {
         Self { file: file.to_owned(), line: 0, column: 0, message: message.into(), others: Vec::new() }
     }
 
@@ -91,8 +91,8 @@ impl Problem {
     pub fn from_toml(file: &str, source: &str, error: &toml::de::Error) -> Self {
         let message = with_hint(error.message());
         match error.span() {
-            Some(span) => Self::at(file, source, span.start, message),
-            None => Self::whole(file, message),
+            Some(span) => Self::at_offset(file, source, span.start, message),
+            None => Self::for_file(file, message),
         }
     }
 }
@@ -101,16 +101,16 @@ impl Problem {
 ///
 /// # Errors
 /// The first mistake, with its place.
-pub fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, source: &str) -> Result<T, Problem> {
-    toml::from_str(source).map_err(|error| Problem::from_toml(file, source, &error))
+pub fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, source: &str) -> Result<T, FileError> {
+    toml::from_str(source).map_err(|error| FileError::from_toml(file, source, &error))
 }
 
 /// What compiled, by name; what did not is a problem.
-pub(super) fn good<K: Ord, T>(
-    read: impl Iterator<Item = (K, Result<T, Problem>)>,
-    problems: &mut Vec<Problem>,
+pub(super) fn collect_compiled<K: Ord, T>(
+    read: impl Iterator<Item = (K, Result<T, FileError>)>,
+    problems: &mut Vec<FileError>,
 ) -> std::collections::BTreeMap<K, T> {
-    let mut taken = |(key, read): (K, Result<T, Problem>)| {
+    let mut taken = |(key, read): (K, Result<T, FileError>)| {
         let read = read.map_err(|problem| problems.push(problem)).ok()?;
         Some((key, read))
     };
@@ -118,36 +118,36 @@ pub(super) fn good<K: Ord, T>(
 }
 
 /// As files spell a name.
-pub(crate) fn spelled(name: &impl serde::Serialize) -> String {
+pub(crate) fn snake_case_name(name: &impl serde::Serialize) -> String {
     serde_json::to_value(name).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// No time in a file is longer: a day is more than any session needs, and little enough to add to any clock.
-pub(crate) const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
+pub(crate) const MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A time in milliseconds, for `deserialize_with`.
-pub(super) fn ms<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
+pub(super) fn deserialize_ms<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
     let ms = u64::deserialize(from)?;
-    let bounded = N::try_from(ms).ok().filter(|_| ms <= LONGEST_MS);
-    bounded.ok_or_else(|| D::Error::custom(format!("{ms} ms is too long; at most {LONGEST_MS}, a day")))
+    let bounded = N::try_from(ms).ok().filter(|_| ms <= MAX_MS);
+    bounded.ok_or_else(|| D::Error::custom(format!("{ms} ms is too long; at most {MAX_MS}, a day")))
 }
 
 /// A number from 0 to 1, for `deserialize_with`.
-pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+pub(super) fn deserialize_fraction<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     let number = f32::deserialize(from)?;
     let share = Some(number).filter(|number| (0.0..=1.0).contains(number));
     share.ok_or_else(|| D::Error::custom(format!("{number} is not from 0 to 1")))
 }
 
 /// A level in dB, for `deserialize_with`.
-pub(super) fn level<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+pub(super) fn deserialize_level<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     let number = f32::deserialize(from)?;
     let level = Some(number).filter(|number| number.is_finite());
     level.ok_or_else(|| D::Error::custom(format!("{number} is no level")))
 }
 
 /// A rate that may be zero, for `deserialize_with`.
-pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(super) fn deserialize_rate<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let number = f64::deserialize(from)?;
     let rate = Some(number).filter(|number| number.is_finite() && *number >= 0.0);
     rate.ok_or_else(|| D::Error::custom(format!("{number} is no rate; 0 or more, 0 for never")))
@@ -177,7 +177,7 @@ pub fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> St
 }
 
 /// "`a`, `b` and `c`".
-pub fn listed<'k>(words: impl Iterator<Item = &'k str>) -> String {
+pub fn quoted_list<'k>(words: impl Iterator<Item = &'k str>) -> String {
     let quoted: Vec<String> = words.map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
         None => "nothing".to_owned(),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_placed_and_hinted() {
+    fn unknown_key_is_reported_with_position_and_hint() {
         let problem = parse_toml::<Sample>("x.toml", "\nlisten = \"a\"\n  lisen = \"b\"\n").unwrap_err();
         assert_eq!((problem.line, problem.column), (3, 3));
         assert!(problem.to_string().starts_with("x.toml:3:3: unknown field `lisen`"), "{problem}");
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_listed_as_people_do() {
-        assert_eq!(listed(["a", "b", "c"].into_iter()), "`a`, `b` and `c`");
-        assert_eq!(listed([].into_iter()), "nothing");
+    fn names_are_joined_with_commas_and_and() {
+        assert_eq!(quoted_list(["a", "b", "c"].into_iter()), "`a`, `b` and `c`");
+        assert_eq!(quoted_list([].into_iter()), "nothing");
         assert_eq!(did_you_mean("colour", ["listen"].into_iter()), "");
     }
 
     #[test]
-    fn numbers_no_clock_or_meter_could_bear_are_refused_where_they_stand() {
+    fn out_of_range_numbers_are_rejected_with_their_position() {
         let profile = include_str!("../../../mappings/profile/speech.toml");
         let client = include_str!("../../../mappings/client/macaw.toml");
         let upstream = include_str!("../../../mappings/upstream/minicpm-o.toml");
@@ -225,7 +225,7 @@ mod tests {
             (profile, "retry_total_ms", "9223372036854775807"),
             (profile, "answer_max_ms", "86400001"),
             (client, "idle_ms", "9223372036854775807"),
-            (client, "ahead_max_ms", "86400001"),
+            (client, "max_ahead_ms", "86400001"),
             (client, "rate_limit", "inf"),
             (client, "rate_limit", "-0.5"),
             (upstream, "audio_max_ms", "9223372036854775807"),

@@ -5,26 +5,26 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
-use super::{Command, file::CommandFile};
+use super::{ProtocolCommand, file::CommandFile};
 use crate::{
     error::ErrorKind,
     mapping::{
-        check::Problem,
-        extract::Shape,
-        field::{Field, FieldFile},
+        check::FileError,
+        extract::Extractor,
+        field::{ProtocolField, FieldFile},
     },
 };
 
 /// A key of `[errors]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ErrorName {
+pub(super) enum ErrorKey {
     /// A kind.
     Kind(ErrorKind),
     /// `other`: every kind without an entry.
     Other,
 }
 
-impl<'de> Deserialize<'de> for ErrorName {
+impl<'de> Deserialize<'de> for ErrorKey {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = String::deserialize(from)?;
         if name == "other" {
@@ -36,43 +36,43 @@ impl<'de> Deserialize<'de> for ErrorName {
 
 /// Where mistakes are.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'f> {
+pub(super) struct SourceFile<'f> {
     pub(super) file: &'f str,
     pub(super) source: &'f str,
 }
 
-impl Place<'_> {
-    pub(super) fn problem(self, offset: usize, message: impl Into<String>) -> Problem {
-        Problem::at(self.file, self.source, offset, message)
+impl SourceFile<'_> {
+    pub(super) fn problem(self, offset: usize, message: impl Into<String>) -> FileError {
+        FileError::at_offset(self.file, self.source, offset, message)
     }
 }
 
-pub(super) fn fields(
+pub(super) fn compile_fields(
     files: BTreeMap<Spanned<String>, FieldFile>,
-    shape: &mut Shape,
+    shape: &mut Extractor,
     in_query: bool,
-    place: Place<'_>,
-) -> Result<Vec<Field>, Problem> {
+    source_file: SourceFile<'_>,
+) -> Result<Vec<ProtocolField>, FileError> {
     let mut problems = Vec::new();
     let compiled = files.into_iter().map(|(name, file)| {
         let at = name.span().start;
         let name = name.into_inner();
         let slot = shape.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
-        let field = Field { name, slot, file };
-        problems.extend(field.mistake(in_query).map(|mistake| place.problem(at, mistake)));
+        let field = ProtocolField { name, slot, file };
+        problems.extend(field.validate(in_query).map(|problem| source_file.problem(at, problem)));
         field
     });
     let fields = compiled.collect();
-    Problem::of(problems).map(|()| fields)
+    FileError::combine(problems).map(|()| fields)
 }
 
 /// Names that may stand in an HTTP header (RFC 9110 §5.6.2).
-pub(super) fn subprotocols(names: Vec<Spanned<String>>, place: Place<'_>) -> Result<Vec<String>, Problem> {
+pub(super) fn compile_subprotocols(names: Vec<Spanned<String>>, source_file: SourceFile<'_>) -> Result<Vec<String>, FileError> {
     let token = |letter: u8| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter);
     let checked = names.into_iter().map(|name| {
         let at = name.span().start;
         Some(name.into_inner()).filter(|name| !name.is_empty() && name.bytes().all(token)).ok_or_else(|| {
-            place.problem(at, "a subprotocol is letters, digits and `-` or `_`, without a space or a comma")
+            source_file.problem(at, "a subprotocol is letters, digits and `-` or `_`, without a space or a comma")
         })
     });
     checked.collect()
@@ -83,20 +83,20 @@ impl CommandFile {
         self,
         name: Spanned<String>,
         command_key: &str,
-        shape: &mut Shape,
-        place: Place<'_>,
-    ) -> Result<Command, Problem> {
+        shape: &mut Extractor,
+        source_file: SourceFile<'_>,
+    ) -> Result<ProtocolCommand, FileError> {
         let at = name.span().start;
         let name = name.into_inner();
         if self.present.is_none() && command_key.is_empty() {
             let message = format!("command `{name}` needs `present`, as there is no `command_key`");
-            return Err(place.problem(at, message));
+            return Err(source_file.problem(at, message));
         }
         if let Some(pointer) = self.present.as_ref().filter(|pointer| !pointer.get_ref().starts_with('/')) {
             let message = "`present` is a JSON pointer, which begins with `/`";
-            return Err(place.problem(pointer.span().start, message));
+            return Err(source_file.problem(pointer.span().start, message));
         }
         let present = self.present.map(|pointer| shape.add(pointer.get_ref()));
-        Ok(Command { name, verb: self.verb, present, fields: fields(self.fields, shape, false, place)? })
+        Ok(ProtocolCommand { name, verb: self.verb, present, fields: compile_fields(self.fields, shape, false, source_file)? })
     }
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CloseName, ErrorWords, EventName, Verb, compile::ErrorName};
+use super::{CloseReason, ErrorSpelling, EventName, Verb, compile::ErrorKey};
 use crate::{
     audio::encoding::Encoding,
     mapping::{
-        Kind,
-        check::{self, Problem},
+        MappingKind,
+        check::{self, FileError},
         field::FieldFile,
         template::Template,
     },
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClientFile {
-    pub(super) kind: Kind,
+    pub(super) kind: MappingKind,
     pub(super) name: String,
     pub(super) title: String,
     #[serde(default)]
@@ -37,10 +37,10 @@ pub(super) struct ClientFile {
     pub(super) audio_out: AudioOut,
     pub(super) commands: BTreeMap<Spanned<String>, CommandFile>,
     pub(super) events: BTreeMap<EventName, Spanned<String>>,
-    pub(super) errors: BTreeMap<ErrorName, ErrorFile>,
-    pub(super) closes: BTreeMap<CloseName, CloseWords>,
+    pub(super) errors: BTreeMap<ErrorKey, ErrorFile>,
+    pub(super) closes: BTreeMap<CloseReason, CloseSpelling>,
     #[serde(default)]
-    pub(super) never: BTreeMap<String, String>,
+    pub(super) never_sent: BTreeMap<String, String>,
 }
 
 /// Audio from the client.
@@ -61,16 +61,16 @@ pub struct AudioIn {
     /// A larger WebSocket message ends the connection with close code 1009, bytes.
     pub message_max_bytes: usize,
     /// Faster than this many seconds of audio a second draws a `rate_limited` event; 0 for never.
-    #[serde(deserialize_with = "check::rate")]
+    #[serde(deserialize_with = "check::deserialize_rate")]
     pub rate_limit: f64,
     /// Audio further ahead of the clock than this is dropped and reported, ms; 0 for never.
-    #[serde(deserialize_with = "check::ms")]
-    pub ahead_max_ms: u64,
+    #[serde(deserialize_with = "check::deserialize_ms")]
+    pub max_ahead_ms: u64,
     /// The client is not read while more audio than this waits for words, ms; 0 for never. Then nothing is dropped.
-    #[serde(default, deserialize_with = "check::ms")]
-    pub hold_back_ms: u64,
+    #[serde(default, deserialize_with = "check::deserialize_ms")]
+    pub backpressure_ms: u64,
     /// A session without a binary frame for this long is closed, ms; 0 for never.
-    #[serde(deserialize_with = "check::ms")]
+    #[serde(deserialize_with = "check::deserialize_ms")]
     pub idle_ms: u64,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct CloseFile {
 /// How a protocol spells the end of a session.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CloseWords {
+pub struct CloseSpelling {
     /// The `reason` of its last event.
     pub reason: String,
     /// WebSocket close code (RFC 6455 §7.4).
@@ -128,13 +128,13 @@ pub struct CloseWords {
     pub text: String,
     /// The event that tells it.
     #[serde(default)]
-    pub told_as: ToldAs,
+    pub reported_as: ReportedAs,
 }
 
 /// How the end of a session is told before the close frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToldAs {
+pub enum ReportedAs {
     /// By [`EventName::SessionClosed`].
     #[default]
     SessionClosed,
@@ -145,12 +145,12 @@ pub enum ToldAs {
 }
 
 impl ErrorFile {
-    pub(super) fn compile(self, file: &str, source: &str) -> Result<ErrorWords, Problem> {
+    pub(super) fn compile(self, file: &str, source: &str) -> Result<ErrorSpelling, FileError> {
         let plain = |text: &Spanned<String>| {
             Template::compile_plain(text.get_ref(), &["detail"])
-                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+                .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
         };
-        Ok(ErrorWords {
+        Ok(ErrorSpelling {
             message: self.message.as_ref().map(plain).transpose()?,
             close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,
             code: self.code,

@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 
 use self::{
-    compile::{ErrorName, Place, fields, subprotocols},
+    compile::{ErrorKey, SourceFile, compile_fields, compile_subprotocols},
     file::ClientFile,
 };
 pub use self::{
-    file::{AudioIn, AudioOut, CloseWords, ToldAs},
-    vocabulary::{CloseName, EventName, Verb},
+    file::{AudioIn, AudioOut, CloseSpelling, ReportedAs},
+    vocabulary::{CloseReason, EventName, Verb},
 };
 use super::{
-    check::{self, Problem, spelled},
-    extract::{Node, Shape},
-    field::{Field, Target},
-    relay::{RelayClient, RelayClientFile},
+    check::{self, FileError, snake_case_name},
+    extract::{Node, Extractor},
+    field::{ProtocolField, FieldRole},
+    relay::{RelayProtocol, RelayProtocolFile},
     template::Template,
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
@@ -43,40 +43,40 @@ pub struct ClientMapping {
     /// Transcripts are told as answers alone: one to each binary frame, and one to what makes all final.
     pub lock_step: bool,
     /// Query parameters.
-    pub query: Vec<Field>,
+    pub query: Vec<ProtocolField>,
     /// Audio from the client.
     pub audio_in: AudioIn,
     /// Audio to the client.
     pub audio_out: AudioOut,
     /// Commands, by the value at the command key or by what is present.
-    pub commands: Vec<Command>,
+    pub commands: Vec<ProtocolCommand>,
     /// Events of the protocol that voxbridge never sends, and why.
-    pub never: BTreeMap<String, String>,
+    pub never_sent: BTreeMap<String, String>,
     /// What a protocol of the model's own kind is; of the rest only names, paths and the largest message then count.
-    pub relay: Option<RelayClient>,
+    pub relay: Option<RelayProtocol>,
     /// Finds the command key (slot 0) and every field.
-    pub(crate) shape: Shape,
+    pub(crate) shape: Extractor,
     events: BTreeMap<EventName, Template>,
-    errors: BTreeMap<ErrorName, ErrorWords>,
-    closes: BTreeMap<CloseName, CloseWords>,
+    errors: BTreeMap<ErrorKey, ErrorSpelling>,
+    closes: BTreeMap<CloseReason, CloseSpelling>,
 }
 
 /// One command, compiled.
 #[derive(Debug)]
-pub struct Command {
-    /// The value at the command key; only a name where [`Command::present`] tells it.
+pub struct ProtocolCommand {
+    /// The value at the command key; only a name where [`ProtocolCommand::present`] tells it.
     pub name: String,
     /// What it means.
     pub verb: Verb,
     /// The slot that has something in it in this command.
     pub present: Option<usize>,
     /// Its fields.
-    pub fields: Vec<Field>,
+    pub fields: Vec<ProtocolField>,
 }
 
 /// How a protocol spells an error, compiled. Both templates know the slot `detail`.
 #[derive(Debug)]
-pub struct ErrorWords {
+pub struct ErrorSpelling {
     /// Its code.
     pub code: String,
     /// Whether the session goes on.
@@ -88,56 +88,56 @@ pub struct ErrorWords {
 }
 
 impl ClientMapping {
-    pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
-        if RelayClientFile::is_one(file, source)? {
+    pub(super) fn compile(file: &str, source: &str) -> Result<Self, FileError> {
+        if RelayProtocolFile::is_relay_protocol(file, source)? {
             return Self::compile_relay(file, source);
         }
         let read: ClientFile = check::parse_toml(file, source)?;
-        super::expect_kind(file, source, read.kind, super::Kind::Client)?;
-        let place = Place { file, source };
-        let mut shape = Shape::default();
+        super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
+        let source_file = SourceFile { file, source };
+        let mut shape = Extractor::default();
         let command_key = read.command_key.as_ref().map_or("", |key| key.get_ref().as_str());
         shape.add(command_key);
         let commands = read.commands.into_iter();
-        let commands = commands.map(|(name, command)| command.compile(name, command_key, &mut shape, place));
-        let commands = commands.collect::<Result<_, Problem>>()?;
+        let commands = commands.map(|(name, command)| command.compile(name, command_key, &mut shape, source_file));
+        let commands = commands.collect::<Result<_, FileError>>()?;
         let template = |name: EventName, text: &Spanned<String>| {
             Template::compile(text.get_ref(), &name.all_slots())
-                .map_err(|error| place.problem(text.span().start, error.to_string()))
+                .map_err(|error| source_file.problem(text.span().start, error.to_string()))
         };
         let mut problems = Vec::new();
         let events = read.events.iter().map(|(name, text)| (*name, template(*name, text)));
-        let events = check::good(events, &mut problems);
+        let events = check::collect_compiled(events, &mut problems);
         let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(file, source)));
         let mapping = Self {
             name: read.name,
             title: read.title,
             notes: read.notes,
             paths: read.paths,
-            subprotocols: subprotocols(read.subprotocols, place)?,
+            subprotocols: compile_subprotocols(read.subprotocols, source_file)?,
             command_key: command_key.to_owned(),
             lock_step: read.lock_step,
-            query: fields(read.query, &mut Shape::default(), true, place)?,
+            query: compile_fields(read.query, &mut Extractor::default(), true, source_file)?,
             audio_in: read.audio_in,
             audio_out: read.audio_out,
             commands,
-            never: read.never,
+            never_sent: read.never_sent,
             relay: None,
             shape,
             events,
-            errors: check::good(errors, &mut problems),
+            errors: check::collect_compiled(errors, &mut problems),
             closes: read.closes,
         };
         problems.extend(mapping.check(file, source).err());
-        Problem::of(problems.into_iter().flat_map(Problem::each))?;
+        FileError::combine(problems.into_iter().flat_map(FileError::flatten))?;
         Ok(mapping)
     }
 
-    fn compile_relay(file: &str, source: &str) -> Result<Self, Problem> {
-        let mut read: RelayClientFile = check::parse_toml(file, source)?;
-        super::expect_kind(file, source, read.kind, super::Kind::Client)?;
+    fn compile_relay(file: &str, source: &str) -> Result<Self, FileError> {
+        let mut read: RelayProtocolFile = check::parse_toml(file, source)?;
+        super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
         if read.paths.is_empty() {
-            return Err(Problem::whole(file, "`paths` must not be empty"));
+            return Err(FileError::for_file(file, "`paths` must not be empty"));
         }
         Ok(Self {
             name: std::mem::take(&mut read.name),
@@ -151,9 +151,9 @@ impl ClientMapping {
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
             audio_out: AudioOut::default(),
             commands: Vec::new(),
-            never: std::mem::take(&mut read.never),
+            never_sent: std::mem::take(&mut read.never_sent),
             relay: Some(read.compile(file, source)?),
-            shape: Shape::default(),
+            shape: Extractor::default(),
             events: BTreeMap::new(),
             errors: BTreeMap::new(),
             closes: BTreeMap::new(),
@@ -163,52 +163,52 @@ impl ClientMapping {
     /// Whether its sessions are relayed: one upstream session each, message by message. Such a client needs a profile that
     /// relays, and any other client one that does not.
     #[must_use]
-    pub const fn relays(&self) -> bool {
+    pub const fn is_relayed(&self) -> bool {
         self.relay.is_some()
     }
 
     /// What the types cannot say.
-    fn check(&self, file: &str, source: &str) -> Result<(), Problem> {
-        let within = |path: &[&str], message: String| Problem::within(file, source, path, message);
+    fn check(&self, file: &str, source: &str) -> Result<(), FileError> {
+        let within = |path: &[&str], message: String| FileError::at_key(file, source, path, message);
         let mut problems = Vec::new();
-        for kind in ErrorKind::ALL.iter().filter(|kind| self.error(**kind).is_none()) {
+        for kind in ErrorKind::SESSION_KINDS.iter().filter(|kind| self.error(**kind).is_none()) {
             let message = format!(
                 "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
-                spelled(kind)
+                snake_case_name(kind)
             );
             problems.push(within(&["errors"], message));
         }
-        let needed = CloseName::ALL.iter().filter(|name| name.stand_in().is_none());
+        let needed = CloseReason::ALL.iter().filter(|name| name.fallback().is_none());
         for name in needed.filter(|name| !self.closes.contains_key(name)) {
-            let message = format!("[closes] says nothing about `{}`", spelled(name));
+            let message = format!("[closes] says nothing about `{}`", snake_case_name(name));
             problems.push(within(&["closes"], message));
         }
-        if self.audio_in.hold_back_ms > 0 && self.audio_in.ahead_max_ms > 0 {
+        if self.audio_in.backpressure_ms > 0 && self.audio_in.max_ahead_ms > 0 {
             let message =
-                "`hold_back_ms` keeps all audio and `ahead_max_ms` drops some; one of them must be 0"
+                "`backpressure_ms` keeps all audio and `max_ahead_ms` drops some; one of them must be 0"
                     .to_owned();
-            problems.push(within(&["audio_in", "hold_back_ms"], message));
+            problems.push(within(&["audio_in", "backpressure_ms"], message));
         }
-        let speaks = |command: &Command| matches!(command.verb, Verb::Speak | Verb::AppendText);
+        let speaks = |command: &ProtocolCommand| matches!(command.verb, Verb::Speak | Verb::AppendText);
         let speaks = self.commands.iter().any(speaks);
         let most = self.audio_out.frame_max_bytes;
-        if most < Encoding::MAX_BYTES && (most > 0 || speaks) {
+        if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
             let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
             let message =
-                format!("`frame_max_bytes` must hold a sample: {} or more{none}", Encoding::MAX_BYTES);
+                format!("`frame_max_bytes` must hold a sample: {} or more{none}", Encoding::MAX_BYTES_PER_SAMPLE);
             problems.push(within(&["audio_out", "frame_max_bytes"], message));
         }
         if self.paths.is_empty() {
             problems
                 .push(within(&["paths"], "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned()));
         }
-        Problem::of(problems)
+        FileError::combine(problems)
     }
 
     /// The query parameter by which its clients must name a model; none where they need not.
     #[must_use]
-    pub fn model_parameter(&self) -> Option<&str> {
-        let model = |field: &&Field| matches!(field.file.to, Some(Target::Model | Target::ModelAndVoice));
+    pub fn required_model_parameter(&self) -> Option<&str> {
+        let model = |field: &&ProtocolField| matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice));
         let field = self.query.iter().find(model)?;
         field.file.default.is_none().then_some(field.name.as_str())
     }
@@ -221,12 +221,12 @@ impl ClientMapping {
     }
 
     /// Whether query parameters or commands can tell the two apart.
-    pub(super) fn differs_from(&self, other: &Self) -> bool {
-        self.words() != other.words()
+    pub(super) fn is_distinguishable_from(&self, other: &Self) -> bool {
+        self.identifying_names() != other.identifying_names()
     }
 
     /// What its clients are recognised by: query parameters and commands.
-    fn words(&self) -> BTreeSet<&str> {
+    fn identifying_names(&self) -> BTreeSet<&str> {
         let query = self.query.iter().map(|field| field.name.as_str());
         let commands = self.commands.iter().map(|command| command.name.as_str());
         let relay = self.relay.iter().flat_map(|relay| {
@@ -257,14 +257,14 @@ impl ClientMapping {
 
     /// How an error is spelled.
     #[must_use]
-    pub fn error(&self, kind: ErrorKind) -> Option<&ErrorWords> {
-        self.errors.get(&ErrorName::Kind(kind)).or_else(|| self.errors.get(&ErrorName::Other))
+    pub fn error(&self, kind: ErrorKind) -> Option<&ErrorSpelling> {
+        self.errors.get(&ErrorKey::Kind(kind)).or_else(|| self.errors.get(&ErrorKey::Other))
     }
 
     /// How an end is spelled.
     #[must_use]
-    pub fn close(&self, name: CloseName) -> Option<&CloseWords> {
-        self.closes.get(&name).or_else(|| self.closes.get(&name.stand_in()?))
+    pub fn close(&self, name: CloseReason) -> Option<&CloseSpelling> {
+        self.closes.get(&name).or_else(|| self.closes.get(&name.fallback()?))
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
     const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
 
     #[test]
-    fn nonsense_is_refused_where_it_stands() {
+    fn invalid_entries_are_rejected_with_their_position() {
         for (source, old, new, place, words) in [
             (VOSK, "present = \"/eof\"", "", "[commands.eof]", "needs `present`"),
             (VOSK, "present = \"/eof\"", "present = \"eof\"", "present = \"eof\"", "begins with `/`"),
@@ -297,7 +297,7 @@ mod tests {
             (
                 LISTEN,
                 "features = { type",
-                "features = { means = { a = \"b\" }, type",
+                "features = { value_map = { a = \"b\" }, type",
                 "features",
                 "cannot have",
             ),
@@ -312,8 +312,8 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_all_audio_cannot_drop_some() {
-        let both = LISTEN.replace("ahead_max_ms = 0", "ahead_max_ms = 1");
+    fn backpressure_excludes_max_ahead() {
+        let both = LISTEN.replace("max_ahead_ms = 0", "max_ahead_ms = 1");
         let problem = Library::default().add("f.toml", &both).unwrap_err();
         assert!(problem.message.contains("one of them must be 0"), "{problem}");
     }

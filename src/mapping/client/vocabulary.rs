@@ -94,24 +94,24 @@ impl EventName {
     ];
 
     /// The values every template may use, beside its own.
-    pub const ALWAYS: [&'static str; 3] = ["session_id", "model", "opened_at"];
+    pub const COMMON_SLOTS: [&'static str; 3] = ["session_id", "model", "opened_at"];
 
     /// The value that a template's hole of that number is for.
     #[must_use]
-    pub fn slot(self, number: usize) -> &'static str {
-        let own = self.slots();
-        own.get(number).or_else(|| Self::ALWAYS.get(number - own.len())).copied().unwrap_or_default()
+    pub fn slot_name(self, number: usize) -> &'static str {
+        let own = self.own_slots();
+        own.get(number).or_else(|| Self::COMMON_SLOTS.get(number - own.len())).copied().unwrap_or_default()
     }
 
     /// All values its template may use, as its holes are numbered.
     #[must_use]
     pub fn all_slots(self) -> Vec<&'static str> {
-        self.slots().iter().copied().chain(Self::ALWAYS).collect()
+        self.own_slots().iter().copied().chain(Self::COMMON_SLOTS).collect()
     }
 
-    /// The values its template may use, beside [`EventName::ALWAYS`].
+    /// The values its template may use, beside [`EventName::COMMON_SLOTS`].
     #[must_use]
-    pub const fn slots(self) -> &'static [&'static str] {
+    pub const fn own_slots(self) -> &'static [&'static str] {
         match self {
             Self::SessionCreated => &["language"],
             Self::SpeechStarted | Self::SpeechEnded => &["at_ms", "at_s", "unix_s"],
@@ -160,7 +160,7 @@ impl EventName {
 /// Why the bridge closes a client's session. Mapping files name these in snake case under `[closes]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CloseName {
+pub enum CloseReason {
     /// The client asked with [`Verb::Close`].
     ClientClose,
     /// The client asked with [`Verb::CancelSession`].
@@ -177,7 +177,7 @@ pub enum CloseName {
     TimeLimit,
 }
 
-impl CloseName {
+impl CloseReason {
     /// Every reason; those that have another to stand in for them come last.
     pub const ALL: [Self; 7] = [
         Self::ClientClose,
@@ -191,7 +191,7 @@ impl CloseName {
 
     /// What stands in for it in a file that says nothing about it.
     #[must_use]
-    pub const fn stand_in(self) -> Option<Self> {
+    pub const fn fallback(self) -> Option<Self> {
         match self {
             Self::Operator => Some(Self::Shutdown),
             Self::TimeLimit => Some(Self::Idle),

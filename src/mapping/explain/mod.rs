@@ -1,19 +1,19 @@
 //! What becomes of every command, field and event of a client, for one profile and dialect; and which of them go together.
 //!
-//! Data first: [`Explanation`] and [`Cell`] are what there is to say, [`render`] says it as text, Markdown or JSON.
+//! Data first: [`Explanation`] and [`MatrixCell`] are what there is to say, [`render`] says it as text, Markdown or JSON.
 
 mod phrases;
 pub mod render;
 
 use serde::Serialize;
 
-use self::phrases::{effect, source, speaks, verb};
+use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
     client::{EventName, Verb},
-    compatibility::fit,
-    field::Field,
-    relay::explain as of_relay,
+    compatibility::check_all,
+    field::ProtocolField,
+    relay::explain as relay_rows,
     upstream::Mode,
 };
 
@@ -36,9 +36,9 @@ pub struct Explanation {
     /// What a reader should know.
     pub notes: Vec<String>,
     /// What the client sends, and what it becomes.
-    pub sends: Vec<Row>,
+    pub sends: Vec<ExplainRow>,
     /// What the client gets, and where it comes from.
-    pub gets: Vec<Row>,
+    pub gets: Vec<ExplainRow>,
     /// Where clients are served.
     pub paths: Vec<String>,
     /// The upstream's URL path.
@@ -49,9 +49,9 @@ pub struct Explanation {
 
 /// One thing that is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct ExplainRow {
     /// What it is.
-    pub is: Part,
+    pub is: RowKind,
     /// Its name in the protocol; none for audio.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
@@ -62,7 +62,7 @@ pub struct Row {
 /// Parts of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum RowKind {
     /// Binary frames.
     Audio,
     /// A query parameter.
@@ -75,15 +75,15 @@ pub enum Part {
     Event,
 }
 
-impl Row {
-    pub(super) fn new(is: Part, name: &str, becomes: impl Into<String>) -> Self {
+impl ExplainRow {
+    pub(super) fn new(is: RowKind, name: &str, becomes: impl Into<String>) -> Self {
         Self { is, name: name.to_owned(), becomes: becomes.into() }
     }
 }
 
 /// Whether a client protocol, a profile and a dialect go together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Cell {
+pub struct MatrixCell {
     /// The client protocol.
     pub client: String,
     /// The profile.
@@ -99,13 +99,13 @@ pub struct Cell {
 
 /// Everything about three that are named.
 #[must_use]
-pub fn explanation(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Explanation {
+pub fn build_explanation(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Explanation {
     let (sends, gets, modes) = match &client.relay {
         Some(relay) => {
-            let (sends, gets) = (of_relay::sends(relay, dialect), of_relay::gets(client, relay, dialect));
-            (sends, gets, of_relay::common(relay, dialect))
+            let (sends, gets) = (relay_rows::sent_rows(relay, dialect), relay_rows::received_rows(client, relay, dialect));
+            (sends, gets, relay_rows::common_modes(relay, dialect))
         }
-        None => (commands(client, profile, dialect), events(client, profile, dialect), vec![profile.mode]),
+        None => (sent_rows(client, profile, dialect), received_rows(client, profile, dialect), vec![profile.mode]),
     };
     Explanation {
         client: client.name.clone(),
@@ -113,7 +113,7 @@ pub fn explanation(client: &ClientMapping, profile: &Profile, dialect: &Upstream
         profile: profile.name.clone(),
         dialect: dialect.name.clone(),
         dialect_title: dialect.title.clone(),
-        because: fit(client, profile, dialect).err(),
+        because: check_all(client, profile, dialect).err(),
         notes: [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten().cloned().collect(),
         sends,
         gets,
@@ -125,15 +125,15 @@ pub fn explanation(client: &ClientMapping, profile: &Profile, dialect: &Upstream
 
 /// As Markdown, which reads well as plain text too.
 #[must_use]
-pub fn explain(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> String {
-    render::markdown(&explanation(client, profile, dialect))
+pub fn explain_markdown(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> String {
+    render::markdown(&build_explanation(client, profile, dialect))
 }
 
 /// All there are, or those of a client protocol, or of a client protocol and a profile.
 ///
 /// # Errors
 /// A name that does not exist, with the nearest that does.
-pub fn matrix(library: &Library, client: Option<&str>, profile: Option<&str>) -> Result<Vec<Cell>, String> {
+pub fn matrix(library: &Library, client: Option<&str>, profile: Option<&str>) -> Result<Vec<MatrixCell>, String> {
     let client = client.map(|name| library.client(name)).transpose()?;
     let profile = profile.map(|name| library.profile(name)).transpose()?;
     let mut cells = Vec::new();
@@ -141,15 +141,15 @@ pub fn matrix(library: &Library, client: Option<&str>, profile: Option<&str>) ->
         for profile in
             library.profiles().filter(|it| profile.as_ref().is_none_or(|only| only.name == it.name))
         {
-            cells.extend(library.upstreams().map(|dialect| cell(client, profile, dialect)));
+            cells.extend(library.upstreams().map(|dialect| matrix_cell(client, profile, dialect)));
         }
     }
     Ok(cells)
 }
 
-fn cell(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Cell {
-    let because = fit(client, profile, dialect).err();
-    Cell {
+fn matrix_cell(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> MatrixCell {
+    let because = check_all(client, profile, dialect).err();
+    MatrixCell {
         client: client.name.clone(),
         profile: profile.name.clone(),
         dialect: dialect.name.clone(),
@@ -158,70 +158,70 @@ fn cell(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) ->
     }
 }
 
-fn commands(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<Row> {
+fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let audio = &client.audio_in;
-    let mut rows = vec![Row::new(
-        Part::Audio,
+    let mut rows = vec![ExplainRow::new(
+        RowKind::Audio,
         "",
         format!(
             "{}, {} Hz and {} channel unless set otherwise; first channel, resampled to 16 kHz, {}",
-            audio.encoding.words(),
+            audio.encoding.description(),
             audio.rate_hz,
             audio.channels,
-            if profile.talk.is_some() { "sent to the model second by second" } else { "cut into utterances" }
+            if profile.dialogue.is_some() { "sent to the model second by second" } else { "cut into utterances" }
         ),
     )];
     if audio.frame_max_bytes == 0 {
         rows[0].becomes = "an error: the protocol has no audio from the client".to_owned();
     }
-    rows.extend(client.query.iter().map(|field| row(Part::Query, field, profile)));
+    rows.extend(client.query.iter().map(|field| field_row(RowKind::Query, field, profile)));
     for command in &client.commands {
-        rows.push(Row::new(Part::Command, &command.name, verb(command.verb, profile, dialect)));
-        let refused = command.verb == Verb::Speak && !speaks(dialect);
-        let field = |field: &Field| match refused {
-            true => Row::new(Part::Field, &field.name, "nothing: the command is refused"),
-            false => row(Part::Field, field, profile),
+        rows.push(ExplainRow::new(RowKind::Command, &command.name, describe_verb(command.verb, profile, dialect)));
+        let refused = command.verb == Verb::Speak && !can_speak(dialect);
+        let field = |field: &ProtocolField| match refused {
+            true => ExplainRow::new(RowKind::Field, &field.name, "nothing: the command is refused"),
+            false => field_row(RowKind::Field, field, profile),
         };
         rows.extend(command.fields.iter().map(field));
     }
     rows
 }
 
-fn row(is: Part, field: &Field, profile: &Profile) -> Row {
+fn field_row(is: RowKind, field: &ProtocolField, profile: &Profile) -> ExplainRow {
     let because = field.file.because.as_deref();
     let becomes = match (field.file.to, because) {
-        (Some(target), None) => effect(target, profile).to_owned(),
-        (Some(target), Some(because)) => format!("{}; {because}", effect(target, profile)),
+        (Some(role), None) => describe_field(role, profile).to_owned(),
+        (Some(role), Some(because)) => format!("{}; {because}", describe_field(role, profile)),
         (None, because) => format!("accepted without effect: {}", because.unwrap_or("no reason given")),
     };
-    Row::new(is, &field.name, becomes)
+    ExplainRow::new(is, &field.name, becomes)
 }
 
-fn events(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<Row> {
+fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let mut rows = Vec::new();
     for name in EventName::ALL {
         let Some(template) = client.event(name) else { continue };
         let mut json = String::new();
-        template.render(&mut json, |_| super::template::Fill::Null);
+        template.render(&mut json, |_| super::template::SlotValue::Null);
         let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
         let spelled = value
             .pointer(&client.command_key)
             .and_then(serde_json::Value::as_str)
             .map_or(json.clone(), str::to_owned);
-        rows.push(Row::new(Part::Event, &spelled, source(name, profile, dialect)));
+        rows.push(ExplainRow::new(RowKind::Event, &spelled, describe_event(name, profile, dialect)));
     }
     let audio = &client.audio_out;
     let voice = match audio.frame_max_bytes {
         0 => "never: the protocol has no audio for the client".to_owned(),
         _ => format!(
             "the model's voice, {}, {} Hz unless set otherwise",
-            audio.encoding.words(),
+            audio.encoding.description(),
             audio.rate_hz
         ),
     };
-    rows.push(Row::new(Part::Audio, "", voice));
-    let never = |(name, why): (&String, &String)| Row::new(Part::Event, name, format!("never: {why}"));
-    rows.extend(client.never.iter().map(never));
+    rows.push(ExplainRow::new(RowKind::Audio, "", voice));
+    let never = |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never: {why}"));
+    rows.extend(client.never_sent.iter().map(never));
     rows
 }
 
@@ -234,35 +234,35 @@ mod tests {
         let library = Library::embedded().unwrap();
         let (client, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
         for profile in ["speech", "conversation", "video"] {
-            let text = super::explain(&client, &library.profile(profile).unwrap(), &dialect);
-            complete(&client, &text);
+            let text = super::explain_markdown(&client, &library.profile(profile).unwrap(), &dialect);
+            assert_complete(&client, &text);
         }
     }
 
     #[test]
-    fn a_dialect_without_chat_speaks_no_given_text() {
+    fn dialect_without_chat_explains_speak_as_error() {
         let library = Library::embedded().unwrap();
         let (client, profile) = (library.client("macaw").unwrap(), library.profile("conversation").unwrap());
-        let text = super::explain(&client, &profile, &library.upstream("minicpm-o-legacy").unwrap());
+        let text = super::explain_markdown(&client, &profile, &library.upstream("minicpm-o-legacy").unwrap());
         let speak = text.lines().find(|line| line.starts_with("| `tts.speak`")).unwrap();
         assert!(speak.contains("an error: this dialect has no chat mode"), "{speak}");
-        complete(&client, &text);
+        assert_complete(&client, &text);
         for absent in ["\n- tts.speak interrupts", "read-aloud", "or of a text", "the voice for this text"] {
             assert!(!text.contains(absent), "{absent}: {text}");
         }
     }
 
     #[test]
-    fn so_is_every_other_protocol() {
+    fn every_embedded_protocol_is_explained() {
         let library = Library::embedded().unwrap();
         let (profile, dialect) = (library.profile("speech").unwrap(), library.upstream("minicpm-o").unwrap());
         for client in library.clients() {
-            let text = super::explain(client, &profile, &dialect);
+            let text = super::explain_markdown(client, &profile, &dialect);
             assert!(!text.contains("no reason given"), "{}", client.name);
             for field in &client.query {
                 assert!(text.contains(&format!("?{}=", field.name)), "{} {}", client.name, field.name);
             }
-            for name in client.never.keys() {
+            for name in client.never_sent.keys() {
                 assert!(text.contains(&format!("`{name}`")), "{} {name}", client.name);
             }
             for command in &client.commands {
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    fn complete(client: &crate::mapping::ClientMapping, text: &str) {
+    fn assert_complete(client: &crate::mapping::ClientMapping, text: &str) {
         for command in &client.commands {
             assert!(text.contains(&format!("`{}`", command.name)), "{}", command.name);
             for field in &command.fields {

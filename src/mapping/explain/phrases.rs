@@ -3,31 +3,31 @@
 use super::super::{
     Profile, UpstreamMapping,
     client::{EventName, Verb},
-    field::Target,
+    field::FieldRole,
     upstream::Mode,
 };
 use crate::mapping::dialogue::{AssistantText, ConverseRules};
 
-pub(super) fn verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
-    let talk = profile.talk.is_some();
+pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
+    let talk = profile.dialogue.is_some();
     let words = match verb {
         Verb::Configure => "settings from now on; never acknowledged",
-        Verb::Speak if !speaks(dialect) => {
+        Verb::Speak if !can_speak(dialect) => {
             "an error: this dialect has no chat mode, and so cannot speak a given text"
         }
-        Verb::Speak => return speak(profile),
+        Verb::Speak => return describe_speak(profile),
         Verb::CancelSpeech if talk => "silence at once; the model is made to listen",
         Verb::CancelSpeech => "silence at once; the model's answer is waited out and discarded",
         Verb::AppendText => "gathered until a flush",
-        Verb::Flush => return flush(profile),
+        Verb::Flush => return describe_flush(profile),
         Verb::Clear => "silence at once, and nothing that was gathered or waits is spoken",
-        Verb::Finalize if talk && !transcribes(profile) => "nothing: the user's words are not transcribed",
+        Verb::Finalize if talk && !transcribes_user(profile) => "nothing: the user's words are not transcribed",
         Verb::Finalize => {
             "the utterance ends; what came so far is transcribed, and its last transcript says so"
         }
         Verb::Finish => "all that came is transcribed and spoken; then the session ends",
         Verb::KeepAlive => "the session is not idle",
-        Verb::Commit if talk && !transcribes(profile) => "nothing: the model itself decides when it answers",
+        Verb::Commit if talk && !transcribes_user(profile) => "nothing: the model itself decides when it answers",
         Verb::Commit => "the utterance so far is transcribed now; the rest of it follows as another",
         Verb::Frame if profile.mode == Mode::Video => {
             "a picture for the model; the newest goes with the next second of audio (extension)"
@@ -42,38 +42,38 @@ pub(super) fn verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> 
 }
 
 /// Whether a given text can be spoken: that is a chat turn.
-pub(super) fn speaks(dialect: &UpstreamMapping) -> bool {
+pub(super) fn can_speak(dialect: &UpstreamMapping) -> bool {
     dialect.modes.contains_key(&Mode::Chat)
 }
 
-fn speak(profile: &Profile) -> String {
+fn describe_speak(profile: &Profile) -> String {
     let most = profile.speak.part_max_chars;
     let turn =
         format!("a chat turn with the read-aloud prompts, spoken in parts of at most {most} characters");
-    match profile.talk {
+    match profile.dialogue {
         Some(_) => format!("{turn}; interrupts the model, which hears silence meanwhile"),
         None => format!("{turn}; replaces what is being spoken"),
     }
 }
 
-fn flush(profile: &Profile) -> String {
+fn describe_flush(profile: &Profile) -> String {
     let most = profile.speak.part_max_chars;
     format!(
         "a chat turn with the read-aloud prompts, in parts of at most {most} characters, after what is being spoken"
     )
 }
 
-fn converse(profile: &Profile) -> Option<&ConverseRules> {
-    profile.talk.as_ref().map(|talk| &talk.converse)
+fn converse_rules(profile: &Profile) -> Option<&ConverseRules> {
+    profile.dialogue.as_ref().map(|talk| &talk.converse)
 }
 
-fn transcribes(profile: &Profile) -> bool {
-    converse(profile).is_none_or(|converse| converse.transcribe_user)
+fn transcribes_user(profile: &Profile) -> bool {
+    converse_rules(profile).is_none_or(|converse| converse.transcribe_user)
 }
 
 /// Where what an event says comes from.
-pub(super) fn source(name: EventName, profile: &Profile, dialect: &UpstreamMapping) -> &'static str {
-    let talk = converse(profile);
+pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &UpstreamMapping) -> &'static str {
+    let talk = converse_rules(profile);
     let assistant = talk.is_some_and(|converse| converse.text == AssistantText::Transcripts);
     match name {
         EventName::SessionCreated | EventName::SessionClosed | EventName::Configured => "the bridge",
@@ -82,7 +82,7 @@ pub(super) fn source(name: EventName, profile: &Profile, dialect: &UpstreamMappi
         EventName::Cleared => "the bridge, after the last audio of all",
         EventName::SpeechStarted | EventName::SpeechEnded => "the bridge's voice activity detection",
         EventName::TranscriptPartial | EventName::TranscriptFinal if talk.is_some() => {
-            match (assistant, transcribes(profile)) {
+            match (assistant, transcribes_user(profile)) {
                 (true, true) => {
                     "the model's own words, `speaker` \"assistant\"; the user's, transcribed, `speaker` \"user\""
                 }
@@ -95,7 +95,7 @@ pub(super) fn source(name: EventName, profile: &Profile, dialect: &UpstreamMappi
         }
         EventName::TranscriptPartial => "the model's answer so far, as it streams in",
         EventName::TranscriptFinal => "the model's answer to the transcription prompt",
-        EventName::SpeakingStarted if talk.is_some() && !speaks(dialect) => {
+        EventName::SpeakingStarted if talk.is_some() && !can_speak(dialect) => {
             "the first audio of a turn of the model"
         }
         EventName::SpeakingStarted if talk.is_some() => {
@@ -116,37 +116,37 @@ pub(super) fn source(name: EventName, profile: &Profile, dialect: &UpstreamMappi
     }
 }
 
-pub(super) const fn effect(target: Target, profile: &Profile) -> &'static str {
-    let talk = profile.talk.is_some();
-    match target {
-        Target::Model => "picks the route, and so the profile; echoed in the first event",
-        Target::ModelAndVoice => "picks the route, and the configured voice of that name",
-        Target::Language => "language of the transcription prompt, and of spelled-out symbols",
-        Target::HotWords => "named in the transcription prompt",
-        Target::VadSensitivity => "threshold and gate of the voice activity detection",
-        Target::EndSilenceMs => "silence that ends an utterance",
-        Target::SegmentMaxMs => "longest utterance",
-        Target::Partials => "whether partial transcripts are sent",
-        Target::SpeakModel => "a configured voice of that name, or one of the configured speech models",
-        Target::SpeakModelIfKnown => "picks the voice of that name; another name changes nothing",
-        Target::Voice => "a configured voice of that name; otherwise the default voice",
-        Target::InputEncoding => "encoding of the binary frames",
-        Target::OutputEncoding => "encoding of the audio sent back",
-        Target::SpeechEvents => "whether the beginning and the end of speech are told",
-        Target::UtteranceGapMs => "silence after an utterance that is told",
-        Target::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
-        Target::InputChannels => "channels of the binary frames; the first is taken",
-        Target::OutputRateHz => "sample rate of the audio sent back, 8 to 192 kHz (extension)",
-        Target::Text => "the text, with the symbols the model cannot say spelled out",
-        Target::RequestId => "echoed in the events about this text",
-        Target::ReferenceAudio => "the voice for this text: a WAV file, or raw int16 at 16 kHz",
-        Target::Instruction => "added to the system prompt of this text",
-        Target::Microphone if talk => {
+pub(super) const fn describe_field(role: FieldRole, profile: &Profile) -> &'static str {
+    let talk = profile.dialogue.is_some();
+    match role {
+        FieldRole::Model => "picks the route, and so the profile; echoed in the first event",
+        FieldRole::ModelAndVoice => "picks the route, and the configured voice of that name",
+        FieldRole::Language => "language of the transcription prompt, and of spelled-out symbols",
+        FieldRole::HotWords => "named in the transcription prompt",
+        FieldRole::VadSensitivity => "threshold and gate of the voice activity detection",
+        FieldRole::EndSilenceMs => "silence that ends an utterance",
+        FieldRole::SegmentMaxMs => "longest utterance",
+        FieldRole::Partials => "whether partial transcripts are sent",
+        FieldRole::SpeakModel => "a configured voice of that name, or one of the configured speech models",
+        FieldRole::SpeakModelIfKnown => "picks the voice of that name; another name changes nothing",
+        FieldRole::Voice => "a configured voice of that name; otherwise the default voice",
+        FieldRole::InputEncoding => "encoding of the binary frames",
+        FieldRole::OutputEncoding => "encoding of the audio sent back",
+        FieldRole::SpeechEvents => "whether the beginning and the end of speech are told",
+        FieldRole::UtteranceGapMs => "silence after an utterance that is told",
+        FieldRole::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
+        FieldRole::InputChannels => "channels of the binary frames; the first is taken",
+        FieldRole::OutputRateHz => "sample rate of the audio sent back, 8 to 192 kHz (extension)",
+        FieldRole::Text => "the text, with the symbols the model cannot say spelled out",
+        FieldRole::RequestId => "echoed in the events about this text",
+        FieldRole::ReferenceAudio => "the voice for this text: a WAV file, or raw int16 at 16 kHz",
+        FieldRole::Instruction => "added to the system prompt of this text",
+        FieldRole::Microphone if talk => {
             "`open`: who speaks interrupts what is being spoken; `muted`: nobody is heard meanwhile (extension)"
         }
-        Target::Microphone => "accepted without effect: muted while a text is spoken, as on the real server",
-        Target::RolloverEvents if talk => "whether the client is told of rollovers (extension)",
-        Target::RolloverEvents => "accepted without effect: in this profile there are none",
-        Target::Image => "JPEG in base64",
+        FieldRole::Microphone => "accepted without effect: muted while a text is spoken, as on the real server",
+        FieldRole::RolloverEvents if talk => "whether the client is told of rollovers (extension)",
+        FieldRole::RolloverEvents => "accepted without effect: in this profile there are none",
+        FieldRole::Image => "JPEG in base64",
     }
 }

@@ -4,23 +4,23 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Cell, Explanation, Part, Row};
+use super::{MatrixCell, Explanation, RowKind, ExplainRow};
 use crate::mapping::upstream::Mode;
 
 /// A line of a terminal.
 const COLUMNS: usize = 110;
 
 /// Spelled for people; the words of one column.
-fn label(row: &Row, quote: &str) -> String {
+fn label(row: &ExplainRow, quote: &str) -> String {
     match row.is {
-        Part::Audio => "binary frame".to_owned(),
-        Part::Query => format!("?{}=", row.name),
-        Part::Command | Part::Event => format!("{quote}{}{quote}", row.name),
-        Part::Field => format!("— {quote}{}{quote}", row.name),
+        RowKind::Audio => "binary frame".to_owned(),
+        RowKind::Query => format!("?{}=", row.name),
+        RowKind::Command | RowKind::Event => format!("{quote}{}{quote}", row.name),
+        RowKind::Field => format!("— {quote}{}{quote}", row.name),
     }
 }
 
-fn named(modes: &[Mode], quote: &str) -> String {
+fn mode_list(modes: &[Mode], quote: &str) -> String {
     modes.iter().map(|mode| format!("{quote}{}{quote}", mode.name())).collect::<Vec<_>>().join(", ")
 }
 
@@ -39,11 +39,11 @@ pub fn markdown(explanation: &Explanation) -> String {
     table(&mut out, "What the client sends", ["client", "becomes"], &explanation.sends);
     table(&mut out, "What the client gets", ["event", "comes from"], &explanation.gets);
     let paths = explanation.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
-    let _ = writeln!(out, "Served at {paths}; upstream at `{upstream_path}`, mode {}.", named(modes, "`"));
+    let _ = writeln!(out, "Served at {paths}; upstream at `{upstream_path}`, mode {}.", mode_list(modes, "`"));
     out
 }
 
-fn table(out: &mut String, title: &str, heads: [&str; 2], rows: &[Row]) {
+fn table(out: &mut String, title: &str, heads: [&str; 2], rows: &[ExplainRow]) {
     let _ = writeln!(out, "## {title}\n");
     let rows: Vec<[String; 2]> = rows.iter().map(|row| [label(row, "`"), row.becomes.clone()]).collect();
     let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0).max(heads[0].len());
@@ -61,10 +61,10 @@ pub fn text(explanation: &Explanation) -> String {
     let Explanation { client_title, dialect_title, profile, upstream_path, modes, .. } = explanation;
     let mut out = format!("{client_title} on {dialect_title}, profile {profile}\n\n");
     if let Some(because) = &explanation.because {
-        wrapped(&mut out, "", &format!("They do not go together: {because}."), 0);
+        write_wrapped(&mut out, "", &format!("They do not go together: {because}."), 0);
         out.push('\n');
     }
-    explanation.notes.iter().for_each(|note| wrapped(&mut out, "- ", note, 2));
+    explanation.notes.iter().for_each(|note| write_wrapped(&mut out, "- ", note, 2));
     for (title, rows) in [
         ("The client sends, and it becomes", &explanation.sends),
         ("The client gets, and it comes from", &explanation.gets),
@@ -72,20 +72,20 @@ pub fn text(explanation: &Explanation) -> String {
         let _ = writeln!(out, "\n{title}:");
         let width = rows.iter().map(|row| label(row, "").chars().count()).max().unwrap_or(0).min(40);
         for row in rows {
-            wrapped(&mut out, &format!("  {:width$}  ", label(row, "")), &row.becomes, width + 4);
+            write_wrapped(&mut out, &format!("  {:width$}  ", label(row, "")), &row.becomes, width + 4);
         }
     }
     let _ = writeln!(
         out,
         "\nServed at {}; upstream at {upstream_path}, mode {}.",
         explanation.paths.join(", "),
-        named(modes, "")
+        mode_list(modes, "")
     );
     out
 }
 
 /// Words after a head, the further lines indented.
-fn wrapped(out: &mut String, head: &str, words: &str, indent: usize) {
+fn write_wrapped(out: &mut String, head: &str, words: &str, indent: usize) {
     out.push_str(head);
     let mut column = head.chars().count();
     for (at, word) in words.split(' ').enumerate() {
@@ -105,9 +105,9 @@ fn wrapped(out: &mut String, head: &str, words: &str, indent: usize) {
 
 /// The matrix in columns.
 #[must_use]
-pub fn matrix_text(cells: &[Cell]) -> String {
+pub fn matrix_text(cells: &[MatrixCell]) -> String {
     let width =
-        |name: fn(&Cell) -> &String| cells.iter().map(|cell| name(cell).chars().count()).max().unwrap_or(0);
+        |name: fn(&MatrixCell) -> &String| cells.iter().map(|cell| name(cell).chars().count()).max().unwrap_or(0);
     let (client, profile, dialect) = (
         width(|cell| &cell.client).max(6),
         width(|cell| &cell.profile).max(7),
@@ -117,14 +117,14 @@ pub fn matrix_text(cells: &[Cell]) -> String {
     for cell in cells {
         let head = format!("{:client$}  {:profile$}  {:dialect$}  ", cell.client, cell.profile, cell.dialect);
         let indent = head.chars().count();
-        wrapped(&mut out, &head, &works(cell), indent);
+        write_wrapped(&mut out, &head, &works_text(cell), indent);
     }
     out
 }
 
 /// The matrix as a Markdown table.
 #[must_use]
-pub fn matrix_markdown(cells: &[Cell]) -> String {
+pub fn matrix_markdown(cells: &[MatrixCell]) -> String {
     let mut out = "| client | profile | dialect | works |\n|---|---|---|---|\n".to_owned();
     for cell in cells {
         let _ = writeln!(
@@ -133,13 +133,13 @@ pub fn matrix_markdown(cells: &[Cell]) -> String {
             cell.client,
             cell.profile,
             cell.dialect,
-            works(cell)
+            works_text(cell)
         );
     }
     out
 }
 
-fn works(cell: &Cell) -> String {
+fn works_text(cell: &MatrixCell) -> String {
     cell.because.as_ref().map_or_else(|| "yes".to_owned(), |because| format!("no: {because}"))
 }
 

@@ -11,7 +11,7 @@ use super::extract::Node;
 /// What a field is in the bridge's own words. Mapping files name these in snake case after `to =`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Target {
+pub enum FieldRole {
     /// The model asked for; picks the route.
     Model,
     /// The model asked for, which is the name of a voice as well: picks the route, and the configured voice of that name.
@@ -74,18 +74,18 @@ pub struct FieldFile {
     /// JSON pointer; `/` and the field's name unless given.
     pub at: Option<String>,
     /// What it becomes; a field without it has no effect, and `because` says why.
-    pub to: Option<Target>,
+    pub to: Option<FieldRole>,
     /// Why it has no effect, or not always.
     pub because: Option<String>,
     /// Its type.
     #[serde(rename = "type")]
-    pub of: TypeName,
+    pub type_name: FieldType,
     /// Values of a `choice`.
     #[serde(default)]
     pub values: Vec<String>,
     /// Words of the protocol, and the values they stand for.
     #[serde(default)]
-    pub means: BTreeMap<String, String>,
+    pub value_map: BTreeMap<String, String>,
     /// What a query parameter is where the client names none.
     pub default: Option<String>,
     /// Must be there.
@@ -104,13 +104,13 @@ pub struct FieldFile {
     /// The number must be greater than this.
     pub above: Option<f64>,
     /// Inside this range the value acts; outside it is accepted without effect.
-    pub acts: Option<[i64; 2]>,
+    pub effective_range: Option<[i64; 2]>,
 }
 
 /// Types of fields, after pydantic's lax mode, which the Macaw server validates with (field notes §1.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TypeName {
+pub enum FieldType {
     /// A string.
     Text,
     /// A whole number; numeric strings and `1000.0` count.
@@ -129,7 +129,7 @@ pub enum TypeName {
 
 /// A checked value.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum FieldValue {
     /// A string.
     Text(String),
     /// A whole number.
@@ -146,23 +146,23 @@ pub enum Value {
 
 /// A compiled field.
 #[derive(Debug, Clone)]
-pub struct Field {
+pub struct ProtocolField {
     /// Its name in the protocol.
     pub name: String,
-    /// Its slot in the protocol's [`super::extract::Shape`]; unused for query parameters.
+    /// Its slot in the protocol's [`super::extract::Extractor`]; unused for query parameters.
     pub slot: usize,
     /// As written.
     pub file: FieldFile,
 }
 
-impl Field {
+impl ProtocolField {
     /// Checks a value that came; `Ok(None)` when there is none, or none that counts.
     ///
     /// # Errors
     /// What is wrong with it, without the field's name.
-    pub fn read(&self, node: Option<&Node<'_>>) -> Result<Option<Value>, String> {
+    pub fn read(&self, node: Option<&Node<'_>>) -> Result<Option<FieldValue>, String> {
         match node {
-            None if self.file.required => Err("Field required".to_owned()),
+            None if self.file.required => Err("ProtocolField required".to_owned()),
             None => Ok(None),
             Some(Node::Null) if !self.file.not_null && !self.file.required => Ok(None),
             Some(node) => match self.convert(node) {
@@ -175,9 +175,9 @@ impl Field {
 
     /// Whether the value lies in the range in which it acts.
     #[must_use]
-    pub fn acts(&self, value: &Value) -> bool {
-        match (self.file.acts, value) {
-            (Some([from, to]), Value::Integer(number)) => (from..=to).contains(number),
+    pub fn is_effective(&self, value: &FieldValue) -> bool {
+        match (self.file.effective_range, value) {
+            (Some([from, to]), FieldValue::Integer(number)) => (from..=to).contains(number),
             _ => true,
         }
     }
@@ -186,38 +186,38 @@ impl Field {
     ///
     /// # Errors
     /// What is wrong with it, without the field's name.
-    pub fn read_text(&self, text: &str) -> Result<Option<Value>, String> {
-        match self.file.of {
-            TypeName::TextList => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
+    pub fn read_text(&self, text: &str) -> Result<Option<FieldValue>, String> {
+        match self.file.type_name {
+            FieldType::TextList => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
             _ => self.read(Some(&Node::Str(text.into()))),
         }
     }
 
-    fn convert(&self, node: &Node<'_>) -> Result<Value, String> {
-        let meant = node.as_str().and_then(|word| self.file.means.get(word));
+    fn convert(&self, node: &Node<'_>) -> Result<FieldValue, String> {
+        let meant = node.as_str().and_then(|word| self.file.value_map.get(word));
         let translated = meant.map(|meant| Node::Str(meant.as_str().into()));
-        let node = match self.file.of {
+        let node = match self.file.type_name {
             // Of a choice only the protocol's own words are known.
-            TypeName::Choice => node,
+            FieldType::Choice => node,
             _ => translated.as_ref().unwrap_or(node),
         };
-        match self.file.of {
-            TypeName::Text => self.text(node),
-            TypeName::Integer => self.number(node, true),
-            TypeName::Number => self.number(node, false),
-            TypeName::Flag => flag(node).map(Value::Flag),
-            TypeName::TextList => self.text_list(node).map(Value::TextList),
-            TypeName::Choice => self.choice(node),
-            TypeName::Object => match node {
-                Node::Object => Ok(Value::Object),
-                other => Err(format!("Input should be an object, got {}", shown(other))),
+        match self.file.type_name {
+            FieldType::Text => self.text(node),
+            FieldType::Integer => self.number(node, true),
+            FieldType::Number => self.number(node, false),
+            FieldType::Flag => flag(node).map(FieldValue::Flag),
+            FieldType::TextList => self.text_list(node).map(FieldValue::TextList),
+            FieldType::Choice => self.choice(node),
+            FieldType::Object => match node {
+                Node::Object => Ok(FieldValue::Object),
+                other => Err(format!("Input should be an object, got {}", display_node(other))),
             },
         }
     }
 
-    fn text(&self, node: &Node<'_>) -> Result<Value, String> {
+    fn text(&self, node: &Node<'_>) -> Result<FieldValue, String> {
         let text =
-            node.as_str().ok_or_else(|| format!("Input should be a valid string, got {}", shown(node)))?;
+            node.as_str().ok_or_else(|| format!("Input should be a valid string, got {}", display_node(node)))?;
         let letters = text.chars().count() as f64;
         if let Some(min) = self.file.min.filter(|min| letters < *min) {
             return Err(format!("String should have at least {min} character{}, got {letters}", plural(min)));
@@ -225,42 +225,42 @@ impl Field {
         if let Some(max) = self.file.max.filter(|max| letters > *max) {
             return Err(format!("String should have at most {max} characters, got {letters}"));
         }
-        Ok(Value::Text(text.to_owned()))
+        Ok(FieldValue::Text(text.to_owned()))
     }
 
     fn text_list(&self, node: &Node<'_>) -> Result<Vec<String>, String> {
         let Node::List(items) = node else {
-            return Err(format!("Input should be a valid list, got {}", shown(node)));
+            return Err(format!("Input should be a valid list, got {}", display_node(node)));
         };
         if let Some(max) = self.file.max.filter(|max| items.len() as f64 > *max) {
             return Err(format!("List should have at most {max} items, got {}", items.len()));
         }
         let texts = items.iter().map(|item| match item.as_str() {
-            None => Err(format!("Input should be a valid string, got {}", shown(item))),
+            None => Err(format!("Input should be a valid string, got {}", display_node(item))),
             Some(text) if text.chars().count() > ITEM_MAX_CHARS => {
-                Err(format!("String should have at most {ITEM_MAX_CHARS} characters, got {}", shown(item)))
+                Err(format!("String should have at most {ITEM_MAX_CHARS} characters, got {}", display_node(item)))
             }
             Some(text) => Ok(text.to_owned()),
         });
         texts.collect()
     }
 
-    fn choice(&self, node: &Node<'_>) -> Result<Value, String> {
-        let means = &self.file.means;
+    fn choice(&self, node: &Node<'_>) -> Result<FieldValue, String> {
+        let means = &self.file.value_map;
         if means.is_empty() {
             return match node.as_str().filter(|text| self.file.values.iter().any(|value| value == text)) {
-                Some(text) => Ok(Value::Text(text.to_owned())),
-                None => Err(format!("Input should be {}, got {}", either(&self.file.values), shown(node))),
+                Some(text) => Ok(FieldValue::Text(text.to_owned())),
+                None => Err(format!("Input should be {}, got {}", either(&self.file.values), display_node(node))),
             };
         }
         let meant = node.as_str().and_then(|word| means.get(word));
-        meant.map(|meant| Value::Text(meant.clone())).ok_or_else(|| {
+        meant.map(|meant| FieldValue::Text(meant.clone())).ok_or_else(|| {
             let words: Vec<String> = means.keys().cloned().collect();
-            format!("Input should be {}, got {}", either(&words), shown(node))
+            format!("Input should be {}, got {}", either(&words), display_node(node))
         })
     }
 
-    fn number(&self, node: &Node<'_>, whole: bool) -> Result<Value, String> {
+    fn number(&self, node: &Node<'_>, whole: bool) -> Result<FieldValue, String> {
         let kind = if whole { "integer" } else { "number" };
         let number = match node {
             Node::Int(number) => Some(*number as f64),
@@ -271,7 +271,7 @@ impl Field {
         };
         let number = number
             .filter(|number: &f64| number.is_finite() && (!whole || number.fract() == 0.0))
-            .ok_or_else(|| format!("Input should be a valid {kind}, got {}", shown(node)))?;
+            .ok_or_else(|| format!("Input should be a valid {kind}, got {}", display_node(node)))?;
         let (min, max, above) = (self.file.min, self.file.max, self.file.above);
         if let Some(above) = above.filter(|above| number <= *above) {
             return Err(format!("Input should be greater than {above}, got {number}"));
@@ -282,7 +282,7 @@ impl Field {
         if let Some(max) = max.filter(|max| number > *max) {
             return Err(format!("Input should be less than or equal to {max}, got {number}"));
         }
-        Ok(if whole { Value::Integer(number as i64) } else { Value::Number(number) })
+        Ok(if whole { FieldValue::Integer(number as i64) } else { FieldValue::Number(number) })
     }
 }
 
@@ -299,11 +299,11 @@ fn flag(node: &Node<'_>) -> Result<bool, String> {
         },
         _ => None,
     };
-    value.ok_or_else(|| format!("Input should be a valid boolean, got {}", shown(node)))
+    value.ok_or_else(|| format!("Input should be a valid boolean, got {}", display_node(node)))
 }
 
 /// A value as people see it in an error, never longer than a line.
-pub(crate) fn shown(node: &Node<'_>) -> String {
+pub(crate) fn display_node(node: &Node<'_>) -> String {
     const LONGEST: usize = 40;
     match node {
         Node::Null => "null".to_owned(),

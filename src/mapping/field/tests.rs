@@ -1,14 +1,14 @@
 use super::*;
 
-fn field(toml: &str) -> Field {
-    Field { name: "f".into(), slot: 0, file: toml::from_str(toml).unwrap() }
+fn field(toml: &str) -> ProtocolField {
+    ProtocolField { name: "f".into(), slot: 0, file: toml::from_str(toml).unwrap() }
 }
 
 #[test]
-fn numbers_are_taken_the_lax_way() {
+fn numbers_are_parsed_in_lax_mode() {
     let timeout = field("type = \"integer\"\nabove = 0");
     for node in [Node::Int(2000), Node::Str("2000".into()), Node::Float(2000.0)] {
-        assert_eq!(timeout.read(Some(&node)), Ok(Some(Value::Integer(2000))));
+        assert_eq!(timeout.read(Some(&node)), Ok(Some(FieldValue::Integer(2000))));
     }
     for node in [Node::Int(0), Node::Int(-5), Node::Str("abc".into()), Node::Float(0.5), Node::List(vec![])] {
         assert!(timeout.read(Some(&node)).is_err(), "{node:?}");
@@ -18,20 +18,20 @@ fn numbers_are_taken_the_lax_way() {
 }
 
 #[test]
-fn texts_are_measured_in_characters() {
+fn text_length_counts_characters() {
     let text = field("type = \"text\"\nrequired = true\nmin = 1\nmax = 3");
     assert!(text.read(Some(&Node::Str("äöü".into()))).is_ok());
     assert!(text.read(Some(&Node::Str("".into()))).unwrap_err().contains("at least 1 character,"));
     assert!(text.read(Some(&Node::Str("abcd".into()))).unwrap_err().contains("at most 3"));
-    assert_eq!(text.read(None).unwrap_err(), "Field required");
+    assert_eq!(text.read(None).unwrap_err(), "ProtocolField required");
     assert!(text.read(Some(&Node::Null)).is_err());
     assert!(text.read(Some(&Node::Int(5))).is_err(), "numbers are not strings");
 }
 
 #[test]
-fn flags_choices_and_lists() {
+fn flags_choices_and_lists_are_validated() {
     let partials = field("type = \"flag\"");
-    assert_eq!(partials.read(Some(&Node::Str("No".into()))), Ok(Some(Value::Flag(false))));
+    assert_eq!(partials.read(Some(&Node::Str("No".into()))), Ok(Some(FieldValue::Flag(false))));
     assert!(partials.read(Some(&Node::Int(2))).is_err());
     let choice = field("type = \"choice\"\nvalues = [\"high\", \"normal\", \"low\"]");
     let problem = choice.read(Some(&Node::Str("HIGH".into()))).unwrap_err();
@@ -44,7 +44,7 @@ fn flags_choices_and_lists() {
 }
 
 #[test]
-fn lists_are_bounded_in_items_and_in_their_length() {
+fn lists_are_bounded_in_count_and_item_length() {
     let words = field("type = \"text_list\"\nmax = 2");
     fn list<'t>(texts: &[&'t str]) -> Node<'t> {
         Node::List(texts.iter().map(|text| Node::Str((*text).into())).collect())
@@ -60,20 +60,20 @@ fn lists_are_bounded_in_items_and_in_their_length() {
 }
 
 #[test]
-fn words_of_a_protocol_mean_values() {
-    let encoding = field("type = \"choice\"\nmeans = { linear16 = \"s16le\", mulaw = \"mulaw\" }");
-    assert_eq!(encoding.read_text("linear16"), Ok(Some(Value::Text("s16le".into()))));
+fn value_map_translates_protocol_values() {
+    let encoding = field("type = \"choice\"\nvalue_map = { linear16 = \"s16le\", mulaw = \"mulaw\" }");
+    assert_eq!(encoding.read_text("linear16"), Ok(Some(FieldValue::Text("s16le".into()))));
     let problem = encoding.read_text("s16le").unwrap_err();
     assert_eq!(problem, "Input should be 'linear16' or 'mulaw', got 's16le'");
-    let silence = field("type = \"integer\"\nmin = 10\nmeans = { false = \"30000\" }");
-    assert_eq!(silence.read_text("false"), Ok(Some(Value::Integer(30_000))));
-    assert_eq!(silence.read_text("300"), Ok(Some(Value::Integer(300))));
+    let silence = field("type = \"integer\"\nmin = 10\nvalue_map = { false = \"30000\" }");
+    assert_eq!(silence.read_text("false"), Ok(Some(FieldValue::Integer(30_000))));
+    assert_eq!(silence.read_text("300"), Ok(Some(FieldValue::Integer(300))));
     assert!(silence.read_text("no").is_err());
 }
 
 #[test]
-fn a_value_outside_its_range_of_effect_is_accepted() {
-    let silence = field("type = \"integer\"\nacts = [100, 2000]");
-    assert!(silence.acts(&Value::Integer(500)));
-    assert!(!silence.acts(&Value::Integer(30_000)));
+fn value_outside_effective_range_is_accepted() {
+    let silence = field("type = \"integer\"\neffective_range = [100, 2000]");
+    assert!(silence.is_effective(&FieldValue::Integer(500)));
+    assert!(!silence.is_effective(&FieldValue::Integer(30_000)));
 }

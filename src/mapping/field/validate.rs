@@ -1,16 +1,16 @@
 //! What is wrong with a field before any client sends it.
 
-use super::{Field, Target, TypeName};
+use super::{ProtocolField, FieldRole, FieldType};
 use crate::{
     audio::encoding::Encoding,
-    mapping::check::{did_you_mean, listed},
+    mapping::check::{did_you_mean, quoted_list},
 };
 
-impl Field {
+impl ProtocolField {
     /// What is wrong with the field itself, whatever a client sends.
-    pub(in crate::mapping) fn mistake(&self, in_query: bool) -> Option<String> {
+    pub(in crate::mapping) fn validate(&self, in_query: bool) -> Option<String> {
         let file = &self.file;
-        let lists = matches!(file.of, TypeName::TextList | TypeName::Object);
+        let lists = matches!(file.type_name, FieldType::TextList | FieldType::Object);
         let said = |what: &str| Some(format!("field `{}` {what}", self.name));
         if file.to.is_none() && file.because.is_none() {
             return said("has neither `to` nor `because`");
@@ -18,11 +18,11 @@ impl Field {
         if file.at.as_ref().is_some_and(|at| !at.starts_with('/')) {
             return said("has an `at` that is no JSON pointer; one begins with `/`");
         }
-        if lists && !file.means.is_empty() {
-            return said("has `means`, which a list or an object cannot have");
+        if lists && !file.value_map.is_empty() {
+            return said("has `value_map`, which a list or an object cannot have");
         }
-        if file.of == TypeName::Choice && file.values.is_empty() && file.means.is_empty() {
-            return said("is a `choice` without `values` and without `means`");
+        if file.type_name == FieldType::Choice && file.values.is_empty() && file.value_map.is_empty() {
+            return said("is a `choice` without `values` and without `value_map`");
         }
         if file.default.is_some() && !in_query {
             return said(
@@ -36,17 +36,17 @@ impl Field {
     }
 
     fn unknown_encoding(&self) -> Option<String> {
-        if !matches!(self.file.to, Some(Target::InputEncoding | Target::OutputEncoding)) {
+        if !matches!(self.file.to, Some(FieldRole::InputEncoding | FieldRole::OutputEncoding)) {
             return None;
         }
         let known = || Encoding::ALL.into_iter().map(|(name, _)| name);
-        let named = if self.file.means.is_empty() {
+        let named = if self.file.value_map.is_empty() {
             self.file.values.iter().collect::<Vec<_>>()
         } else {
-            self.file.means.values().collect()
+            self.file.value_map.values().collect()
         };
-        let wrong = named.into_iter().find(|name| Encoding::named(name).is_none())?;
+        let wrong = named.into_iter().find(|name| Encoding::from_name(name).is_none())?;
         let (name, hint) = (&self.name, did_you_mean(wrong, known()));
-        Some(format!("field `{name}` knows no encoding `{wrong}`{hint}; there is {}", listed(known())))
+        Some(format!("field `{name}` knows no encoding `{wrong}`{hint}; there is {}", quoted_list(known())))
     }
 }

@@ -3,35 +3,35 @@
 use super::{
     super::{
         ClientMapping, UpstreamMapping,
-        explain::{Part as Is, Row},
-        template::Fill,
+        explain::{RowKind, ExplainRow},
+        template::SlotValue,
         upstream::{Mode, SendName},
     },
-    Part, RelayClient, RelayCommand, RelayEvent, RelayField, RelayVerb,
+    RelayFieldRole, RelayProtocol, RelayCommand, RelayEvent, RelayField, RelayVerb,
 };
 
 /// What its client sends, and what becomes of it on this dialect.
-pub(in crate::mapping) fn sends(relay: &RelayClient, dialect: &UpstreamMapping) -> Vec<Row> {
+pub(in crate::mapping) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let native = relay.dialect == dialect.name;
     let mut rows = vec![
-        Row::new(Is::Query, &relay.mode.key, modes(relay, dialect)),
-        Row::new(Is::Audio, "", "an error that ends the session, as on the real server"),
+        ExplainRow::new(RowKind::Query, &relay.mode.key, describe_modes(relay, dialect)),
+        ExplainRow::new(RowKind::Audio, "", "an error that ends the session, as on the real server"),
     ];
     for command in &relay.commands {
-        rows.push(Row::new(Is::Command, &command.name, verb(command)));
-        let field = |field: &RelayField| Row::new(Is::Field, &field.name, effect(field, dialect, native));
+        rows.push(ExplainRow::new(RowKind::Command, &command.name, describe_verb(command)));
+        let field = |field: &RelayField| ExplainRow::new(RowKind::Field, &field.name, describe_field(field, dialect, native));
         rows.extend(command.fields.iter().map(field));
     }
     let rest = match native {
         true => "passes untouched, unknown or not",
         false => "answered with an error; the session goes on",
     };
-    rows.push(Row::new(Is::Command, "any other message", rest));
+    rows.push(ExplainRow::new(RowKind::Command, "any other message", rest));
     rows
 }
 
 /// Which modes of the query the upstream has.
-fn modes(relay: &RelayClient, dialect: &UpstreamMapping) -> String {
+fn describe_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> String {
     let told = relay.mode.values.iter().map(|(value, mode)| match dialect.modes.get(mode) {
         Some(upstream) => format!("`{value}` as `{upstream}`"),
         None => format!("`{value}` refused: the upstream has no such mode"),
@@ -40,7 +40,7 @@ fn modes(relay: &RelayClient, dialect: &UpstreamMapping) -> String {
 }
 
 /// The modes that client and dialect both have.
-pub(in crate::mapping) fn common(relay: &RelayClient, dialect: &UpstreamMapping) -> Vec<Mode> {
+pub(in crate::mapping) fn common_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<Mode> {
     dialect
         .modes
         .keys()
@@ -49,7 +49,7 @@ pub(in crate::mapping) fn common(relay: &RelayClient, dialect: &UpstreamMapping)
         .collect()
 }
 
-const fn verb(command: &RelayCommand) -> &'static str {
+const fn describe_verb(command: &RelayCommand) -> &'static str {
     match command.verb {
         RelayVerb::Open => "opens the upstream session; kept, to open another when that one is lost",
         RelayVerb::Append => "one step of the model; kept while there is no upstream session",
@@ -57,53 +57,53 @@ const fn verb(command: &RelayCommand) -> &'static str {
     }
 }
 
-fn effect(field: &RelayField, dialect: &UpstreamMapping, native: bool) -> String {
+fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -> String {
     let judged = if field.checked || !native { ", judged by the bridge" } else { "" };
-    let takes = |part: Part| {
+    let takes = |part: RelayFieldRole| {
         [SendName::RelayOpen, SendName::RelayAppend, SendName::Close].iter().any(|name| {
             let at = name.slots().iter().position(|slot| *slot == part.slot());
-            at.zip(dialect.message(*name)).is_some_and(|(at, template)| template.uses(at))
+            at.zip(dialect.message(*name)).is_some_and(|(at, template)| template.uses_slot(at))
         })
     };
     match (field.to, &field.because) {
         _ if native => format!("untouched{judged}"),
         (_, Some(because)) => format!("accepted without effect: {because}"),
         (None, None) => format!("holds the others{judged}"),
-        (Some(Part::InputId | Part::ResponseId), _) => {
+        (Some(RelayFieldRole::InputId | RelayFieldRole::ResponseId), _) => {
             "kept by the bridge and told with the answer".to_owned()
         }
         (Some(part), _) if takes(part) => format!("`{}` of the upstream's message{judged}", part.slot()),
-        (Some(Part::Reason), _) => "told in the last event".to_owned(),
+        (Some(RelayFieldRole::Reason), _) => "told in the last event".to_owned(),
         (Some(_), _) => "accepted without effect: the upstream's dialect has nothing like it".to_owned(),
     }
 }
 
 /// What its client gets, and where it comes from.
-pub(in crate::mapping) fn gets(
+pub(in crate::mapping) fn received_rows(
     client: &ClientMapping,
-    relay: &RelayClient,
+    relay: &RelayProtocol,
     dialect: &UpstreamMapping,
-) -> Vec<Row> {
+) -> Vec<ExplainRow> {
     let native = relay.dialect == dialect.name;
     let mut rows = Vec::new();
     for name in RelayEvent::ALL {
         let Some(template) = relay.event(name) else { continue };
         let mut json = String::new();
-        template.render(&mut json, |_| Fill::Null);
+        template.render(&mut json, |_| SlotValue::Null);
         let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
         let spelled = value.pointer(&client.command_key).and_then(serde_json::Value::as_str);
-        rows.push(Row::new(Is::Event, spelled.unwrap_or(&json), source(name, native)));
+        rows.push(ExplainRow::new(RowKind::Event, spelled.unwrap_or(&json), describe_event(name, native)));
     }
-    let never = |(name, why): (&String, &String)| Row::new(Is::Event, name, format!("never: {why}"));
-    rows.extend(client.never.iter().map(never));
+    let never = |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never_sent: {why}"));
+    rows.extend(client.never_sent.iter().map(never));
     rows
 }
 
-const fn source(name: RelayEvent, native: bool) -> &'static str {
+const fn describe_event(name: RelayEvent, native: bool) -> &'static str {
     match name {
-        RelayEvent::Queued | RelayEvent::QueueMoved => "the upstream's queue, until there is a worker",
+        RelayEvent::Queued | RelayEvent::QueueUpdate => "the upstream's queue, until there is a worker",
         RelayEvent::Granted | RelayEvent::Opened => "the upstream; told once, however many attempts it takes",
-        RelayEvent::Ended | RelayEvent::EndedBecause => "the upstream's own end, or the bridge",
+        RelayEvent::Ended | RelayEvent::EndedWithDetail => "the upstream's own end, or the bridge",
         RelayEvent::Error => "bad input, the bridge, or the upstream; the message says which",
         _ if native => "the upstream, as it came",
         RelayEvent::Listening => "the model listens",
@@ -116,7 +116,7 @@ const fn source(name: RelayEvent, native: bool) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use crate::mapping::{Library, explain::explain};
+    use crate::mapping::{Library, explain::explain_markdown};
 
     #[test]
     fn every_message_field_and_event_of_a_relay_is_explained() {
@@ -125,7 +125,7 @@ mod tests {
         for client in ["minicpm-o", "minicpm-o-legacy"] {
             for dialect in ["minicpm-o", "minicpm-o-legacy"] {
                 let client = library.client(client).unwrap();
-                let text = explain(&client, &profile, &library.upstream(dialect).unwrap());
+                let text = explain_markdown(&client, &profile, &library.upstream(dialect).unwrap());
                 for command in &client.relay.as_ref().unwrap().commands {
                     assert!(text.contains(&format!("`{}`", command.name)), "{}", command.name);
                     let named =
@@ -139,7 +139,7 @@ mod tests {
         let speech = library.profile("speech").unwrap();
         let (macaw, current) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
         let own = library.client("minicpm-o").unwrap();
-        assert!(explain(&own, &speech, &current).contains("has no [relay]"));
-        assert!(explain(&macaw, &profile, &current).contains("profile \"relay\" relays"));
+        assert!(explain_markdown(&own, &speech, &current).contains("has no [relay]"));
+        assert!(explain_markdown(&macaw, &profile, &current).contains("profile \"relay\" relays"));
     }
 }

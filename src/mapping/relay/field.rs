@@ -5,14 +5,14 @@
 use serde::Deserialize;
 
 use super::super::{
-    extract::{Node, Shape},
-    field::shown,
+    extract::{Node, Extractor},
+    field::display_node,
 };
 
 /// What a field is. Mapping files name these in snake case after `to =`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum RelayFieldRole {
     /// System prompt.
     Prompt,
     /// Inference settings, an object.
@@ -37,7 +37,7 @@ pub enum Part {
     Reason,
 }
 
-impl Part {
+impl RelayFieldRole {
     /// The slot of upstream messages that takes it.
     #[must_use]
     pub const fn slot(self) -> &'static str {
@@ -60,7 +60,7 @@ impl Part {
 /// Types of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RelayType {
+pub enum RelayFieldType {
     /// A string.
     Text,
     /// A whole number.
@@ -84,9 +84,9 @@ pub enum RelayType {
 #[serde(deny_unknown_fields)]
 pub(super) struct RelayFieldFile {
     at: Option<String>,
-    to: Option<Part>,
+    to: Option<RelayFieldRole>,
     #[serde(rename = "type")]
-    of: RelayType,
+    field_type: RelayFieldType,
     #[serde(default)]
     required: bool,
     #[serde(default)]
@@ -100,25 +100,25 @@ pub struct RelayField {
     /// Its name in the protocol.
     pub name: String,
     /// What it is; a field without it has no effect, and `because` says why.
-    pub to: Option<Part>,
+    pub to: Option<RelayFieldRole>,
     /// Its type.
-    pub of: RelayType,
+    pub field_type: RelayFieldType,
     /// Must be there, itself or another field of the same meaning.
     pub required: bool,
     /// Judged by the bridge also where messages pass untouched.
     pub checked: bool,
     /// Why it has no effect.
     pub because: Option<String>,
-    /// Its slot in the protocol's [`Shape`].
+    /// Its slot in the protocol's [`Extractor`].
     pub(crate) slot: usize,
 }
 
 impl RelayFieldFile {
-    pub(super) fn compile(self, name: String, shape: &mut Shape) -> RelayField {
+    pub(super) fn compile(self, name: String, shape: &mut Extractor) -> RelayField {
         let at = self.at.unwrap_or_else(|| format!("/{name}"));
-        let slot = if self.of == RelayType::Json { shape.add_raw(&at) } else { shape.add(&at) };
-        let Self { to, of, required, checked, because, .. } = self;
-        RelayField { name, to, of, required, checked, because, slot }
+        let slot = if self.field_type == RelayFieldType::Json { shape.add_raw(&at) } else { shape.add(&at) };
+        let Self { to, field_type, required, checked, because, .. } = self;
+        RelayField { name, to, field_type, required, checked, because, slot }
     }
 }
 
@@ -128,35 +128,35 @@ impl RelayField {
     /// # Errors
     /// What is wrong with it, without the field's name.
     pub fn check(&self, node: &Node<'_>) -> Result<(), String> {
-        let wanted = match (self.of, node) {
-            (RelayType::Text, Node::Str(_))
-            | (RelayType::Integer, Node::Int(_))
-            | (RelayType::Flag, Node::Bool(_))
-            | (RelayType::Object, Node::Object) => return Ok(()),
-            (RelayType::Json, Node::Raw(json)) if json.starts_with('{') => return Ok(()),
-            (RelayType::TextList, Node::List(items)) if items.iter().all(|item| item.as_str().is_some()) => {
+        let wanted = match (self.field_type, node) {
+            (RelayFieldType::Text, Node::Str(_))
+            | (RelayFieldType::Integer, Node::Int(_))
+            | (RelayFieldType::Flag, Node::Bool(_))
+            | (RelayFieldType::Object, Node::Object) => return Ok(()),
+            (RelayFieldType::Json, Node::Raw(json)) if json.starts_with('{') => return Ok(()),
+            (RelayFieldType::TextList, Node::List(items)) if items.iter().all(|item| item.as_str().is_some()) => {
                 return Ok(());
             }
-            (RelayType::Samples, Node::Str(text)) => return samples(text),
-            (RelayType::VoiceSample, Node::Str(text)) => {
-                let is_wav = without_data_prefix(text).starts_with(RIFF);
-                return if is_wav { base64_bytes(text).map(drop) } else { samples(text) };
+            (RelayFieldType::Samples, Node::Str(text)) => return check_samples(text),
+            (RelayFieldType::VoiceSample, Node::Str(text)) => {
+                let is_wav = without_data_prefix(text).starts_with(RIFF_BASE64);
+                return if is_wav { base64_decoded_len(text).map(drop) } else { check_samples(text) };
             }
-            (RelayType::Text | RelayType::Samples | RelayType::VoiceSample, _) => "a string",
-            (RelayType::Integer, _) => "a whole number",
-            (RelayType::Flag, _) => "true or false",
-            (RelayType::TextList, _) => "an array of strings",
-            (RelayType::Object | RelayType::Json, _) => "an object",
+            (RelayFieldType::Text | RelayFieldType::Samples | RelayFieldType::VoiceSample, _) => "a string",
+            (RelayFieldType::Integer, _) => "a whole number",
+            (RelayFieldType::Flag, _) => "true or false",
+            (RelayFieldType::TextList, _) => "an array of strings",
+            (RelayFieldType::Object | RelayFieldType::Json, _) => "an object",
         };
-        Err(format!("should be {wanted}, got {}", shown(node)))
+        Err(format!("should be {wanted}, got {}", display_node(node)))
     }
 }
 
 /// How base64 of a WAV file begins.
-const RIFF: &str = "UklGR";
+const RIFF_BASE64: &str = "UklGR";
 
-fn samples(text: &str) -> Result<(), String> {
-    match base64_bytes(text)? {
+fn check_samples(text: &str) -> Result<(), String> {
+    match base64_decoded_len(text)? {
         bytes if bytes % 4 != 0 => {
             Err(format!("{bytes} bytes are not a whole number of float32 samples (4 bytes each)"))
         }
@@ -166,7 +166,7 @@ fn samples(text: &str) -> Result<(), String> {
 
 /// How many bytes it holds. Letters outside the alphabet are passed over, as the real servers' decoder does; wrong padding
 /// is not (field notes §1.5).
-fn base64_bytes(text: &str) -> Result<usize, String> {
+fn base64_decoded_len(text: &str) -> Result<usize, String> {
     let data = without_data_prefix(text);
     let padding = data.bytes().filter(|byte| *byte == b'=').count();
     let letters = data.bytes().filter(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
@@ -188,12 +188,12 @@ pub(crate) fn without_data_prefix(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn field(of: RelayType) -> RelayField {
+    fn field(field_type: RelayFieldType) -> RelayField {
         let none = || None;
         RelayField {
             name: "f".into(),
             to: none(),
-            of,
+            field_type,
             required: false,
             checked: false,
             because: None,
@@ -202,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn audio_is_judged_as_the_real_servers_decoder_does() {
-        let audio = field(RelayType::Samples);
+    fn audio_is_validated_like_the_real_servers_decoder() {
+        let audio = field(RelayFieldType::Samples);
         let text = |text: &'static str| audio.check(&Node::Str(text.into()));
         for good in ["", "AAAAAA==", "AAAAAAAAAAA=", "AA AA\nAA==", "data:audio/pcm;base64,AAAAAA=="] {
             assert_eq!(text(good), Ok(()), "{good:?}");
@@ -213,7 +213,7 @@ mod tests {
         assert!(text("AAAA").unwrap_err().contains("3 bytes are not a whole number"));
         assert!(audio.check(&Node::Int(5)).unwrap_err().contains("should be a string, got 5"));
         for wav in ["UklGRgAA", "data:audio/wav;base64,UklGRgAA"] {
-            assert_eq!(field(RelayType::VoiceSample).check(&Node::Str(wav.into())), Ok(()));
+            assert_eq!(field(RelayFieldType::VoiceSample).check(&Node::Str(wav.into())), Ok(()));
         }
     }
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    super::{check::Problem, extract::Shape, template::Template},
-    EndName, EndWords, ModeWords, RelayClient, RelayCommand, RelayErrorWords, RelayEvent, RelayVerb,
+    super::{check::FileError, extract::Extractor, template::Template},
+    RelayEndReason, RelayEndSpelling, RelayModeQuery, RelayProtocol, RelayCommand, RelayErrorSpelling, RelayEvent, RelayVerb,
     field::RelayFieldFile,
 };
 use crate::error::ErrorKind;
@@ -16,8 +16,8 @@ use crate::mapping::check;
 /// The file, as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::mapping) struct RelayClientFile {
-    pub(in crate::mapping) kind: super::super::Kind,
+pub(in crate::mapping) struct RelayProtocolFile {
+    pub(in crate::mapping) kind: super::super::MappingKind,
     pub(in crate::mapping) name: String,
     pub(in crate::mapping) title: String,
     #[serde(default)]
@@ -26,23 +26,23 @@ pub(in crate::mapping) struct RelayClientFile {
     pub(in crate::mapping) command_key: String,
     pub(in crate::mapping) message_max_bytes: usize,
     #[serde(default)]
-    pub(in crate::mapping) never: BTreeMap<String, String>,
+    pub(in crate::mapping) never_sent: BTreeMap<String, String>,
     dialect: String,
-    mode: ModeWords,
+    mode: RelayModeQuery,
     #[serde(default)]
-    eager: bool,
+    append_before_open: bool,
     #[serde(default)]
     prompt_extra_chars: u64,
     default_prompt: Option<String>,
-    commands: BTreeMap<String, CommandFile>,
+    commands: BTreeMap<String, RelayCommandFile>,
     events: BTreeMap<RelayEvent, Spanned<String>>,
-    errors: BTreeMap<ErrorKind, ErrorFile>,
-    closes: BTreeMap<EndName, EndWords>,
+    errors: BTreeMap<ErrorKind, RelayErrorFile>,
+    closes: BTreeMap<RelayEndReason, RelayEndSpelling>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CommandFile {
+struct RelayCommandFile {
     verb: RelayVerb,
     #[serde(default)]
     fields: BTreeMap<String, RelayFieldFile>,
@@ -50,54 +50,54 @@ struct CommandFile {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ErrorFile {
+struct RelayErrorFile {
     code: Option<String>,
     #[serde(default)]
     class: String,
     message: Option<Spanned<String>>,
     ended: Option<String>,
-    close: Option<CloseFile>,
+    close: Option<RelayCloseFile>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CloseFile {
+struct RelayCloseFile {
     code: u16,
     text: Spanned<String>,
 }
 
-impl RelayClientFile {
+impl RelayProtocolFile {
     /// Whether a client protocol's file is one of these: it names the dialect it is spelled as.
-    pub(in crate::mapping) fn is_one(file: &str, source: &str) -> Result<bool, Problem> {
+    pub(in crate::mapping) fn is_relay_protocol(file: &str, source: &str) -> Result<bool, FileError> {
         #[derive(Deserialize)]
-        struct Head {
+        struct DialectHeader {
             dialect: Option<String>,
         }
-        check::parse_toml::<Head>(file, source).map(|head| head.dialect.is_some())
+        check::parse_toml::<DialectHeader>(file, source).map(|header| header.dialect.is_some())
     }
 
-    pub(in crate::mapping) fn compile(self, file: &str, source: &str) -> Result<RelayClient, Problem> {
-        let mut shape = Shape::default();
+    pub(in crate::mapping) fn compile(self, file: &str, source: &str) -> Result<RelayProtocol, FileError> {
+        let mut shape = Extractor::default();
         shape.add(&self.command_key);
         let commands: Vec<RelayCommand> =
             self.commands.into_iter().map(|(name, command)| command.compile(name, &mut shape)).collect();
         let template = |name: RelayEvent, text: &Spanned<String>| {
             Template::compile(text.get_ref(), name.slots())
-                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+                .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
         };
         let events = self.events.iter().map(|(name, text)| Ok((*name, template(*name, text)?)));
-        let events = events.collect::<Result<_, Problem>>()?;
+        let events = events.collect::<Result<_, FileError>>()?;
         let errors = self.errors.into_iter().map(|(kind, words)| Ok((kind, words.compile(file, source)?)));
-        let client = RelayClient {
+        let client = RelayProtocol {
             dialect: self.dialect,
             mode: self.mode,
             commands,
-            eager: self.eager,
+            append_before_open: self.append_before_open,
             prompt_extra_chars: self.prompt_extra_chars,
             default_prompt: self.default_prompt,
             shape,
             events,
-            errors: errors.collect::<Result<_, Problem>>()?,
+            errors: errors.collect::<Result<_, FileError>>()?,
             closes: self.closes,
         };
         client.check(file)?;
@@ -105,14 +105,14 @@ impl RelayClientFile {
     }
 }
 
-impl RelayClient {
+impl RelayProtocol {
     /// What the types cannot say.
-    fn check(&self, file: &str) -> Result<(), Problem> {
-        let whole = |message: String| Err(Problem::whole(file, message));
-        if let Some(kind) = ErrorKind::RELAY.iter().find(|kind| !self.errors.contains_key(kind)) {
+    fn check(&self, file: &str) -> Result<(), FileError> {
+        let whole = |message: String| Err(FileError::for_file(file, message));
+        if let Some(kind) = ErrorKind::RELAY_KINDS.iter().find(|kind| !self.errors.contains_key(kind)) {
             return whole(format!("[errors] says nothing about {kind:?}; every kind needs words"));
         }
-        if let Some(name) = EndName::ALL.iter().find(|name| !self.closes.contains_key(name)) {
+        if let Some(name) = RelayEndReason::ALL.iter().find(|name| !self.closes.contains_key(name)) {
             return whole(format!("[closes] says nothing about {name:?}"));
         }
         let has = |verb: &&RelayVerb| self.commands.iter().any(|command| command.verb == **verb);
@@ -123,7 +123,7 @@ impl RelayClient {
         if let Some(name) = needed.iter().find(|name| self.event(**name).is_none()) {
             return whole(format!("[events] says nothing about {name:?}"));
         }
-        if !self.combines()
+        if !self.has_combined_output()
             && (self.event(RelayEvent::Text).is_none() || self.event(RelayEvent::Speech).is_none())
         {
             return whole("[events] has neither `output` nor both of `text` and `speech`".to_owned());
@@ -137,20 +137,20 @@ impl RelayClient {
     }
 }
 
-impl CommandFile {
-    fn compile(self, name: String, shape: &mut Shape) -> RelayCommand {
+impl RelayCommandFile {
+    fn compile(self, name: String, shape: &mut Extractor) -> RelayCommand {
         let fields = self.fields.into_iter().map(|(name, field)| field.compile(name, shape)).collect();
         RelayCommand { name, verb: self.verb, fields }
     }
 }
 
-impl ErrorFile {
-    fn compile(self, file: &str, source: &str) -> Result<RelayErrorWords, Problem> {
+impl RelayErrorFile {
+    fn compile(self, file: &str, source: &str) -> Result<RelayErrorSpelling, FileError> {
         let plain = |text: &Spanned<String>| {
             Template::compile_plain(text.get_ref(), &["detail"])
-                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+                .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
         };
-        Ok(RelayErrorWords {
+        Ok(RelayErrorSpelling {
             message: self.message.as_ref().map(plain).transpose()?,
             close: self.close.as_ref().map(|close| Ok((close.code, plain(&close.text)?))).transpose()?,
             code: self.code,

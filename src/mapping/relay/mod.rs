@@ -1,7 +1,7 @@
 //! A client protocol of the model's own kind, compiled: what the client of a *relay* sends and is told. The schema is
 //! `mappings/README.md`.
 //!
-//! One client session is one upstream session, message by message. Where both ends spell alike ([`RelayClient::dialect`])
+//! One client session is one upstream session, message by message. Where both ends spell alike ([`RelayProtocol::dialect`])
 //! messages pass untouched, and what stands here only says what they are. It is not [`super::client`]'s vocabulary: that
 //! one is of sessions the bridge itself leads.
 
@@ -16,12 +16,12 @@ use serde::Deserialize;
 
 pub(crate) use self::field::without_data_prefix;
 pub use self::{
-    field::{Part, RelayField, RelayType},
+    field::{RelayFieldRole, RelayField, RelayFieldType},
     profile::RelayRules,
 };
-pub(super) use self::{file::RelayClientFile, profile::RelayProfileFile};
+pub(super) use self::{file::RelayProtocolFile, profile::RelayProfileFile};
 use super::{
-    extract::{Node, Shape},
+    extract::{Node, Extractor},
     template::Template,
     upstream::Mode,
 };
@@ -51,7 +51,7 @@ pub enum RelayEvent {
     /// It waits in the upstream's queue.
     Queued,
     /// It has moved up in it.
-    QueueMoved,
+    QueueUpdate,
     /// A worker is there.
     Granted,
     /// The session is open.
@@ -69,7 +69,7 @@ pub enum RelayEvent {
     /// The session is over.
     Ended,
     /// The same with a diagnostic.
-    EndedBecause,
+    EndedWithDetail,
     /// Something went wrong.
     Error,
 }
@@ -78,7 +78,7 @@ impl RelayEvent {
     /// Every event.
     pub const ALL: [Self; 12] = [
         Self::Queued,
-        Self::QueueMoved,
+        Self::QueueUpdate,
         Self::Granted,
         Self::Opened,
         Self::Listening,
@@ -87,7 +87,7 @@ impl RelayEvent {
         Self::Output,
         Self::Answered,
         Self::Ended,
-        Self::EndedBecause,
+        Self::EndedWithDetail,
         Self::Error,
     ];
 
@@ -95,7 +95,7 @@ impl RelayEvent {
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
         match self {
-            Self::Queued | Self::QueueMoved => &["position", "length", "wait_s", "ticket", "unix_s"],
+            Self::Queued | Self::QueueUpdate => &["position", "length", "wait_s", "ticket", "unix_s"],
             Self::Granted => &["unix_s"],
             Self::Opened => &["session_id", "mode", "prompt_chars", "context_tokens", "unix_s"],
             Self::Listening => &["session_id", "response_id", "input_id", "context_tokens", "unix_s"],
@@ -115,7 +115,7 @@ impl RelayEvent {
                 &["session_id", "response_id", "input_id", "context_tokens", "unix_s", "text", "audio"]
             }
             Self::Ended => &["session_id", "reason", "unix_s"],
-            Self::EndedBecause => &["session_id", "reason", "unix_s", "detail"],
+            Self::EndedWithDetail => &["session_id", "reason", "unix_s", "detail"],
             Self::Error => &["code", "message", "class"],
         }
     }
@@ -124,9 +124,9 @@ impl RelayEvent {
 /// Why a relayed session ends. Mapping files name these in snake case under `[closes]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EndName {
+pub enum RelayEndReason {
     /// The client asked.
-    Asked,
+    ClientClose,
     /// The upstream's time limit.
     Timeout,
     /// The model's context is full.
@@ -141,14 +141,14 @@ pub enum EndName {
     Operator,
 }
 
-impl EndName {
+impl RelayEndReason {
     /// Every end that a file must spell.
     pub const ALL: [Self; 6] =
-        [Self::Asked, Self::Timeout, Self::ContextFull, Self::Shutdown, Self::Idle, Self::Failed];
+        [Self::ClientClose, Self::Timeout, Self::ContextFull, Self::Shutdown, Self::Idle, Self::Failed];
 
     /// What stands in for it in a file that says nothing about it.
     #[must_use]
-    pub const fn stand_in(self) -> Option<Self> {
+    pub const fn fallback(self) -> Option<Self> {
         match self {
             Self::Operator => Some(Self::Shutdown),
             _ => None,
@@ -159,12 +159,12 @@ impl EndName {
 /// How a protocol spells an end.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EndWords {
+pub struct RelayEndSpelling {
     /// The `reason` of the last event.
     pub reason: String,
     /// The client's own reason takes its place, where the client gave one.
     #[serde(default)]
-    pub own: bool,
+    pub use_client_reason: bool,
     /// WebSocket close code (RFC 6455 §7.4).
     pub code: u16,
     /// WebSocket close reason.
@@ -175,7 +175,7 @@ pub struct EndWords {
 /// How a protocol spells an error: an event, an end, a close frame, in this order, as far as they stand in the file. The
 /// templates know the slot `detail`.
 #[derive(Debug)]
-pub struct RelayErrorWords {
+pub struct RelayErrorSpelling {
     /// The error event's code; without one there is no error event.
     pub code: Option<String>,
     /// Whose doing it is, as the protocol names it.
@@ -188,10 +188,10 @@ pub struct RelayErrorWords {
     pub close: Option<(u16, Template)>,
 }
 
-impl RelayErrorWords {
+impl RelayErrorSpelling {
     /// Whether it ends the session.
     #[must_use]
-    pub const fn is_last(&self) -> bool {
+    pub const fn is_fatal(&self) -> bool {
         self.ended.is_some() || self.close.is_some()
     }
 }
@@ -199,40 +199,40 @@ impl RelayErrorWords {
 /// How the query names the mode.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ModeWords {
+pub struct RelayModeQuery {
     /// The query parameter.
     pub key: String,
     /// The mode of a connection that names none.
     pub default: Mode,
     /// HTTP status for a mode that is not in `values`; without one any other value is as good as none.
-    pub refused: Option<u16>,
+    pub reject_status: Option<u16>,
     /// The modes there are, by their exact values.
     pub values: BTreeMap<String, Mode>,
     /// How the protocol tells the client what kind of session it is.
     #[serde(default)]
-    pub told: BTreeMap<Mode, String>,
+    pub reported_as: BTreeMap<Mode, String>,
 }
 
 /// A client protocol of the model's own kind.
 #[derive(Debug)]
-pub struct RelayClient {
+pub struct RelayProtocol {
     /// The upstream dialect whose messages its messages are.
     pub dialect: String,
     /// How the query names the mode.
-    pub mode: ModeWords,
+    pub mode: RelayModeQuery,
     /// Messages by the value at the command key.
     pub commands: Vec<RelayCommand>,
     /// An append may come before the session is open.
-    pub eager: bool,
+    pub append_before_open: bool,
     /// What the server's own words add to the prompt's length, characters.
     pub prompt_extra_chars: u64,
     /// The system prompt of a client that gives none, on its own server; told to upstreams of other dialects.
     pub default_prompt: Option<String>,
     /// Finds the command key (slot 0) and every field.
-    pub(crate) shape: Shape,
+    pub(crate) shape: Extractor,
     events: BTreeMap<RelayEvent, Template>,
-    errors: BTreeMap<ErrorKind, RelayErrorWords>,
-    closes: BTreeMap<EndName, EndWords>,
+    errors: BTreeMap<ErrorKind, RelayErrorSpelling>,
+    closes: BTreeMap<RelayEndReason, RelayEndSpelling>,
 }
 
 /// One message, compiled.
@@ -246,14 +246,14 @@ pub struct RelayCommand {
     pub fields: Vec<RelayField>,
 }
 
-impl RelayClient {
+impl RelayProtocol {
     /// The mode a query string (percent-encoded, without `?`) asks for; of several values the last one counts.
     ///
     /// # Errors
     /// The HTTP status that refuses it.
     pub fn mode(&self, query: &str) -> Result<Mode, u16> {
         let Some(value) = self.mode_value(query) else { return Ok(self.mode.default) };
-        match (self.mode.values.get(value.as_ref()), self.mode.refused) {
+        match (self.mode.values.get(value.as_ref()), self.mode.reject_status) {
             (Some(mode), _) => Ok(*mode),
             (None, Some(status)) => Err(status),
             (None, None) => Ok(self.mode.default),
@@ -262,7 +262,7 @@ impl RelayClient {
 
     /// Whether the mode that a query string names, if it names one, is one that this protocol has a word for.
     #[must_use]
-    pub fn names_mode(&self, query: &str) -> bool {
+    pub fn has_valid_mode(&self, query: &str) -> bool {
         self.mode_value(query).is_none_or(|value| self.mode.values.contains_key(value.as_ref()))
     }
 
@@ -287,19 +287,19 @@ impl RelayClient {
 
     /// How an error is spelled; `None` for one it does not tell.
     #[must_use]
-    pub fn error(&self, kind: ErrorKind) -> Option<&RelayErrorWords> {
+    pub fn error(&self, kind: ErrorKind) -> Option<&RelayErrorSpelling> {
         self.errors.get(&kind)
     }
 
     /// How an end is spelled.
     #[must_use]
-    pub fn end(&self, name: EndName) -> Option<&EndWords> {
-        self.closes.get(&name).or_else(|| self.closes.get(&name.stand_in()?))
+    pub fn end(&self, name: RelayEndReason) -> Option<&RelayEndSpelling> {
+        self.closes.get(&name).or_else(|| self.closes.get(&name.fallback()?))
     }
 
     /// Whether text, audio and the end of a turn are told in one.
     #[must_use]
-    pub fn combines(&self) -> bool {
+    pub fn has_combined_output(&self) -> bool {
         self.events.contains_key(&RelayEvent::Output)
     }
 }
@@ -309,7 +309,7 @@ mod tests {
     use crate::mapping::{Library, upstream::Mode};
 
     #[test]
-    fn the_query_names_the_mode_exactly_or_not_at_all() {
+    fn query_mode_must_match_exactly() {
         let library = Library::embedded().unwrap();
         let client = library.client("minicpm-o").unwrap();
         let relay = client.relay.as_ref().unwrap();
@@ -322,6 +322,6 @@ mod tests {
         ] {
             assert_eq!(relay.mode(query), mode, "{query}");
         }
-        assert!(client.relays() && !library.client("macaw").unwrap().relays());
+        assert!(client.is_relayed() && !library.client("macaw").unwrap().is_relayed());
     }
 }

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::super::{
-    Kind,
-    check::Problem,
-    profile::{Gather, HearRules, LaneTimes, Listen, Playout, Profile, SpeakRules},
+    MappingKind,
+    check::FileError,
+    profile::{ReadWindowRules, HearRules, LaneTimeouts, ListenRules, PlayoutRules, Profile, SpeakRules},
     upstream::Mode,
 };
 use crate::mapping::check;
@@ -14,14 +14,14 @@ use crate::mapping::check;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::mapping) struct RelayProfileFile {
-    kind: Kind,
+    kind: MappingKind,
     name: String,
     title: String,
     #[serde(default)]
     notes: Vec<String>,
     extends: Option<String>,
     relay: Option<RelayRules>,
-    lanes: Option<LaneTimes>,
+    lanes: Option<LaneTimeouts>,
 }
 
 /// How a session is relayed.
@@ -29,58 +29,58 @@ pub(in crate::mapping) struct RelayProfileFile {
 #[serde(deny_unknown_fields)]
 pub struct RelayRules {
     /// How long audio is held that may be the last of a turn, where a protocol tells both in one, ms.
-    #[serde(deserialize_with = "check::ms")]
-    pub hold_ms: u64,
+    #[serde(deserialize_with = "check::deserialize_ms")]
+    pub audio_hold_ms: u64,
     /// How long text is held for its audio, ms.
-    #[serde(deserialize_with = "check::ms")]
+    #[serde(deserialize_with = "check::deserialize_ms")]
     pub text_hold_ms: u64,
     /// Most that is kept of what the client sent as long as no upstream can take it, and of what is not answered, bytes. Who
     /// sends more than that before a session is open is read no further until it is.
-    pub kept_max_bytes: usize,
+    pub buffer_max_bytes: usize,
     /// Most audio that is kept while an upstream that was lost is replaced, ms; the oldest is dropped.
-    #[serde(deserialize_with = "check::ms")]
-    pub gap_max_ms: u64,
+    #[serde(deserialize_with = "check::deserialize_ms")]
+    pub outage_audio_max_ms: u64,
     /// How often a session is opened that upstreams end while it is initialised: what the client asks for may be at fault.
     pub open_attempts: u32,
     /// A client that has been assigned a worker opens the session within this time, ms, or it ends.
-    #[serde(deserialize_with = "check::ms")]
-    pub granted_max_ms: u64,
+    #[serde(deserialize_with = "check::deserialize_ms")]
+    pub open_wait_max_ms: u64,
     /// An upstream session that was lost is replaced within this time, ms, or the client's ends.
-    #[serde(deserialize_with = "check::ms")]
+    #[serde(deserialize_with = "check::deserialize_ms")]
     pub resume_max_ms: u64,
     /// When voxbridge stops, an answer may take this long to end, ms.
-    #[serde(deserialize_with = "check::ms")]
+    #[serde(deserialize_with = "check::deserialize_ms")]
     pub finish_max_ms: u64,
-    /// A session whose client sends nothing for this long is closed, ms; 0 for never.
-    #[serde(deserialize_with = "check::ms")]
+    /// A session whose client sends nothing for this long is closed, ms; 0 for never_sent.
+    #[serde(deserialize_with = "check::deserialize_ms")]
     pub idle_ms: u64,
 }
 
 impl RelayProfileFile {
     /// Whether a profile's file is one of these.
-    pub(in crate::mapping) fn is_one(
+    pub(in crate::mapping) fn is_relay_profile(
         file: &str,
         source: &str,
         base: Option<&Profile>,
-    ) -> Result<bool, Problem> {
+    ) -> Result<bool, FileError> {
         #[derive(Deserialize)]
-        struct Head {
+        struct RelayHeader {
             relay: Option<toml::Table>,
         }
-        let head: Head = check::parse_toml(file, source)?;
-        Ok(head.relay.is_some() || base.is_some_and(Profile::relays))
+        let header: RelayHeader = check::parse_toml(file, source)?;
+        Ok(header.relay.is_some() || base.is_some_and(Profile::is_relay))
     }
 
     pub(in crate::mapping) fn compile(
         file: &str,
         source: &str,
         base: Option<&Profile>,
-    ) -> Result<Profile, Problem> {
+    ) -> Result<Profile, FileError> {
         let read: Self = check::parse_toml(file, source)?;
-        super::super::expect_kind(file, source, read.kind, Kind::Profile)?;
+        super::super::check_kind(file, source, read.kind, MappingKind::Profile)?;
         let missing = |section: &str| {
             let message = format!("there is no [{section}], and no profile it `extends` to take it from");
-            Problem::whole(file, message)
+            FileError::for_file(file, message)
         };
         let relay = read.relay.or_else(|| base.and_then(|base| base.relay));
         let lanes = read.lanes.or_else(|| base.map(|base| base.lanes));
@@ -91,13 +91,13 @@ impl RelayProfileFile {
             extends: read.extends,
             // Each client names its own; a relay serves them all.
             mode: Mode::Chat,
-            listen: Listen::default(),
-            gather: Gather::default(),
+            listen: ListenRules::default(),
+            read_window: ReadWindowRules::default(),
             hear: HearRules::default(),
             speak: SpeakRules::default(),
-            playout: Playout::default(),
+            playout: PlayoutRules::default(),
             lanes: lanes.ok_or_else(|| missing("lanes"))?,
-            talk: None,
+            dialogue: None,
             relay: Some(relay.ok_or_else(|| missing("relay"))?),
         })
     }

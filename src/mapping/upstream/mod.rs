@@ -9,8 +9,8 @@ use toml::Spanned;
 
 pub use self::names::{ReceiveName, SendName};
 use super::{
-    check::{self, Problem},
-    extract::Shape,
+    check::{self, FileError},
+    extract::Extractor,
     template::Template,
 };
 
@@ -52,7 +52,7 @@ pub enum VoiceEncoding {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UpstreamFile {
-    kind: super::Kind,
+    kind: super::MappingKind,
     name: String,
     title: String,
     #[serde(default)]
@@ -61,22 +61,22 @@ struct UpstreamFile {
     mode_key: String,
     modes: BTreeMap<Mode, String>,
     message_max_bytes: usize,
-    #[serde(deserialize_with = "check::ms")]
+    #[serde(deserialize_with = "check::deserialize_ms")]
     audio_max_ms: u64,
-    audio_rate_hz: u32,
-    voice_rate_hz: u32,
+    input_rate_hz: u32,
+    output_rate_hz: u32,
     #[serde(default)]
     voice_encodings: Option<Spanned<Vec<VoiceEncoding>>>,
     send: BTreeMap<SendName, Spanned<String>>,
     receive: Vec<RuleFile>,
-    meanings: Meanings,
-    duplex: Duplex,
+    meanings: FailureMeanings,
+    duplex: DuplexLimits,
 }
 
 /// What bounds a conversation.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Duplex {
+pub struct DuplexLimits {
     /// The upstream ends a session after this long, by mode, ms; a mode that is absent has no limit.
     pub session_max_ms: BTreeMap<Mode, u32>,
     /// Positions of the model's context.
@@ -96,13 +96,13 @@ struct RuleFile {
     when: BTreeMap<String, String>,
     event: ReceiveName,
     #[serde(default)]
-    take: Take,
+    take: TakeFile,
 }
 
 /// Where the parts of a received message stand, as JSON pointers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Take {
+struct TakeFile {
     position: Option<String>,
     length: Option<String>,
     wait_s: Option<String>,
@@ -123,16 +123,16 @@ struct Take {
 /// Words by which a dialect's failures are told apart.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Meanings {
+pub struct FailureMeanings {
     /// In the detail of a closed session: the answer was empty, nothing went wrong.
     pub empty_answer: Vec<String>,
     /// Error codes: the queue takes nobody.
     pub queue_full: Vec<String>,
     /// Reasons of a closed session: its time or the model's context was used up, nothing went wrong.
-    pub used_up: Vec<String>,
+    pub limit_reached: Vec<String>,
     /// Reasons of a closed session, for those who are told: we asked for it.
     #[serde(default)]
-    pub asked: Vec<String>,
+    pub client_close: Vec<String>,
     /// Its time was used up.
     #[serde(default)]
     pub timeout: Vec<String>,
@@ -147,7 +147,7 @@ pub struct Meanings {
     pub stays_open: Vec<String>,
     /// Error codes that do not end the session.
     #[serde(default)]
-    pub goes_on: Vec<String>,
+    pub non_fatal: Vec<String>,
 }
 
 /// An upstream dialect, compiled.
@@ -170,23 +170,23 @@ pub struct UpstreamMapping {
     /// Longest audio of one utterance, ms.
     pub audio_max_ms: u64,
     /// Rate of audio it takes, Hz.
-    pub audio_rate_hz: u32,
+    pub input_rate_hz: u32,
     /// Rate of audio it sends, Hz.
-    pub voice_rate_hz: u32,
+    pub output_rate_hz: u32,
     /// How it takes voice samples, in the order in which that is tried; at least one.
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// How its failures are told apart.
-    pub meanings: Meanings,
+    pub meanings: FailureMeanings,
     /// What bounds its conversations.
-    pub duplex: Duplex,
-    pub(crate) shape: Shape,
-    pub(crate) rules: Vec<Rule>,
+    pub duplex: DuplexLimits,
+    pub(crate) shape: Extractor,
+    pub(crate) rules: Vec<ReceiveRule>,
     send: BTreeMap<SendName, Template>,
 }
 
 /// One kind of received message, compiled: conditions first, then the slots of its parts.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct ReceiveRule {
     pub(crate) when: Vec<(usize, String)>,
     pub(crate) event: ReceiveName,
     pub(crate) position: Option<usize>,
@@ -207,27 +207,27 @@ pub(crate) struct Rule {
 }
 
 impl UpstreamMapping {
-    pub(super) fn compile(file: &str, source: &str) -> Result<Self, Problem> {
+    pub(super) fn compile(file: &str, source: &str) -> Result<Self, FileError> {
         let read: UpstreamFile = check::parse_toml(file, source)?;
-        super::expect_kind(file, source, read.kind, super::Kind::Upstream)?;
-        let mut shape = Shape::default();
+        super::check_kind(file, source, read.kind, super::MappingKind::Upstream)?;
+        let mut shape = Extractor::default();
         let rules = read.receive.into_iter().map(|rule| rule.compile(&mut shape)).collect();
         let template = |name: SendName, text: &Spanned<String>| {
             Template::compile(text.get_ref(), name.slots())
-                .map_err(|error| Problem::at(file, source, text.span().start, error.to_string()))
+                .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
         };
         let mut problems = Vec::new();
         let send = read.send.iter().map(|(name, text)| (*name, template(*name, text)));
-        let send: BTreeMap<SendName, Template> = check::good(send, &mut problems);
+        let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
         for (missing, mode) in missing(&read.send, &read.modes) {
-            let (missing, mode) = (check::spelled(&missing), mode.name());
+            let (missing, mode) = (check::snake_case_name(&missing), mode.name());
             let message =
                 format!("[send] says nothing about `{missing}`, which mode `{mode}` of [modes] needs");
-            problems.push(Problem::within(file, source, &["send"], message));
+            problems.push(FileError::at_key(file, source, &["send"], message));
         }
         let voice_encodings = voice_encodings(file, source, read.voice_encodings);
         problems.extend(voice_encodings.as_ref().err().cloned());
-        Problem::of(problems)?;
+        FileError::combine(problems)?;
         Ok(Self {
             name: read.name,
             title: read.title,
@@ -237,8 +237,8 @@ impl UpstreamMapping {
             modes: read.modes,
             message_max_bytes: read.message_max_bytes,
             audio_max_ms: read.audio_max_ms,
-            audio_rate_hz: read.audio_rate_hz,
-            voice_rate_hz: read.voice_rate_hz,
+            input_rate_hz: read.input_rate_hz,
+            output_rate_hz: read.output_rate_hz,
             voice_encodings: voice_encodings?,
             meanings: read.meanings,
             duplex: read.duplex,
@@ -272,22 +272,22 @@ fn voice_encodings(
     file: &str,
     source: &str,
     read: Option<Spanned<Vec<VoiceEncoding>>>,
-) -> Result<Arc<[VoiceEncoding]>, Problem> {
+) -> Result<Arc<[VoiceEncoding]>, FileError> {
     let Some(read) = read else { return Ok([VoiceEncoding::F32le].into()) };
     let (start, encodings) = (read.span().start, read.into_inner());
     let repeated = encodings.iter().enumerate().any(|(at, one)| encodings[..at].contains(one));
     if encodings.is_empty() || repeated {
         let words = "voice_encodings: name at least one of `f32le` and `wav`, and each once";
-        return Err(Problem::at(file, source, start, words));
+        return Err(FileError::at_offset(file, source, start, words));
     }
     Ok(encodings.into())
 }
 
 impl RuleFile {
-    fn compile(self, shape: &mut Shape) -> Rule {
+    fn compile(self, shape: &mut Extractor) -> ReceiveRule {
         let when = self.when.into_iter().map(|(pointer, value)| (shape.add(&pointer), value)).collect();
         let mut slot = |pointer: Option<String>| pointer.map(|pointer| shape.add(&pointer));
-        Rule {
+        ReceiveRule {
             when,
             event: self.event,
             position: slot(self.take.position),

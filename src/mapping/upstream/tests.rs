@@ -10,7 +10,7 @@ fn problem(old: &str, new: &str) -> String {
 }
 
 #[test]
-fn a_dialect_says_what_its_modes_need_and_no_more() {
+fn dialect_must_define_messages_of_its_modes() {
     assert!(UpstreamMapping::compile("f", LEGACY).is_ok(), "without chat nothing of chat is needed");
     let chat = problem("modes = {", "modes = { chat = \"chat\",");
     assert!(chat.contains("nothing about `init`, which mode `chat`"), "{chat}");
@@ -23,7 +23,7 @@ fn a_dialect_says_what_its_modes_need_and_no_more() {
 }
 
 #[test]
-fn voice_encodings_are_a_list_without_holes_or_repetition() {
+fn voice_encodings_must_be_non_empty_and_distinct() {
     for (new, words) in [
         ("[]", "at least one of `f32le` and `wav`"),
         ("[\"wav\", \"wav\"]", "each once"),

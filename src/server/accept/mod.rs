@@ -41,28 +41,28 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body
 use tracing::{debug, info, warn};
 
 use super::{
-    Service, Shared,
+    ServiceConfig, ServerContext,
     accept::{
-        http_error::{Answer, Refusal},
-        protocol_detection::Nobody,
-        session_start::{Visit, session, unix_now},
+        http_error::{HttpResponse, HttpError},
+        protocol_detection::NotServed,
+        session_start::{ConnectRequest, run_session, unix_now},
     },
     access::{
-        address::household,
+        address::client_subnet,
         credential::SUBPROTOCOL,
-        keys::{Goal, Key},
-        offers_own_subprotocol,
-        quota::{Over, Quota, Ticket, Who},
+        keys::{AccessTarget, ApiKey},
+        has_own_subprotocol,
+        quota::{QuotaExceeded, Quota, QuotaTicket, QuotaSubject},
     },
-    session_task::ordered,
-    websocket::{pausable_stream::Clocked, stream::ClientStream},
+    session_task::wait_for_drain_order,
+    websocket::{pausable_stream::PausableStream, stream::ClientStream},
 };
 use crate::{
     downstream::Codec,
     mapping::ClientMapping,
     telemetry::{
         context::{TRACEPARENT, TRACESTATE, TraceContext},
-        metrics::Refused,
+        metrics::RejectReason,
     },
 };
 
@@ -70,45 +70,45 @@ use crate::{
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
 /// Who has not been upgraded when sessions are told to finish has this long to be answered.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const PENDING_UPGRADE_GRACE: Duration = Duration::from_secs(1);
 
 /// What somebody was let in with. What it counts for is given back with it.
 pub(super) struct Admission {
     /// Whose key it was.
-    pub(super) key: Option<Arc<Key>>,
+    pub(super) key: Option<Arc<ApiKey>>,
     /// The first name in the certificate that was shown.
     pub(super) subject: Option<String>,
-    _place: OwnedSemaphorePermit,
-    _tickets: Vec<Ticket>,
+    _session_slot: OwnedSemaphorePermit,
+    _quota_tickets: Vec<QuotaTicket>,
 }
 
 /// Who connects: the other end, and the names in its certificate.
-struct Peer {
+struct ClientPeer {
     address: SocketAddr,
-    names: Vec<String>,
+    certificate_names: Vec<String>,
 }
 
 /// Serves one connection on a task of its own, and maybe on a thread of its own, where the stream is made known anew.
-pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerContext>) {
     // Small frames are to leave at once; a socket that cannot do it still works.
     let _ = stream.set_nodelay(true);
     let stream = stream.into_std();
-    let limits = shared.service().limits;
+    let limits = server.config().limits;
     let until_upgraded = {
-        let (shared, metrics) = (shared.clone(), shared.metrics.clone());
+        let (server, metrics) = (server.clone(), server.metrics.clone());
         let answered = Arc::new(AtomicBool::new(false));
-        let drain = shared.drain.clone();
-        let leaving = async {
-            ordered(drain).await;
-            sleep(LAST_WORDS).await;
+        let drain = server.drain.clone();
+        let grace_over = async {
+            wait_for_drain_order(drain).await;
+            sleep(PENDING_UPGRADE_GRACE).await;
         };
         async move {
             let served = tokio::select! {
-                served = timeout(limits.handshake, connection(stream, peer, shared, answered.clone())) => served,
+                served = timeout(limits.handshake_timeout, serve_connection(stream, peer, server, answered.clone())) => served,
                 // A stranger who stalls must not hold up the end.
-                () = leaving => return,
+                () = grace_over => return,
             };
-            let late = match served {
+            let timed_out = match served {
                 Ok(Ok(())) => false,
                 Ok(Err(error)) => {
                     debug!(%peer, %error, "connection without a session");
@@ -120,53 +120,53 @@ pub(super) fn spawn(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
                 }
             };
             // Who was answered and only keeps its connection has nothing more to say.
-            if late && !answered.load(Relaxed) {
-                metrics.refused(Refused::Timeout);
+            if timed_out && !answered.load(Relaxed) {
+                metrics.record_rejection(RejectReason::Timeout);
             }
         }
     };
-    let task = shared.workers.spawn(until_upgraded);
-    if shared.handshakes.add(limits.connections_max, task) {
-        shared.metrics.refused(Refused::HandshakeOverflow);
-        debug!(limit = limits.connections_max, "too many connections without a session: the oldest is ended");
+    let task = server.workers.spawn(until_upgraded);
+    if server.handshakes.add(limits.handshakes_max, task) {
+        server.metrics.record_rejection(RejectReason::HandshakeOverflow);
+        debug!(limit = limits.handshakes_max, "too many connections without a session: the oldest is ended");
     }
 }
 
 /// One connection up to its upgrade or its end; the caller bounds the time.
-async fn connection(
+async fn serve_connection(
     stream: io::Result<std::net::TcpStream>,
     address: SocketAddr,
-    shared: Arc<Shared>,
+    server: Arc<ServerContext>,
     answered: Arc<AtomicBool>,
 ) -> io::Result<()> {
-    let service = shared.service();
-    let (handshake, tls) = (service.limits.handshake, service.tls.clone());
-    drop(service);
+    let config = server.config();
+    let (handshake, tls) = (config.limits.handshake_timeout, config.tls.clone());
+    drop(config);
     let stream = TcpStream::from_std(stream?)?;
     let stream = match tls {
         Some(tls) => {
-            let spoke = stream.peek(&mut [0]).await? > 0;
+            let sent_bytes = stream.peek(&mut [0]).await? > 0;
             let accepted = tls.accept(stream).await;
             // Who connects and leaves without a byte looks whether somebody listens, and is refused nothing.
-            if spoke && accepted.is_err() {
-                shared.metrics.refused(Refused::Tls);
+            if sent_bytes && accepted.is_err() {
+                server.metrics.record_rejection(RejectReason::Tls);
             }
             ClientStream::Tls(Box::new(accepted?))
         }
-        None => ClientStream::Plain(Clocked::from(stream)),
+        None => ClientStream::Plain(PausableStream::from(stream)),
     };
-    let peer = Peer { address, names: stream.names() };
-    let stop = ordered(shared.drain.clone());
-    let answer = service_fn(move |request| {
+    let peer = ClientPeer { address, certificate_names: stream.certificate_names() };
+    let stop = wait_for_drain_order(server.drain.clone());
+    let http_service = service_fn(move |request| {
         answered.store(true, Relaxed);
-        let answer = answer(request, &peer, &shared);
-        async move { Ok::<_, Infallible>(answer) }
+        let response = answer_request(request, &peer, &server);
+        async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(handshake)
         .max_buf_size(HEAD_MAX_BYTES)
-        .serve_connection(TokioIo::new(stream), answer)
+        .serve_connection(TokioIo::new(stream), http_service)
         .with_upgrades();
     tokio::pin!(connection);
     let served = tokio::select! {
@@ -188,241 +188,241 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// Upgrades a request to a session, or says why not.
-fn answer(request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> Answer {
-    admit(request, peer, shared).unwrap_or_else(|refusal| {
-        shared.metrics.refused(refusal.why);
-        refusal.answer
+fn answer_request(request: Request<Incoming>, peer: &ClientPeer, server: &Arc<ServerContext>) -> HttpResponse {
+    admit(request, peer, server).unwrap_or_else(|error| {
+        server.metrics.record_rejection(error.reason);
+        error.response
     })
 }
 
 /// Every step that may refuse it.
-fn admit(mut request: Request<Incoming>, peer: &Peer, shared: &Arc<Shared>) -> Result<Answer, Box<Refusal>> {
-    let service = shared.service();
+fn admit(mut request: Request<Incoming>, peer: &ClientPeer, server: &Arc<ServerContext>) -> Result<HttpResponse, Box<HttpError>> {
+    let config = server.config();
     let path = request.uri().path().to_owned();
-    let (query, in_query) = service.access.take_from_query(request.uri().query().unwrap_or_default());
+    let (query, query_key) = config.access.extract_query_key(request.uri().query().unwrap_or_default());
     let headers = request.headers();
-    let visitor = service.access.address(peer.address.ip(), headers);
+    let client_address = config.access.client_address(peer.address.ip(), headers);
 
-    let found = protocol_detection::by_request(&service, &path, &query);
-    expect_place(&service, &path, &found)?;
-    expect_upgrade(&request, &path, found.as_deref().unwrap_or_default())?;
-    expect_origin(&service, headers)?;
-    let key = holder(&service, headers, in_query.as_deref(), peer, &path)?;
-    let candidates = found.map_err(|nobody| for_nobody(&service, &path, &nobody))?;
-    let candidates = permitted(&service, key.as_deref(), &path, &query, candidates)?;
-    let mut answer = handshake(&request)?;
+    let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
+    check_path(&config, &path, &candidates)?;
+    check_upgrade(&request, &path, candidates.as_deref().unwrap_or_default())?;
+    check_origin(&config, headers)?;
+    let key = authenticate(&config, headers, query_key.as_deref(), peer, &path)?;
+    let candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
+    let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
+    let mut response = handshake_response(&request)?;
     // Who finds no room has used up nothing of its own.
-    let place = place(&service, shared)?;
-    let tickets = tickets(&service, shared, key.as_ref(), visitor)?;
+    let session_slot = reserve_slot(&config, server)?;
+    let tickets = acquire_quota_tickets(&config, server, key.as_ref(), client_address)?;
 
-    answer.headers_mut().extend(agreed(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
+    response.headers_mut().extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     // Of whom a proxy has it there is no port.
-    let port = if visitor == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
-    let trace = trace_of(headers);
-    let visit = Visit { path, query, peer: SocketAddr::new(visitor, port), trace, candidates };
-    let admission = Admission { key, subject: peer.names.first().cloned(), _place: place, _tickets: tickets };
+    let port = if client_address == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
+    let trace_context = trace_context(headers);
+    let connect_request = ConnectRequest { path, query, peer: SocketAddr::new(client_address, port), trace_context, candidates };
+    let admission = Admission { key, subject: peer.certificate_names.first().cloned(), _session_slot: session_slot, _quota_tickets: tickets };
     let upgraded = hyper::upgrade::on(&mut request);
     // In a box, or what waits for it has room for it twice.
-    let session = Box::pin(session(upgraded, visit, (shared.clone(), service), admission));
-    let cut = shared.cut.clone();
+    let session = Box::pin(run_session(upgraded, connect_request, (server.clone(), config), admission));
+    let cut_off = server.cut_off.clone();
     tokio::spawn(async move {
         tokio::select! {
             () = session => {}
-            () = cut_off(cut) => {}
+            () = wait_for_cut_off(cut_off) => {}
         }
     });
-    Ok(answer)
+    Ok(response)
 }
 
 /// Done when there is no time left.
-async fn cut_off(mut cut: watch::Receiver<bool>) {
-    if cut.wait_for(|cut| *cut).await.is_err() {
+async fn wait_for_cut_off(mut cut_off: watch::Receiver<bool>) {
+    if cut_off.wait_for(|is_cut_off| *is_cut_off).await.is_err() {
         // Who would say so is gone.
         std::future::pending::<()>().await;
     }
 }
 
 /// What protocols a request may be of.
-type Found = Result<Vec<Arc<ClientMapping>>, Nobody>;
+type CandidateResult = Result<Vec<Arc<ClientMapping>>, NotServed>;
 
 /// There is something at the path.
-fn expect_place(service: &Service, path: &str, found: &Found) -> Result<(), Box<Refusal>> {
-    match found {
-        Err(nobody @ Nobody::NotFound) => Err(for_nobody(service, path, nobody)),
+fn check_path(config: &ServiceConfig, path: &str, candidates: &CandidateResult) -> Result<(), Box<HttpError>> {
+    match candidates {
+        Err(cause @ NotServed::NotFound) => Err(not_served_error(config, path, cause)),
         _ => Ok(()),
     }
 }
 
 /// It wants a WebSocket.
-fn expect_upgrade(
+fn check_upgrade(
     request: &Request<Incoming>,
     path: &str,
     candidates: &[Arc<ClientMapping>],
-) -> Result<(), Box<Refusal>> {
+) -> Result<(), Box<HttpError>> {
     if request.method() != Method::GET {
-        let words = "Only GET, to open a WebSocket";
-        let (why, status) = (Refused::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
-        return Err(Refusal::new(why, status, "method_not_allowed", words).with(ALLOW, "GET"));
+        let message = "Only GET, to open a WebSocket";
+        let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
+        return Err(HttpError::new(reason, status, "method_not_allowed", message).with_header(ALLOW, "GET"));
     }
     let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
     if upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
         return Ok(());
     }
-    let model = candidates.iter().find_map(|client| client.model_parameter());
+    let model = candidates.iter().find_map(|client| client.required_model_parameter());
     let example = model.map_or(String::new(), |model| format!("?{model}=<name>"));
-    let words = format!("This endpoint requires a WebSocket connection: ws://<host>{path}{example}");
-    let (why, status) = (Refused::NoUpgrade, StatusCode::UPGRADE_REQUIRED);
-    Err(Refusal::new(why, status, "upgrade_required", &words).with(UPGRADE, "websocket"))
+    let message = format!("This endpoint requires a WebSocket connection: ws://<host>{path}{example}");
+    let (reason, status) = (RejectReason::NoUpgrade, StatusCode::UPGRADE_REQUIRED);
+    Err(HttpError::new(reason, status, "upgrade_required", &message).with_header(UPGRADE, "websocket"))
 }
 
 /// It comes from a page that may, or from no page.
-fn expect_origin(service: &Service, headers: &HeaderMap) -> Result<(), Box<Refusal>> {
-    if service.access.admits_origin(headers) {
+fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+    if config.access.is_origin_allowed(headers) {
         return Ok(());
     }
-    let words = "This Origin is not on the list of those that may connect ([access] origins)";
-    Err(Refusal::forbidden(Refused::Origin, "origin_not_allowed", words))
+    let message = "This Origin is not on the list of those that may connect ([access] origins)";
+    Err(HttpError::forbidden(RejectReason::Origin, "origin_not_allowed", message))
 }
 
 /// Whose key it shows, where one is needed or shown.
-fn holder(
-    service: &Service,
+fn authenticate(
+    config: &ServiceConfig,
     headers: &HeaderMap,
-    in_query: Option<&str>,
-    peer: &Peer,
+    query_key: Option<&str>,
+    peer: &ClientPeer,
     path: &str,
-) -> Result<Option<Arc<Key>>, Box<Refusal>> {
-    let at_path = service.library.clients_at(path).chain(service.routes.protocol_at(path));
+) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
+    let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let names: Vec<&str> = at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect();
-    let found = service.access.holder(headers, in_query, &names, &peer.names, unix_now().as_secs());
-    found.map_err(|refused| {
+    let authenticated = config.access.authenticate(headers, query_key, &names, &peer.certificate_names, unix_now().as_secs());
+    authenticated.map_err(|refused| {
         info!(peer = %peer.address, ?refused, "refused: no key that is good");
-        Refusal::unauthorised(&refused.to_string())
+        HttpError::unauthorized(&refused.to_string())
     })
 }
 
 /// Of these protocols those that the key may use there, with what is asked for; none is a refusal.
-fn permitted(
-    service: &Service,
-    key: Option<&Key>,
+fn authorize(
+    config: &ServiceConfig,
+    key: Option<&ApiKey>,
     path: &str,
     query: &str,
     mut candidates: Vec<Arc<ClientMapping>>,
-) -> Result<Vec<Arc<ClientMapping>>, Box<Refusal>> {
+) -> Result<Vec<Arc<ClientMapping>>, Box<HttpError>> {
     let Some(key) = key else { return Ok(candidates) };
     candidates.retain(|client| {
-        let named = || Codec::new(client.clone(), 0.0).connect(query).model;
-        let model = if client.relays() { Some(String::new()) } else { named() };
-        let route = service.routes.find(path, client, model.as_deref().unwrap_or_default());
+        let requested_model = || Codec::new(client.clone(), 0.0).decode_query(query).model;
+        let model = if client.is_relayed() { Some(String::new()) } else { requested_model() };
+        let route = config.routes.find(path, client, model.as_deref().unwrap_or_default());
         let profile = route.map(|route| route.profile.name.as_str());
-        key.opens(&Goal { path, protocol: &client.name, model: model.as_deref(), profile })
+        key.can_access(&AccessTarget { path, protocol: &client.name, model: model.as_deref(), profile })
     });
     if candidates.is_empty() {
         info!(key = &*key.name, path, "refused: the key is not for this");
-        let words = "This key is not for what was asked for (path, protocol, model or profile)";
-        return Err(Refusal::forbidden(Refused::Forbidden, "not_allowed", words));
+        let message = "This key is not for what was asked for (path, protocol, model or profile)";
+        return Err(HttpError::forbidden(RejectReason::Forbidden, "not_allowed", message));
     }
     Ok(candidates)
 }
 
 /// It knows how to shake hands.
-fn handshake(request: &Request<Incoming>) -> Result<Answer, Box<Refusal>> {
+fn handshake_response(request: &Request<Incoming>) -> Result<HttpResponse, Box<HttpError>> {
     let length = request.headers().get(CONTENT_LENGTH);
     if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
         // Who stands in front may take for its end what is the first of the session, or the other way round.
-        let words = "A handshake has no body; Content-Length or Transfer-Encoding says that there is one";
-        return Err(Refusal::new(Refused::BadHandshake, StatusCode::BAD_REQUEST, "bad_handshake", words));
+        let message = "A handshake has no body; Content-Length or Transfer-Encoding says that there is one";
+        return Err(HttpError::new(RejectReason::BadHandshake, StatusCode::BAD_REQUEST, "bad_handshake", message));
     }
     create_response_with_body(request, Full::default).map_err(|error| {
-        let (why, status) = (Refused::BadHandshake, StatusCode::BAD_REQUEST);
+        let (reason, status) = (RejectReason::BadHandshake, StatusCode::BAD_REQUEST);
         // RFC 6455 §4.4: which version would have been right.
-        Refusal::new(why, status, "bad_handshake", &error.to_string()).with(SEC_WEBSOCKET_VERSION, "13")
+        HttpError::new(reason, status, "bad_handshake", &error.to_string()).with_header(SEC_WEBSOCKET_VERSION, "13")
     })
 }
 
 /// The key and the address have not had their share.
-fn tickets(
-    service: &Service,
-    shared: &Shared,
-    key: Option<&Arc<Key>>,
-    visitor: std::net::IpAddr,
-) -> Result<Vec<Ticket>, Box<Refusal>> {
-    let of_address = Quota { sessions_max: service.limits.sessions_per_address, ..Quota::default() };
+fn acquire_quota_tickets(
+    config: &ServiceConfig,
+    server: &ServerContext,
+    key: Option<&Arc<ApiKey>>,
+    client_address: std::net::IpAddr,
+) -> Result<Vec<QuotaTicket>, Box<HttpError>> {
+    let of_address = Quota { sessions_max: config.limits.sessions_per_address, ..Quota::default() };
     let of_key = key.map(|key| {
-        let quota = Quota { sessions_max: key.sessions_max, new_per_minute: key.new_per_minute };
-        (Who::Key(key.name.clone()), quota)
+        let quota = Quota { sessions_max: key.sessions_max, sessions_per_minute: key.sessions_per_minute };
+        (QuotaSubject::Key(key.name.clone()), quota)
     });
-    let all = [(Who::Address(household(visitor)), of_address)].into_iter().chain(of_key);
+    let quotas = [(QuotaSubject::Address(client_subnet(client_address)), of_address)].into_iter().chain(of_key);
     let now = Instant::now().into_std();
-    let taken = all.map(|(who, quota)| {
-        let (why, words) = match who {
-            Who::Key(_) => (Refused::KeyLimit, "this key"),
-            Who::Address(_) => (Refused::AddressLimit, "this address"),
+    let acquired = quotas.map(|(who, quota)| {
+        let (reason, subject) = match who {
+            QuotaSubject::Key(_) => (RejectReason::KeyLimit, "this key"),
+            QuotaSubject::Address(_) => (RejectReason::AddressLimit, "this address"),
         };
-        shared.quotas.take(now, who.clone(), quota).map_err(|over| {
+        server.quotas.acquire(now, who.clone(), quota).map_err(|over| {
             info!(?who, ?over, "refused: too much");
             match over {
-                Over::Sessions(max) => {
-                    Refusal::too_many(why, &format!("Too many sessions of {words}; at most {max}"), None)
+                QuotaExceeded::Sessions(max) => {
+                    HttpError::too_many_requests(reason, &format!("Too many sessions of {subject}; at most {max}"), None)
                 }
-                Over::Rate(rate, retry) => {
-                    let words = format!("Too many new sessions of {words}; at most {rate} a minute");
-                    Refusal::too_many(Refused::RateLimit, &words, Some(retry))
+                QuotaExceeded::Rate(rate, retry) => {
+                    let message = format!("Too many new sessions of {subject}; at most {rate} a minute");
+                    HttpError::too_many_requests(RejectReason::RateLimit, &message, Some(retry))
                 }
             }
         })
     });
-    taken.collect()
+    acquired.collect()
 }
 
 /// There is room, and a future.
-fn place(service: &Service, shared: &Shared) -> Result<OwnedSemaphorePermit, Box<Refusal>> {
-    if shared.life.is_leaving() {
-        return Err(Refusal::busy(Refused::Stopping, "voxbridge is stopping"));
+fn reserve_slot(config: &ServiceConfig, server: &ServerContext) -> Result<OwnedSemaphorePermit, Box<HttpError>> {
+    if server.lifecycle.is_shutting_down() {
+        return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));
     }
-    shared.sessions.clone().try_acquire_owned().map_err(|_| {
-        warn!(limit = service.sessions_max, "refused: too many sessions");
-        Refusal::busy(Refused::TooManySessions, "Too many sessions")
+    server.session_slots.clone().try_acquire_owned().map_err(|_| {
+        warn!(limit = config.sessions_max, "refused: too many sessions");
+        HttpError::service_unavailable(RejectReason::TooManySessions, "Too many sessions")
     })
 }
 
 /// Whose request it is part of, by its headers.
-fn trace_of(headers: &HeaderMap) -> Arc<TraceContext> {
+fn trace_context(headers: &HeaderMap) -> Arc<TraceContext> {
     let all = |name| headers.get_all(name).into_iter();
     // Who sends what is no text has sent something: it is not nothing, and it is wrong.
-    let texts = |name| all(name).map(|value| value.to_str().unwrap_or("?"));
-    Arc::new(TraceContext::accept(texts(TRACEPARENT), texts(TRACESTATE), &mut fastrand::Rng::new()))
+    let values = |name| all(name).map(|value| value.to_str().unwrap_or("?"));
+    Arc::new(TraceContext::from_headers(values(TRACEPARENT), values(TRACESTATE), &mut fastrand::Rng::new()))
 }
 
 /// Why not, before anything is upgraded: the real gateway refuses unknown modes there, too.
-fn for_nobody(service: &Service, path: &str, nobody: &Nobody) -> Box<Refusal> {
-    match nobody {
-        Nobody::NotFound => {
-            let known: BTreeSet<_> = service.library.clients().flat_map(|client| &client.paths).collect();
+fn not_served_error(config: &ServiceConfig, path: &str, cause: &NotServed) -> Box<HttpError> {
+    match cause {
+        NotServed::NotFound => {
+            let known: BTreeSet<_> = config.library.clients().flat_map(|client| &client.paths).collect();
             let known = known.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let message = format!("There is nothing at {path}; WebSocket clients are served at {known}");
-            Refusal::new(Refused::NotFound, StatusCode::NOT_FOUND, "not_found", &message)
+            HttpError::new(RejectReason::NotFound, StatusCode::NOT_FOUND, "not_found", &message)
         }
-        Nobody::NoSuchMode(status) => {
+        NotServed::NoSuchMode(status) => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::FORBIDDEN);
-            Refusal::new(Refused::NoSuchMode, status, "no_such_mode", "There is no such mode")
+            HttpError::new(RejectReason::NoSuchMode, status, "no_such_mode", "There is no such mode")
         }
-        Nobody::NoRoute(client) => {
+        NotServed::NoRoute(client) => {
             let message =
                 format!("No route leads {client} clients anywhere; one is needed whose profile serves them");
-            Refusal::forbidden(Refused::NoRoute, "no_route", &message)
+            HttpError::forbidden(RejectReason::NoRoute, "no_route", &message)
         }
     }
 }
 
 /// What is agreed to: the first subprotocol a client offers that its protocol knows, for browsers fail a connection that
 /// agrees to none of theirs (RFC 6455 §4.1); or the one that stands beside a key.
-fn agreed(headers: &HeaderMap, candidates: &[Arc<ClientMapping>]) -> Option<HeaderValue> {
-    let known = candidates.iter().find_map(|mapping| subprotocol(headers, mapping));
-    known.or_else(|| offers_own_subprotocol(headers).then(|| HeaderValue::from_static(SUBPROTOCOL)))
+fn negotiate_subprotocol(headers: &HeaderMap, candidates: &[Arc<ClientMapping>]) -> Option<HeaderValue> {
+    let known = candidates.iter().find_map(|mapping| match_subprotocol(headers, mapping));
+    known.or_else(|| has_own_subprotocol(headers).then(|| HeaderValue::from_static(SUBPROTOCOL)))
 }
 
-fn subprotocol(offered: &HeaderMap, mapping: &ClientMapping) -> Option<HeaderValue> {
+fn match_subprotocol(offered: &HeaderMap, mapping: &ClientMapping) -> Option<HeaderValue> {
     let lines = offered.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|line| line.to_str().ok());
     let mut names = lines.flat_map(|line| line.split(',')).map(str::trim);
     let agreed = names.find_map(|name| mapping.subprotocols.iter().find(|known| *known == name))?;

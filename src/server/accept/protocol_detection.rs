@@ -12,16 +12,16 @@ use tokio_tungstenite::tungstenite::{
 use tracing::debug;
 
 use crate::mapping::ClientMapping;
-use crate::server::{Service, websocket::Wire};
+use crate::server::{ServiceConfig, websocket::WebSocket};
 
 /// How long a client's first message is waited for where nothing else tells protocols apart. The page that comes with
 /// older MiniCPM-o servers speaks after 100 ms (field notes §4); who waits for the server to speak first is no worse off
 /// for so little.
-const FIRST_WITHIN: Duration = Duration::from_millis(300);
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Why a request is for nobody.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Nobody {
+pub(crate) enum NotServed {
     /// There is nothing at its path.
     NotFound,
     /// Its mode is one that no protocol at its path has; the HTTP status that says so.
@@ -31,50 +31,50 @@ pub(crate) enum Nobody {
 }
 
 /// The protocols that a request may be for, the likeliest first.
-pub(crate) fn by_request(
-    service: &Service,
+pub(crate) fn candidates_for_request(
+    config: &ServiceConfig,
     path: &str,
     query: &str,
-) -> Result<Vec<Arc<ClientMapping>>, Nobody> {
-    let mut candidates: Vec<_> = match service.routes.protocol_at(path) {
+) -> Result<Vec<Arc<ClientMapping>>, NotServed> {
+    let mut candidates: Vec<_> = match config.routes.forced_protocol(path) {
         Some(protocol) => vec![protocol.clone()],
-        None => service.library.clients_at(path).cloned().collect(),
+        None => config.library.clients_at(path).cloned().collect(),
     };
-    let first = candidates.first().ok_or(Nobody::NotFound)?.clone();
-    let mode =
+    let first = candidates.first().ok_or(NotServed::NotFound)?.clone();
+    let check_mode =
         |client: &ClientMapping| client.relay.as_ref().map_or(Ok(()), |relay| relay.mode(query).map(drop));
-    let refused = candidates.iter().find_map(|client| mode(client).err());
-    candidates.retain(|client| mode(client).is_ok());
+    let mode_error = candidates.iter().find_map(|client| check_mode(client).err());
+    candidates.retain(|client| check_mode(client).is_ok());
     // A word for the mode is a better sign than a protocol that takes any.
-    let named = |client: &ClientMapping| client.relay.as_ref().is_none_or(|relay| relay.names_mode(query));
-    if candidates.iter().any(|client| client.relays() && named(client)) {
-        candidates.retain(|client| named(client));
+    let names_mode = |client: &ClientMapping| client.relay.as_ref().is_none_or(|relay| relay.has_valid_mode(query));
+    if candidates.iter().any(|client| client.is_relayed() && names_mode(client)) {
+        candidates.retain(|client| names_mode(client));
     }
-    let names: Vec<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
-    let known = |client: &ClientMapping| names.iter().filter(|name| client.has_parameter(name)).count();
-    let most = candidates.iter().map(|client| known(client)).max();
-    candidates.retain(|client| Some(known(client)) == most);
+    let parameter_names: Vec<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
+    let count_known_parameters = |client: &ClientMapping| parameter_names.iter().filter(|name| client.has_parameter(name)).count();
+    let max_known = candidates.iter().map(|client| count_known_parameters(client)).max();
+    candidates.retain(|client| Some(count_known_parameters(client)) == max_known);
     // A relayed client has nobody to talk to where no route leads; it names no model.
-    let served = |client: &ClientMapping| !client.relays() || service.routes.find(path, client, "").is_some();
+    let has_route = |client: &ClientMapping| !client.is_relayed() || config.routes.find(path, client, "").is_some();
     let likeliest = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
-    candidates.retain(|client| served(client));
+    candidates.retain(|client| has_route(client));
     // Who names no model is none of those that have to.
-    let lacks = |client: &ClientMapping| {
-        client.model_parameter().is_some_and(|model| names.iter().all(|name| *name != model))
+    let lacks_model = |client: &ClientMapping| {
+        client.required_model_parameter().is_some_and(|model| parameter_names.iter().all(|name| *name != model))
     };
-    candidates.sort_by_key(|client| (lacks(client), client.relays()));
-    match (candidates.is_empty(), refused) {
+    candidates.sort_by_key(|client| (lacks_model(client), client.is_relayed()));
+    match (candidates.is_empty(), mode_error) {
         (false, _) => Ok(candidates),
-        (true, Some(status)) if most.is_none() => Err(Nobody::NoSuchMode(status)),
-        (true, _) => Err(Nobody::NoRoute(likeliest)),
+        (true, Some(status)) if max_known.is_none() => Err(NotServed::NoSuchMode(status)),
+        (true, _) => Err(NotServed::NoRoute(likeliest)),
     }
 }
 
 /// The first message, where it has to tell protocols apart; `Err` when the client went away instead.
-pub(crate) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: &mut Wire<S>,
+pub(crate) async fn read_first_message<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut WebSocket<S>,
 ) -> Result<Option<Message>, ()> {
-    let first = async {
+    let first_message = async {
         while let Some(message) = stream.next().await {
             match message {
                 Ok(message @ (Message::Text(_) | Message::Binary(_))) => return Ok(message),
@@ -89,7 +89,7 @@ pub(crate) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
         }
         Err(())
     };
-    match tokio::time::timeout(FIRST_WITHIN, first).await {
+    match tokio::time::timeout(FIRST_MESSAGE_TIMEOUT, first_message).await {
         Ok(first) => first.map(Some),
         Err(_) => Ok(None),
     }
@@ -97,21 +97,21 @@ pub(crate) async fn first_message<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// The first protocol that has such a message, the likeliest when none has; without a message the likeliest, and all that
 /// are relayed where that one is: they wait to be told that there is a worker, and can be told apart later.
-pub(crate) fn by_message(
+pub(crate) fn candidates_for_message(
     candidates: &[Arc<ClientMapping>],
     first: Option<&Message>,
 ) -> Vec<Arc<ClientMapping>> {
-    if first.is_none() && candidates.first().is_some_and(|client| client.relays()) {
-        return candidates.iter().filter(|client| client.relays()).cloned().collect();
+    if first.is_none() && candidates.first().is_some_and(|client| client.is_relayed()) {
+        return candidates.iter().filter(|client| client.is_relayed()).cloned().collect();
     }
-    let has = |client: &&Arc<ClientMapping>| match first {
+    let knows_message = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
         // Relayed clients send none.
-        _ => !client.relays(),
+        _ => !client.is_relayed(),
     };
     // What nobody knows is answered best by those who answer everything.
-    let any = || candidates.iter().find(|client| !client.relays()).or(candidates.first());
-    let found = candidates.iter().find(has).or_else(any).cloned();
+    let fallback = || candidates.iter().find(|client| !client.is_relayed()).or(candidates.first());
+    let found = candidates.iter().find(knows_message).or_else(fallback).cloned();
     debug!(client = found.as_ref().map(|client| &client.name), spoke = first.is_some(), "recognised");
     Vec::from_iter(found)
 }

@@ -13,17 +13,17 @@ use tracing::{Instrument as _, debug, error_span, info};
 
 use super::{Admission, protocol_detection};
 use crate::server::{
-    Service, Shared,
-    access::Limits,
+    ServiceConfig, ServerContext,
+    access::ClientLimits,
     registry::{
-        Who,
-        observer::{Observer, Sinks},
+        SessionInfo,
+        observer::{Observer, ObserverSinks},
     },
-    route::{Route, Upstreams},
-    session_task::{Around, Driver, Place},
+    route::{Route, RouteUpstreams},
+    session_task::{SessionContext, SessionTask, SessionRegistration},
     websocket::{
-        Wire,
-        outbox::{Metered, limits},
+        WebSocket,
+        outbox::{MeteredWebSocket, websocket_config},
         stream::ClientStream,
     },
 };
@@ -32,130 +32,130 @@ use crate::{
     downstream::Codec,
     error::{Error, ErrorKind},
     mapping::ClientMapping,
-    net::Counted,
-    session::{RelaySetup, Setup},
-    telemetry::{context::TraceContext, metrics::Refused},
-    trace::{Start, start::Parts},
+    net::CountedStream,
+    session::{RelaySetup, SessionSetup},
+    telemetry::{context::TraceContext, metrics::RejectReason},
+    trace::{TraceHeader, header::SessionParts},
 };
 
 /// What a connection asked for.
-pub(crate) struct Visit {
+pub(crate) struct ConnectRequest {
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) peer: SocketAddr,
     /// Whose request it is part of.
-    pub(crate) trace: Arc<TraceContext>,
+    pub(crate) trace_context: Arc<TraceContext>,
     /// The protocols it may speak, the likeliest first.
     pub(crate) candidates: Vec<Arc<ClientMapping>>,
 }
 
 /// Serves a session until its end.
-pub(crate) async fn session(
+pub(crate) async fn run_session(
     upgraded: OnUpgrade,
-    mut visit: Visit,
-    (shared, service): (Arc<Shared>, Arc<Service>),
+    mut request: ConnectRequest,
+    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
     admission: Admission,
 ) {
-    let most = service.limits.with(admission.key.as_deref());
-    let Some(mut client) = websocket(upgraded, &visit, most).await else { return };
-    let Ok(first) = recognised(&mut client, &mut visit, &service).await else { return };
-    let Some(mapping) = visit.candidates.first() else { return };
-    let opened = match mapping.relays() {
-        true => relay(&visit, &service, most),
-        false => open(mapping, &visit, &service, most),
+    let limits = config.limits.for_key(admission.key.as_deref());
+    let Some(mut client) = upgrade_websocket(upgraded, &request, limits).await else { return };
+    let Ok(first_message) = detect_protocol(&mut client, &mut request, &config).await else { return };
+    let Some(mapping) = request.candidates.first() else { return };
+    let opened = match mapping.is_relayed() {
+        true => open_relay_session(&request, &config, limits),
+        false => open_session(mapping, &request, &config, limits),
     };
-    let Some(Opened { bridge, upstreams, profile, start, refused }) = opened else { return };
+    let Some(OpenedSession { bridge, upstreams, profile, start, rejection }) = opened else { return };
     // A connection that is refused after all is no session, and has no id.
     let profile = profile.filter(|_| !bridge.session_id().is_empty());
     let start = start.filter(|_| profile.is_some());
     // Of the highest level, so that whatever is logged says which session it is about.
-    let (peer, trace_id) = (visit.peer, visit.trace.trace_id);
+    let (peer, trace_id) = (request.peer, request.trace_context.trace_id);
     let key = admission.key.as_deref().map(|key| &*key.name);
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key, %trace_id);
-    let trace = service.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
+    let trace = config.traces.as_ref().zip(start).map(|(traces, (opened, start))| {
         let _in = span.enter();
-        traces.begin(opened, bridge.session_id(), start, shared.alive.clone())
+        traces.start_session(opened, bridge.session_id(), start, server.drain_guard.clone())
     });
     if profile.is_none() {
-        shared.metrics.refused(refused.unwrap_or(Refused::BadRequest));
+        server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
-    let place = profile.map(|profile| place(&shared, &visit, &admission, (&bridge, profile), &client));
-    let (tap, drain, alive) = (service.tap.clone(), shared.drain.clone(), shared.alive.clone());
-    let close_within = service.leave.within;
-    let around = Around { tap, trace, context: visit.trace, place, drain, close_within, alive };
-    let driver = Box::new(Driver::new(bridge, client, upstreams.pool, around));
-    drop((shared, service));
-    driver.run(first).instrument(span).await;
+    let registration = profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
+    let (tap, drain, drain_guard) = (config.tap.clone(), server.drain.clone(), server.drain_guard.clone());
+    let close_timeout = config.drain_policy.timeout;
+    let context = SessionContext { tap, trace, trace_context: request.trace_context, registration, drain, close_timeout, drain_guard };
+    let task = Box::new(SessionTask::new(bridge, client, upstreams.pool, context));
+    drop((server, config));
+    task.run(first_message).instrument(span).await;
     drop(admission);
 }
 
 /// The client's WebSocket, with its limits.
-async fn websocket(
+async fn upgrade_websocket(
     upgraded: OnUpgrade,
-    visit: &Visit,
-    most: Limits,
-) -> Option<Metered<Counted<ClientStream>>> {
-    let (stream, read) = raw_stream(upgraded, visit.peer).await?;
-    let message_max = visit.candidates.iter().map(|client| client.audio_in.message_max_bytes).max();
-    let message_max = message_max.into_iter().chain(most.message_max_bytes).min();
-    let limits = limits(message_max.unwrap_or_default());
-    let (stream, traffic) = Counted::new(stream);
-    Some(Metered { stream: Wire::new(stream, read, Role::Server, limits), traffic })
+    request: &ConnectRequest,
+    limits: ClientLimits,
+) -> Option<MeteredWebSocket<CountedStream<ClientStream>>> {
+    let (stream, read) = raw_stream(upgraded, request.peer).await?;
+    let message_max = request.candidates.iter().map(|client| client.audio_in.message_max_bytes).max();
+    let message_max = message_max.into_iter().chain(limits.message_max_bytes).min();
+    let ws_config = websocket_config(message_max.unwrap_or_default());
+    let (stream, traffic) = CountedStream::new(stream);
+    Some(MeteredWebSocket { stream: WebSocket::new(stream, read, Role::Server, ws_config), traffic })
 }
 
 /// Finds out which protocol it speaks, where that makes a difference: by its first message, which is given back. An error
 /// if it left before.
-async fn recognised(
-    client: &mut Metered<Counted<ClientStream>>,
-    visit: &mut Visit,
-    service: &Service,
+async fn detect_protocol(
+    client: &mut MeteredWebSocket<CountedStream<ClientStream>>,
+    request: &mut ConnectRequest,
+    config: &ServiceConfig,
 ) -> Result<Option<Message>, ()> {
-    if leads_one_way(visit, service) {
+    if has_single_route(request, config) {
         return Ok(None);
     }
-    let Ok(first) = protocol_detection::first_message(&mut client.stream).await else {
-        debug!(peer = %visit.peer, "left before it was known which protocol it speaks");
+    let Ok(first_message) = protocol_detection::read_first_message(&mut client.stream).await else {
+        debug!(peer = %request.peer, "left before it was known which protocol it speaks");
         return Err(());
     };
-    visit.candidates = protocol_detection::by_message(&visit.candidates, first.as_ref());
-    Ok(first)
+    request.candidates = protocol_detection::candidates_for_message(&request.candidates, first_message.as_ref());
+    Ok(first_message)
 }
 
 /// Its place among the sessions that run.
-fn place(
-    shared: &Shared,
-    visit: &Visit,
+fn register_session(
+    server: &ServerContext,
+    request: &ConnectRequest,
     admission: &Admission,
     (bridge, profile): (&Bridge, String),
-    client: &Metered<Counted<ClientStream>>,
-) -> Place {
-    let who = Who {
+    client: &MeteredWebSocket<CountedStream<ClientStream>>,
+) -> SessionRegistration {
+    let info = SessionInfo {
         id: bridge.session_id().to_owned(),
-        client: visit.candidates.first().map(|client| client.name.clone()).unwrap_or_default(),
+        client: request.candidates.first().map(|client| client.name.clone()).unwrap_or_default(),
         profile,
-        converses: bridge.converses(),
-        peer: visit.peer,
-        path: visit.path.clone(),
+        has_conversation: bridge.has_conversation(),
+        peer: request.peer,
+        path: request.path.clone(),
         key: admission.key.as_ref().map(|key| key.name.clone()),
         subject: admission.subject.clone(),
         opened_unix: unix_now(),
     };
-    let (entry, orders) = shared.registry.begin(who);
-    let (metrics, access_log) = (shared.metrics.clone(), shared.access_log.clone());
-    let sinks = Sinks { metrics, access_log, trace: visit.trace.clone() };
-    let observer = Observer::begin(entry.live(), client.traffic.clone(), sinks);
-    Place { entry, orders, observer }
+    let (entry, orders) = server.registry.register(info);
+    let (metrics, access_log) = (server.metrics.clone(), server.access_log.clone());
+    let sinks = ObserverSinks { metrics, access_log, trace_context: request.trace_context.clone() };
+    let observer = Observer::begin(entry.session(), client.traffic.clone(), sinks);
+    SessionRegistration { entry, orders, observer }
 }
 
 /// Whichever of its protocols it speaks, one session serves it: those that are relayed begin alike, and one that is led to
 /// the same upstreams finds out by itself.
-fn leads_one_way(visit: &Visit, service: &Service) -> bool {
-    let mut routes = visit.candidates.iter().map(|client| {
-        let route = service.routes.find(&visit.path, client, "").filter(|_| client.relays());
+fn has_single_route(request: &ConnectRequest, config: &ServiceConfig) -> bool {
+    let mut routes = request.candidates.iter().map(|client| {
+        let route = config.routes.find(&request.path, client, "").filter(|_| client.is_relayed());
         route.map(std::ptr::from_ref)
     });
     let first = routes.next();
-    visit.candidates.len() < 2 || routes.all(|route| route.is_some() && Some(route) == first)
+    request.candidates.len() < 2 || routes.all(|route| route.is_some() && Some(route) == first)
 }
 
 /// The byte stream under an upgraded connection, and what was read of it beyond the head.
@@ -172,29 +172,29 @@ async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStre
 }
 
 /// A session that begins.
-struct Opened {
+struct OpenedSession {
     bridge: Bridge,
     /// Who serves it.
-    upstreams: Upstreams,
+    upstreams: RouteUpstreams,
     /// By which profile; none where it is refused.
     profile: Option<String>,
     /// How its trace begins, where it is traced.
-    start: Option<(Instant, Start)>,
+    start: Option<(Instant, TraceHeader)>,
     /// Why it is refused, where that was found out here.
-    refused: Option<Refused>,
+    rejection: Option<RejectReason>,
 }
 
 /// The bridge for a connection; one that says why not when there is nobody to serve it, which is no session and has no
 /// trace.
-fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service, most: Limits) -> Option<Opened> {
+fn open_session(mapping: &Arc<ClientMapping>, request: &ConnectRequest, config: &ServiceConfig, limits: ClientLimits) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
-    let connect = codec.connect(&visit.query);
+    let connect = codec.decode_query(&request.query);
     let found = match &connect.model {
         None => Err(Error::new(ErrorKind::NoModel, "")),
-        Some(model) => service
+        Some(model) => config
             .routes
-            .find(&visit.path, mapping, model)
+            .find(&request.path, mapping, model)
             .filter(|_| !model.is_empty())
             .ok_or_else(|| Error::new(ErrorKind::UnknownModel, model.clone())),
     };
@@ -202,48 +202,48 @@ fn open(mapping: &Arc<ClientMapping>, visit: &Visit, service: &Service, most: Li
         Ok(route) => route,
         Err(error) => {
             info!(%error, "refused");
-            let refused = Some(Refused::UnknownModel);
-            let upstreams = service.routes.iter().next()?.upstreams.clone();
-            let bridge = Bridge::refuse(now, codec, upstreams.dialect.clone(), &error);
-            return Some(Opened { bridge, upstreams, profile: None, start: None, refused });
+            let rejection = Some(RejectReason::UnknownModel);
+            let upstreams = config.routes.iter().next()?.upstreams.clone();
+            let bridge = Bridge::reject(now, codec, upstreams.dialect.clone(), &error);
+            return Some(OpenedSession { bridge, upstreams, profile: None, start: None, rejection });
         }
     };
     let dialect = &route.upstreams.dialect;
-    let mut setup = Setup::new(mapping, route.profile.clone(), dialect, fastrand::u64(..));
-    setup.audio_in.idle_ms = service.idle_ms.unwrap_or(setup.audio_in.idle_ms);
-    setup.session_max_ms = most.session_max_ms;
-    setup.voices = service.voices.clone();
-    let start = service.traces.is_some().then(|| {
+    let mut setup = SessionSetup::new(mapping, route.profile.clone(), dialect, fastrand::u64(..));
+    setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
+    setup.session_max_ms = limits.session_duration_max_ms;
+    setup.voice_catalog = config.voices.clone();
+    let start = config.traces.is_some().then(|| {
         let parts =
-            Parts { library: &service.library, client: mapping, dialect, query: &visit.query, opened_unix };
-        (now, Start::new(parts, &setup))
+            SessionParts { library: &config.library, client: mapping, dialect, query: &request.query, opened_unix };
+        (now, TraceHeader::new(parts, &setup))
     });
     let bridge = Bridge::open(now, codec, connect, dialect.clone(), setup);
     let profile = Some(route.profile.name.clone());
-    Some(Opened { bridge, upstreams: route.upstreams.clone(), profile, start, refused: None })
+    Some(OpenedSession { bridge, upstreams: route.upstreams.clone(), profile, start, rejection: None })
 }
 
 /// The bridge for a client that is relayed; what it was refused for was said before the upgrade.
-fn relay(visit: &Visit, service: &Service, most: Limits) -> Option<Opened> {
+fn open_relay_session(request: &ConnectRequest, config: &ServiceConfig, limits: ClientLimits) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
-    let client = visit.candidates.first()?;
-    let Route { profile, upstreams, .. } = service.routes.find(&visit.path, client, "")?;
+    let client = request.candidates.first()?;
+    let Route { profile, upstreams, .. } = config.routes.find(&request.path, client, "")?;
     let setup = RelaySetup {
         profile: profile.clone(),
-        idle_ms: service.idle_ms,
-        session_max_ms: most.session_max_ms,
+        idle_ms: config.idle_ms,
+        session_max_ms: limits.session_duration_max_ms,
         unix_s: opened_unix.as_secs_f64(),
         seed: fastrand::u64(..),
     };
-    let start = service.traces.is_some().then(|| {
-        let (library, dialect, query) = (&service.library, &upstreams.dialect, visit.query.as_str());
-        let parts = Parts { library, client, dialect, query, opened_unix };
-        (now, Start::relayed(parts, &visit.candidates[1..], &setup))
+    let start = config.traces.is_some().then(|| {
+        let (library, dialect, query) = (&config.library, &upstreams.dialect, request.query.as_str());
+        let parts = SessionParts { library, client, dialect, query, opened_unix };
+        (now, TraceHeader::relayed(parts, &request.candidates[1..], &setup))
     });
-    let bridge = Bridge::open_relay(now, &visit.candidates, &visit.query, upstreams.dialect.clone(), setup);
+    let bridge = Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialect.clone(), setup);
     // A relay refuses in its own words, and has no id then.
     let profile = Some(profile.name.clone()).filter(|_| !bridge.session_id().is_empty());
-    Some(Opened { bridge, upstreams: upstreams.clone(), profile, start, refused: None })
+    Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]

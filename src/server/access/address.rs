@@ -34,52 +34,52 @@ impl ProxyHeader {
 
 /// Proxies that are trusted.
 #[derive(Debug, Clone, Default)]
-pub struct Proxies {
+pub struct TrustedProxies {
     /// Where they are.
     trusted: Vec<IpNet>,
     /// What they write.
     pub header: ProxyHeader,
 }
 
-impl Proxies {
+impl TrustedProxies {
     /// Those of these networks.
     ///
     /// # Errors
     /// The entry that is none, and what one looks like.
     pub fn new(networks: &[String], header: ProxyHeader) -> Result<Self, String> {
-        let network = |text: &String| {
+        let parse_network = |text: &String| {
             text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
                 format!("{text:?} is no network; one looks like \"10.0.0.0/8\" or \"127.0.0.1\"")
             })
         };
-        Ok(Self { trusted: networks.iter().map(network).collect::<Result<_, _>>()?, header })
+        Ok(Self { trusted: networks.iter().map(parse_network).collect::<Result<_, _>>()?, header })
     }
 
     /// Who is connected, by what proxies wrote into the header's lines, which are one list (RFC 9110 §5.3).
-    pub fn client<'h>(&self, peer: IpAddr, lines: impl DoubleEndedIterator<Item = &'h [u8]>) -> IpAddr {
+    pub fn client_address<'h>(&self, peer: IpAddr, lines: impl DoubleEndedIterator<Item = &'h [u8]>) -> IpAddr {
         let mut client = peer.to_canonical();
         for hop in lines.rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
-            if !self.trusts(client) {
+            if !self.is_trusted(client) {
                 break;
             }
             // What cannot be read was written by somebody who is trusted: all beyond it counts as theirs. To pass over it
             // would be to believe whoever sent it what stands before it.
-            let Some(hop) = self.named(hop) else { break };
+            let Some(hop) = self.parse_entry(hop) else { break };
             client = hop.to_canonical();
         }
         client
     }
 
     /// Whom an entry names.
-    fn named(&self, entry: &[u8]) -> Option<IpAddr> {
+    fn parse_entry(&self, entry: &[u8]) -> Option<IpAddr> {
         let entry = std::str::from_utf8(entry).ok()?;
         match self.header {
-            ProxyHeader::XForwardedFor => address(entry),
-            ProxyHeader::Forwarded => address(forwarded_for(entry)?),
+            ProxyHeader::XForwardedFor => parse_address(entry),
+            ProxyHeader::Forwarded => parse_address(forwarded_for(entry)?),
         }
     }
 
-    fn trusts(&self, address: IpAddr) -> bool {
+    fn is_trusted(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(&address))
     }
 }
@@ -87,21 +87,21 @@ impl Proxies {
 /// `for=192.0.2.60;proto=https` → `192.0.2.60`.
 fn forwarded_for(element: &str) -> Option<&str> {
     let pairs = element.split(';').filter_map(|pair| pair.split_once('='));
-    let mut wanted = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
-    wanted.next().map(|(_, value)| value)
+    let mut for_pairs = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
+    for_pairs.next().map(|(_, value)| value)
 }
 
 /// With a port or without, in brackets and quotes or without.
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let text = text.trim().trim_matches('"');
-    let socket = || text.parse::<SocketAddr>().ok().map(|socket| socket.ip());
+    let with_port = || text.parse::<SocketAddr>().ok().map(|socket| socket.ip());
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
-    text.parse().ok().or_else(socket).or_else(bracketed)
+    text.parse().ok().or_else(with_port).or_else(bracketed)
 }
 
 /// What counts as one address: of IPv6 a /64, which is the least that one customer has.
 #[must_use]
-pub fn household(address: IpAddr) -> IpAddr {
+pub fn client_subnet(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
@@ -115,60 +115,60 @@ pub fn household(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn client(header: ProxyHeader, peer: &str, lines: &[&str]) -> String {
+    fn client_of(header: ProxyHeader, peer: &str, lines: &[&str]) -> String {
         let networks = ["10.0.0.0/8", "127.0.0.1", "fd00::/8"].map(str::to_owned);
-        let proxies = Proxies::new(&networks, header).unwrap();
-        proxies.client(peer.parse().unwrap(), lines.iter().map(|line| line.as_bytes())).to_string()
+        let proxies = TrustedProxies::new(&networks, header).unwrap();
+        proxies.client_address(peer.parse().unwrap(), lines.iter().map(|line| line.as_bytes())).to_string()
     }
 
     #[test]
-    fn the_last_who_is_not_trusted_is_the_client() {
-        let x = |peer: &str, lines: &[&str]| client(ProxyHeader::XForwardedFor, peer, lines);
-        assert_eq!(x("192.0.2.1", &["198.51.100.7"]), "192.0.2.1", "who is not trusted says nothing");
-        assert_eq!(x("10.0.0.1", &["198.51.100.7"]), "198.51.100.7");
-        assert_eq!(x("::ffff:10.0.0.1", &["198.51.100.7:4711"]), "198.51.100.7");
-        assert_eq!(x("10.0.0.1", &["6.6.6.6, 198.51.100.7, 10.2.3.4"]), "198.51.100.7");
-        assert_eq!(x("10.0.0.1", &["6.6.6.6", "198.51.100.7", "10.2.3.4"]), "198.51.100.7");
-        assert_eq!(x("10.0.0.1", &["6.6.6.6, unknown"]), "10.0.0.1");
-        assert_eq!(x("10.0.0.1", &["6.6.6.6, unknown, 10.9.9.9"]), "10.9.9.9");
-        assert_eq!(x("10.0.0.1", &[]), "10.0.0.1");
-        assert_eq!(x("fd00::1", &["[2001:db8::1]:443"]), "2001:db8::1");
+    fn rightmost_untrusted_address_is_the_client() {
+        let client = |peer: &str, lines: &[&str]| client_of(ProxyHeader::XForwardedFor, peer, lines);
+        assert_eq!(client("192.0.2.1", &["198.51.100.7"]), "192.0.2.1", "who is not trusted says nothing");
+        assert_eq!(client("10.0.0.1", &["198.51.100.7"]), "198.51.100.7");
+        assert_eq!(client("::ffff:10.0.0.1", &["198.51.100.7:4711"]), "198.51.100.7");
+        assert_eq!(client("10.0.0.1", &["6.6.6.6, 198.51.100.7, 10.2.3.4"]), "198.51.100.7");
+        assert_eq!(client("10.0.0.1", &["6.6.6.6", "198.51.100.7", "10.2.3.4"]), "198.51.100.7");
+        assert_eq!(client("10.0.0.1", &["6.6.6.6, unknown"]), "10.0.0.1");
+        assert_eq!(client("10.0.0.1", &["6.6.6.6, unknown, 10.9.9.9"]), "10.9.9.9");
+        assert_eq!(client("10.0.0.1", &[]), "10.0.0.1");
+        assert_eq!(client("fd00::1", &["[2001:db8::1]:443"]), "2001:db8::1");
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_passed_over() {
-        let proxies = Proxies::new(&["10.0.0.0/8".to_owned()], ProxyHeader::XForwardedFor).unwrap();
-        let x = |lines: &[&[u8]]| proxies.client([10, 0, 0, 1].into(), lines.iter().copied()).to_string();
-        assert_eq!(x(&[b"6.6.6.6", b"\xff"]), "10.0.0.1", "a line");
-        assert_eq!(x(&[b"6.6.6.6, \xff1.2.3.4, 10.2.3.4"]), "10.2.3.4", "an entry");
-        assert_eq!(x(&[b"6.6.6.6,\xff", b"198.51.100.7"]), "198.51.100.7", "who is known is known");
-        assert_eq!(x(&[b"6.6.6.6", b""]), "10.0.0.1", "nobody is named");
+    fn unreadable_entry_stops_the_walk() {
+        let proxies = TrustedProxies::new(&["10.0.0.0/8".to_owned()], ProxyHeader::XForwardedFor).unwrap();
+        let client = |lines: &[&[u8]]| proxies.client_address([10, 0, 0, 1].into(), lines.iter().copied()).to_string();
+        assert_eq!(client(&[b"6.6.6.6", b"\xff"]), "10.0.0.1", "a line");
+        assert_eq!(client(&[b"6.6.6.6, \xff1.2.3.4, 10.2.3.4"]), "10.2.3.4", "an entry");
+        assert_eq!(client(&[b"6.6.6.6,\xff", b"198.51.100.7"]), "198.51.100.7", "who is known is known");
+        assert_eq!(client(&[b"6.6.6.6", b""]), "10.0.0.1", "nobody is named");
     }
 
     #[test]
-    fn the_standard_header_says_the_same_in_more_words() {
-        let f = |lines: &[&str]| client(ProxyHeader::Forwarded, "10.0.0.1", lines);
-        assert_eq!(f(&["for=192.0.2.60;proto=http;by=203.0.113.43"]), "192.0.2.60");
-        assert_eq!(f(&["For=\"[2001:db8:cafe::17]:4711\""]), "2001:db8:cafe::17");
-        assert_eq!(f(&["for=6.6.6.6, for=192.0.2.43, for=10.0.0.9"]), "192.0.2.43");
-        assert_eq!(f(&["for=_hidden"]), "10.0.0.1");
-        assert_eq!(f(&["proto=https"]), "10.0.0.1");
+    fn forwarded_header_is_parsed() {
+        let client = |lines: &[&str]| client_of(ProxyHeader::Forwarded, "10.0.0.1", lines);
+        assert_eq!(client(&["for=192.0.2.60;proto=http;by=203.0.113.43"]), "192.0.2.60");
+        assert_eq!(client(&["For=\"[2001:db8:cafe::17]:4711\""]), "2001:db8:cafe::17");
+        assert_eq!(client(&["for=6.6.6.6, for=192.0.2.43, for=10.0.0.9"]), "192.0.2.43");
+        assert_eq!(client(&["for=_hidden"]), "10.0.0.1");
+        assert_eq!(client(&["proto=https"]), "10.0.0.1");
     }
 
     #[test]
-    fn one_customer_is_one_address() {
-        let same = |a: &str, b: &str| household(a.parse().unwrap()) == household(b.parse().unwrap());
+    fn subnet_is_ipv6_64_or_single_ipv4() {
+        let is_same = |a: &str, b: &str| client_subnet(a.parse().unwrap()) == client_subnet(b.parse().unwrap());
         assert!(
-            same("2001:db8:0:1::1", "2001:db8:0:1:ffff::2") && !same("2001:db8:0:1::1", "2001:db8:0:2::1")
+            is_same("2001:db8:0:1::1", "2001:db8:0:1:ffff::2") && !is_same("2001:db8:0:1::1", "2001:db8:0:2::1")
         );
-        assert!(same("::ffff:192.0.2.1", "192.0.2.1") && !same("192.0.2.1", "192.0.2.2"));
+        assert!(is_same("::ffff:192.0.2.1", "192.0.2.1") && !is_same("192.0.2.1", "192.0.2.2"));
     }
 
     proptest::proptest! {
         #[test]
-        fn no_header_is_too_odd(line in ".*", standard: bool) {
+        fn arbitrary_header_never_panics(line in ".*", standard: bool) {
             let header = if standard { ProxyHeader::Forwarded } else { ProxyHeader::XForwardedFor };
-            client(header, "10.0.0.1", &[&line]);
+            client_of(header, "10.0.0.1", &[&line]);
         }
     }
 }

@@ -14,37 +14,37 @@ use hyper::{
 /// The subprotocol that is agreed to where a key stands in another.
 pub const SUBPROTOCOL: &str = "voxbridge";
 /// What stands before the key in that other one.
-pub const KEY_PREFIX: &str = "voxbridge.key.";
+pub const SUBPROTOCOL_KEY_PREFIX: &str = "voxbridge.key.";
 /// The header that names a key and nothing else.
-const API_KEY: &str = "x-api-key";
+const API_KEY_HEADER: &str = "x-api-key";
 /// As many of them as a request may show: it would not need more than one.
-const MOST: usize = 8;
+const CREDENTIALS_MAX: usize = 8;
 
 /// What a request shows. Its `Debug` is nobody's business.
 #[derive(Default)]
-pub struct Shown(Vec<String>);
+pub struct Credentials(Vec<String>);
 
-impl Shown {
+impl Credentials {
     /// All of it, the likeliest first; `subprotocols` are the names behind which a key may stand.
     #[must_use]
-    pub fn of(headers: &HeaderMap, in_query: Option<&str>, subprotocols: &[&str]) -> Self {
-        let lines = |name: &'static str| {
+    pub fn from_request(headers: &HeaderMap, query_key: Option<&str>, subprotocols: &[&str]) -> Self {
+        let header_values = |name: &'static str| {
             headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok()).map(str::trim)
         };
-        let authorised = lines(AUTHORIZATION.as_str()).filter_map(|line| {
+        let authorization = header_values(AUTHORIZATION.as_str()).filter_map(|line| {
             let (scheme, key) = line.split_once(' ')?;
-            let known = ["bearer", "token"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
-            known.then(|| key.trim())
+            let is_known = ["bearer", "token"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+            is_known.then(|| key.trim())
         });
-        let offered = lines(SEC_WEBSOCKET_PROTOCOL.as_str()).flat_map(|line| line.split(',')).map(str::trim);
+        let offered = header_values(SEC_WEBSOCKET_PROTOCOL.as_str()).flat_map(|line| line.split(',')).map(str::trim);
         let offered: Vec<&str> = offered.collect();
-        let own = offered.iter().filter_map(|name| name.strip_prefix(KEY_PREFIX));
-        let behind = offered.windows(2).filter(|pair| {
-            subprotocols.contains(&pair[0]) && !subprotocols.contains(&pair[1]) && !is_own(pair[1])
+        let prefixed = offered.iter().filter_map(|name| name.strip_prefix(SUBPROTOCOL_KEY_PREFIX));
+        let following = offered.windows(2).filter(|pair| {
+            subprotocols.contains(&pair[0]) && !subprotocols.contains(&pair[1]) && !is_own_subprotocol(pair[1])
         });
         let all =
-            authorised.chain(lines(API_KEY)).chain(own).chain(behind.map(|pair| pair[1])).chain(in_query);
-        Self(all.filter(|key| !key.is_empty()).take(MOST).map(str::to_owned).collect())
+            authorization.chain(header_values(API_KEY_HEADER)).chain(prefixed).chain(following.map(|pair| pair[1])).chain(query_key);
+        Self(all.filter(|key| !key.is_empty()).take(CREDENTIALS_MAX).map(str::to_owned).collect())
     }
 
     /// Each of them.
@@ -53,25 +53,25 @@ impl Shown {
     }
 }
 
-fn is_own(name: &str) -> bool {
-    name == SUBPROTOCOL || name.starts_with(KEY_PREFIX)
+fn is_own_subprotocol(name: &str) -> bool {
+    name == SUBPROTOCOL || name.starts_with(SUBPROTOCOL_KEY_PREFIX)
 }
 
 /// A query string without this parameter, and its first value; all else stays as it was spelled.
 #[must_use]
-pub fn out_of_query(query: &str, parameter: &str) -> (String, Option<String>) {
-    let mut found = None;
-    let kept = query.split('&').filter(|pair| {
+pub fn split_query_parameter(query: &str, parameter: &str) -> (String, Option<String>) {
+    let mut removed = None;
+    let rest = query.split('&').filter(|pair| {
         let Some((_, value)) =
             form_urlencoded::parse(pair.as_bytes()).next().filter(|(name, _)| name == parameter)
         else {
             return true;
         };
-        found.get_or_insert_with(|| value.into_owned());
+        removed.get_or_insert_with(|| value.into_owned());
         false
     });
-    let kept = kept.collect::<Vec<_>>().join("&");
-    (kept, found)
+    let rest = rest.collect::<Vec<_>>().join("&");
+    (rest, removed)
 }
 
 #[cfg(test)]
@@ -81,16 +81,16 @@ mod tests {
 
     use super::*;
 
-    fn shown(lines: &[(&'static str, &str)], in_query: Option<&str>) -> Vec<String> {
+    fn credentials(lines: &[(&'static str, &str)], query_key: Option<&str>) -> Vec<String> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
-        Shown::of(&headers, in_query, &["token", "bearer"]).0
+        Credentials::from_request(&headers, query_key, &["token", "bearer"]).0
     }
 
     #[test]
-    fn every_source_is_read() {
+    fn credentials_come_from_every_source_in_order() {
         for (name, value) in [
             ("authorization", "Bearer k"),
             ("authorization", "token  k "),
@@ -101,12 +101,12 @@ mod tests {
             ("sec-websocket-protocol", "token, k"),
             ("sec-websocket-protocol", "bearer,k"),
         ] {
-            assert_eq!(shown(&[(name, value)], None), ["k"], "{name}: {value}");
+            assert_eq!(credentials(&[(name, value)], None), ["k"], "{name}: {value}");
         }
-        assert_eq!(shown(&[], Some("k")), ["k"]);
+        assert_eq!(credentials(&[], Some("k")), ["k"]);
         let two = [("sec-websocket-protocol", "token"), ("sec-websocket-protocol", "k")];
         assert_eq!(shown(&two, None), ["k"], "lists may be cut into lines");
-        assert_eq!(shown(&[("x-api-key", "a"), ("authorization", "Bearer b")], Some("c")), ["b", "a", "c"]);
+        assert_eq!(credentials(&[("x-api-key", "a"), ("authorization", "Bearer b")], Some("c")), ["b", "a", "c"]);
         for (name, value) in [
             ("authorization", "Basic k"),
             ("authorization", "k"),
@@ -117,22 +117,22 @@ mod tests {
             ("sec-websocket-protocol", "token, bearer"),
             ("sec-websocket-protocol", "token, voxbridge"),
         ] {
-            assert_eq!(shown(&[(name, value)], None), [""; 0], "{name}: {value}");
+            assert_eq!(credentials(&[(name, value)], None), [""; 0], "{name}: {value}");
         }
     }
 
     #[test]
-    fn what_is_taken_out_of_a_query_leaves_the_rest_as_it_was() {
-        let out = |query: &str| out_of_query(query, "api_key");
-        assert_eq!(out("model=a%20b&api_key=s%2Bx&x"), ("model=a%20b&x".into(), Some("s+x".into())));
-        assert_eq!(out("api%5Fkey=s&api_key=t"), (String::new(), Some("s".into())));
-        assert_eq!(out("model=a&api_keys=s"), ("model=a&api_keys=s".into(), None));
-        assert_eq!(out(""), (String::new(), None));
+    fn query_parameter_is_removed_and_the_rest_is_unchanged() {
+        let split = |query: &str| split_query_parameter(query, "api_key");
+        assert_eq!(split("model=a%20b&api_key=s%2Bx&x"), ("model=a%20b&x".into(), Some("s+x".into())));
+        assert_eq!(split("api%5Fkey=s&api_key=t"), (String::new(), Some("s".into())));
+        assert_eq!(split("model=a&api_keys=s"), ("model=a&api_keys=s".into(), None));
+        assert_eq!(split(""), (String::new(), None));
     }
 
     proptest! {
         #[test]
-        fn no_header_is_too_odd(
+        fn arbitrary_headers_never_panic(
             lines in proptest::collection::vec((0..3usize, proptest::collection::vec(any::<u8>(), 0..80)), 0..20),
             query: String,
         ) {
@@ -143,10 +143,10 @@ mod tests {
                     headers.append(name, value);
                 }
             }
-            let (rest, found) = out_of_query(&query, "k");
-            let shown = Shown::of(&headers, found.as_deref(), &["token"]);
-            prop_assert!(shown.iter().count() <= MOST && shown.iter().all(|key| !key.is_empty()));
-            prop_assert_eq!(out_of_query(&rest, "k").1, None);
+            let (rest, found) = split_query_parameter(&query, "k");
+            let credentials = Credentials::from_request(&headers, found.as_deref(), &["token"]);
+            prop_assert!(credentials.iter().count() <= CREDENTIALS_MAX && credentials.iter().all(|key| !key.is_empty()));
+            prop_assert_eq!(split_query_parameter(&rest, "k").1, None);
         }
     }
 }

@@ -27,7 +27,7 @@ impl Handshakes {
     }
 
     /// Ends the oldest, for there is no room where room is not counted here; whether there was one.
-    pub(in crate::server) fn end_oldest(&self) -> bool {
+    pub(in crate::server) fn abort_oldest(&self) -> bool {
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|task| !task.is_finished());
         tasks.pop_front().inspect(AbortHandle::abort).is_some()
@@ -44,10 +44,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_oldest_makes_room_and_who_is_done_takes_none() {
+    async fn oldest_handshake_is_aborted_and_finished_ones_do_not_count() {
         let handshakes = Handshakes::default();
         let add = |task: BoxFuture<'static, ()>| handshakes.add(2, tokio::spawn(task).abort_handle());
-        let stalls = || {
+        let stalled_task = || {
             let (alive, ended) = oneshot::channel::<()>();
             let task = async move {
                 let _alive = alive;
@@ -55,7 +55,7 @@ mod tests {
             };
             (task, ended)
         };
-        let ((first, first_ended), (second, mut second_ended)) = (stalls(), stalls());
+        let ((first, first_ended), (second, mut second_ended)) = (stalled_task(), stalled_task());
         assert!(!add(Box::pin(first)));
         assert!(!add(Box::pin(async {})));
         while !handshakes.0.lock().unwrap()[1].is_finished() {
@@ -65,7 +65,7 @@ mod tests {
         assert!(add(Box::pin(pending())));
         assert!(first_ended.await.is_err(), "the oldest is gone");
         assert_eq!(second_ended.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        assert!(handshakes.end_oldest() && second_ended.await.is_err(), "who comes next is next");
-        assert!(handshakes.end_oldest() && !handshakes.end_oldest(), "nobody is left");
+        assert!(handshakes.abort_oldest() && second_ended.await.is_err(), "who comes next is next");
+        assert!(handshakes.abort_oldest() && !handshakes.abort_oldest(), "nobody is left");
     }
 }

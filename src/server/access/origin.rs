@@ -5,24 +5,24 @@
 //! machine. What tells is the `Origin` header, which pages cannot choose (RFC 6455 §10.2). Programs send none, or what they
 //! like: this protects visitors of browsers, and is no credential.
 
-use crate::server::route::glob;
+use crate::server::route::matches_glob;
 
 /// Origins that may in; any where no list is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origins(Option<Vec<String>>);
+pub struct AllowedOrigins(Option<Vec<String>>);
 
-impl Origins {
+impl AllowedOrigins {
     /// These, as `scheme://host` or `scheme://host:port`; `*` stands for any run of characters, `:*` for any port or none.
     ///
     /// # Errors
     /// The entry that is none, and what one looks like.
     pub fn new(list: Option<&[String]>) -> Result<Self, String> {
-        let wrong = |origin: &&String| {
+        let is_malformed = |origin: &&String| {
             let (scheme, host) = origin.split_once("://").unwrap_or_default();
-            let whole = scheme.is_empty() || host.is_empty() || host.contains('/');
-            whole && !["*", "null"].contains(&origin.as_str())
+            let is_incomplete = scheme.is_empty() || host.is_empty() || host.contains('/');
+            is_incomplete && !["*", "null"].contains(&origin.as_str())
         };
-        if let Some(wrong) = list.and_then(|list| list.iter().find(wrong)) {
+        if let Some(wrong) = list.and_then(|list| list.iter().find(is_malformed)) {
             return Err(format!(
                 "{wrong:?} is no origin; one looks like \"https://app.example.com\" or \"http://localhost:*\", without a path"
             ));
@@ -32,18 +32,18 @@ impl Origins {
 
     /// Whether a browser may come from there.
     #[must_use]
-    pub fn has(&self, origin: &str) -> bool {
+    pub fn is_allowed(&self, origin: &str) -> bool {
         let Some(list) = &self.0 else { return true };
         let origin = origin.trim().to_ascii_lowercase();
         list.iter().any(|known| {
-            let portless = known.strip_suffix(":*").is_some_and(|known| glob(known, &origin));
-            glob(known, &origin) || portless
+            let matches_any_port = known.strip_suffix(":*").is_some_and(|known| matches_glob(known, &origin));
+            matches_glob(known, &origin) || matches_any_port
         })
     }
 
     /// Whether it may come from anywhere.
     #[must_use]
-    pub const fn has_any(&self) -> bool {
+    pub const fn is_unrestricted(&self) -> bool {
         self.0.is_none()
     }
 }
@@ -53,10 +53,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_listed_is_let_in() {
+    fn only_listed_origins_are_allowed() {
         let list =
             ["https://App.example.com", "http://localhost:*", "https://*.example.org"].map(str::to_owned);
-        let origins = Origins::new(Some(&list)).unwrap();
+        let origins = AllowedOrigins::new(Some(&list)).unwrap();
         for good in [
             "https://app.example.com",
             "HTTPS://APP.EXAMPLE.COM",
@@ -64,7 +64,7 @@ mod tests {
             "http://localhost:5173",
             "https://a.b.example.org",
         ] {
-            assert!(origins.has(good), "{good}");
+            assert!(origins.is_allowed(good), "{good}");
         }
         for bad in [
             "http://app.example.com",
@@ -75,12 +75,12 @@ mod tests {
             "null",
             "",
         ] {
-            assert!(!origins.has(bad), "{bad}");
+            assert!(!origins.is_allowed(bad), "{bad}");
         }
-        assert!(!Origins::new(Some(&[])).unwrap().has("https://app.example.com"), "nobody");
-        assert!(Origins::new(None).unwrap().has("https://anywhere"));
+        assert!(!AllowedOrigins::new(Some(&[])).unwrap().is_allowed("https://app.example.com"), "nobody");
+        assert!(AllowedOrigins::new(None).unwrap().is_allowed("https://anywhere"));
         for wrong in ["app.example.com", "https://app.example.com/", "://x", "https://"] {
-            let problem = Origins::new(Some(&[wrong.to_owned()])).unwrap_err();
+            let problem = AllowedOrigins::new(Some(&[wrong.to_owned()])).unwrap_err();
             assert!(problem.contains("looks like"), "{problem}");
         }
     }

@@ -5,31 +5,31 @@ use std::collections::VecDeque;
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 /// A client that is held back is read up to so many bytes more.
-const KEPT_BYTES: usize = 256 * 1024;
+const BACKLOG_MAX_BYTES: usize = 256 * 1024;
 
 /// Messages in the order they came.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct ReadBacklog {
     messages: VecDeque<WsMessage>,
     bytes: usize,
 }
 
-impl Kept {
+impl ReadBacklog {
     pub(crate) fn push(&mut self, message: WsMessage) {
-        self.bytes += weight(&message);
+        self.bytes += memory_bytes(&message);
         self.messages.push_back(message);
     }
 
     /// The one that came first.
     pub(crate) fn pop(&mut self) -> Option<WsMessage> {
         let message = self.messages.pop_front()?;
-        self.bytes -= weight(&message);
+        self.bytes -= memory_bytes(&message);
         Some(message)
     }
 
     /// No more is to be read.
     pub(crate) const fn is_full(&self) -> bool {
-        self.bytes > KEPT_BYTES
+        self.bytes > BACKLOG_MAX_BYTES
     }
 
     pub(crate) fn clear(&mut self) {
@@ -38,7 +38,7 @@ impl Kept {
 }
 
 /// What a message that is kept takes of memory.
-fn weight(message: &WsMessage) -> usize {
+fn memory_bytes(message: &WsMessage) -> usize {
     message.len() + 256
 }
 
@@ -47,20 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_comes_in_order_and_has_a_bound() {
-        let mut kept = Kept::default();
+    fn backlog_keeps_order_and_is_bounded() {
+        let mut backlog = ReadBacklog::default();
         let mut count = 0;
-        while !kept.is_full() {
-            kept.push(WsMessage::text(count.to_string()));
+        while !backlog.is_full() {
+            backlog.push(WsMessage::text(count.to_string()));
             count += 1;
         }
-        assert!(count <= KEPT_BYTES / 256 + 1, "short messages weigh something: {count}");
+        assert!(count <= BACKLOG_MAX_BYTES / 256 + 1, "short messages weigh something: {count}");
         for expected in 0..count {
-            assert_eq!(kept.pop(), Some(WsMessage::text(expected.to_string())));
+            assert_eq!(backlog.pop(), Some(WsMessage::text(expected.to_string())));
         }
-        assert!(kept.pop().is_none() && kept.bytes == 0);
-        kept.push(WsMessage::text("x"));
-        kept.clear();
-        assert!(kept.pop().is_none() && kept.bytes == 0);
+        assert!(backlog.pop().is_none() && backlog.bytes == 0);
+        backlog.push(WsMessage::text("x"));
+        backlog.clear();
+        assert!(backlog.pop().is_none() && backlog.bytes == 0);
     }
 }

@@ -7,77 +7,77 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use crate::{
-    server::websocket::outbox::{Came, Socket},
-    session::Lull,
+    server::websocket::outbox::{SocketEvent, SessionSocket},
+    session::ReadWindow,
 };
 
 /// Frames are told as one of at most so many bytes: 250 ms at 48 kHz.
-const TOGETHER_BYTES: usize = 24 * 1024;
+const BATCH_MAX_BYTES: usize = 24 * 1024;
 /// Messages in a row for which nothing else is waited for.
-const ROW_MAX: u32 = 16;
+const CONSECUTIVE_READS_MAX: u32 = 16;
 
 /// Reads what is there.
 #[derive(Debug, Default)]
-pub(crate) struct Together {
+pub(crate) struct FrameBatcher {
     /// Room for frames told as one; none if each is told by itself.
-    most: usize,
+    batch_max_bytes: usize,
     /// How many frames the last message was.
-    frames: u32,
+    frames_in_message: u32,
     /// How many frames the last message was that audio came in.
-    usual: u32,
+    last_audio_frames: u32,
     /// What came behind them.
-    ahead: Option<Came>,
-    row: u32,
+    pending: Option<SocketEvent>,
+    consecutive_reads: u32,
 }
 
-impl Together {
+impl FrameBatcher {
     /// How many frames the message is that is told now, be it read here or not.
-    pub(crate) fn told(&mut self, audio: bool) -> u32 {
-        let frames = self.frames.max(1);
-        if audio {
-            self.usual = frames;
+    pub(crate) fn record_message(&mut self, is_audio: bool) -> u32 {
+        let frames = self.frames_in_message.max(1);
+        if is_audio {
+            self.last_audio_frames = frames;
         }
         frames
     }
 
     /// How many frames the last message was that audio came in.
-    pub(crate) fn usual(&self) -> u32 {
-        self.usual.max(1)
+    pub(crate) fn last_audio_frames(&self) -> u32 {
+        self.last_audio_frames.max(1)
     }
 
     /// Tells frames as one from now on, or each by itself.
-    pub(crate) fn limit(&mut self, lull: Option<Lull>) {
-        self.most = lull.map_or(0, |lull| lull.frame_max_bytes.min(TOGETHER_BYTES));
+    pub(crate) fn set_read_window(&mut self, window: Option<ReadWindow>) {
+        self.batch_max_bytes = window.map_or(0, |window| window.frame_max_bytes.min(BATCH_MAX_BYTES));
     }
 
     /// The next of what a client has sent that waits for nothing; none if it is the turn of others.
-    pub(crate) async fn read<S>(&mut self, client: Option<&mut Socket<S>>) -> Option<Came>
+    pub(crate) async fn read<S>(&mut self, client: Option<&mut SessionSocket<S>>) -> Option<SocketEvent>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.frames = 1;
-        if let Some(came) = self.ahead.take() {
-            return Some(came);
+        self.frames_in_message = 1;
+        if let Some(event) = self.pending.take() {
+            return Some(event);
         }
-        if self.row == ROW_MAX {
-            self.row = 0;
+        if self.consecutive_reads == CONSECUTIVE_READS_MAX {
+            self.consecutive_reads = 0;
             return None;
         }
         let client = client?;
-        let mut frames = Vec::with_capacity(self.most);
+        let mut frames = Vec::with_capacity(self.batch_max_bytes);
         let mut count = 0;
         poll_fn(|cx| {
-            while let Poll::Ready(came) = client.poll_read(cx) {
-                match came {
+            while let Poll::Ready(event) = client.poll_read(cx) {
+                match event {
                     // An empty frame means something where it is allowed.
-                    Came::Message(WsMessage::Binary(frame))
-                        if !frame.is_empty() && frames.len() + frame.len() <= self.most =>
+                    SocketEvent::Message(WsMessage::Binary(frame))
+                        if !frame.is_empty() && frames.len() + frame.len() <= self.batch_max_bytes =>
                     {
                         frames.extend_from_slice(&frame);
                         count += 1;
                     }
                     other => {
-                        self.ahead = Some(other);
+                        self.pending = Some(other);
                         break;
                     }
                 }
@@ -85,13 +85,13 @@ impl Together {
             Poll::Ready(())
         })
         .await;
-        let some = count > 0 || self.ahead.is_some();
-        self.row = if some { self.row + 1 } else { 0 };
+        let has_read = count > 0 || self.pending.is_some();
+        self.consecutive_reads = if has_read { self.consecutive_reads + 1 } else { 0 };
         if count == 0 {
-            return self.ahead.take();
+            return self.pending.take();
         }
-        self.frames = count;
-        Some(Came::Message(WsMessage::Binary(frames.into())))
+        self.frames_in_message = count;
+        Some(SocketEvent::Message(WsMessage::Binary(frames.into())))
     }
 }
 
@@ -99,43 +99,43 @@ impl Together {
 mod tests {
     use super::*;
     use crate::server::websocket::{
-        Wire,
-        outbox::{Metered, limits},
+        WebSocket,
+        outbox::{MeteredWebSocket, websocket_config},
     };
     use futures_util::SinkExt as _;
     use std::{sync::Arc, time::Duration};
     use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
     #[tokio::test]
-    async fn how_many_frames_the_last_audio_was_is_known_until_the_next() {
+    async fn frame_count_of_last_audio_is_kept_until_next_audio() {
         let (near, far) = tokio::io::duplex(4096);
-        let stream = Wire::new(near, Vec::new(), Role::Server, limits(1 << 20));
-        let mut socket = Socket::new(Metered { stream, traffic: Arc::default() });
+        let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
+        let mut socket = SessionSocket::new(MeteredWebSocket { stream, traffic: Arc::default() });
         let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
         let frame = || WsMessage::Binary(vec![1; 100].into());
         for _ in 0..5 {
             client.send(frame()).await.unwrap();
         }
-        let within = Duration::from_millis(100);
-        let lull = Lull {
-            came: within,
-            frame: within / 5,
-            undecided: within,
-            prompt: true,
+        let max_delay = Duration::from_millis(100);
+        let window = ReadWindow {
+            received: max_delay,
+            last_frame_length: max_delay / 5,
+            until_decision: max_delay,
+            urgent: true,
             frame_max_bytes: 10_000,
-            within,
+            max_delay,
         };
-        let mut together = Together::default();
-        together.limit(Some(lull));
-        let came = together.read(Some(&mut socket)).await;
-        assert!(matches!(came, Some(Came::Message(WsMessage::Binary(frames))) if frames.len() == 500));
-        assert_eq!((together.told(true), together.usual()), (5, 5));
+        let mut batcher = FrameBatcher::default();
+        batcher.set_read_window(Some(window));
+        let event = batcher.read(Some(&mut socket)).await;
+        assert!(matches!(event, Some(SocketEvent::Message(WsMessage::Binary(frames))) if frames.len() == 500));
+        assert_eq!((batcher.record_message(true), batcher.last_audio_frames()), (5, 5));
         // It is listened to, and something else is told meanwhile.
-        together.limit(None);
-        assert!(together.read(Some(&mut socket)).await.is_none());
-        assert_eq!((together.told(false), together.usual()), (1, 5));
+        batcher.set_read_window(None);
+        assert!(batcher.read(Some(&mut socket)).await.is_none());
+        assert_eq!((batcher.record_message(false), batcher.last_audio_frames()), (1, 5));
         client.send(frame()).await.unwrap();
-        assert!(together.read(Some(&mut socket)).await.is_some());
-        assert_eq!((together.told(true), together.usual()), (1, 1));
+        assert!(batcher.read(Some(&mut socket)).await.is_some());
+        assert_eq!((batcher.record_message(true), batcher.last_audio_frames()), (1, 1));
     }
 }

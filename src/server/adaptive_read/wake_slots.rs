@@ -9,41 +9,41 @@ use std::{ops::RangeInclusive, sync::LazyLock, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
 /// From one tick to the next, and how late somebody may be for it, ms.
-const APART_MS: RangeInclusive<usize> = 2..=5;
+const SPACING_MS: RangeInclusive<usize> = 2..=5;
 /// So far they are apart times the number of sessions, ms. A session that is talked to wakes up six times a second, which
 /// makes up to six to a tick.
-const APART_ALL_MS: usize = 1_000;
+const SPACING_TIMES_SESSIONS_MS: usize = 1_000;
 
-static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+static FIRST_SLOT: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Ticks since the first one.
+/// WakeSlots since the first one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ticks {
+pub(crate) struct WakeSlots {
     first: Instant,
-    apart: Duration,
+    spacing: Duration,
 }
 
-impl Ticks {
+impl WakeSlots {
     /// Those of the thread that this is called on.
     ///
     /// # Panics
     /// Outside a runtime.
-    pub(crate) fn here() -> Self {
+    pub(crate) fn of_current_thread() -> Self {
         let metrics = Handle::current().metrics();
-        Self::of(*FIRST, metrics.num_alive_tasks() / metrics.num_workers().max(1))
+        Self::new(*FIRST_SLOT, metrics.num_alive_tasks() / metrics.num_workers().max(1))
     }
 
     /// Those of so many sessions, that begin then.
-    pub(crate) fn of(first: Instant, sessions: usize) -> Self {
-        let apart_ms = (APART_ALL_MS / sessions.max(1)).clamp(*APART_MS.start(), *APART_MS.end());
-        Self { first, apart: Duration::from_millis(apart_ms as u64) }
+    pub(crate) fn new(first: Instant, sessions: usize) -> Self {
+        let spacing_ms = (SPACING_TIMES_SESSIONS_MS / sessions.max(1)).clamp(*SPACING_MS.start(), *SPACING_MS.end());
+        Self { first, spacing: Duration::from_millis(spacing_ms as u64) }
     }
 
     /// The tick at that instant, or the next one. Before the first one every instant is a tick.
-    pub(crate) fn at_or_after(self, at: Instant) -> Instant {
-        let past = at.saturating_duration_since(self.first).as_nanos() % self.apart.as_nanos();
-        let past = Duration::from_nanos(u64::try_from(past).unwrap_or_default());
-        if past.is_zero() { at } else { at + (self.apart - past) }
+    pub(crate) fn slot_at_or_after(self, at: Instant) -> Instant {
+        let since_slot = at.saturating_duration_since(self.first).as_nanos() % self.spacing.as_nanos();
+        let since_slot = Duration::from_nanos(u64::try_from(since_slot).unwrap_or_default());
+        if since_slot.is_zero() { at } else { at + (self.spacing - since_slot) }
     }
 }
 
@@ -54,46 +54,46 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_waits_is_never_early_and_meets_others(
-            (first, apart) in (0u64..20_000, 0u64..5_000_000),
+        fn slot_is_never_early_and_shared_by_sessions(
+            (first, spacing) in (0u64..20_000, 0u64..5_000_000),
             sessions in 0usize..3_000,
         ) {
             let start = Instant::now();
-            let ticks = Ticks::of(start, sessions);
-            let (one, other) = (start + Duration::from_micros(first), start + Duration::from_micros(first + apart));
+            let slots = WakeSlots::new(start, sessions);
+            let (one, other) = (start + Duration::from_micros(first), start + Duration::from_micros(first + spacing));
             for at in [one, other] {
-                let tick = ticks.at_or_after(at);
-                prop_assert!(at <= tick && tick < at + ticks.apart);
-                prop_assert_eq!(ticks.at_or_after(tick), tick);
+                let slot = slots.slot_at_or_after(at);
+                prop_assert!(at <= slot && slot < at + slots.spacing);
+                prop_assert_eq!(slots.slot_at_or_after(slot), slot);
             }
-            let between = ticks.at_or_after(other) - ticks.at_or_after(one);
-            prop_assert_eq!(between.as_nanos() % ticks.apart.as_nanos(), 0);
+            let between = slots.slot_at_or_after(other) - slots.slot_at_or_after(one);
+            prop_assert_eq!(between.as_nanos() % slots.spacing.as_nanos(), 0);
         }
     }
 
     #[test]
-    fn the_more_there_are_the_closer_they_are() {
-        let apart = [0, 1, 100, 200, 300, 500, 100_000]
-            .map(|sessions| Ticks::of(Instant::now(), sessions).apart.as_millis());
-        assert_eq!(apart, [5, 5, 5, 5, 3, 2, 2]);
+    fn slots_are_closer_with_more_sessions() {
+        let spacing = [0, 1, 100, 200, 300, 500, 100_000]
+            .map(|sessions| WakeSlots::new(Instant::now(), sessions).spacing.as_millis());
+        assert_eq!(spacing, [5, 5, 5, 5, 3, 2, 2]);
     }
 
     #[tokio::test]
-    async fn who_ends_is_not_counted_any_more() {
+    async fn ended_tasks_are_not_counted() {
         let many: Vec<_> = (0..500).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
-        assert_eq!(Ticks::here().apart.as_millis(), 2);
+        assert_eq!(WakeSlots::of_current_thread().spacing.as_millis(), 2);
         for one in many {
             one.abort();
             assert!(one.await.is_err());
         }
-        assert_eq!(Ticks::here().apart.as_millis(), 5);
+        assert_eq!(WakeSlots::of_current_thread().spacing.as_millis(), 5);
     }
 
     #[test]
-    fn before_the_first_nobody_waits_for_one() {
+    fn instants_before_first_slot_are_unchanged() {
         let start = Instant::now();
-        let ticks = Ticks::of(start + Duration::from_secs(1), 1);
+        let slots = WakeSlots::new(start + Duration::from_secs(1), 1);
         let at = start + Duration::from_micros(1_234);
-        assert_eq!(ticks.at_or_after(at), at);
+        assert_eq!(slots.slot_at_or_after(at), at);
     }
 }

@@ -17,108 +17,108 @@ use hyper::{
 use crate::secret::Secret;
 
 /// What a browser says of where a request comes from; only one of another site is foreign.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Who a connection comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Peer {
+pub struct AdminPeer {
     /// It has shown a certificate that the listener's authorities have signed.
-    pub certified: bool,
+    pub has_certificate: bool,
 }
 
 /// What the admin listener asks of those who come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Guard {
+pub struct AdminAuth {
     /// They know this.
     pub token: Option<Secret>,
     /// Or they have a certificate.
-    pub certificates: bool,
+    pub accepts_certificates: bool,
     /// Names that this machine is known by, besides its own.
     pub hosts: Vec<String>,
 }
 
 /// Why somebody may not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct No {
+pub(super) struct AuthFailure {
     pub(super) status: StatusCode,
     pub(super) code: &'static str,
-    pub(super) words: String,
+    pub(super) message: String,
 }
 
-impl Guard {
+impl AdminAuth {
     /// Whether anything is asked at all.
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        self.token.is_none() && !self.certificates
+        self.token.is_none() && !self.accepts_certificates
     }
 
     /// Whether a request may see this, if that is not for everybody.
-    pub(super) fn check(&self, headers: &HeaderMap, peer: Peer) -> Result<(), No> {
-        self.check_browser(headers)?;
-        if self.is_open() || (self.certificates && peer.certified) {
+    pub(super) fn authorize(&self, headers: &HeaderMap, peer: AdminPeer) -> Result<(), AuthFailure> {
+        self.reject_foreign_browser(headers)?;
+        if self.is_open() || (self.accepts_certificates && peer.has_certificate) {
             return Ok(());
         }
-        let sent = header(headers, &AUTHORIZATION).and_then(bearer);
+        let sent = header_text(headers, &AUTHORIZATION).and_then(bearer_token);
         match (&self.token, sent) {
-            (Some(token), Some(sent)) if token.is(sent) => Ok(()),
-            (Some(_), _) => Err(No {
+            (Some(token), Some(sent)) if token.matches(sent) => Ok(()),
+            (Some(_), _) => Err(AuthFailure {
                 status: StatusCode::UNAUTHORIZED,
                 code: "unauthorized",
-                words: "this needs the admin token, as in `Authorization: Bearer TOKEN`".to_owned(),
+                message: "this needs the admin token, as in `Authorization: Bearer TOKEN`".to_owned(),
             }),
-            (None, _) => Err(No {
+            (None, _) => Err(AuthFailure {
                 status: StatusCode::FORBIDDEN,
                 code: "certificate_needed",
-                words: "this needs a client certificate that the admin listener's `client_ca` has signed"
+                message: "this needs a client certificate that the admin listener's `client_ca` has signed"
                     .to_owned(),
             }),
         }
     }
 
-    fn check_browser(&self, headers: &HeaderMap) -> Result<(), No> {
-        let forbidden = |code, words: String| Err(No { status: StatusCode::FORBIDDEN, code, words });
-        let host = header(headers, &HOST).unwrap_or_default();
-        let own_origin = |origin: &str| origin.split_once("://").is_some_and(|(_, place)| place == host);
-        let foreign = header(headers, &ORIGIN).is_some_and(|origin| !own_origin(origin))
-            || header(headers, &FETCH_SITE).is_some_and(|site| !["same-origin", "none"].contains(&site));
-        if foreign {
+    fn reject_foreign_browser(&self, headers: &HeaderMap) -> Result<(), AuthFailure> {
+        let forbidden = |code, message: String| Err(AuthFailure { status: StatusCode::FORBIDDEN, code, message });
+        let host = header_text(headers, &HOST).unwrap_or_default();
+        let is_own_origin = |origin: &str| origin.split_once("://").is_some_and(|(_, authority)| authority == host);
+        let is_foreign = header_text(headers, &ORIGIN).is_some_and(|origin| !is_own_origin(origin))
+            || header_text(headers, &SEC_FETCH_SITE).is_some_and(|site| !["same-origin", "none"].contains(&site));
+        if is_foreign {
             return forbidden(
                 "foreign_origin",
                 "a web page of another origin may ask nothing here".to_owned(),
             );
         }
         // Who knows the token was sent by nobody's page.
-        if self.is_open() && !host.is_empty() && !self.knows(host) {
-            let words = format!(
+        if self.is_open() && !host.is_empty() && !self.is_known_host(host) {
+            let message = format!(
                 "{host:?} is no name of this machine's loopback address; ask for localhost or 127.0.0.1, or add the name \
                  to `hosts` in [admin]"
             );
-            return forbidden("unknown_host", words);
+            return forbidden("unknown_host", message);
         }
         Ok(())
     }
 
-    fn knows(&self, host: &str) -> bool {
-        let name = without_port(host);
-        let loopback = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        loopback.is_ok_and(|address| address.is_loopback())
+    fn is_known_host(&self, host: &str) -> bool {
+        let name = strip_port(host);
+        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        address.is_ok_and(|address| address.is_loopback())
             || name.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     // What is no text is no name or token of ours.
     headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"))
 }
 
 /// The scheme's name is written in any case (RFC 9110 §11.1).
-fn bearer(value: &str) -> Option<&str> {
+fn bearer_token(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn without_port(host: &str) -> &str {
+fn strip_port(host: &str) -> &str {
     match host.parse::<SocketAddr>() {
         Ok(_) => host.rsplit_once(':').map_or(host, |(name, _)| name),
         // An address in brackets has colons of its own.
@@ -138,30 +138,30 @@ mod tests {
         pairs.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
     }
 
-    fn code(guard: &Guard, pairs: &[(&'static str, &'static str)]) -> &'static str {
-        guard.check(&headers(pairs), Peer::default()).err().map_or("", |no| no.code)
+    fn rejection_code(auth: &AdminAuth, pairs: &[(&'static str, &'static str)]) -> &'static str {
+        auth.authorize(&headers(pairs), AdminPeer::default()).err().map_or("", |failure| failure.code)
     }
 
     #[test]
-    fn names_of_this_machine_are_known_and_others_are_not() {
-        let guard = Guard { hosts: vec!["box.lan".to_owned()], ..Guard::default() };
+    fn loopback_and_configured_hosts_are_known_others_are_rejected() {
+        let auth = AdminAuth { hosts: vec!["box.lan".to_owned()], ..AdminAuth::default() };
         for known in
             ["localhost:9000", "LOCALHOST", "127.0.0.1:9000", "127.8.9.1", "[::1]:9000", "[::1]", "box.lan:1"]
         {
-            assert_eq!(code(&guard, &[("host", known)]), "", "{known}");
+            assert_eq!(rejection_code(&auth, &[("host", known)]), "", "{known}");
         }
         for unknown in
             ["evil.example", "localhost.evil.example:9000", "10.0.0.1:9000", "[::2]:1", "127.0.0.1.nip.io"]
         {
-            assert_eq!(code(&guard, &[("host", unknown)]), "unknown_host", "{unknown}");
+            assert_eq!(rejection_code(&auth, &[("host", unknown)]), "unknown_host", "{unknown}");
         }
-        assert_eq!(code(&guard, &[]), "", "HTTP/1.0 has none, and no browser speaks it");
+        assert_eq!(rejection_code(&auth, &[]), "", "HTTP/1.0 has none, and no browser speaks it");
     }
 
     #[test]
-    fn pages_of_other_origins_may_nothing() {
-        let guard = Guard::default();
-        let with = |name, value| code(&guard, &[("host", "localhost:9000"), (name, value)]);
+    fn request_from_foreign_origin_is_rejected() {
+        let auth = AdminAuth::default();
+        let with = |name, value| rejection_code(&auth, &[("host", "localhost:9000"), (name, value)]);
         assert_eq!(with("origin", "http://localhost:9000"), "");
         for foreign in ["http://evil.example", "null", "http://localhost:9001", "localhost:9000"] {
             assert_eq!(with("origin", foreign), "foreign_origin", "{foreign}");
@@ -173,23 +173,23 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_asked_for_whatever_the_name() {
-        let guard = Guard { token: Some(Secret::new("hunter2")), ..Guard::default() };
-        let with = |value| code(&guard, &[("host", "far.example"), ("authorization", value)]);
+    fn token_is_required_whatever_the_host_name() {
+        let auth = AdminAuth { token: Some(Secret::new("hunter2")), ..AdminAuth::default() };
+        let with = |value| rejection_code(&auth, &[("host", "far.example"), ("authorization", value)]);
         assert_eq!((with("Bearer hunter2"), with("bearer  hunter2 ")), ("", ""));
         for wrong in ["Bearer hunter", "Basic hunter2", "hunter2", "Bearer"] {
             assert_eq!(with(wrong), "unauthorized", "{wrong}");
         }
-        assert_eq!(code(&guard, &[]), "unauthorized");
+        assert_eq!(rejection_code(&auth, &[]), "unauthorized");
     }
 
     #[test]
-    fn a_certificate_is_as_good_as_a_token_where_there_are_authorities() {
-        let peer = Peer { certified: true };
-        let guard = Guard { certificates: true, ..Guard::default() };
-        assert_eq!(guard.check(&HeaderMap::new(), peer), Ok(()));
-        assert_eq!(code(&guard, &[]), "certificate_needed");
-        let guard = Guard { token: Some(Secret::new("x")), ..Guard::default() };
-        assert!(guard.check(&HeaderMap::new(), peer).is_err(), "it has shown one to nobody who asked");
+    fn client_certificate_replaces_token_when_accepted() {
+        let peer = AdminPeer { has_certificate: true };
+        let auth = AdminAuth { accepts_certificates: true, ..AdminAuth::default() };
+        assert_eq!(auth.authorize(&HeaderMap::new(), peer), Ok(()));
+        assert_eq!(rejection_code(&auth, &[]), "certificate_needed");
+        let auth = AdminAuth { token: Some(Secret::new("x")), ..AdminAuth::default() };
+        assert!(auth.authorize(&HeaderMap::new(), peer).is_err(), "it has shown one to nobody who asked");
     }
 }

@@ -1,7 +1,7 @@
 //! The admin listener: what operators, probes and scrapers ask, at an address apart from the clients'.
 //!
 //! Off unless an address is named. It has its own small bounds, so that nobody stuck here harms a session, and it goes on
-//! answering until the last session is gone. What is changed by it is changed by others: [`Control`] holds them.
+//! answering until the last session is gone. What is changed by it is changed by others: [`AdminContext`] holds them.
 //!
 //! - [`auth`] says who may; [`routes`] is what can be asked, [`views`] how it is answered
 
@@ -28,57 +28,57 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use self::auth::{Guard, Peer};
+use self::auth::{AdminAuth, AdminPeer};
 use super::{
-    Current, Room,
+    ActiveConfig, SessionSlots,
     access::handshakes::Handshakes,
-    process::lifecycle::{Life, State},
-    registry::Registry,
-    tls::Acceptor,
+    process::lifecycle::{Lifecycle, LifecycleState},
+    registry::SessionRegistry,
+    tls::ReloadableAcceptor,
 };
 use crate::{net::Transport, telemetry::metrics::Metrics};
 
 /// Connections at a time. One more ends the oldest: probes come through whoever stalls.
 const CONNECTIONS_MAX: usize = 32;
 /// A connection asks one thing, and is over within this time.
-const CONNECTION_WITHIN: Duration = Duration::from_secs(30);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// A TLS handshake, and a request's head, within this.
-const HEAD_WITHIN: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// After the server's end, for answers that are on their way.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// Room for a head; hyper's least.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
 /// What can be seen and done here.
 #[derive(Clone)]
-pub struct Control {
+pub struct AdminContext {
     /// The server's life.
-    pub life: Life,
+    pub life: Lifecycle,
     /// Its sessions.
-    pub registry: Registry,
+    pub registry: SessionRegistry,
     /// How many there may be.
-    pub room: Room,
+    pub room: SessionSlots,
     /// What new ones are served with.
-    pub current: Current,
+    pub current: ActiveConfig,
     /// What is counted.
     pub metrics: Metrics,
     /// What the server was told to be.
-    pub configuration: Arc<dyn Configuration>,
+    pub configuration: Arc<dyn ReloadableConfig>,
 }
 
 /// The configuration as operators see it and have it read again.
-pub trait Configuration: Send + Sync {
+pub trait ReloadableConfig: Send + Sync {
     /// Reads it again: what changed, or why nothing did.
-    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, String>>;
+    fn reload(&self) -> BoxFuture<'_, Result<ReloadOutcome, String>>;
     /// What holds, without secrets.
-    fn shown(&self) -> BoxFuture<'_, serde_json::Value>;
+    fn to_redacted_json(&self) -> BoxFuture<'_, serde_json::Value>;
     /// How often it was read again.
-    fn history(&self) -> Reloads;
+    fn reload_stats(&self) -> ReloadStats;
 }
 
 /// What reading the configuration again has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Reloaded {
+pub struct ReloadOutcome {
     /// What holds for new sessions from now on.
     pub changed: Vec<String>,
     /// What holds only after a restart.
@@ -87,7 +87,7 @@ pub struct Reloaded {
 
 /// How often the configuration was read again since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Reloads {
+pub struct ReloadStats {
     /// It was good.
     pub succeeded: u64,
     /// It was not, and what held before still holds.
@@ -98,55 +98,55 @@ pub struct Reloads {
 
 /// How operators come in.
 #[derive(Clone)]
-pub struct Entrance {
+pub struct AdminSecurity {
     /// Who of them may.
-    pub guard: Guard,
+    pub auth: AdminAuth,
     /// How they are encrypted, if they are.
-    pub tls: Option<Acceptor>,
+    pub tls: Option<ReloadableAcceptor>,
 }
 
-/// The entrance, replaced as a whole when the configuration is read again: who may is asked by what a connection can show.
+/// The security, replaced as a whole when the configuration is read again: who may is asked by what a connection can show.
 #[derive(Clone)]
-pub struct Gate(Arc<RwLock<Arc<Entrance>>>);
+pub struct SharedAdminSecurity(Arc<RwLock<Arc<AdminSecurity>>>);
 
-impl Gate {
+impl SharedAdminSecurity {
     /// Guarded like this.
     #[must_use]
-    pub fn new(entrance: Entrance) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(entrance))))
+    pub fn new(security: AdminSecurity) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(security))))
     }
 
     /// From the next connection on, and who may from the next request.
-    pub fn replace(&self, entrance: Entrance) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(entrance);
+    pub fn replace(&self, security: AdminSecurity) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(security);
     }
 
     /// What holds.
     #[must_use]
-    pub fn get(&self) -> Arc<Entrance> {
+    pub fn get(&self) -> Arc<AdminSecurity> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// An admin listener whose address is bound.
-pub struct Admin {
+pub struct AdminListener {
     listener: TcpListener,
-    gate: Gate,
+    security: SharedAdminSecurity,
 }
 
-impl Admin {
+impl AdminListener {
     /// Binds the address.
     ///
     /// # Errors
     /// The system's own, such as an address in use.
-    pub async fn bind(listen: SocketAddr, entrance: Entrance) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(listen).await?, gate: Gate::new(entrance) })
+    pub async fn bind(listen: SocketAddr, security: AdminSecurity) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(listen).await?, security: SharedAdminSecurity::new(security) })
     }
 
-    /// Its entrance, to be replaced.
+    /// Its security, to be replaced.
     #[must_use]
-    pub fn gate(&self) -> Gate {
-        self.gate.clone()
+    pub fn security(&self) -> SharedAdminSecurity {
+        self.security.clone()
     }
 
     /// The address, with the port the system chose.
@@ -158,26 +158,26 @@ impl Admin {
     }
 
     /// Answers until the server is stopped.
-    pub async fn run(self, control: Control) {
-        let life = control.life.clone();
+    pub async fn run(self, context: AdminContext) {
+        let life = context.life.clone();
         let connections = Handshakes::default();
-        let (alive, mut none_left) = mpsc::channel::<()>(1);
-        let admin = Arc::new((control, self.gate));
+        let (open_guard, mut all_closed) = mpsc::channel::<()>(1);
+        let shared = Arc::new((context, self.security));
         let accepting = async {
             loop {
                 match self.listener.accept().await {
                     Ok((stream, peer)) => {
-                        let (admin, alive) = (admin.clone(), alive.clone());
+                        let (shared, open_guard) = (shared.clone(), open_guard.clone());
                         let task = tokio::spawn(async move {
-                            connection(stream, peer, &admin).await;
-                            drop(alive);
+                            serve_connection(stream, peer, &shared).await;
+                            drop(open_guard);
                         });
                         if connections.add(CONNECTIONS_MAX, task.abort_handle()) {
                             debug!("too many admin connections: the oldest is ended");
                         }
                     }
                     Err(error) => {
-                        connections.end_oldest();
+                        connections.abort_oldest();
                         warn!(%error, "the admin listener cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
@@ -186,34 +186,34 @@ impl Admin {
         };
         tokio::select! {
             () = accepting => {}
-            () = life.reached(State::Stopped) => {}
+            () = life.wait_for(LifecycleState::Stopped) => {}
         }
         // Who has ordered the end is still answered.
-        drop(alive);
-        let _ = timeout(LAST_WORDS, none_left.recv()).await;
+        drop(open_guard);
+        let _ = timeout(SHUTDOWN_GRACE, all_closed.recv()).await;
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, admin: &(Control, Gate)) {
-    let served = timeout(CONNECTION_WITHIN, async {
-        let (control, gate) = admin;
-        let (stream, peer) = shaken(stream, gate.get().tls.as_ref()).await?;
-        let answer = service_fn(|request| {
-            let (now, peer) = (gate.get(), peer);
-            async move { Ok::<_, Infallible>(routes::answer(request, peer, &now.guard, control).await) }
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, shared: &(AdminContext, SharedAdminSecurity)) {
+    let outcome = timeout(CONNECTION_TIMEOUT, async {
+        let (context, security) = shared;
+        let (stream, peer) = accept_tls(stream, security.get().tls.as_ref()).await?;
+        let service = service_fn(|request| {
+            let (current, peer) = (security.get(), peer);
+            async move { Ok::<_, Infallible>(routes::handle_request(request, peer, &current.auth, context).await) }
         });
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_WITHIN)
+            .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(HEAD_MAX_BYTES)
             .keep_alive(false)
             // An order holds even if who gave it hangs up.
             .half_close(true)
-            .serve_connection(TokioIo::new(stream), answer)
+            .serve_connection(TokioIo::new(stream), service)
             .await
             .map_err(|error| error.to_string())
     });
-    match served.await {
+    match outcome.await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%peer, error, "an admin connection failed"),
         Err(_) => debug!(%peer, "an admin connection took too long"),
@@ -221,10 +221,10 @@ async fn connection(stream: TcpStream, peer: SocketAddr, admin: &(Control, Gate)
 }
 
 /// The stream requests come through, and who they come from.
-async fn shaken(stream: TcpStream, tls: Option<&Acceptor>) -> Result<(Box<dyn Transport>, Peer), String> {
-    let Some(tls) = tls else { return Ok((Box::new(stream), Peer::default())) };
-    let shaken = timeout(HEAD_WITHIN, tls.accept::<TcpStream>(stream)).await;
-    let stream = shaken.map_err(|_| "no TLS handshake in time")?.map_err(|error| error.to_string())?;
-    let certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
-    Ok((Box::new(stream), Peer { certified }))
+async fn accept_tls(stream: TcpStream, tls: Option<&ReloadableAcceptor>) -> Result<(Box<dyn Transport>, AdminPeer), String> {
+    let Some(tls) = tls else { return Ok((Box::new(stream), AdminPeer::default())) };
+    let handshake = timeout(HEAD_TIMEOUT, tls.accept::<TcpStream>(stream)).await;
+    let stream = handshake.map_err(|_| "no TLS handshake in time")?.map_err(|error| error.to_string())?;
+    let has_certificate = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
+    Ok((Box::new(stream), AdminPeer { has_certificate }))
 }

@@ -14,20 +14,20 @@ use tokio::time::timeout;
 use tracing::info;
 
 use super::{
-    Control, Reloaded,
-    auth::{Guard, Peer},
+    AdminContext, ReloadOutcome,
+    auth::{AdminAuth, AdminPeer},
     views,
 };
 use crate::{
-    server::registry::{Live, Order},
+    server::registry::{LiveSession, OperatorOrder},
     telemetry::{self, metrics},
 };
 
-type Answer = Response<Full<Bytes>>;
+type AdminResponse = Response<Full<Bytes>>;
 
 /// A body holds a log filter at most.
 const BODY_MAX_BYTES: usize = 4 * 1024;
-const BODY_WITHIN: Duration = Duration::from_secs(5);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What there is: path, methods, what it is.
 const ENDPOINTS: [(&str, &str, &str); 12] = [
@@ -46,46 +46,46 @@ const ENDPOINTS: [(&str, &str, &str); 12] = [
 ];
 
 /// The answer to a request.
-pub(super) async fn answer(
+pub(super) async fn handle_request(
     request: Request<Incoming>,
-    peer: Peer,
-    guard: &Guard,
-    control: &Control,
-) -> Answer {
+    peer: AdminPeer,
+    auth: &AdminAuth,
+    context: &AdminContext,
+) -> AdminResponse {
     let path = request.uri().path().to_owned();
-    let Some(route) = Route::of(&path) else { return nowhere(&path) };
-    if !matches!(route, Route::Health | Route::Ready)
-        && let Err(no) = guard.check(request.headers(), peer)
+    let Some(endpoint) = AdminEndpoint::parse(&path) else { return endpoint_not_found(&path) };
+    if !matches!(endpoint, AdminEndpoint::Health | AdminEndpoint::Ready)
+        && let Err(failure) = auth.authorize(request.headers(), peer)
     {
-        let mut answer = failure(no.status, no.code, &no.words);
-        if no.status == StatusCode::UNAUTHORIZED {
-            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        let mut response = error_response(failure.status, failure.code, &failure.message);
+        if failure.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        return answer;
+        return response;
     }
-    let methods = route.methods();
-    let asked = request.method().clone();
-    if !methods.split(", ").any(|method| method == asked.as_str()) {
-        let words = format!("{asked} does nothing at {path}; it takes {methods}");
-        let mut answer = failure(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &words);
-        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
-        return answer;
+    let methods = endpoint.allowed_methods();
+    let method = request.method().clone();
+    if !methods.split(", ").any(|allowed| allowed == method.as_str()) {
+        let message = format!("{method} does nothing at {path}; it takes {methods}");
+        let mut response = error_response(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &message);
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+        return response;
     }
-    let acts = !matches!(asked, Method::GET | Method::HEAD);
-    if acts {
-        info!(method = %asked, path, "an operator's order");
+    let is_write = !matches!(method, Method::GET | Method::HEAD);
+    if is_write {
+        info!(method = %method, path, "an operator's order");
     }
-    route.answer(request, acts, control).await
+    endpoint.handle(request, is_write, context).await
 }
 
 /// What is asked.
-enum Route<'p> {
+enum AdminEndpoint<'p> {
     Health,
     Ready,
     Metrics,
     Sessions,
     Session(&'p str),
-    Order(&'p str, Order),
+    Order(&'p str, OperatorOrder),
     Drain,
     Reload,
     Config,
@@ -93,8 +93,8 @@ enum Route<'p> {
     List,
 }
 
-impl<'p> Route<'p> {
-    fn of(path: &'p str) -> Option<Self> {
+impl<'p> AdminEndpoint<'p> {
+    fn parse(path: &'p str) -> Option<Self> {
         Some(match path {
             "/" => Self::List,
             "/healthz" => Self::Health,
@@ -109,15 +109,15 @@ impl<'p> Route<'p> {
                 let rest = path.strip_prefix("/sessions/").filter(|rest| !rest.is_empty())?;
                 match rest.split_once('/') {
                     None => Self::Session(rest),
-                    Some((id, "close")) => Self::Order(id, Order::Close),
-                    Some((id, "rollover")) => Self::Order(id, Order::Rollover),
+                    Some((id, "close")) => Self::Order(id, OperatorOrder::Close),
+                    Some((id, "rollover")) => Self::Order(id, OperatorOrder::Rollover),
                     Some(_) => return None,
                 }
             }
         })
     }
 
-    const fn methods(&self) -> &'static str {
+    const fn allowed_methods(&self) -> &'static str {
         match self {
             Self::Order(..) | Self::Drain | Self::Reload => "POST",
             Self::LogLevel => "GET, HEAD, PUT, POST",
@@ -125,90 +125,90 @@ impl<'p> Route<'p> {
         }
     }
 
-    async fn answer(self, request: Request<Incoming>, acts: bool, control: &Control) -> Answer {
+    async fn handle(self, request: Request<Incoming>, is_write: bool, context: &AdminContext) -> AdminResponse {
         match self {
-            Self::List => ok(&json!({"endpoints": endpoints()})),
-            Self::Health => ok(&json!({"status": "ok", "state": control.life.state()})),
+            Self::List => ok_json(&json!({"endpoints": endpoints()})),
+            Self::Health => ok_json(&json!({"status": "ok", "state": context.life.state()})),
             Self::Ready => {
-                let view = views::readiness(control);
+                let view = views::readiness(context);
                 let status = if view.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                shown(status, &view)
+                json_response(status, &view)
             }
-            Self::Metrics => text(control.metrics.render()),
+            Self::Metrics => metrics_response(context.metrics.render()),
             Self::Sessions => {
                 let query = request.uri().query().unwrap_or_default();
-                ok(&views::sessions(&control.registry, query))
+                ok_json(&views::sessions(&context.registry, query))
             }
-            Self::Session(id) => match control.registry.get(id) {
-                Some(live) => ok(&views::session(&live)),
-                None => no_session(id),
+            Self::Session(id) => match context.registry.get(id) {
+                Some(live) => ok_json(&views::session(&live)),
+                None => session_not_found(id),
             },
-            Self::Order(id, order) => match control.registry.get(id) {
-                Some(live) => ordered(&live, order),
-                None => no_session(id),
+            Self::Order(id, order) => match context.registry.get(id) {
+                Some(live) => give_order(&live, order),
+                None => session_not_found(id),
             },
             Self::Drain => {
-                let news = control.life.drain();
+                let is_news = context.life.start_drain();
                 let view = json!({
-                    "state": control.life.state(), "already": !news, "sessions": control.registry.len(),
+                    "state": context.life.state(), "already": !is_news, "sessions": context.registry.len(),
                 });
-                shown(StatusCode::ACCEPTED, &view)
+                json_response(StatusCode::ACCEPTED, &view)
             }
-            Self::Reload => match reloaded(control).await {
-                Ok(reloaded) => ok(&reloaded),
-                Err(problem) => failure(StatusCode::UNPROCESSABLE_ENTITY, "not_reloaded", &problem),
+            Self::Reload => match reload(context).await {
+                Ok(reloaded) => ok_json(&reloaded),
+                Err(problem) => error_response(StatusCode::UNPROCESSABLE_ENTITY, "not_reloaded", &problem),
             },
-            Self::Config => ok(&control.configuration.shown().await),
-            Self::LogLevel if acts => set_log_level(request).await,
-            Self::LogLevel => ok(&json!({"level": telemetry::log::level()})),
+            Self::Config => ok_json(&context.configuration.to_redacted_json().await),
+            Self::LogLevel if is_write => set_log_level(request).await,
+            Self::LogLevel => ok_json(&json!({"level": telemetry::log::level()})),
         }
     }
 }
 
 /// To the end, even if who has ordered it hangs up: the service manager was told that it began.
-async fn reloaded(control: &Control) -> Result<Reloaded, String> {
-    let configuration = control.configuration.clone();
-    let reloading = tokio::spawn(async move { configuration.reload().await });
-    reloading.await.unwrap_or_else(|error| Err(error.to_string()))
+async fn reload(context: &AdminContext) -> Result<ReloadOutcome, String> {
+    let configuration = context.configuration.clone();
+    let task = tokio::spawn(async move { configuration.reload().await });
+    task.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-fn ordered(live: &Live, order: Order) -> Answer {
-    let id = &live.who.id;
-    if order == Order::Rollover && !live.who.converses {
-        let words = format!(
+fn give_order(live: &LiveSession, order: OperatorOrder) -> AdminResponse {
+    let id = &live.info.id;
+    if order == OperatorOrder::Rollover && !live.info.has_conversation {
+        let message = format!(
             "session {id} has no conversation that could go on elsewhere: it is served by profile {:?}",
-            live.who.profile
+            live.info.profile
         );
-        return failure(StatusCode::CONFLICT, "no_conversation", &words);
+        return error_response(StatusCode::CONFLICT, "no_conversation", &message);
     }
-    if !live.order(order) {
-        let words = format!("session {id} has not yet carried out the orders it was given");
-        return failure(StatusCode::CONFLICT, "busy", &words);
+    if !live.send_order(order) {
+        let message = format!("session {id} has not yet carried out the orders it was given");
+        return error_response(StatusCode::CONFLICT, "busy", &message);
     }
     let what = match order {
-        Order::Close => "it ends when nobody is cut off by that",
-        Order::Rollover => "it goes on in another upstream session at the next quiet moment",
+        OperatorOrder::Close => "it ends when nobody is cut off by that",
+        OperatorOrder::Rollover => "it goes on in another upstream session at the next quiet moment",
     };
-    shown(StatusCode::ACCEPTED, &json!({"id": id, "ordered": what}))
+    json_response(StatusCode::ACCEPTED, &json!({"id": id, "ordered": what}))
 }
 
-async fn set_log_level(request: Request<Incoming>) -> Answer {
+async fn set_log_level(request: Request<Incoming>) -> AdminResponse {
     let body = Limited::new(request.into_body(), BODY_MAX_BYTES).collect();
-    let Ok(Ok(body)) = timeout(BODY_WITHIN, body).await else {
-        let words = format!("the body is to be a level or a filter, of {BODY_MAX_BYTES} bytes at most");
-        return failure(StatusCode::BAD_REQUEST, "bad_body", &words);
+    let Ok(Ok(body)) = timeout(BODY_TIMEOUT, body).await else {
+        let message = format!("the body is to be a level or a filter, of {BODY_MAX_BYTES} bytes at most");
+        return error_response(StatusCode::BAD_REQUEST, "bad_body", &message);
     };
     let body = body.to_bytes();
     let level = String::from_utf8_lossy(&body);
     let level = level.trim();
     if level.is_empty() {
-        let words =
+        let message =
             "the body is empty; it is to be a level such as debug, or a filter such as voxbridge=debug";
-        return failure(StatusCode::BAD_REQUEST, "bad_level", words);
+        return error_response(StatusCode::BAD_REQUEST, "bad_level", message);
     }
     match telemetry::log::set_level(level) {
-        Ok(()) => ok(&json!({"level": telemetry::log::level()})),
-        Err(problem) => failure(StatusCode::BAD_REQUEST, "bad_level", &problem),
+        Ok(()) => ok_json(&json!({"level": telemetry::log::level()})),
+        Err(problem) => error_response(StatusCode::BAD_REQUEST, "bad_level", &problem),
     }
 }
 
@@ -218,42 +218,42 @@ fn endpoints() -> Vec<Value> {
     ENDPOINTS.iter().map(view).collect()
 }
 
-fn nowhere(path: &str) -> Answer {
-    let words = format!("there is nothing at {path}");
-    let body = json!({"error": {"code": "not_found", "message": words}, "endpoints": endpoints()});
-    shown(StatusCode::NOT_FOUND, &body)
+fn endpoint_not_found(path: &str) -> AdminResponse {
+    let message = format!("there is nothing at {path}");
+    let body = json!({"error": {"code": "not_found", "message": message}, "endpoints": endpoints()});
+    json_response(StatusCode::NOT_FOUND, &body)
 }
 
-fn no_session(id: &str) -> Answer {
-    failure(
+fn session_not_found(id: &str) -> AdminResponse {
+    error_response(
         StatusCode::NOT_FOUND,
         "no_such_session",
         &format!("no session {id:?} runs; /sessions lists those that do"),
     )
 }
 
-fn failure(status: StatusCode, code: &str, words: &str) -> Answer {
-    shown(status, &json!({"error": {"code": code, "message": words}}))
+fn error_response(status: StatusCode, code: &str, message: &str) -> AdminResponse {
+    json_response(status, &json!({"error": {"code": code, "message": message}}))
 }
 
-fn ok(view: &impl serde::Serialize) -> Answer {
-    shown(StatusCode::OK, view)
+fn ok_json(view: &impl serde::Serialize) -> AdminResponse {
+    json_response(StatusCode::OK, view)
 }
 
-fn shown(status: StatusCode, view: &impl serde::Serialize) -> Answer {
+fn json_response(status: StatusCode, view: &impl serde::Serialize) -> AdminResponse {
     let mut body = serde_json::to_vec(view).unwrap_or_default();
     body.push(b'\n');
-    of(status, body, "application/json")
+    response(status, body, "application/json")
 }
 
-fn text(body: String) -> Answer {
-    of(StatusCode::OK, body.into_bytes(), metrics::CONTENT_TYPE)
+fn metrics_response(body: String) -> AdminResponse {
+    response(StatusCode::OK, body.into_bytes(), metrics::CONTENT_TYPE)
 }
 
-fn of(status: StatusCode, body: Vec<u8>, kind: &'static str) -> Answer {
-    let mut answer = Response::new(Full::from(body));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+fn response(status: StatusCode, body: Vec<u8>, kind: &'static str) -> AdminResponse {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Control;
+use super::AdminContext;
 use crate::server::{
-    process::lifecycle::State,
-    registry::{Live, Registry, View},
+    process::lifecycle::LifecycleState,
+    registry::{LiveSession, LiveSessionView, SessionRegistry},
 };
 
 /// Whether new sessions would be served.
 #[derive(Debug, Serialize)]
 pub(super) struct Readiness {
     pub(super) ready: bool,
-    state: State,
+    state: LifecycleState,
     /// Why not.
-    reasons: Vec<Reason>,
+    reasons: Vec<ReadinessIssue>,
     /// What is wrong and keeps nobody out.
-    warnings: Vec<Reason>,
+    warnings: Vec<ReadinessIssue>,
     sessions: usize,
     sessions_max: usize,
     upstreams: usize,
@@ -27,71 +27,71 @@ pub(super) struct Readiness {
 }
 
 #[derive(Debug, Serialize)]
-struct Reason {
+struct ReadinessIssue {
     code: &'static str,
     message: String,
 }
 
 /// Whether new sessions would be served, and if not, why not. A configuration that was read again and is bad keeps nobody
 /// out: the old one still holds.
-pub(super) fn readiness(control: &Control) -> Readiness {
-    let state = control.life.state();
-    let (upstreams_usable, upstreams) = control.current.get().pool.usable();
+pub(super) fn readiness(context: &AdminContext) -> Readiness {
+    let state = context.life.state();
+    let (upstreams_usable, upstreams) = context.current.get().pool.usable_and_total();
     let (mut reasons, mut warnings) = (Vec::new(), Vec::new());
-    let mut reason = |is_so, code, message: String| {
-        if is_so {
-            reasons.push(Reason { code, message });
+    let mut add_reason = |applies, code, message: String| {
+        if applies {
+            reasons.push(ReadinessIssue { code, message });
         }
     };
-    reason(state == State::Starting, "starting", "no sessions are taken yet".to_owned());
-    reason(
-        state >= State::Draining,
+    add_reason(state == LifecycleState::Starting, "starting", "no sessions are taken yet".to_owned());
+    add_reason(
+        state >= LifecycleState::Draining,
         "draining",
         "no sessions are taken any more; those that run finish".to_owned(),
     );
     let message = format!("none of {upstreams} upstreams is in service, as far as they have answered");
-    reason(upstreams_usable == 0, "no_upstream", message);
-    let message = format!("all {} sessions that there may be are taken", control.room.max);
-    reason(control.room.left() == 0, "full", message);
-    if let Some(problem) = control.configuration.history().last_failure {
+    add_reason(upstreams_usable == 0, "no_upstream", message);
+    let message = format!("all {} sessions that there may be are taken", context.room.max);
+    add_reason(context.room.available() == 0, "full", message);
+    if let Some(problem) = context.configuration.reload_stats().last_failure {
         let message =
             format!("the configuration was read again and is bad, and the one before still holds: {problem}");
-        warnings.push(Reason { code: "not_reloaded", message });
+        warnings.push(ReadinessIssue { code: "not_reloaded", message });
     }
     Readiness {
         ready: reasons.is_empty(),
         state,
         reasons,
         warnings,
-        sessions: control.registry.len(),
-        sessions_max: control.room.max,
+        sessions: context.registry.len(),
+        sessions_max: context.room.max,
         upstreams,
         upstreams_usable,
     }
 }
 
 /// Every session that runs, or those that a query string asks for.
-pub(super) fn sessions(registry: &Registry, query: &str) -> Value {
-    let wanted: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).collect();
-    let is_wanted = |view: &Value| {
-        wanted.iter().all(|(key, value)| view.get(key.as_ref()).is_some_and(|held| held == value.as_ref()))
+pub(super) fn sessions(registry: &SessionRegistry, query: &str) -> Value {
+    let filters: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).collect();
+    let is_selected = |view: &Value| {
+        filters.iter().all(|(key, value)| view.get(key.as_ref()).is_some_and(|actual| actual == value.as_ref()))
     };
     let all = registry.all();
     let views = all.iter().filter_map(|live| serde_json::to_value(session(live)).ok());
-    let views: Vec<Value> = views.filter(is_wanted).collect();
+    let views: Vec<Value> = views.filter(is_selected).collect();
     json!({"count": views.len(), "sessions": views})
 }
 
 /// One session.
 #[derive(Debug, Serialize)]
-pub(super) struct Session {
+pub(super) struct SessionView {
     #[serde(flatten)]
-    view: View,
+    view: LiveSessionView,
     /// It has a conversation, which can be rolled over.
     converses: bool,
 }
 
 /// One session.
-pub(super) fn session(live: &Live) -> Session {
-    Session { view: live.view(), converses: live.who.converses }
+pub(super) fn session(live: &LiveSession) -> SessionView {
+    SessionView { view: live.view(), converses: live.info.has_conversation }
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// Where the server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum LifecycleState {
     /// Its address is bound, nobody is accepted yet.
     Starting,
     /// Sessions are taken.
@@ -27,89 +27,89 @@ pub enum State {
 
 /// How a server takes leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leave {
+pub struct DrainPolicy {
     /// How long it refuses sessions before it ends those that run.
     pub grace: Duration,
     /// How long those may take to finish.
-    pub within: Duration,
+    pub timeout: Duration,
 }
 
-impl Leave {
+impl DrainPolicy {
     /// Utterances last half a minute at most and are mostly over in seconds; Kubernetes kills after thirty seconds, and the
     /// last goodbyes take some of them.
-    pub const WITHIN: Duration = Duration::from_secs(25);
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(25);
 }
 
-impl Default for Leave {
+impl Default for DrainPolicy {
     fn default() -> Self {
-        Self { grace: Duration::ZERO, within: Self::WITHIN }
+        Self { grace: Duration::ZERO, timeout: Self::DEFAULT_TIMEOUT }
     }
 }
 
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ShutdownOutcome {
     /// Every session finished.
     Drained,
     /// So many sessions had not finished within this time.
-    Cut(usize, Duration),
+    TimedOut(usize, Duration),
     /// It was told to stop at once, with so many sessions running.
-    AtOnce(usize),
+    Forced(usize),
 }
 
 /// The life of one server, for all who have to know of it or may end it.
 #[derive(Debug, Clone)]
-pub struct Life(Arc<watch::Sender<State>>);
+pub struct Lifecycle(Arc<watch::Sender<LifecycleState>>);
 
-impl Default for Life {
+impl Default for Lifecycle {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(State::Starting)))
+        Self(Arc::new(watch::Sender::new(LifecycleState::Starting)))
     }
 }
 
-impl Life {
+impl Lifecycle {
     /// Where it is.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> LifecycleState {
         *self.0.borrow()
     }
 
     /// To hear of every change.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<State> {
+    pub fn subscribe(&self) -> watch::Receiver<LifecycleState> {
         self.0.subscribe()
     }
 
     /// Takes no more sessions, lets those that run finish, and stops. Whether that is news.
-    pub fn drain(&self) -> bool {
-        self.advance(State::Draining)
+    pub fn start_drain(&self) -> bool {
+        self.advance(LifecycleState::Draining)
     }
 
     /// Stops at once, whoever is in the middle of something.
     pub fn stop(&self) {
-        self.advance(State::Stopped);
+        self.advance(LifecycleState::Stopped);
     }
 
-    pub(crate) fn serve(&self) {
-        self.advance(State::Serving);
+    pub(crate) fn mark_serving(&self) {
+        self.advance(LifecycleState::Serving);
     }
 
     /// Whether new sessions are refused.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.state() >= State::Draining
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.state() >= LifecycleState::Draining
     }
 
     /// Done as soon as it is there, or beyond.
-    pub async fn reached(&self, state: State) {
+    pub async fn wait_for(&self, state: LifecycleState) {
         // Its sender is this very life.
-        let _ = self.watch().wait_for(|now| *now >= state).await;
+        let _ = self.subscribe().wait_for(|now| *now >= state).await;
     }
 
-    fn advance(&self, to: State) -> bool {
+    fn advance(&self, to: LifecycleState) -> bool {
         self.0.send_if_modified(|state| {
-            let news = *state < to;
+            let has_changed = *state < to;
             *state = to.max(*state);
-            news
+            has_changed
         })
     }
 }
@@ -119,13 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_goes_back() {
-        let life = Life::default();
-        assert!(life.drain() && !life.drain(), "once is news");
-        life.serve();
-        assert_eq!(life.state(), State::Draining);
-        life.stop();
-        assert!(!life.drain());
-        assert_eq!(life.state(), State::Stopped);
+    fn lifecycle_never_goes_back() {
+        let lifecycle = Lifecycle::default();
+        assert!(lifecycle.start_drain() && !lifecycle.start_drain(), "only the first call changes the state");
+        lifecycle.mark_serving();
+        assert_eq!(lifecycle.state(), LifecycleState::Draining);
+        lifecycle.stop();
+        assert!(!lifecycle.start_drain());
+        assert_eq!(lifecycle.state(), LifecycleState::Stopped);
     }
 }

@@ -16,22 +16,22 @@ use sd_notify::NotifyState;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
-use super::lifecycle::{Leave, Life, State};
-use crate::server::{Current, Pulse, registry::Registry};
+use super::lifecycle::{DrainPolicy, Lifecycle, LifecycleState};
+use crate::server::{ActiveConfig, LivenessProbe, registry::SessionRegistry};
 
 /// Beyond the time that sessions have: their last goodbyes.
-const GOODBYES: Duration = Duration::from_secs(10);
+const CLOSE_ALLOWANCE: Duration = Duration::from_secs(10);
 
 /// The service manager, if there is one.
 #[derive(Debug, Clone, Default)]
-pub struct Manager(Option<Arc<UnixDatagram>>);
+pub struct ServiceManager(Option<Arc<UnixDatagram>>);
 
-impl Manager {
+impl ServiceManager {
     /// The one that the environment names; one that cannot be reached is none.
     #[must_use]
     pub fn from_env() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Self::default() };
-        match connected(name.as_bytes()) {
+        match connect(name.as_bytes()) {
             Ok(socket) => Self(Some(Arc::new(socket))),
             Err(error) => {
                 warn!(%error, "the service manager's NOTIFY_SOCKET cannot be used");
@@ -41,67 +41,67 @@ impl Manager {
     }
 
     /// The configuration is being read again.
-    pub fn reloading(&self) {
+    pub fn notify_reloading(&self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
+            Ok(now) => self.notify(&[NotifyState::Reloading, now]),
             Err(error) => debug!(%error, "the system has no monotonic clock"),
         }
     }
 
     /// It was read, or not: the server goes on.
-    pub fn ready(&self) {
-        self.tell(&[NotifyState::Ready]);
+    pub fn notify_ready(&self) {
+        self.notify(&[NotifyState::Ready]);
     }
 
-    fn tell(&self, states: &[NotifyState<'_>]) {
+    fn notify(&self, states: &[NotifyState<'_>]) {
         let Some(socket) = &self.0 else { return };
-        let words: String = states.iter().map(|state| format!("{state}\n")).collect();
-        if let Err(error) = socket.send(words.as_bytes()) {
+        let message: String = states.iter().map(|state| format!("{state}\n")).collect();
+        if let Err(error) = socket.send(message.as_bytes()) {
             debug!(%error, "the service manager was not told");
         }
     }
 
-    /// Tells it of a server from its start to its end; `place` is where that listens.
-    pub async fn follow(self, place: String, life: Life, pulse: Pulse, registry: Registry, current: Current) {
+    /// Tells it of a server from its start to its end; `address` is where that listens.
+    pub async fn report_lifecycle(self, address: String, lifecycle: Lifecycle, probe: LivenessProbe, registry: SessionRegistry, config: ActiveConfig) {
         if self.0.is_none() {
             return;
         }
         let states = async {
-            life.reached(State::Serving).await;
-            let serving = format!("Serving at {place}");
-            self.tell(&[NotifyState::Ready, NotifyState::Status(&serving)]);
-            life.reached(State::Draining).await;
-            let left = format!("Draining: {} sessions finish", registry.len());
-            let Leave { grace, within } = current.get().leave;
-            let time = grace + within + GOODBYES;
-            let time = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-            let status = NotifyState::Status(&left);
-            self.tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(time), status]);
-            life.reached(State::Stopped).await;
+            lifecycle.wait_for(LifecycleState::Serving).await;
+            let serving = format!("Serving at {address}");
+            self.notify(&[NotifyState::Ready, NotifyState::Status(&serving)]);
+            lifecycle.wait_for(LifecycleState::Draining).await;
+            let draining = format!("Draining: {} sessions finish", registry.len());
+            let DrainPolicy { grace, timeout } = config.get().drain_policy;
+            let stop_time = grace + timeout + CLOSE_ALLOWANCE;
+            let stop_time_us = u32::try_from(stop_time.as_micros()).unwrap_or(u32::MAX);
+            let status = NotifyState::Status(&draining);
+            self.notify(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(stop_time_us), status]);
+            lifecycle.wait_for(LifecycleState::Stopped).await;
         };
         tokio::select! {
             () = states => {}
-            () = self.feed_watchdog(&pulse) => {}
+            () = self.feed_watchdog(&probe) => {}
         }
     }
 
     /// Says that the server lives, twice in the time in which it is expected to: as often as it proves it.
-    async fn feed_watchdog(&self, pulse: &Pulse) {
-        let Some(expected) = sd_notify::watchdog_enabled().filter(|time| !time.is_zero()) else {
+    async fn feed_watchdog(&self, probe: &LivenessProbe) {
+        let Some(expected) = sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero()) else {
             return std::future::pending().await;
         };
         let mut ticks = interval(expected / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            pulse.beat().await;
-            self.tell(&[NotifyState::Watchdog]);
+            probe.ping().await;
+            self.notify(&[NotifyState::Watchdog]);
         }
     }
 }
 
 /// A socket by its path, or by a name that no file has: those begin with `@`.
-fn connected(name: &[u8]) -> io::Result<UnixDatagram> {
+fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     // A manager that does not read must not hold the server up.
     socket.set_nonblocking(true)?;
@@ -118,23 +118,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_path_or_no_file_at_all() {
+    fn notify_socket_may_be_path_or_abstract_name() {
         let dir = std::env::temp_dir().join(format!("voxbridge-notify-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("socket");
-        let hidden = format!("voxbridge-notify-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(&hidden).unwrap();
+        let abstract_name = format!("voxbridge-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
         let sockets = [
             (path.display().to_string(), UnixDatagram::bind(&path).unwrap()),
-            (format!("@{hidden}"), UnixDatagram::bind_addr(&address).unwrap()),
+            (format!("@{abstract_name}"), UnixDatagram::bind_addr(&address).unwrap()),
         ];
-        for (name, heard) in sockets {
-            let manager = Manager(Some(Arc::new(connected(name.as_bytes()).unwrap())));
-            manager.reloading();
-            manager.ready();
+        for (name, receiver) in sockets {
+            let manager = ServiceManager(Some(Arc::new(connect(name.as_bytes()).unwrap())));
+            manager.notify_reloading();
+            manager.notify_ready();
             let mut words = [0; 200];
             let mut next = || {
-                let length = heard.recv(&mut words).unwrap();
+                let length = receiver.recv(&mut words).unwrap();
                 String::from_utf8_lossy(&words[..length]).into_owned()
             };
             let first = next();
@@ -143,6 +143,6 @@ mod tests {
             assert_eq!(next(), "READY=1\n");
         }
         std::fs::remove_dir_all(dir).unwrap();
-        Manager::default().ready();
+        ServiceManager::default().notify_ready();
     }
 }

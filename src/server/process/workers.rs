@@ -20,7 +20,7 @@ impl Workers {
     /// # Panics
     /// Outside a runtime.
     #[must_use]
-    pub fn here() -> Self {
+    pub fn current_runtime() -> Self {
         Self(Arc::new([Handle::current()]))
     }
 
@@ -30,7 +30,7 @@ impl Workers {
     /// The system's, which may have no thread left.
     pub fn start(count: Option<NonZeroUsize>) -> io::Result<Self> {
         let count = count.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-        (0..count).map(worker).collect::<io::Result<Arc<[_]>>>().map(Self)
+        (0..count).map(start_worker).collect::<io::Result<Arc<[_]>>>().map(Self)
     }
 
     /// How many threads.
@@ -41,8 +41,8 @@ impl Workers {
 
     /// Goes on with this on the thread that has least to do.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let least = self.0.iter().min_by_key(|worker| worker.metrics().num_alive_tasks());
-        match least {
+        let least_busy = self.0.iter().min_by_key(|worker| worker.metrics().num_alive_tasks());
+        match least_busy {
             Some(worker) => worker.spawn(task).abort_handle(),
             // There is one at least.
             None => tokio::spawn(task).abort_handle(),
@@ -50,7 +50,7 @@ impl Workers {
     }
 }
 
-fn worker(number: usize) -> io::Result<Handle> {
+fn start_worker(number: usize) -> io::Result<Handle> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let name = format!("sessions-{number}");

@@ -15,14 +15,15 @@ use std::{
 
 use tokio::{sync::mpsc, time::Instant};
 
-pub use self::stats::{Bytes, View};
+use self::stats::SessionStats;
+pub use self::stats::{LiveSessionView, WireBytes};
 
 /// Orders that may wait for a session; whoever gives more is told to wait.
-const ORDERS_MAX: usize = 4;
+const PENDING_ORDERS_MAX: usize = 4;
 
 /// What an operator may tell one session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum OperatorOrder {
     /// Finish what is being said and spoken, then end.
     Close,
     /// Go on in another upstream session, at a quiet moment.
@@ -31,7 +32,7 @@ pub enum Order {
 
 /// Who a session is.
 #[derive(Debug, Clone)]
-pub struct Who {
+pub struct SessionInfo {
     /// Its id.
     pub id: String,
     /// The client protocol.
@@ -39,7 +40,7 @@ pub struct Who {
     /// The profile.
     pub profile: String,
     /// It has a conversation, which can be rolled over.
-    pub converses: bool,
+    pub has_conversation: bool,
     /// Where the client is, as far as the TCP connection tells.
     pub peer: SocketAddr,
     /// The path it asked for.
@@ -54,48 +55,48 @@ pub struct Who {
 
 /// One session that runs.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveSession {
     /// Who it is.
-    pub who: Who,
+    pub info: SessionInfo,
     /// When it began.
     pub opened: Instant,
-    pub(super) facts: stats::Facts,
-    orders: mpsc::Sender<Order>,
+    pub(super) stats: SessionStats,
+    orders: mpsc::Sender<OperatorOrder>,
 }
 
-impl Live {
+impl LiveSession {
     /// Gives it an order; whether it can take one.
     #[must_use]
-    pub fn order(&self, order: Order) -> bool {
+    pub fn send_order(&self, order: OperatorOrder) -> bool {
         self.orders.try_send(order).is_ok()
     }
 }
 
 /// All sessions that run.
 #[derive(Debug, Clone, Default)]
-pub struct Registry(Arc<Mutex<Sessions>>);
+pub struct SessionRegistry(Arc<Mutex<SessionMap>>);
 
-type Sessions = BTreeMap<String, Weak<Live>>;
+type SessionMap = BTreeMap<String, Weak<LiveSession>>;
 
-impl Registry {
+impl SessionRegistry {
     /// A session begins; it is among those that run for as long as what this gives is held.
     #[must_use]
-    pub fn begin(&self, who: Who) -> (Entry, mpsc::Receiver<Order>) {
-        let (orders, ordered) = mpsc::channel(ORDERS_MAX);
-        let live = Arc::new(Live { who, opened: Instant::now(), facts: stats::Facts::default(), orders });
-        self.sessions().insert(live.who.id.clone(), Arc::downgrade(&live));
-        (Entry { live, registry: self.clone() }, ordered)
+    pub fn register(&self, info: SessionInfo) -> (RegistryEntry, mpsc::Receiver<OperatorOrder>) {
+        let (sender, orders) = mpsc::channel(PENDING_ORDERS_MAX);
+        let session = Arc::new(LiveSession { info, opened: Instant::now(), stats: SessionStats::default(), orders: sender });
+        self.sessions().insert(session.info.id.clone(), Arc::downgrade(&session));
+        (RegistryEntry { session, registry: self.clone() }, orders)
     }
 
     /// The session of this id.
     #[must_use]
-    pub fn get(&self, id: &str) -> Option<Arc<Live>> {
+    pub fn get(&self, id: &str) -> Option<Arc<LiveSession>> {
         self.sessions().get(id)?.upgrade()
     }
 
     /// Every session, by id.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<Live>> {
+    pub fn all(&self) -> Vec<Arc<LiveSession>> {
         self.sessions().values().filter_map(Weak::upgrade).collect()
     }
 
@@ -111,7 +112,7 @@ impl Registry {
         self.len() == 0
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+    fn sessions(&self) -> MutexGuard<'_, SessionMap> {
         // A map is whole between two of its changes, whatever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,28 +120,28 @@ impl Registry {
 
 /// A session's place among those that run.
 #[derive(Debug)]
-pub struct Entry {
-    live: Arc<Live>,
-    registry: Registry,
+pub struct RegistryEntry {
+    session: Arc<LiveSession>,
+    registry: SessionRegistry,
 }
 
-impl Entry {
+impl RegistryEntry {
     /// The session, also after it is no longer among those that run.
-    pub(super) fn live(&self) -> Arc<Live> {
-        self.live.clone()
+    pub(super) fn session(&self) -> Arc<LiveSession> {
+        self.session.clone()
     }
 }
 
-impl std::ops::Deref for Entry {
-    type Target = Live;
+impl std::ops::Deref for RegistryEntry {
+    type Target = LiveSession;
 
-    fn deref(&self) -> &Live {
-        &self.live
+    fn deref(&self) -> &LiveSession {
+        &self.session
     }
 }
 
-impl Drop for Entry {
+impl Drop for RegistryEntry {
     fn drop(&mut self) {
-        self.registry.sessions().remove(&self.live.who.id);
+        self.registry.sessions().remove(&self.session.info.id);
     }
 }

@@ -8,65 +8,65 @@ use std::sync::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::Live;
-use crate::session::{State, Tally};
+use super::LiveSession;
+use crate::session::{SessionState, AudioTotals};
 
 /// How a session does. Times are ms.
 #[derive(Debug, Default)]
-pub(in crate::server) struct Facts {
+pub(in crate::server) struct SessionStats {
     state: AtomicU8,
     /// Audio is counted.
-    audio: AtomicU8,
-    audio_in: AtomicU64,
-    audio_out: AtomicU64,
-    waiting: AtomicU64,
+    counts_audio: AtomicU8,
+    audio_in_ms: AtomicU64,
+    audio_out_ms: AtomicU64,
+    waiting_audio_ms: AtomicU64,
     queue_position: AtomicU32,
     context_tokens: AtomicU32,
     /// Client in and out, upstream in and out.
     bytes: [AtomicU64; 4],
     errors: AtomicU64,
     rollovers: AtomicU64,
-    last: Mutex<Option<Last>>,
-    upstream: Mutex<Upstream>,
+    last_event: Mutex<Option<LastEvent>>,
+    upstream: Mutex<CurrentUpstream>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Last {
+struct LastEvent {
     event: &'static str,
     at: Instant,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Upstream {
+struct CurrentUpstream {
     name: Option<Arc<str>>,
     session_id: Option<String>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // It is replaced as a whole, whatever panicked.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Facts {
-    pub(in crate::server) fn state(&self) -> State {
+impl SessionStats {
+    pub(in crate::server) fn state(&self) -> SessionState {
         let state = usize::from(self.state.load(Relaxed));
-        State::ALL.get(state).copied().unwrap_or(State::Opening)
+        SessionState::ALL.get(state).copied().unwrap_or(SessionState::Opening)
     }
 
-    pub(in crate::server) fn set_state(&self, state: State) {
+    pub(in crate::server) fn set_state(&self, state: SessionState) {
         self.state.store(state as u8, Relaxed);
     }
 
-    pub(in crate::server) fn set_tally(&self, tally: &Tally) {
+    pub(in crate::server) fn set_tally(&self, tally: &AudioTotals) {
         let ms = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        self.audio.store(1, Relaxed);
-        self.audio_in.store(ms(tally.came), Relaxed);
-        self.audio_out.store(ms(tally.sent), Relaxed);
-        self.waiting.store(ms(tally.waiting), Relaxed);
+        self.counts_audio.store(1, Relaxed);
+        self.audio_in_ms.store(ms(tally.received), Relaxed);
+        self.audio_out_ms.store(ms(tally.sent), Relaxed);
+        self.waiting_audio_ms.store(ms(tally.waiting), Relaxed);
     }
 
     pub(in crate::server) fn set_bytes(&self, bytes: [u64; 4]) {
-        self.bytes.iter().zip(bytes).for_each(|(known, bytes)| known.store(bytes, Relaxed));
+        self.bytes.iter().zip(bytes).for_each(|(counter, bytes)| counter.store(bytes, Relaxed));
     }
 
     /// Its place in an upstream's queue; 0 for none.
@@ -87,16 +87,16 @@ impl Facts {
     }
 
     /// Something happened that is worth a name.
-    pub(in crate::server) fn happened(&self, event: &'static str) {
-        *locked(&self.last) = Some(Last { event, at: Instant::now() });
+    pub(in crate::server) fn record_event(&self, event: &'static str) {
+        *lock(&self.last_event) = Some(LastEvent { event, at: Instant::now() });
     }
 
     pub(in crate::server) fn set_upstream(&self, name: Arc<str>) {
-        *locked(&self.upstream) = Upstream { name: Some(name), session_id: None };
+        *lock(&self.upstream) = CurrentUpstream { name: Some(name), session_id: None };
     }
 
     pub(in crate::server) fn set_upstream_session(&self, session_id: String) {
-        locked(&self.upstream).session_id = Some(session_id);
+        lock(&self.upstream).session_id = Some(session_id);
     }
 }
 
@@ -110,11 +110,11 @@ impl Facts {
 ///  "errors": 0, "rollovers": 0, "last_event": "first_audio", "last_event_ago_s": 3.1}
 /// ```
 ///
-/// `state` is a [`State`]'s name. `waiting_s` is the user's audio that waits for an upstream. A relayed session has no
+/// `state` is a [`SessionState`]'s name. `waiting_s` is the user's audio that waits for an upstream. A relayed session has no
 /// audio of its own that could be counted. What is counted a second at most ago may be missing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation, and the example above")]
-pub struct View {
+pub struct LiveSessionView {
     pub id: String,
     pub client: String,
     pub profile: String,
@@ -131,66 +131,66 @@ pub struct View {
     pub waiting_s: Option<f64>,
     pub queue_position: Option<u32>,
     pub context_tokens: Option<u32>,
-    pub bytes: Bytes,
+    pub bytes: WireBytes,
     pub errors: u64,
     pub rollovers: u64,
     pub last_event: Option<&'static str>,
     pub last_event_ago_s: Option<f64>,
 }
 
-/// Bytes on the wire so far.
+/// WireBytes on the wire so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation")]
-pub struct Bytes {
+pub struct WireBytes {
     pub client_in: u64,
     pub client_out: u64,
     pub upstream_in: u64,
     pub upstream_out: u64,
 }
 
-impl Live {
+impl LiveSession {
     /// Where it is.
     #[must_use]
-    pub fn state(&self) -> State {
-        self.facts.state()
+    pub fn state(&self) -> SessionState {
+        self.stats.state()
     }
 
     /// How it does, to be shown.
     #[must_use]
-    pub fn view(&self) -> View {
-        let facts = &self.facts;
-        let counted = facts.audio.load(Relaxed) > 0;
-        let seconds = |ms: &AtomicU64| counted.then(|| ms.load(Relaxed) as f64 / 1000.0);
-        let known = |number: &AtomicU32| Some(number.load(Relaxed)).filter(|number| *number > 0);
-        let (last, upstream) = (*locked(&facts.last), locked(&facts.upstream).clone());
-        let bytes = |at: usize| facts.bytes[at].load(Relaxed);
-        View {
-            id: self.who.id.clone(),
-            client: self.who.client.clone(),
-            profile: self.who.profile.clone(),
-            peer: self.who.peer.to_string(),
-            path: self.who.path.clone(),
-            key: self.who.key.as_deref().map(str::to_owned),
-            opened_at: self.who.opened_unix.as_secs_f64(),
+    pub fn view(&self) -> LiveSessionView {
+        let stats = &self.stats;
+        let counts_audio = stats.counts_audio.load(Relaxed) > 0;
+        let seconds = |ms: &AtomicU64| counts_audio.then(|| ms.load(Relaxed) as f64 / 1000.0);
+        let nonzero = |number: &AtomicU32| Some(number.load(Relaxed)).filter(|number| *number > 0);
+        let (last_event, upstream) = (*lock(&stats.last_event), lock(&stats.upstream).clone());
+        let bytes = |at: usize| stats.bytes[at].load(Relaxed);
+        LiveSessionView {
+            id: self.info.id.clone(),
+            client: self.info.client.clone(),
+            profile: self.info.profile.clone(),
+            peer: self.info.peer.to_string(),
+            path: self.info.path.clone(),
+            key: self.info.key.as_deref().map(str::to_owned),
+            opened_at: self.info.opened_unix.as_secs_f64(),
             age_s: self.opened.elapsed().as_secs_f64(),
-            state: facts.state().name(),
+            state: stats.state().name(),
             upstream: upstream.name.map(|name| name.to_string()),
             upstream_session: upstream.session_id,
-            audio_in_s: seconds(&facts.audio_in),
-            audio_out_s: seconds(&facts.audio_out),
-            waiting_s: seconds(&facts.waiting),
-            queue_position: known(&facts.queue_position),
-            context_tokens: known(&facts.context_tokens),
-            bytes: Bytes {
+            audio_in_s: seconds(&stats.audio_in_ms),
+            audio_out_s: seconds(&stats.audio_out_ms),
+            waiting_s: seconds(&stats.waiting_audio_ms),
+            queue_position: nonzero(&stats.queue_position),
+            context_tokens: nonzero(&stats.context_tokens),
+            bytes: WireBytes {
                 client_in: bytes(0),
                 client_out: bytes(1),
                 upstream_in: bytes(2),
                 upstream_out: bytes(3),
             },
-            errors: facts.errors.load(Relaxed),
-            rollovers: facts.rollovers.load(Relaxed),
-            last_event: last.map(|last| last.event),
-            last_event_ago_s: last.map(|last| last.at.elapsed().as_secs_f64()),
+            errors: stats.errors.load(Relaxed),
+            rollovers: stats.rollovers.load(Relaxed),
+            last_event: last_event.map(|last| last.event),
+            last_event_ago_s: last_event.map(|last| last.at.elapsed().as_secs_f64()),
         }
     }
 }

@@ -14,121 +14,121 @@ use tokio::{
 };
 
 use crate::server::{
-    registry::Order,
-    upstream_pool::{Dialled, dial::UpstreamSocket},
-    websocket::outbox::{Came, Socket},
+    registry::OperatorOrder,
+    upstream_pool::{DialledLane, dial::UpstreamSocket},
+    websocket::outbox::{SocketEvent, SessionSocket},
 };
 use crate::{
-    event::{Lane, Why},
+    event::{Lane, DisconnectReason},
     net::Transport,
 };
 
 /// Above this many bytes on their way to the client its lanes are not read: the upstream waits, not our memory.
-const CLIENT_BEHIND_BYTES: usize = 1024 * 1024;
+const CLIENT_OUTBOX_PAUSES_LANES_BYTES: usize = 1024 * 1024;
 /// Above this many the client is not read either: who asks and does not read the answers has to wait for them.
-const CLIENT_DEAF_BYTES: usize = 2 * CLIENT_BEHIND_BYTES;
+const CLIENT_OUTBOX_PAUSES_CLIENT_BYTES: usize = 2 * CLIENT_OUTBOX_PAUSES_LANES_BYTES;
 /// Above this many bytes on their way to a lane the client is not read: who sends faster than its upstream takes has to wait
 /// for it, as it would without a bridge between.
-const LANE_BEHIND_BYTES: usize = 1024 * 1024;
+const LANE_OUTBOX_PAUSES_CLIENT_BYTES: usize = 1024 * 1024;
 /// Above this many a client that is sent audio as it is heard is minutes behind, and is given up.
-pub(crate) const CLIENT_LOST_BYTES: usize = 8 * CLIENT_BEHIND_BYTES;
+pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 8 * CLIENT_OUTBOX_PAUSES_LANES_BYTES;
 
 /// One lane's transport.
-pub(crate) enum Line {
-    Dialling(BoxFuture<'static, Result<Dialled<UpstreamSocket>, Why>>),
-    Up(Box<Socket<Box<dyn Transport>>>),
+pub(crate) enum LaneSocket {
+    Dialling(BoxFuture<'static, Result<DialledLane<UpstreamSocket>, DisconnectReason>>),
+    Connected(Box<SessionSocket<Box<dyn Transport>>>),
 }
 
 /// One thing that happened.
-pub(crate) enum Happened {
-    Client(Came),
-    Lane(Lane, Came),
-    Dialled(Lane, Result<Box<Dialled<UpstreamSocket>>, Why>),
+pub(crate) enum Wakeup {
+    Client(SocketEvent),
+    Lane(Lane, SocketEvent),
+    Dialled(Lane, Result<Box<DialledLane<UpstreamSocket>>, DisconnectReason>),
     /// To finish within this time.
     Drain(Duration),
     /// An operator's order to this session alone.
-    Ordered(Order),
-    Due,
+    OperatorOrder(OperatorOrder),
+    Timer,
     /// A lane has caught up with what it was sent.
-    Relieved,
+    LaneDrained,
 }
 
 /// What the session says about who may be read.
 #[derive(Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct ReadGate {
     /// The client is sent audio as it is heard.
-    pub(crate) paced: bool,
+    pub(crate) is_paced: bool,
     /// The client has sent enough for now.
-    pub(crate) held: bool,
+    pub(crate) is_client_held: bool,
 }
 
-impl Line {
+impl LaneSocket {
     /// Its upstream takes less than it is sent.
     pub(crate) fn is_behind(&self) -> bool {
-        matches!(self, Self::Up(socket) if socket.outbox_bytes() > LANE_BEHIND_BYTES)
+        matches!(self, Self::Connected(socket) if socket.outbox_bytes() > LANE_OUTBOX_PAUSES_CLIENT_BYTES)
     }
 
-    pub(crate) fn next_tick(&self) -> Option<Instant> {
+    pub(crate) fn timer_deadline(&self) -> Option<Instant> {
         match self {
             Self::Dialling(_) => None,
-            Self::Up(socket) => Some(socket.next_tick()),
+            Self::Connected(socket) => Some(socket.timer_deadline()),
         }
     }
 
-    pub(crate) fn tick(&mut self, now: Instant) -> Option<Why> {
+    pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
         match self {
             Self::Dialling(_) => None,
-            Self::Up(socket) => socket.tick(now),
+            Self::Connected(socket) => socket.handle_timer(now),
         }
     }
 }
 
 /// Writes what can be written, then finds the first thing that came.
 pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    client: &mut Option<Socket<C>>,
-    lanes: &mut [(Lane, Line)],
+    client: &mut Option<SessionSocket<C>>,
+    lanes: &mut [(Lane, LaneSocket)],
     lanes_first: bool,
-    patience: Patience,
+    gate: ReadGate,
     cx: &mut Context<'_>,
-) -> Poll<Happened> {
-    let (mut behind, mut deaf) = (false, patience.held);
+) -> Poll<Wakeup> {
+    let (mut pause_lanes, mut pause_client) = (false, gate.is_client_held);
     if let Some(client) = client {
-        if let Poll::Ready(Err(why)) = client.poll_write(cx) {
-            return Poll::Ready(Happened::Client(Came::End(why)));
+        if let Poll::Ready(Err(reason)) = client.poll_write(cx) {
+            return Poll::Ready(Wakeup::Client(SocketEvent::End(reason)));
         }
         // A conversation's upstream must not be made to wait: it would look as if it had stopped answering.
-        behind = !patience.paced && client.outbox_bytes() > CLIENT_BEHIND_BYTES;
-        deaf |= client.outbox_bytes() > CLIENT_DEAF_BYTES;
+        pause_lanes = !gate.is_paced && client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_LANES_BYTES;
+        pause_client |= client.outbox_bytes() > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES;
     }
-    if lanes_first && let Poll::Ready(happened) = poll_lanes(lanes, behind, cx) {
-        return Poll::Ready(happened);
+    if lanes_first && let Poll::Ready(wakeup) = poll_lanes(lanes, pause_lanes, cx) {
+        return Poll::Ready(wakeup);
     }
-    if let Some(client) = client.as_mut().filter(|_| deaf) {
-        client.unread();
+    if let Some(client) = client.as_mut().filter(|_| pause_client) {
+        client.reset_silence_timer();
     } else if let Some(client) = client
-        && let Poll::Ready(came) = client.poll_read(cx)
+        && let Poll::Ready(event) = client.poll_read(cx)
     {
-        return Poll::Ready(Happened::Client(came));
+        return Poll::Ready(Wakeup::Client(event));
     }
-    if lanes_first { Poll::Pending } else { poll_lanes(lanes, behind, cx) }
+    if lanes_first { Poll::Pending } else { poll_lanes(lanes, pause_lanes, cx) }
 }
 
-fn poll_lanes(lanes: &mut [(Lane, Line)], behind: bool, cx: &mut Context<'_>) -> Poll<Happened> {
-    for (lane, line) in lanes {
-        match line {
-            Line::Dialling(dial) => {
+fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Context<'_>) -> Poll<Wakeup> {
+    for (lane, lane_socket) in lanes {
+        match lane_socket {
+            LaneSocket::Dialling(dial) => {
                 if let Poll::Ready(dialled) = dial.as_mut().poll(cx) {
-                    return Poll::Ready(Happened::Dialled(*lane, dialled.map(Box::new)));
+                    return Poll::Ready(Wakeup::Dialled(*lane, dialled.map(Box::new)));
                 }
             }
-            Line::Up(socket) => {
-                if let Poll::Ready(Err(why)) = socket.poll_write(cx) {
-                    return Poll::Ready(Happened::Lane(*lane, Came::End(why)));
+            LaneSocket::Connected(socket) => {
+                if let Poll::Ready(Err(reason)) = socket.poll_write(cx) {
+                    return Poll::Ready(Wakeup::Lane(*lane, SocketEvent::End(reason)));
                 }
-                if behind {
-                    socket.unread();
-                } else if let Poll::Ready(came) = socket.poll_read(cx) {
-                    return Poll::Ready(Happened::Lane(*lane, came));
+                if pause_lanes {
+                    socket.reset_silence_timer();
+                } else if let Poll::Ready(event) = socket.poll_read(cx) {
+                    return Poll::Ready(Wakeup::Lane(*lane, event));
                 }
             }
         }

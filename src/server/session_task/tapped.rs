@@ -2,41 +2,41 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::super::tap::{Passed, Tap, Wire};
-use crate::event::{Frame, Message, Why};
+use super::super::tap::{TapFrame, Tap, TapPoint};
+use crate::event::{Frame, Message, DisconnectReason};
 
 /// Who looks on.
-pub(super) struct Tapped(pub(super) Option<Arc<dyn Tap>>);
+pub(super) struct TapHandle(pub(super) Option<Arc<dyn Tap>>);
 
-impl Tapped {
+impl TapHandle {
     /// voxbridge sends this.
-    pub(super) fn sent(&self, session: &str, now: Instant, wire: Wire, message: &Message) {
-        let passed = match message {
-            Message::Text(text) => Passed::Text(text),
-            Message::Binary(bytes) => Passed::Binary(bytes),
-            Message::Close(code, _) => Passed::Close(Some(*code)),
+    pub(super) fn on_sent(&self, session: &str, now: Instant, point: TapPoint, message: &Message) {
+        let tap_frame = match message {
+            Message::Text(text) => TapFrame::Text(text),
+            Message::Binary(bytes) => TapFrame::Binary(bytes),
+            Message::Close(code, _) => TapFrame::Close(Some(*code)),
         };
-        self.passed(session, now, wire, passed);
+        self.forward(session, now, point, tap_frame);
     }
 
     /// This came.
-    pub(super) fn came(&self, session: &str, now: Instant, wire: Wire, frame: Frame<'_>) {
-        let passed = match frame {
-            Frame::Text(text) => Passed::Text(text),
-            Frame::Binary(bytes) => Passed::Binary(bytes),
+    pub(super) fn on_received(&self, session: &str, now: Instant, point: TapPoint, frame: Frame<'_>) {
+        let tap_frame = match frame {
+            Frame::Text(text) => TapFrame::Text(text),
+            Frame::Binary(bytes) => TapFrame::Binary(bytes),
         };
-        self.passed(session, now, wire, passed);
+        self.forward(session, now, point, tap_frame);
     }
 
     /// The other side has ended it.
-    pub(super) fn ended(&self, session: &str, now: Instant, wire: Wire, why: &Why) {
-        let code = if let Why::Closed(code, _) = why { Some(*code) } else { None };
-        self.passed(session, now, wire, Passed::Close(code));
+    pub(super) fn on_closed(&self, session: &str, now: Instant, point: TapPoint, reason: &DisconnectReason) {
+        let code = if let DisconnectReason::Closed(code, _) = reason { Some(*code) } else { None };
+        self.forward(session, now, point, TapFrame::Close(code));
     }
 
-    fn passed(&self, session: &str, now: Instant, wire: Wire, passed: Passed<'_>) {
+    fn forward(&self, session: &str, now: Instant, point: TapPoint, tap_frame: TapFrame<'_>) {
         if let Some(tap) = &self.0 {
-            tap.passed(session, now, wire, passed);
+            tap.on_frame(session, now, point, tap_frame);
         }
     }
 }

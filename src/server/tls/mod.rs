@@ -1,6 +1,6 @@
 //! TLS for those who connect: the certificate, who of them must show one, and both replaced while connections live.
 //!
-//! An [`Acceptor`] is what a listener holds. [`Acceptor::refresh`] looks whether its files changed and takes what they hold
+//! A [`ReloadableAcceptor`] is what a listener holds. [`ReloadableAcceptor::refresh`] looks whether its files changed and takes what they hold
 //! as a whole, for handshakes to come; what cannot be used changes nothing. Connections that are open keep what they have.
 //! TLS 1.2 and 1.3 by rustls and ring; the caller bounds the time of a handshake. [`names`] reads certificates.
 
@@ -28,13 +28,13 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::{info, warn};
 
-use super::{Current, admin::Gate};
+use super::{ActiveConfig, admin::SharedAdminSecurity};
 use crate::telemetry::metrics::Metrics;
 
 /// `[tls]` of the configuration, and of other listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct TlsFile {
+pub struct TlsConfig {
     /// Certificate chain (PEM), the server's own first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub enum ClientCerts {
     Required,
 }
 
-impl TlsFile {
+impl TlsConfig {
     /// Whether it says nothing: then there is no TLS.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -67,7 +67,7 @@ impl TlsFile {
     }
 
     /// Every file it names, by the key that names it.
-    pub fn paths(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
+    pub fn file_paths(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
         let paths = [("cert", &mut self.cert), ("key", &mut self.key), ("client_ca", &mut self.client_ca)];
         paths.into_iter().filter_map(|(name, path)| Some((name, path.as_mut()?)))
     }
@@ -76,7 +76,7 @@ impl TlsFile {
     ///
     /// # Errors
     /// What is missing, in words that name the keys.
-    pub fn files(&self) -> Result<Option<Files>, String> {
+    pub fn resolve(&self) -> Result<Option<TlsFiles>, String> {
         let (cert, key) = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => (cert.clone(), key.clone()),
             _ if self.is_empty() => return Ok(None),
@@ -86,14 +86,14 @@ impl TlsFile {
         if self.client_ca.is_none() && self.client_certs.is_some() {
             return Err("`client_certs` needs a `client_ca`: who has signed them?".to_owned());
         }
-        let optional = self.client_certs == Some(ClientCerts::Optional);
-        Ok(Some(Files { cert, key, client_ca: self.client_ca.clone(), optional }))
+        let is_client_cert_optional = self.client_certs == Some(ClientCerts::Optional);
+        Ok(Some(TlsFiles { cert, key, client_ca: self.client_ca.clone(), is_client_cert_optional }))
     }
 }
 
 /// The files TLS is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
+pub struct TlsFiles {
     /// Certificate chain (PEM).
     pub cert: PathBuf,
     /// Private key (PEM).
@@ -101,34 +101,34 @@ pub struct Files {
     /// Authorities of client certificates (PEM); without it clients are not asked for one.
     pub client_ca: Option<PathBuf>,
     /// Clients may show none.
-    pub optional: bool,
+    pub is_client_cert_optional: bool,
 }
 
 /// What a listener shakes hands with. Clones share what it is replaced by.
 #[derive(Clone)]
-pub struct Acceptor(Arc<RwLock<Loaded>>);
+pub struct ReloadableAcceptor(Arc<RwLock<LoadedTls>>);
 
 #[derive(Clone)]
-struct Loaded {
-    files: Files,
+struct LoadedTls {
+    files: TlsFiles,
     acceptor: TlsAcceptor,
-    expires_unix: Option<Duration>,
+    expires_since_epoch: Option<Duration>,
     /// Of what the files held when they were read last, good or not.
-    seen: Vec<u8>,
+    content_digest: Vec<u8>,
 }
 
-impl Acceptor {
+impl ReloadableAcceptor {
     /// From these files.
     ///
     /// # Errors
     /// Which file is wrong, and what is wrong with it; never what is in it.
-    pub fn load(files: Files) -> Result<Self, String> {
-        let held = Held::read(&files)?;
-        Ok(Self(Arc::new(RwLock::new(held.loaded(files)?))))
+    pub fn load(files: TlsFiles) -> Result<Self, String> {
+        let contents = PemContents::read(&files)?;
+        Ok(Self(Arc::new(RwLock::new(contents.build(files)?))))
     }
 
     /// Takes what another one has, for handshakes to come.
-    pub fn replace(&self, other: &Self) {
+    pub fn replace_with(&self, other: &Self) {
         let loaded = other.loaded();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = loaded;
     }
@@ -138,24 +138,24 @@ impl Acceptor {
     /// # Errors
     /// What is wrong with what they hold now, said once for each thing they hold; what held before still holds.
     pub fn refresh(&self) -> Result<bool, String> {
-        let Loaded { files, seen, .. } = self.loaded();
+        let LoadedTls { files, content_digest, .. } = self.loaded();
         // A file that is being replaced may be away for a moment: the next look finds it.
-        let Ok(held) = Held::read(&files) else { return Ok(false) };
-        let digest = held.digest();
-        if digest == seen {
+        let Ok(contents) = PemContents::read(&files) else { return Ok(false) };
+        let digest = contents.digest();
+        if digest == content_digest {
             return Ok(false);
         }
-        let loaded = held.loaded(files);
-        let mut own = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        own.seen = digest;
-        *own = loaded?;
+        let loaded = contents.build(files);
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        current.content_digest = digest;
+        *current = loaded?;
         Ok(true)
     }
 
     /// When the certificate expires, since 1970; `None` where it does not say so readably. For a metric.
     #[must_use]
-    pub fn expires_unix(&self) -> Option<Duration> {
-        self.loaded().expires_unix
+    pub fn certificate_expiry(&self) -> Option<Duration> {
+        self.loaded().expires_since_epoch
     }
 
     /// Shakes hands; who does not even speak TLS is told so in plain HTTP. The caller bounds the time.
@@ -167,10 +167,10 @@ impl Acceptor {
         S: From<TcpStream> + AsyncRead + AsyncWrite + Unpin,
     {
         // Nothing is spent on who says nothing.
-        let mut first = [0];
-        stream.peek(&mut first).await?;
-        if first[0].is_ascii_uppercase() {
-            stream.write_all(PLAIN).await?;
+        let mut first_byte = [0];
+        stream.peek(&mut first_byte).await?;
+        if first_byte[0].is_ascii_uppercase() {
+            stream.write_all(PLAIN_HTTP_RESPONSE).await?;
             stream.shutdown().await?;
             return Err(io::Error::other("it speaks plain HTTP to a port for TLS"));
         }
@@ -178,7 +178,7 @@ impl Acceptor {
         acceptor.accept(stream.into()).await
     }
 
-    fn loaded(&self) -> Loaded {
+    fn loaded(&self) -> LoadedTls {
         // It is replaced as a whole, whatever panicked.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -186,25 +186,25 @@ impl Acceptor {
 
 /// Looks every so often whether the files of what serves now have changed, clients and operators, for ever. A reload finds
 /// it too, but who renews certificates does not always say so.
-pub async fn watch(current: Current, operators: Option<Gate>, metrics: Metrics, every: Duration) {
-    let mut looks = tokio::time::interval(every);
+pub async fn watch_certificates(current: ActiveConfig, admin: Option<SharedAdminSecurity>, metrics: Metrics, interval: Duration) {
+    let mut ticks = tokio::time::interval(interval);
     loop {
-        looks.tick().await;
+        ticks.tick().await;
         if let Some(tls) = current.get().tls.clone() {
-            look("the certificate", &tls).await;
-            if let Some(expires) = tls.expires_unix() {
-                metrics.certificate_expires(expires.as_secs_f64());
+            log_refresh("the certificate", &tls).await;
+            if let Some(expires) = tls.certificate_expiry() {
+                metrics.set_certificate_expiry(expires.as_secs_f64());
             }
         }
-        if let Some(tls) = operators.as_ref().and_then(|gate| gate.get().tls.clone()) {
-            look("the admin listener's certificate", &tls).await;
+        if let Some(tls) = admin.as_ref().and_then(|security| security.get().tls.clone()) {
+            log_refresh("the admin listener's certificate", &tls).await;
         }
     }
 }
 
-async fn look(what: &str, tls: &Acceptor) {
-    let looked_at = tls.clone();
-    match tokio::task::spawn_blocking(move || looked_at.refresh()).await {
+async fn log_refresh(what: &str, tls: &ReloadableAcceptor) {
+    let acceptor = tls.clone();
+    match tokio::task::spawn_blocking(move || acceptor.refresh()).await {
         Ok(Ok(true)) => info!("{what} was replaced, for connections to come"),
         Ok(Err(problem)) => warn!("{what} was not replaced, the one before still holds: {problem}"),
         Ok(Ok(false)) | Err(_) => {}
@@ -212,19 +212,19 @@ async fn look(what: &str, tls: &Acceptor) {
 }
 
 /// To a client without TLS; every TLS record begins with a byte below 0x20, every HTTP request with a capital letter.
-const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 115\r\n\
+const PLAIN_HTTP_RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 115\r\n\
 Connection: close\r\n\r\n{\"error\": {\"message\": \"This port speaks TLS; use wss://\", \
 \"type\": \"invalid_request_error\", \"code\": \"tls_required\"}}";
 
 /// What the files hold: read once, so that what is used is what was looked at.
-struct Held {
+struct PemContents {
     cert: Vec<u8>,
     key: Vec<u8>,
     client_ca: Option<Vec<u8>>,
 }
 
-impl Held {
-    fn read(files: &Files) -> Result<Self, String> {
+impl PemContents {
+    fn read(files: &TlsFiles) -> Result<Self, String> {
         let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
         let client_ca = files.client_ca.as_deref().map(read).transpose()?;
         Ok(Self { cert: read(&files.cert)?, key: read(&files.key)?, client_ca })
@@ -239,11 +239,11 @@ impl Held {
         context.finish().as_ref().to_vec()
     }
 
-    fn loaded(&self, files: Files) -> Result<Loaded, String> {
-        let chain = certificates(&self.cert).map_err(in_file(&files.cert))?;
-        let expires_unix = chain.first().and_then(|own| names::expires_unix(own));
+    fn build(&self, files: TlsFiles) -> Result<LoadedTls, String> {
+        let chain = parse_certificates(&self.cert).map_err(prefix_path(&files.cert))?;
+        let expires_since_epoch = chain.first().and_then(|own| names::expiry_since_epoch(own));
         let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|_| in_file(&files.key)("there is no private key (PEM) in it".to_owned()))?;
+            .map_err(|_| prefix_path(&files.key)("there is no private key (PEM) in it".to_owned()))?;
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
@@ -257,30 +257,30 @@ impl Held {
             .map_err(|error| format!("{pair}: they are no pair of certificate and key ({error})"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Loaded { files, acceptor, expires_unix, seen: self.digest() })
+        Ok(LoadedTls { files, acceptor, expires_since_epoch, content_digest: self.digest() })
     }
 
-    fn verifier(&self, files: &Files) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    fn verifier(&self, files: &TlsFiles) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
         let (Some(pem), Some(path)) = (&self.client_ca, &files.client_ca) else { return Ok(None) };
         let mut roots = RootCertStore::empty();
-        for authority in certificates(pem).map_err(in_file(path))? {
-            roots.add(authority).map_err(|error| in_file(path)(error.to_string()))?;
+        for authority in parse_certificates(pem).map_err(prefix_path(path))? {
+            roots.add(authority).map_err(|error| prefix_path(path)(error.to_string()))?;
         }
         let builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
-        let builder = if files.optional { builder.allow_unauthenticated() } else { builder };
-        builder.build().map(Some).map_err(|error| in_file(path)(error.to_string()))
+        let builder = if files.is_client_cert_optional { builder.allow_unauthenticated() } else { builder };
+        builder.build().map(Some).map_err(|error| prefix_path(path)(error.to_string()))
     }
 }
 
-fn in_file(path: &Path) -> impl Fn(String) -> String {
+fn prefix_path(path: &Path) -> impl Fn(String) -> String {
     move |problem| format!("{}: {problem}", path.display())
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
+fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) => Err("there is no certificate (PEM) in it".to_owned()),
         Err(_) => Err("a certificate in it is not readable as PEM".to_owned()),
     }

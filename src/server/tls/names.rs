@@ -15,18 +15,18 @@ use x509_cert::{
 
 /// When it expires, since 1970; `None` where it cannot be read.
 #[must_use]
-pub fn expires_unix(certificate: &CertificateDer<'_>) -> Option<Duration> {
+pub fn expiry_since_epoch(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let certificate = Certificate::from_der(certificate).ok()?;
     Some(certificate.tbs_certificate.validity.not_after.to_unix_duration())
 }
 
 /// Its common name, and its alternative names that are DNS names, URIs or mail addresses; none where it cannot be read.
 #[must_use]
-pub fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+pub fn certificate_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = Certificate::from_der(certificate) else { return Vec::new() };
     let subject = &certificate.tbs_certificate.subject.0;
-    let common = subject.iter().flat_map(|part| part.0.iter()).filter(|attribute| attribute.oid == CN);
-    let mut names: Vec<String> = common
+    let common_names = subject.iter().flat_map(|part| part.0.iter()).filter(|attribute| attribute.oid == CN);
+    let mut names: Vec<String> = common_names
         .filter_map(|attribute| {
             let utf8 = attribute.value.decode_as::<Utf8StringRef<'_>>().map(|text| text.to_string());
             utf8.or_else(|_| {
@@ -54,21 +54,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_whom_it_names_and_until_when_it_holds() {
+    fn names_and_expiry_are_read_from_certificate() {
         let mut params = CertificateParams::new(["robots.example.com".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, "robots");
         params.not_after = date_time_ymd(2100, 1, 2);
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        assert_eq!(names(certificate.der()), ["robots", "robots.example.com"]);
-        let expires = expires_unix(certificate.der()).unwrap();
+        assert_eq!(certificate_names(certificate.der()), ["robots", "robots.example.com"]);
+        let expires = expiry_since_epoch(certificate.der()).unwrap();
         assert_eq!(expires.as_secs(), 4_102_531_200);
     }
 
     #[test]
-    fn what_is_none_says_nothing() {
+    fn unreadable_certificate_has_no_names_and_no_expiry() {
         for bytes in [&b""[..], b"\x30", b"certificate"] {
-            let none = CertificateDer::from(bytes);
-            assert_eq!((names(&none).len(), expires_unix(&none)), (0, None));
+            let invalid = CertificateDer::from(bytes);
+            assert_eq!((certificate_names(&invalid).len(), expiry_since_epoch(&invalid)), (0, None));
         }
     }
 }

@@ -2,125 +2,125 @@ use super::*;
 use crate::{
     event::Frame,
     mapping::Library,
-    session::Setup,
-    trace::{Trace, start::Parts},
+    session::SessionSetup,
+    trace::{Trace, header::SessionParts},
 };
 
-fn start() -> Start {
+fn start() -> TraceHeader {
     let library = Library::embedded().unwrap();
     let (client, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
-    let setup = Setup::new(&client, library.profile("speech").unwrap(), &dialect, 1);
+    let setup = SessionSetup::new(&client, library.profile("speech").unwrap(), &dialect, 1);
     let opened_unix = Duration::from_secs(1);
     let (client, dialect) = (&*client, &*dialect);
-    Start::new(Parts { library: &library, client, dialect, query: "model=m", opened_unix }, &setup)
+    TraceHeader::new(SessionParts { library: &library, client, dialect, query: "model=m", opened_unix }, &setup)
 }
 
-fn traces(name: &str) -> Arc<Traces> {
+fn traces(name: &str) -> Arc<TraceDirectory> {
     let dir = std::env::temp_dir().join(format!("voxbridge-traces-{name}-{}", std::process::id()));
-    let traces = Arc::new(Traces::new(dir, Kept::None, MAX_BYTES));
-    traces.prepare().unwrap();
+    let traces = Arc::new(TraceDirectory::new(dir, AudioRetention::None, DEFAULT_MAX_BYTES));
+    traces.create_dir().unwrap();
     traces
 }
 
 /// What is written of a session, when all of it is.
-fn read(traces: &Traces, session_id: &str) -> Trace {
+fn read(traces: &TraceDirectory, session_id: &str) -> Trace {
     let text = std::fs::read_to_string(traces.dir().join(format!("1000-{session_id}.jsonl"))).unwrap();
-    Trace::read(&text).unwrap()
+    Trace::parse(&text).unwrap()
 }
 
 /// On one thread the writer has no turn until the session waits, as if the disk were stuck.
 #[tokio::test]
-async fn a_disk_that_is_too_slow_costs_lines_and_no_memory_and_the_trace_says_so() {
+async fn slow_disk_drops_lines_within_memory_bound_and_reports_them() {
     let traces = traces("slow");
     let now = tokio::time::Instant::now().into_std();
-    let (alive, mut written) = mpsc::channel(1);
-    let mut tracing = traces.begin(now, "sess_a", start(), alive);
+    let (drain_guard, mut written) = mpsc::channel(1);
+    let mut session_trace = traces.start_session(now, "sess_a", start(), drain_guard);
     let large = "x y".repeat(33_000);
-    for number in 0..WAITING_LINES {
+    for number in 0..PENDING_LINES_MAX {
         let text = if number < 200 { large.as_str() } else { "{}" };
-        tracing.input(now, &Input::Client(Frame::Text(text)));
+        session_trace.record_input(now, &Input::Client(Frame::Text(text)));
     }
-    let waiting = tracing.waiting.bytes.load(SeqCst);
-    assert!((WAITING_BYTES - large.len()..=WAITING_BYTES).contains(&waiting), "{waiting}");
-    for _ in 0..5 * WAITING_LINES {
-        tracing.input(now, &Input::Timeout);
+    let waiting = session_trace.backlog.bytes.load(SeqCst);
+    assert!((PENDING_BYTES_MAX - large.len()..=PENDING_BYTES_MAX).contains(&waiting), "{waiting}");
+    for _ in 0..5 * PENDING_LINES_MAX {
+        session_trace.record_input(now, &Input::Timeout);
     }
-    drop(tracing);
+    drop(session_trace);
     assert_eq!(written.recv().await, None, "the writer lets go when all is written");
     let trace = read(&traces, "sess_a");
     std::fs::remove_dir_all(traces.dir()).unwrap();
-    assert_eq!(trace.lines.len() as u64 + trace.lost, 6 * WAITING_LINES as u64);
-    assert!(trace.lost >= 4 * WAITING_LINES as u64, "{}", trace.lost);
-    assert_eq!(traces.waiting.load(SeqCst), 0, "all of it was given back");
+    assert_eq!(trace.records.len() as u64 + trace.lost_records, 6 * PENDING_LINES_MAX as u64);
+    assert!(trace.lost_records >= 4 * PENDING_LINES_MAX as u64, "{}", trace.lost_records);
+    assert_eq!(traces.pending_bytes.load(SeqCst), 0, "all of it was given back");
 }
 
 #[tokio::test]
-async fn all_sessions_share_what_may_wait_and_give_it_back() {
+async fn pending_bytes_limit_is_shared_by_all_sessions_and_released() {
     let traces = traces("shared");
-    let mut reloaded = Traces::new(traces.dir.clone(), Kept::None, MAX_BYTES);
-    reloaded.share_memory(&traces);
+    let mut reloaded = TraceDirectory::new(traces.dir.clone(), AudioRetention::None, DEFAULT_MAX_BYTES);
+    reloaded.share_backlog(&traces);
     let reloaded = Arc::new(reloaded);
     let now = tokio::time::Instant::now().into_std();
-    let (alive, mut written) = mpsc::channel(1);
-    let large = "x y".repeat(WAITING_BYTES / 8);
+    let (drain_guard, mut written) = mpsc::channel(1);
+    let large = "x y".repeat(PENDING_BYTES_MAX / 8);
     let mut sessions = Vec::new();
     for number in 0..8 {
-        let of = if number % 2 == 0 { &traces } else { &reloaded };
-        let mut tracing = of.begin(now, &format!("sess_{number}"), start(), alive.clone());
+        let directory = if number % 2 == 0 { &traces } else { &reloaded };
+        let mut session_trace = directory.start_session(now, &format!("sess_{number}"), start(), drain_guard.clone());
         for _ in 0..3 {
-            tracing.input(now, &Input::Client(Frame::Text(&large)));
+            session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
         }
-        tracing.input(now, &Input::Timeout);
-        sessions.push(tracing);
+        session_trace.record_input(now, &Input::Timeout);
+        sessions.push(session_trace);
     }
-    drop(alive);
-    let kept = ALL_WAITING_BYTES / large.len();
-    let waiting = traces.waiting.load(SeqCst);
-    assert!(waiting <= ALL_WAITING_BYTES && waiting > kept * large.len(), "{waiting}");
+    drop(drain_guard);
+    let kept = TOTAL_PENDING_BYTES_MAX / large.len();
+    let waiting = traces.pending_bytes.load(SeqCst);
+    assert!(waiting <= TOTAL_PENDING_BYTES_MAX && waiting > kept * large.len(), "{waiting}");
     drop(sessions);
     assert_eq!(written.recv().await, None);
     let all: Vec<Trace> = (0..8).map(|number| read(&traces, &format!("sess_{number}"))).collect();
     std::fs::remove_dir_all(traces.dir()).unwrap();
-    let large_lines = all.iter().flat_map(|trace| &trace.lines).filter(|line| line.text.is_some());
+    let large_lines = all.iter().flat_map(|trace| &trace.records).filter(|line| line.text.is_some());
     assert_eq!(large_lines.count(), kept);
-    assert_eq!(all.iter().map(|trace| trace.lost).sum::<u64>(), 3 * 8 - kept as u64, "short lines are kept");
-    assert_eq!(traces.waiting.load(SeqCst), 0);
+    assert_eq!(all.iter().map(|trace| trace.lost_records).sum::<u64>(), 3 * 8 - kept as u64, "short lines are kept");
+    assert_eq!(traces.pending_bytes.load(SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_trace_that_is_full_holds_no_memory() {
+async fn full_trace_holds_no_memory() {
     let dir = traces("full").dir.clone();
-    let traces = Arc::new(Traces::new(dir, Kept::None, 1 << 20));
+    let traces = Arc::new(TraceDirectory::new(dir, AudioRetention::None, 1 << 20));
     let now = tokio::time::Instant::now().into_std();
-    let (alive, mut written) = mpsc::channel(1);
-    let mut tracing = traces.begin(now, "sess_a", start(), alive);
+    let (drain_guard, mut written) = mpsc::channel(1);
+    let mut session_trace = traces.start_session(now, "sess_a", start(), drain_guard);
     let large = "x y".repeat(100_000);
     for _ in 0..20 {
-        tracing.input(now, &Input::Client(Frame::Text(&large)));
+        session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
     }
     assert_eq!(written.recv().await, None);
-    assert_eq!(traces.waiting.load(SeqCst), 0, "while the session goes on");
-    tracing.input(now, &Input::Client(Frame::Text(&large)));
-    assert_eq!(traces.waiting.load(SeqCst), 0);
-    assert!(read(&traces, "sess_a").broken_off);
+    assert_eq!(traces.pending_bytes.load(SeqCst), 0, "while the session goes on");
+    session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
+    assert_eq!(traces.pending_bytes.load(SeqCst), 0);
+    assert!(read(&traces, "sess_a").is_truncated);
     std::fs::remove_dir_all(traces.dir()).unwrap();
 }
 
 #[tokio::test]
-async fn audio_that_is_not_kept_does_not_wait() {
+async fn stripped_audio_takes_no_backlog_memory() {
     let traces = traces("audio");
     let now = tokio::time::Instant::now().into_std();
-    let (alive, mut written) = mpsc::channel(1);
-    let mut tracing = traces.begin(now, "sess_a", start(), alive);
+    let (drain_guard, mut written) = mpsc::channel(1);
+    let mut session_trace = traces.start_session(now, "sess_a", start(), drain_guard);
     let text = format!(r#"{{"audio":"{}"}}"#, "QUJD".repeat(1 << 20));
     for _ in 0..100 {
-        tracing.input(now, &Input::Client(Frame::Text(&text)));
+        session_trace.record_input(now, &Input::Client(Frame::Text(&text)));
     }
-    assert!(traces.waiting.load(SeqCst) < 100_000);
-    drop(tracing);
+    assert!(traces.pending_bytes.load(SeqCst) < 100_000);
+    drop(session_trace);
     assert_eq!(written.recv().await, None);
     let trace = read(&traces, "sess_a");
     std::fs::remove_dir_all(traces.dir()).unwrap();
-    assert_eq!((trace.lines.len(), trace.lost), (100, 0));
-    assert_eq!(trace.lines[99].text.as_deref(), Some(r#"{"audio":"[base64 4194304]"}"#));
+    assert_eq!((trace.records.len(), trace.lost_records), (100, 0));
+    assert_eq!(trace.records[99].text.as_deref(), Some(r#"{"audio":"[base64 4194304]"}"#));
 }

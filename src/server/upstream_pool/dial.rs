@@ -1,6 +1,6 @@
 //! Opening a WebSocket to an upstream, in the mode a lane wants.
 //!
-//! A [`tower::Service`] from [`Call`] to socket; [`crate::server::upstream_pool`] chooses among several.
+//! A [`tower::Service`] from [`DialRequest`] to socket; [`crate::server::upstream_pool`] chooses among several.
 
 use std::{
     io,
@@ -27,24 +27,24 @@ use tokio_tungstenite::{
 
 use super::probe::Probe;
 use crate::server::websocket::{
-    Wire,
-    http_head::Headed,
-    outbox::{Metered, limits},
+    WebSocket,
+    http_head::HttpHeadStream,
+    outbox::{MeteredWebSocket, websocket_config},
 };
 use crate::{
-    event::{Mode, Why},
+    event::{Mode, DisconnectReason},
     mapping::UpstreamMapping,
-    net::{Counted, Endpoint, Identity, Transport},
-    secret::{Secret, shown_url},
+    net::{CountedStream, Endpoint, ClientIdentity, Transport},
+    secret::{Secret, redacted_url},
     telemetry::context::{TRACEPARENT, TRACESTATE, TraceContext},
 };
 
 /// A WebSocket to an upstream.
-pub type UpstreamSocket = Metered<Box<dyn Transport>>;
+pub type UpstreamSocket = MeteredWebSocket<Box<dyn Transport>>;
 
 /// What a lane asks for.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct DialRequest {
     /// The mode it wants.
     pub mode: Mode,
     /// Whose request it is part of; the upstream is told.
@@ -54,11 +54,11 @@ pub struct Call {
 /// The way to an upstream.
 #[derive(Clone)]
 pub struct Dialer {
-    target: Arc<Target>,
+    target: Arc<DialTarget>,
 }
 
 #[derive(Clone)]
-struct Target {
+struct DialTarget {
     endpoint: Endpoint,
     /// The URL up to the mode's value.
     url: String,
@@ -82,22 +82,22 @@ impl Dialer {
         status_path: Option<&str>,
         mapping: Arc<UpstreamMapping>,
     ) -> Result<Self, String> {
-        let bad = |problem: String| {
-            format!("{:?}: {problem}; an upstream looks like ws://HOST:8006{}", shown_url(url), mapping.path)
+        let invalid_url = |problem: String| {
+            format!("{:?}: {problem}; an upstream looks like ws://HOST:8006{}", redacted_url(url), mapping.path)
         };
-        let uri: Uri = url.parse().map_err(|error| bad(format!("it is no URL ({error})")))?;
-        let endpoint = Endpoint::of(&uri, ca).map_err(bad)?;
+        let uri: Uri = url.parse().map_err(|error| invalid_url(format!("it is no URL ({error})")))?;
+        let endpoint = Endpoint::from_uri(&uri, ca).map_err(invalid_url)?;
         let path = if uri.path() == "/" { &mapping.path } else { uri.path() };
         let mut query = form_urlencoded::Serializer::new(String::new());
-        let given = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-        query.extend_pairs(given.filter(|(name, _)| *name != mapping.mode_key));
+        let url_pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+        query.extend_pairs(url_pairs.filter(|(name, _)| *name != mapping.mode_key));
         let mut query = query.finish();
         if !query.is_empty() {
             query.push('&');
         }
         let url = format!("{}://{}{path}?{query}{}=", endpoint.scheme, endpoint.authority, mapping.mode_key);
         let status_path = status_path.map(str::to_owned);
-        Ok(Self { target: Arc::new(Target { endpoint, url, mapping, status_path, token: None }) })
+        Ok(Self { target: Arc::new(DialTarget { endpoint, url, mapping, status_path, token: None }) })
     }
 
     /// The same way, with a token in this header, or as `Authorization: Bearer`.
@@ -114,16 +114,16 @@ impl Dialer {
         let value = if header.is_some() { text.to_owned() } else { format!("Bearer {text}") };
         let mut value = HeaderValue::try_from(value).map_err(|_| "its token cannot go into a header")?;
         value.set_sensitive(true);
-        Ok(Self { target: Arc::new(Target { token: Some((name, value)), ..(*self.target).clone() }) })
+        Ok(Self { target: Arc::new(DialTarget { token: Some((name, value)), ..(*self.target).clone() }) })
     }
 
     /// The same way, showing a certificate to who asks for one; `ca` as in [`Dialer::new`].
     ///
     /// # Errors
     /// What is wrong with the files, in words.
-    pub fn identified(self, ca: Option<&Path>, identity: &Identity) -> Result<Self, String> {
-        let endpoint = self.target.endpoint.clone().identified(ca, identity)?;
-        Ok(Self { target: Arc::new(Target { endpoint, ..(*self.target).clone() }) })
+    pub fn with_identity(self, ca: Option<&Path>, identity: &ClientIdentity) -> Result<Self, String> {
+        let endpoint = self.target.endpoint.clone().with_identity(ca, identity)?;
+        Ok(Self { target: Arc::new(DialTarget { endpoint, ..(*self.target).clone() }) })
     }
 
     /// Host and port, as the URL spells them.
@@ -157,39 +157,39 @@ impl Dialer {
     }
 
     /// Whether another one leads to the same place.
-    pub(crate) fn leads_where(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_url(&self, other: &Self) -> bool {
         self.target.url == other.target.url
     }
 
     /// Whether another one goes there in the same way: asks, trusts and shows the same.
-    pub(crate) fn goes_like(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
         let (this, other) = (&self.target, &other.target);
         this.status_path == other.status_path
             && this.token == other.token
-            && this.endpoint.trusts_as(&other.endpoint)
+            && this.endpoint.has_same_credentials(&other.endpoint)
     }
 
     /// The mode a URL names, if it names one.
     #[must_use]
-    pub fn mode_of(url: &str, mapping: &UpstreamMapping) -> Option<String> {
+    pub fn mode_in_url(url: &str, mapping: &UpstreamMapping) -> Option<String> {
         let (_, query) = url.split_once('?')?;
         let mut pairs = form_urlencoded::parse(query.as_bytes());
         pairs.find(|(name, _)| *name == mapping.mode_key).map(|(_, mode)| mode.into_owned())
     }
 }
 
-impl tower::Service<Call> for Dialer {
+impl tower::Service<DialRequest> for Dialer {
     type Response = UpstreamSocket;
-    type Error = Why;
-    type Future = BoxFuture<'static, Result<UpstreamSocket, Why>>;
+    type Error = DisconnectReason;
+    type Future = BoxFuture<'static, Result<UpstreamSocket, DisconnectReason>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Why>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: Call) -> Self::Future {
+    fn call(&mut self, request: DialRequest) -> Self::Future {
         let target = self.target.clone();
-        Box::pin(async move { target.dial(call).await })
+        Box::pin(async move { target.dial(request).await })
     }
 }
 
@@ -200,24 +200,24 @@ impl Probe for Dialer {
     }
 }
 
-impl Target {
-    async fn dial(&self, Call { mode, trace }: Call) -> Result<UpstreamSocket, Why> {
-        let place = &self.endpoint.authority;
+impl DialTarget {
+    async fn dial(&self, DialRequest { mode, trace }: DialRequest) -> Result<UpstreamSocket, DisconnectReason> {
+        let authority = &self.endpoint.authority;
         let Some(mode) = self.mapping.modes.get(&mode) else {
-            return Err(Why::Unreachable(format!("{place}: its dialect has no mode {mode:?}")));
+            return Err(DisconnectReason::Unreachable(format!("{authority}: its dialect has no mode {mode:?}")));
         };
         let transport = self.endpoint.connect().await;
-        let transport = transport.map_err(|error| Why::Unreachable(format!("{place}: {error}")))?;
-        let (transport, traffic) = Counted::new(transport);
-        let transport = Headed::new(Box::new(transport) as Box<dyn Transport>);
+        let transport = transport.map_err(|error| DisconnectReason::Unreachable(format!("{authority}: {error}")))?;
+        let (transport, traffic) = CountedStream::new(transport);
+        let transport = HttpHeadStream::new(Box::new(transport) as Box<dyn Transport>);
         match self.upgrade(transport, mode, trace.as_deref()).await {
             Ok((upgraded, _)) => {
                 let config = *upgraded.get_config();
                 let (transport, read) = upgraded.into_inner().into_parts();
-                Ok(Metered { stream: Wire::new(transport, read, Role::Client, config), traffic })
+                Ok(MeteredWebSocket { stream: WebSocket::new(transport, read, Role::Client, config), traffic })
             }
-            Err(WsError::Http(response)) => Err(Why::Refused(response.status().as_u16())),
-            Err(error) => Err(Why::Unreachable(format!("{place}: {error}"))),
+            Err(WsError::Http(response)) => Err(DisconnectReason::HttpRejected(response.status().as_u16())),
+            Err(error) => Err(DisconnectReason::Unreachable(format!("{authority}: {error}"))),
         }
     }
 
@@ -228,7 +228,7 @@ impl Target {
         mode: &str,
         trace: Option<&TraceContext>,
     ) -> Result<(WebSocketStream<T>, Response), WsError> {
-        let limits = limits(self.mapping.message_max_bytes);
+        let limits = websocket_config(self.mapping.message_max_bytes);
         client_async_with_config(self.request(mode, trace)?, transport, Some(limits)).await
     }
 
@@ -237,7 +237,7 @@ impl Target {
         let mut request = format!("{}{mode}", self.url).into_client_request()?;
         request.headers_mut().extend(self.token.clone());
         let Some(trace) = trace else { return Ok(request) };
-        let parent = trace.parent_for_call(&mut fastrand::Rng::new());
+        let parent = trace.child_traceparent(&mut fastrand::Rng::new());
         let state = trace.state.as_deref().map(|state| (TRACESTATE, state));
         for (name, value) in [(TRACEPARENT, parent.as_str())].into_iter().chain(state) {
             // Both are printable by construction; what is not would be left out.
@@ -252,7 +252,7 @@ impl Target {
     async fn probe(&self) -> Result<(), String> {
         let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
         let Some(path) = &self.status_path else { return Ok(()) };
-        let status = status(&mut transport, path, &self.endpoint.authority, self.token.as_ref()).await;
+        let status = fetch_status(&mut transport, path, &self.endpoint.authority, self.token.as_ref()).await;
         match status.map_err(|error| format!("{path}: {error}"))? {
             100..500 => Ok(()),
             status => Err(format!("{path} answers with HTTP {status}")),
@@ -261,7 +261,7 @@ impl Target {
 }
 
 /// The status of a plain HTTP request.
-async fn status(
+async fn fetch_status(
     transport: &mut Box<dyn Transport>,
     path: &str,
     host: &str,
@@ -289,7 +289,7 @@ mod tests {
     use crate::mapping::Library;
 
     /// What a probe says of a server that answers every connection with this.
-    async fn probed(answer: &'static str, status_path: Option<&str>) -> Result<(), String> {
+    async fn probe_against(answer: &'static str, status_path: Option<&str>) -> Result<(), String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
         let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
@@ -298,21 +298,21 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(answer.as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
-            let mut asked = Vec::new();
+            let mut received = Vec::new();
             // To its end, which is a reset when the rest of the answer is not read.
-            let _ = stream.read_to_end(&mut asked).await;
-            String::from_utf8(asked).unwrap()
+            let _ = stream.read_to_end(&mut received).await;
+            String::from_utf8(received).unwrap()
         };
-        let (found, asked) = tokio::join!(dialer.probe(), serve);
+        let (result, received) = tokio::join!(dialer.probe(), serve);
         let path = status_path.map(|path| format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:"));
-        assert!(asked.starts_with(path.as_deref().unwrap_or_default()), "{asked}");
-        found
+        assert!(received.starts_with(path.as_deref().unwrap_or_default()), "{received}");
+        result
     }
 
     #[tokio::test]
-    async fn a_probe_asks_the_status_path_and_any_answer_but_an_error_of_the_server_is_good() {
-        let asked = Some("/status?full=1");
-        assert_eq!(probed("", None).await, Ok(()));
+    async fn probe_requests_status_path_and_fails_only_on_server_error() {
+        let status_path = Some("/status?full=1");
+        assert_eq!(probe_against("", None).await, Ok(()));
         for (answer, words) in [
             ("HTTP/1.1 200 OK\r\n\r\n", ""),
             ("HTTP/1.0 404 Not Found\r\n\r\n", ""),
@@ -320,13 +320,13 @@ mod tests {
             ("SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP"),
             ("", "/status?full=1: "),
         ] {
-            let found = probed(answer, asked).await.err().unwrap_or_default();
-            assert!(found.contains(words) && found.is_empty() == words.is_empty(), "{answer}: {found}");
+            let problem = probe_against(answer, status_path).await.err().unwrap_or_default();
+            assert!(problem.contains(words) && problem.is_empty() == words.is_empty(), "{answer}: {problem}");
         }
     }
 
     #[tokio::test]
-    async fn a_probe_of_a_port_that_is_closed_fails() {
+    async fn probe_of_closed_port_fails() {
         let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
         let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let dialer = Dialer::new(&format!("ws://{address}"), None, None, mapping).unwrap();

@@ -12,25 +12,25 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{health::Failing, upstream::Upstream};
-use crate::event::Why;
+use super::{health::LaneFailure, upstream::PooledUpstream};
+use crate::event::DisconnectReason;
 
 /// A dial that is given up after so long was waited for in vain; a session has its own, longer patience.
-const IN_VAIN: Duration = Duration::from_millis(500);
+const UNANSWERED_AFTER: Duration = Duration::from_millis(500);
 /// Close code of a gateway that takes nobody: queue full, worker busy, not ready (field notes §1.1, §1.2).
 const TRY_AGAIN_LATER: u16 = 1013;
 
 /// A lane's hold on its upstream; dropping it gives the load back.
 #[derive(Debug)]
 pub struct Lease {
-    upstream: Arc<Upstream>,
-    memory: Memory,
-    stage: Stage,
+    upstream: Arc<PooledUpstream>,
+    avoided: AvoidedUpstream,
+    stage: LeaseStage,
     had_waited: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum LeaseStage {
     /// Connecting since.
     Dialling(Instant),
     /// Connected and not initialised.
@@ -40,13 +40,13 @@ enum Stage {
     /// The transport broke; whether the session minded is for it to say.
     Broken { was_ready: bool },
     /// What became of it was said.
-    Judged,
+    Reported,
 }
 
 impl Lease {
-    pub(super) fn new(upstream: Arc<Upstream>, memory: Memory) -> Self {
-        upstream.taken();
-        Self { upstream, memory, stage: Stage::Dialling(Instant::now()), had_waited: false }
+    pub(super) fn new(upstream: Arc<PooledUpstream>, avoided: AvoidedUpstream) -> Self {
+        upstream.lane_opened();
+        Self { upstream, avoided, stage: LeaseStage::Dialling(Instant::now()), had_waited: false }
     }
 
     /// The upstream's name.
@@ -55,59 +55,59 @@ impl Lease {
         self.upstream.name()
     }
 
-    pub(super) const fn connected(&mut self) {
-        self.stage = Stage::Opening;
+    pub(super) const fn mark_connected(&mut self) {
+        self.stage = LeaseStage::Opening;
     }
 
-    pub(super) fn not_connected(&mut self, why: &Why) {
-        if let Why::Refused(_) = why {
-            self.stage = Stage::Opening;
+    pub(super) fn dial_failed(&mut self, reason: &DisconnectReason) {
+        if let DisconnectReason::HttpRejected(_) = reason {
+            self.stage = LeaseStage::Opening;
         }
-        self.failed(&format!("it {why}"));
+        self.report_failure(&format!("it {reason}"));
     }
 
     /// The lane waits at this place of the upstream's queue.
-    pub fn queued(&mut self, position: u32) {
+    pub fn report_queued(&mut self, position: u32) {
         self.had_waited = true;
-        self.upstream.queued(position);
+        self.upstream.lane_queued(position);
     }
 
     /// The lane is initialised.
-    pub fn ready(&mut self) {
-        if self.stage == Stage::Opening {
-            self.stage = Stage::Ready;
-            self.memory.forget();
-            self.upstream.ready(self.had_waited);
+    pub fn report_ready(&mut self) {
+        if self.stage == LeaseStage::Opening {
+            self.stage = LeaseStage::Ready;
+            self.avoided.clear();
+            self.upstream.lane_ready(self.had_waited);
         }
     }
 
     /// The upstream takes nobody for now: no failure, but others are preferred for a while.
-    pub fn busy(&mut self) {
-        self.stage = Stage::Judged;
-        self.memory.avoid(&self.upstream);
-        self.upstream.busy();
+    pub fn report_busy(&mut self) {
+        self.stage = LeaseStage::Reported;
+        self.avoided.set(&self.upstream);
+        self.upstream.mark_busy();
     }
 
     /// The upstream failed the lane, in words.
-    pub fn failed(&mut self, words: &str) {
-        let how = match self.stage {
-            Stage::Judged => return,
-            Stage::Dialling(_) => Failing::Unreachable,
-            Stage::Opening | Stage::Broken { was_ready: false } => Failing::Refused,
-            Stage::Ready | Stage::Broken { was_ready: true } => Failing::Died,
+    pub fn report_failure(&mut self, message: &str) {
+        let failure = match self.stage {
+            LeaseStage::Reported => return,
+            LeaseStage::Dialling(_) => LaneFailure::Unreachable,
+            LeaseStage::Opening | LeaseStage::Broken { was_ready: false } => LaneFailure::Refused,
+            LeaseStage::Ready | LeaseStage::Broken { was_ready: true } => LaneFailure::Died,
         };
-        self.stage = Stage::Judged;
-        self.memory.avoid(&self.upstream);
-        self.upstream.failed(how, words);
+        self.stage = LeaseStage::Reported;
+        self.avoided.set(&self.upstream);
+        self.upstream.lane_failed(failure, message);
     }
 
     /// The transport is gone. That alone is no failure: the session knows whether it still wanted something.
-    pub fn ended(&mut self, why: &Why) {
-        match (why, self.stage) {
-            (_, Stage::Judged) => {}
-            (Why::Closed(TRY_AGAIN_LATER, _), _) => self.busy(),
-            (Why::Closed(..), _) => {}
-            (_, stage) => self.stage = Stage::Broken { was_ready: stage == Stage::Ready },
+    pub fn report_disconnect(&mut self, reason: &DisconnectReason) {
+        match (reason, self.stage) {
+            (_, LeaseStage::Reported) => {}
+            (DisconnectReason::Closed(TRY_AGAIN_LATER, _), _) => self.report_busy(),
+            (DisconnectReason::Closed(..), _) => {}
+            (_, stage) => self.stage = LeaseStage::Broken { was_ready: stage == LeaseStage::Ready },
         }
     }
 }
@@ -115,35 +115,35 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         match self.stage {
-            Stage::Dialling(since) if since.elapsed() >= IN_VAIN => {
-                self.failed("it did not answer the connection in time");
+            LeaseStage::Dialling(since) if since.elapsed() >= UNANSWERED_AFTER => {
+                self.report_failure("it did not answer the connection in time");
             }
-            Stage::Ready => self.upstream.served(),
+            LeaseStage::Ready => self.upstream.lane_served(),
             _ => {}
         }
-        self.upstream.gone();
+        self.upstream.lane_closed();
     }
 }
 
 /// Which upstream failed a session last: its next lane goes to another if there is one. Known by its address, which no
 /// other has while it is in use; 0 for none.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Memory(Arc<AtomicUsize>);
+pub(super) struct AvoidedUpstream(Arc<AtomicUsize>);
 
-impl Memory {
-    pub(super) fn avoids(&self, upstream: &Upstream) -> bool {
+impl AvoidedUpstream {
+    pub(super) fn is_avoided(&self, upstream: &PooledUpstream) -> bool {
         self.0.load(Relaxed) == address(upstream)
     }
 
-    fn avoid(&self, upstream: &Upstream) {
+    fn set(&self, upstream: &PooledUpstream) {
         self.0.store(address(upstream), Relaxed);
     }
 
-    fn forget(&self) {
+    fn clear(&self) {
         self.0.store(0, Relaxed);
     }
 }
 
-fn address(upstream: &Upstream) -> usize {
+fn address(upstream: &PooledUpstream) -> usize {
     std::ptr::from_ref(upstream).addr()
 }

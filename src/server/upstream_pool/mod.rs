@@ -1,4 +1,4 @@
-//! Several upstreams as one: a [`tower::Service`] from [call](super::upstream_pool::dial::Call) to socket in front of one dialer each.
+//! Several upstreams as one: a [`tower::Service`] from [call](super::upstream_pool::dial::DialRequest) to socket in front of one dialer each.
 //!
 //! A lane goes to the least loaded upstream that is in service; equal ones take turns. Load is a [`tower::load::Load`]:
 //! the lanes an upstream carries and what its queue said. An upstream that fails is left out for a while that doubles, and
@@ -31,94 +31,94 @@ use tokio::time::Instant;
 use tower::load::Load;
 use tracing::debug;
 
-pub use self::{health::Burden, upstream::Standing};
+pub use self::{health::UpstreamLoad, upstream::UpstreamStatus};
 use self::{
-    lease::{Lease, Memory},
+    lease::{Lease, AvoidedUpstream},
     probe::Probe,
-    upstream::Upstream,
+    upstream::PooledUpstream,
 };
 use super::upstream_pool::dial::Dialer;
-use crate::event::Why;
+use crate::event::DisconnectReason;
 
 /// The way to all upstreams. A clone is another session's: what one met is not another's memory.
 pub struct Pool<D = Dialer> {
-    shared: Arc<Shared<D>>,
-    memory: Memory,
+    shared: Arc<PoolShared<D>>,
+    avoided: AvoidedUpstream,
 }
 
 /// A connection, and what it is held by.
 #[derive(Debug)]
-pub struct Dialled<S> {
+pub struct DialledLane<S> {
     /// The connection.
     pub socket: S,
     /// To be kept as long as the lane lasts.
     pub lease: Lease,
 }
 
-struct Shared<D> {
-    ways: Vec<Way<D>>,
+struct PoolShared<D> {
+    members: Vec<PoolMember<D>>,
     /// Where the next choice among equals begins. Locked while one chooses, so that two do not choose the same.
-    turn: Mutex<usize>,
+    next_index: Mutex<usize>,
 }
 
 #[derive(Clone)]
-struct Way<D> {
+struct PoolMember<D> {
     dialer: D,
-    upstream: Arc<Upstream>,
+    upstream: Arc<PooledUpstream>,
 }
 
 impl<D> Clone for Pool<D> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), memory: Memory::default() }
+        Self { shared: self.shared.clone(), avoided: AvoidedUpstream::default() }
     }
 }
 
 impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     /// These upstreams, by the names that logs call them.
     pub fn new(upstreams: impl IntoIterator<Item = (String, D)>) -> Self {
-        let way = |(name, dialer): (String, D)| Way {
-            upstream: Arc::new(Upstream::new(name, Arc::new(dialer.clone()))),
+        let member = |(name, dialer): (String, D)| PoolMember {
+            upstream: Arc::new(PooledUpstream::new(name, Arc::new(dialer.clone()))),
             dialer,
         };
-        Self::of(upstreams.into_iter().map(way).collect())
+        Self::from_members(upstreams.into_iter().map(member).collect())
     }
 
     /// The same upstreams, but only those whose names are wanted: what is known of one is known in every pool it is in.
     #[must_use]
-    pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Self {
-        Self::of(self.shared.ways.iter().filter(|way| wanted(way.upstream.name())).cloned().collect())
+    pub fn subset(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        Self::from_members(self.shared.members.iter().filter(|member| is_wanted(member.upstream.name())).cloned().collect())
     }
 
     /// Each upstream's name, and how it stands.
     #[must_use]
-    pub fn standing(&self) -> Vec<(String, Standing)> {
-        let ways = self.shared.ways.iter();
-        ways.map(|way| (way.upstream.name().to_owned(), way.upstream.standing())).collect()
+    pub fn statuses(&self) -> Vec<(String, UpstreamStatus)> {
+        let members = self.shared.members.iter();
+        members.map(|member| (member.upstream.name().to_owned(), member.upstream.status())).collect()
     }
 
     /// Whether there is one by this name.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.shared.ways.iter().any(|way| way.upstream.name() == name)
+    pub fn has_upstream(&self, name: &str) -> bool {
+        self.shared.members.iter().any(|member| member.upstream.name() == name)
     }
 
     /// How many upstreams are known to be in service, and how many there are.
     #[must_use]
-    pub fn usable(&self) -> (usize, usize) {
-        let usable = self.shared.ways.iter().filter(|way| way.upstream.is_usable());
-        (usable.count(), self.shared.ways.len())
+    pub fn usable_and_total(&self) -> (usize, usize) {
+        let usable = self.shared.members.iter().filter(|member| member.upstream.is_usable());
+        (usable.count(), self.shared.members.len())
     }
 
     /// Asks every upstream that carries no lane whether it is there, so that one that is not is known before a session
     /// needs it. One question to each at a time.
-    pub fn look(&self) {
-        for way in self.shared.ways.iter().filter(|way| way.upstream.begin_look()) {
-            tokio::spawn(probe::look(way.upstream.clone()));
+    pub fn probe_idle(&self) {
+        for member in self.shared.members.iter().filter(|member| member.upstream.begin_idle_probe()) {
+            tokio::spawn(probe::probe_idle(member.upstream.clone()));
         }
     }
 
-    fn of(ways: Vec<Way<D>>) -> Self {
-        Self { shared: Arc::new(Shared { ways, turn: Mutex::new(0) }), memory: Memory::default() }
+    fn from_members(members: Vec<PoolMember<D>>) -> Self {
+        Self { shared: Arc::new(PoolShared { members, next_index: Mutex::new(0) }), avoided: AvoidedUpstream::default() }
     }
 }
 
@@ -127,73 +127,73 @@ impl Pool {
     /// they carry stay, and count. One that is gone to in another way, with a new token as it may be, has a new chance; it is
     /// for both to know, so this one is to be used from now on.
     #[must_use]
-    pub fn keeping(&self, other: &Self) -> Self {
-        let way = |way: &Way<Dialer>| {
-            let is_it = |known: &&Way<Dialer>| {
-                known.upstream.name() == way.upstream.name() && known.dialer.leads_where(&way.dialer)
+    pub fn with_state_of(&self, other: &Self) -> Self {
+        let member = |member: &PoolMember<Dialer>| {
+            let is_same_upstream = |known: &&PoolMember<Dialer>| {
+                known.upstream.name() == member.upstream.name() && known.dialer.has_same_url(&member.dialer)
             };
-            let Some(known) = other.shared.ways.iter().find(is_it) else { return way.clone() };
-            if !known.dialer.goes_like(&way.dialer) {
-                known.upstream.reached_by(Arc::new(way.dialer.clone()));
+            let Some(known) = other.shared.members.iter().find(is_same_upstream) else { return member.clone() };
+            if !known.dialer.has_same_settings(&member.dialer) {
+                known.upstream.replace_probe(Arc::new(member.dialer.clone()));
             }
-            Way { dialer: way.dialer.clone(), upstream: known.upstream.clone() }
+            PoolMember { dialer: member.dialer.clone(), upstream: known.upstream.clone() }
         };
-        Self::of(self.shared.ways.iter().map(way).collect())
+        Self::from_members(self.shared.members.iter().map(member).collect())
     }
 }
 
 impl<D, R> tower::Service<R> for Pool<D>
 where
     R: std::fmt::Debug,
-    D: tower::Service<R, Error = Why> + Clone,
+    D: tower::Service<R, Error = DisconnectReason> + Clone,
     D::Future: Send + 'static,
 {
-    type Response = Dialled<D::Response>;
-    type Error = Why;
-    type Future = BoxFuture<'static, Result<Self::Response, Why>>;
+    type Response = DialledLane<D::Response>;
+    type Error = DisconnectReason;
+    type Future = BoxFuture<'static, Result<Self::Response, DisconnectReason>>;
 
     /// Always: an upstream that has no room says so itself, and dialers have nothing to wait for.
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Why>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let Some((mut dialer, mut lease)) = self.shared.choose(&self.memory) else {
-            return Box::pin(async { Err(Why::Unreachable("there is no upstream".to_owned())) });
+        let Some((mut dialer, mut lease)) = self.shared.choose(&self.avoided) else {
+            return Box::pin(async { Err(DisconnectReason::Unreachable("there is no upstream".to_owned())) });
         };
         debug!(upstream = lease.upstream(), ?request, "chosen");
         let dial = dialer.call(request);
         Box::pin(async move {
             match dial.await {
                 Ok(socket) => {
-                    lease.connected();
-                    Ok(Dialled { socket, lease })
+                    lease.mark_connected();
+                    Ok(DialledLane { socket, lease })
                 }
-                Err(why) => {
-                    lease.not_connected(&why);
-                    Err(why)
+                Err(reason) => {
+                    lease.dial_failed(&reason);
+                    Err(reason)
                 }
             }
         })
     }
 }
 
-impl<D: Clone> Shared<D> {
+impl<D: Clone> PoolShared<D> {
     /// The least loaded that is in service, rather not the one that failed this session last; when none is, the one that is
     /// to be probed first: nobody is refused without a try, and the lanes pace their attempts themselves.
-    fn choose(&self, memory: &Memory) -> Option<(D, Lease)> {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let (count, from) = (self.ways.len(), *turn);
-        let order = (0..count).map(|step| (from + step) % count);
-        let rank_of = |way: &Way<D>| rank(way.upstream.load(), memory.avoids(&way.upstream));
-        let at = order.min_by_key(|at| rank_of(&self.ways[*at]))?;
-        let chosen = &self.ways[at];
-        *turn = (at + 1) % count;
-        Some((chosen.dialer.clone(), Lease::new(chosen.upstream.clone(), memory.clone())))
+    fn choose(&self, avoided: &AvoidedUpstream) -> Option<(D, Lease)> {
+        let mut next_index = self.next_index.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, start) = (self.members.len(), *next_index);
+        let order = (0..count).map(|step| (start + step) % count);
+        let preference_of = |member: &PoolMember<D>| preference(member.upstream.load(), avoided.is_avoided(&member.upstream));
+        let at = order.min_by_key(|at| preference_of(&self.members[*at]))?;
+        let chosen = &self.members[at];
+        *next_index = (at + 1) % count;
+        Some((chosen.dialer.clone(), Lease::new(chosen.upstream.clone(), avoided.clone())))
     }
 }
 
 /// The least comes first.
-const fn rank(burden: Burden, avoided: bool) -> (Option<Instant>, bool, u32) {
-    (burden.out_until, avoided, burden.lanes)
+const fn preference(load: UpstreamLoad, is_avoided: bool) -> (Option<Instant>, bool, u32) {
+    (load.ejected_until, is_avoided, load.lanes)
 }

@@ -10,11 +10,11 @@ use futures_util::future::BoxFuture;
 use tokio::time::{interval, sleep_until, timeout};
 use tower::load::Load as _;
 
-use super::upstream::Upstream;
-use crate::server::Current;
+use super::upstream::PooledUpstream;
+use crate::server::ActiveConfig;
 
 /// An answer that takes longer is none.
-const PROBE_WITHIN: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What can be asked whether it is there.
 pub trait Probe {
@@ -23,31 +23,31 @@ pub trait Probe {
 }
 
 /// Probes an upstream that no lane tells of.
-pub(super) async fn look(upstream: Arc<Upstream>) {
-    let found = timeout(PROBE_WITHIN, upstream.probe().probe()).await;
-    upstream.looked(found.unwrap_or_else(|_| Err("it does not answer".to_owned())));
+pub(super) async fn probe_idle(upstream: Arc<PooledUpstream>) {
+    let result = timeout(PROBE_TIMEOUT, upstream.probe().probe()).await;
+    upstream.idle_probe_finished(result.unwrap_or_else(|_| Err("it does not answer".to_owned())));
 }
 
 /// Looks every so often at what serves now, for ever: who is asked whether it is ready must know of upstreams that died
 /// when nobody used them.
-pub async fn keep_looking(current: Current, every: Duration) {
-    let mut looks = interval(every);
+pub async fn probe_idle_periodically(current: ActiveConfig, probe_interval: Duration) {
+    let mut ticks = interval(probe_interval);
     loop {
-        looks.tick().await;
-        current.get().pool.look();
+        ticks.tick().await;
+        current.get().pool.probe_idle();
     }
 }
 
 /// Probes an upstream whenever it is due, as long as it is left out.
-pub(super) async fn watch(watched: Weak<Upstream>) {
-    while let Some(due) = watched.upgrade().and_then(|upstream| upstream.next_probe()) {
+pub(super) async fn probe_until_readmitted(upstream_ref: Weak<PooledUpstream>) {
+    while let Some(due) = upstream_ref.upgrade().and_then(|upstream| upstream.next_probe_at()) {
         sleep_until(due).await;
-        let Some(upstream) = watched.upgrade() else { return };
+        let Some(upstream) = upstream_ref.upgrade() else { return };
         // A lane may have been quicker.
-        if upstream.load().out_until != Some(due) {
+        if upstream.load().ejected_until != Some(due) {
             continue;
         }
-        let found = timeout(PROBE_WITHIN, upstream.probe().probe()).await;
-        upstream.probed(found.unwrap_or_else(|_| Err("it does not answer".to_owned())));
+        let result = timeout(PROBE_TIMEOUT, upstream.probe().probe()).await;
+        upstream.probe_finished(result.unwrap_or_else(|_| Err("it does not answer".to_owned())));
     }
 }

@@ -7,54 +7,54 @@ use tower::load::Load;
 use tracing::{debug, info, warn};
 
 use super::{
-    health::{Burden, Failing, Health},
-    probe::{Probe, watch},
+    health::{UpstreamLoad, LaneFailure, Health},
+    probe::{Probe, probe_until_readmitted},
 };
 
 /// One upstream.
-pub(super) struct Upstream {
+pub(super) struct PooledUpstream {
     name: String,
     probe: Mutex<Prober>,
-    state: Mutex<State>,
+    state: Mutex<UpstreamState>,
 }
 
 /// The way by which it is probed.
 type Prober = Arc<dyn Probe + Send + Sync>;
 
 #[derive(Default)]
-struct State {
+struct UpstreamState {
     health: Health,
     /// A task waits to probe it.
-    watched: bool,
+    has_probe_task: bool,
     /// A task asks it now.
-    looked_at: bool,
+    is_being_probed: bool,
     /// Something was learned of it, good or bad.
-    known: bool,
+    has_reported: bool,
     /// Lanes it failed, and how often it was left out, in all.
     failures: u64,
-    left_out: u64,
+    ejections: u64,
 }
 
 /// How an upstream stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct UpstreamStatus {
     /// Its load, and whether it is left out.
-    pub burden: Burden,
+    pub load: UpstreamLoad,
     /// Lanes it failed, in all.
     pub failures: u64,
     /// How often it was left out, in all.
-    pub left_out: u64,
+    pub ejections: u64,
 }
 
-impl Upstream {
+impl PooledUpstream {
     pub(super) fn new(name: String, probe: Prober) -> Self {
         Self { name, probe: probe.into(), state: Mutex::default() }
     }
 
     /// It is gone to in another way from now on. What failed by the one before says nothing of this one.
-    pub(super) fn reached_by(&self, probe: Prober) {
+    pub(super) fn replace_probe(&self, probe: Prober) {
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
-        if self.state().health.forgive() {
+        if self.state().health.reset_failures() {
             info!(upstream = self.name, "it is gone to in another way: back in service");
         }
     }
@@ -67,130 +67,130 @@ impl Upstream {
         self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn status(&self) -> UpstreamStatus {
         let state = self.state();
-        let burden = state.health.burden(Instant::now());
-        Standing { burden, failures: state.failures, left_out: state.left_out }
+        let load = state.health.load(Instant::now());
+        UpstreamStatus { load, failures: state.failures, ejections: state.ejections }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UpstreamState> {
         // Numbers are whole between two of their changes, whatever panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn taken(&self) {
-        self.state().health.taken();
+    pub(super) fn lane_opened(&self) {
+        self.state().health.lane_opened();
     }
 
-    pub(super) fn gone(&self) {
-        self.state().health.gone();
+    pub(super) fn lane_closed(&self) {
+        self.state().health.lane_closed();
     }
 
-    pub(super) fn queued(&self, position: u32) {
-        self.state().health.queued(Instant::now(), position);
+    pub(super) fn lane_queued(&self, position: u32) {
+        self.state().health.lane_queued(Instant::now(), position);
     }
 
-    pub(super) fn busy(&self) {
-        self.state().health.busy(Instant::now());
+    pub(super) fn mark_busy(&self) {
+        self.state().health.mark_busy(Instant::now());
     }
 
-    pub(super) fn ready(&self, had_waited: bool) {
+    pub(super) fn lane_ready(&self, had_waited: bool) {
         let mut state = self.state();
-        state.known = true;
-        let back = state.health.ready(had_waited);
+        state.has_reported = true;
+        let is_readmitted = state.health.lane_ready(had_waited);
         drop(state);
-        self.tell_back(back);
+        self.log_readmission(is_readmitted);
     }
 
-    pub(super) fn served(&self) {
-        let back = self.state().health.served();
-        self.tell_back(back);
+    pub(super) fn lane_served(&self) {
+        let is_readmitted = self.state().health.lane_served();
+        self.log_readmission(is_readmitted);
     }
 
-    fn tell_back(&self, back: bool) {
-        if back {
+    fn log_readmission(&self, is_readmitted: bool) {
+        if is_readmitted {
             info!(upstream = self.name, "a lane succeeded: the upstream is back in service");
         }
     }
 
     /// A lane failed, for this reason.
-    pub(super) fn failed(self: &Arc<Self>, how: Failing, words: &str) {
+    pub(super) fn lane_failed(self: &Arc<Self>, failure: LaneFailure, message: &str) {
         let mut state = self.state();
         state.failures += 1;
-        state.known = true;
-        let Some(out) = state.health.failed(Instant::now(), how, fastrand::f64()) else {
+        state.has_reported = true;
+        let Some(pause) = state.health.lane_failed(Instant::now(), failure, fastrand::f64()) else {
             drop(state);
-            return debug!(upstream = self.name, ?how, "a lane failed: {words}");
+            return debug!(upstream = self.name, ?failure, "a lane failed: {message}");
         };
-        state.left_out += 1;
-        let watched = std::mem::replace(&mut state.watched, true);
+        state.ejections += 1;
+        let has_probe_task = std::mem::replace(&mut state.has_probe_task, true);
         drop(state);
-        warn!(upstream = self.name, out_ms = out.as_millis(), "left out for a while: {words}");
+        warn!(upstream = self.name, out_ms = pause.as_millis(), "left out for a while: {message}");
         // Without a runtime everything is over anyway.
-        if let (false, Ok(runtime)) = (watched, Handle::try_current()) {
-            runtime.spawn(watch(Arc::downgrade(self)));
+        if let (false, Ok(runtime)) = (has_probe_task, Handle::try_current()) {
+            runtime.spawn(probe_until_readmitted(Arc::downgrade(self)));
         }
     }
 
     /// It is in service, as far as is known; and something is.
     pub(super) fn is_usable(&self) -> bool {
         let state = self.state();
-        state.known && state.health.out_until().is_none()
+        state.has_reported && state.health.ejected_until().is_none()
     }
 
     /// Whether it is worth asking now: nobody does, and no lane would tell sooner.
-    pub(super) fn begin_look(&self) -> bool {
+    pub(super) fn begin_idle_probe(&self) -> bool {
         let mut state = self.state();
-        let Burden { out_until, lanes } = state.health.burden(Instant::now());
-        let idle = out_until.is_none() && lanes == 0 || !state.known;
-        idle && !std::mem::replace(&mut state.looked_at, true)
+        let UpstreamLoad { ejected_until, lanes } = state.health.load(Instant::now());
+        let is_idle = ejected_until.is_none() && lanes == 0 || !state.has_reported;
+        is_idle && !std::mem::replace(&mut state.is_being_probed, true)
     }
 
     /// What it said, or did not say, when it was asked.
-    pub(super) fn looked(self: &Arc<Self>, found: Result<(), String>) {
+    pub(super) fn idle_probe_finished(self: &Arc<Self>, result: Result<(), String>) {
         let mut state = self.state();
-        (state.looked_at, state.known) = (false, true);
+        (state.is_being_probed, state.has_reported) = (false, true);
         drop(state);
-        if let Err(words) = found {
-            self.failed(Failing::Unreachable, &words);
+        if let Err(message) = result {
+            self.lane_failed(LaneFailure::Unreachable, &message);
         }
     }
 
     /// When it is to be probed; `None` ends the watch, because it is back in service.
-    pub(super) fn next_probe(&self) -> Option<Instant> {
+    pub(super) fn next_probe_at(&self) -> Option<Instant> {
         let mut state = self.state();
-        let due = state.health.out_until();
-        state.watched = due.is_some();
+        let due = state.health.ejected_until();
+        state.has_probe_task = due.is_some();
         due
     }
 
     /// What the probe said.
-    pub(super) fn probed(&self, found: Result<(), String>) {
-        match found {
+    pub(super) fn probe_finished(&self, result: Result<(), String>) {
+        match result {
             Ok(()) => {
-                if self.state().health.found() {
+                if self.state().health.probe_succeeded() {
                     info!(upstream = self.name, "it answers again: back in service");
                 }
             }
-            Err(words) => {
-                let out = self.state().health.not_found(Instant::now(), fastrand::f64());
+            Err(message) => {
+                let out = self.state().health.probe_failed(Instant::now(), fastrand::f64());
                 let out_ms = out.map(|out| out.as_millis());
-                debug!(upstream = self.name, out_ms, "still left out: {words}");
+                debug!(upstream = self.name, out_ms, "still left out: {message}");
             }
         }
     }
 }
 
-impl std::fmt::Debug for Upstream {
+impl std::fmt::Debug for PooledUpstream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Upstream").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Load for Upstream {
-    type Metric = Burden;
+impl Load for PooledUpstream {
+    type Metric = UpstreamLoad;
 
-    fn load(&self) -> Burden {
-        self.state().health.burden(Instant::now())
+    fn load(&self) -> UpstreamLoad {
+        self.state().health.load(Instant::now())
     }
 }

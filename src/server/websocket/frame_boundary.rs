@@ -6,46 +6,46 @@ const HEADER_MAX_BYTES: usize = 14;
 
 /// The frames of one direction.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct FrameBoundary {
     header: [u8; HEADER_MAX_BYTES],
     /// Bytes of a header that has begun.
-    begun: usize,
+    header_bytes: usize,
     /// Bytes of the payload that are still to come.
-    left: u64,
+    payload_left: u64,
     /// A message has begun of which not the last frame is there.
-    open: bool,
-    longest: usize,
+    message_is_open: bool,
+    longest_payload: usize,
 }
 
-impl Frames {
+impl FrameBoundary {
     /// Takes the next bytes.
-    pub(super) fn pass(&mut self, mut bytes: &[u8]) {
+    pub(super) fn advance(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
-            if self.left > 0 {
-                let payload = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-                self.left -= payload as u64;
+            if self.payload_left > 0 {
+                let payload = bytes.len().min(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
+                self.payload_left -= payload as u64;
                 bytes = &bytes[payload..];
             } else {
-                self.header[self.begun] = *first;
-                self.begun += 1;
+                self.header[self.header_bytes] = *first;
+                self.header_bytes += 1;
                 bytes = rest;
-                self.end_header();
+                self.parse_header();
             }
         }
     }
 
     /// Whether neither a frame nor a message has begun and not ended.
-    pub(super) const fn is_between(&self) -> bool {
-        self.begun == 0 && self.left == 0 && !self.open
+    pub(super) const fn is_at_boundary(&self) -> bool {
+        self.header_bytes == 0 && self.payload_left == 0 && !self.message_is_open
     }
 
     /// Bytes of the longest payload so far.
-    pub(super) const fn longest(&self) -> usize {
-        self.longest
+    pub(super) const fn longest_payload(&self) -> usize {
+        self.longest_payload
     }
 
     /// Finds out what the header says, if that is all of it.
-    fn end_header(&mut self) {
+    fn parse_header(&mut self) {
         let [first, second, ..] = self.header;
         let length_bytes = match second & 0x7f {
             126 => 2,
@@ -53,19 +53,19 @@ impl Frames {
             _ => 0,
         };
         let mask_bytes = if second & 0x80 == 0 { 0 } else { 4 };
-        if self.begun < 2 + length_bytes + mask_bytes {
+        if self.header_bytes < 2 + length_bytes + mask_bytes {
             return;
         }
         let length = &self.header[2..2 + length_bytes];
-        self.left = match length_bytes {
+        self.payload_left = match length_bytes {
             0 => u64::from(second & 0x7f),
             _ => length.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
         };
-        self.longest = self.longest.max(usize::try_from(self.left).unwrap_or(usize::MAX));
-        self.begun = 0;
+        self.longest_payload = self.longest_payload.max(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
+        self.header_bytes = 0;
         // Control frames come in between the frames of a message.
         if first & 0x08 == 0 {
-            self.open = first & 0x80 == 0;
+            self.message_is_open = first & 0x80 == 0;
         }
     }
 }

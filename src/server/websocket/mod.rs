@@ -27,50 +27,50 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, Role, WebSocketConfig, WebSocketContext},
 };
 
-use self::frame_boundary::Frames;
+use self::frame_boundary::FrameBoundary;
 
 /// Most that is read at once: all that a client sent since it was last looked at, and 16 KiB cost least where there is more
 /// (field notes libraries.md).
-const ROOM_BYTES: usize = 24 * 1024;
+const READ_BUFFER_BYTES: usize = 24 * 1024;
 /// Longer payloads leave buffers behind that are not kept.
-const KEPT_BYTES: usize = 8 * 1024;
+const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
 
 thread_local! {
     /// What is read goes here first; empty until something was.
-    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static SHARED_READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A WebSocket after its handshake.
-pub(super) struct Wire<S> {
+pub(super) struct WebSocket<S> {
     io: S,
     context: WebSocketContext,
     role: Role,
     /// What was read and not given to the library yet.
-    ahead: Bytes,
+    read_ahead: Bytes,
     /// How far what was given to it goes.
-    frames: Frames,
+    frame_boundary: FrameBoundary,
     /// The longest message written since its buffers were new, bytes.
-    longest: usize,
+    longest_sent: usize,
     /// The last message left at once.
-    ready: bool,
+    is_flushed: bool,
     /// A close frame came or went.
-    closing: bool,
-    ended: bool,
+    is_closing: bool,
+    has_ended: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    /// A WebSocket on a stream of which so much was `read` beyond the handshake.
-    pub(super) fn new(io: S, read: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
+    /// A WebSocket on a stream of which so much was `read_ahead` beyond the handshake.
+    pub(super) fn new(io: S, read_ahead: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
         Self {
             io,
             context: WebSocketContext::new(role, Some(config)),
             role,
-            ahead: read.into(),
-            frames: Frames::default(),
-            longest: 0,
-            ready: true,
-            closing: false,
-            ended: false,
+            read_ahead: read_ahead.into(),
+            frame_boundary: FrameBoundary::default(),
+            longest_sent: 0,
+            is_flushed: true,
+            is_closing: false,
+            has_ended: false,
         }
     }
 
@@ -86,7 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
     /// Ready when a message can be given to it.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
-        if self.ready { Poll::Ready(Ok(())) } else { self.poll_flush(cx) }
+        if self.is_flushed { Poll::Ready(Ok(())) } else { self.poll_flush(cx) }
     }
 
     /// Takes a message, and writes of it what can be written.
@@ -94,10 +94,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// # Errors
     /// The library's.
     pub(super) fn start_send(&mut self, cx: &mut Context<'_>, message: Message) -> Result<(), WsError> {
-        self.longest = self.longest.max(message.len());
-        self.closing |= message.is_close();
-        let written = self.with(cx, |context, io| context.write(io, message));
-        self.ready = written.is_ready();
+        self.longest_sent = self.longest_sent.max(message.len());
+        self.is_closing |= message.is_close();
+        let written = self.with_context(cx, |context, io| context.write(io, message));
+        self.is_flushed = written.is_ready();
         match written {
             Poll::Ready(written) => written,
             Poll::Pending => Ok(()),
@@ -106,8 +106,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
     /// Writes what it has taken; ready when all of it is written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
-        let flushed = ready!(self.with(cx, |context, io| context.flush(io)));
-        self.ready = true;
+        let flushed = ready!(self.with_context(cx, |context, io| context.flush(io)));
+        self.is_flushed = true;
         Poll::Ready(match flushed {
             // The goodbyes were said.
             Err(WsError::ConnectionClosed) => Ok(()),
@@ -127,116 +127,116 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    fn with<T>(
+    fn with_context<T>(
         &mut self,
         cx: &mut Context<'_>,
-        act: impl FnOnce(&mut WebSocketContext, &mut Polled<'_, '_, S>) -> Result<T, WsError>,
+        act: impl FnOnce(&mut WebSocketContext, &mut PolledIo<'_, '_, S>) -> Result<T, WsError>,
     ) -> Poll<Result<T, WsError>> {
-        let Self { io, context, ahead, frames, .. } = self;
-        match act(context, &mut Polled { io, ahead, frames, cx }) {
+        let Self { io, context, read_ahead, frame_boundary, .. } = self;
+        match act(context, &mut PolledIo { io, read_ahead, frame_boundary, cx }) {
             Err(WsError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-            done => Poll::Ready(done),
+            result => Poll::Ready(result),
         }
     }
 
     /// Makes the library's buffers anew if they are large and there is nothing in them: all it was given it has told, no
     /// frame is half read, and all is written. Once there is talk of closing it has more to remember than that.
-    fn renew(&mut self, cx: &mut Context<'_>) {
-        let large = self.longest.max(self.frames.longest()) > KEPT_BYTES;
-        if large
-            && self.ready
-            && !self.closing
-            && self.frames.is_between()
+    fn shrink_buffers(&mut self, cx: &mut Context<'_>) {
+        let is_large = self.longest_sent.max(self.frame_boundary.longest_payload()) > RETAINED_BUFFER_BYTES;
+        if is_large
+            && self.is_flushed
+            && !self.is_closing
+            && self.frame_boundary.is_at_boundary()
             && matches!(self.poll_flush(cx), Poll::Ready(Ok(())))
         {
             self.context = WebSocketContext::new(self.role, Some(*self.context.get_config()));
-            self.frames = Frames::default();
-            self.longest = 0;
+            self.frame_boundary = FrameBoundary::default();
+            self.longest_sent = 0;
         }
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
     type Item = Result<Message, WsError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.ended {
+        if self.has_ended {
             return Poll::Ready(None);
         }
-        match self.with(cx, |context, io| context.read(io)) {
+        match self.with_context(cx, |context, io| context.read(io)) {
             Poll::Pending => {
-                self.renew(cx);
+                self.shrink_buffers(cx);
                 Poll::Pending
             }
             Poll::Ready(Ok(message)) => {
-                self.closing |= message.is_close();
+                self.is_closing |= message.is_close();
                 Poll::Ready(Some(Ok(message)))
             }
             Poll::Ready(Err(error)) => {
-                self.ended = true;
-                let over = matches!(error, WsError::ConnectionClosed | WsError::AlreadyClosed);
-                Poll::Ready((!over).then_some(Err(error)))
+                self.has_ended = true;
+                let is_closed = matches!(error, WsError::ConnectionClosed | WsError::AlreadyClosed);
+                Poll::Ready((!is_closed).then_some(Err(error)))
             }
         }
     }
 }
 
 /// The stream as the library wants it: what would have to be waited for is an error.
-struct Polled<'a, 'w, S> {
+struct PolledIo<'a, 'w, S> {
     io: &'a mut S,
-    ahead: &'a mut Bytes,
-    frames: &'a mut Frames,
+    read_ahead: &'a mut Bytes,
+    frame_boundary: &'a mut FrameBoundary,
     cx: &'a mut Context<'w>,
 }
 
-fn at_once<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
+fn pending_to_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
     match polled {
-        Poll::Ready(done) => done,
+        Poll::Ready(result) => result,
         Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 
-impl<S: AsyncRead + Unpin> Polled<'_, '_, S> {
-    /// Reads; what does not fit waits in `ahead`.
-    fn fetch(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut room = ROOM.take();
-        room.resize(ROOM_BYTES, 0);
-        let mut read = ReadBuf::new(&mut room);
-        let polled = at_once(Pin::new(&mut *self.io).poll_read(self.cx, &mut read));
-        let (now, later) = read.filled().split_at(read.filled().len().min(into.len()));
-        into[..now.len()].copy_from_slice(now);
-        *self.ahead = Bytes::copy_from_slice(later);
-        let count = now.len();
-        ROOM.set(room);
+impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
+    /// Reads; what does not fit waits in `read_ahead`.
+    fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut buffer = SHARED_READ_BUFFER.take();
+        buffer.resize(READ_BUFFER_BYTES, 0);
+        let mut read = ReadBuf::new(&mut buffer);
+        let polled = pending_to_would_block(Pin::new(&mut *self.io).poll_read(self.cx, &mut read));
+        let (fitting, rest) = read.filled().split_at(read.filled().len().min(into.len()));
+        into[..fitting.len()].copy_from_slice(fitting);
+        *self.read_ahead = Bytes::copy_from_slice(rest);
+        let count = fitting.len();
+        SHARED_READ_BUFFER.set(buffer);
         polled.map(|()| count)
     }
 }
 
-impl<S: AsyncRead + Unpin> Read for Polled<'_, '_, S> {
+impl<S: AsyncRead + Unpin> Read for PolledIo<'_, '_, S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = if self.ahead.is_empty() {
-            self.fetch(into)?
+        let count = if self.read_ahead.is_empty() {
+            self.fill(into)?
         } else {
-            let count = self.ahead.len().min(into.len());
-            self.ahead.copy_to_slice(&mut into[..count]);
-            if self.ahead.is_empty() {
+            let count = self.read_ahead.len().min(into.len());
+            self.read_ahead.copy_to_slice(&mut into[..count]);
+            if self.read_ahead.is_empty() {
                 // Else its memory would be kept.
-                *self.ahead = Bytes::new();
+                *self.read_ahead = Bytes::new();
             }
             count
         };
-        self.frames.pass(&into[..count]);
+        self.frame_boundary.advance(&into[..count]);
         Ok(count)
     }
 }
 
-impl<S: AsyncWrite + Unpin> Write for Polled<'_, '_, S> {
+impl<S: AsyncWrite + Unpin> Write for PolledIo<'_, '_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        at_once(Pin::new(&mut *self.io).poll_write(self.cx, bytes))
+        pending_to_would_block(Pin::new(&mut *self.io).poll_write(self.cx, bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        at_once(Pin::new(&mut *self.io).poll_flush(self.cx))
+        pending_to_would_block(Pin::new(&mut *self.io).poll_flush(self.cx))
     }
 }
 

@@ -22,74 +22,74 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
 };
 
-use super::{Wire, pausable_stream::ReadByClock};
+use super::{WebSocket, pausable_stream::PausableRead};
 use crate::{
-    event::{Message, Why},
+    event::{Message, DisconnectReason},
     net::Traffic,
 };
 
 /// Pause between pings, as uvicorn's (field notes macaw.md §1.1).
-const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Silence, pongs included, after which a peer counts as gone: two pings unanswered.
-const DEAD_AFTER: Duration = Duration::from_secs(60);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// What an idle socket keeps to read into. There are many, and what comes is read ahead in any case.
 const READ_BUFFER_BYTES: usize = 1024;
 /// A peer that takes not a byte for this long does not read.
-const STALLED_AFTER: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What came out of a socket.
 #[derive(Debug)]
-pub(crate) enum Came {
+pub(crate) enum SocketEvent {
     /// A message.
     Message(WsMessage),
     /// The end.
-    End(Why),
+    End(DisconnectReason),
 }
 
 /// A WebSocket, and the traffic of the stream under it: one long message on a slow line is many signs of life.
-pub struct Metered<S> {
-    pub(crate) stream: Wire<S>,
+pub struct MeteredWebSocket<S> {
+    pub(crate) stream: WebSocket<S>,
     pub(crate) traffic: Arc<Traffic>,
 }
 
 /// One WebSocket.
-pub(crate) struct Socket<S> {
-    stream: Wire<S>,
+pub(crate) struct SessionSocket<S> {
+    stream: WebSocket<S>,
     traffic: Arc<Traffic>,
     /// Bytes the peer had taken when it was last seen to take any.
-    taken: u64,
+    bytes_taken: u64,
     /// Bytes it had sent when it was last heard.
-    heard: u64,
+    bytes_heard: u64,
     outbox: VecDeque<WsMessage>,
     outbox_bytes: usize,
     unflushed: bool,
     /// Since when the peer has taken nothing.
     stalled_since: Option<Instant>,
-    heard_at: Instant,
-    ping_at: Instant,
+    last_heard: Instant,
+    next_ping: Instant,
     /// The peer's close frame, once it came.
-    closing: Option<Why>,
+    close_reason: Option<DisconnectReason>,
     /// Nothing is left of what had come when it was last read.
-    drained: bool,
+    fully_read: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
-    pub(crate) fn new(socket: Metered<S>) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
+    pub(crate) fn new(socket: MeteredWebSocket<S>) -> Self {
         let now = Instant::now();
-        let Metered { stream, traffic } = socket;
+        let MeteredWebSocket { stream, traffic } = socket;
         Self {
             stream,
             traffic,
-            taken: 0,
-            heard: 0,
+            bytes_taken: 0,
+            bytes_heard: 0,
             outbox: VecDeque::new(),
             outbox_bytes: 0,
             unflushed: false,
             stalled_since: None,
-            heard_at: now,
-            ping_at: now + PING_EVERY,
-            closing: None,
-            drained: false,
+            last_heard: now,
+            next_ping: now + PING_INTERVAL,
+            close_reason: None,
+            fully_read: false,
         }
     }
 
@@ -102,11 +102,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
                 WsMessage::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
             }
         };
-        self.put(message);
+        self.enqueue(message);
     }
 
-    fn put(&mut self, message: WsMessage) {
-        self.outbox_bytes += weight(&message);
+    fn enqueue(&mut self, message: WsMessage) {
+        self.outbox_bytes += memory_bytes(&message);
         self.outbox.push_back(message);
     }
 
@@ -120,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
                 self.outbox.remove(at);
             }
         }
-        self.outbox_bytes = self.outbox.iter().map(weight).sum();
+        self.outbox_bytes = self.outbox.iter().map(memory_bytes).sum();
     }
 
     /// What the peer has not taken yet takes about so much memory, bytes.
@@ -128,34 +128,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
         self.outbox_bytes
     }
 
-    /// When [`Socket::tick`] has something to do.
-    pub(crate) fn next_tick(&self) -> Instant {
-        let stalled = self.stalled_since.map(|since| since + STALLED_AFTER);
-        stalled.into_iter().fold(self.ping_at.min(self.heard_at + DEAD_AFTER), Instant::min)
+    /// When [`SessionSocket::handle_timer`] has something to do.
+    pub(crate) fn timer_deadline(&self) -> Instant {
+        let stall_deadline = self.stalled_since.map(|since| since + STALL_TIMEOUT);
+        stall_deadline.into_iter().fold(self.next_ping.min(self.last_heard + SILENCE_TIMEOUT), Instant::min)
     }
 
     /// Pings, and notices a peer that is gone or does not read.
-    pub(crate) fn tick(&mut self, now: Instant) -> Option<Why> {
-        if now >= self.heard_at + DEAD_AFTER {
-            return Some(Why::Lost(format!("nothing heard for {} s, pings included", DEAD_AFTER.as_secs())));
+    pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
+        if now >= self.last_heard + SILENCE_TIMEOUT {
+            return Some(DisconnectReason::Lost(format!("nothing heard for {} s, pings included", SILENCE_TIMEOUT.as_secs())));
         }
-        if self.stalled_since.is_some_and(|since| now >= since + STALLED_AFTER) {
-            return Some(Why::Lost(format!("it has not read for {} s", STALLED_AFTER.as_secs())));
+        if self.stalled_since.is_some_and(|since| now >= since + STALL_TIMEOUT) {
+            return Some(DisconnectReason::Lost(format!("it has not read for {} s", STALL_TIMEOUT.as_secs())));
         }
-        if now >= self.ping_at {
-            self.ping_at = now + PING_EVERY;
-            self.put(WsMessage::Ping(Bytes::new()));
+        if now >= self.next_ping {
+            self.next_ping = now + PING_INTERVAL;
+            self.enqueue(WsMessage::Ping(Bytes::new()));
         }
         None
     }
 
     /// Writes what can be written; ready when the outbox is empty and flushed, or when the peer is gone.
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Why>> {
-        let written = self.poll_outbox(cx).map_err(|error| Why::Lost(error.to_string()));
-        let taken = self.traffic.written();
-        let moved = std::mem::replace(&mut self.taken, taken) != taken;
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
+        let written = self.poll_flush_outbox(cx).map_err(|error| DisconnectReason::Lost(error.to_string()));
+        let bytes_taken = self.traffic.bytes_written();
+        let has_progress = std::mem::replace(&mut self.bytes_taken, bytes_taken) != bytes_taken;
         match written {
-            Poll::Pending if moved || self.stalled_since.is_none() => {
+            Poll::Pending if has_progress || self.stalled_since.is_none() => {
                 self.stalled_since = Some(Instant::now());
             }
             Poll::Pending => {}
@@ -164,11 +164,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
         written
     }
 
-    fn poll_outbox(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
+    fn poll_flush_outbox(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
         while !self.outbox.is_empty() {
             ready!(self.stream.poll_ready(cx))?;
             if let Some(message) = self.outbox.pop_front() {
-                self.outbox_bytes = self.outbox_bytes.saturating_sub(weight(&message));
+                self.outbox_bytes = self.outbox_bytes.saturating_sub(memory_bytes(&message));
                 self.unflushed = true;
                 self.stalled_since = None;
                 self.stream.start_send(cx, message)?;
@@ -182,119 +182,119 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
     }
 
     /// It is not read for now, so its silence says nothing.
-    pub(crate) fn unread(&mut self) {
-        self.heard_at = Instant::now();
+    pub(crate) fn reset_silence_timer(&mut self) {
+        self.last_heard = Instant::now();
     }
 
     /// The next thing that comes. After a close frame the end of the transport is waited for.
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEvent> {
         loop {
             let next = Pin::new(&mut self.stream).poll_next(cx);
-            self.drained = next.is_pending();
+            self.fully_read = next.is_pending();
             // Part of a message is a sign of life as well.
-            let heard = self.traffic.read();
-            if std::mem::replace(&mut self.heard, heard) != heard || next.is_ready() {
-                self.heard_at = Instant::now();
+            let bytes_heard = self.traffic.bytes_read();
+            if std::mem::replace(&mut self.bytes_heard, bytes_heard) != bytes_heard || next.is_ready() {
+                self.last_heard = Instant::now();
             }
             let next = ready!(next);
             match next {
                 Some(Ok(WsMessage::Close(frame))) => {
                     let (code, reason) = frame
                         .map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
-                    self.closing = Some(Why::Closed(code, reason));
+                    self.close_reason = Some(DisconnectReason::Closed(code, reason));
                 }
                 Some(Ok(message @ (WsMessage::Text(_) | WsMessage::Binary(_)))) => {
-                    return Poll::Ready(Came::Message(message));
+                    return Poll::Ready(SocketEvent::Message(message));
                 }
                 // Pings are answered by the library; pongs have done their work by being heard.
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Poll::Ready(Came::End(self.broken(&error))),
+                Some(Err(error)) => return Poll::Ready(SocketEvent::End(self.answer_protocol_error(&error))),
                 None => {
-                    let why = self.closing.take().unwrap_or_else(|| Why::Lost("end of stream".to_owned()));
-                    return Poll::Ready(Came::End(why));
+                    let reason = self.close_reason.take().unwrap_or_else(|| DisconnectReason::Lost("end of stream".to_owned()));
+                    return Poll::Ready(SocketEvent::End(reason));
                 }
             }
         }
     }
 
     /// What an error of the peer's making is answered with (RFC 6455 §7.4.1).
-    fn broken(&mut self, error: &WsError) -> Why {
-        if let Some(why) = self.closing.take() {
-            return why;
+    fn answer_protocol_error(&mut self, error: &WsError) -> DisconnectReason {
+        if let Some(reason) = self.close_reason.take() {
+            return reason;
         }
         let code = match error {
             WsError::Capacity(_) => Some(CloseCode::Size),
             WsError::Utf8(_) => Some(CloseCode::Invalid),
-            WsError::Protocol(problem) if !is_abrupt(problem) => Some(CloseCode::Protocol),
+            WsError::Protocol(problem) if !is_abrupt_reset(problem) => Some(CloseCode::Protocol),
             _ => None,
         };
         if let Some(code) = code {
-            let frame = CloseFrame { code, reason: shortened(&error.to_string()).into() };
-            self.put(WsMessage::Close(Some(frame)));
+            let frame = CloseFrame { code, reason: truncate_reason(&error.to_string()).into() };
+            self.enqueue(WsMessage::Close(Some(frame)));
         }
-        Why::Lost(error.to_string())
+        DisconnectReason::Lost(error.to_string())
     }
 
     /// Sends what is left, waits for the peer's end within a bound, and is gone. Runs on its own: the session need not
     /// wait, and unread bytes must not turn the close frame into a reset.
     ///
-    /// Holds `alive` until then, so that the program does not end before the goodbye is out.
-    pub(crate) fn farewell(mut self, within: Duration, alive: mpsc::Sender<()>) {
+    /// Holds `drain_guard` until then, so that the program does not end before the goodbye is out.
+    pub(crate) fn close_in_background(mut self, timeout: Duration, drain_guard: mpsc::Sender<()>) {
         tokio::spawn(async move {
-            let goodbye = async {
+            let closing_handshake = async {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
                 if written.is_ok() {
                     while let Some(Ok(_)) = self.stream.next().await {}
                     // Our end comes first: RFC 6455 §7.1.1 has clients wait for it.
                     if self.stream.get_mut().shutdown().await.is_ok() {
                         // All is said; what follows is only to be gentle.
-                        drop(alive);
+                        drop(drain_guard);
                         let mut rest = [0; 4096];
                         while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
                     }
                 }
             };
             // Past the bound the peer has had its chance.
-            let _ = tokio::time::timeout(within, goodbye).await;
+            let _ = tokio::time::timeout(timeout, closing_handshake).await;
         });
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + ReadByClock> Socket<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
     /// Whether nothing is left of what had come when it was last read.
-    pub(crate) const fn is_drained(&self) -> bool {
-        self.drained
+    pub(crate) const fn is_fully_read(&self) -> bool {
+        self.fully_read
     }
 
     /// From now on it is read by the clock, or by events again.
-    pub(crate) fn read_by_clock(&mut self, by_clock: bool) {
+    pub(crate) fn set_read_paused(&mut self, paused: bool) {
         let stream = self.stream.get_mut();
-        match by_clock {
-            true if !stream.is_by_clock() => stream.by_clock(),
-            false if stream.is_by_clock() => {
-                stream.by_events();
+        match paused {
+            true if !stream.is_paused() => stream.pause(),
+            false if stream.is_paused() => {
+                stream.resume();
                 // Something may have come in between.
-                self.drained = false;
+                self.fully_read = false;
             }
             _ => {}
         }
     }
 
     /// Whether it is read by the clock.
-    pub(crate) fn is_by_clock(&self) -> bool {
-        self.stream.get_ref().is_by_clock()
+    pub(crate) fn is_read_paused(&self) -> bool {
+        self.stream.get_ref().is_paused()
     }
 
     /// It is read once more.
-    pub(crate) fn look(&mut self) {
-        self.stream.get_mut().look();
-        self.drained = false;
+    pub(crate) fn allow_read(&mut self) {
+        self.stream.get_mut().allow_read();
+        self.fully_read = false;
     }
 }
 
 /// The library's settings: its defaults bound neither what waits to be written nor, far enough, what is read (field notes
 /// libraries.md). Every message is written at once; the outbox is ours.
-pub(crate) fn limits(message_max_bytes: usize) -> WebSocketConfig {
+pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(0)
@@ -304,32 +304,32 @@ pub(crate) fn limits(message_max_bytes: usize) -> WebSocketConfig {
 }
 
 /// What a message in the outbox takes of memory: a short one is mostly overhead.
-fn weight(message: &WsMessage) -> usize {
+fn memory_bytes(message: &WsMessage) -> usize {
     message.len() + 256
 }
 
-fn is_abrupt(problem: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
+fn is_abrupt_reset(problem: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
     use tokio_tungstenite::tungstenite::error::ProtocolError;
     matches!(problem, ProtocolError::ResetWithoutClosingHandshake)
 }
 
 /// RFC 6455 §5.5: at most 123 bytes of reason.
-fn shortened(text: &str) -> &str {
+fn truncate_reason(text: &str) -> &str {
     &text[..text.floor_char_boundary(123)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::Counted;
+    use crate::net::CountedStream;
     use tokio::io::DuplexStream;
     use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
     #[tokio::test]
-    async fn audio_that_has_not_left_can_be_forgotten_and_the_rest_not() {
+    async fn drop_audio_discards_unsent_audio_only() {
         let (near, far) = tokio::io::duplex(1024);
-        let near = Wire::new(near, Vec::new(), Role::Server, limits(1 << 20));
-        let mut socket = Socket::new(Metered { stream: near, traffic: Arc::default() });
+        let near = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
+        let mut socket = SessionSocket::new(MeteredWebSocket { stream: near, traffic: Arc::default() });
         let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
         socket.send(Message::Text("start".into()));
         for _ in 0..10 {
@@ -359,57 +359,57 @@ mod tests {
     const TEXT: [u8; 6] = [0x81, 0x80, 0, 0, 0, 0];
 
     /// A server's socket on a counted line, and the client's bare end of it.
-    fn line() -> (Socket<Counted<DuplexStream>>, DuplexStream) {
+    fn socket_pair() -> (SessionSocket<CountedStream<DuplexStream>>, DuplexStream) {
         let (near, far) = tokio::io::duplex(1024);
-        let (near, traffic) = Counted::new(near);
-        let stream = Wire::new(near, Vec::new(), Role::Server, limits(1 << 20));
-        (Socket::new(Metered { stream, traffic }), far)
+        let (near, traffic) = CountedStream::new(near);
+        let stream = WebSocket::new(near, Vec::new(), Role::Server, websocket_config(1 << 20));
+        (SessionSocket::new(MeteredWebSocket { stream, traffic }), far)
     }
 
     /// Drives a socket as the session does until a message comes, or the end.
-    async fn drive(socket: &mut Socket<Counted<DuplexStream>>) -> Came {
+    async fn next_event(socket: &mut SessionSocket<CountedStream<DuplexStream>>) -> SocketEvent {
         loop {
-            let mut tick = Box::pin(tokio::time::sleep_until(socket.next_tick()));
-            let came = std::future::poll_fn(|cx| {
-                if let Poll::Ready(Err(why)) = socket.poll_write(cx) {
-                    return Poll::Ready(Some(Came::End(why)));
+            let mut timer = Box::pin(tokio::time::sleep_until(socket.timer_deadline()));
+            let event = std::future::poll_fn(|cx| {
+                if let Poll::Ready(Err(reason)) = socket.poll_write(cx) {
+                    return Poll::Ready(Some(SocketEvent::End(reason)));
                 }
                 match socket.poll_read(cx) {
-                    Poll::Ready(came) => Poll::Ready(Some(came)),
-                    Poll::Pending => tick.as_mut().poll(cx).map(|()| None),
+                    Poll::Ready(event) => Poll::Ready(Some(event)),
+                    Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
                 }
             });
-            if let Some(came) = came.await {
-                return came;
+            if let Some(event) = event.await {
+                return event;
             }
-            if let Some(why) = socket.tick(Instant::now()) {
-                return Came::End(why);
+            if let Some(reason) = socket.handle_timer(Instant::now()) {
+                return SocketEvent::End(reason);
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_message_is_no_stall_on_a_slow_line() {
-        let (mut socket, mut far) = line();
+    async fn long_outgoing_message_on_slow_connection_is_not_a_stall() {
+        let (mut socket, mut far) = socket_pair();
         socket.send(Message::Binary(vec![1; 200 * 1024].into()));
         let client = async {
-            let mut some = [0; 1024];
+            let mut chunk = [0; 1024];
             for second in 0..200 {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                far.read_exact(&mut some).await.unwrap();
+                far.read_exact(&mut chunk).await.unwrap();
                 if second % 20 == 0 {
                     far.write_all(&PONG).await.unwrap();
                 }
             }
             far.write_all(&TEXT).await.unwrap();
         };
-        let (came, ()) = tokio::join!(drive(&mut socket), client);
-        assert!(matches!(came, Came::Message(WsMessage::Text(_))), "{came:?}");
+        let (event, ()) = tokio::join!(next_event(&mut socket), client);
+        assert!(matches!(event, SocketEvent::Message(WsMessage::Text(_))), "{event:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_message_is_no_silence_on_a_slow_line() {
-        let (mut socket, mut far) = line();
+    async fn long_incoming_message_on_slow_connection_is_not_silence() {
+        let (mut socket, mut far) = socket_pair();
         let client = async {
             far.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0, 3, 0x20, 0, 0, 0, 0, 0]).await.unwrap();
             for _ in 0..200 {
@@ -417,23 +417,23 @@ mod tests {
                 far.write_all(&[0; 1024]).await.unwrap();
             }
         };
-        let (came, ()) = tokio::join!(drive(&mut socket), client);
-        let Came::Message(WsMessage::Binary(bytes)) = came else { panic!("{came:?}") };
+        let (event, ()) = tokio::join!(next_event(&mut socket), client);
+        let SocketEvent::Message(WsMessage::Binary(bytes)) = event else { panic!("{event:?}") };
         assert_eq!(bytes.len(), 200 * 1024);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_or_says_nothing_is_given_up() {
-        for (bytes, patience, words) in
-            [(200 * 1024, STALLED_AFTER, "has not read for 30 s"), (0, DEAD_AFTER, "nothing heard for 60 s")]
+    async fn peer_that_stops_reading_or_sending_is_lost() {
+        for (bytes, timeout, expected) in
+            [(200 * 1024, STALL_TIMEOUT, "has not read for 30 s"), (0, SILENCE_TIMEOUT, "nothing heard for 60 s")]
         {
-            let (mut socket, _far) = line();
+            let (mut socket, _far) = socket_pair();
             socket.send(Message::Binary(vec![1; bytes].into()));
             let start = Instant::now();
-            let came = drive(&mut socket).await;
-            assert!(matches!(&came, Came::End(Why::Lost(why)) if why.contains(words)), "{came:?}");
-            let late = start.elapsed().saturating_sub(patience);
-            assert!(start.elapsed() >= patience && late < Duration::from_millis(10), "{late:?}");
+            let event = next_event(&mut socket).await;
+            assert!(matches!(&event, SocketEvent::End(DisconnectReason::Lost(reason)) if reason.contains(expected)), "{event:?}");
+            let late = start.elapsed().saturating_sub(timeout);
+            assert!(start.elapsed() >= timeout && late < Duration::from_millis(10), "{late:?}");
         }
     }
 }

@@ -10,34 +10,34 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use super::pausable_stream::{Clocked, ReadByClock};
-use crate::net::Counted;
+use super::pausable_stream::{PausableStream, PausableRead};
+use crate::net::CountedStream;
 use crate::server::tls::names;
 
 /// A client's byte stream.
 pub(crate) enum ClientStream {
     /// As it is.
-    Plain(Clocked),
+    Plain(PausableStream),
     /// Encrypted.
-    Tls(Box<TlsStream<Clocked>>),
+    Tls(Box<TlsStream<PausableStream>>),
 }
 
 impl ClientStream {
     /// The names in the certificate that the client has shown, which was checked.
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub(crate) fn certificate_names(&self) -> Vec<String> {
         let Self::Tls(stream) = self else { return Vec::new() };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        shown.map(names::names).unwrap_or_default()
+        shown.map(names::certificate_names).unwrap_or_default()
     }
 
-    fn tcp(&self) -> &Clocked {
+    fn tcp(&self) -> &PausableStream {
         match self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
         }
     }
 
-    fn tcp_mut(&mut self) -> &mut Clocked {
+    fn tcp_mut(&mut self) -> &mut PausableStream {
         match self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_mut().0,
@@ -45,21 +45,21 @@ impl ClientStream {
     }
 }
 
-impl ReadByClock for Counted<ClientStream> {
-    fn by_clock(&mut self) {
-        self.stream.tcp_mut().by_clock();
+impl PausableRead for CountedStream<ClientStream> {
+    fn pause(&mut self) {
+        self.stream.tcp_mut().pause();
     }
 
-    fn by_events(&mut self) {
-        self.stream.tcp_mut().by_events();
+    fn resume(&mut self) {
+        self.stream.tcp_mut().resume();
     }
 
-    fn is_by_clock(&self) -> bool {
-        self.stream.tcp().is_by_clock()
+    fn is_paused(&self) -> bool {
+        self.stream.tcp().is_paused()
     }
 
-    fn look(&mut self) {
-        self.stream.tcp_mut().look();
+    fn allow_read(&mut self) {
+        self.stream.tcp_mut().allow_read();
     }
 }
 

@@ -18,96 +18,96 @@ fn config() -> WebSocketConfig {
 }
 
 /// A line that takes so many bytes at a time: ours, and the library's own end of it.
-async fn line(bytes: usize) -> (Wire<DuplexStream>, WebSocketStream<DuplexStream>) {
+async fn socket_pair(bytes: usize) -> (WebSocket<DuplexStream>, WebSocketStream<DuplexStream>) {
     let (near, far) = tokio::io::duplex(bytes);
     let far = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
-    (Wire::new(near, Vec::new(), Role::Server, config()), far)
+    (WebSocket::new(near, Vec::new(), Role::Server, config()), far)
 }
 
-async fn send(wire: &mut Wire<DuplexStream>, message: Message) {
-    poll_fn(|cx| wire.poll_ready(cx)).await.unwrap();
+async fn send(socket: &mut WebSocket<DuplexStream>, message: Message) {
+    poll_fn(|cx| socket.poll_ready(cx)).await.unwrap();
     let mut message = Some(message);
-    poll_fn(|cx| Poll::Ready(wire.start_send(cx, message.take().unwrap()))).await.unwrap();
-    poll_fn(|cx| wire.poll_flush(cx)).await.unwrap();
+    poll_fn(|cx| Poll::Ready(socket.start_send(cx, message.take().unwrap()))).await.unwrap();
+    poll_fn(|cx| socket.poll_flush(cx)).await.unwrap();
 }
 
 /// Polls it once, when there is nothing to be read.
-async fn look(wire: &mut Wire<DuplexStream>) {
-    let came = poll_fn(|cx| Poll::Ready(wire.poll_next_unpin(cx))).await;
-    assert!(came.is_pending(), "{came:?}");
+async fn assert_nothing_to_read(socket: &mut WebSocket<DuplexStream>) {
+    let polled = poll_fn(|cx| Poll::Ready(socket.poll_next_unpin(cx))).await;
+    assert!(polled.is_pending(), "{polled:?}");
 }
 
-fn is_small(wire: &Wire<DuplexStream>) -> bool {
-    wire.longest.max(wire.frames.longest()) <= KEPT_BYTES
+fn has_small_buffers(socket: &WebSocket<DuplexStream>) -> bool {
+    socket.longest_sent.max(socket.frame_boundary.longest_payload()) <= RETAINED_BUFFER_BYTES
 }
 
-fn long(bytes: usize) -> Message {
+fn message_of_length(bytes: usize) -> Message {
     Message::Binary((0..bytes).map(|at| (at % 251) as u8).collect::<Vec<_>>().into())
 }
 
 #[tokio::test]
-async fn long_messages_leave_no_buffers_behind() {
-    let (mut wire, mut far) = line(1 << 20).await;
+async fn large_buffers_are_released_after_long_messages() {
+    let (mut socket, mut far) = socket_pair(1 << 20).await;
     for bytes in [100_000, 10, 200_000] {
-        far.send(long(bytes)).await.unwrap();
-        assert_eq!(wire.next().await.unwrap().unwrap(), long(bytes));
-        assert_eq!(is_small(&wire), bytes < 100);
-        look(&mut wire).await;
-        assert!(is_small(&wire) && wire.ahead.is_empty());
+        far.send(message_of_length(bytes)).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), message_of_length(bytes));
+        assert_eq!(has_small_buffers(&socket), bytes < 100);
+        assert_nothing_to_read(&mut socket).await;
+        assert!(has_small_buffers(&socket) && socket.read_ahead.is_empty());
     }
-    send(&mut wire, long(100_000)).await;
-    assert!(!is_small(&wire));
-    look(&mut wire).await;
-    assert!(is_small(&wire));
-    assert_eq!(far.next().await.unwrap().unwrap(), long(100_000));
+    send(&mut socket, message_of_length(100_000)).await;
+    assert!(!has_small_buffers(&socket));
+    assert_nothing_to_read(&mut socket).await;
+    assert!(has_small_buffers(&socket));
+    assert_eq!(far.next().await.unwrap().unwrap(), message_of_length(100_000));
 }
 
 #[tokio::test]
-async fn what_is_half_read_or_half_written_is_kept() {
-    let (mut wire, mut far) = line(64 * 1024).await;
-    let part = |code, is_final| Message::Frame(Frame::message(vec![7; 10_000], OpCode::Data(code), is_final));
-    far.send(part(Data::Binary, false)).await.unwrap();
-    look(&mut wire).await;
-    assert!(!is_small(&wire), "the message has begun");
+async fn partly_read_or_written_message_keeps_its_buffers() {
+    let (mut socket, mut far) = socket_pair(64 * 1024).await;
+    let fragment = |code, is_final| Message::Frame(Frame::message(vec![7; 10_000], OpCode::Data(code), is_final));
+    far.send(fragment(Data::Binary, false)).await.unwrap();
+    assert_nothing_to_read(&mut socket).await;
+    assert!(!has_small_buffers(&socket), "the message has begun");
     far.send(Message::Ping(Bytes::from_static(b"!"))).await.unwrap();
-    assert!(wire.next().await.unwrap().unwrap().is_ping());
-    look(&mut wire).await;
-    assert!(!is_small(&wire), "a ping is not the rest of it");
-    far.send(part(Data::Continue, true)).await.unwrap();
-    assert_eq!(wire.next().await.unwrap().unwrap().len(), 20_000);
+    assert!(socket.next().await.unwrap().unwrap().is_ping());
+    assert_nothing_to_read(&mut socket).await;
+    assert!(!has_small_buffers(&socket), "a ping is not the rest of it");
+    far.send(fragment(Data::Continue, true)).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap().len(), 20_000);
     // More than the line takes; the peer reads nothing yet.
-    poll_fn(|cx| Poll::Ready(wire.start_send(cx, long(100_000)))).await.unwrap();
-    look(&mut wire).await;
-    assert!(!is_small(&wire), "not all of it is written");
+    poll_fn(|cx| Poll::Ready(socket.start_send(cx, message_of_length(100_000)))).await.unwrap();
+    assert_nothing_to_read(&mut socket).await;
+    assert!(!has_small_buffers(&socket), "not all of it is written");
     let written = async {
-        poll_fn(|cx| wire.poll_flush(cx)).await.unwrap();
-        look(&mut wire).await;
+        poll_fn(|cx| socket.poll_flush(cx)).await.unwrap();
+        assert_nothing_to_read(&mut socket).await;
     };
     let (pong, ()) = tokio::join!(far.next(), written);
     assert!(pong.unwrap().unwrap().is_pong());
-    assert_eq!(far.next().await.unwrap().unwrap(), long(100_000));
-    assert!(is_small(&wire));
+    assert_eq!(far.next().await.unwrap().unwrap(), message_of_length(100_000));
+    assert!(has_small_buffers(&socket));
 }
 
 #[tokio::test]
-async fn a_goodbye_is_not_forgotten() {
-    let (mut wire, mut far) = line(1 << 20).await;
-    send(&mut wire, long(100_000)).await;
-    wire.close(CloseFrame { code: 1000.into(), reason: "enough".into() }).await.unwrap();
-    look(&mut wire).await;
+async fn close_handshake_completes_after_large_messages() {
+    let (mut socket, mut far) = socket_pair(1 << 20).await;
+    send(&mut socket, message_of_length(100_000)).await;
+    socket.close(CloseFrame { code: 1000.into(), reason: "enough".into() }).await.unwrap();
+    assert_nothing_to_read(&mut socket).await;
     assert!(far.next().await.unwrap().unwrap().is_binary() && far.next().await.unwrap().unwrap().is_close());
     far.flush().await.unwrap();
-    assert!(wire.next().await.unwrap().unwrap().is_close(), "the answer to ours");
-    assert!(wire.next().await.is_none());
+    assert!(socket.next().await.unwrap().unwrap().is_close(), "the answer to ours");
+    assert!(socket.next().await.is_none());
 }
 
 #[tokio::test]
-async fn what_came_with_the_handshake_comes_first() {
+async fn bytes_read_with_handshake_come_first() {
     let (near, mut far) = tokio::io::duplex(1024);
-    let mut wire = Wire::new(near, vec![0x81, 3, b'o', b'n'], Role::Client, config());
+    let mut socket = WebSocket::new(near, vec![0x81, 3, b'o', b'n'], Role::Client, config());
     far.write_all(&[b'e', 0x81, 3, b't', b'w', b'o']).await.unwrap();
-    assert_eq!(wire.next().await.unwrap().unwrap(), Message::text("one"));
-    assert_eq!(wire.next().await.unwrap().unwrap(), Message::text("two"));
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("one"));
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("two"));
 }
 
 proptest! {
@@ -115,30 +115,30 @@ proptest! {
 
     #[test]
     fn messages_arrive_whole_and_in_order(
-        lengths in prop::collection::vec(0usize..40_000, 1..12), room in 1usize..30_000,
+        lengths in prop::collection::vec(0usize..40_000, 1..12), capacity in 1usize..30_000,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let (mut wire, mut far) = line(room).await;
+            let (mut socket, mut far) = socket_pair(capacity).await;
             let sending = async {
                 for bytes in &lengths {
-                    far.send(long(*bytes)).await.unwrap();
+                    far.send(message_of_length(*bytes)).await.unwrap();
                 }
             };
             let reading = async {
                 for bytes in &lengths {
-                    assert_eq!(wire.next().await.unwrap().unwrap(), long(*bytes));
-                    assert!(wire.ahead.len() <= ROOM_BYTES);
+                    assert_eq!(socket.next().await.unwrap().unwrap(), message_of_length(*bytes));
+                    assert!(socket.read_ahead.len() <= READ_BUFFER_BYTES);
                 }
-                look(&mut wire).await;
+                assert_nothing_to_read(&mut socket).await;
             };
             tokio::join!(sending, reading);
-            assert!(is_small(&wire) && wire.ahead.is_empty());
+            assert!(has_small_buffers(&socket) && socket.read_ahead.is_empty());
         });
     }
 
     #[test]
-    fn frames_end_where_the_library_ends_them(
+    fn frame_boundaries_match_library_frames(
         payloads in prop::collection::vec((prop_oneof![0usize..130, 65_530usize..65_540], any::<bool>()), 1..6),
         cuts in prop::collection::vec(1usize..40_000, 0..12),
     ) {
@@ -149,12 +149,12 @@ proptest! {
             frame.format(&mut bytes).unwrap();
             ends.push(bytes.len());
         }
-        let (mut frames, mut at) = (Frames::default(), 0);
+        let (mut boundary, mut position) = (FrameBoundary::default(), 0);
         for cut in cuts.into_iter().chain([1; 400]) {
-            let next = (at + cut).min(bytes.len());
-            frames.pass(&bytes[at..next]);
-            at = next;
-            prop_assert_eq!(frames.is_between(), ends.contains(&at));
+            let next = (position + cut).min(bytes.len());
+            boundary.advance(&bytes[position..next]);
+            position = next;
+            prop_assert_eq!(boundary.is_at_boundary(), ends.contains(&position));
         }
     }
 }

@@ -6,32 +6,32 @@ use crate::event::Speaker;
 
 /// What was said.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct History {
     lines: VecDeque<String>,
     chars: usize,
     max_chars: usize,
     version: u64,
 }
 
-impl Memory {
+impl History {
     /// Remembers up to `max_chars` characters; with zero, nothing.
     pub(crate) const fn new(max_chars: usize) -> Self {
         Self { lines: VecDeque::new(), chars: 0, max_chars, version: 0 }
     }
 
     /// Somebody said something. The oldest is forgotten when there is too much; of what alone is too much, its beginning.
-    pub(crate) fn said(&mut self, speaker: Speaker, text: &str) {
+    pub(crate) fn push(&mut self, speaker: Speaker, text: &str) {
         let text = text.trim();
         if text.is_empty() || self.max_chars == 0 {
             return;
         }
-        let head = match speaker {
+        let prefix = match speaker {
             Speaker::User => "User: ",
             Speaker::Assistant => "Assistant: ",
         };
-        let room = self.max_chars.saturating_sub(head.len());
-        let skip = text.chars().count().saturating_sub(room);
-        let line: String = head.chars().chain(text.chars().skip(skip)).collect();
+        let text_max_chars = self.max_chars.saturating_sub(prefix.len());
+        let skip = text.chars().count().saturating_sub(text_max_chars);
+        let line: String = prefix.chars().chain(text.chars().skip(skip)).collect();
         self.chars += line.chars().count();
         self.lines.push_back(line);
         while self.chars > self.max_chars && self.lines.len() > 1 {
@@ -58,24 +58,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_stays() {
-        let mut memory = Memory::new(40);
+    fn oldest_lines_are_dropped_beyond_the_limit() {
+        let mut history = History::new(40);
         for text in ["one", " ", "two", "three"] {
-            memory.said(Speaker::User, text);
+            history.push(Speaker::User, text);
         }
-        memory.said(Speaker::Assistant, "four");
+        history.push(Speaker::Assistant, "four");
         assert_eq!(
-            (memory.text().as_str(), memory.version()),
+            (history.text().as_str(), history.version()),
             ("User: two\nUser: three\nAssistant: four", 4)
         );
-        memory.said(Speaker::User, &"é".repeat(100));
-        assert_eq!(memory.text(), format!("User: {}", "é".repeat(34)));
+        history.push(Speaker::User, &"é".repeat(100));
+        assert_eq!(history.text(), format!("User: {}", "é".repeat(34)));
     }
 
     #[test]
-    fn who_remembers_nothing_remembers_nothing() {
-        let mut memory = Memory::new(0);
-        memory.said(Speaker::User, "one");
-        assert_eq!((memory.text().as_str(), memory.version()), ("", 0));
+    fn zero_limit_keeps_nothing() {
+        let mut history = History::new(0);
+        history.push(Speaker::User, "one");
+        assert_eq!((history.text().as_str(), history.version()), ("", 0));
     }
 }

@@ -1,12 +1,12 @@
 //! A conversation: the microphone goes up second by second, the model speaks when it likes, for hours.
 //!
-//! - [`mic`] keeps the user's audio until it is sent, [`steps`] keeps one unit in flight
+//! - [`uplink`] keeps the user's audio until it is sent, [`reply_tracker`] keeps one unit in flight
 //! - [`turns`] is what the model says, [`turn`] by [`turn`], and what of it may be heard
-//! - [`limits`] says when the upstream session has to be replaced, [`lane`] replaces it, also when it is lost, and
-//!   [`standby`] has the next one ready; [`trouble`] is what an upstream cannot do
+//! - [`rollover_limits`] says when the upstream session has to be replaced, [`rollover`] replaces it, also when it is lost, and
+//!   [`standby`] has the next one ready; [`unit_errors`] is what an upstream cannot do
 //! - [`pacing`] says when a unit is due
 //!
-//! Whatever happens, [`Converse::proceed`] is called last and does all that can be done then.
+//! Whatever happens, [`Dialogue::advance`] is called last and does all that can be done then.
 
 pub(crate) mod history;
 mod pacing;
@@ -23,48 +23,48 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::uplink::Streamed;
+pub use self::uplink::UplinkCounts;
 use self::{
-    rollover::{Gap, Place},
-    rollover_limits::Limits,
+    rollover::{Outage, DialogueUpstream},
+    rollover_limits::RolloverLimits,
     standby::Standby,
-    turns::{Telling, Turns},
-    uplink::Mic,
+    turns::{TranscriptOptions, Turns},
+    uplink::Uplink,
 };
 use super::{
-    context::Host,
+    context::LaneContext,
     outbox::Observation,
     upstream::{
-        backoff::{Failure, Trouble},
-        connection::{News, millis},
+        backoff::{ConnectionFailure, RetryState},
+        connection::{ConnectionEvent, millis},
     },
 };
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        ClientCommand, Lane, LaneCommand, LaneEvent, Mark, Mode, RolloverReason, VideoFrame, VoiceSample, Why,
+        ClientCommand, Lane, LaneCommand, LaneEvent, MessageMeta, Mode, RolloverReason, VideoFrame, VoiceSample, DisconnectReason,
     },
     mapping::{
-        profile::{AssistantText, TalkRules},
-        upstream::Duplex,
+        profile::{AssistantText, DialogueRules},
+        upstream::DuplexLimits,
     },
 };
 
 /// What a conversation needs to know of its session, at this instant.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scene {
+pub(crate) struct SessionSnapshot {
     /// When the client last sent audio, heard or not.
-    pub(crate) client_at: Option<Instant>,
+    pub(crate) client_audio_at: Option<Instant>,
     /// When the microphone was last listened to, and how long that frame was.
-    pub(crate) mic: Option<(Instant, Duration)>,
+    pub(crate) last_mic_frame: Option<(Instant, Duration)>,
     /// When the user was last heard to speak.
     pub(crate) voice_at: Option<Instant>,
     /// The user is in the middle of an utterance.
     pub(crate) in_speech: bool,
     /// A text is being spoken or about to be: it has the floor.
-    pub(crate) floor_taken: bool,
+    pub(crate) is_tts_active: bool,
     /// A text is being made: it has a worker, or waits for one.
-    pub(crate) text_in_making: bool,
+    pub(crate) is_synthesizing: bool,
     /// The client wants partial transcripts.
     pub(crate) partials: bool,
     /// The client wants to know of rollovers.
@@ -73,66 +73,66 @@ pub(crate) struct Scene {
 
 /// One session's conversation.
 #[derive(Debug)]
-pub(crate) struct Converse {
-    rules: Arc<TalkRules>,
+pub(crate) struct Dialogue {
+    rules: Arc<DialogueRules>,
     mode: Mode,
-    limits: Limits,
+    limits: RolloverLimits,
     voice: Option<VoiceSample>,
-    place: Place,
+    upstream: DialogueUpstream,
     standby: Option<Standby>,
     /// The last one kept in readiness, which did not know the newest: another takes its place when it is gone.
-    renewing: Option<Lane>,
+    replaced_standby: Option<Lane>,
     /// No second worker was to be had for this upstream session.
-    alone: bool,
-    mic: Mic,
+    standby_unavailable: bool,
+    uplink: Uplink,
     turns: Turns,
-    frame: Option<VideoFrame>,
+    video_frame: Option<VideoFrame>,
     /// An operator wants another upstream session.
-    asked: bool,
+    rollover_requested: bool,
     /// No audio reaches a model.
-    gap: Option<Gap>,
-    trouble: Option<Trouble>,
+    outage: Option<Outage>,
+    retry: Option<RetryState>,
     /// The client knows that there is trouble.
-    told: bool,
+    outage_reported: bool,
     /// It is over: no upstream was to be had.
-    lost: Option<Failure>,
+    failure: Option<ConnectionFailure>,
 }
 
-impl Converse {
+impl Dialogue {
     /// A conversation that dials at once: a model takes 10 to 16 s to be ready (field notes §7.2).
     pub(crate) fn open(
         now: Instant,
-        rules: Arc<TalkRules>,
+        rules: Arc<DialogueRules>,
         mode: Mode,
-        duplex: &Duplex,
+        duplex: &DuplexLimits,
         voice: Option<VoiceSample>,
-        host: &mut Host,
+        context: &mut LaneContext,
     ) -> Self {
-        let mut converse = Self {
-            limits: Limits::new(mode, duplex, &rules.rollover),
-            mic: Mic::new(&rules.converse),
+        let mut dialogue = Self {
+            limits: RolloverLimits::new(mode, duplex, &rules.rollover),
+            uplink: Uplink::new(&rules.converse),
             rules,
             mode,
             voice,
-            place: Place::Due { at: now, after: None },
+            upstream: DialogueUpstream::Scheduled { at: now, after: None },
             standby: None,
-            renewing: None,
-            alone: false,
+            replaced_standby: None,
+            standby_unavailable: false,
             turns: Turns::default(),
-            frame: None,
-            asked: false,
-            gap: None,
-            trouble: None,
-            told: false,
-            lost: None,
+            video_frame: None,
+            rollover_requested: false,
+            outage: None,
+            retry: None,
+            outage_reported: false,
+            failure: None,
         };
-        converse.dial(now, host);
-        converse
+        dialogue.dial(now, context);
+        dialogue
     }
 
     /// It is to go on in another upstream session, at the next quiet moment.
-    pub(crate) const fn ask_to_roll(&mut self) {
-        self.asked = true;
+    pub(crate) const fn request_rollover(&mut self) {
+        self.rollover_requested = true;
     }
 
     /// The voice of upstream sessions from the next one on.
@@ -141,27 +141,27 @@ impl Converse {
     }
 
     /// The user's audio; while a text is heard the model hears silence.
-    pub(crate) fn audio(&mut self, samples: &mut Vec<i16>, hush: bool) {
-        self.mic.push(samples, hush);
+    pub(crate) fn push_audio(&mut self, samples: &mut Vec<i16>, silenced: bool) {
+        self.uplink.push(samples, silenced);
     }
 
     /// What the camera sees; the newest counts. Whether this conversation has eyes.
-    pub(crate) fn see(&mut self, frame: VideoFrame) -> bool {
-        let sees = self.mode == Mode::Video;
-        if sees {
-            self.frame = Some(frame);
+    pub(crate) fn push_video_frame(&mut self, frame: VideoFrame) -> bool {
+        let takes_video = self.mode == Mode::Video;
+        if takes_video {
+            self.video_frame = Some(frame);
         }
-        sees
+        takes_video
     }
 
     /// Where the user's audio went.
-    pub(crate) fn streamed(&self) -> Streamed {
-        self.mic.streamed()
+    pub(crate) fn uplink_counts(&self) -> UplinkCounts {
+        self.uplink.counts()
     }
 
     /// Samples that wait to be a unit.
-    pub(crate) fn collected(&self) -> usize {
-        self.mic.len()
+    pub(crate) fn waiting_samples(&self) -> usize {
+        self.uplink.len()
     }
 
     /// The model speaks, as far as the upstream has said.
@@ -170,195 +170,195 @@ impl Converse {
     }
 
     /// The user or the client wants silence of the model.
-    pub(crate) fn interrupt(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
-        if self.turns.is_open() || host.mouth.is_busy() {
-            host.out.observe(Observation::Interrupted);
+    pub(crate) fn interrupt(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        if self.turns.is_open() || context.player.is_busy() {
+            context.out.observe(Observation::Interrupted);
         }
-        self.turns.interrupt(now, self.telling(scene), host);
-        host.mouth.cancel(now, &mut host.out);
+        self.turns.interrupt(now, self.transcript_options(view), context);
+        context.player.cancel_all(now, &mut context.out);
     }
 
     /// The user spoke into a text: what was said into it is heard.
-    pub(crate) fn recall(&mut self) {
-        self.mic.recall();
+    pub(crate) fn restore_held(&mut self) {
+        self.uplink.restore_held();
     }
 
     /// Why it is over, once.
-    pub(crate) const fn take_lost(&mut self) -> Option<Failure> {
-        self.lost.take()
+    pub(crate) const fn take_failure(&mut self) -> Option<ConnectionFailure> {
+        self.failure.take()
     }
 
     /// The upstream said something on one of its lanes.
-    pub(crate) fn event(
+    pub(crate) fn handle_event(
         &mut self,
         now: Instant,
         lane: Lane,
         event: &LaneEvent<'_>,
-        mark: Mark<'_>,
-        scene: &Scene,
-        host: &mut Host,
+        meta: MessageMeta<'_>,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
     ) {
         if self.is_standby(lane) {
-            return self.standby_event(now, event, mark, host);
+            return self.handle_standby_event(now, event, meta, context);
         }
-        let Some(link) = self.place.link_mut() else { return };
-        let news = link.event(now, event, host);
-        self.news(now, news, scene, host);
-        self.said(now, event, mark, scene, host);
+        let Some(connection) = self.upstream.connection_mut() else { return };
+        let connection_event = connection.handle_event(now, event, context);
+        self.handle_connection_event(now, connection_event, view, context);
+        self.handle_model_output(now, event, meta, view, context);
     }
 
     /// What the model says.
-    fn said(&mut self, now: Instant, event: &LaneEvent<'_>, mark: Mark<'_>, scene: &Scene, host: &mut Host) {
-        if let LaneEvent::Trouble(words) = event {
-            return self.troubled(now, words, scene, host);
+    fn handle_model_output(&mut self, now: Instant, event: &LaneEvent<'_>, meta: MessageMeta<'_>, view: &SessionSnapshot, context: &mut LaneContext) {
+        if let LaneEvent::RecoverableError(detail) = event {
+            return self.handle_unit_error(now, detail, view, context);
         }
-        let telling = self.telling(scene);
-        let Place::Talking(talk) = &mut self.place else { return };
-        let answered = talk.heard(now, event, mark, &self.limits, host);
+        let options = self.transcript_options(view);
+        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
+        let answered = session.handle_reply(now, event, meta, &self.limits, context);
         match event {
-            LaneEvent::Listen => self.turns.listen(now, answered.as_ref(), mark, telling, host),
-            LaneEvent::Text(text) => self.turns.text(now, text, mark, telling, host),
-            LaneEvent::Audio(samples) => self.turns.audio(now, samples, mark, telling, host),
-            LaneEvent::Done { text, audio } => self.turns.done(now, *text, audio, mark, telling, host),
+            LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, options, context),
+            LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, options, context),
+            LaneEvent::Audio(samples) => self.turns.handle_audio(now, samples, meta, options, context),
+            LaneEvent::Done { text, audio } => self.turns.handle_done(now, *text, audio, meta, options, context),
             _ => {}
         }
         if self.turns.is_open() {
-            self.mic.answered();
+            self.uplink.clear_unanswered();
         }
     }
 
     /// A lane's transport is up.
-    pub(crate) fn opened(&mut self, now: Instant, lane: Lane, host: &mut Host) {
-        if let Some(link) = self.link_of(lane) {
-            link.opened(now, host);
+    pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
+        if let Some(connection) = self.connection_of(lane) {
+            connection.handle_opened(now, context);
         }
     }
 
     /// A lane's transport is gone.
-    pub(crate) fn closed(&mut self, now: Instant, lane: Lane, why: &Why, scene: &Scene, host: &mut Host) {
-        let Some(link) = self.link_of(lane) else { return };
-        let news = link.closed(now, why, host);
+    pub(crate) fn handle_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason, view: &SessionSnapshot, context: &mut LaneContext) {
+        let Some(connection) = self.connection_of(lane) else { return };
+        let connection_event = connection.handle_closed(now, reason, context);
         if self.is_standby(lane) {
-            self.standby_news(now, &news, host);
+            self.handle_standby_connection_event(now, &connection_event, context);
         } else {
-            self.news(now, news, scene, host);
+            self.handle_connection_event(now, connection_event, view, context);
         }
     }
 
     /// Time has passed.
-    pub(crate) fn timeout(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         if let Some(standby) = &mut self.standby {
-            let news = standby.talk.link.timeout(now, host);
-            self.standby_news(now, &news, host);
+            let connection_event = standby.session.connection.handle_timeout(now, context);
+            self.handle_standby_connection_event(now, &connection_event, context);
         }
-        if let Some(link) = self.place.link_mut() {
-            let news = link.timeout(now, host);
-            self.news(now, news, scene, host);
+        if let Some(connection) = self.upstream.connection_mut() {
+            let connection_event = connection.handle_timeout(now, context);
+            self.handle_connection_event(now, connection_event, view, context);
         }
-        if let Place::Talking(talk) = &mut self.place {
-            talk.timeout(now, &self.limits, host);
+        if let DialogueUpstream::Active(session) = &mut self.upstream {
+            session.handle_timeout(now, &self.limits, context);
         }
     }
 
     /// Does all that can be done now: lets the model speak again, replaces what has to be replaced, sends what is due.
-    pub(crate) fn proceed(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
-        if !scene.floor_taken {
-            self.mic.forget();
+    pub(crate) fn advance(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        if !view.is_tts_active {
+            self.uplink.discard_held();
         }
-        let dropped_ms = self.mic.limit(matches!(self.place, Place::Talking(_)), &self.rules.converse);
+        let dropped_ms = self.uplink.drop_excess(matches!(self.upstream, DialogueUpstream::Active(_)), &self.rules.converse);
         if dropped_ms > 0 {
-            host.out.client(ClientCommand::FramesDropped { dropped_ms });
+            context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
         }
-        self.mind_yielding(now, scene, host);
-        self.mind_step(now, scene, host);
-        self.mind_limits(now, scene, host);
-        self.mind_standby(now, host);
-        self.redial(now, scene, host);
-        self.mind_trouble(host);
-        self.send_due(now, scene, host);
+        self.check_yielding(now, view, context);
+        self.check_reply_timeout(now, view, context);
+        self.check_limits(now, view, context);
+        self.feed_standby(now, context);
+        self.redial_if_due(now, view, context);
+        self.report_connect_error(context);
+        self.send_due_unit(now, view, context);
     }
 
     /// The model that listens may speak again; one that does not listen is replaced.
-    fn mind_yielding(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
-        let Place::Talking(talk) = &self.place else { return };
+    fn check_yielding(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        let DialogueUpstream::Active(session) = &self.upstream else { return };
         let rules = &self.rules.barge_in;
-        self.turns.proceed(now, scene.voice_at, talk.steps.sent_number(), scene.floor_taken, rules);
-        if self.turns.yield_due(rules).is_some_and(|due| due <= now) {
-            self.roll(now, RolloverReason::NotYielding, scene, host);
+        self.turns.lift_fence_if_due(now, view.voice_at, session.tracker.sent_count(), view.is_tts_active, rules);
+        if self.turns.yield_deadline(rules).is_some_and(|due| due <= now) {
+            self.roll_over(now, RolloverReason::NotYielding, view, context);
         }
     }
 
     /// An upstream that has stopped answering is lost.
-    fn mind_step(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
-        let Place::Talking(talk) = &mut self.place else { return };
-        let bound = self.rules.converse.step_max;
-        if talk.steps.in_flight().is_some_and(|unit| now >= unit.at + bound) {
-            talk.link.close(now, host);
-            let words = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
-            let lane = talk.link.lane();
-            host.out.observe(Observation::LaneFailed { lane, words: words.clone() });
-            self.lose(now, words, scene, host);
+    fn check_reply_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
+        let bound = self.rules.converse.unit_reply_max;
+        if session.tracker.in_flight().is_some_and(|unit| now >= unit.sent_at + bound) {
+            session.connection.close(now, context);
+            let detail = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
+            let lane = session.connection.lane();
+            context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
+            self.handle_upstream_loss(now, detail, view, context);
         }
     }
 
     /// Who waits for a model is told, once, why it does not come.
-    fn mind_trouble(&mut self, host: &mut Host) {
-        let Place::Opening(link) = &self.place else { return };
-        if let (Some(words), false) = (link.trouble(), self.told) {
-            self.told = true;
-            let words = format!("no model is there to talk to yet: {words}; it is tried again");
-            host.out.error(Error::new(ErrorKind::Unavailable, words));
+    fn report_connect_error(&mut self, context: &mut LaneContext) {
+        let DialogueUpstream::Connecting(connection) = &self.upstream else { return };
+        if let (Some(detail), false) = (connection.last_error(), self.outage_reported) {
+            self.outage_reported = true;
+            let detail = format!("no model is there to talk to yet: {detail}; it is tried again");
+            context.out.push_error(Error::new(ErrorKind::Unavailable, detail));
         }
     }
 
     /// Sends a unit when one is due.
-    fn send_due(&mut self, now: Instant, scene: &Scene, host: &mut Host) {
-        match self.unit_due(now, scene, host.mouth.is_audible()) {
-            None if self.is_idle() => return self.mic.rest(),
+    fn send_due_unit(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+        match self.next_unit_at(now, view, context.player.is_audible()) {
+            None if self.is_idle() => return self.uplink.release_memory(),
             None => return,
             Some(due) if due > now => return,
             Some(_) => {}
         }
-        let Place::Talking(talk) = &mut self.place else { return };
-        let last = talk.steps.sent_at().unwrap_or(talk.ready_at);
-        let voiced = scene.in_speech || scene.voice_at.is_some_and(|at| at >= last);
-        if scene.voice_at.is_some_and(|at| now >= at + self.rules.converse.linger) {
-            self.mic.answered();
+        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
+        let last = session.tracker.last_sent_at().unwrap_or(session.ready_at);
+        let voiced = view.in_speech || view.voice_at.is_some_and(|at| at >= last);
+        if view.voice_at.is_some_and(|at| now >= at + self.rules.converse.trailing_silence) {
+            self.uplink.clear_unanswered();
         }
-        let mut unit = self.mic.take(voiced && !self.turns.is_open());
-        unit.forced = self.turns.force(now, talk.steps.sent_number() + 1);
-        unit.busy = scene.in_speech || self.turns.is_open();
-        unit.frame = self.frame.take();
-        talk.append(now, unit, host);
+        let mut unit = self.uplink.take(voiced && !self.turns.is_open());
+        unit.force_listen = self.turns.force_listen(now, session.tracker.sent_count() + 1);
+        unit.has_speech = view.in_speech || self.turns.is_open();
+        unit.frame = self.video_frame.take();
+        session.send_unit(now, unit, context);
     }
 
     /// Nothing is on its way to the model, and nothing is waited for.
     fn is_idle(&self) -> bool {
-        matches!(&self.place, Place::Talking(talk) if talk.steps.in_flight().is_none() && talk.rolling.is_none())
+        matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.in_flight().is_none() && session.pending_rollover.is_none())
     }
 
-    fn news(&mut self, now: Instant, news: News, scene: &Scene, host: &mut Host) {
-        match news {
-            News::None | News::Queued | News::Empty => {}
-            News::Ready => self.begin(now, scene, host),
-            News::Stuck(words) => host.out.error(Error::new(ErrorKind::QueueStuck, words)),
-            News::Failed(failure) if failure.asked => self.lose(now, failure.words, scene, host),
-            News::Failed(failure) => self.give_up(failure),
+    fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent, view: &SessionSnapshot, context: &mut LaneContext) {
+        match connection_event {
+            ConnectionEvent::None | ConnectionEvent::Queued | ConnectionEvent::EmptyAnswer => {}
+            ConnectionEvent::Ready => self.activate_connection(now, view, context),
+            ConnectionEvent::QueueStuck(detail) => context.out.push_error(Error::new(ErrorKind::QueueStuck, detail)),
+            ConnectionEvent::Failed(failure) if failure.was_in_use => self.handle_upstream_loss(now, failure.detail, view, context),
+            ConnectionEvent::Failed(failure) => self.give_up(failure),
         }
     }
 
-    fn telling(&self, scene: &Scene) -> Telling {
-        Telling {
+    fn transcript_options(&self, view: &SessionSnapshot) -> TranscriptOptions {
+        TranscriptOptions {
             transcripts: self.rules.converse.text == AssistantText::Transcripts,
-            partials: scene.partials,
-            floor_taken: scene.floor_taken,
+            partials: view.partials,
+            is_tts_active: view.is_tts_active,
         }
     }
 
     /// What an upstream session is opened with.
-    fn opening(&self, host: &Host) -> LaneCommand {
-        LaneCommand::Converse(Box::new(crate::event::Opening {
-            prompt: self.rules.converse.prompt(&host.memory.text()),
+    fn init_command(&self, context: &LaneContext) -> LaneCommand {
+        LaneCommand::InitConversation(Box::new(crate::event::ConversationInit {
+            prompt: self.rules.converse.prompt(&context.history.text()),
             config: Arc::clone(&self.rules.converse.config),
             voice: self.voice.clone(),
         }))

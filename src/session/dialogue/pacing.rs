@@ -6,70 +6,70 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Converse, Scene,
-    rollover::{Place, Talk},
+    Dialogue, SessionSnapshot,
+    rollover::{DialogueUpstream, UpstreamSession},
 };
-use crate::session::upstream::reply_tracker::UNIT;
+use crate::session::upstream::reply_tracker::UNIT_DURATION;
 
-impl Converse {
+impl Dialogue {
     /// When the next unit is to be sent; none as long as nothing changes.
-    pub(super) fn unit_due(&self, now: Instant, scene: &Scene, audible: bool) -> Option<Instant> {
-        let Place::Talking(talk) = &self.place else { return None };
-        if talk.steps.in_flight().is_some() || talk.rolling.is_some() {
+    pub(super) fn next_unit_at(&self, now: Instant, view: &SessionSnapshot, audible: bool) -> Option<Instant> {
+        let DialogueUpstream::Active(session) = &self.upstream else { return None };
+        if session.tracker.in_flight().is_some() || session.pending_rollover.is_some() {
             return None;
         }
-        if self.turns.wants_force() {
+        if self.turns.needs_force_listen() {
             // The partial unit goes at once: that saves up to a second of a model talking to nobody (§7.18).
             return Some(now);
         }
-        let not_before = talk.steps.sent_at().map(|at| at + self.rules.converse.unit_min);
-        if self.mic.has_unit() {
+        let not_before = session.tracker.last_sent_at().map(|at| at + self.rules.converse.unit_min);
+        if self.uplink.has_unit() {
             return Some(not_before.map_or(now, |at| at.max(now)));
         }
-        self.silence_due(talk, scene, audible)
+        self.silence_fill_at(session, view, audible)
     }
 
     /// When silence fills up what is there of a unit.
-    fn silence_due(&self, talk: &Talk, scene: &Scene, audible: bool) -> Option<Instant> {
+    fn silence_fill_at(&self, session: &UpstreamSession, view: &SessionSnapshot, audible: bool) -> Option<Instant> {
         let rules = &self.rules.converse;
-        let clock = talk.steps.sent_at().unwrap_or(talk.ready_at) + UNIT;
-        let speaking = self.turns.is_open() || self.turns.is_fenced() || audible || scene.floor_taken;
+        let next_unit = session.tracker.last_sent_at().unwrap_or(session.ready_at) + UNIT_DURATION;
+        let speaking = self.turns.is_open() || self.turns.is_fenced() || audible || view.is_tts_active;
         // A frame lasts until the next one comes; but who sends a file at once must not make a speaking model wait.
-        let longest = if speaking { UNIT } else { Duration::MAX };
-        let mic_until = scene.mic.map(|(at, length)| at + length.min(longest) + rules.gap);
-        let due = mic_until.map_or(clock, |until| clock.max(until));
+        let frame_max = if speaking { UNIT_DURATION } else { Duration::MAX };
+        let mic_until = view.last_mic_frame.map(|(at, length)| at + length.min(frame_max) + rules.gap);
+        let due = mic_until.map_or(next_unit, |until| next_unit.max(until));
         // What was kept while there was no model reaches one later than it came, and is answered later.
-        let came = scene.client_at.into_iter().chain(scene.mic.map(|(at, length)| at + length));
-        let last = came.chain(talk.steps.spoken_at()).max();
-        let lingers = last.is_some_and(|last| due <= last + rules.gap + rules.linger);
-        (speaking || lingers || self.mic.len() > 0).then_some(due)
+        let audio_ends = view.client_audio_at.into_iter().chain(view.last_mic_frame.map(|(at, length)| at + length));
+        let last_audio = audio_ends.chain(session.tracker.mic_sent_at()).max();
+        let lingers = last_audio.is_some_and(|last_audio| due <= last_audio + rules.gap + rules.trailing_silence);
+        (speaking || lingers || self.uplink.len() > 0).then_some(due)
     }
 
-    /// When [`Converse::proceed`] or [`Converse::timeout`] has something to do.
+    /// When [`Dialogue::advance`] or [`Dialogue::handle_timeout`] has something to do.
     pub(crate) fn next_timeout(
         &self,
         now: Instant,
-        scene: &Scene,
-        host: &crate::session::context::Host,
+        view: &SessionSnapshot,
+        context: &crate::session::context::LaneContext,
     ) -> Option<Instant> {
-        let links = self.links().filter_map(|link| link.next_timeout(&host.times)).min();
-        let unit = self.unit_due(now, scene, host.mouth.is_audible());
+        let connections = self.connections().filter_map(|connection| connection.next_timeout(&context.lane_times)).min();
+        let unit = self.next_unit_at(now, view, context.player.is_audible());
         let barge_in = &self.rules.barge_in;
-        let fence = self.turns.fence_due(scene.voice_at, barge_in).filter(|_| !scene.floor_taken);
-        let step = self.step_due();
-        let limits = self.limits_due(now, scene, host);
-        let redial = self.redial_due(host);
-        let standby = self.standby_due();
-        [links, unit, fence, self.turns.yield_due(barge_in), step, limits, redial, standby]
+        let fence_lift = self.turns.fence_lift_at(view.voice_at, barge_in).filter(|_| !view.is_tts_active);
+        let reply = self.reply_deadline();
+        let limits = self.limits_deadline(now, view, context);
+        let redial = self.redial_at(context);
+        let standby = self.standby_deadline();
+        [connections, unit, fence_lift, self.turns.yield_deadline(barge_in), reply, limits, redial, standby]
             .into_iter()
             .flatten()
             .min()
     }
 
-    fn step_due(&self) -> Option<Instant> {
-        let Place::Talking(talk) = &self.place else { return None };
-        let unit = talk.steps.in_flight()?;
-        let lost = unit.at + self.rules.converse.step_max;
-        Some(talk.steps.open_end_due().map_or(lost, |due| due.min(lost)))
+    fn reply_deadline(&self) -> Option<Instant> {
+        let DialogueUpstream::Active(session) = &self.upstream else { return None };
+        let unit = session.tracker.in_flight()?;
+        let timeout_at = unit.sent_at + self.rules.converse.unit_reply_max;
+        Some(session.tracker.reply_end_deadline().map_or(timeout_at, |due| due.min(timeout_at)))
     }
 }

@@ -6,142 +6,142 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Converse,
-    rollover::{Place, Talk},
+    Dialogue,
+    rollover::{DialogueUpstream, UpstreamSession},
 };
-use crate::event::{LaneEvent, Mark};
+use crate::event::{LaneEvent, MessageMeta};
 use crate::session::{
-    context::Host,
-    measurement::Purpose,
+    context::LaneContext,
+    measurement::LanePurpose,
     upstream::{
-        connection::{UpstreamConnection, News},
-        reply_tracker::Unit,
+        connection::{UpstreamConnection, ConnectionEvent},
+        reply_tracker::UplinkUnit,
     },
 };
 
 /// The next upstream session.
 #[derive(Debug)]
 pub(super) struct Standby {
-    pub(super) talk: Talk,
+    pub(super) session: UpstreamSession,
     /// What had been said when it was opened.
-    version: u64,
+    history_version: u64,
     opened_at: Instant,
 }
 
 impl Standby {
     /// It has listened to nothing for as long as a new model only listens.
-    fn is_warm(&self, units: u32) -> bool {
-        self.talk.link.is_engaged()
-            && self.talk.steps.answered() >= u64::from(units)
-            && self.talk.steps.in_flight().is_none()
+    fn is_warmed_up(&self, units: u32) -> bool {
+        self.session.connection.is_engaged()
+            && self.session.tracker.answered_count() >= u64::from(units)
+            && self.session.tracker.in_flight().is_none()
     }
 }
 
-impl Converse {
+impl Dialogue {
     /// Opens the next session, and renews it if it does not know the newest and there is `time` for that. Whether nothing is
     /// to be waited for: it is ready, or there will be none.
-    pub(super) fn mind_successor(&mut self, now: Instant, time: bool, host: &mut Host) -> bool {
-        let wanted = self.rules.rollover.standby && !self.alone;
+    pub(super) fn prepare_standby(&mut self, now: Instant, has_time: bool, context: &mut LaneContext) -> bool {
+        let wanted = self.rules.rollover.standby && !self.standby_unavailable;
         match &self.standby {
             None if wanted => {
                 // Not while the one it takes the place of still has the worker: it would queue behind that.
-                if self.renewing.is_none_or(|lane| !host.is_leaving(lane)) {
-                    self.open_standby(now, host);
+                if self.replaced_standby.is_none_or(|lane| !context.is_closing(lane)) {
+                    self.open_standby(now, context);
                 }
                 false
             }
             None => true,
-            Some(standby) if !standby.is_warm(self.rules.rollover.standby_units) => false,
+            Some(standby) if !standby.is_warmed_up(self.rules.rollover.standby_units) => false,
             Some(standby) => {
-                let newest = standby.version == host.memory.version();
+                let is_current = standby.history_version == context.history.version();
                 // Another one would take as long as this one took, at least.
-                let takes = 2 * (standby.talk.ready_at - standby.opened_at);
-                if newest || !time || self.time_left(now) < takes {
+                let renewal_time = 2 * (standby.session.ready_at - standby.opened_at);
+                if is_current || !has_time || self.time_left(now) < renewal_time {
                     return true;
                 }
-                self.renewing = self.drop_standby(now, host);
+                self.replaced_standby = self.retire_standby(now, context);
                 false
             }
         }
     }
 
     fn time_left(&self, now: Instant) -> Duration {
-        let Place::Talking(talk) = &self.place else { return Duration::ZERO };
-        talk.link.granted_at().map_or(Duration::ZERO, |at| self.limits.left(now, at, talk.context))
+        let DialogueUpstream::Active(session) = &self.upstream else { return Duration::ZERO };
+        session.connection.granted_at().map_or(Duration::ZERO, |at| self.limits.time_left(now, at, session.context_usage))
     }
 
-    fn open_standby(&mut self, now: Instant, host: &mut Host) {
-        self.renewing = None;
-        let link = UpstreamConnection::open(now, (Purpose::Converse, self.mode), self.opening(host), host);
-        let version = host.memory.version();
-        self.standby = Some(Standby { talk: Talk::new(now, link), version, opened_at: now });
+    fn open_standby(&mut self, now: Instant, context: &mut LaneContext) {
+        self.replaced_standby = None;
+        let connection = UpstreamConnection::open(now, (LanePurpose::Converse, self.mode), self.init_command(context), context);
+        let history_version = context.history.version();
+        self.standby = Some(Standby { session: UpstreamSession::new(now, connection), history_version, opened_at: now });
     }
 
-    fn drop_standby(&mut self, now: Instant, host: &mut Host) -> Option<crate::event::Lane> {
+    fn retire_standby(&mut self, now: Instant, context: &mut LaneContext) -> Option<crate::event::Lane> {
         let standby = self.standby.take()?;
-        let lane = standby.talk.link.lane();
-        standby.talk.link.retire(now, host);
+        let lane = standby.session.connection.lane();
+        standby.session.connection.retire(now, context);
         Some(lane)
     }
 
     /// The upstream said something on the lane kept in readiness.
-    pub(super) fn standby_event(
+    pub(super) fn handle_standby_event(
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
-        mark: Mark<'_>,
-        host: &mut Host,
+        meta: MessageMeta<'_>,
+        context: &mut LaneContext,
     ) {
         let Some(standby) = &mut self.standby else { return };
-        let news = standby.talk.link.event(now, event, host);
-        if matches!(event, LaneEvent::Trouble(_)) && standby.talk.link.is_engaged() {
-            self.alone = true;
-            self.drop_standby(now, host);
+        let connection_event = standby.session.connection.handle_event(now, event, context);
+        if matches!(event, LaneEvent::RecoverableError(_)) && standby.session.connection.is_engaged() {
+            self.standby_unavailable = true;
+            self.retire_standby(now, context);
             return;
         }
-        standby.talk.heard(now, event, mark, &self.limits, host);
-        self.standby_news(now, &news, host);
+        standby.session.handle_reply(now, event, meta, &self.limits, context);
+        self.handle_standby_connection_event(now, &connection_event, context);
     }
 
-    pub(super) fn standby_news(&mut self, now: Instant, news: &News, host: &mut Host) {
-        match news {
-            News::Ready => {
+    pub(super) fn handle_standby_connection_event(&mut self, now: Instant, connection_event: &ConnectionEvent, context: &mut LaneContext) {
+        match connection_event {
+            ConnectionEvent::Ready => {
                 if let Some(standby) = &mut self.standby {
-                    standby.talk.link.engage();
-                    standby.talk.ready_at = now;
+                    standby.session.connection.engage();
+                    standby.session.ready_at = now;
                 }
             }
             // No worker is free, and it is not for us to take one from others.
-            News::Queued | News::Stuck(_) | News::Failed(_) | News::Empty => {
-                self.alone = true;
-                self.drop_standby(now, host);
+            ConnectionEvent::Queued | ConnectionEvent::QueueStuck(_) | ConnectionEvent::Failed(_) | ConnectionEvent::EmptyAnswer => {
+                self.standby_unavailable = true;
+                self.retire_standby(now, context);
             }
-            News::None => {}
+            ConnectionEvent::None => {}
         }
     }
 
     /// Sends the next session the silence that it only listens to; one that does not answer is none.
-    pub(super) fn mind_standby(&mut self, now: Instant, host: &mut Host) {
-        if self.standby_due().is_none_or(|due| due > now) {
+    pub(super) fn feed_standby(&mut self, now: Instant, context: &mut LaneContext) {
+        if self.standby_deadline().is_none_or(|due| due > now) {
             return;
         }
-        let Some(Standby { talk, .. }) = &mut self.standby else { return };
-        if talk.steps.in_flight().is_some() {
-            self.alone = true;
-            self.drop_standby(now, host);
+        let Some(Standby { session, .. }) = &mut self.standby else { return };
+        if session.tracker.in_flight().is_some() {
+            self.standby_unavailable = true;
+            self.retire_standby(now, context);
         } else {
-            talk.append(now, Unit::silence(), host);
+            session.send_unit(now, UplinkUnit::silence(), context);
         }
     }
 
-    /// When [`Converse::mind_standby`] has something to do.
-    pub(super) fn standby_due(&self) -> Option<Instant> {
-        let Standby { talk, .. } = self.standby.as_ref()?;
-        if let Some(unit) = talk.steps.in_flight() {
-            return Some(unit.at + self.rules.converse.step_max);
+    /// When [`Dialogue::feed_standby`] has something to do.
+    pub(super) fn standby_deadline(&self) -> Option<Instant> {
+        let Standby { session, .. } = self.standby.as_ref()?;
+        if let Some(unit) = session.tracker.in_flight() {
+            return Some(unit.sent_at + self.rules.converse.unit_reply_max);
         }
-        let fed = talk.steps.sent_number() >= u64::from(self.rules.rollover.standby_units);
-        let at = talk.steps.sent_at().map_or(talk.ready_at, |at| at + self.rules.converse.unit_min);
-        (talk.link.is_engaged() && !fed).then_some(at)
+        let is_fully_fed = session.tracker.sent_count() >= u64::from(self.rules.rollover.standby_units);
+        let at = session.tracker.last_sent_at().map_or(session.ready_at, |at| at + self.rules.converse.unit_min);
+        (session.connection.is_engaged() && !is_fully_fed).then_some(at)
     }
 }

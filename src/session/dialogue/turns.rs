@@ -11,26 +11,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::turn::Turn;
+use super::turn::ModelTurn;
 use crate::session::{
-    context::Host,
-    measurement::{Figure, Stage},
-    tts::player::By,
-    upstream::{output_filter::Words, reply_tracker::InFlight},
+    context::LaneContext,
+    measurement::{Measurement, BargeInStage},
+    tts::player::SpeechSource,
+    upstream::{output_filter::OutputFilter, reply_tracker::UnitInFlight},
 };
 use crate::{
-    event::{ClientCommand, Mark, Speaker},
-    mapping::profile::BargeIn,
+    event::{ClientCommand, MessageMeta, Speaker},
+    mapping::profile::BargeInRules,
 };
 
 /// Ids of interrupted turns that are remembered: C++ has one a unit, and its audio comes a unit late at most.
-const STALE_MAX: usize = 8;
+const STALE_IDS_MAX: usize = 8;
 
 /// A turn that was over before all of its audio had come.
 #[derive(Debug)]
-struct Over {
+struct EndedTurn {
     request_id: String,
-    ids: VecDeque<Box<str>>,
+    response_ids: VecDeque<Box<str>>,
 }
 
 /// What keeps an interrupted turn away.
@@ -38,44 +38,44 @@ struct Over {
 struct Fence {
     since: Instant,
     /// The first unit that forced the model to listen, and when it was sent.
-    forced: Option<(u64, Instant)>,
+    first_forced: Option<(u64, Instant)>,
     acknowledged: bool,
 }
 
 /// One conversation's turns.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    open: Option<Turn>,
+    open: Option<ModelTurn>,
     /// The last one that was over: its audio may come late (C++ has a thread of its own for it, field notes §1.7).
-    over: Option<Over>,
+    last_ended: Option<EndedTurn>,
     fence: Option<Fence>,
     stale_ids: VecDeque<Box<str>>,
     /// What answers this unit or an earlier one belongs to an interrupted turn.
-    stale_through: u64,
-    words: Words,
-    unit: Brought,
+    stale_through_unit: u64,
+    filter: OutputFilter,
+    unit_contents: UnitContents,
     /// When the last turn was over.
     ended_at: Option<Instant>,
 }
 
 /// What the unit at hand has brought, to tell news from repetition.
 #[derive(Debug, Default)]
-struct Brought {
-    id: Option<Box<str>>,
-    text: bool,
-    audio: bool,
-    done: bool,
+struct UnitContents {
+    response_id: Option<Box<str>>,
+    has_text: bool,
+    has_audio: bool,
+    is_done: bool,
 }
 
 /// What a turn needs to know of its session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Telling {
+pub(super) struct TranscriptOptions {
     /// Whether the client is told of the words.
     pub(super) transcripts: bool,
     /// And while they come.
     pub(super) partials: bool,
     /// A text is being spoken: the model has not the floor.
-    pub(super) floor_taken: bool,
+    pub(super) is_tts_active: bool,
 }
 
 impl Turns {
@@ -90,8 +90,8 @@ impl Turns {
     }
 
     /// The model is to listen and has not been told.
-    pub(super) fn wants_force(&self) -> bool {
-        self.fence.as_ref().is_some_and(|fence| fence.forced.is_none())
+    pub(super) fn needs_force_listen(&self) -> bool {
+        self.fence.as_ref().is_some_and(|fence| fence.first_forced.is_none())
     }
 
     /// When the last turn was over.
@@ -100,147 +100,147 @@ impl Turns {
     }
 
     /// Text came.
-    pub(super) fn text(
+    pub(super) fn handle_text(
         &mut self,
         now: Instant,
         delta: &str,
-        mark: Mark<'_>,
-        telling: Telling,
-        host: &mut Host,
+        meta: MessageMeta<'_>,
+        options: TranscriptOptions,
+        context: &mut LaneContext,
     ) {
-        if !self.admits(now, mark, telling) || delta.is_empty() || self.is_over(mark).is_some() {
+        if !self.admit(now, meta, options) || delta.is_empty() || self.ended_turn_request(meta).is_some() {
             return;
         }
-        self.unit.text = true;
-        let turn = self.open.get_or_insert_with(|| Turn::begin(host));
-        turn.is_called(mark.response_id);
+        self.unit_contents.has_text = true;
+        let turn = self.open.get_or_insert_with(|| ModelTurn::start(context));
+        turn.add_response_id(meta.response_id);
         let before = turn.text.len();
-        turn.says(&mut self.words, delta);
-        let (said, news) = (turn.text.trim(), &turn.text[before..]);
-        if telling.transcripts && telling.partials && !said.is_empty() && !news.trim().is_empty() {
-            host.out.client(ClientCommand::TranscriptPartial {
+        turn.push_text(&mut self.filter, delta);
+        let (said, new_text) = (turn.text.trim(), &turn.text[before..]);
+        if options.transcripts && options.partials && !said.is_empty() && !new_text.trim().is_empty() {
+            context.out.push_client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::Assistant,
                 text: said.to_owned(),
                 segment_id: turn.segment_id,
-                at_ms: turn.audio_ms(),
-                from_ms: 0,
+                audio_ms: turn.audio_ms(),
+                start_ms: 0,
             });
         }
     }
 
     /// Audio came.
-    pub(super) fn audio(
+    pub(super) fn handle_audio(
         &mut self,
         now: Instant,
         samples: &[f32],
-        mark: Mark<'_>,
-        telling: Telling,
-        host: &mut Host,
+        meta: MessageMeta<'_>,
+        options: TranscriptOptions,
+        context: &mut LaneContext,
     ) {
-        if !self.admits(now, mark, telling) || samples.is_empty() {
+        if !self.admit(now, meta, options) || samples.is_empty() {
             return;
         }
-        if let Some(request_id) = self.is_over(mark) {
-            return host.mouth.append(now, request_id, samples, &mut host.out);
+        if let Some(request_id) = self.ended_turn_request(meta) {
+            return context.player.append_audio(now, request_id, samples, &mut context.out);
         }
-        self.unit.audio = true;
-        let turn = self.open.get_or_insert_with(|| Turn::begin(host));
-        turn.is_called(mark.response_id);
-        turn.samples += samples.len() as u64;
-        if !std::mem::replace(&mut turn.begun, true) {
-            let words = turn.text.trim().to_owned();
-            host.mouth.begin(now, By::Turn, turn.request_id.clone(), words);
+        self.unit_contents.has_audio = true;
+        let turn = self.open.get_or_insert_with(|| ModelTurn::start(context));
+        turn.add_response_id(meta.response_id);
+        turn.audio_samples += samples.len() as u64;
+        if !std::mem::replace(&mut turn.playout_started, true) {
+            let spoken_text = turn.text.trim().to_owned();
+            context.player.begin_item(now, SpeechSource::Turn, turn.request_id.clone(), spoken_text);
         }
-        host.mouth.say(now, samples, &mut host.out);
+        context.player.push_audio(now, samples, &mut context.out);
     }
 
     /// A unit is complete; it may repeat what it brought.
-    pub(super) fn done(
+    pub(super) fn handle_done(
         &mut self,
         now: Instant,
         text: Option<&str>,
         audio: &[f32],
-        mark: Mark<'_>,
-        telling: Telling,
-        host: &mut Host,
+        meta: MessageMeta<'_>,
+        options: TranscriptOptions,
+        context: &mut LaneContext,
     ) {
-        if !self.admits(now, mark, telling) || std::mem::replace(&mut self.unit.done, true) {
+        if !self.admit(now, meta, options) || std::mem::replace(&mut self.unit_contents.is_done, true) {
             return;
         }
-        if let Some(text) = text.filter(|_| !self.unit.text) {
+        if let Some(text) = text.filter(|_| !self.unit_contents.has_text) {
             let said = self.open.as_ref().map_or("", |turn| turn.text.as_str());
-            let news = text.strip_prefix(said).unwrap_or(text).to_owned();
+            let new_text = text.strip_prefix(said).unwrap_or(text).to_owned();
             let repeated = !said.is_empty() && said.ends_with(text);
             if !repeated {
-                self.text(now, &news, mark, telling, host);
+                self.handle_text(now, &new_text, meta, options, context);
             }
         }
-        if !self.unit.audio {
-            self.audio(now, audio, mark, telling, host);
+        if !self.unit_contents.has_audio {
+            self.handle_audio(now, audio, meta, options, context);
         }
-        if mark.response_id.is_none() {
-            self.unit = Brought::default();
+        if meta.response_id.is_none() {
+            self.unit_contents = UnitContents::default();
         }
     }
 
     /// The model listens; `answered` is the unit it says that about, if it was in flight.
-    pub(super) fn listen(
+    pub(super) fn handle_listen(
         &mut self,
         now: Instant,
-        answered: Option<&InFlight>,
-        mark: Mark<'_>,
-        telling: Telling,
-        host: &mut Host,
+        answered: Option<&UnitInFlight>,
+        meta: MessageMeta<'_>,
+        options: TranscriptOptions,
+        context: &mut LaneContext,
     ) {
         if let Some(fence) = &mut self.fence {
-            let named = mark.input_id.and_then(|id| id.parse().ok());
+            let named = meta.input_id.and_then(|id| id.parse().ok());
             let number = named.or(answered.map(|unit| unit.number));
-            let first = fence.forced.map(|(first, _)| first);
-            let forced = answered.is_some_and(|unit| unit.unit.forced);
-            let listens = forced || first.zip(number).is_some_and(|(first, number)| number >= first);
-            if listens && !std::mem::replace(&mut fence.acknowledged, true) {
-                let (stage, after) = (Stage::Yielded, now - fence.since);
-                host.out.measured(Figure::BargeIn { stage, after });
+            let first = fence.first_forced.map(|(first, _)| first);
+            let forced = answered.is_some_and(|unit| unit.unit.force_listen);
+            let is_acknowledged = forced || first.zip(number).is_some_and(|(first, number)| number >= first);
+            if is_acknowledged && !std::mem::replace(&mut fence.acknowledged, true) {
+                let (stage, after) = (BargeInStage::ModelYielded, now - fence.since);
+                context.out.measure(Measurement::BargeIn { stage, after });
             }
             return;
         }
-        if !self.is_stale(mark) {
-            self.close(now, telling, host);
+        if !self.is_stale(meta) {
+            self.end_turn(now, options, context);
         }
     }
 
     /// The upstream session is over: so is the turn, and what came of it is heard to its end.
-    pub(super) fn lost(&mut self, now: Instant, telling: Telling, host: &mut Host) {
-        self.close(now, telling, host);
+    pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
+        self.end_turn(now, options, context);
         self.fence = None;
-        self.over = None;
+        self.last_ended = None;
         self.stale_ids.clear();
-        self.stale_through = 0;
-        self.unit = Brought::default();
+        self.stale_through_unit = 0;
+        self.unit_contents = UnitContents::default();
     }
 
     /// The turn is over, as the model wants it.
-    fn close(&mut self, now: Instant, telling: Telling, host: &mut Host) {
+    fn end_turn(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
         let Some(mut turn) = self.open.take() else { return };
-        self.words.finish(&mut turn.text);
+        self.filter.finish(&mut turn.text);
         self.ended_at = Some(now);
-        turn.tell(turn.text.trim(), telling, host);
-        if turn.begun {
-            host.mouth.finish(now, &mut host.out);
+        turn.report(turn.text.trim(), options, context);
+        if turn.playout_started {
+            context.player.finish_item(now, &mut context.out);
         }
-        self.over = Some(Over { request_id: turn.request_id, ids: turn.ids });
+        self.last_ended = Some(EndedTurn { request_id: turn.request_id, response_ids: turn.response_ids });
     }
 
     /// Silence: the turn is over for the client, and the model is to hear of it.
-    pub(super) fn interrupt(&mut self, now: Instant, telling: Telling, host: &mut Host) {
-        for id in self.over.take().into_iter().flat_map(|over| over.ids) {
+    pub(super) fn interrupt(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
+        for id in self.last_ended.take().into_iter().flat_map(|ended| ended.response_ids) {
             self.remember_stale(id);
         }
         let Some(turn) = self.open.take() else { return };
-        self.words.clear();
+        self.filter.clear();
         self.ended_at = Some(now);
-        turn.tell(turn.heard(host.mouth.unheard(now)), telling, host);
-        for id in turn.ids {
+        turn.report(turn.heard_text(context.player.unplayed_length(now)), options, context);
+        for id in turn.response_ids {
             self.remember_stale(id);
         }
         self.raise_fence(now);
@@ -248,60 +248,60 @@ impl Turns {
 
     fn raise_fence(&mut self, now: Instant) {
         if self.fence.is_none() {
-            self.fence = Some(Fence { since: now, forced: None, acknowledged: false });
+            self.fence = Some(Fence { since: now, first_forced: None, acknowledged: false });
         }
     }
 
     /// A unit is sent; whether it forces the model to listen.
-    pub(super) fn force(&mut self, now: Instant, number: u64) -> bool {
+    pub(super) fn force_listen(&mut self, now: Instant, number: u64) -> bool {
         let Some(fence) = &mut self.fence else { return false };
-        fence.forced.get_or_insert((number, now));
+        fence.first_forced.get_or_insert((number, now));
         true
     }
 
     /// Lets the model speak again, once it has listened and the user is quiet. `sent` is the last unit's number.
-    pub(super) fn proceed(
+    pub(super) fn lift_fence_if_due(
         &mut self,
         now: Instant,
         voice_at: Option<Instant>,
-        sent: u64,
-        floor_taken: bool,
-        rules: &BargeIn,
+        last_sent: u64,
+        is_tts_active: bool,
+        rules: &BargeInRules,
     ) {
-        if floor_taken || self.fence_due(voice_at, rules).is_none_or(|due| due > now) {
+        if is_tts_active || self.fence_lift_at(voice_at, rules).is_none_or(|due| due > now) {
             return;
         }
         self.fence = None;
-        self.stale_through = sent;
+        self.stale_through_unit = last_sent;
     }
 
     /// When the fence falls; none while the model has not listened.
-    pub(super) fn fence_due(&self, voice_at: Option<Instant>, rules: &BargeIn) -> Option<Instant> {
+    pub(super) fn fence_lift_at(&self, voice_at: Option<Instant>, rules: &BargeInRules) -> Option<Instant> {
         let ms = Duration::from_millis;
         let fence = self.fence.as_ref().filter(|fence| fence.acknowledged)?;
         let quiet_since = voice_at.map_or(fence.since, |voice_at| voice_at.max(fence.since));
-        Some((quiet_since + ms(rules.quiet_ms)).min(fence.since + ms(rules.hold_max_ms)))
+        Some((quiet_since + ms(rules.quiet_ms)).min(fence.since + ms(rules.suppress_max_ms)))
     }
 
     /// When a model that goes on talking is given up.
-    pub(super) fn yield_due(&self, rules: &BargeIn) -> Option<Instant> {
+    pub(super) fn yield_deadline(&self, rules: &BargeInRules) -> Option<Instant> {
         let fence = self.fence.as_ref().filter(|fence| !fence.acknowledged)?;
-        fence.forced.map(|(_, at)| at + Duration::from_millis(rules.yield_max_ms))
+        fence.first_forced.map(|(_, at)| at + Duration::from_millis(rules.yield_max_ms))
     }
 
     /// Whether what came may be heard; what may not be, and is no echo of the past, is told to stop.
-    fn admits(&mut self, now: Instant, mark: Mark<'_>, telling: Telling) -> bool {
-        self.unit.meet(mark);
+    fn admit(&mut self, now: Instant, meta: MessageMeta<'_>, options: TranscriptOptions) -> bool {
+        self.unit_contents.start_if_new(meta);
         if self.fence.is_some() {
-            if let Some(id) = mark.response_id {
+            if let Some(id) = meta.response_id {
                 self.remember_stale(id.into());
             }
             return false;
         }
-        if self.is_stale(mark) {
+        if self.is_stale(meta) {
             return false;
         }
-        if telling.floor_taken {
+        if options.is_tts_active {
             self.raise_fence(now);
             return false;
         }
@@ -309,33 +309,33 @@ impl Turns {
     }
 
     /// The turn that was over and this still belongs to.
-    fn is_over(&self, mark: Mark<'_>) -> Option<&str> {
-        let (over, id) = (self.over.as_ref()?, mark.response_id?);
-        over.ids.iter().any(|known| **known == *id).then_some(over.request_id.as_str())
+    fn ended_turn_request(&self, meta: MessageMeta<'_>) -> Option<&str> {
+        let (ended, id) = (self.last_ended.as_ref()?, meta.response_id?);
+        ended.response_ids.iter().any(|known| **known == *id).then_some(ended.request_id.as_str())
     }
 
-    fn is_stale(&self, mark: Mark<'_>) -> bool {
-        let number = mark.input_id.and_then(|id| id.parse::<u64>().ok());
-        number.is_some_and(|number| number <= self.stale_through)
-            || mark.response_id.is_some_and(|id| self.stale_ids.iter().any(|stale| **stale == *id))
+    fn is_stale(&self, meta: MessageMeta<'_>) -> bool {
+        let number = meta.input_id.and_then(|id| id.parse::<u64>().ok());
+        number.is_some_and(|number| number <= self.stale_through_unit)
+            || meta.response_id.is_some_and(|id| self.stale_ids.iter().any(|stale| **stale == *id))
     }
 
     fn remember_stale(&mut self, id: Box<str>) {
         if self.stale_ids.contains(&id) {
             return;
         }
-        if self.stale_ids.len() == STALE_MAX {
+        if self.stale_ids.len() == STALE_IDS_MAX {
             self.stale_ids.pop_front();
         }
         self.stale_ids.push_back(id);
     }
 }
 
-impl Brought {
+impl UnitContents {
     /// Another answer is another unit; on PyTorch, where it is not, nothing is ever repeated.
-    fn meet(&mut self, mark: Mark<'_>) {
-        if mark.response_id.is_some() && self.id.as_deref() != mark.response_id {
-            *self = Self { id: mark.response_id.map(Into::into), ..Self::default() };
+    fn start_if_new(&mut self, meta: MessageMeta<'_>) {
+        if meta.response_id.is_some() && self.response_id.as_deref() != meta.response_id {
+            *self = Self { response_id: meta.response_id.map(Into::into), ..Self::default() };
         }
     }
 }

@@ -5,27 +5,27 @@
 
 use std::time::Instant;
 
-use super::{Converse, Scene, rollover::Place};
-use crate::session::{context::Host, outbox::Observation};
+use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
+use crate::session::{context::LaneContext, outbox::Observation};
 
 /// So many in a row, and an upstream is of no use: one may be an accident, three are as many as a new session takes to be
 /// of use at all.
-const TROUBLES_MAX: u32 = 3;
+const UNIT_ERRORS_MAX: u32 = 3;
 
-impl Converse {
+impl Dialogue {
     /// The upstream could not answer.
-    pub(super) fn troubled(&mut self, now: Instant, words: &str, scene: &Scene, host: &mut Host) {
-        let Place::Talking(talk) = &mut self.place else { return };
+    pub(super) fn handle_unit_error(&mut self, now: Instant, detail: &str, view: &SessionSnapshot, context: &mut LaneContext) {
+        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // No answer, so it does not count as one.
-        talk.steps.take_in_flight();
-        talk.troubles += 1;
-        if talk.troubles < TROUBLES_MAX || !talk.link.is_engaged() {
+        session.tracker.take_in_flight();
+        session.unit_errors += 1;
+        if session.unit_errors < UNIT_ERRORS_MAX || !session.connection.is_engaged() {
             return;
         }
-        let words = format!("the upstream could not work on {TROUBLES_MAX} seconds in a row: {words}");
-        let lane = talk.link.lane();
-        talk.link.close(now, host);
-        host.out.observe(Observation::LaneFailed { lane, words: words.clone() });
-        self.lose(now, words, scene, host);
+        let detail = format!("the upstream could not work on {UNIT_ERRORS_MAX} seconds in a row: {detail}");
+        let lane = session.connection.lane();
+        session.connection.close(now, context);
+        context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
+        self.handle_upstream_loss(now, detail, view, context);
     }
 }

@@ -6,65 +6,65 @@ use std::time::{Duration, Instant};
 use crate::session::upstream::connection::millis;
 
 /// No verdict before this much time has passed.
-const SETTLING: Duration = Duration::from_millis(500);
+const WARM_UP: Duration = Duration::from_millis(500);
 /// One warning in this time at most.
-const WARNING_EVERY: Duration = Duration::from_secs(1);
+const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What to do with a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RateDecision {
     /// Take it.
-    Take,
+    Accept,
     /// Take it and ask the client to wait this long, ms.
-    TakeAndWarn(u64),
+    AcceptAndWarn(u64),
     /// Drop it.
     Drop,
 }
 
-/// One session's meter.
+/// One session's rate limiter.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct RateLimiter {
     /// Seconds of audio a second above which a warning is due; 0 for never.
     rate_limit: f64,
     /// Audio ahead of the clock above which frames are dropped; zero for never.
-    ahead_max: Duration,
+    max_ahead: Duration,
     first_at: Option<Instant>,
     /// Length of the first frame. It is no audio "since then": a client with frames of 256 ms in real time would
     /// otherwise be 1.5 times too fast half a second later (golden c07c).
-    first: Duration,
-    taken: Duration,
+    first_length: Duration,
+    accepted: Duration,
     warned_at: Option<Instant>,
 }
 
-impl Meter {
-    pub(crate) const fn new(rate_limit: f64, ahead_max_ms: u64) -> Self {
-        let ahead_max = Duration::from_millis(ahead_max_ms);
+impl RateLimiter {
+    pub(crate) const fn new(rate_limit: f64, max_ahead_ms: u64) -> Self {
+        let max_ahead = Duration::from_millis(max_ahead_ms);
         let zero = Duration::ZERO;
-        Self { rate_limit, ahead_max, first_at: None, first: zero, taken: zero, warned_at: None }
+        Self { rate_limit, max_ahead, first_at: None, first_length: zero, accepted: zero, warned_at: None }
     }
 
     /// Judges a frame of that length.
-    pub(crate) fn frame(&mut self, now: Instant, length: Duration) -> Verdict {
+    pub(crate) fn check_frame(&mut self, now: Instant, length: Duration) -> RateDecision {
         let Some(first_at) = self.first_at else {
             self.first_at = Some(now);
-            self.first = length;
-            self.taken = length;
-            return Verdict::Take;
+            self.first_length = length;
+            self.accepted = length;
+            return RateDecision::Accept;
         };
         let elapsed = now.saturating_duration_since(first_at);
-        let total = self.taken + length;
-        if !self.ahead_max.is_zero() && total > elapsed + self.ahead_max {
-            return Verdict::Drop;
+        let total = self.accepted + length;
+        if !self.max_ahead.is_zero() && total > elapsed + self.max_ahead {
+            return RateDecision::Drop;
         }
-        self.taken = total;
-        let rate = (total - self.first).as_secs_f64() / elapsed.as_secs_f64();
-        let fast = self.rate_limit > 0.0 && elapsed >= SETTLING && rate > self.rate_limit;
-        let quiet = self.warned_at.is_none_or(|at| now >= at + WARNING_EVERY);
-        if !fast || !quiet {
-            return Verdict::Take;
+        self.accepted = total;
+        let rate = (total - self.first_length).as_secs_f64() / elapsed.as_secs_f64();
+        let too_fast = self.rate_limit > 0.0 && elapsed >= WARM_UP && rate > self.rate_limit;
+        let may_warn = self.warned_at.is_none_or(|at| now >= at + WARNING_INTERVAL);
+        if !too_fast || !may_warn {
+            return RateDecision::Accept;
         }
         self.warned_at = Some(now);
-        Verdict::TakeAndWarn(millis(length.mul_f64((rate - 1.0).max(0.0))).max(1))
+        RateDecision::AcceptAndWarn(millis(length.mul_f64((rate - 1.0).max(0.0))).max(1))
     }
 }
 
@@ -78,12 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn twice_real_time_is_warned_once_a_second() {
-        let (mut meter, start) = (Meter::new(1.2, 10_000), start());
+    fn audio_at_twice_real_time_is_warned_once_a_second() {
+        let (mut limiter, start) = (RateLimiter::new(1.2, 10_000), start());
         let mut warnings = Vec::new();
         for frame in 0..150 {
             let now = start + Duration::from_millis(20 * frame);
-            if let Verdict::TakeAndWarn(delay_ms) = meter.frame(now, Duration::from_millis(40)) {
+            if let RateDecision::AcceptAndWarn(delay_ms) = limiter.check_frame(now, Duration::from_millis(40)) {
                 warnings.push((20 * frame, delay_ms));
             }
         }
@@ -95,29 +95,29 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_below_real_time_asks_for_no_negative_wait() {
-        let (mut meter, start) = (Meter::new(0.5, 10_000), start());
-        let late = start + Duration::from_secs(1);
-        meter.frame(start, Duration::from_millis(100));
-        assert_eq!(meter.frame(late, Duration::from_millis(600)), Verdict::TakeAndWarn(1));
+    fn rate_limit_below_real_time_never_yields_a_negative_delay() {
+        let (mut limiter, start) = (RateLimiter::new(0.5, 10_000), start());
+        let later = start + Duration::from_secs(1);
+        limiter.check_frame(start, Duration::from_millis(100));
+        assert_eq!(limiter.check_frame(later, Duration::from_millis(600)), RateDecision::AcceptAndWarn(1));
     }
 
     #[test]
-    fn a_burst_is_taken_up_to_ten_seconds_ahead() {
-        let (mut meter, start) = (Meter::new(1.2, 10_000), start());
-        let verdicts: Vec<Verdict> =
-            (0..120).map(|_| meter.frame(start, Duration::from_millis(100))).collect();
-        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Drop).count(), 20, "golden c12b");
+    fn burst_is_accepted_up_to_ten_seconds_ahead() {
+        let (mut limiter, start) = (RateLimiter::new(1.2, 10_000), start());
+        let decisions: Vec<RateDecision> =
+            (0..120).map(|_| limiter.check_frame(start, Duration::from_millis(100))).collect();
+        assert_eq!(decisions.iter().filter(|decision| **decision == RateDecision::Drop).count(), 20, "golden c12b");
     }
 
     #[test]
-    fn real_time_and_switched_off_limits_say_nothing() {
+    fn real_time_audio_and_disabled_limits_are_never_warned() {
         for frame_ms in [20, 40, 100, 256, 400] {
-            let (mut meter, mut off, start) = (Meter::new(1.2, 10_000), Meter::new(0.0, 0), start());
+            let (mut limiter, mut disabled, start) = (RateLimiter::new(1.2, 10_000), RateLimiter::new(0.0, 0), start());
             for frame in 0..200 {
                 let now = start + Duration::from_millis(frame_ms * frame);
-                assert_eq!(meter.frame(now, Duration::from_millis(frame_ms)), Verdict::Take, "{frame_ms} ms");
-                assert_eq!(off.frame(start, Duration::from_secs(1)), Verdict::Take);
+                assert_eq!(limiter.check_frame(now, Duration::from_millis(frame_ms)), RateDecision::Accept, "{frame_ms} ms");
+                assert_eq!(disabled.check_frame(start, Duration::from_secs(1)), RateDecision::Accept);
             }
         }
     }

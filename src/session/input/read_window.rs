@@ -7,57 +7,57 @@
 use std::time::{Duration, Instant};
 
 use crate::audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES};
-use crate::session::{Phase, Session};
+use crate::session::{SessionPhase, Session};
 
 /// Who was told words, or heard speech to its end, may have something to say to that: commands are read at once for so long.
-const REPLY_WITHIN: Duration = Duration::from_secs(3);
+const REPLY_WINDOW: Duration = Duration::from_secs(3);
 
 /// A time in which nothing can be decided by what the client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lull {
+pub struct ReadWindow {
     /// Length of all audio that has come so far.
-    pub came: Duration,
+    pub received: Duration,
     /// Length of the last frame of it.
-    pub frame: Duration,
+    pub last_frame_length: Duration,
     /// How much more there must be before anything can be decided.
-    pub undecided: Duration,
+    pub until_decision: Duration,
     /// The model waits for what is decided then.
-    pub prompt: bool,
+    pub urgent: bool,
     /// Frames that are read together may be told as one of so many bytes; no frame of the client's protocol is longer.
     pub frame_max_bytes: usize,
     /// How long it may lie unread in any case: there may be a command behind it.
-    pub within: Duration,
+    pub max_delay: Duration,
 }
 
 impl Session {
     /// The lull there is now; none if every message is to be read at once.
-    pub(crate) fn lull(&self, now: Instant) -> Option<Lull> {
-        let gather = self.setup.profile.gather;
-        let within_ms = if self.host.mouth.is_audible() { gather.heard_ms } else { gather.quiet_ms };
-        let within = Duration::from_millis(within_ms.into());
-        if within.is_zero() || self.phase != Phase::Open || self.setup.lock_step || self.attends(now) {
+    pub(crate) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
+        let gather = self.setup.profile.read_window;
+        let max_delay_ms = if self.context.player.is_audible() { gather.playing_ms } else { gather.quiet_ms };
+        let max_delay = Duration::from_millis(max_delay_ms.into());
+        if max_delay.is_zero() || self.phase != SessionPhase::Open || self.setup.lock_step || self.expects_urgent_command(now) {
             return None;
         }
-        let to_unit = self.converse.as_ref().map_or(Duration::MAX, |converse| {
+        let until_unit = self.dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
             // A unit that is whole waits for the model, not for the client.
-            let missing = UNIT_SAMPLES - converse.collected() % UNIT_SAMPLES;
+            let missing = UNIT_SAMPLES - dialogue.waiting_samples() % UNIT_SAMPLES;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
-        let to_edge = self.ear.undecided();
-        Some(Lull {
-            came: self.tally.came,
-            frame: self.frame,
-            undecided: to_edge.min(to_unit),
-            prompt: to_unit <= to_edge,
+        let until_edge = self.speech_input.time_to_decision();
+        Some(ReadWindow {
+            received: self.audio_totals.received,
+            last_frame_length: self.last_frame_length,
+            until_decision: until_edge.min(until_unit),
+            urgent: until_unit <= until_edge,
             frame_max_bytes: usize::MAX,
-            within,
+            max_delay,
         })
     }
 
     /// A command may come that is urgent. In a conversation the model answers, not the client.
-    fn attends(&self, now: Instant) -> bool {
-        let replies = self.answered_at.is_some_and(|at| now < at + REPLY_WITHIN);
-        self.converse.is_none()
-            && (replies || self.speaks() || self.texts.is_waiting() || self.hear.backlog_ms() > 0)
+    fn expects_urgent_command(&self, now: Instant) -> bool {
+        let may_reply = self.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
+        self.dialogue.is_none()
+            && (may_reply || self.is_speaking() || self.tts_queue.has_waiting() || self.transcriber.backlog_ms() > 0)
     }
 }

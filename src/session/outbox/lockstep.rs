@@ -8,21 +8,21 @@ use std::collections::VecDeque;
 use crate::event::{ClientCommand, Speaker};
 
 /// Answers owed at a time: more than a client can ask for that waits for them.
-const MOST_OWED: usize = 4096;
+const MAX_AWAITED: usize = 4096;
 
 /// What the client waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owed {
+pub(crate) enum AwaitedReply {
     /// What is understood at the moment.
-    Step,
+    Current,
     /// All that came so far, when it is final.
-    All,
+    Final,
 }
 
 /// One client's answers.
 #[derive(Debug, Default)]
 pub(crate) struct Lockstep {
-    owed: VecDeque<Owed>,
+    awaited: VecDeque<AwaitedReply>,
     /// The utterance at hand, as far as it is understood.
     partial: Option<ClientCommand>,
     /// What is final and was not told.
@@ -31,13 +31,13 @@ pub(crate) struct Lockstep {
 
 impl Lockstep {
     /// Keeps a transcript; gives back what is none.
-    pub(crate) fn keep(&mut self, command: ClientCommand) -> Option<ClientCommand> {
+    pub(crate) fn hold_transcript(&mut self, command: ClientCommand) -> Option<ClientCommand> {
         match command {
             ClientCommand::TranscriptPartial { .. } => self.partial = Some(command),
             ClientCommand::TranscriptFinal { .. } => {
                 self.partial = None;
                 self.finals = Some(match self.finals.take() {
-                    Some(before) => joined(before, command),
+                    Some(earlier) => join_finals(earlier, command),
                     None => command,
                 });
             }
@@ -47,29 +47,29 @@ impl Lockstep {
     }
 
     /// The client waits for another answer.
-    pub(crate) fn owe(&mut self, owed: Owed) {
-        if self.owed.len() < MOST_OWED {
-            self.owed.push_back(owed);
+    pub(crate) fn await_reply(&mut self, reply: AwaitedReply) {
+        if self.awaited.len() < MAX_AWAITED {
+            self.awaited.push_back(reply);
         }
     }
 
     /// Whether the client has to wait for what is not final yet.
-    pub(crate) fn waits(&self) -> bool {
-        self.owed.front() == Some(&Owed::All)
+    pub(crate) fn awaits_final(&self) -> bool {
+        self.awaited.front() == Some(&AwaitedReply::Final)
     }
 
-    /// The next answer that can be given; `settled` says that all that came is final.
-    pub(crate) fn answer(&mut self, settled: bool) -> Option<ClientCommand> {
-        match self.owed.front()? {
-            Owed::All if !settled => None,
-            Owed::All => {
-                self.owed.pop_front();
+    /// The next answer that can be given; `all_settled` says that all that came is final.
+    pub(crate) fn next_reply(&mut self, all_settled: bool) -> Option<ClientCommand> {
+        match self.awaited.front()? {
+            AwaitedReply::Final if !all_settled => None,
+            AwaitedReply::Final => {
+                self.awaited.pop_front();
                 self.partial = None;
-                Some(self.finals.take().unwrap_or_else(nothing_final))
+                Some(self.finals.take().unwrap_or_else(empty_final))
             }
-            Owed::Step => {
-                self.owed.pop_front();
-                let partial = || self.partial.clone().unwrap_or_else(nothing_yet);
+            AwaitedReply::Current => {
+                self.awaited.pop_front();
+                let partial = || self.partial.clone().unwrap_or_else(empty_partial);
                 Some(self.finals.take().unwrap_or_else(partial))
             }
         }
@@ -77,27 +77,27 @@ impl Lockstep {
 }
 
 /// Two transcripts as one, from the beginning of the first to the end of the second.
-fn joined(first: ClientCommand, second: ClientCommand) -> ClientCommand {
+fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
     match (first, second) {
         (
-            ClientCommand::TranscriptFinal { text: before, from_ms: start_ms, segment_id: first, .. },
+            ClientCommand::TranscriptFinal { text: first_text, start_ms: first_start_ms, segment_id: first_id, .. },
             ClientCommand::TranscriptFinal {
                 speaker,
-                text: after,
-                from_ms,
+                text: second_text,
+                start_ms,
                 duration_ms,
-                ended,
+                utterance_ended,
                 finalized,
                 language,
                 ..
             },
         ) => ClientCommand::TranscriptFinal {
             speaker,
-            text: [before.as_str(), after.as_str()].join(" ").trim().to_owned(),
-            segment_id: first,
-            duration_ms: (from_ms + duration_ms).saturating_sub(start_ms),
-            from_ms: start_ms,
-            ended,
+            text: [first_text.as_str(), second_text.as_str()].join(" ").trim().to_owned(),
+            segment_id: first_id,
+            duration_ms: (start_ms + duration_ms).saturating_sub(first_start_ms),
+            start_ms: first_start_ms,
+            utterance_ended,
             finalized,
             language,
         },
@@ -105,24 +105,24 @@ fn joined(first: ClientCommand, second: ClientCommand) -> ClientCommand {
     }
 }
 
-const fn nothing_yet() -> ClientCommand {
+const fn empty_partial() -> ClientCommand {
     ClientCommand::TranscriptPartial {
         speaker: Speaker::User,
         text: String::new(),
         segment_id: 0,
-        at_ms: 0,
-        from_ms: 0,
+        audio_ms: 0,
+        start_ms: 0,
     }
 }
 
-const fn nothing_final() -> ClientCommand {
+const fn empty_final() -> ClientCommand {
     ClientCommand::TranscriptFinal {
         speaker: Speaker::User,
         text: String::new(),
         segment_id: 0,
         duration_ms: 0,
-        from_ms: 0,
-        ended: false,
+        start_ms: 0,
+        utterance_ended: false,
         finalized: true,
         language: None,
     }
@@ -133,48 +133,48 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn heard(text: &str, is_final: bool) -> ClientCommand {
+    fn transcript(text: &str, is_final: bool) -> ClientCommand {
         let (speaker, text) = (Speaker::User, text.to_owned());
         if is_final {
-            let mut words = nothing_final();
-            if let ClientCommand::TranscriptFinal { text: said, .. } = &mut words {
-                *said = text;
+            let mut transcript = empty_final();
+            if let ClientCommand::TranscriptFinal { text: spoken, .. } = &mut transcript {
+                *spoken = text;
             }
-            return words;
+            return transcript;
         }
-        ClientCommand::TranscriptPartial { speaker, text, segment_id: 0, at_ms: 0, from_ms: 0 }
+        ClientCommand::TranscriptPartial { speaker, text, segment_id: 0, audio_ms: 0, start_ms: 0 }
     }
 
     proptest! {
         #[test]
-        fn every_question_has_one_answer_and_every_final_word_is_told_once(
+        fn every_request_gets_one_reply_and_every_final_word_is_sent_once(
             script in prop::collection::vec((0u8..5, any::<bool>()), 0..60),
         ) {
-            let (mut lockstep, mut said, mut told, mut asked, mut answers) =
+            let (mut lockstep, mut spoken, mut received, mut requests, mut replies) =
                 (Lockstep::default(), Vec::new(), Vec::new(), 0, 0);
-            let mut take = |lockstep: &mut Lockstep, settled| while let Some(answer) = lockstep.answer(settled) {
-                answers += 1;
-                if let ClientCommand::TranscriptFinal { text, .. } = answer {
-                    told.extend(text.split_whitespace().map(str::to_owned));
+            let mut take = |lockstep: &mut Lockstep, settled| while let Some(reply) = lockstep.next_reply(settled) {
+                replies += 1;
+                if let ClientCommand::TranscriptFinal { text, .. } = reply {
+                    received.extend(text.split_whitespace().map(str::to_owned));
                 }
             };
             for (number, (step, settled)) in script.into_iter().enumerate() {
                 match step {
-                    0 => drop(lockstep.keep(heard("maybe", false))),
+                    0 => drop(lockstep.hold_transcript(transcript("maybe", false))),
                     1 => {
-                        said.push(format!("word{number}"));
-                        drop(lockstep.keep(heard(&format!("word{number}"), true)));
+                        spoken.push(format!("word{number}"));
+                        drop(lockstep.hold_transcript(transcript(&format!("word{number}"), true)));
                     }
-                    2 | 3 => { lockstep.owe(Owed::Step); asked += 1 }
-                    _ => { lockstep.owe(Owed::All); asked += 1 }
+                    2 | 3 => { lockstep.await_reply(AwaitedReply::Current); requests += 1 }
+                    _ => { lockstep.await_reply(AwaitedReply::Final); requests += 1 }
                 }
                 take(&mut lockstep, settled);
             }
-            lockstep.owe(Owed::All);
+            lockstep.await_reply(AwaitedReply::Final);
             take(&mut lockstep, true);
-            prop_assert_eq!(answers, asked + 1);
-            prop_assert_eq!(told, said);
-            prop_assert!(!lockstep.waits());
+            prop_assert_eq!(replies, requests + 1);
+            prop_assert_eq!(received, spoken);
+            prop_assert!(!lockstep.awaits_final());
         }
     }
 }

@@ -5,25 +5,25 @@ pub(crate) mod lockstep;
 use std::collections::VecDeque;
 
 use super::{
-    measurement::Figure,
-    outbox::lockstep::{Lockstep, Owed},
+    measurement::Measurement,
+    outbox::lockstep::{Lockstep, AwaitedReply},
 };
 use crate::{
     error::Error,
-    event::{ClientCommand, CloseName, Lane, LaneCommand, Message, Mode, RolloverReason},
+    event::{ClientCommand, CloseReason, Lane, LaneCommand, Message, Mode, RolloverReason},
 };
 
 /// One thing to do.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
     /// Tell the client.
-    Client(ClientCommand),
+    ToClient(ClientCommand),
     /// Forget the last so many bytes of audio for the client, as far as they have not left yet; what is told stays.
     DropAudio(u64),
     /// Tell the client what is spelled already.
-    Tell(Message),
+    RawToClient(Message),
     /// Close the client's connection for this reason; nothing is told after it.
-    EndClient(CloseName),
+    CloseClient(CloseReason),
     /// Connect to an upstream.
     OpenLane(Lane, Mode),
     /// Tell an upstream.
@@ -123,7 +123,7 @@ pub enum Observation {
     /// Something was accepted that does nothing.
     NoEffect(String),
     /// Something was measured; for metrics alone, and in no trace.
-    Measured(Figure),
+    Measured(Measurement),
 }
 
 /// The things to do, oldest first; and what of them this client wants to be told, and when.
@@ -131,7 +131,7 @@ pub enum Observation {
 pub(crate) struct Actions {
     queue: VecDeque<Action>,
     /// It does not want to know when speech begins and ends.
-    pub(super) no_speech_events: bool,
+    pub(super) mutes_speech_events: bool,
     /// It is told transcripts as answers only.
     lockstep: Option<Box<Lockstep>>,
 }
@@ -141,60 +141,60 @@ impl Actions {
         self.queue.push_back(action);
     }
 
-    pub(crate) fn client(&mut self, command: ClientCommand) {
-        let of_speech =
+    pub(crate) fn push_client(&mut self, command: ClientCommand) {
+        let is_speech_event =
             matches!(command, ClientCommand::SpeechStarted { .. } | ClientCommand::SpeechEnded { .. });
-        if of_speech && self.no_speech_events {
+        if is_speech_event && self.mutes_speech_events {
             return;
         }
-        let told = match &mut self.lockstep {
-            Some(lockstep) => lockstep.keep(command),
+        let now_due = match &mut self.lockstep {
+            Some(lockstep) => lockstep.hold_transcript(command),
             None => Some(command),
         };
-        self.queue.extend(told.map(Action::Client));
+        self.queue.extend(now_due.map(Action::ToClient));
     }
 
     /// From now on transcripts are told as answers only.
-    pub(super) fn keep_step(&mut self) {
+    pub(super) fn enable_lockstep(&mut self) {
         self.lockstep = Some(Box::default());
     }
 
     /// The client waits for an answer, where it is told in lock step.
-    pub(super) fn owe(&mut self, owed: Owed) {
+    pub(super) fn await_reply(&mut self, reply: AwaitedReply) {
         if let Some(lockstep) = &mut self.lockstep {
-            lockstep.owe(owed);
+            lockstep.await_reply(reply);
         }
     }
 
     /// Whether the client waits for what is not final yet.
-    pub(super) fn owes_all(&self) -> bool {
-        self.lockstep.as_ref().is_some_and(|lockstep| lockstep.waits())
+    pub(super) fn awaits_final(&self) -> bool {
+        self.lockstep.as_ref().is_some_and(|lockstep| lockstep.awaits_final())
     }
 
-    /// Gives the answers that can be given; `settled` says that all that came is final.
-    pub(super) fn answer(&mut self, settled: bool) {
+    /// Gives the answers that can be given; `all_settled` says that all that came is final.
+    pub(super) fn push_replies(&mut self, all_settled: bool) {
         let Some(lockstep) = &mut self.lockstep else { return };
-        while let Some(answer) = lockstep.answer(settled) {
-            self.queue.push_back(Action::Client(answer));
+        while let Some(reply) = lockstep.next_reply(all_settled) {
+            self.queue.push_back(Action::ToClient(reply));
         }
     }
 
     /// Tells the client what is spelled already, if it is told at all.
-    pub(crate) fn push_all(&mut self, told: Option<Message>) {
-        self.queue.extend(told.map(Action::Tell));
+    pub(crate) fn push_raw(&mut self, message: Option<Message>) {
+        self.queue.extend(message.map(Action::RawToClient));
     }
 
-    pub(crate) fn error(&mut self, error: Error) {
+    pub(crate) fn push_error(&mut self, error: Error) {
         self.observe(Observation::ErrorTold(error.clone()));
-        self.client(ClientCommand::Error(error));
+        self.push_client(ClientCommand::Error(error));
     }
 
     pub(crate) fn observe(&mut self, observation: Observation) {
         self.push(Action::Observe(observation));
     }
 
-    pub(crate) fn measured(&mut self, figure: Figure) {
-        self.observe(Observation::Measured(figure));
+    pub(crate) fn measure(&mut self, measurement: Measurement) {
+        self.observe(Observation::Measured(measurement));
     }
 
     pub(crate) fn pop(&mut self) -> Option<Action> {

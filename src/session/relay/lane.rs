@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Begin, Phase, Relay, Words};
+use super::{RelayStart, RelayPhase, Relay, ClientMessage};
 use crate::session::{
-    measurement::Purpose,
+    measurement::LanePurpose,
     outbox::{Action, Observation},
     upstream::{
-        backoff::{Failure, Trouble},
-        connection::{UpstreamConnection, News, millis},
+        backoff::{ConnectionFailure, RetryState},
+        connection::{UpstreamConnection, ConnectionEvent, millis},
     },
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{Lane, LaneCommand, LaneEvent, Mode, Why, relay::Wires},
+    event::{Lane, LaneCommand, LaneEvent, Mode, DisconnectReason, relay::RelayTranslator},
 };
 
 /// An upstream session that has answered so often was of use: its successor is dialled at once, unless it was over in less
@@ -22,368 +22,368 @@ const USEFUL_ANSWERS: u64 = 3;
 
 /// Where the upstream session is.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum RelayUpstream {
     /// There, or on its way.
-    Up(Box<UpstreamConnection>),
+    Connected(Box<UpstreamConnection>),
     /// To be dialled then.
-    Due(Instant),
+    Scheduled(Instant),
     /// There is none, and there will be none.
-    Out,
+    Stopped,
 }
 
 /// A time without an upstream session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gap {
+pub(super) struct RelayOutage {
     since: Instant,
 }
 
 impl Relay {
-    fn owns(&self, lane: Lane) -> bool {
-        matches!(&self.place, Place::Up(link) if link.lane() == lane)
+    fn owns_lane(&self, lane: Lane) -> bool {
+        matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.lane() == lane)
     }
 
     /// The upstream session is open.
-    pub(super) fn is_up(&self) -> bool {
-        matches!(&self.place, Place::Up(link) if link.is_engaged())
+    pub(super) fn is_open(&self) -> bool {
+        matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.is_engaged())
     }
 
     /// A lane's transport is up.
-    pub(crate) fn lane_opened(&mut self, now: Instant, lane: Lane) {
-        match &mut self.place {
-            Place::Up(link) if link.lane() == lane => link.opened(now, &mut self.host),
-            _ => self.with_leaving(lane, |link, host| link.opened(now, host)),
+    pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
+        match &mut self.upstream {
+            RelayUpstream::Connected(connection) if connection.lane() == lane => connection.handle_opened(now, &mut self.context),
+            _ => self.with_closing(lane, |connection, context| connection.handle_opened(now, context)),
         }
     }
 
     /// A lane's transport is gone.
-    pub(crate) fn lane_closed(&mut self, now: Instant, lane: Lane, why: &Why, w: &dyn Wires) {
-        if !self.owns(lane) {
-            return self.with_leaving(lane, |link, host| {
-                link.closed(now, why, host);
+    pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason, translator: &dyn RelayTranslator) {
+        if !self.owns_lane(lane) {
+            return self.with_closing(lane, |connection, context| {
+                connection.handle_closed(now, reason, context);
             });
         }
-        let refused = !self.told_open && self.is_initialising();
-        self.spell_otherwise(now);
-        let news = self.with_link(|link, host| link.closed(now, why, host));
-        self.refusals += u32::from(refused);
-        if refused && self.is_refused_for_good() {
-            let words = format!("the upstream {why} whenever the session was to be opened");
-            return self.hopeless(now, Failure { kind: ErrorKind::Unavailable, words, asked: false }, w);
+        let refused_init = !self.opened_sent && self.is_initialising();
+        self.try_next_init_variant(now);
+        let connection_event = self.with_connection(|connection, context| connection.handle_closed(now, reason, context));
+        self.refusals += u32::from(refused_init);
+        if refused_init && self.is_init_exhausted() {
+            let detail = format!("the upstream {reason} whenever the session was to be opened");
+            return self.fail_permanently(now, ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false }, translator);
         }
-        self.heard(now, news, w);
+        self.handle_connection_event(now, connection_event, translator);
     }
 
     pub(super) fn is_initialising(&self) -> bool {
-        matches!(&self.place, Place::Up(link) if link.is_initialising())
+        matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.is_initialising())
     }
 
     /// Upstreams have refused to open the session in each of the ways to say it, and often enough.
-    pub(super) fn is_refused_for_good(&self) -> bool {
-        let ways = if let Begin::Opening(words) = &self.begin { words.len() } else { 1 };
-        self.refusals as usize >= ways.max(self.rules.open_attempts as usize)
+    pub(super) fn is_init_exhausted(&self) -> bool {
+        let variant_count = if let RelayStart::Init(variants) = &self.start { variants.len() } else { 1 };
+        self.refusals as usize >= variant_count.max(self.rules.open_attempts as usize)
     }
 
     /// A session that fails while it is initialised may have been asked for in words that this upstream does not take.
-    pub(super) fn spell_otherwise(&mut self, now: Instant) {
+    pub(super) fn try_next_init_variant(&mut self, now: Instant) {
         if self.is_initialising() {
-            self.spelling += 1;
+            self.init_variant += 1;
             self.initialise(now);
         }
     }
 
     /// Something for a lane that was left.
-    pub(super) fn leaving_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>) {
-        self.with_leaving(lane, |link, host| {
-            link.event(now, event, host);
+    pub(super) fn handle_closing_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>) {
+        self.with_closing(lane, |connection, context| {
+            connection.handle_event(now, event, context);
         });
     }
 
-    fn with_leaving(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut super::Host)) {
-        let Some(at) = self.host.leaving.iter().position(|link| link.lane() == lane) else { return };
-        let mut link = self.host.leaving.swap_remove(at);
-        act(&mut link, &mut self.host);
-        if !link.is_gone() {
-            self.host.leaving.push(link);
+    fn with_closing(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut super::LaneContext)) {
+        let Some(at) = self.context.closing.iter().position(|connection| connection.lane() == lane) else { return };
+        let mut connection = self.context.closing.swap_remove(at);
+        act(&mut connection, &mut self.context);
+        if !connection.is_gone() {
+            self.context.closing.push(connection);
         }
     }
 
-    pub(super) fn with_link(&mut self, act: impl FnOnce(&mut UpstreamConnection, &mut super::Host) -> News) -> News {
-        match &mut self.place {
-            Place::Up(link) => act(link, &mut self.host),
-            Place::Due(_) | Place::Out => News::None,
+    pub(super) fn with_connection(&mut self, act: impl FnOnce(&mut UpstreamConnection, &mut super::LaneContext) -> ConnectionEvent) -> ConnectionEvent {
+        match &mut self.upstream {
+            RelayUpstream::Connected(connection) => act(connection, &mut self.context),
+            RelayUpstream::Scheduled(_) | RelayUpstream::Stopped => ConnectionEvent::None,
         }
     }
 
     /// What the link has to say.
-    pub(super) fn heard(&mut self, now: Instant, news: News, w: &dyn Wires) {
-        match news {
-            News::Failed(failure) if failure.asked => self.lost(now, failure.words, w),
-            News::Failed(failure) => self.hopeless(now, failure, w),
-            News::Stuck(words) => {
-                let Place::Up(link) = &self.place else { return };
-                let queued = Observation::LaneQueued { lane: link.lane(), position: None, words };
-                self.host.out.observe(queued);
+    pub(super) fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent, translator: &dyn RelayTranslator) {
+        match connection_event {
+            ConnectionEvent::Failed(failure) if failure.was_in_use => self.handle_upstream_loss(now, failure.detail, translator),
+            ConnectionEvent::Failed(failure) => self.fail_permanently(now, failure, translator),
+            ConnectionEvent::QueueStuck(detail) => {
+                let RelayUpstream::Connected(connection) = &self.upstream else { return };
+                let queued = Observation::LaneQueued { lane: connection.lane(), position: None, words: detail };
+                self.context.out.observe(queued);
             }
-            News::None | News::Queued | News::Ready | News::Empty => {}
+            ConnectionEvent::None | ConnectionEvent::Queued | ConnectionEvent::Ready | ConnectionEvent::EmptyAnswer => {}
         }
-        self.pass_ahead(w);
-        if matches!(self.phase, Phase::Closing(_)) && !self.is_leaving_politely() {
-            self.confirm_close(now, w);
+        self.send_early(translator);
+        if matches!(self.phase, RelayPhase::Closing(_)) && !self.has_live_connection() {
+            self.confirm_close(now, translator);
         }
     }
 
-    fn is_leaving_politely(&self) -> bool {
-        matches!(&self.place, Place::Up(link) if !link.is_gone())
+    fn has_live_connection(&self) -> bool {
+        matches!(&self.upstream, RelayUpstream::Connected(connection) if !connection.is_gone())
     }
 
     /// Initialises the upstream session with what the client said, when there is one and it has said something.
     pub(super) fn initialise(&mut self, now: Instant) {
-        let init = match (&self.begin, &self.first) {
-            (Begin::Opening(words), _) => match words.get(self.spelling % words.len().max(1)) {
-                Some(words) => words.clone(),
+        let init = match (&self.start, &self.first_message) {
+            (RelayStart::Init(variants), _) => match variants.get(self.init_variant % variants.len().max(1)) {
+                Some(init) => init.clone(),
                 None => return,
             },
-            (Begin::Message, Some(words)) => words.text.clone(),
+            (RelayStart::FirstMessage, Some(message)) => message.text.clone(),
             _ => return,
         };
-        if let Place::Up(link) = &mut self.place {
-            link.initialise_with(now, LaneCommand::Spelled(init), &mut self.host);
+        if let RelayUpstream::Connected(connection) = &mut self.upstream {
+            connection.initialise_with(now, LaneCommand::RawText(init), &mut self.context);
         }
     }
 
     /// Where the client has not opened the session in words, its next message does.
-    pub(super) fn begin_with_message(&mut self, now: Instant) {
-        if self.begin == Begin::Message && self.first.is_none() && !self.is_up() {
-            self.first = self.keep.pop();
+    pub(super) fn init_with_first_message(&mut self, now: Instant) {
+        if self.start == RelayStart::FirstMessage && self.first_message.is_none() && !self.is_open() {
+            self.first_message = self.pending.pop();
             self.initialise(now);
         }
     }
 
     /// What the client said first has opened nothing: this does.
-    pub(super) fn open_instead(&mut self, now: Instant, words: Vec<String>, w: &dyn Wires) {
-        let ahead = self.told_ahead() + usize::from(self.is_initialising());
-        if let Some(first) = self.first.take() {
-            self.keep.push_front(first);
+    pub(super) fn replace_first_message(&mut self, now: Instant, variants: Vec<String>, translator: &dyn RelayTranslator) {
+        let sent_early = self.sent_early_count() + usize::from(self.is_initialising());
+        if let Some(first) = self.first_message.take() {
+            self.pending.push_front(first);
         }
-        self.begin = Begin::Opening(words);
-        if let Place::Up(link) = &mut self.place {
-            self.ahead = Some((link.lane(), ahead));
-            link.await_init();
+        self.start = RelayStart::Init(variants);
+        if let RelayUpstream::Connected(connection) = &mut self.upstream {
+            self.sent_early = Some((connection.lane(), sent_early));
+            connection.await_init();
         }
         self.initialise(now);
-        self.pass_ahead(w);
+        self.send_early(translator);
     }
 
     /// A server of the client's own protocol hears everything as soon as there is one, as without voxbridge: it knows what
     /// it makes of it. For another attempt it is kept all the same.
-    pub(super) fn pass_ahead(&mut self, w: &dyn Wires) {
-        let told = self.told_ahead();
-        let Place::Up(link) = &self.place else { return };
-        if !w.native() || self.told_open || !link.is_initialising() {
+    pub(super) fn send_early(&mut self, translator: &dyn RelayTranslator) {
+        let sent = self.sent_early_count();
+        let RelayUpstream::Connected(connection) = &self.upstream else { return };
+        if !translator.is_passthrough() || self.opened_sent || !connection.is_initialising() {
             return;
         }
-        let lane = link.lane();
-        for words in self.keep.after(told) {
-            self.host.out.push(Action::ToLane(lane, LaneCommand::Spelled(words.text.clone())));
+        let lane = connection.lane();
+        for message in self.pending.iter_after(sent) {
+            self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(message.text.clone())));
         }
-        self.ahead = Some((lane, self.keep.len()));
+        self.sent_early = Some((lane, self.pending.len()));
     }
 
-    fn told_ahead(&self) -> usize {
-        self.ahead.filter(|(lane, _)| self.owns(*lane)).map_or(0, |(_, count)| count)
+    fn sent_early_count(&self) -> usize {
+        self.sent_early.filter(|(lane, _)| self.owns_lane(*lane)).map_or(0, |(_, count)| count)
     }
 
     /// The upstream has refused the opening and whatever came behind it, and waits for another one.
-    pub(super) fn await_opening(&mut self) {
-        (0..self.told_ahead()).for_each(|_| drop(self.keep.pop()));
-        (self.begin, self.first, self.ahead) = (Begin::Unknown, None, None);
-        if let Place::Up(link) = &mut self.place {
-            link.await_init();
+    pub(super) fn await_new_opening(&mut self) {
+        (0..self.sent_early_count()).for_each(|_| drop(self.pending.pop()));
+        (self.start, self.first_message, self.sent_early) = (RelayStart::Unknown, None, None);
+        if let RelayUpstream::Connected(connection) = &mut self.upstream {
+            connection.await_init();
         }
     }
 
     /// The upstream session is open: what waited for it goes.
-    pub(super) fn opened(&mut self, now: Instant) {
-        if let Place::Up(link) = &mut self.place {
-            link.engage();
+    pub(super) fn handle_session_opened(&mut self, now: Instant) {
+        if let RelayUpstream::Connected(connection) = &mut self.upstream {
+            connection.engage();
         }
         self.refusals = 0;
         self.ready_at = Some(now);
-        self.answers = 0;
-        if let Some(gap) = self.gap.take() {
-            let (kept, dropped) = (self.keep.len() as u64, std::mem::take(&mut self.keep.dropped));
-            let gap_ms = millis(now - gap.since);
-            self.host.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
+        self.answer_count = 0;
+        if let Some(outage) = self.outage.take() {
+            let (kept, dropped) = (self.pending.len() as u64, std::mem::take(&mut self.pending.dropped));
+            let gap_ms = millis(now - outage.since);
+            self.context.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
         }
-        if let Some(Words { text, append: Some(append) }) = self.first.take() {
-            self.flight.push(text, append);
+        if let Some(ClientMessage { text, append: Some(append) }) = self.first_message.take() {
+            self.in_flight.push(text, append);
         }
-        let ahead = self.told_ahead();
-        self.ahead = None;
+        let sent_early = self.sent_early_count();
+        self.sent_early = None;
         for at in 0.. {
-            match self.keep.pop() {
-                Some(Words { text, append: Some(append) }) if at < ahead => self.flight.push(text, append),
-                Some(_) if at < ahead => {}
-                Some(words) => self.send_up(words),
+            match self.pending.pop() {
+                Some(ClientMessage { text, append: Some(append) }) if at < sent_early => self.in_flight.push(text, append),
+                Some(_) if at < sent_early => {}
+                Some(message) => self.send_upstream(message),
                 None => break,
             }
         }
     }
 
     /// The upstream is lost in the middle of a session: another takes its place, and the client sees a pause.
-    pub(super) fn lost(&mut self, now: Instant, words: String, w: &dyn Wires) {
-        self.put_link_away();
-        if self.phase != Phase::Open {
-            return self.lost_at_the_end(now, w);
+    pub(super) fn handle_upstream_loss(&mut self, now: Instant, detail: String, translator: &dyn RelayTranslator) {
+        self.detach_connection();
+        if self.phase != RelayPhase::Open {
+            return self.end_after_loss(now, translator);
         }
         if self.mode == Mode::Chat && self.turn.is_some() {
             // Part of the answer was told; asked again it would be another one.
-            let error = format!("the answer was interrupted: {words}");
-            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), w);
+            let error = format!("the answer was interrupted: {detail}");
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), translator);
         }
-        self.close_turn(now, w);
-        self.combine.forget_steps();
-        let (unanswered, too_long) = self.flight.take_unanswered();
+        self.close_turn(now, translator);
+        self.merger.reset_steps();
+        let (unanswered, too_long) = self.in_flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
-            let error = format!("{words}; what was asked is too long to be asked again");
-            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), w);
+            let error = format!("{detail}; what was asked is too long to be asked again");
+            return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), translator);
         }
-        self.keep.dropped += too_long as u64;
-        unanswered.into_iter().for_each(|words| self.keep.push_front(words));
-        self.gap = self.gap.or(Some(Gap { since: now }));
-        self.redial(now, words, w);
+        self.pending.dropped += too_long as u64;
+        unanswered.into_iter().for_each(|message| self.pending.push_front(message));
+        self.outage = self.outage.or(Some(RelayOutage { since: now }));
+        self.redial(now, detail, translator);
     }
 
-    fn lost_at_the_end(&mut self, now: Instant, w: &dyn Wires) {
+    fn end_after_loss(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         match self.phase {
-            Phase::Finishing(_, why) => self.end(now, why, None, w),
-            Phase::Closing(_) => self.confirm_close(now, w),
-            Phase::Open | Phase::Over => {}
+            RelayPhase::Finishing(_, reason) => self.end(now, reason, None, translator),
+            RelayPhase::Closing(_) => self.confirm_close(now, translator),
+            RelayPhase::Open | RelayPhase::Over => {}
         }
     }
 
     /// Dials again: at once after a session that was of use, else after a pause.
-    fn redial(&mut self, now: Instant, words: String, w: &dyn Wires) {
-        let pause = Duration::from_millis(self.host.times.retry_first_ms);
-        let lived = self.ready_at.is_some_and(|ready_at| now - ready_at >= pause);
-        if self.answers >= USEFUL_ANSWERS && lived {
-            self.trouble = None;
+    fn redial(&mut self, now: Instant, detail: String, translator: &dyn RelayTranslator) {
+        let pause = Duration::from_millis(self.context.lane_times.retry_first_ms);
+        let was_stable = self.ready_at.is_some_and(|ready_at| now - ready_at >= pause);
+        if self.answer_count >= USEFUL_ANSWERS && was_stable {
+            self.retry = None;
             return self.dial(now);
         }
-        if let (Some(trouble), Some(ready_at)) = (&mut self.trouble, self.ready_at) {
-            trouble.rest(now - ready_at);
+        if let (Some(retry), Some(ready_at)) = (&mut self.retry, self.ready_at) {
+            retry.exclude_uptime(now - ready_at);
         }
-        Trouble::note(&mut self.trouble, now, ErrorKind::ConversationLost, words);
-        let Some(trouble) = &self.trouble else { return };
-        match trouble.next_attempt(now, now, &self.host.times, &mut self.host.rng) {
-            Ok(at) => self.place = Place::Due(at),
-            Err(failure) => self.hopeless(now, failure, w),
+        RetryState::record_failure(&mut self.retry, now, ErrorKind::ConversationLost, detail);
+        let Some(retry) = &self.retry else { return };
+        match retry.next_attempt(now, now, &self.context.lane_times, &mut self.context.rng) {
+            Ok(at) => self.upstream = RelayUpstream::Scheduled(at),
+            Err(failure) => self.fail_permanently(now, failure, translator),
         }
     }
 
     pub(super) fn dial(&mut self, now: Instant) {
-        if !self.host.may_dial() {
+        if !self.context.can_dial() {
             // Those that were left are waited for: a client takes a few workers at most.
-            let pause = Duration::from_millis(self.host.times.retry_first_ms.max(1));
-            self.place = Place::Due(now + pause);
+            let pause = Duration::from_millis(self.context.lane_times.retry_first_ms.max(1));
+            self.upstream = RelayUpstream::Scheduled(now + pause);
             return;
         }
-        let link = UpstreamConnection::start(now, (Purpose::Relay, self.mode), None, &mut self.host);
-        self.place = Place::Up(Box::new(link));
+        let connection = UpstreamConnection::open_with_optional_init(now, (LanePurpose::Relay, self.mode), None, &mut self.context);
+        self.upstream = RelayUpstream::Connected(Box::new(connection));
         self.initialise(now);
-        self.begin_with_message(now);
+        self.init_with_first_message(now);
     }
 
     /// The client opens the session once more, otherwise: in a fresh upstream session.
-    pub(super) fn open_again(&mut self, now: Instant, w: &dyn Wires) {
-        self.close_turn(now, w);
-        self.combine.forget_steps();
-        self.keep.clear();
-        self.flight.take_unanswered();
-        (self.told_open, self.gap) = (false, None);
-        if matches!(&self.place, Place::Due(_))
-            || matches!(&self.place, Place::Up(link) if !link.holds_worker())
+    pub(super) fn reopen(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+        self.close_turn(now, translator);
+        self.merger.reset_steps();
+        self.pending.clear();
+        self.in_flight.take_unanswered();
+        (self.opened_sent, self.outage) = (false, None);
+        if matches!(&self.upstream, RelayUpstream::Scheduled(_))
+            || matches!(&self.upstream, RelayUpstream::Connected(connection) if !connection.holds_worker())
         {
             // Only the words are others; the place in the queue stays.
             return self.initialise(now);
         }
-        self.leave(now);
+        self.leave_upstream(now);
         self.dial(now);
     }
 
     /// When a lost upstream session is to have been replaced.
-    fn resume_due(&self) -> Option<Instant> {
-        let gap = self.gap.filter(|_| self.phase == Phase::Open)?;
-        Some(gap.since + Duration::from_millis(self.rules.resume_max_ms))
+    fn resume_deadline(&self) -> Option<Instant> {
+        let outage = self.outage.filter(|_| self.phase == RelayPhase::Open)?;
+        Some(outage.since + Duration::from_millis(self.rules.resume_max_ms))
     }
 
-    fn not_resumed(&mut self, now: Instant, w: &dyn Wires) {
-        let why = if let Place::Up(link) = &self.place { link.trouble() } else { None };
-        let why = why.map_or(String::new(), |why| format!("; last, {why}"));
-        let most = self.rules.resume_max_ms;
-        let words = format!("the upstream was lost, and there was no other one within {most} ms{why}");
-        self.hopeless(now, Failure { kind: ErrorKind::ConversationLost, words, asked: false }, w);
+    fn fail_resume(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+        let last_error = if let RelayUpstream::Connected(connection) = &self.upstream { connection.last_error() } else { None };
+        let last_error = last_error.map_or(String::new(), |error| format!("; last, {error}"));
+        let resume_max_ms = self.rules.resume_max_ms;
+        let detail = format!("the upstream was lost, and there was no other one within {resume_max_ms} ms{last_error}");
+        self.fail_permanently(now, ConnectionFailure { kind: ErrorKind::ConversationLost, detail, was_in_use: false }, translator);
     }
 
     /// No upstream is to be had.
-    fn hopeless(&mut self, now: Instant, failure: Failure, w: &dyn Wires) {
+    fn fail_permanently(&mut self, now: Instant, failure: ConnectionFailure, translator: &dyn RelayTranslator) {
         // One that would try again does not.
-        self.leave(now);
-        let kind = if self.told_open { ErrorKind::ConversationLost } else { failure.kind };
-        self.fail(now, &Error::new(kind, failure.words), w);
+        self.leave_upstream(now);
+        let kind = if self.opened_sent { ErrorKind::ConversationLost } else { failure.kind };
+        self.fail(now, &Error::new(kind, failure.detail), translator);
     }
 
     /// A link on its way out is waited for by the session.
-    pub(super) fn put_link_away(&mut self) {
-        if let Place::Up(link) = std::mem::replace(&mut self.place, Place::Out)
-            && !link.is_gone()
+    pub(super) fn detach_connection(&mut self) {
+        if let RelayUpstream::Connected(connection) = std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
+            && !connection.is_gone()
         {
-            self.host.leaving.push(*link);
+            self.context.closing.push(*connection);
         }
     }
 
     /// Leaves the upstream politely; an answer that goes on is waited out.
-    pub(super) fn leave(&mut self, now: Instant) {
-        let Place::Up(mut link) = std::mem::replace(&mut self.place, Place::Out) else { return };
+    pub(super) fn leave_upstream(&mut self, now: Instant) {
+        let RelayUpstream::Connected(mut connection) = std::mem::replace(&mut self.upstream, RelayUpstream::Stopped) else { return };
         if self.mode == Mode::Chat {
-            link.owe(now, u16::try_from(self.flight.len()).unwrap_or(u16::MAX));
+            connection.await_replies(now, u16::try_from(self.in_flight.len()).unwrap_or(u16::MAX));
         }
-        link.retire(now, &mut self.host);
+        connection.retire(now, &mut self.context);
     }
 
     /// Time has passed for the lanes.
-    pub(super) fn lanes_timeout(&mut self, now: Instant, w: &dyn Wires) {
-        if self.resume_due().is_some_and(|due| due <= now) {
-            self.not_resumed(now, w);
+    pub(super) fn handle_lane_timeouts(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+        if self.resume_deadline().is_some_and(|due| due <= now) {
+            self.fail_resume(now, translator);
         }
-        if let Place::Due(at) = self.place
+        if let RelayUpstream::Scheduled(at) = self.upstream
             && at <= now
         {
             self.dial(now);
         }
-        let news = self.with_link(|link, host| link.timeout(now, host));
-        self.heard(now, news, w);
-        for mut link in std::mem::take(&mut self.host.leaving) {
-            link.timeout(now, &mut self.host);
-            if !link.is_gone() {
-                self.host.leaving.push(link);
+        let connection_event = self.with_connection(|connection, context| connection.handle_timeout(now, context));
+        self.handle_connection_event(now, connection_event, translator);
+        for mut connection in std::mem::take(&mut self.context.closing) {
+            connection.handle_timeout(now, &mut self.context);
+            if !connection.is_gone() {
+                self.context.closing.push(connection);
             }
         }
     }
 
     pub(super) fn next_lanes_timeout(&self) -> Option<Instant> {
-        let times = &self.host.times;
-        let place = match &self.place {
-            Place::Up(link) => link.next_timeout(times),
-            Place::Due(at) => Some(*at),
-            Place::Out => None,
+        let times = &self.context.lane_times;
+        let connection = match &self.upstream {
+            RelayUpstream::Connected(connection) => connection.next_timeout(times),
+            RelayUpstream::Scheduled(at) => Some(*at),
+            RelayUpstream::Stopped => None,
         };
-        self.host
-            .leaving
+        self.context
+            .closing
             .iter()
-            .filter_map(|link| link.next_timeout(times))
-            .chain(place)
-            .chain(self.resume_due())
+            .filter_map(|connection| connection.next_timeout(times))
+            .chain(connection)
+            .chain(self.resume_deadline())
             .min()
     }
 }

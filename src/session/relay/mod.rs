@@ -1,12 +1,12 @@
 //! The session of a client that speaks the model's own protocol: one upstream session, message by message.
 //!
-//! Here is what the client says. It knows no wire: how both ends spell is asked of [`Wires`]. Where they spell alike a
+//! Here is what the client says. It knows no wire: how both ends spell is asked of [`RelayTranslator`]. Where they spell alike a
 //! message passes as it came. It adds what a client should not have to care for:
 //!
-//! - [`upstream`] is what the model says, and how it is told; [`combine`] tells several things in one
+//! - [`upstream`] is what the model says, and how it is told; [`merge_reply`] tells several things in one
 //! - [`lane`] is the upstream session: dialled at once, tried again, replaced when it is lost
-//! - [`keep`] is what waits for one, and what one has not answered
-//! - [`ending`] is how a session ends, whoever ends it
+//! - [`pending`] is what waits for one, and what one has not answered
+//! - [`shutdown`] is how a session ends, whoever ends it
 
 mod lane;
 mod merge_reply;
@@ -20,22 +20,22 @@ use std::{
 };
 
 use self::{
-    lane::Place,
-    merge_reply::Combine,
-    pending::{Append, Flight, Keep, Words},
+    lane::RelayUpstream,
+    merge_reply::ReplyMerger,
+    pending::{AppendMeta, InFlightAppends, Pending, ClientMessage},
 };
 use super::{
-    context::Host,
-    dialogue::history::Memory,
+    context::LaneContext,
+    dialogue::history::History,
     outbox::Action,
-    tts::{player::Mouth, voices::Encodings},
-    upstream::backoff::Trouble,
+    tts::{player::Player, voices::VoiceEncodingChoice},
+    upstream::backoff::RetryState,
 };
 use crate::{
     error::{Error, ErrorKind},
     event::{
         Lane, LaneCommand, Message, Mode,
-        relay::{About, EndName, Input, Opening, ToModel, Wires},
+        relay::{NoticeMeta, RelayEndReason, RelayInput, RelayOpening, RelayClientEvent, RelayTranslator},
     },
     mapping::{Profile, relay::RelayRules},
 };
@@ -56,82 +56,82 @@ pub struct RelaySetup {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
+enum RelayPhase {
     /// In use.
     Open,
     /// The client has said goodbye, for this reason, and waits for the upstream to say so too.
     Closing(Option<String>),
     /// It ends for this reason; what is being answered is finished first, until then.
-    Finishing(Instant, EndName),
+    Finishing(Instant, RelayEndReason),
     /// The client is gone, or told that it is over.
     Over,
 }
 
 /// What opens an upstream session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Begin {
+enum RelayStart {
     /// The client has said nothing yet.
     Unknown,
     /// What the client wants, in each of the ways in which upstreams may take it.
-    Opening(Vec<String>),
+    Init(Vec<String>),
     /// The client's first message, whatever it is: for an append the worker makes up the rest (field notes §1.4), and the
     /// server knows what it makes of anything else.
-    Message,
+    FirstMessage,
 }
 
 /// One relayed session.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    host: Host,
+    context: LaneContext,
     rules: RelayRules,
     mode: Mode,
     id: String,
     opened_at: Instant,
-    phase: Phase,
-    place: Place,
-    begin: Begin,
+    phase: RelayPhase,
+    upstream: RelayUpstream,
+    start: RelayStart,
     /// The message that opens an upstream session, while it is not open.
-    first: Option<Words>,
+    first_message: Option<ClientMessage>,
     /// The client was told that it has a worker.
-    told_granted: bool,
+    granted_sent: bool,
     /// The client was told of its place in a queue.
-    told_queued: bool,
+    queued_sent: bool,
     /// The client was told that the session is open.
-    told_open: bool,
+    opened_sent: bool,
     /// Length of the client's prompt, characters.
     prompt_chars: u64,
     /// Most slices of a picture, as the session was opened.
-    slice_max: Option<i64>,
+    max_slices: Option<i64>,
     /// The upstream's name for the session.
     session_id: Option<String>,
     context_tokens: Option<u32>,
     /// The answer that is open, and its name.
-    turn: Option<Turn>,
+    turn: Option<RelayTurn>,
     /// Which of the ways to open the session is tried.
-    spelling: usize,
+    init_variant: usize,
     /// How often an upstream has ended the session while it was initialised.
     refusals: u32,
-    trouble: Option<Trouble>,
-    keep: Keep,
+    retry: Option<RetryState>,
+    pending: Pending,
     /// How many of what waits this lane was told already, before its session is open.
-    ahead: Option<(Lane, usize)>,
-    flight: Flight,
-    combine: Combine,
-    appends: u64,
+    sent_early: Option<(Lane, usize)>,
+    in_flight: InFlightAppends,
+    merger: ReplyMerger,
+    append_count: u64,
     /// Since when the upstream session is open, and how often it has said something.
     ready_at: Option<Instant>,
-    answers: u64,
+    answer_count: u64,
     /// There is none.
-    gap: Option<lane::Gap>,
-    idle: Option<Duration>,
+    outage: Option<lane::RelayOutage>,
+    idle_limit: Option<Duration>,
     /// When its time is up.
     ends_at: Option<Instant>,
-    heard_at: Instant,
+    client_heard_at: Instant,
 }
 
 /// An answer of which something was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Turn {
+struct RelayTurn {
     response_id: String,
 }
 
@@ -140,51 +140,51 @@ impl Relay {
     pub(crate) fn open(now: Instant, setup: &RelaySetup, mode: Mode) -> Option<Self> {
         let rules = setup.profile.relay?;
         // Nothing is ever spoken here; the mouth comes with what lanes share.
-        let mouth = Mouth::new(2, setup.profile.playout);
-        let mut host =
-            Host::new(setup.profile.lanes, Encodings::new([].into()), mouth, Memory::new(0), setup.seed);
-        let id = format!("relay_{:012x}", host.rng.u64(..) & 0xffff_ffff_ffff);
+        let player = Player::new(2, setup.profile.playout);
+        let mut context =
+            LaneContext::new(setup.profile.lanes, VoiceEncodingChoice::new([].into()), player, History::new(0), setup.seed);
+        let id = format!("relay_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
         let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
         Some(Self {
-            place: Place::Out,
-            host,
+            upstream: RelayUpstream::Stopped,
+            context,
             rules,
             mode,
             id,
             opened_at: now,
-            phase: Phase::Open,
-            begin: Begin::Unknown,
-            first: None,
-            told_granted: false,
-            told_queued: false,
-            told_open: false,
+            phase: RelayPhase::Open,
+            start: RelayStart::Unknown,
+            first_message: None,
+            granted_sent: false,
+            queued_sent: false,
+            opened_sent: false,
             prompt_chars: 0,
-            slice_max: None,
+            max_slices: None,
             session_id: None,
             context_tokens: None,
             turn: None,
-            spelling: 0,
+            init_variant: 0,
             refusals: 0,
-            trouble: None,
-            keep: Keep::default(),
-            ahead: None,
-            flight: Flight::new(rules.kept_max_bytes),
-            combine: Combine::new(rules.hold_ms, rules.text_hold_ms),
-            appends: 0,
+            retry: None,
+            pending: Pending::default(),
+            sent_early: None,
+            in_flight: InFlightAppends::new(rules.buffer_max_bytes),
+            merger: ReplyMerger::new(rules.audio_hold_ms, rules.text_hold_ms),
+            append_count: 0,
             ready_at: None,
-            answers: 0,
-            gap: None,
-            idle: Some(idle).filter(|idle| !idle.is_zero()),
+            answer_count: 0,
+            outage: None,
+            idle_limit: Some(idle).filter(|idle| !idle.is_zero()),
             ends_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
-            heard_at: now,
+            client_heard_at: now,
         })
     }
 
     /// Dials in this mode, unless it has already.
     pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
-        if self.phase == Phase::Open && (mode != self.mode || matches!(self.place, Place::Out)) {
+        if self.phase == RelayPhase::Open && (mode != self.mode || matches!(self.upstream, RelayUpstream::Stopped)) {
             self.mode = mode;
-            self.leave(now);
+            self.leave_upstream(now);
             self.dial(now);
         }
     }
@@ -194,177 +194,177 @@ impl Relay {
     }
 
     /// The client said something; `text` is how it came.
-    pub(crate) fn client(&mut self, now: Instant, message: &ToModel<'_>, text: &str, w: &dyn Wires) {
-        if !matches!(self.phase, Phase::Open | Phase::Finishing(..)) {
+    pub(crate) fn handle_client_message(&mut self, now: Instant, message: &RelayClientEvent<'_>, text: &str, translator: &dyn RelayTranslator) {
+        if !matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..)) {
             return;
         }
-        self.heard_at = now;
+        self.client_heard_at = now;
         match message {
-            ToModel::Open(opening) => self.client_opens(now, opening, text, w),
-            ToModel::Append(input) => self.client_appends(now, input, text, w),
-            ToModel::Close(reason) => self.client_closes(now, *reason, text, w),
-            ToModel::Unknown(_) if w.native() => {
-                self.pass_up(now, Words { text: text.to_owned(), append: None }, w);
+            RelayClientEvent::Open(opening) => self.handle_client_open(now, opening, text, translator),
+            RelayClientEvent::Append(input) => self.handle_client_append(now, input, text, translator),
+            RelayClientEvent::Close(reason) => self.handle_client_close(now, *reason, text, translator),
+            RelayClientEvent::Unknown(_) if translator.is_passthrough() => {
+                self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, translator);
             }
-            ToModel::Unknown(name) => self.refuse(now, &Error::new(ErrorKind::UnknownCommand, *name), w),
+            RelayClientEvent::Unknown(name) => self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name), translator),
         }
     }
 
-    fn client_opens(&mut self, now: Instant, opening: &Opening<'_>, text: &str, w: &dyn Wires) {
-        let spelled = if w.native() { Ok(vec![text.to_owned()]) } else { w.open(opening) };
-        let words = match spelled {
-            Ok(words) => words,
-            Err(error) => return self.refuse(now, &error, w),
+    fn handle_client_open(&mut self, now: Instant, opening: &RelayOpening<'_>, text: &str, translator: &dyn RelayTranslator) {
+        let variants = if translator.is_passthrough() { Ok(vec![text.to_owned()]) } else { translator.encode_opening(opening) };
+        let variants = match variants {
+            Ok(variants) => variants,
+            Err(error) => return self.report_error(now, &error, translator),
         };
-        let (bytes, most) = (words.iter().map(String::len).max(), self.rules.kept_max_bytes);
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > most && !w.native()) {
-            let detail = format!("what opens the session has {bytes} bytes; at most {most} are taken");
-            return self.refuse(now, &Error::new(ErrorKind::TooMuch, detail), w);
+        let (bytes, max_bytes) = (variants.iter().map(String::len).max(), self.rules.buffer_max_bytes);
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes && !translator.is_passthrough()) {
+            let detail = format!("what opens the session has {bytes} bytes; at most {max_bytes} are taken");
+            return self.report_error(now, &Error::new(ErrorKind::TooMuch, detail), translator);
         }
-        if self.begin != Begin::Unknown && w.native() {
+        if self.start != RelayStart::Unknown && translator.is_passthrough() {
             // The server knows what it makes of a second one.
-            if matches!(self.begin, Begin::Opening(_)) {
-                self.begin = Begin::Opening(words);
-            } else if self.first.as_ref().is_some_and(|first| first.append.is_none()) {
-                return self.open_instead(now, words, w);
+            if matches!(self.start, RelayStart::Init(_)) {
+                self.start = RelayStart::Init(variants);
+            } else if self.first_message.as_ref().is_some_and(|first| first.append.is_none()) {
+                return self.replace_first_message(now, variants, translator);
             }
-            return self.pass_up(now, Words { text: text.to_owned(), append: None }, w);
+            return self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, translator);
         }
-        self.slice_max = opening.slice_max;
+        self.max_slices = opening.slice_max;
         self.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
-        let again = self.begin != Begin::Unknown;
-        (self.begin, self.spelling) = (Begin::Opening(words), 0);
-        if again { self.open_again(now, w) } else { self.initialise(now) }
+        let is_reopening = self.start != RelayStart::Unknown;
+        (self.start, self.init_variant) = (RelayStart::Init(variants), 0);
+        if is_reopening { self.reopen(now, translator) } else { self.initialise(now) }
     }
 
-    fn client_appends(&mut self, now: Instant, input: &Input<'_>, text: &str, w: &dyn Wires) {
-        if !self.told_open && !w.eager() {
+    fn handle_client_append(&mut self, now: Instant, input: &RelayInput<'_>, text: &str, translator: &dyn RelayTranslator) {
+        if !self.opened_sent && !translator.accepts_early_appends() {
             let detail = "the session is not open yet: wait for the event that says so";
-            return self.refuse(now, &Error::new(ErrorKind::NotReady, detail), w);
+            return self.report_error(now, &Error::new(ErrorKind::NotReady, detail), translator);
         }
         let id = match input.input_id {
             Some(id) => Some(id.into()),
-            None if w.native() => None,
+            None if translator.is_passthrough() => None,
             None => {
-                self.appends += 1;
-                Some(format!("a{}", self.appends).into_boxed_str())
+                self.append_count += 1;
+                Some(format!("a{}", self.append_count).into_boxed_str())
             }
         };
         // Some say it once, others with every picture.
-        let slice_max = input.slice_max.or(self.slice_max.filter(|_| input.frames.is_some()));
-        let text = if w.native() {
+        let slice_max = input.slice_max.or(self.max_slices.filter(|_| input.frames.is_some()));
+        let text = if translator.is_passthrough() {
             text.to_owned()
         } else {
-            w.append(&Input { input_id: id.as_deref(), slice_max, ..*input })
+            translator.encode_append(&RelayInput { input_id: id.as_deref(), slice_max, ..*input })
         };
-        let append = Append {
-            own_id: input.input_id.is_some(),
+        let append = AppendMeta {
+            is_client_id: input.input_id.is_some(),
             input_id: id,
             response_id: input.response_id.map(Into::into),
-            forced: input.force_listen == Some(true),
-            audio_ms: w.audio_ms(input),
+            force_listen: input.force_listen == Some(true),
+            audio_ms: translator.audio_duration_ms(input),
         };
-        if self.begin == Begin::Unknown && !w.native() {
-            match w.open(&Opening::default()) {
-                Ok(words) => self.begin = Begin::Opening(words),
-                Err(error) => return self.refuse(now, &error, w),
+        if self.start == RelayStart::Unknown && !translator.is_passthrough() {
+            match translator.encode_opening(&RelayOpening::default()) {
+                Ok(variants) => self.start = RelayStart::Init(variants),
+                Err(error) => return self.report_error(now, &error, translator),
             }
             self.initialise(now);
         }
-        self.pass_up(now, Words { text, append: Some(append) }, w);
+        self.send_or_queue(now, ClientMessage { text, append: Some(append) }, translator);
     }
 
     /// To the upstream, or kept for it.
-    fn pass_up(&mut self, now: Instant, words: Words, w: &dyn Wires) {
-        if self.is_up() {
-            return self.send_up(words);
+    fn send_or_queue(&mut self, now: Instant, message: ClientMessage, translator: &dyn RelayTranslator) {
+        if self.is_open() {
+            return self.send_upstream(message);
         }
-        if self.begin == Begin::Unknown {
-            self.begin = Begin::Message;
+        if self.start == RelayStart::Unknown {
+            self.start = RelayStart::FirstMessage;
         }
-        self.keep.push(words);
-        self.begin_with_message(now);
-        self.pass_ahead(w);
-        self.bound_kept();
+        self.pending.push(message);
+        self.init_with_first_message(now);
+        self.send_early(translator);
+        self.limit_pending();
     }
 
-    fn send_up(&mut self, words: Words) {
-        let Place::Up(link) = &self.place else { return };
-        let lane = link.lane();
-        let Words { text, append } = words;
+    fn send_upstream(&mut self, message: ClientMessage) {
+        let RelayUpstream::Connected(connection) = &self.upstream else { return };
+        let lane = connection.lane();
+        let ClientMessage { text, append } = message;
         if let Some(append) = append {
-            self.flight.push(text.clone(), append);
+            self.in_flight.push(text.clone(), append);
         }
-        self.host.out.push(Action::ToLane(lane, LaneCommand::Spelled(text)));
+        self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
     }
 
     /// While a conversation's upstream is replaced the oldest goes.
-    fn bound_kept(&mut self) {
-        if self.forgets() {
-            self.keep.drop_oldest(self.rules.kept_max_bytes, self.rules.gap_max_ms);
+    fn limit_pending(&mut self) {
+        if self.can_drop_pending() {
+            self.pending.drop_oldest(self.rules.buffer_max_bytes, self.rules.outage_audio_max_ms);
         }
     }
 
-    fn forgets(&self) -> bool {
-        self.told_open && self.mode != Mode::Chat
+    fn can_drop_pending(&self) -> bool {
+        self.opened_sent && self.mode != Mode::Chat
     }
 
     /// Who has sent too much before there is an upstream to take it is read no further until there is one.
-    pub(crate) fn holds_back(&self) -> bool {
-        let waits =
-            !self.is_up() && !self.forgets() && matches!(self.phase, Phase::Open | Phase::Finishing(..));
-        waits && self.keep.bytes() > self.rules.kept_max_bytes
+    pub(crate) fn needs_backpressure(&self) -> bool {
+        let is_waiting =
+            !self.is_open() && !self.can_drop_pending() && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
+        is_waiting && self.pending.bytes() > self.rules.buffer_max_bytes
     }
 
     /// Bad input, or a failure: the client is told in its own words; some errors are the end.
-    pub(crate) fn refuse(&mut self, now: Instant, error: &Error, w: &dyn Wires) {
-        if self.phase == Phase::Over {
+    pub(crate) fn report_error(&mut self, now: Instant, error: &Error, translator: &dyn RelayTranslator) {
+        if self.phase == RelayPhase::Over {
             return;
         }
-        let about = self.about(now);
-        let told = w.error(error, &about);
-        self.host.out.observe(super::Observation::ErrorTold(error.clone()));
-        let last = told.ended.is_some() || told.close.is_some();
-        if last && self.told_open {
-            self.close_turn(now, w);
+        let notice_meta = self.notice_meta(now);
+        let notice = translator.encode_error(error, &notice_meta);
+        self.context.out.observe(super::Observation::ErrorTold(error.clone()));
+        let ends_session = notice.session_end.is_some() || notice.close.is_some();
+        if ends_session && self.opened_sent {
+            self.close_turn(now, translator);
         }
-        for text in [told.event, told.ended].into_iter().flatten() {
-            self.tell(Message::Text(text));
+        for text in [notice.event, notice.session_end].into_iter().flatten() {
+            self.send_client(Message::Text(text));
         }
-        if last {
-            let (code, reason) = told.close.unwrap_or_else(|| w.close_frame(EndName::Failed));
-            self.tell(Message::Close(code, reason));
-            self.over(now);
+        if ends_session {
+            let (code, reason) = notice.close.unwrap_or_else(|| translator.close_frame(RelayEndReason::Failed));
+            self.send_client(Message::Close(code, reason));
+            self.stop(now);
         }
     }
 
     /// A failure that ends the session, whatever the client's protocol says about such errors.
-    pub(crate) fn fail(&mut self, now: Instant, error: &Error, w: &dyn Wires) {
-        self.refuse(now, error, w);
-        self.end(now, EndName::Failed, Some(&error.detail), w);
+    pub(crate) fn fail(&mut self, now: Instant, error: &Error, translator: &dyn RelayTranslator) {
+        self.report_error(now, error, translator);
+        self.end(now, RelayEndReason::Failed, Some(&error.detail), translator);
     }
 
     /// Something that the upstream cannot be told: operators know, and clients whose protocol has words for it.
-    pub(crate) fn without_effect(&mut self, now: Instant, words: String, w: &dyn Wires) {
-        let error = Error::new(ErrorKind::NoCounterpart, words.clone());
-        let told = w.error(&error, &self.about(now));
-        self.host.out.observe(super::Observation::NoEffect(words));
-        if let (Some(text), Phase::Open) = (told.event, &self.phase) {
-            self.tell(Message::Text(text));
+    pub(crate) fn report_no_effect(&mut self, now: Instant, detail: String, translator: &dyn RelayTranslator) {
+        let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
+        let notice = translator.encode_error(&error, &self.notice_meta(now));
+        self.context.out.observe(super::Observation::NoEffect(detail));
+        if let (Some(text), RelayPhase::Open) = (notice.event, &self.phase) {
+            self.send_client(Message::Text(text));
         }
     }
 
-    fn tell(&mut self, message: Message) {
-        self.host.out.push(Action::Tell(message));
+    fn send_client(&mut self, message: Message) {
+        self.context.out.push(Action::RawToClient(message));
     }
 
-    fn about(&self, now: Instant) -> About<'_> {
-        About {
+    fn notice_meta(&self, now: Instant) -> NoticeMeta<'_> {
+        NoticeMeta {
             session_id: self.session_id.as_deref(),
             response_id: None,
             input_id: None,
             context_tokens: self.context_tokens,
-            at_s: (now - self.opened_at).as_secs_f64(),
+            elapsed_s: (now - self.opened_at).as_secs_f64(),
         }
     }
 }

@@ -4,66 +4,66 @@ use std::collections::VecDeque;
 
 /// Appends on their way of which more is remembered than their number: a client that floods an upstream which never answers
 /// must not fill the memory.
-const MOST_SENT: usize = 1024;
+const SENT_MAX: usize = 1024;
 
 /// A message spelled for the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct ClientMessage {
     pub(super) text: String,
     /// What is told about the answer to an append; none for any other message.
-    pub(super) append: Option<Append>,
+    pub(super) append: Option<AppendMeta>,
 }
 
 /// What is remembered of an append.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Append {
+pub(super) struct AppendMeta {
     /// Its name for the upstream.
     pub(super) input_id: Option<Box<str>>,
     /// The name is the client's own.
-    pub(super) own_id: bool,
+    pub(super) is_client_id: bool,
     /// The client's name for the answer.
     pub(super) response_id: Option<Box<str>>,
     /// The model was told to listen.
-    pub(super) forced: bool,
+    pub(super) force_listen: bool,
     pub(super) audio_ms: u64,
 }
 
 /// What waits for an upstream, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Keep {
-    words: VecDeque<Words>,
+pub(super) struct Pending {
+    messages: VecDeque<ClientMessage>,
     bytes: usize,
     audio_ms: u64,
     /// Messages that were dropped for want of room.
     pub(super) dropped: u64,
 }
 
-impl Keep {
-    pub(super) fn push(&mut self, words: Words) {
-        self.count(&words);
-        self.words.push_back(words);
+impl Pending {
+    pub(super) fn push(&mut self, message: ClientMessage) {
+        self.add_totals(&message);
+        self.messages.push_back(message);
     }
 
     /// Puts what was on its way before everything that waits.
-    pub(super) fn push_front(&mut self, words: Words) {
-        self.count(&words);
-        self.words.push_front(words);
+    pub(super) fn push_front(&mut self, message: ClientMessage) {
+        self.add_totals(&message);
+        self.messages.push_front(message);
     }
 
-    fn count(&mut self, words: &Words) {
-        self.bytes += words.text.len();
-        self.audio_ms += words.append.as_ref().map_or(0, |append| append.audio_ms);
+    fn add_totals(&mut self, message: &ClientMessage) {
+        self.bytes += message.text.len();
+        self.audio_ms += message.append.as_ref().map_or(0, |append| append.audio_ms);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Words> {
-        let words = self.words.pop_front()?;
-        self.bytes -= words.text.len();
-        self.audio_ms -= words.append.as_ref().map_or(0, |append| append.audio_ms);
-        Some(words)
+    pub(super) fn pop(&mut self) -> Option<ClientMessage> {
+        let message = self.messages.pop_front()?;
+        self.bytes -= message.text.len();
+        self.audio_ms -= message.append.as_ref().map_or(0, |append| append.audio_ms);
+        Some(message)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.words.len()
+        self.messages.len()
     }
 
     pub(super) const fn bytes(&self) -> usize {
@@ -78,8 +78,8 @@ impl Keep {
     }
 
     /// What waits, but for the first.
-    pub(super) fn after(&self, first: usize) -> impl Iterator<Item = &Words> {
-        self.words.iter().skip(first)
+    pub(super) fn iter_after(&self, first: usize) -> impl Iterator<Item = &ClientMessage> {
+        self.messages.iter().skip(first)
     }
 
     pub(super) fn clear(&mut self) {
@@ -89,33 +89,33 @@ impl Keep {
 
 /// What an upstream has been given and has not answered, oldest first.
 ///
-/// In a chat the first is answered until its answer is complete ([`Flight::complete`]); in a conversation several events
-/// answer one append, and where the upstream does not name it their order tells ([`Flight::answered`]).
+/// In a chat the first is answered until its answer is complete ([`InFlightAppends::complete_answer`]); in a conversation several events
+/// answer one append, and where the upstream does not name it their order tells ([`InFlightAppends::match_reply`]).
 #[derive(Debug)]
-pub(super) struct Flight {
-    sent: VecDeque<Sent>,
+pub(super) struct InFlightAppends {
+    sent: VecDeque<SentAppend>,
     bytes: usize,
     bytes_max: usize,
     /// Which of them is being answered. Those before it are kept only as long as that is a guess.
-    at: usize,
+    current: usize,
     /// How far its answer has come.
-    rank: Rank,
+    stage: ReplyStage,
     /// The upstream's name of that answer.
     response_id: Option<Box<str>>,
-    steps: Steps,
+    boundaries: StepBoundaries,
 }
 
 #[derive(Debug)]
-struct Sent {
+struct SentAppend {
     /// None for what is too long to be kept.
     text: Option<String>,
-    append: Append,
+    append: AppendMeta,
     answered: bool,
 }
 
 /// The order of what answers one append (field notes §1.6): text, audio, and `listen` where a turn ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) enum Rank {
+pub(super) enum ReplyStage {
     #[default]
     Nothing,
     Text,
@@ -127,7 +127,7 @@ pub(super) enum Rank {
 
 /// Where the answer to one append ends and that to the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Steps {
+enum StepBoundaries {
     /// Not known yet: by their order, but that is a guess.
     Guessed,
     /// What comes in another order than within one answer is of the next.
@@ -137,121 +137,121 @@ enum Steps {
 }
 
 /// So many answers in a row without an end of their own, and none is going to come.
-const MOST_GUESSED: usize = 4;
+const GUESSED_MAX: usize = 4;
 
-impl Flight {
+impl InFlightAppends {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             sent: VecDeque::new(),
             bytes: 0,
             bytes_max,
-            at: 0,
-            rank: Rank::Nothing,
+            current: 0,
+            stage: ReplyStage::Nothing,
             response_id: None,
-            steps: Steps::Guessed,
+            boundaries: StepBoundaries::Guessed,
         }
     }
 
     /// An append is on its way.
-    pub(super) fn push(&mut self, text: String, append: Append) {
-        if self.sent.len() >= MOST_SENT {
+    pub(super) fn push(&mut self, text: String, append: AppendMeta) {
+        if self.sent.len() >= SENT_MAX {
             self.remove(0);
         }
         let fits = self.bytes + text.len() <= self.bytes_max;
         self.bytes += if fits { text.len() } else { 0 };
-        self.sent.push_back(Sent { text: fits.then_some(text), append, answered: false });
+        self.sent.push_back(SentAppend { text: fits.then_some(text), append, answered: false });
     }
 
     fn remove(&mut self, at: usize) {
         if let Some(sent) = self.sent.remove(at) {
             self.bytes -= sent.text.map_or(0, |text| text.len());
-            self.at -= usize::from(at < self.at);
+            self.current -= usize::from(at < self.current);
         }
     }
 
     /// What comes before the one that is being answered has been answered.
-    fn settle(&mut self) {
-        while self.at > 0 {
+    fn drop_answered(&mut self) {
+        while self.current > 0 {
             self.remove(0);
         }
     }
 
-    fn named(&self, input_id: Option<&str>) -> Option<usize> {
+    fn position_of(&self, input_id: Option<&str>) -> Option<usize> {
         let id = input_id?;
         self.sent.iter().position(|sent| sent.append.input_id.as_deref() == Some(id))
     }
 
     /// Something of an answer came that is complete only later: which append it answers.
-    pub(super) fn begun(&self, input_id: Option<&str>) -> Append {
-        let sent = self.sent.get(self.named(input_id).unwrap_or(0));
+    pub(super) fn current_append(&self, input_id: Option<&str>) -> AppendMeta {
+        let sent = self.sent.get(self.position_of(input_id).unwrap_or(0));
         sent.map(|sent| sent.append.clone()).unwrap_or_default()
     }
 
     /// That answer is complete.
-    pub(super) fn complete(&mut self, input_id: Option<&str>) {
-        self.remove(self.named(input_id).unwrap_or(0));
+    pub(super) fn complete_answer(&mut self, input_id: Option<&str>) {
+        self.remove(self.position_of(input_id).unwrap_or(0));
     }
 
     /// Something came: which append it answers. Where the upstream does not say, in doubt one that was not answered yet.
-    pub(super) fn answered(
+    pub(super) fn match_reply(
         &mut self,
-        rank: Rank,
+        stage: ReplyStage,
         input_id: Option<&str>,
         response_id: Option<&str>,
         in_turn: bool,
-    ) -> Append {
-        if rank == Rank::Done && std::mem::replace(&mut self.steps, Steps::Ended) == Steps::Guessed {
-            self.at = 0;
+    ) -> AppendMeta {
+        if stage == ReplyStage::Done && std::mem::replace(&mut self.boundaries, StepBoundaries::Ended) == StepBoundaries::Guessed {
+            self.current = 0;
         }
-        if let Some(at) = self.named(input_id) {
-            self.at = at;
-            self.settle();
-        } else if !self.goes_on(rank, response_id, in_turn) {
+        if let Some(at) = self.position_of(input_id) {
+            self.current = at;
+            self.drop_answered();
+        } else if !self.continues_answer(stage, response_id, in_turn) {
             self.advance();
         }
-        if self.steps == Steps::Guessed && ((rank == Rank::Listening && in_turn) || self.at >= MOST_GUESSED) {
-            self.steps = Steps::Ordered;
-            self.settle();
+        if self.boundaries == StepBoundaries::Guessed && ((stage == ReplyStage::Listening && in_turn) || self.current >= GUESSED_MAX) {
+            self.boundaries = StepBoundaries::Ordered;
+            self.drop_answered();
         }
-        (self.rank, self.response_id) = (rank, response_id.map(Into::into));
-        self.mark()
+        (self.stage, self.response_id) = (stage, response_id.map(Into::into));
+        self.mark_answered()
     }
 
     /// All of an answer came at once: which append it answers.
-    pub(super) fn answered_at_once(&mut self) -> Append {
-        self.settle();
+    pub(super) fn match_whole_answer(&mut self) -> AppendMeta {
+        self.drop_answered();
         self.advance();
-        (self.rank, self.response_id) = (Rank::Done, None);
-        self.mark()
+        (self.stage, self.response_id) = (ReplyStage::Done, None);
+        self.mark_answered()
     }
 
     /// Whether this may still answer what was answered so far.
-    fn goes_on(&self, rank: Rank, response_id: Option<&str>, in_turn: bool) -> bool {
-        let last = self.rank;
-        if rank == last && rank >= Rank::Listening {
+    fn continues_answer(&self, stage: ReplyStage, response_id: Option<&str>, in_turn: bool) -> bool {
+        let last = self.stage;
+        if stage == last && stage >= ReplyStage::Listening {
             // Some say the end of a step twice.
             return response_id.is_some() && response_id == self.response_id.as_deref();
         }
-        match self.steps {
-            Steps::Ended => last < Rank::Listening || rank == Rank::Done,
-            Steps::Guessed | Steps::Ordered => rank > last && (rank != Rank::Listening || in_turn),
+        match self.boundaries {
+            StepBoundaries::Ended => last < ReplyStage::Listening || stage == ReplyStage::Done,
+            StepBoundaries::Guessed | StepBoundaries::Ordered => stage > last && (stage != ReplyStage::Listening || in_turn),
         }
     }
 
     /// It is the next one that is answered.
     fn advance(&mut self) {
-        let begun = self.at > 0 || self.sent.front().is_some_and(|sent| sent.answered);
-        self.at = (self.at + usize::from(begun)).min(self.sent.len());
-        if self.steps != Steps::Guessed || matches!(self.rank, Rank::Nothing | Rank::Listening | Rank::Done) {
-            self.settle();
+        let has_begun = self.current > 0 || self.sent.front().is_some_and(|sent| sent.answered);
+        self.current = (self.current + usize::from(has_begun)).min(self.sent.len());
+        if self.boundaries != StepBoundaries::Guessed || matches!(self.stage, ReplyStage::Nothing | ReplyStage::Listening | ReplyStage::Done) {
+            self.drop_answered();
         }
     }
 
     /// What is a guess is not said to be answered.
-    fn mark(&mut self) -> Append {
-        let known = self.at == 0;
-        let Some(sent) = self.sent.get_mut(self.at) else { return Append::default() };
-        sent.answered |= known;
+    fn mark_answered(&mut self) -> AppendMeta {
+        let is_certain = self.current == 0;
+        let Some(sent) = self.sent.get_mut(self.current) else { return AppendMeta::default() };
+        sent.answered |= is_certain;
         sent.append.clone()
     }
 
@@ -261,18 +261,18 @@ impl Flight {
     }
 
     /// Takes out what nothing has come of yet, latest first, and how much of it was too long to be kept.
-    pub(super) fn take_unanswered(&mut self) -> (Vec<Words>, usize) {
+    pub(super) fn take_unanswered(&mut self) -> (Vec<ClientMessage>, usize) {
         let bytes_max = self.bytes_max;
         let sent = std::mem::replace(self, Self::new(bytes_max)).sent;
-        let mut lost = 0;
-        let mut words = Vec::new();
+        let mut too_long = 0;
+        let mut messages = Vec::new();
         for sent in sent.into_iter().rev().filter(|sent| !sent.answered) {
             match sent.text {
-                Some(text) => words.push(Words { text, append: Some(sent.append) }),
-                None => lost += 1,
+                Some(text) => messages.push(ClientMessage { text, append: Some(sent.append) }),
+                None => too_long += 1,
             }
         }
-        (words, lost)
+        (messages, too_long)
     }
 }
 
@@ -280,102 +280,102 @@ impl Flight {
 mod tests {
     use super::*;
 
-    fn append(id: &str) -> Append {
-        Append { input_id: Some(id.into()), audio_ms: 1000, ..Append::default() }
+    fn append(id: &str) -> AppendMeta {
+        AppendMeta { input_id: Some(id.into()), audio_ms: 1000, ..AppendMeta::default() }
     }
 
-    fn words(id: &str) -> Words {
-        Words { text: id.to_owned(), append: Some(append(id)) }
-    }
-
-    #[test]
-    fn what_waits_is_bounded_and_the_oldest_goes() {
-        let mut keep = Keep::default();
-        ["a", "b", "c", "d"].iter().for_each(|id| keep.push(words(id)));
-        keep.drop_oldest(100, 3000);
-        assert_eq!((keep.len(), keep.dropped, keep.bytes()), (3, 1, 3));
-        keep.drop_oldest(1, 3000);
-        assert_eq!(keep.pop(), Some(words("d")));
-        assert_eq!((keep.bytes(), keep.dropped), (0, 3));
+    fn message(id: &str) -> ClientMessage {
+        ClientMessage { text: id.to_owned(), append: Some(append(id)) }
     }
 
     #[test]
-    fn answers_find_their_append_by_name_or_by_their_order() {
-        let mut flight = Flight::new(100);
-        ["a", "b", "c"].iter().for_each(|id| flight.push((*id).to_owned(), append(id)));
-        assert_eq!(flight.answered(Rank::Listening, None, None, false), append("a"));
-        assert_eq!(flight.answered(Rank::Text, None, None, false), append("b"));
+    fn full_queue_drops_its_oldest_messages() {
+        let mut pending = Pending::default();
+        ["a", "b", "c", "d"].iter().for_each(|id| pending.push(message(id)));
+        pending.drop_oldest(100, 3000);
+        assert_eq!((pending.len(), pending.dropped, pending.bytes()), (3, 1, 3));
+        pending.drop_oldest(1, 3000);
+        assert_eq!(pending.pop(), Some(words("d")));
+        assert_eq!((pending.bytes(), pending.dropped), (0, 3));
+    }
+
+    #[test]
+    fn replies_match_appends_by_id_or_by_order() {
+        let mut in_flight = InFlightAppends::new(100);
+        ["a", "b", "c"].iter().for_each(|id| in_flight.push((*id).to_owned(), append(id)));
+        assert_eq!(in_flight.match_reply(ReplyStage::Listening, None, None, false), append("a"));
+        assert_eq!(in_flight.match_reply(ReplyStage::Text, None, None, false), append("b"));
         assert_eq!(
-            flight.answered(Rank::Speech, None, None, true),
+            in_flight.match_reply(ReplyStage::Speech, None, None, true),
             append("b"),
             "text and audio are of one step"
         );
         assert_eq!(
-            flight.answered(Rank::Listening, None, None, true),
+            in_flight.match_reply(ReplyStage::Listening, None, None, true),
             append("b"),
             "and the end of their turn"
         );
-        let mut whole = Flight::new(100);
+        let mut whole = InFlightAppends::new(100);
         ["a", "b", "c"].iter().for_each(|id| whole.push((*id).to_owned(), append(id)));
-        assert_eq!(whole.answered(Rank::Listening, None, None, false), append("a"));
-        assert_eq!(whole.answered_at_once(), append("b"));
-        assert_eq!(whole.answered_at_once(), append("c"));
-        assert_eq!(whole.answered(Rank::Listening, None, None, true), Append::default());
-        let mut named = Flight::new(100);
+        assert_eq!(whole.match_reply(ReplyStage::Listening, None, None, false), append("a"));
+        assert_eq!(whole.match_whole_answer(), append("b"));
+        assert_eq!(whole.match_whole_answer(), append("c"));
+        assert_eq!(whole.match_reply(ReplyStage::Listening, None, None, true), AppendMeta::default());
+        let mut named = InFlightAppends::new(100);
         ["a", "b", "c"].iter().for_each(|id| named.push((*id).to_owned(), append(id)));
-        assert_eq!(named.answered(Rank::Text, Some("b"), None, false), append("b"));
+        assert_eq!(named.match_reply(ReplyStage::Text, Some("b"), None, false), append("b"));
         assert_eq!(named.take_unanswered(), (vec![words("c")], 0));
         assert_eq!(named.len(), 0);
     }
 
     /// Answers the oldest of `count` appends with a script (`t`ext, `a`udio, `l`isten, `d`one), and says what is asked again
     /// when the upstream is lost then.
-    fn asked_again(count: usize, script: &str) -> String {
-        let mut flight = Flight::new(100);
+    fn resent_after_loss(count: usize, script: &str) -> String {
+        let mut in_flight = InFlightAppends::new(100);
         let ids: Vec<String> = ('a'..).take(count).map(String::from).collect();
-        ids.iter().for_each(|id| flight.push(id.clone(), append(id)));
+        ids.iter().for_each(|id| in_flight.push(id.clone(), append(id)));
         let mut in_turn = false;
         for event in script.chars() {
-            let rank = match event {
-                't' => Rank::Text,
-                'a' => Rank::Speech,
-                'l' => Rank::Listening,
-                _ => Rank::Done,
+            let stage = match event {
+                't' => ReplyStage::Text,
+                'a' => ReplyStage::Speech,
+                'l' => ReplyStage::Listening,
+                _ => ReplyStage::Done,
             };
-            flight.answered(rank, None, None, in_turn);
-            in_turn = (in_turn || rank < Rank::Listening) && rank != Rank::Listening;
+            in_flight.match_reply(stage, None, None, in_turn);
+            in_turn = (in_turn || stage < ReplyStage::Listening) && stage != ReplyStage::Listening;
         }
-        flight.take_unanswered().0.iter().rev().map(|words| words.text.as_str()).collect()
+        in_flight.take_unanswered().0.iter().rev().map(|message| message.text.as_str()).collect()
     }
 
     #[test]
-    fn what_was_not_answered_for_sure_is_asked_again() {
-        assert_eq!(asked_again(4, "lta"), "cd");
-        assert_eq!(asked_again(4, "tattaa"), "bcd", "one step of the C++ back-end, before it has said so");
-        assert_eq!(asked_again(4, "tattaad"), "bcd");
-        assert_eq!(asked_again(4, "tattaadtta"), "cd");
-        assert_eq!(asked_again(4, "tadlta"), "d", "it listens to another append than it has answered");
-        assert_eq!(asked_again(4, "tatalt"), "d", "the Python back-end has said that the turn is over");
-        assert_eq!(asked_again(8, "tatatatata"), "fgh", "it goes on for too long for the C++ back-end");
+    fn appends_without_a_certain_answer_are_resent() {
+        assert_eq!(resent_after_loss(4, "lta"), "cd");
+        assert_eq!(resent_after_loss(4, "tattaa"), "bcd", "one step of the C++ back-end, before it has said so");
+        assert_eq!(resent_after_loss(4, "tattaad"), "bcd");
+        assert_eq!(resent_after_loss(4, "tattaadtta"), "cd");
+        assert_eq!(resent_after_loss(4, "tadlta"), "d", "it listens to another append than it has answered");
+        assert_eq!(resent_after_loss(4, "tatalt"), "d", "the Python back-end has said that the turn is over");
+        assert_eq!(resent_after_loss(8, "tatatatata"), "fgh", "it goes on for too long for the C++ back-end");
     }
 
     #[test]
-    fn an_answer_that_is_complete_later_keeps_its_place() {
+    fn answer_completed_later_keeps_its_append() {
         for (count, deltas) in [(1, 0), (2, 1), (3, 7), (5, 2)] {
-            let mut flight = Flight::new(100);
-            (0..count).for_each(|id| flight.push(id.to_string(), append(&id.to_string())));
+            let mut in_flight = InFlightAppends::new(100);
+            (0..count).for_each(|id| in_flight.push(id.to_string(), append(&id.to_string())));
             for id in 0..count {
-                (0..deltas).for_each(|_| assert_eq!(flight.begun(None), append(&id.to_string())));
-                assert_eq!(flight.len(), count - id);
-                flight.complete(None);
+                (0..deltas).for_each(|_| assert_eq!(in_flight.current_append(None), append(&id.to_string())));
+                assert_eq!(in_flight.len(), count - id);
+                in_flight.complete_answer(None);
             }
         }
     }
 
     #[test]
-    fn what_is_too_long_to_be_kept_is_counted() {
-        let mut flight = Flight::new(2);
-        ["a", "b", "c"].iter().for_each(|id| flight.push((*id).to_owned(), append(id)));
-        assert_eq!(flight.take_unanswered(), (vec![words("b"), words("a")], 1));
+    fn appends_too_long_to_keep_are_counted() {
+        let mut in_flight = InFlightAppends::new(2);
+        ["a", "b", "c"].iter().for_each(|id| in_flight.push((*id).to_owned(), append(id)));
+        assert_eq!(in_flight.take_unanswered(), (vec![words("b"), words("a")], 1));
     }
 }

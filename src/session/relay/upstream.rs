@@ -3,317 +3,317 @@
 use std::time::Instant;
 
 use super::{
-    Combine, Phase, Place, Relay, Turn,
-    merge_reply::{Step, Tell},
-    pending::{Append, Rank},
+    ReplyMerger, RelayPhase, RelayUpstream, Relay, RelayTurn,
+    merge_reply::{StepMeta, NoticeSink},
+    pending::{AppendMeta, ReplyStage},
 };
-use crate::session::measurement::Figure;
+use crate::session::measurement::Measurement;
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        Ending, Lane, Mark, Message, Mode,
-        relay::{About, EndName, FromModel, Output, Told, Wires},
+        UpstreamEnd, Lane, MessageMeta, Message, Mode,
+        relay::{NoticeMeta, RelayEndReason, RelayUpstreamEvent, StepOutput, ClientNotice, RelayTranslator},
     },
 };
 
 impl Relay {
     /// An upstream said something; `text` is how it came.
-    pub(crate) fn upstream(
+    pub(crate) fn handle_upstream_message(
         &mut self,
         now: Instant,
         lane: Lane,
-        (event, mark): (&FromModel<'_>, Mark<'_>),
+        (event, meta): (&RelayUpstreamEvent<'_>, MessageMeta<'_>),
         text: &str,
-        w: &dyn Wires,
+        translator: &dyn RelayTranslator,
     ) {
-        if !matches!(&self.place, Place::Up(link) if link.lane() == lane) {
-            return self.leaving_event(now, lane, &event.lane_event());
+        if !matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.lane() == lane) {
+            return self.handle_closing_event(now, lane, &event.to_lane_event());
         }
-        if let Some(tokens) = mark.context_tokens {
+        if let Some(tokens) = meta.context_tokens {
             self.context_tokens = Some(tokens);
-            self.host.out.measured(Figure::Context { lane, tokens });
+            self.context.out.measure(Measurement::ContextUsage { lane, tokens });
         }
         match event {
-            FromModel::Queued(_) | FromModel::Granted => self.before_open(now, event, text, w),
-            FromModel::Opened(session_id) => {
+            RelayUpstreamEvent::Queued(_) | RelayUpstreamEvent::Granted => self.report_opening_progress(now, event, text, translator),
+            RelayUpstreamEvent::Opened(session_id) => {
                 self.session_id = session_id.map(str::to_owned);
-                self.before_open(now, event, text, w);
+                self.report_opening_progress(now, event, text, translator);
             }
-            FromModel::Ended(why, ending) => return self.upstream_ended(now, *why, ending, text, w),
-            FromModel::Failed(ending, goes_on) => return self.failed(now, event, ending, *goes_on, text, w),
-            FromModel::Unknown(_) => self.unknown(text, w),
-            _ if self.is_heard() => self.said(now, event, mark, text, w),
+            RelayUpstreamEvent::Ended(reason, end) => return self.handle_upstream_end(now, *reason, end, text, translator),
+            RelayUpstreamEvent::Failed(end, goes_on) => return self.handle_failure(now, event, end, *goes_on, text, translator),
+            RelayUpstreamEvent::Unknown(_) => self.forward_unknown(text, translator),
+            _ if self.needs_forwarding() => self.handle_model_output(now, event, meta, text, translator),
             _ => {}
         }
-        let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
-        let opened = news == crate::session::upstream::connection::News::Ready;
-        self.heard(now, news, w);
+        let connection_event = self.with_connection(|connection, context| connection.handle_event(now, &event.to_lane_event(), context));
+        let opened = connection_event == crate::session::upstream::connection::ConnectionEvent::Ready;
+        self.handle_connection_event(now, connection_event, translator);
         if opened {
-            self.opened(now);
+            self.handle_session_opened(now);
         }
-        self.finish_if_answered(now, w);
+        self.finish_if_answered(now, translator);
     }
 
     /// What it says is for the client: the session is open, or the client still waits for its end.
-    fn is_heard(&self) -> bool {
-        self.told_open && (self.is_up() || matches!(self.phase, Phase::Closing(_)))
+    fn needs_forwarding(&self) -> bool {
+        self.opened_sent && (self.is_open() || matches!(self.phase, RelayPhase::Closing(_)))
     }
 
     /// Queue and opening: told once each, however many attempts it takes.
-    fn before_open(&mut self, now: Instant, event: &FromModel<'_>, text: &str, w: &dyn Wires) {
-        let told = match event {
+    fn report_opening_progress(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, text: &str, translator: &dyn RelayTranslator) {
+        let notice = match event {
             // An open session that says so again: some can be set up anew.
-            _ if self.is_up() && w.native() => return self.tell(Message::Text(text.to_owned())),
-            FromModel::Queued(place) if !self.told_granted => {
-                Told::Queued { place: *place, moved: std::mem::replace(&mut self.told_queued, true) }
+            _ if self.is_open() && translator.is_passthrough() => return self.send_client(Message::Text(text.to_owned())),
+            RelayUpstreamEvent::Queued(place) if !self.granted_sent => {
+                ClientNotice::Queued { queue: *place, is_update: std::mem::replace(&mut self.queued_sent, true) }
             }
-            FromModel::Granted if !std::mem::replace(&mut self.told_granted, true) => Told::Granted,
-            FromModel::Opened(_) if !std::mem::replace(&mut self.told_open, true) => {
-                Told::Opened { prompt_chars: self.prompt_chars }
+            RelayUpstreamEvent::Granted if !std::mem::replace(&mut self.granted_sent, true) => ClientNotice::Granted,
+            RelayUpstreamEvent::Opened(_) if !std::mem::replace(&mut self.opened_sent, true) => {
+                ClientNotice::Opened { prompt_chars: self.prompt_chars }
             }
             _ => return,
         };
-        if w.native() {
-            return self.tell(Message::Text(text.to_owned()));
+        if translator.is_passthrough() {
+            return self.send_client(Message::Text(text.to_owned()));
         }
-        let about = self.about(now);
-        if let Some(spelled) = w.tell(&told, &about) {
-            self.tell(Message::Text(spelled));
+        let notice_meta = self.notice_meta(now);
+        if let Some(encoded) = translator.encode_notice(&notice, &notice_meta) {
+            self.send_client(Message::Text(encoded));
         }
     }
 
     /// The link tells operators.
-    fn unknown(&mut self, text: &str, w: &dyn Wires) {
-        if w.native() && !text.is_empty() {
-            self.tell(Message::Text(text.to_owned()));
+    fn forward_unknown(&mut self, text: &str, translator: &dyn RelayTranslator) {
+        if translator.is_passthrough() && !text.is_empty() {
+            self.send_client(Message::Text(text.to_owned()));
         }
     }
 
     /// What the model says in an open session.
-    fn said(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, text: &str, w: &dyn Wires) {
+    fn handle_model_output(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>, text: &str, translator: &dyn RelayTranslator) {
         let append = match event {
-            _ if self.mode == Mode::Chat => self.flight.begun(mark.input_id),
-            FromModel::Output(_) => self.flight.answered_at_once(),
-            _ => self.flight.answered(rank(event), mark.input_id, mark.response_id, self.turn.is_some()),
+            _ if self.mode == Mode::Chat => self.in_flight.current_append(meta.input_id),
+            RelayUpstreamEvent::Output(_) => self.in_flight.match_whole_answer(),
+            _ => self.in_flight.match_reply(reply_stage(event), meta.input_id, meta.response_id, self.turn.is_some()),
         };
-        self.answers += 1;
-        self.name_turn(event, mark, &append);
-        if w.native() {
-            self.tell(Message::Text(text.to_owned()));
-        } else if w.combines() {
-            self.combined(now, event, mark, w);
+        self.answer_count += 1;
+        self.start_turn_if_speaking(event, meta, &append);
+        if translator.is_passthrough() {
+            self.send_client(Message::Text(text.to_owned()));
+        } else if translator.merges_replies() {
+            self.send_merged(now, event, meta, translator);
         } else {
-            self.apart(now, event, mark, &append, w);
+            self.send_separately(now, event, meta, &append, translator);
         }
-        self.end_turn(event, mark);
+        self.end_turn_if_complete(event, meta);
     }
 
     /// An answer has begun: the upstream's name for it, the client's, or one of our own.
-    fn name_turn(&mut self, event: &FromModel<'_>, mark: Mark<'_>, append: &Append) {
-        let speaks = match event {
-            FromModel::Text(_) | FromModel::Speech(_) => true,
-            FromModel::Output(output) => !output.text.is_empty() || output.audio.is_some(),
+    fn start_turn_if_speaking(&mut self, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>, append: &AppendMeta) {
+        let is_speaking = match event {
+            RelayUpstreamEvent::Text(_) | RelayUpstreamEvent::Speech(_) => true,
+            RelayUpstreamEvent::Output(output) => !output.text.is_empty() || output.audio.is_some(),
             _ => false,
         };
-        if !speaks || self.turn.is_some() {
+        if !is_speaking || self.turn.is_some() {
             return;
         }
-        let named = mark.response_id.or(append.response_id.as_deref()).map(str::to_owned);
-        let own = || format!("resp_{:012x}", self.host.rng.u64(..) & 0xffff_ffff_ffff);
-        self.turn = Some(Turn { response_id: named.unwrap_or_else(own) });
+        let named = meta.response_id.or(append.response_id.as_deref()).map(str::to_owned);
+        let generated = || format!("resp_{:012x}", self.context.rng.u64(..) & 0xffff_ffff_ffff);
+        self.turn = Some(RelayTurn { response_id: named.unwrap_or_else(generated) });
     }
 
-    fn end_turn(&mut self, event: &FromModel<'_>, mark: Mark<'_>) {
+    fn end_turn_if_complete(&mut self, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>) {
         match event {
-            FromModel::Listening | FromModel::Output(Output { end_of_turn: true, .. }) => self.turn = None,
-            FromModel::Answered(..) if self.mode == Mode::Chat => {
+            RelayUpstreamEvent::Listening | RelayUpstreamEvent::Output(StepOutput { end_of_turn: true, .. }) => self.turn = None,
+            RelayUpstreamEvent::Answered(..) if self.mode == Mode::Chat => {
                 self.turn = None;
-                self.flight.complete(mark.input_id);
+                self.in_flight.complete_answer(meta.input_id);
             }
             _ => {}
         }
     }
 
     /// All of a step in one event.
-    fn combined(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, w: &dyn Wires) {
-        let step = Step {
-            name: mark.input_id.or(mark.response_id),
-            input_id: mark.input_id,
-            tokens: mark.context_tokens,
+    fn send_merged(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>, translator: &dyn RelayTranslator) {
+        let step = StepMeta {
+            reply_id: meta.input_id.or(meta.response_id),
+            input_id: meta.input_id,
+            context_tokens: meta.context_tokens,
         };
-        self.with_combine(now, w, |combine, tell| match event {
-            FromModel::Text(text) => combine.text(now, text, step, tell),
-            FromModel::Speech(audio) => combine.speech(now, audio, step, tell),
-            FromModel::Listening => combine.listening(step, tell),
-            FromModel::Answered(..) => combine.done(step, tell),
-            FromModel::Output(output) => {
-                combine.flush(tell);
-                tell(&Told::Output(*output), step.tokens);
+        self.with_merger(now, translator, |merger, emit| match event {
+            RelayUpstreamEvent::Text(text) => merger.push_text(now, text, step, emit),
+            RelayUpstreamEvent::Speech(audio) => merger.push_audio(now, audio, step, emit),
+            RelayUpstreamEvent::Listening => merger.handle_listening(step, emit),
+            RelayUpstreamEvent::Answered(..) => merger.end_step(step, emit),
+            RelayUpstreamEvent::Output(output) => {
+                merger.flush(emit);
+                emit(&ClientNotice::Output(*output), step.context_tokens);
             }
             _ => {}
         });
     }
 
     /// Every part of a step in an event of its own.
-    fn apart(&mut self, now: Instant, event: &FromModel<'_>, mark: Mark<'_>, append: &Append, w: &dyn Wires) {
-        let own_id = append.input_id.as_deref().filter(|_| append.own_id);
+    fn send_separately(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>, append: &AppendMeta, translator: &dyn RelayTranslator) {
+        let client_input_id = append.input_id.as_deref().filter(|_| append.is_client_id);
         let response_id = self.turn.as_ref().map(|turn| turn.response_id.as_str());
-        let about = About {
-            response_id: mark.response_id.or(response_id),
+        let notice_meta = NoticeMeta {
+            response_id: meta.response_id.or(response_id),
             // Nobody is told a name that nobody gave.
-            input_id: own_id,
-            ..self.about(now)
+            input_id: client_input_id,
+            ..self.notice_meta(now)
         };
-        let mut told = Vec::new();
+        let mut notices = Vec::new();
         match event {
-            FromModel::Text(text) => told.push(Told::Text(text)),
-            FromModel::Speech(audio) => told.push(Told::Speech(audio)),
-            FromModel::Listening => told.push(Told::Listening),
-            FromModel::Answered(text, audio) => told.push(Told::Answered(*text, *audio)),
-            FromModel::Output(output) => {
+            RelayUpstreamEvent::Text(text) => notices.push(ClientNotice::Text(text)),
+            RelayUpstreamEvent::Speech(audio) => notices.push(ClientNotice::Speech(audio)),
+            RelayUpstreamEvent::Listening => notices.push(ClientNotice::Listening),
+            RelayUpstreamEvent::Answered(text, audio) => notices.push(ClientNotice::Answered(*text, *audio)),
+            RelayUpstreamEvent::Output(output) => {
                 // A step in which nothing was said is answered too: some clients wait for it.
-                let nothing = output.audio.is_none() && !output.end_of_turn;
-                told.extend(Some(output.text).filter(|text| nothing || !text.is_empty()).map(Told::Text));
-                told.extend(output.audio.map(Told::Speech));
-                told.extend(output.end_of_turn.then_some(Told::Listening));
+                let is_empty_step = output.audio.is_none() && !output.end_of_turn;
+                notices.extend(Some(output.text).filter(|text| is_empty_step || !text.is_empty()).map(ClientNotice::Text));
+                notices.extend(output.audio.map(ClientNotice::Speech));
+                notices.extend(output.end_of_turn.then_some(ClientNotice::Listening));
             }
             _ => {}
         }
-        let spelled: Vec<_> = told.iter().filter_map(|told| w.tell(told, &about)).collect();
-        spelled.into_iter().for_each(|text| self.tell(Message::Text(text)));
+        let encoded: Vec<_> = notices.iter().filter_map(|notice| translator.encode_notice(notice, &notice_meta)).collect();
+        encoded.into_iter().for_each(|text| self.send_client(Message::Text(text)));
     }
 
     /// What is held is told, and a turn that is open is closed: no more of it comes.
-    pub(super) fn close_turn(&mut self, now: Instant, w: &dyn Wires) {
+    pub(super) fn close_turn(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         let Some(turn) = self.turn.take() else { return };
-        if w.combines() && !w.native() {
-            return self.with_combine(now, w, |combine, tell| combine.end(tell));
+        if translator.merges_replies() && !translator.is_passthrough() {
+            return self.with_merger(now, translator, |merger, emit| merger.end_turn(emit));
         }
-        let about = About { response_id: Some(&turn.response_id), ..self.about(now) };
-        let ended = if w.combines() {
-            Told::Output(Output { text: "", audio: None, end_of_turn: true })
+        let notice_meta = NoticeMeta { response_id: Some(&turn.response_id), ..self.notice_meta(now) };
+        let ended = if translator.merges_replies() {
+            ClientNotice::Output(StepOutput { text: "", audio: None, end_of_turn: true })
         } else {
-            Told::Listening
+            ClientNotice::Listening
         };
         if self.mode != Mode::Chat
-            && let Some(text) = w.tell(&ended, &about)
+            && let Some(text) = translator.encode_notice(&ended, &notice_meta)
         {
-            self.tell(Message::Text(text));
+            self.send_client(Message::Text(text));
         }
     }
 
     /// What is held is told; the turn is left as it is.
-    pub(super) fn flush_turn(&mut self, now: Instant, w: &dyn Wires) {
-        self.with_combine(now, w, |combine, tell| combine.flush(tell));
+    pub(super) fn flush_turn(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+        self.with_merger(now, translator, |merger, emit| merger.flush(emit));
     }
 
     /// What has been held long enough.
-    pub(super) fn combine_timeout(&mut self, now: Instant, w: &dyn Wires) {
-        self.with_combine(now, w, |combine, tell| combine.timeout(now, tell));
+    pub(super) fn handle_merge_timeout(&mut self, now: Instant, translator: &dyn RelayTranslator) {
+        self.with_merger(now, translator, |merger, emit| merger.handle_timeout(now, emit));
     }
 
-    fn with_combine(&mut self, now: Instant, w: &dyn Wires, act: impl FnOnce(&mut Combine, &mut Tell<'_>)) {
-        let Self { combine, host, session_id, context_tokens, opened_at, .. } = self;
-        let at_s = (now - *opened_at).as_secs_f64();
-        act(combine, &mut |told, tokens| {
+    fn with_merger(&mut self, now: Instant, translator: &dyn RelayTranslator, act: impl FnOnce(&mut ReplyMerger, &mut NoticeSink<'_>)) {
+        let Self { merger, context, session_id, context_tokens, opened_at, .. } = self;
+        let elapsed_s = (now - *opened_at).as_secs_f64();
+        act(merger, &mut |notice, tokens| {
             // A protocol that tells it always tells it: nothing in use is not known to be wrong.
             let context_tokens = tokens.or(*context_tokens).or(Some(0));
             let session_id = session_id.as_deref();
-            let about = About { session_id, context_tokens, at_s, ..About::default() };
-            let spelled = w.tell(told, &about).map(Message::Text);
-            host.out.push_all(spelled);
+            let notice_meta = NoticeMeta { session_id, context_tokens, elapsed_s, ..NoticeMeta::default() };
+            let encoded = translator.encode_notice(notice, &notice_meta).map(Message::Text);
+            context.out.push_raw(encoded);
         });
     }
 
     /// The upstream says that something failed.
-    fn failed(
+    fn handle_failure(
         &mut self,
         now: Instant,
-        event: &FromModel<'_>,
-        ending: &Ending,
+        event: &RelayUpstreamEvent<'_>,
+        end: &UpstreamEnd,
         goes_on: bool,
         text: &str,
-        w: &dyn Wires,
+        translator: &dyn RelayTranslator,
     ) {
-        if goes_on && self.refused_to_open(now, ending, text, w) {
+        if goes_on && self.handle_refused_open(now, end, text, translator) {
             return;
         }
-        if !goes_on || !self.is_heard() {
+        if !goes_on || !self.needs_forwarding() {
             // Before the session is open another attempt follows; in the middle it is as good as lost.
-            self.spell_otherwise(now);
-            let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
-            return self.heard(now, news, w);
+            self.try_next_init_variant(now);
+            let connection_event = self.with_connection(|connection, context| connection.handle_event(now, &event.to_lane_event(), context));
+            return self.handle_connection_event(now, connection_event, translator);
         }
         if self.mode == Mode::Chat {
             // No answer comes, or no more of it.
             self.turn = None;
-            self.flight.complete(None);
+            self.in_flight.complete_answer(None);
         } else {
-            self.flight.answered_at_once();
+            self.in_flight.match_whole_answer();
         }
-        if w.native() {
-            self.tell(Message::Text(text.to_owned()));
+        if translator.is_passthrough() {
+            self.send_client(Message::Text(text.to_owned()));
         } else {
-            self.refuse(now, &Error::new(ErrorKind::ModelFailed, ending.words.clone()), w);
+            self.report_error(now, &Error::new(ErrorKind::ModelFailed, end.detail.clone()), translator);
         }
     }
 
     /// An upstream that refuses what would open the session, and waits for something better: where messages pass as they
     /// come that is for the client to know, else after as many attempts as there are ways to say it.
-    fn refused_to_open(&mut self, now: Instant, ending: &Ending, text: &str, w: &dyn Wires) -> bool {
+    fn handle_refused_open(&mut self, now: Instant, end: &UpstreamEnd, text: &str, translator: &dyn RelayTranslator) -> bool {
         if !self.is_initialising() {
             return false;
         }
-        if w.native() {
-            self.await_opening();
-            self.tell(Message::Text(text.to_owned()));
+        if translator.is_passthrough() {
+            self.await_new_opening();
+            self.send_client(Message::Text(text.to_owned()));
             return true;
         }
         self.refusals += 1;
-        let hopeless = self.is_refused_for_good();
-        if hopeless {
-            self.end(now, EndName::Failed, Some(&ending.words), w);
+        let is_exhausted = self.is_init_exhausted();
+        if is_exhausted {
+            self.end(now, RelayEndReason::Failed, Some(&end.detail), translator);
         }
-        hopeless
+        is_exhausted
     }
 
     /// The upstream ends the session.
-    fn upstream_ended(&mut self, now: Instant, why: EndName, ending: &Ending, text: &str, w: &dyn Wires) {
-        let initialising = self.is_initialising();
-        let opening = !self.is_up() && !matches!(self.phase, Phase::Closing(_));
-        self.refusals += u32::from(initialising);
-        self.spell_otherwise(now);
-        let final_word = matches!(why, EndName::Timeout | EndName::ContextFull);
-        let again = opening && self.refusals < self.rules.open_attempts.max(1) && !final_word;
-        let event = FromModel::Ended(why, ending.clone());
-        let news = self.with_link(|link, host| link.event(now, &event.lane_event(), host));
-        if again {
-            return self.heard(now, news, w);
+    fn handle_upstream_end(&mut self, now: Instant, reason: RelayEndReason, end: &UpstreamEnd, text: &str, translator: &dyn RelayTranslator) {
+        let was_initialising = self.is_initialising();
+        let is_opening = !self.is_open() && !matches!(self.phase, RelayPhase::Closing(_));
+        self.refusals += u32::from(was_initialising);
+        self.try_next_init_variant(now);
+        let is_final = matches!(reason, RelayEndReason::Timeout | RelayEndReason::ContextFull);
+        let can_retry = is_opening && self.refusals < self.rules.open_attempts.max(1) && !is_final;
+        let event = RelayUpstreamEvent::Ended(reason, end.clone());
+        let connection_event = self.with_connection(|connection, context| connection.handle_event(now, &event.to_lane_event(), context));
+        if can_retry {
+            return self.handle_connection_event(now, connection_event, translator);
         }
-        if opening {
+        if is_opening {
             // What it refuses, others would refuse as well: no further attempt.
-            self.with_link(|link, host| {
-                link.close(now, host);
-                crate::session::upstream::connection::News::None
+            self.with_connection(|connection, context| {
+                connection.close(now, context);
+                crate::session::upstream::connection::ConnectionEvent::None
             });
         }
-        self.put_link_away();
-        if w.native() {
-            self.close_native(now, why, text, w);
+        self.detach_connection();
+        if translator.is_passthrough() {
+            self.close_passthrough(now, reason, text, translator);
         } else {
-            let own = matches!(self.phase, Phase::Closing(_));
-            let detail = (why == EndName::Failed && !own).then_some(ending.words.as_str());
-            let why = if own { EndName::Asked } else { why };
-            self.end(now, why, detail, w);
+            let client_closed = matches!(self.phase, RelayPhase::Closing(_));
+            let detail = (reason == RelayEndReason::Failed && !client_closed).then_some(end.detail.as_str());
+            let reason = if client_closed { RelayEndReason::ClientClose } else { reason };
+            self.end(now, reason, detail, translator);
         }
     }
 }
 
-const fn rank(event: &FromModel<'_>) -> Rank {
+const fn reply_stage(event: &RelayUpstreamEvent<'_>) -> ReplyStage {
     match event {
-        FromModel::Text(_) => Rank::Text,
-        FromModel::Speech(_) => Rank::Speech,
-        FromModel::Listening => Rank::Listening,
-        _ => Rank::Done,
+        RelayUpstreamEvent::Text(_) => ReplyStage::Text,
+        RelayUpstreamEvent::Speech(_) => ReplyStage::Speech,
+        RelayUpstreamEvent::Listening => ReplyStage::Listening,
+        _ => ReplyStage::Done,
     }
 }

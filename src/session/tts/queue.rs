@@ -4,47 +4,47 @@
 use std::collections::VecDeque;
 
 /// Most letters that may wait, gathered ones among them: an hour of speech.
-const MOST_CHARS: usize = 60_000;
+const MAX_CHARS: usize = 60_000;
 /// Most texts and flushes that may wait.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 
 /// What is to be done when its turn comes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
+pub(crate) enum TtsQueueItem {
     /// Speak this.
     Text(String),
     /// Tell that all before it was spoken: the flush of that number.
     Flushed(u32),
 }
 
-/// One session's texts.
+/// One session's queue.
 #[derive(Debug, Default)]
-pub(crate) struct Texts {
-    gathered: String,
-    waiting: VecDeque<Waiting>,
+pub(crate) struct TtsQueue {
+    unflushed: String,
+    waiting: VecDeque<TtsQueueItem>,
     /// Letters of all that waits.
     chars: usize,
     flushes: u32,
     clears: u32,
 }
 
-impl Texts {
+impl TtsQueue {
     /// Gathers a piece of text.
     ///
     /// # Errors
     /// Too much waits already, in words; the piece is not taken.
     pub(crate) fn append(&mut self, text: &str) -> Result<(), String> {
         let chars = text.chars().count();
-        if self.chars + chars > MOST_CHARS {
+        if self.chars + chars > MAX_CHARS {
             return Err(format!(
-                "more than {MOST_CHARS} characters wait to be spoken; this text is not taken"
+                "more than {MAX_CHARS} characters wait to be spoken; this text is not taken"
             ));
         }
         // Sentences come as they are; the pieces of a word do, too.
-        if self.gathered.ends_with(['.', '!', '?']) && text.starts_with(char::is_uppercase) {
-            self.gathered.push(' ');
+        if self.unflushed.ends_with(['.', '!', '?']) && text.starts_with(char::is_uppercase) {
+            self.unflushed.push(' ');
         }
-        self.gathered.push_str(text);
+        self.unflushed.push_str(text);
         self.chars += chars;
         Ok(())
     }
@@ -54,51 +54,51 @@ impl Texts {
     /// # Errors
     /// Too much waits already, in words; what was gathered stays.
     pub(crate) fn flush(&mut self) -> Result<(), String> {
-        if self.waiting.len() >= MOST_WAITING {
+        if self.waiting.len() >= MAX_WAITING {
             return Err(format!(
-                "more than {MOST_WAITING} texts wait to be spoken; flush when some of them are"
+                "more than {MAX_WAITING} texts wait to be spoken; flush when some of them are"
             ));
         }
-        self.rest();
-        self.waiting.push_back(Waiting::Flushed(self.flushes));
+        self.enqueue_unflushed();
+        self.waiting.push_back(TtsQueueItem::Flushed(self.flushes));
         self.flushes += 1;
         Ok(())
     }
 
     /// What was gathered is to be spoken; nobody waits to be told.
-    pub(crate) fn rest(&mut self) {
-        let text = std::mem::take(&mut self.gathered);
+    pub(crate) fn enqueue_unflushed(&mut self) {
+        let text = std::mem::take(&mut self.unflushed);
         if text.trim().is_empty() {
             self.chars -= text.chars().count().min(self.chars);
         } else {
-            self.waiting.push_back(Waiting::Text(text));
+            self.waiting.push_back(TtsQueueItem::Text(text));
         }
     }
 
     /// Forgets all that waits; the number of this clear.
     pub(crate) fn clear(&mut self) -> u32 {
-        self.forget();
+        self.discard_all();
         let number = self.clears;
         self.clears += 1;
         number
     }
 
     /// Forgets all that waits.
-    pub(crate) fn forget(&mut self) {
-        self.gathered.clear();
+    pub(crate) fn discard_all(&mut self) {
+        self.unflushed.clear();
         self.waiting.clear();
         self.chars = 0;
     }
 
     /// Whether something waits its turn.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// What comes next.
-    pub(crate) fn next(&mut self) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self) -> Option<TtsQueueItem> {
         let next = self.waiting.pop_front();
-        if let Some(Waiting::Text(text)) = &next {
+        if let Some(TtsQueueItem::Text(text)) = &next {
             self.chars -= text.chars().count().min(self.chars);
         }
         next
@@ -110,31 +110,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_join_into_texts_and_flushes_keep_their_order() {
-        let mut texts = Texts::default();
+    fn fragments_join_into_texts_and_flushes_keep_their_order() {
+        let mut queue = TtsQueue::default();
         for piece in ["Hel", "lo.", "How are", " you?"] {
-            texts.append(piece).unwrap();
+            queue.append(piece).unwrap();
         }
-        texts.flush().unwrap();
-        texts.flush().unwrap();
-        texts.append("Bye").unwrap();
-        texts.rest();
-        assert_eq!(texts.next(), Some(Waiting::Text("Hello. How are you?".into())));
-        assert_eq!(texts.next(), Some(Waiting::Flushed(0)));
-        assert_eq!(texts.next(), Some(Waiting::Flushed(1)));
-        assert_eq!(texts.next(), Some(Waiting::Text("Bye".into())));
-        assert_eq!((texts.next(), texts.chars), (None, 0));
+        queue.flush().unwrap();
+        queue.flush().unwrap();
+        queue.append("Bye").unwrap();
+        queue.enqueue_unflushed();
+        assert_eq!(queue.pop(), Some(TtsQueueItem::Text("Hello. How are you?".into())));
+        assert_eq!(queue.pop(), Some(TtsQueueItem::Flushed(0)));
+        assert_eq!(queue.pop(), Some(TtsQueueItem::Flushed(1)));
+        assert_eq!(queue.pop(), Some(TtsQueueItem::Text("Bye".into())));
+        assert_eq!((queue.pop(), queue.chars), (None, 0));
     }
 
     #[test]
-    fn what_waits_is_bounded_and_can_be_forgotten() {
-        let mut texts = Texts::default();
+    fn waiting_texts_are_bounded_and_can_be_cleared() {
+        let mut queue = TtsQueue::default();
         let piece = "a".repeat(2000);
-        let taken = (0..100).take_while(|_| texts.append(&piece).is_ok()).count();
-        assert_eq!(taken, MOST_CHARS / 2000);
-        let flushed = (0..1000).take_while(|_| texts.flush().is_ok()).count();
-        assert!(flushed <= MOST_WAITING && texts.is_waiting());
-        assert_eq!((texts.clear(), texts.clear()), (0, 1));
-        assert!(texts.next().is_none() && texts.append(&piece).is_ok());
+        let accepted = (0..100).take_while(|_| queue.append(&piece).is_ok()).count();
+        assert_eq!(accepted, MAX_CHARS / 2000);
+        let flushed = (0..1000).take_while(|_| queue.flush().is_ok()).count();
+        assert!(flushed <= MAX_WAITING && queue.has_waiting());
+        assert_eq!((queue.clear(), queue.clear()), (0, 1));
+        assert!(queue.pop().is_none() && queue.append(&piece).is_ok());
     }
 }

@@ -5,25 +5,25 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use super::player::By;
+use super::player::SpeechSource;
 use crate::session::{
-    context::Host,
-    measurement::Purpose,
+    context::LaneContext,
+    measurement::LanePurpose,
     outbox::Observation,
     upstream::{
-        backoff::Failure,
-        connection::{UpstreamConnection, News},
+        backoff::ConnectionFailure,
+        connection::{UpstreamConnection, ConnectionEvent},
     },
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{Lane, LaneCommand, LaneEvent, Mode, VoiceSample, Why},
-    mapping::profile::{LaneTimes, SpeakRules},
+    event::{Lane, LaneCommand, LaneEvent, Mode, VoiceSample, DisconnectReason},
+    mapping::profile::{LaneTimeouts, SpeakRules},
 };
 
 /// A text ready to be spoken.
 #[derive(Debug)]
-pub(crate) struct Script {
+pub(crate) struct SpeechJob {
     pub(crate) request_id: String,
     /// As the client wrote it.
     pub(crate) text: String,
@@ -34,29 +34,29 @@ pub(crate) struct Script {
 }
 
 /// What speaking needs of the session's settings.
-pub(crate) struct Speaking<'s> {
+pub(crate) struct SpeakOptions<'s> {
     pub(crate) rules: &'s SpeakRules,
 }
 
 /// The text being made in one session.
 #[derive(Debug, Default)]
-pub(crate) struct Speak {
-    current: Option<Speech>,
+pub(crate) struct Synthesizer {
+    current: Option<ActiveJob>,
 }
 
 #[derive(Debug)]
-struct Speech {
-    script: Script,
-    link: Option<UpstreamConnection>,
+struct ActiveJob {
+    job: SpeechJob,
+    connection: Option<UpstreamConnection>,
     /// The part being answered has brought audio.
-    part_heard: bool,
+    part_has_audio: bool,
     /// Parts that were answered, and those of them without audio.
     parts_done: usize,
     silent_parts: usize,
     attempts: u32,
 }
 
-impl Speak {
+impl Synthesizer {
     /// Whether a text is being made or about to be.
     pub(crate) const fn is_busy(&self) -> bool {
         self.current.is_some()
@@ -64,212 +64,212 @@ impl Speak {
 
     /// The lane in use.
     pub(crate) fn lane(&self) -> Option<Lane> {
-        self.link().map(UpstreamConnection::lane)
+        self.connection().map(UpstreamConnection::lane)
     }
 
     /// Its lane waits in a queue.
     pub(crate) fn is_queued(&self) -> bool {
-        self.link().is_some_and(UpstreamConnection::is_queued)
+        self.connection().is_some_and(UpstreamConnection::is_queued)
     }
 
     /// Whether its lane holds a worker.
     pub(crate) fn holds_worker(&self) -> bool {
-        self.link().is_some_and(UpstreamConnection::holds_worker)
+        self.connection().is_some_and(UpstreamConnection::holds_worker)
     }
 
-    fn link(&self) -> Option<&UpstreamConnection> {
-        self.current.as_ref()?.link.as_ref()
+    fn connection(&self) -> Option<&UpstreamConnection> {
+        self.current.as_ref()?.connection.as_ref()
     }
 
-    fn link_mut(&mut self) -> Option<&mut UpstreamConnection> {
-        self.current.as_mut()?.link.as_mut()
+    fn connection_mut(&mut self) -> Option<&mut UpstreamConnection> {
+        self.current.as_mut()?.connection.as_mut()
     }
 
     /// Speaks a text; what was being spoken is cancelled first.
-    pub(crate) fn start(&mut self, now: Instant, script: Script, speaking: &Speaking<'_>, host: &mut Host) {
-        host.mouth.cancel(now, &mut host.out);
-        let init = LaneCommand::Init(script.voice.clone());
-        let spare = self.current.take().and_then(|speech| speech.link).and_then(|link| {
-            if link.serves(&init) {
-                return Some(link);
+    pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+        context.player.cancel_all(now, &mut context.out);
+        let init = LaneCommand::Init(job.voice.clone());
+        let reusable = self.current.take().and_then(|active| active.connection).and_then(|connection| {
+            if connection.can_serve(&init) {
+                return Some(connection);
             }
-            link.retire(now, host);
+            connection.retire(now, context);
             None
         });
-        host.mouth.begin(now, By::Request, script.request_id.clone(), script.text.clone());
-        self.current = Some(Speech {
-            script,
-            link: spare,
-            part_heard: false,
+        context.player.begin_item(now, SpeechSource::Request, job.request_id.clone(), job.text.clone());
+        self.current = Some(ActiveJob {
+            job,
+            connection: reusable,
+            part_has_audio: false,
             parts_done: 0,
             silent_parts: 0,
             attempts: 0,
         });
-        self.proceed(now, speaking, host);
+        self.advance(now, options, context);
     }
 
     /// Stops speaking; silent when nothing is being spoken (golden c10i).
-    pub(crate) fn cancel(&mut self, now: Instant, host: &mut Host) {
-        if host.mouth.is_busy_by(By::Request) {
-            host.mouth.cancel(now, &mut host.out);
+    pub(crate) fn cancel(&mut self, now: Instant, context: &mut LaneContext) {
+        if context.player.is_busy_with(SpeechSource::Request) {
+            context.player.cancel_all(now, &mut context.out);
         }
-        self.leave(now, host);
+        self.retire_connection(now, context);
     }
 
     /// Nothing more is made; the client hears what was.
-    fn leave(&mut self, now: Instant, host: &mut Host) {
-        if let Some(link) = self.current.take().and_then(|speech| speech.link) {
-            link.retire(now, host);
+    fn retire_connection(&mut self, now: Instant, context: &mut LaneContext) {
+        if let Some(connection) = self.current.take().and_then(|active| active.connection) {
+            connection.retire(now, context);
         }
     }
 
     /// The upstream said something; whether it was that others are to be waited for.
-    pub(crate) fn event(
+    pub(crate) fn handle_lane_event(
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
-        speaking: &Speaking<'_>,
-        host: &mut Host,
+        options: &SpeakOptions<'_>,
+        context: &mut LaneContext,
     ) -> bool {
-        let Some(link) = self.link_mut() else { return false };
-        let owed = link.owes_answer();
-        let news = link.event(now, event, host);
-        let queued = news == News::Queued;
-        self.news(now, news, speaking, host);
-        if owed {
+        let Some(connection) = self.connection_mut() else { return false };
+        let was_awaiting_reply = connection.is_awaiting_reply();
+        let connection_event = connection.handle_event(now, event, context);
+        let is_queued = connection_event == ConnectionEvent::Queued;
+        self.handle_connection_event(now, connection_event, options, context);
+        if was_awaiting_reply {
             match event {
-                LaneEvent::Audio(samples) => self.audio(now, samples, host),
-                LaneEvent::Done { audio, .. } => self.part_done(now, audio, speaking, host),
+                LaneEvent::Audio(samples) => self.push_audio(now, samples, context),
+                LaneEvent::Done { audio, .. } => self.finish_part(now, audio, options, context),
                 _ => {}
             }
         }
-        queued
+        is_queued
     }
 
-    fn audio(&mut self, now: Instant, samples: &[f32], host: &mut Host) {
-        let Some(speech) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
-        speech.part_heard = true;
-        host.mouth.say(now, samples, &mut host.out);
+    fn push_audio(&mut self, now: Instant, samples: &[f32], context: &mut LaneContext) {
+        let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
+        active.part_has_audio = true;
+        context.player.push_audio(now, samples, &mut context.out);
     }
 
     /// One part of the text is spoken; `audio` is all of it where the upstream did not stream.
-    fn part_done(&mut self, now: Instant, audio: &[f32], speaking: &Speaking<'_>, host: &mut Host) {
-        let Some(speech) = &mut self.current else { return };
-        if let Some(link) = &mut speech.link {
-            link.answered();
+    fn finish_part(&mut self, now: Instant, audio: &[f32], options: &SpeakOptions<'_>, context: &mut LaneContext) {
+        let Some(active) = &mut self.current else { return };
+        if let Some(connection) = &mut active.connection {
+            connection.complete_reply();
         }
-        let heard_before = std::mem::take(&mut speech.part_heard);
-        speech.script.parts.pop_front();
-        speech.parts_done += 1;
-        if !heard_before {
-            self.audio(now, audio, host);
-            if let Some(speech) = &mut self.current {
-                speech.silent_parts += usize::from(!std::mem::take(&mut speech.part_heard));
+        let had_audio = std::mem::take(&mut active.part_has_audio);
+        active.job.parts.pop_front();
+        active.parts_done += 1;
+        if !had_audio {
+            self.push_audio(now, audio, context);
+            if let Some(active) = &mut self.current {
+                active.silent_parts += usize::from(!std::mem::take(&mut active.part_has_audio));
             }
         }
-        if self.current.as_ref().is_some_and(|speech| speech.script.parts.is_empty()) {
-            self.finish(now, host);
+        if self.current.as_ref().is_some_and(|active| active.job.parts.is_empty()) {
+            self.finish_job(now, context);
         }
-        self.proceed(now, speaking, host);
+        self.advance(now, options, context);
     }
 
     /// The whole text is made.
-    fn finish(&mut self, now: Instant, host: &mut Host) {
+    fn finish_job(&mut self, now: Instant, context: &mut LaneContext) {
         let (silent, parts) =
-            self.current.as_ref().map_or((0, 0), |speech| (speech.silent_parts, speech.parts_done));
+            self.current.as_ref().map_or((0, 0), |active| (active.silent_parts, active.parts_done));
         if silent > 0 {
             // The back-end swallows its speech errors (field notes §2): text came, audio did not.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
-            host.out.error(Error::new(ErrorKind::SpeakFailed, words));
+            context.out.push_error(Error::new(ErrorKind::SpeakFailed, words));
         }
-        host.mouth.finish(now, &mut host.out);
-        self.leave(now, host);
+        context.player.finish_item(now, &mut context.out);
+        self.retire_connection(now, context);
     }
 
-    fn news(&mut self, now: Instant, news: News, speaking: &Speaking<'_>, host: &mut Host) {
-        match news {
-            News::None | News::Queued => {}
-            News::Ready => self.proceed(now, speaking, host),
-            News::Stuck(words) => host.out.error(Error::new(ErrorKind::QueueStuck, words)),
-            News::Empty => {
-                // The link ended with its answer; what is left of the text needs another.
-                if let Some(link) = self.current.as_mut().and_then(|speech| speech.link.take()) {
-                    link.retire(now, host);
+    fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+        match connection_event {
+            ConnectionEvent::None | ConnectionEvent::Queued => {}
+            ConnectionEvent::Ready => self.advance(now, options, context),
+            ConnectionEvent::QueueStuck(words) => context.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            ConnectionEvent::EmptyAnswer => {
+                // The connection ended with its answer; what is left of the text needs another.
+                if let Some(connection) = self.current.as_mut().and_then(|active| active.connection.take()) {
+                    connection.retire(now, context);
                 }
-                self.part_done(now, &[], speaking, host);
+                self.finish_part(now, &[], options, context);
             }
-            News::Failed(failure) => self.failed(now, failure, speaking, host),
+            ConnectionEvent::Failed(failure) => self.handle_failure(now, failure, options, context),
         }
     }
 
-    fn failed(&mut self, now: Instant, failure: Failure, speaking: &Speaking<'_>, host: &mut Host) {
-        let Some(speech) = &mut self.current else { return };
-        if let Some(link) = speech.link.take() {
-            link.retire(now, host);
+    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+        let Some(active) = &mut self.current else { return };
+        if let Some(connection) = active.connection.take() {
+            connection.retire(now, context);
         }
-        speech.attempts += 1;
-        if failure.asked && !host.mouth.is_audible() && speech.attempts < speaking.rules.attempts {
-            host.out.observe(Observation::AskedAgain(failure.words));
+        active.attempts += 1;
+        if failure.was_in_use && !context.player.is_audible() && active.attempts < options.rules.attempts {
+            context.out.observe(Observation::AskedAgain(failure.detail));
             // What came was too little to be heard, and comes again.
-            speech.part_heard = false;
-            host.mouth.forget();
-            return self.proceed(now, speaking, host);
+            active.part_has_audio = false;
+            context.player.restart_item();
+            return self.advance(now, options, context);
         }
-        let kind = if failure.asked { ErrorKind::SpeakFailed } else { failure.kind };
-        host.out.error(Error::new(kind, failure.words));
+        let kind = if failure.was_in_use { ErrorKind::SpeakFailed } else { failure.kind };
+        context.out.push_error(Error::new(kind, failure.detail));
         // The error first, then the end, and not as a cancel (golden c10l).
-        host.mouth.finish(now, &mut host.out);
+        context.player.finish_item(now, &mut context.out);
         self.current = None;
     }
 
-    pub(crate) fn opened(&mut self, now: Instant, host: &mut Host) {
-        if let Some(link) = self.link_mut() {
-            link.opened(now, host);
+    pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
+        if let Some(connection) = self.connection_mut() {
+            connection.handle_opened(now, context);
         }
     }
 
-    pub(crate) fn closed(&mut self, now: Instant, why: &Why, speaking: &Speaking<'_>, host: &mut Host) {
-        if let Some(link) = self.link_mut() {
-            let news = link.closed(now, why, host);
-            self.news(now, news, speaking, host);
+    pub(crate) fn handle_closed(&mut self, now: Instant, reason: &DisconnectReason, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+        if let Some(connection) = self.connection_mut() {
+            let connection_event = connection.handle_closed(now, reason, context);
+            self.handle_connection_event(now, connection_event, options, context);
         }
     }
 
-    pub(crate) fn timeout(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
-        if let Some(link) = self.link_mut() {
-            let news = link.timeout(now, host);
-            self.news(now, news, speaking, host);
+    pub(crate) fn handle_timeout(&mut self, now: Instant, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+        if let Some(connection) = self.connection_mut() {
+            let connection_event = connection.handle_timeout(now, context);
+            self.handle_connection_event(now, connection_event, options, context);
         }
-        self.proceed(now, speaking, host);
+        self.advance(now, options, context);
     }
 
     /// Another lane may be dialled again.
-    pub(crate) fn resume(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
-        self.proceed(now, speaking, host);
+    pub(crate) fn resume_dialling(&mut self, now: Instant, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+        self.advance(now, options, context);
     }
 
-    pub(crate) fn next_timeout(&self, times: &LaneTimes) -> Option<Instant> {
-        self.link()?.next_timeout(times)
+    pub(crate) fn next_timeout(&self, times: &LaneTimeouts) -> Option<Instant> {
+        self.connection()?.next_timeout(times)
     }
 
     /// Dials or asks, whichever can be done now.
-    fn proceed(&mut self, now: Instant, speaking: &Speaking<'_>, host: &mut Host) {
-        let Some(speech) = &mut self.current else { return };
-        match &mut speech.link {
-            None if host.may_dial() => {
-                let init = LaneCommand::Init(speech.script.voice.clone());
-                speech.link = Some(UpstreamConnection::open(now, (Purpose::Speak, Mode::Chat), init, host));
+    fn advance(&mut self, now: Instant, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+        let Some(active) = &mut self.current else { return };
+        match &mut active.connection {
+            None if context.can_dial() => {
+                let init = LaneCommand::Init(active.job.voice.clone());
+                active.connection = Some(UpstreamConnection::open(now, (LanePurpose::Speak, Mode::Chat), init, context));
             }
             // What is made long before it is heard is made for nobody if it is cancelled.
-            Some(link) if link.is_ready() && !host.mouth.is_ahead(now) => {
-                let Some(part) = speech.script.parts.front() else { return };
-                let question = LaneCommand::Speak {
-                    before_voice: speaking.rules.before_voice.clone(),
-                    after_voice: speaking.rules.after_voice_with(speech.script.instruction.as_deref()),
-                    request: speaking.rules.request(part),
-                    voice: speech.script.voice.clone(),
+            Some(connection) if connection.is_ready() && !context.player.is_far_ahead(now) => {
+                let Some(part) = active.job.parts.front() else { return };
+                let request = LaneCommand::Speak {
+                    before_voice: options.rules.before_voice.clone(),
+                    after_voice: options.rules.system_prompt_end(active.job.instruction.as_deref()),
+                    request: options.rules.read_aloud_request(part),
+                    voice: active.job.voice.clone(),
                 };
-                link.ask(now, question, host);
+                connection.send_request(now, request, context);
             }
             _ => {}
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 /// The text with everything the model cannot say spelled out or dropped; empty when nothing is left to say.
-pub(crate) fn speakable(text: &str, symbols: Option<&BTreeMap<String, String>>) -> String {
+pub(crate) fn normalize_text(text: &str, symbols: Option<&BTreeMap<String, String>>) -> String {
     let letters: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len() + 16);
     let mut at = 0;
@@ -18,7 +18,7 @@ pub(crate) fn speakable(text: &str, symbols: Option<&BTreeMap<String, String>>) 
         match (letter, word) {
             // "$5" is read "5 dollars".
             ('$', Some(word)) if after.is_ascii_digit() => {
-                let number = amount(&letters[at..]);
+                let number = leading_number(&letters[at..]);
                 at += number.len();
                 out.extend(number);
                 out.push_str(word);
@@ -33,11 +33,11 @@ pub(crate) fn speakable(text: &str, symbols: Option<&BTreeMap<String, String>>) 
             (other, None) => out.push(other),
         }
     }
-    tidy(&out)
+    tidy_punctuation(&out)
 }
 
 /// Digits with their separators, without a full stop that ends the sentence.
-fn amount(letters: &[char]) -> &[char] {
+fn leading_number(letters: &[char]) -> &[char] {
     let end = letters.iter().position(|letter| !letter.is_ascii_digit() && !matches!(letter, '.' | ','));
     let number = &letters[..end.unwrap_or(letters.len())];
     let last_digit = number.iter().rposition(char::is_ascii_digit).map_or(0, |at| at + 1);
@@ -45,7 +45,7 @@ fn amount(letters: &[char]) -> &[char] {
 }
 
 /// One space at a time, none before punctuation, no comma beside other punctuation.
-fn tidy(text: &str) -> String {
+fn tidy_punctuation(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_whitespace() {
@@ -65,8 +65,8 @@ fn tidy(text: &str) -> String {
         }
         out.push(letter);
     }
-    let said = out.trim_end_matches(|letter| letter == ' ' || is_comma(letter));
-    if said.chars().any(char::is_alphanumeric) { said.to_owned() } else { String::new() }
+    let trimmed = out.trim_end_matches(|letter| letter == ' ' || is_comma(letter));
+    if trimmed.chars().any(char::is_alphanumeric) { trimmed.to_owned() } else { String::new() }
 }
 
 const fn is_comma(letter: char) -> bool {
@@ -79,10 +79,10 @@ const fn is_punctuation(letter: char) -> bool {
 
 /// Cuts a text into parts of at most `max_chars`, at the ends of sentences; a longer sentence at commas, then at
 /// spaces, then anywhere.
-pub(crate) fn parts(text: &str, max_chars: usize) -> Vec<String> {
+pub(crate) fn split_parts(text: &str, max_chars: usize) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for sentence in sentences(text) {
-        for piece in fitted(sentence, max_chars) {
+        for piece in split_sentence(sentence, max_chars) {
             match parts.last_mut() {
                 Some(part) if part.chars().count() + piece.chars().count() <= max_chars => {
                     part.push_str(&piece);
@@ -127,7 +127,7 @@ fn sentence_end(text: &str) -> Option<usize> {
 }
 
 /// A sentence, cut where it is longer than a part may be.
-fn fitted(sentence: &str, max_chars: usize) -> Vec<String> {
+fn split_sentence(sentence: &str, max_chars: usize) -> Vec<String> {
     let mut pieces = Vec::new();
     let mut rest = sentence;
     while rest.chars().count() > max_chars {
@@ -154,11 +154,11 @@ mod tests {
 
     fn english(text: &str) -> String {
         let profile = Library::embedded().unwrap().profile("speech").unwrap();
-        speakable(text, profile.speak.symbols("en-GB"))
+        normalize_text(text, profile.speak.symbols("en-GB"))
     }
 
     #[test]
-    fn symbols_become_what_a_person_would_say() {
+    fn symbols_are_spelled_out_as_spoken() {
         assert_eq!(english("Q&A costs $5.50, isn’t it?"), "Q and A costs 5.50 dollars, isn't it?");
         assert_eq!(english("At 10:30: “Go” (now)!"), "At 10 30, Go, now!");
         assert_eq!(english("mail me@x.org **today**"), "mail me at x.org today");
@@ -170,26 +170,26 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_at_sentence_ends() {
+    fn long_texts_are_split_at_sentence_ends() {
         let text = "One is short. Two costs 3.5 euro! 三个句子。And the last one";
         assert_eq!(
-            parts(text, 20),
+            split_parts(text, 20),
             ["One is short.", "Two costs 3.5 euro!", "三个句子。", "And the last one"]
         );
-        assert_eq!(parts(text, 1000), [text]);
-        assert_eq!(parts("a, b, c d e f", 6), ["a, b,", "c d", "e f"]);
-        assert!(parts("  ", 20).is_empty());
+        assert_eq!(split_parts(text, 1000), [text]);
+        assert_eq!(split_parts("a, b, c d e f", 6), ["a, b,", "c d", "e f"]);
+        assert!(split_parts("  ", 20).is_empty());
     }
 
     proptest! {
         #[test]
-        fn nothing_forbidden_is_left(text in any::<String>()) {
+        fn normalized_text_has_no_forbidden_symbol(text in any::<String>()) {
             prop_assert!(!english(&text).contains(|letter| FORBIDDEN.contains(letter)));
         }
 
         #[test]
-        fn no_word_is_lost_and_no_part_too_long(text in "[a-z ,.!?]{0,400}", max in 16usize..60) {
-            let parts = parts(&text, max);
+        fn split_parts_keep_every_letter_and_respect_max_chars(text in "[a-z ,.!?]{0,400}", max in 16usize..60) {
+            let parts = split_parts(&text, max);
             let letters = |text: &str| text.chars().filter(|letter| !letter.is_whitespace()).collect::<String>();
             prop_assert!(parts.iter().all(|part| part.chars().count() <= max));
             prop_assert_eq!(letters(&parts.concat()), letters(&text));

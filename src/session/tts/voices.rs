@@ -14,25 +14,25 @@ use crate::{
 
 /// The configured voices.
 #[derive(Debug, Default)]
-pub struct VoiceBook {
+pub struct VoiceCatalog {
     voices: BTreeMap<String, VoiceSample>,
     /// Speech models clients may name; any when empty.
     models: Vec<String>,
 }
 
 /// The name of the voice that speaks when none is named.
-const DEFAULT: &str = "default";
+const DEFAULT_VOICE: &str = "default";
 
 /// A choice.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct VoiceChoice {
     /// The sample, or the server's own voice.
     pub(crate) voice: Option<VoiceSample>,
     /// What the operator should know.
     pub(crate) note: Option<String>,
 }
 
-impl VoiceBook {
+impl VoiceCatalog {
     /// Voices by name, and the speech models clients may name (any when empty).
     #[must_use]
     pub const fn new(voices: BTreeMap<String, VoiceSample>, models: Vec<String>) -> Self {
@@ -41,14 +41,14 @@ impl VoiceBook {
 
     /// The voices, and the speech models clients may name.
     #[must_use]
-    pub const fn parts(&self) -> (&BTreeMap<String, VoiceSample>, &Vec<String>) {
+    pub const fn voices_and_models(&self) -> (&BTreeMap<String, VoiceSample>, &Vec<String>) {
         (&self.voices, &self.models)
     }
 
     /// Whether clients may name this speech model.
-    pub(crate) fn knows(&self, model: &str) -> bool {
-        let listed = self.models.is_empty() || self.models.iter().any(|name| name == model);
-        listed || self.voices.contains_key(model)
+    pub(crate) fn is_known_model(&self, model: &str) -> bool {
+        let is_listed = self.models.is_empty() || self.models.iter().any(|name| name == model);
+        is_listed || self.voices.contains_key(model)
     }
 
     /// Chooses. A voice nobody configured is the default voice: clients name voices of other engines.
@@ -57,48 +57,48 @@ impl VoiceBook {
         sample: Option<VoiceSample>,
         voice: Option<&str>,
         model: Option<&str>,
-    ) -> Result<Choice, Error> {
+    ) -> Result<VoiceChoice, Error> {
         let model_voice = model.and_then(|model| self.voices.get(model));
-        if let Some(model) = model.filter(|model| !self.knows(model)) {
+        if let Some(model) = model.filter(|model| !self.is_known_model(model)) {
             return Err(Error::new(ErrorKind::UnknownVoice, format!("'{model}'")));
         }
-        let named = voice.filter(|voice| *voice != DEFAULT);
+        let named = voice.filter(|voice| *voice != DEFAULT_VOICE);
         let found = named.and_then(|voice| self.voices.get(voice));
         let note = named
             .filter(|_| found.is_none() && sample.is_none())
             .map(|voice| format!("voice {voice:?} is not configured; the default voice speaks"));
-        let voice = sample.or_else(|| found.or(model_voice).or_else(|| self.voices.get(DEFAULT)).cloned());
-        Ok(Choice { voice, note })
+        let voice = sample.or_else(|| found.or(model_voice).or_else(|| self.voices.get(DEFAULT_VOICE)).cloned());
+        Ok(VoiceChoice { voice, note })
     }
 }
 
 /// How this session's upstream takes voice samples: tried in order, and kept once it worked.
 #[derive(Debug)]
-pub(crate) struct Encodings {
-    known: Arc<[VoiceEncoding]>,
-    at: usize,
+pub(crate) struct VoiceEncodingChoice {
+    candidates: Arc<[VoiceEncoding]>,
+    index: usize,
     worked: bool,
     failures: u32,
 }
 
-impl Encodings {
+impl VoiceEncodingChoice {
     /// Tries these in turn; raw samples where there are none.
-    pub(crate) const fn new(known: Arc<[VoiceEncoding]>) -> Self {
-        Self { known, at: 0, worked: false, failures: 0 }
+    pub(crate) const fn new(candidates: Arc<[VoiceEncoding]>) -> Self {
+        Self { candidates, index: 0, worked: false, failures: 0 }
     }
 
     fn current(&self) -> VoiceEncoding {
-        self.known.get(self.at).copied().unwrap_or(VoiceEncoding::F32le)
+        self.candidates.get(self.index).copied().unwrap_or(VoiceEncoding::F32le)
     }
 
     /// The command as the upstream is to get it, and how its voice is written, if it has one.
-    pub(crate) fn spell(&self, mut command: LaneCommand) -> (LaneCommand, Option<VoiceEncoding>) {
+    pub(crate) fn encode_voice(&self, mut command: LaneCommand) -> (LaneCommand, Option<VoiceEncoding>) {
         let voice = match &mut command {
             LaneCommand::Init(voice) | LaneCommand::Speak { voice, .. } => voice.as_mut(),
-            LaneCommand::Converse(opening) => opening.voice.as_mut(),
+            LaneCommand::InitConversation(opening) => opening.voice.as_mut(),
             LaneCommand::Append(_)
             | LaneCommand::Transcribe { .. }
-            | LaneCommand::Spelled(_)
+            | LaneCommand::RawText(_)
             | LaneCommand::Close => None,
         };
         let Some(voice) = voice else { return (command, None) };
@@ -110,19 +110,19 @@ impl Encodings {
     }
 
     /// An upstream took it.
-    pub(crate) fn worked(&mut self, encoding: VoiceEncoding) {
-        self.at = self.known.iter().position(|known| *known == encoding).unwrap_or(self.at);
+    pub(crate) fn mark_worked(&mut self, encoding: VoiceEncoding) {
+        self.index = self.candidates.iter().position(|candidate| *candidate == encoding).unwrap_or(self.index);
         (self.worked, self.failures) = (true, 0);
     }
 
     /// An initialisation with it failed. What has worked before is given up only when it fails twice: other things fail too.
-    pub(crate) fn failed(&mut self, encoding: VoiceEncoding) {
+    pub(crate) fn mark_failed(&mut self, encoding: VoiceEncoding) {
         if encoding != self.current() {
             return;
         }
         self.failures += 1;
         if !self.worked || self.failures > 1 {
-            self.at = (self.at + 1) % self.known.len().max(1);
+            self.index = (self.index + 1) % self.candidates.len().max(1);
             self.failures = 0;
         }
     }
@@ -132,7 +132,7 @@ impl Encodings {
 /// it, instead of hearing noise in it (field notes §3).
 fn as_wav(voice: &VoiceSample) -> VoiceSample {
     let mut samples = Vec::new();
-    if pcm::pull_base64_f32(voice.0.trim_matches('"'), &mut samples).is_err() {
+    if pcm::decode_base64_f32(voice.0.trim_matches('"'), &mut samples).is_err() {
         return voice.clone();
     }
     let mut samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
@@ -148,35 +148,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_tried_otherwise_and_what_worked_is_kept() {
+    fn failed_encoding_is_replaced_and_working_encoding_is_kept() {
         use VoiceEncoding::{F32le, Wav};
-        let mut encodings = Encodings::new([F32le, Wav].into());
-        let tried = |encodings: &Encodings| encodings.current();
+        let mut encodings = VoiceEncodingChoice::new([F32le, Wav].into());
+        let tried = |encodings: &VoiceEncodingChoice| encodings.current();
         assert_eq!(tried(&encodings), F32le);
-        encodings.failed(F32le);
-        encodings.failed(F32le);
+        encodings.mark_failed(F32le);
+        encodings.mark_failed(F32le);
         assert_eq!(tried(&encodings), Wav, "the second failure was of a lane opened before");
-        encodings.failed(Wav);
+        encodings.mark_failed(Wav);
         assert_eq!(tried(&encodings), F32le, "round again");
-        encodings.worked(Wav);
-        encodings.failed(Wav);
+        encodings.mark_worked(Wav);
+        encodings.mark_failed(Wav);
         assert_eq!(tried(&encodings), Wav, "other things fail too");
-        encodings.failed(Wav);
+        encodings.mark_failed(Wav);
         assert_eq!(tried(&encodings), F32le);
-        let mut only = Encodings::new([F32le].into());
-        only.failed(F32le);
+        let mut only = VoiceEncodingChoice::new([F32le].into());
+        only.mark_failed(F32le);
         assert_eq!(tried(&only), F32le);
     }
 
     #[test]
-    fn a_wav_file_holds_the_same_samples_and_is_never_taken_for_raw_ones() {
+    fn wav_sample_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
         for samples in [vec![], vec![1i16, -2, 3], vec![i16::MIN, i16::MAX, 0, 7]] {
             let mut raw = String::from("\"");
-            pcm::push_base64_f32(&samples, &mut raw);
+            pcm::encode_base64_f32(&samples, &mut raw);
             raw.push('"');
-            let mut encodings = Encodings::new([VoiceEncoding::Wav].into());
-            encodings.worked(VoiceEncoding::Wav);
-            let (spelled, how) = encodings.spell(LaneCommand::Init(Some(VoiceSample(raw.into()))));
+            let mut encodings = VoiceEncodingChoice::new([VoiceEncoding::Wav].into());
+            encodings.mark_worked(VoiceEncoding::Wav);
+            let (spelled, how) = encodings.encode_voice(LaneCommand::Init(Some(VoiceSample(raw.into()))));
             let LaneCommand::Init(Some(VoiceSample(json))) = spelled else { panic!("{spelled:?}") };
             let bytes = STANDARD.decode(json.trim_matches('"')).unwrap();
             assert_eq!((how, bytes.len() % 4), (Some(VoiceEncoding::Wav), 2));
@@ -191,10 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn the_closest_wish_wins() {
+    fn most_specific_voice_setting_wins() {
         let voices = [("anna", "A"), ("default", "D"), ("kokoro-v1", "K")];
         let voices = voices.map(|(name, voice)| (name.to_owned(), sample(voice))).into();
-        let book = VoiceBook::new(voices, vec!["other".into()]);
+        let book = VoiceCatalog::new(voices, vec!["other".into()]);
         let chosen = |own: Option<&str>, voice, model| book.choose(own.map(sample), voice, model).unwrap();
         assert_eq!(chosen(Some("own"), Some("anna"), None).voice, Some(sample("own")));
         assert_eq!(chosen(None, Some("anna"), Some("kokoro-v1")).voice, Some(sample("A")));
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_configured_means_the_servers_own_voice_for_any_name() {
-        let choice = VoiceBook::default().choose(None, None, Some("kokoro-v1")).unwrap();
-        assert_eq!(choice, Choice { voice: None, note: None });
+    fn empty_catalog_uses_server_voice_for_any_name() {
+        let choice = VoiceCatalog::default().choose(None, None, Some("kokoro-v1")).unwrap();
+        assert_eq!(choice, VoiceChoice { voice: None, note: None });
     }
 }

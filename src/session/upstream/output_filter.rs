@@ -7,7 +7,7 @@
 
 /// Longest run that is held back, bytes. The longest token of the model, spaces inserted, has half of that; whatever
 /// is longer is text, or the next `|` of a table would be waited for.
-const HELD_MAX: usize = 64;
+const HELD_MAX_BYTES: usize = 64;
 
 /// What opens and closes a thought.
 const THINK: &str = "think";
@@ -17,7 +17,7 @@ const TAGS: [&str; 10] = [THINK, "unit", "image", "image_id", "slice", "ref", "b
 
 /// One voice's text on its way to people.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct OutputFilter {
     /// Begins with `<` and may still become something to remove; empty most of the time.
     held: String,
     /// Between `<think>` and `</think>`.
@@ -26,30 +26,30 @@ pub(crate) struct Words {
 
 /// What a run that begins with `<` is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Run {
+enum RunKind {
     /// Ordinary text.
     Text,
     /// Not certain yet.
-    Open,
+    Undecided,
     /// A control token.
-    Token,
+    ControlToken,
     /// A thought begins.
-    Think,
+    ThinkStart,
     /// A thought ends.
-    Thought,
+    ThinkEnd,
 }
 
-impl Words {
+impl OutputFilter {
     /// Takes text of the model and appends to `out` what may be shown by now.
     pub(crate) fn push(&mut self, delta: &str, out: &mut String) {
         let mut rest = delta;
         while let Some(letter) = rest.chars().next() {
             if self.held.is_empty() && letter != '<' {
                 let plain = rest.find('<').unwrap_or(rest.len());
-                self.show(&rest[..plain], out);
+                self.emit(&rest[..plain], out);
                 rest = &rest[plain..];
             } else {
-                self.letter(letter, out);
+                self.push_char(letter, out);
                 rest = &rest[letter.len_utf8()..];
             }
         }
@@ -58,7 +58,7 @@ impl Words {
     /// Ends a turn: appends what was held back, as it became nothing else, and is fresh for the next turn. A thought
     /// that was not ended stays hidden.
     pub(crate) fn finish(&mut self, out: &mut String) {
-        self.release(out);
+        self.flush_held(out);
         self.clear();
     }
 
@@ -68,28 +68,28 @@ impl Words {
     }
 
     /// Takes one letter of a run, or the `<` that begins one.
-    fn letter(&mut self, letter: char, out: &mut String) {
+    fn push_char(&mut self, letter: char, out: &mut String) {
         if letter == '<' {
             // Nothing that is removed contains another one.
-            self.release(out);
+            self.flush_held(out);
         }
         self.held.push(letter);
-        match run(&self.held) {
-            Run::Open if self.held.len() < HELD_MAX => return,
-            Run::Open | Run::Text => return self.release(out),
-            Run::Think => self.thinking = true,
-            Run::Thought => self.thinking = false,
-            Run::Token => {}
+        match classify_run(&self.held) {
+            RunKind::Undecided if self.held.len() < HELD_MAX_BYTES => return,
+            RunKind::Undecided | RunKind::Text => return self.flush_held(out),
+            RunKind::ThinkStart => self.thinking = true,
+            RunKind::ThinkEnd => self.thinking = false,
+            RunKind::ControlToken => {}
         }
         self.held.clear();
     }
 
-    fn release(&mut self, out: &mut String) {
-        self.show(&self.held, out);
+    fn flush_held(&mut self, out: &mut String) {
+        self.emit(&self.held, out);
         self.held.clear();
     }
 
-    fn show(&self, text: &str, out: &mut String) {
+    fn emit(&self, text: &str, out: &mut String) {
         if !self.thinking {
             out.push_str(text);
         }
@@ -97,83 +97,83 @@ impl Words {
 }
 
 /// What a run is, by what of it is there: `<|…|>` is a control token whatever its name, `<…>` one of [`TAGS`].
-fn run(held: &str) -> Run {
-    let inside = bare(held.strip_prefix('<').unwrap_or(held));
+fn classify_run(held: &str) -> RunKind {
+    let inside = trim_leading_spaces(held.strip_prefix('<').unwrap_or(held));
     if inside.is_empty() {
-        return Run::Open;
+        return RunKind::Undecided;
     }
     match (inside.strip_prefix('|'), inside.strip_prefix('/')) {
-        (Some(token), _) => control(token),
-        (None, Some(tag)) => closing(bare(tag)),
-        (None, None) => opening(inside),
+        (Some(token), _) => classify_control_token(token),
+        (None, Some(tag)) => classify_closing_tag(trim_leading_spaces(tag)),
+        (None, None) => classify_opening_tag(inside),
     }
 }
 
 /// What comes behind `<|`.
-fn control(token: &str) -> Run {
+fn classify_control_token(token: &str) -> RunKind {
     let Some((name, end)) = token.split_once('|') else {
-        return if token.chars().all(is_name) { Run::Open } else { Run::Text };
+        return if token.chars().all(is_token_char) { RunKind::Undecided } else { RunKind::Text };
     };
-    match bare(end) {
+    match trim_leading_spaces(end) {
         // "<||" and "<|>" are operators of some programming language.
-        _ if bare(name).is_empty() => Run::Text,
-        "" => Run::Open,
-        ">" => Run::Token,
-        _ => Run::Text,
+        _ if trim_leading_spaces(name).is_empty() => RunKind::Text,
+        "" => RunKind::Undecided,
+        ">" => RunKind::ControlToken,
+        _ => RunKind::Text,
     }
 }
 
 /// What comes behind `</`. An end of no thought is as little meant to be seen.
-fn closing(tag: &str) -> Run {
-    let (name, end) = named(tag);
-    match bare(end) {
-        _ if !may_be_tag(name, end) => Run::Text,
-        "" => Run::Open,
-        ">" if name.eq_ignore_ascii_case(THINK) => Run::Thought,
-        ">" => Run::Token,
-        _ => Run::Text,
+fn classify_closing_tag(tag: &str) -> RunKind {
+    let (name, end) = split_tag_name(tag);
+    match trim_leading_spaces(end) {
+        _ if !can_be_tag(name, end) => RunKind::Text,
+        "" => RunKind::Undecided,
+        ">" if name.eq_ignore_ascii_case(THINK) => RunKind::ThinkEnd,
+        ">" => RunKind::ControlToken,
+        _ => RunKind::Text,
     }
 }
 
 /// What comes behind `<`.
-fn opening(tag: &str) -> Run {
-    let (name, end) = named(tag);
-    let thought = name.eq_ignore_ascii_case(THINK);
-    match bare(end) {
-        _ if !may_be_tag(name, end) => Run::Text,
-        "" | "/" => Run::Open,
-        ">" if thought => Run::Think,
-        ">" | "/>" => Run::Token,
-        attributes if thought && end.starts_with(' ') => thought_with(attributes),
-        _ => Run::Text,
+fn classify_opening_tag(tag: &str) -> RunKind {
+    let (name, end) = split_tag_name(tag);
+    let is_think = name.eq_ignore_ascii_case(THINK);
+    match trim_leading_spaces(end) {
+        _ if !can_be_tag(name, end) => RunKind::Text,
+        "" | "/" => RunKind::Undecided,
+        ">" if is_think => RunKind::ThinkStart,
+        ">" | "/>" => RunKind::ControlToken,
+        attributes if is_think && end.starts_with(' ') => classify_think_attributes(attributes),
+        _ => RunKind::Text,
     }
 }
 
 /// What comes behind `<think `: `name=…>`. That it is spelled so tells it from "I < think of it".
-fn thought_with(attributes: &str) -> Run {
+fn classify_think_attributes(attributes: &str) -> RunKind {
     match attributes.split_once('=') {
-        _ if attributes.contains('\n') => Run::Text,
-        Some((_, value)) if value.ends_with('>') => Run::Think,
-        Some(_) => Run::Open,
-        None if attributes.chars().all(|letter| is_name(letter) && letter != ' ') => Run::Open,
-        None => Run::Text,
+        _ if attributes.contains('\n') => RunKind::Text,
+        Some((_, value)) if value.ends_with('>') => RunKind::ThinkStart,
+        Some(_) => RunKind::Undecided,
+        None if attributes.chars().all(|letter| is_token_char(letter) && letter != ' ') => RunKind::Undecided,
+        None => RunKind::Text,
     }
 }
 
 /// Without the spaces in front.
-fn bare(text: &str) -> &str {
+fn trim_leading_spaces(text: &str) -> &str {
     text.trim_start_matches(' ')
 }
 
 /// A tag's name and what is behind it.
-fn named(tag: &str) -> (&str, &str) {
+fn split_tag_name(tag: &str) -> (&str, &str) {
     tag.split_at(
         tag.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(tag.len()),
     )
 }
 
 /// Whether it is the name of a tag, or may become one while nothing is behind it.
-fn may_be_tag(name: &str, end: &str) -> bool {
+fn can_be_tag(name: &str, end: &str) -> bool {
     TAGS.iter().any(|tag| {
         let compared = if end.is_empty() { tag.get(..name.len()) } else { Some(*tag) };
         compared.is_some_and(|tag| tag.eq_ignore_ascii_case(name))
@@ -181,7 +181,7 @@ fn may_be_tag(name: &str, end: &str) -> bool {
 }
 
 /// What names of control tokens are made of, with the spaces that get into them.
-const fn is_name(letter: char) -> bool {
+const fn is_token_char(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.' | ':' | '/' | ' ')
 }
 
@@ -190,18 +190,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shown<'a>(deltas: impl IntoIterator<Item = &'a str>) -> String {
-        let (mut words, mut out) = (Words::default(), String::new());
+    fn filtered<'a>(deltas: impl IntoIterator<Item = &'a str>) -> String {
+        let (mut filter, mut out) = (OutputFilter::default(), String::new());
         for delta in deltas {
-            words.push(delta, &mut out);
-            assert!(words.held.len() <= HELD_MAX);
+            filter.push(delta, &mut out);
+            assert!(filter.held.len() <= HELD_MAX_BYTES);
         }
-        words.finish(&mut out);
-        assert!(words.held.is_empty() && !words.thinking);
+        filter.finish(&mut out);
+        assert!(filter.held.is_empty() && !filter.thinking);
         out
     }
 
-    fn letters(text: &str) -> impl Iterator<Item = &str> {
+    fn chars_of(text: &str) -> impl Iterator<Item = &str> {
         text.split("").filter(|letter| !letter.is_empty())
     }
 
@@ -230,8 +230,8 @@ mod tests {
             "<think/>",
             "<|IM_START|>",
         ] {
-            assert_eq!(shown([format!("你好{token}, you.").as_str()]), "你好, you.", "{token}");
-            assert_eq!(shown(letters(&format!("{token}a{token}{token}"))), "a", "{token}");
+            assert_eq!(filtered([format!("你好{token}, you.").as_str()]), "你好, you.", "{token}");
+            assert_eq!(filtered(chars_of(&format!("{token}a{token}{token}"))), "a", "{token}");
         }
     }
 
@@ -245,13 +245,13 @@ mod tests {
             "Hel<think>a</think>lo<think>b",
             "Hello<think>not over </thin",
         ] {
-            assert_eq!(shown([text]), "Hello", "{text}");
-            assert_eq!(shown(letters(text)), "Hello", "{text}");
+            assert_eq!(filtered([text]), "Hello", "{text}");
+            assert_eq!(filtered(chars_of(text)), "Hello", "{text}");
         }
     }
 
     #[test]
-    fn ordinary_text_comes_through() {
+    fn ordinary_text_passes_unchanged() {
         for text in [
             "3 < 4",
             "a<b",
@@ -279,14 +279,14 @@ mod tests {
             "<think a\n=1>",
             "<imagé>",
         ] {
-            assert_eq!(shown([text]), text);
-            assert_eq!(shown(letters(text)), text);
+            assert_eq!(filtered([text]), text);
+            assert_eq!(filtered(chars_of(text)), text);
         }
     }
 
     #[test]
-    fn what_is_certain_is_not_held_back() {
-        let (mut words, mut out) = (Words::default(), String::new());
+    fn text_that_cannot_become_a_token_is_not_held_back() {
+        let (mut filter, mut out) = (OutputFilter::default(), String::new());
         for (delta, so_far) in [
             ("3 <", "3 "),
             (" 4", "3 < 4"),
@@ -298,29 +298,29 @@ mod tests {
             ("<t", "3 < 4 a<c!"),
             ("<", "3 < 4 a<c!<t"),
         ] {
-            words.push(delta, &mut out);
+            filter.push(delta, &mut out);
             assert_eq!(out, so_far);
         }
     }
 
     #[test]
-    fn what_never_closes_is_text_in_the_end() {
-        let (mut words, mut out) = (Words::default(), String::new());
+    fn unterminated_token_becomes_text() {
+        let (mut filter, mut out) = (OutputFilter::default(), String::new());
         for endless in ["<|a", "<", "<think x="] {
-            words.push(endless, &mut out);
+            filter.push(endless, &mut out);
             assert_eq!(out, "");
-            words.push(&" ".repeat(HELD_MAX), &mut out);
+            filter.push(&" ".repeat(HELD_MAX_BYTES), &mut out);
             assert_eq!(out.trim_end(), endless);
             out.clear();
         }
-        words.push("<|turn", &mut out);
-        words.clear();
-        words.push("_eos|>", &mut out);
+        filter.push("<|turn", &mut out);
+        filter.clear();
+        filter.push("_eos|>", &mut out);
         assert_eq!(out, "_eos|>");
     }
 
     /// Text in which there is something to remove.
-    fn leaky() -> impl Strategy<Value = String> {
+    fn text_with_tokens() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             Just("<think>"),
             Just("</think>"),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     /// The text in pieces, cut at the letters that the cuts name.
-    fn cut<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
+    fn split_at_cuts<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
         let mut ends: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         ends.push(text.len());
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| *cut.get(&ends)).collect();
@@ -359,29 +359,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn how_a_text_is_cut_makes_no_difference(
-            text in prop_oneof![leaky(), any::<String>()],
+        fn chunking_does_not_change_the_output(
+            text in prop_oneof![text_with_tokens(), any::<String>()],
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
         ) {
-            let whole = shown([text.as_str()]);
-            prop_assert_eq!(&shown(cut(&text, &cuts)), &whole);
-            prop_assert_eq!(&shown(letters(&text)), &whole);
+            let whole = filtered([text.as_str()]);
+            prop_assert_eq!(&filtered(split_at_cuts(&text, &cuts)), &whole);
+            prop_assert_eq!(&filtered(chars_of(&text)), &whole);
         }
 
         #[test]
-        fn text_without_tokens_is_shown_at_once(text in "[^<]*") {
-            let (mut words, mut out) = (Words::default(), String::new());
-            words.push(&text, &mut out);
+        fn text_without_tokens_passes_at_once(text in "[^<]*") {
+            let (mut filter, mut out) = (OutputFilter::default(), String::new());
+            filter.push(&text, &mut out);
             prop_assert_eq!(&out, &text);
         }
 
         #[test]
-        fn only_what_is_to_be_removed_is_lost(text in leaky()) {
-            let shown = shown([text.as_str()]);
+        fn only_tokens_and_thoughts_are_removed(text in text_with_tokens()) {
+            let filtered = filtered([text.as_str()]);
             let mut left = text.chars();
-            prop_assert!(shown.chars().all(|letter| left.any(|other| other == letter)), "not a part of the text");
-            let kept = text.split_inclusive('<').all(|part| !part.contains('>'));
-            prop_assert!(!kept || shown == text, "nothing is removed without a >");
+            prop_assert!(filtered.chars().all(|letter| left.any(|other| other == letter)), "not a part of the text");
+            let has_no_tag = text.split_inclusive('<').all(|part| !part.contains('>'));
+            prop_assert!(!has_no_tag || filtered == text, "nothing is removed without a >");
         }
     }
 }

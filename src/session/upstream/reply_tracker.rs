@@ -12,19 +12,19 @@ use std::{
 
 use crate::{
     audio::units::UNIT_SAMPLES,
-    event::{LaneEvent, Mark, VideoFrame},
+    event::{LaneEvent, MessageMeta, VideoFrame},
 };
 
 /// What a model makes of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub(crate) enum ReplyKind {
     Listen,
     Text,
     Audio,
     Done,
 }
 
-impl Sign {
+impl ReplyKind {
     /// What an event is to the steps, if it is one of theirs.
     pub(crate) const fn of(event: &LaneEvent<'_>) -> Option<Self> {
         match event {
@@ -39,171 +39,171 @@ impl Sign {
 
 /// A unit on its way to the model.
 #[derive(Debug, Clone)]
-pub(crate) struct Unit {
+pub(crate) struct UplinkUnit {
     pub(crate) audio: Arc<Vec<i16>>,
     /// How many of its samples are the microphone's.
-    pub(crate) real: usize,
+    pub(crate) mic_samples: usize,
     pub(crate) frame: Option<VideoFrame>,
     /// The model is to listen.
-    pub(crate) forced: bool,
+    pub(crate) force_listen: bool,
     /// Somebody speaks in it.
-    pub(crate) busy: bool,
+    pub(crate) has_speech: bool,
 }
 
-impl Unit {
+impl UplinkUnit {
     /// Audio of nobody in particular.
-    pub(crate) const fn of(audio: Arc<Vec<i16>>, real: usize) -> Self {
-        Self { audio, real, frame: None, forced: false, busy: false }
+    pub(crate) const fn new(audio: Arc<Vec<i16>>, mic_samples: usize) -> Self {
+        Self { audio, mic_samples, frame: None, force_listen: false, has_speech: false }
     }
 
     /// A second of nothing.
     pub(crate) fn silence() -> Self {
-        Self::of(Arc::new(vec![0; UNIT_SAMPLES]), 0)
+        Self::new(Arc::new(vec![0; UNIT_SAMPLES]), 0)
     }
 }
 
 /// A unit on its way through the model.
 #[derive(Debug)]
-pub(crate) struct InFlight {
+pub(crate) struct UnitInFlight {
     pub(crate) number: u64,
-    pub(crate) at: Instant,
-    pub(crate) unit: Unit,
+    pub(crate) sent_at: Instant,
+    pub(crate) unit: UplinkUnit,
     /// When something of its answer last came, and under which id.
-    delta_at: Option<Instant>,
-    id: Option<Box<str>>,
+    last_delta_at: Option<Instant>,
+    response_id: Option<Box<str>>,
 }
 
 /// The steps of one upstream session.
 #[derive(Debug, Default)]
-pub(crate) struct Steps {
-    sent: u64,
-    answered: u64,
-    slow: u64,
-    sent_at: Option<Instant>,
+pub(crate) struct ReplyTracker {
+    sent_count: u64,
+    answered_count: u64,
+    slow_count: u64,
+    last_sent_at: Option<Instant>,
     /// When the user's audio was last sent.
-    spoken_at: Option<Instant>,
-    in_flight: Option<InFlight>,
+    mic_sent_at: Option<Instant>,
+    in_flight: Option<UnitInFlight>,
     /// The answer that ended the last step, and how.
-    last: Option<(Box<str>, Sign)>,
+    last_ended: Option<(Box<str>, ReplyKind)>,
     /// This upstream ends every step with `done`.
-    says_done: bool,
+    sends_done: bool,
 }
 
 /// What a unit is to last.
-pub(crate) const UNIT: Duration = Duration::from_secs(1);
+pub(crate) const UNIT_DURATION: Duration = Duration::from_secs(1);
 
 /// A step that has brought something, but nothing that ends it for so long, has ended: text without audio, or audio of
 /// an upstream that says neither which unit it is of nor when it is done.
-const OPEN_END: Duration = Duration::from_millis(500);
+const REPLY_END_TIMEOUT: Duration = Duration::from_millis(500);
 /// One that says when it is done is waited for longer: it may still be at work.
-const OPEN_END_PATIENT: Duration = Duration::from_secs(3);
+const REPLY_END_TIMEOUT_WITH_DONE: Duration = Duration::from_secs(3);
 
-impl Steps {
+impl ReplyTracker {
     /// Number of the last unit sent; the first is 1.
-    pub(crate) const fn sent_number(&self) -> u64 {
-        self.sent
+    pub(crate) const fn sent_count(&self) -> u64 {
+        self.sent_count
     }
 
     /// Units that were answered.
-    pub(crate) const fn answered(&self) -> u64 {
-        self.answered
+    pub(crate) const fn answered_count(&self) -> u64 {
+        self.answered_count
     }
 
     /// When the last unit was sent.
-    pub(crate) const fn sent_at(&self) -> Option<Instant> {
-        self.sent_at
+    pub(crate) const fn last_sent_at(&self) -> Option<Instant> {
+        self.last_sent_at
     }
 
     /// When the last unit was sent that has the user's audio in it.
-    pub(crate) const fn spoken_at(&self) -> Option<Instant> {
-        self.spoken_at
+    pub(crate) const fn mic_sent_at(&self) -> Option<Instant> {
+        self.mic_sent_at
     }
 
-    pub(crate) const fn in_flight(&self) -> Option<&InFlight> {
+    pub(crate) const fn in_flight(&self) -> Option<&UnitInFlight> {
         self.in_flight.as_ref()
     }
 
     /// Takes back what was never answered.
-    pub(crate) const fn take_in_flight(&mut self) -> Option<InFlight> {
+    pub(crate) const fn take_in_flight(&mut self) -> Option<UnitInFlight> {
         self.in_flight.take()
     }
 
     /// A unit is sent; its number, as the wire has it.
-    pub(crate) fn send(&mut self, now: Instant, unit: Unit) -> Box<str> {
-        self.sent += 1;
-        self.sent_at = Some(now);
-        self.spoken_at = Some(now).filter(|_| unit.real > 0).or(self.spoken_at);
-        let number = self.sent;
-        self.in_flight = Some(InFlight { number, at: now, unit, delta_at: None, id: None });
+    pub(crate) fn record_sent(&mut self, now: Instant, unit: UplinkUnit) -> Box<str> {
+        self.sent_count += 1;
+        self.last_sent_at = Some(now);
+        self.mic_sent_at = Some(now).filter(|_| unit.mic_samples > 0).or(self.mic_sent_at);
+        let number = self.sent_count;
+        self.in_flight = Some(UnitInFlight { number, sent_at: now, unit, last_delta_at: None, response_id: None });
         number.to_string().into()
     }
 
     /// The model said something; the unit that was all about.
-    pub(crate) fn heard(&mut self, now: Instant, sign: Sign, mark: Mark<'_>) -> Option<InFlight> {
-        let named = mark.input_id.and_then(|id| id.parse::<u64>().ok());
-        let repeated = self.repeats(sign, mark);
-        if let (Sign::Listen | Sign::Done, Some(id)) = (sign, mark.response_id) {
-            self.last = Some((id.into(), sign));
+    pub(crate) fn handle_reply(&mut self, now: Instant, kind: ReplyKind, meta: MessageMeta<'_>) -> Option<UnitInFlight> {
+        let named_number = meta.input_id.and_then(|id| id.parse::<u64>().ok());
+        let is_repeat = self.is_repeat(kind, meta);
+        if let (ReplyKind::Listen | ReplyKind::Done, Some(id)) = (kind, meta.response_id) {
+            self.last_ended = Some((id.into(), kind));
         }
         let unit = self.in_flight.as_mut()?;
-        if named.map_or(repeated, |number| number != unit.number) {
+        if named_number.map_or(is_repeat, |number| number != unit.number) {
             return None;
         }
-        let ends = match sign {
-            Sign::Listen | Sign::Done => true,
-            Sign::Audio => named.is_some(),
-            Sign::Text => false,
+        let ends = match kind {
+            ReplyKind::Listen | ReplyKind::Done => true,
+            ReplyKind::Audio => named_number.is_some(),
+            ReplyKind::Text => false,
         };
         if !ends {
-            unit.delta_at = Some(now);
+            unit.last_delta_at = Some(now);
         }
         // Behind what has ended a step it only repeats it, and says nothing about other steps.
-        self.says_done |= sign == Sign::Done;
-        if unit.id.as_deref() != mark.response_id {
-            unit.id = mark.response_id.map(Into::into);
+        self.sends_done |= kind == ReplyKind::Done;
+        if unit.response_id.as_deref() != meta.response_id {
+            unit.response_id = meta.response_id.map(Into::into);
         }
-        if ends { self.close() } else { None }
+        if ends { self.complete_in_flight() } else { None }
     }
 
     /// A step whose end nobody tells is over.
-    pub(crate) fn timeout(&mut self, now: Instant) -> Option<InFlight> {
-        let due = self.open_end_due()?;
-        if due <= now { self.close() } else { None }
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<UnitInFlight> {
+        let due = self.reply_end_deadline()?;
+        if due <= now { self.complete_in_flight() } else { None }
     }
 
     /// When a step is over whose end nobody tells.
-    pub(crate) fn open_end_due(&self) -> Option<Instant> {
-        let delta_at = self.in_flight.as_ref()?.delta_at?;
-        Some(delta_at + if self.says_done { OPEN_END_PATIENT } else { OPEN_END })
+    pub(crate) fn reply_end_deadline(&self) -> Option<Instant> {
+        let last_delta_at = self.in_flight.as_ref()?.last_delta_at?;
+        Some(last_delta_at + if self.sends_done { REPLY_END_TIMEOUT_WITH_DONE } else { REPLY_END_TIMEOUT })
     }
 
     /// Counts a step that took longer than its unit lasts; which of them the operator is to hear of.
-    pub(crate) fn alarm(&mut self, took: Duration) -> Option<u64> {
+    pub(crate) fn count_slow_reply(&mut self, took: Duration) -> Option<u64> {
         /// One in so many is told: a slow GPU is slow all the time.
-        const TOLD_EVERY: u64 = 30;
-        if took <= UNIT {
+        const REPORT_EVERY: u64 = 30;
+        if took <= UNIT_DURATION {
             return None;
         }
-        self.slow += 1;
-        (self.slow % TOLD_EVERY == 1).then_some(self.slow)
+        self.slow_count += 1;
+        (self.slow_count % REPORT_EVERY == 1).then_some(self.slow_count)
     }
 
-    fn close(&mut self) -> Option<InFlight> {
+    fn complete_in_flight(&mut self) -> Option<UnitInFlight> {
         let unit = self.in_flight.take()?;
-        self.answered += 1;
-        if let Some(id) = &unit.id
-            && self.last.as_ref().is_none_or(|(last, _)| last != id)
+        self.answered_count += 1;
+        if let Some(id) = &unit.response_id
+            && self.last_ended.as_ref().is_none_or(|(last, _)| last != id)
         {
-            self.last = Some((id.clone(), Sign::Audio));
+            self.last_ended = Some((id.clone(), ReplyKind::Audio));
         }
         Some(unit)
     }
 
     /// Whether it is about what was over before.
-    fn repeats(&self, sign: Sign, mark: Mark<'_>) -> bool {
-        let (Some((last, by)), Some(id)) = (&self.last, mark.response_id) else { return false };
+    fn is_repeat(&self, kind: ReplyKind, meta: MessageMeta<'_>) -> bool {
+        let (Some((last, ended_by)), Some(id)) = (&self.last_ended, meta.response_id) else { return false };
         // One answer is one step on C++; on PyTorch it is a turn, whose steps end with audio and at last with a listen.
-        **last == *id && (sign == Sign::Done || *by != Sign::Audio)
+        **last == *id && (kind == ReplyKind::Done || *ended_by != ReplyKind::Audio)
     }
 }
 
@@ -216,103 +216,103 @@ mod tests {
         Instant::now()
     }
 
-    fn mark<'a>(response_id: &'a str, input_id: &'a str) -> Mark<'a> {
-        let some = |text: &'a str| Some(text).filter(|text| !text.is_empty());
-        Mark { response_id: some(response_id), input_id: some(input_id), ..Mark::default() }
+    fn meta<'a>(response_id: &'a str, input_id: &'a str) -> MessageMeta<'a> {
+        let non_empty = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+        MessageMeta { response_id: non_empty(response_id), input_id: non_empty(input_id), ..MessageMeta::default() }
     }
 
-    fn sent(steps: &mut Steps, now: Instant) {
-        assert!(steps.in_flight().is_none(), "one at a time");
-        steps.send(now, Unit::silence());
+    fn send_unit(tracker: &mut ReplyTracker, now: Instant) {
+        assert!(tracker.in_flight().is_none(), "one at a time");
+        tracker.record_sent(now, UplinkUnit::silence());
     }
 
     #[test]
-    fn the_append_it_names_is_the_one_it_answers() {
-        let (mut steps, now) = (Steps::default(), start());
-        sent(&mut steps, now);
-        assert!(steps.heard(now, Sign::Listen, mark("", "7")).is_none());
-        assert!(steps.heard(now, Sign::Audio, mark("r", "1")).is_some());
+    fn named_input_id_selects_the_answered_unit() {
+        let (mut tracker, now) = (ReplyTracker::default(), start());
+        send_unit(&mut tracker, now);
+        assert!(tracker.handle_reply(now, ReplyKind::Listen, meta("", "7")).is_none());
+        assert!(tracker.handle_reply(now, ReplyKind::Audio, meta("r", "1")).is_some());
         assert!(
-            steps.heard(now, Sign::Listen, mark("r", "1")).is_none(),
+            tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_none(),
             "the end of the turn ends no second step"
         );
-        sent(&mut steps, now);
-        assert!(steps.heard(now, Sign::Listen, mark("r", "1")).is_none(), "nor does it come late");
-        assert!(steps.heard(now, Sign::Listen, mark("", "2")).is_some());
+        send_unit(&mut tracker, now);
+        assert!(tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_none(), "nor does it come late");
+        assert!(tracker.handle_reply(now, ReplyKind::Listen, meta("", "2")).is_some());
     }
 
     #[test]
-    fn without_names_an_answer_ends_one_step() {
-        let (mut steps, now) = (Steps::default(), start());
+    fn unnamed_answer_ends_exactly_one_step() {
+        let (mut tracker, now) = (ReplyTracker::default(), start());
         for (ends, answer) in [
-            (vec![Sign::Listen], "s_1"),
-            (vec![Sign::Listen, Sign::Done], "s_2"),
-            (vec![Sign::Done, Sign::Done], "s_3"),
-            (vec![Sign::Audio, Sign::Audio, Sign::Done], "s_4"),
-            (vec![Sign::Listen, Sign::Listen], "s_5"),
+            (vec![ReplyKind::Listen], "s_1"),
+            (vec![ReplyKind::Listen, ReplyKind::Done], "s_2"),
+            (vec![ReplyKind::Done, ReplyKind::Done], "s_3"),
+            (vec![ReplyKind::Audio, ReplyKind::Audio, ReplyKind::Done], "s_4"),
+            (vec![ReplyKind::Listen, ReplyKind::Listen], "s_5"),
         ] {
-            sent(&mut steps, now);
-            let ended = ends.iter().filter(|end| steps.heard(now, **end, mark(answer, "")).is_some()).count();
+            send_unit(&mut tracker, now);
+            let ended = ends.iter().filter(|end| tracker.handle_reply(now, **end, meta(answer, "")).is_some()).count();
             assert_eq!(ended, 1, "{answer}");
-            sent(&mut steps, now);
+            send_unit(&mut tracker, now);
             assert!(
-                steps.heard(now, *ends.last().unwrap(), mark(answer, "")).is_none(),
+                tracker.handle_reply(now, *ends.last().unwrap(), meta(answer, "")).is_none(),
                 "{answer} comes late"
             );
-            steps.take_in_flight();
+            tracker.take_in_flight();
         }
     }
 
     #[test]
-    fn one_answer_for_a_whole_turn_ends_a_step_with_each_audio() {
-        let (mut steps, now) = (Steps::default(), start());
+    fn turn_wide_response_id_ends_a_step_with_each_audio() {
+        let (mut tracker, now) = (ReplyTracker::default(), start());
         for number in ["1", "2", "3"] {
-            sent(&mut steps, now);
-            assert!(steps.heard(now, Sign::Text, mark("r", number)).is_none());
-            assert!(steps.heard(now, Sign::Audio, mark("r", number)).is_some());
+            send_unit(&mut tracker, now);
+            assert!(tracker.handle_reply(now, ReplyKind::Text, meta("r", number)).is_none());
+            assert!(tracker.handle_reply(now, ReplyKind::Audio, meta("r", number)).is_some());
         }
-        sent(&mut steps, now);
+        send_unit(&mut tracker, now);
         assert!(
-            steps.heard(now, Sign::Listen, mark("r", "")).is_some(),
+            tracker.handle_reply(now, ReplyKind::Listen, meta("r", "")).is_some(),
             "a forced listen names the interrupted turn"
         );
     }
 
     #[test]
-    fn what_nobody_ends_ends_by_itself() {
-        let (mut steps, now) = (Steps::default(), start());
-        let later = now + OPEN_END / 2;
-        for sign in [Sign::Text, Sign::Audio] {
-            sent(&mut steps, now);
-            assert!(steps.heard(now, sign, mark("s_1", "")).is_none());
-            assert!(steps.heard(later, sign, mark("s_1", "")).is_none(), "there is more of it");
-            assert!(steps.timeout(now + OPEN_END).is_none());
-            assert!(steps.timeout(later + OPEN_END).is_some());
+    fn unterminated_step_ends_after_a_timeout() {
+        let (mut tracker, now) = (ReplyTracker::default(), start());
+        let later = now + REPLY_END_TIMEOUT / 2;
+        for kind in [ReplyKind::Text, ReplyKind::Audio] {
+            send_unit(&mut tracker, now);
+            assert!(tracker.handle_reply(now, kind, meta("s_1", "")).is_none());
+            assert!(tracker.handle_reply(later, kind, meta("s_1", "")).is_none(), "there is more of it");
+            assert!(tracker.handle_timeout(now + REPLY_END_TIMEOUT).is_none());
+            assert!(tracker.handle_timeout(later + REPLY_END_TIMEOUT).is_some());
         }
-        sent(&mut steps, now);
-        assert!(steps.heard(now, Sign::Done, mark("s_1", "")).is_none(), "that was the one before");
-        assert!(steps.heard(now, Sign::Done, mark("s_2", "")).is_some());
-        sent(&mut steps, now);
-        assert!(steps.heard(now, Sign::Text, mark("s_3", "")).is_none());
-        assert_eq!(steps.open_end_due(), Some(now + OPEN_END_PATIENT), "this upstream says when it is done");
-        assert_eq!(steps.answered(), 3);
+        send_unit(&mut tracker, now);
+        assert!(tracker.handle_reply(now, ReplyKind::Done, meta("s_1", "")).is_none(), "that was the one before");
+        assert!(tracker.handle_reply(now, ReplyKind::Done, meta("s_2", "")).is_some());
+        send_unit(&mut tracker, now);
+        assert!(tracker.handle_reply(now, ReplyKind::Text, meta("s_3", "")).is_none());
+        assert_eq!(tracker.reply_end_deadline(), Some(now + REPLY_END_TIMEOUT_WITH_DONE), "this upstream says when it is done");
+        assert_eq!(tracker.answered_count(), 3);
     }
 
     #[test]
-    fn a_done_behind_a_listen_does_not_make_audio_wait_for_another() {
-        let (mut steps, now) = (Steps::default(), start());
-        sent(&mut steps, now);
-        assert!(steps.heard(now, Sign::Listen, mark("r", "1")).is_some());
-        assert!(steps.heard(now, Sign::Done, mark("r", "1")).is_none());
-        sent(&mut steps, now);
-        assert!(steps.heard(now, Sign::Audio, mark("s", "2")).is_some());
+    fn done_after_listen_does_not_delay_the_next_audio() {
+        let (mut tracker, now) = (ReplyTracker::default(), start());
+        send_unit(&mut tracker, now);
+        assert!(tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_some());
+        assert!(tracker.handle_reply(now, ReplyKind::Done, meta("r", "1")).is_none());
+        send_unit(&mut tracker, now);
+        assert!(tracker.handle_reply(now, ReplyKind::Audio, meta("s", "2")).is_some());
     }
 
     #[test]
-    fn what_another_unit_is_about_changes_nothing() {
-        let (mut steps, now) = (Steps::default(), start());
-        sent(&mut steps, now);
-        assert!(steps.heard(now, Sign::Text, mark("r", "7")).is_none());
-        assert_eq!(steps.open_end_due(), None);
+    fn reply_to_another_unit_is_ignored() {
+        let (mut tracker, now) = (ReplyTracker::default(), start());
+        send_unit(&mut tracker, now);
+        assert!(tracker.handle_reply(now, ReplyKind::Text, meta("r", "7")).is_none());
+        assert_eq!(tracker.reply_end_deadline(), None);
     }
 }

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-use super::super::{Backend, chat::init_voice, python, script};
-use crate::simulator::session_mode::InitRefused;
+use super::super::{Backend, chat::decode_init_voice, python, script};
+use crate::simulator::session_mode::InitRejected;
 
 /// What a full-duplex session was opened with.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Opening {
+pub struct DuplexOpening {
     /// `mode=video`: frames are looked at.
-    pub sees: bool,
+    pub has_video: bool,
     /// The system prompt, if one was given.
     pub prompt: Option<String>,
     /// The configuration that holds: PyTorch takes the worker's previous one when none is given (field notes §1.6).
@@ -31,32 +31,32 @@ const SAMPLES_PER_TOKEN: u64 = 1_600;
 /// The ranges that PyTorch enforces (field notes §1.6).
 const RANGES: [(&str, f64, f64); 2] = [("temperature", 0.0, 2.0), ("length_penalty", 0.1, 5.0)];
 
-impl Opening {
+impl DuplexOpening {
     /// `kept` is the worker's configuration from before.
-    pub(super) fn read(
+    pub(super) fn from_payload(
         backend: Backend,
         sees: bool,
         payload: &Map<String, Value>,
         kept: &mut Map<String, Value>,
-    ) -> Result<Self, InitRefused> {
-        let voice = init_voice(backend, payload).map_err(|_| InitRefused)?;
+    ) -> Result<Self, InitRejected> {
+        let voice = decode_init_voice(backend, payload).map_err(|_| InitRejected)?;
         let prompt = ["system_prompt", "instructions"].iter().find_map(|key| payload.get(*key)?.as_str());
         let given = ["config", "duplex"].iter().find_map(|key| payload.get(*key));
         let config = match (backend, given) {
-            (Backend::Pytorch, Some(Value::Object(config))) if valid(config) => {
+            (Backend::Pytorch, Some(Value::Object(config))) if has_valid_ranges(config) => {
                 kept.clone_from(config);
                 config.clone()
             }
-            (Backend::Pytorch, Some(value)) if python::truthy(value) => return Err(InitRefused),
+            (Backend::Pytorch, Some(value)) if python::is_truthy(value) => return Err(InitRejected),
             (Backend::Pytorch, _) => kept.clone(),
             (Backend::Cpp, given) => given.and_then(Value::as_object).cloned().unwrap_or_default(),
         };
-        Ok(Self { sees, prompt: prompt.map(str::to_owned), config, voice })
+        Ok(Self { has_video: sees, prompt: prompt.map(str::to_owned), config, voice })
     }
 
     /// What the initialisation takes of the context.
-    pub(super) fn tokens(&self) -> u64 {
-        let prompt = script::tokens(self.prompt.as_deref().unwrap_or(DEFAULT_PROMPT)) as u64;
+    pub(super) fn context_tokens(&self) -> u64 {
+        let prompt = script::estimate_tokens(self.prompt.as_deref().unwrap_or(DEFAULT_PROMPT)) as u64;
         let voice =
             self.voice.as_ref().map_or(DEFAULT_VOICE_TOKENS, |voice| voice.len() as u64 / SAMPLES_PER_TOKEN);
         TEMPLATE_TOKENS + prompt + voice
@@ -69,14 +69,14 @@ impl Opening {
     }
 }
 
-fn valid(config: &Map<String, Value>) -> bool {
+fn has_valid_ranges(config: &Map<String, Value>) -> bool {
     RANGES.iter().all(|(key, least, most)| {
-        config.get(*key).is_none_or(|value| number(value).is_some_and(|it| (*least..=*most).contains(&it)))
+        config.get(*key).is_none_or(|value| as_number(value).is_some_and(|it| (*least..=*most).contains(&it)))
     })
 }
 
 /// Text that is a number counts as one.
-fn number(value: &Value) -> Option<f64> {
+fn as_number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().parse().ok(),

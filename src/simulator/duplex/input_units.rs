@@ -7,8 +7,8 @@ use super::super::Backend;
 
 /// The first unit has some look-ahead: padded in front to this much, of which the next constant is consumed.
 const FIRST_SAMPLES: usize = 16_560;
-const FIRST_CONSUMED: usize = 16_480;
-const LOOK_AHEAD: usize = FIRST_SAMPLES - FIRST_CONSUMED;
+const FIRST_CONSUMED_SAMPLES: usize = 16_480;
+const LOOK_AHEAD_SAMPLES: usize = FIRST_SAMPLES - FIRST_CONSUMED_SAMPLES;
 
 /// Every later unit.
 const UNIT_SAMPLES: usize = 16_000;
@@ -17,85 +17,85 @@ const UNIT_SAMPLES: usize = 16_000;
 const AUDIBLE_RMS: f64 = 0.005;
 
 /// As much of an utterance as one recognition takes (field notes §2).
-const UTTERANCE_SAMPLES: usize = 30 * UNIT_SAMPLES;
+const MAX_UTTERANCE_SAMPLES: usize = 30 * UNIT_SAMPLES;
 
 /// The simulator's own bound on what waits for later appends: no session is longer.
-const BUFFER_SAMPLES: usize = 600 * UNIT_SAMPLES;
+const MAX_BUFFER_SAMPLES: usize = 600 * UNIT_SAMPLES;
 
 /// What the user said, with the units before and after it.
 #[derive(Debug)]
-pub(super) struct Utterance {
+pub(super) struct UserUtterance {
     pub(super) seconds: f64,
     pub(super) audio: Vec<f32>,
 }
 
 /// Collects the user's audio.
 #[derive(Debug)]
-pub(super) struct Ear {
-    collects: bool,
-    begun: bool,
+pub(super) struct InputUnits {
+    cuts_units: bool,
+    has_begun: bool,
     buffer: Vec<f32>,
-    before: Vec<f32>,
+    previous_unit: Vec<f32>,
     utterance: Vec<f32>,
     audible_samples: usize,
-    ended: bool,
+    has_ended: bool,
 }
 
-impl Ear {
+impl InputUnits {
     pub(super) fn new(backend: Backend) -> Self {
         Self {
-            collects: backend == Backend::Pytorch,
-            begun: false,
+            cuts_units: backend == Backend::Pytorch,
+            has_begun: false,
             buffer: Vec::new(),
-            before: Vec::new(),
+            previous_unit: Vec::new(),
             utterance: Vec::new(),
             audible_samples: 0,
-            ended: false,
+            has_ended: false,
         }
     }
 
     /// The unit that this append completes, or `None` when it is too short.
-    pub(super) fn take(&mut self, samples: Vec<f32>) -> Option<Vec<f32>> {
-        if !self.collects {
+    pub(super) fn push_append(&mut self, samples: Vec<f32>) -> Option<Vec<f32>> {
+        if !self.cuts_units {
             return Some(samples);
         }
         self.buffer.extend(samples);
-        self.buffer.truncate(BUFFER_SAMPLES);
-        if !self.begun {
-            self.begun = true;
+        self.buffer.truncate(MAX_BUFFER_SAMPLES);
+        if !self.has_begun {
+            self.has_begun = true;
             let missing = FIRST_SAMPLES.saturating_sub(self.buffer.len());
             self.buffer.splice(0..0, std::iter::repeat_n(0.0, missing));
-            return Some(self.buffer.drain(..FIRST_CONSUMED).collect());
+            return Some(self.buffer.drain(..FIRST_CONSUMED_SAMPLES).collect());
         }
         (self.buffer.len() >= UNIT_SAMPLES).then(|| self.buffer.drain(..UNIT_SAMPLES).collect())
     }
 
     /// Listens to one unit; whether it is audible.
-    pub(super) fn hear(&mut self, unit: Vec<f32>) -> bool {
+    pub(super) fn observe_unit(&mut self, unit: Vec<f32>) -> bool {
         // What was looked ahead at belongs to the second before.
-        let own = if self.collects { unit.get(LOOK_AHEAD..) } else { None };
+        let own = if self.cuts_units { unit.get(LOOK_AHEAD_SAMPLES..) } else { None };
         let audible = rms(own.unwrap_or(&unit)) >= AUDIBLE_RMS;
         if audible {
             self.audible_samples += unit.len();
-            self.utterance.append(&mut self.before);
+            self.utterance.append(&mut self.previous_unit);
         }
-        if audible || (self.audible_samples > 0 && !self.ended) {
+        if audible || (self.audible_samples > 0 && !self.has_ended) {
             self.utterance.extend_from_slice(&unit);
-            let excess = self.utterance.len().saturating_sub(UTTERANCE_SAMPLES);
+            let excess = self.utterance.len().saturating_sub(MAX_UTTERANCE_SAMPLES);
             self.utterance.drain(..excess);
         }
-        self.ended = !audible;
-        self.before = if audible { Vec::new() } else { unit };
+        self.has_ended = !audible;
+        self.previous_unit = if audible { Vec::new() } else { unit };
         audible
     }
 
     /// What the user has said, once silent; asking takes it away.
-    pub(super) fn utterance(&mut self) -> Option<Utterance> {
-        if !self.ended || self.audible_samples == 0 {
+    pub(super) fn take_utterance(&mut self) -> Option<UserUtterance> {
+        if !self.has_ended || self.audible_samples == 0 {
             return None;
         }
         let seconds = std::mem::take(&mut self.audible_samples) as f64 / UNIT_SAMPLES as f64;
-        Some(Utterance { seconds, audio: std::mem::take(&mut self.utterance) })
+        Some(UserUtterance { seconds, audio: std::mem::take(&mut self.utterance) })
     }
 }
 
@@ -110,29 +110,29 @@ mod tests {
 
     #[test]
     fn units_are_cut_as_the_back_end_cuts_them() {
-        let mut ear = Ear::new(Backend::Pytorch);
-        let first = ear.take(vec![1.0; 16_000]).unwrap();
+        let mut ear = InputUnits::new(Backend::Pytorch);
+        let first = ear.push_append(vec![1.0; 16_000]).unwrap();
         assert_eq!((first.len(), first.iter().filter(|sample| **sample == 0.0).count()), (16_480, 560));
-        assert_eq!(ear.take(vec![2.0; 8_000]), None, "too short");
-        let second = ear.take(vec![2.0; 8_000]).unwrap();
+        assert_eq!(ear.push_append(vec![2.0; 8_000]), None, "too short");
+        let second = ear.push_append(vec![2.0; 8_000]).unwrap();
         assert_eq!((second.len(), second[79], second[80]), (16_000, 1.0, 2.0));
-        ear.take(vec![3.0; 48_000]).unwrap();
-        assert_eq!(ear.take(vec![4.0]).unwrap()[80..], [3.0; 15_920], "the rest waited");
+        ear.push_append(vec![3.0; 48_000]).unwrap();
+        assert_eq!(ear.push_append(vec![4.0]).unwrap()[80..], [3.0; 15_920], "the rest waited");
     }
 
     #[test]
     fn an_utterance_has_its_surroundings() {
-        let mut ear = Ear::new(Backend::Cpp);
+        let mut ear = InputUnits::new(Backend::Cpp);
         for level in [0.0, 0.001, 0.5, 0.5] {
-            ear.hear(vec![level; 16_000]);
+            ear.observe_unit(vec![level; 16_000]);
         }
-        assert!(ear.utterance().is_none(), "still speaking");
+        assert!(ear.take_utterance().is_none(), "still speaking");
         for _ in 0..3 {
-            ear.hear(vec![0.0; 16_000]);
+            ear.observe_unit(vec![0.0; 16_000]);
         }
-        let utterance = ear.utterance().unwrap();
+        let utterance = ear.take_utterance().unwrap();
         assert_eq!((utterance.seconds, utterance.audio.len()), (2.0, 64_000));
-        assert!(ear.utterance().is_none());
-        ear.hear(vec![f32::NAN; 16_000]);
+        assert!(ear.take_utterance().is_none());
+        ear.observe_unit(vec![f32::NAN; 16_000]);
     }
 }

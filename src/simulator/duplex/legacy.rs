@@ -3,64 +3,64 @@
 use serde_json::json;
 
 use super::{
-    super::legacy::say_failure,
-    Duplex, Step, Then,
-    reply::{Say, What},
+    super::legacy::send_inference_error,
+    DuplexSession, DuplexStep, StepOutcome,
+    reply::{StepEvent, StepEventKind},
 };
 use crate::simulator::{
     messages,
-    session_context::{Bench, Ending},
+    session_context::{SimContext, SimSessionEnd},
 };
 
-impl Duplex {
+impl DuplexSession {
     /// The server has said that the context is full, and went on.
-    pub(in super::super) const fn was_full(&self) -> bool {
-        self.was_full
+    pub(in super::super) const fn has_sent_context_full(&self) -> bool {
+        self.context_full_sent
     }
 
     /// Says what the step brought.
-    pub(super) fn legacy_step(
+    pub(super) fn finish_legacy_step(
         &mut self,
-        step: Step,
+        step: DuplexStep,
         documented: bool,
-        bench: &mut Bench<'_>,
-    ) -> Result<(), Ending> {
-        let tokens = bench.model.kv_cache_length;
-        combined(&step.says, tokens).into_iter().for_each(|message| bench.say(message));
-        let reason = match step.then {
-            Then::Next => return Ok(()),
-            Then::Fails => {
-                say_failure(bench, documented, "simulated: the step failed");
+        ctx: &mut SimContext<'_>,
+    ) -> Result<(), SimSessionEnd> {
+        let tokens = ctx.model.kv_cache_length;
+        combined_messages(&step.events, tokens).into_iter().for_each(|message| ctx.send_text(message));
+        let reason = match step.outcome {
+            StepOutcome::Continue => return Ok(()),
+            StepOutcome::Failed => {
+                send_inference_error(ctx, documented, "simulated: the step failed");
                 return Ok(());
             }
-            Then::ContextFull if !documented => {
-                if !std::mem::replace(&mut self.was_full, true) {
-                    bench.say(messages::legacy_closed("context_full"));
+            StepOutcome::ContextFull if !documented => {
+                if !std::mem::replace(&mut self.context_full_sent, true) {
+                    ctx.send_text(messages::legacy_closed("context_full"));
                 }
                 return Ok(());
             }
-            Then::ContextFull => "context_full",
-            Then::Crash(_) if documented => "error",
-            Then::Crash(_) | Then::Abort => return Err(Ending::Aborted),
+            StepOutcome::ContextFull => "context_full",
+            StepOutcome::Crash(_) if documented => "error",
+            StepOutcome::Crash(_) | StepOutcome::Abort => return Err(SimSessionEnd::Aborted),
         };
-        bench.say(messages::legacy_closed(reason));
-        Err(Ending::Polite)
+        ctx.send_text(messages::legacy_closed(reason));
+        Err(SimSessionEnd::Closed)
     }
 }
 
 /// All of a step in one message. Listening that was doubled comes twice; what would come behind it has no place here.
-fn combined(says: &[Say], tokens: u64) -> Vec<String> {
-    let listens = says.iter().filter(|say| matches!(say.what, What::Listen)).count();
-    if says.first().is_some_and(|say| matches!(say.what, What::Listen)) {
+fn combined_messages(says: &[StepEvent], tokens: u64) -> Vec<String> {
+    let listens = says.iter().filter(|say| matches!(say.kind, StepEventKind::Listen)).count();
+    if says.first().is_some_and(|say| matches!(say.kind, StepEventKind::Listen)) {
         let listen = json!({"type": "response.listen", "kv_cache_length": tokens}).to_string();
         return vec![listen; listens];
     }
     let (mut text, mut audio) = (String::new(), Vec::new());
     for say in says {
-        match &say.what {
-            What::Text(part) => text.push_str(part),
-            What::Audio(part) => audio.extend_from_slice(part),
-            What::Listen | What::Done(_) => {}
+        match &say.kind {
+            StepEventKind::Text(part) => text.push_str(part),
+            StepEventKind::Audio(part) => audio.extend_from_slice(part),
+            StepEventKind::Listen | StepEventKind::Done(_) => {}
         }
     }
     if says.is_empty() {

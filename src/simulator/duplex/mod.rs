@@ -18,21 +18,21 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 pub(super) use init::DEFAULT_PROMPT;
-pub use init::Opening;
-pub use input::Unit;
-pub use watermark::{marker, read_marker};
+pub use init::DuplexOpening;
+pub use input::DuplexUnit;
+pub use watermark::{watermark_sample, read_watermark};
 
 use super::{
-    Backend, Dialect, EngineAnswer, FaultKind, JobId,
+    Backend, SimDialect, EngineAnswer, FaultKind, JobId,
     messages::{self, StepMetrics},
-    session_context::{Bench, Emit, Ending, hex12},
-    session_mode::{InitRefused, refuse},
+    session_context::{SimContext, SessionOutput, SimSessionEnd, random_hex12},
+    session_mode::{InitRejected, reject_append},
 };
-use input::Append;
-use input_units::Ear;
-use reply::{Reply, Say};
-use responder::{Answer, Mind};
-use turn::{Fate, Turn};
+use input::DuplexAppend;
+use input_units::InputUnits;
+use reply::{ReplyBuilder, StepEvent};
+use responder::{ModelAnswer, Responder};
+use turn::{TurnFault, ModelTurn};
 
 /// Positions of the context that a unit takes, idle and busy, and a frame (field notes §7).
 const IDLE_TOKENS: u64 = 13;
@@ -40,281 +40,281 @@ const BUSY_TOKENS: u64 = 28;
 const FRAME_TOKENS: u64 = 64;
 
 /// What the legacy server enforces (field notes §4); the current one does not (§1.6).
-const LEGACY_CONTEXT: u64 = 8192;
+const LEGACY_CONTEXT_TOKENS: u64 = 8192;
 
 /// A unit that is too short still leaves its `<unit>` token behind (field notes §1.6).
-const UNIT_TOKENS: u64 = 1;
+const SHORT_UNIT_TOKENS: u64 = 1;
 
 /// A full-duplex session on its worker.
 #[derive(Debug)]
-pub(super) struct Duplex {
-    sees: bool,
+pub(super) struct DuplexSession {
+    has_video: bool,
     force_listen_count: u32,
     context_limit: Option<u64>,
     /// The client was told that the context is full.
-    was_full: bool,
-    inputs: u64,
-    units: u32,
-    ear: Ear,
-    mind: Mind,
-    turn: Option<Turn>,
+    context_full_sent: bool,
+    append_count: u64,
+    unit_count: u32,
+    input_units: InputUnits,
+    responder: Responder,
+    turn: Option<ModelTurn>,
     /// An interrupted turn that comes back by itself.
-    resuming: Option<Turn>,
-    step: Option<Step>,
+    resuming: Option<ModelTurn>,
+    step: Option<DuplexStep>,
 }
 
 /// One step of the model under way.
 #[derive(Debug)]
-struct Step {
-    until: Instant,
-    says: Vec<Say>,
+struct DuplexStep {
+    ends_at: Instant,
+    events: Vec<StepEvent>,
     input_id: Option<Value>,
     metrics: StepMetrics,
-    then: Then,
+    outcome: StepOutcome,
 }
 
 /// What follows a step.
 #[derive(Debug)]
-enum Then {
-    Next,
+enum StepOutcome {
+    Continue,
     ContextFull,
     Crash(String),
     Abort,
     /// The step failed, and the session goes on.
-    Fails,
+    Failed,
 }
 
-impl Step {
+impl DuplexStep {
     /// One that says nothing.
-    fn of(until: Instant, then: Then) -> Self {
-        Self { until, says: Vec::new(), input_id: None, metrics: StepMetrics::default(), then }
+    fn silent(ends_at: Instant, outcome: StepOutcome) -> Self {
+        Self { ends_at, events: Vec::new(), input_id: None, metrics: StepMetrics::default(), outcome }
     }
 }
 
-impl Duplex {
+impl DuplexSession {
     pub(super) fn prepare(
         sees: bool,
         payload: &Map<String, Value>,
-        bench: &mut Bench<'_>,
-    ) -> Result<Self, InitRefused> {
-        let backend = bench.cfg.backend;
-        let opening = Opening::read(backend, sees, payload, &mut bench.model.config)?;
-        let start = bench.faults.strike(|kind| match kind {
+        ctx: &mut SimContext<'_>,
+    ) -> Result<Self, InitRejected> {
+        let backend = ctx.cfg.backend;
+        let opening = DuplexOpening::from_payload(backend, sees, payload, &mut ctx.model.config)?;
+        let start = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::KvStart(start) => Some(start),
             _ => None,
         });
-        bench.model.kv_cache_length = start.unwrap_or_else(|| opening.tokens());
-        let force_listen_count = opening.force_listen_count(backend).unwrap_or(bench.cfg.force_listen_count);
-        if bench.cfg.record {
-            bench.emit(Emit::Opened(opening));
+        ctx.model.kv_cache_length = start.unwrap_or_else(|| opening.context_tokens());
+        let force_listen_count = opening.force_listen_count(backend).unwrap_or(ctx.cfg.force_listen_count);
+        if ctx.cfg.record {
+            ctx.emit(SessionOutput::DuplexOpened(opening));
         }
         Ok(Self {
-            sees,
+            has_video: sees,
             force_listen_count,
-            context_limit: context_limit(bench),
-            was_full: false,
-            inputs: 0,
-            units: 0,
-            ear: Ear::new(backend),
-            mind: Mind::default(),
+            context_limit: context_limit(ctx),
+            context_full_sent: false,
+            append_count: 0,
+            unit_count: 0,
+            input_units: InputUnits::new(backend),
+            responder: Responder::default(),
             turn: None,
             resuming: None,
             step: None,
         })
     }
 
-    pub(super) const fn busy(&self) -> bool {
+    pub(super) const fn is_busy(&self) -> bool {
         self.step.is_some()
     }
 
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.step.as_ref().map(|step| step.until)
+    pub(super) fn step_deadline(&self) -> Option<Instant> {
+        self.step.as_ref().map(|step| step.ends_at)
     }
 
     /// Nothing ends a step early.
-    pub(super) fn step_end(&self) -> Option<Instant> {
-        self.next()
+    pub(super) fn step_end_time(&self) -> Option<Instant> {
+        self.step_deadline()
     }
 
     /// Takes one append: all that comes of it is settled now and said when the step is over.
-    pub(super) fn begin(
+    pub(super) fn handle_append(
         &mut self,
         id: &str,
         input: &Map<String, Value>,
-        bench: &mut Bench<'_>,
-    ) -> Result<(), Ending> {
-        self.inputs += 1;
-        let mut append = match Append::parse(bench.cfg.backend, self.sees, input) {
+        ctx: &mut SimContext<'_>,
+    ) -> Result<(), SimSessionEnd> {
+        self.append_count += 1;
+        let mut append = match DuplexAppend::parse(ctx.cfg.backend, self.has_video, input) {
             Ok(append) => append,
-            Err(refusal) => return refuse(id, &refusal, bench),
+            Err(refusal) => return reject_append(id, &refusal, ctx),
         };
-        if bench.cfg.record {
-            bench.emit(Emit::Unit(append.unit.clone()));
+        if ctx.cfg.record {
+            ctx.emit(SessionOutput::DuplexUnit(append.unit.clone()));
         }
-        if bench.faults.hits(FaultKind::NeverAnswers) {
+        if ctx.faults.trigger(FaultKind::NeverAnswers) {
             return Ok(());
         }
-        if bench.cfg.dialect != Dialect::Current && bench.faults.hits(FaultKind::InferenceFails) {
-            self.step = Some(Step::of(bench.now + bench.cfg.timing.listen_step, Then::Fails));
+        if ctx.cfg.dialect != SimDialect::Current && ctx.faults.trigger(FaultKind::InferenceFails) {
+            self.step = Some(DuplexStep::silent(ctx.now + ctx.cfg.timing.listen_step, StepOutcome::Failed));
             return Ok(());
         }
-        let mut reply = Reply::new(id, self.inputs, bench);
+        let mut reply = ReplyBuilder::new(id, self.append_count, ctx);
         let samples = std::mem::take(&mut append.unit.samples);
-        let (took, then) = match self.ear.take(samples) {
-            Some(unit) => self.unit(&append, unit, &mut reply, bench),
+        let (took, then) = match self.input_units.push_append(samples) {
+            Some(unit) => self.process_unit(&append, unit, &mut reply, ctx),
             None => {
-                bench.model.kv_cache_length += UNIT_TOKENS;
-                reply.listen(None);
-                (Duration::ZERO, Then::Next)
+                ctx.model.kv_cache_length += SHORT_UNIT_TOKENS;
+                reply.push_listen(None);
+                (Duration::ZERO, StepOutcome::Continue)
             }
         };
-        self.step = Some(self.under_way(append, reply, took, then, bench));
+        self.step = Some(self.build_step(append, reply, took, then, ctx));
         Ok(())
     }
 
     /// One whole unit: listens, begins to speak, goes on speaking or is interrupted.
-    fn unit(
+    fn process_unit(
         &mut self,
-        append: &Append,
+        append: &DuplexAppend,
         samples: Vec<f32>,
-        reply: &mut Reply,
-        bench: &mut Bench<'_>,
-    ) -> (Duration, Then) {
-        self.units = self.units.saturating_add(1);
-        let audible = self.ear.hear(samples);
-        let forced = append.unit.forced || self.units <= self.force_listen_count;
-        let stops = append.unit.forced || (audible && self.turn.as_ref().is_some_and(|turn| turn.yields));
-        if let Some(turn) = self.turn.take_if(|turn| stops && turn.stops()) {
-            self.interrupted(turn, reply, bench);
+        reply: &mut ReplyBuilder,
+        ctx: &mut SimContext<'_>,
+    ) -> (Duration, StepOutcome) {
+        self.unit_count = self.unit_count.saturating_add(1);
+        let audible = self.input_units.observe_unit(samples);
+        let forced = append.unit.force_listen || self.unit_count <= self.force_listen_count;
+        let stops = append.unit.force_listen || (audible && self.turn.as_ref().is_some_and(|turn| turn.yields_to_speech));
+        if let Some(turn) = self.turn.take_if(|turn| stops && turn.try_stop()) {
+            self.interrupt_turn(turn, reply, ctx);
         } else if self.turn.is_none() {
-            self.turn = self.opens(append, audible, forced, bench);
+            self.turn = self.open_turn(append, audible, forced, ctx);
         }
-        let speaking = self.turn.is_some() && !reply.listens();
-        let then = if speaking { self.speak(reply, bench) } else { Then::Next };
-        if !speaking && !reply.listens() {
-            reply.listen(None);
+        let speaking = self.turn.is_some() && !reply.is_listening();
+        let then = if speaking { self.speak_units(reply, ctx) } else { StepOutcome::Continue };
+        if !speaking && !reply.is_listening() {
+            reply.push_listen(None);
         }
         let tokens = if audible || speaking { BUSY_TOKENS } else { IDLE_TOKENS };
-        bench.model.kv_cache_length += tokens + append.unit.frames as u64 * FRAME_TOKENS;
-        let timing = &bench.cfg.timing;
+        ctx.model.kv_cache_length += tokens + append.unit.frame_count as u64 * FRAME_TOKENS;
+        let timing = &ctx.cfg.timing;
         let took = if speaking { timing.speak_step } else { timing.listen_step };
-        (took + slowness(bench), then)
+        (took + extra_step_time(ctx), then)
     }
 
     /// The turn is over before its end; what it would have said next may still come out of the C++ back-end's thread.
-    fn interrupted(&mut self, mut turn: Turn, reply: &mut Reply, bench: &mut Bench<'_>) {
-        reply.listen(Some(&turn.response_id));
-        if bench.faults.hits(FaultKind::LateAudio) {
-            let late = turn.speak().audio;
-            reply.late(&turn.response_id, late);
+    fn interrupt_turn(&mut self, mut turn: ModelTurn, reply: &mut ReplyBuilder, ctx: &mut SimContext<'_>) {
+        reply.push_listen(Some(&turn.response_id));
+        if ctx.faults.trigger(FaultKind::LateAudio) {
+            let late = turn.next_unit().audio;
+            reply.push_late_audio(&turn.response_id, late);
         }
-        self.resuming = Some(turn).filter(|turn| !turn.over() && bench.faults.hits(FaultKind::Resumes));
+        self.resuming = Some(turn).filter(|turn| !turn.is_over() && ctx.faults.trigger(FaultKind::Resumes));
     }
 
     /// The turn that begins with this unit, if one does.
-    fn opens(&mut self, append: &Append, audible: bool, forced: bool, bench: &mut Bench<'_>) -> Option<Turn> {
+    fn open_turn(&mut self, append: &DuplexAppend, audible: bool, forced: bool, ctx: &mut SimContext<'_>) -> Option<ModelTurn> {
         let chosen = append.response_id.clone();
         if !forced && let Some(mut turn) = self.resuming.take() {
-            turn.response_id = chosen.unwrap_or_else(|| response_id(bench));
+            turn.response_id = chosen.unwrap_or_else(|| new_response_id(ctx));
             return Some(turn);
         }
-        let answer = self.answer(audible, forced, bench)?;
-        Some(Turn::begin(answer, chosen.unwrap_or_else(|| response_id(bench)), bench))
+        let answer = self.take_answer(audible, forced, ctx)?;
+        Some(ModelTurn::start(answer, chosen.unwrap_or_else(|| new_response_id(ctx)), ctx))
     }
 
     /// Engines start to work when the user falls silent; the rule answers when it may speak.
-    fn answer(&mut self, audible: bool, forced: bool, bench: &mut Bench<'_>) -> Option<Answer> {
+    fn take_answer(&mut self, audible: bool, forced: bool, ctx: &mut SimContext<'_>) -> Option<ModelAnswer> {
         let may_speak = !audible && !forced;
-        if !audible && (may_speak || bench.cfg.engines) && self.mind.idle() {
-            let utterance = self.ear.utterance()?;
-            self.mind.think(utterance, bench);
+        if !audible && (may_speak || ctx.cfg.use_engines) && self.responder.is_idle() {
+            let utterance = self.input_units.take_utterance()?;
+            self.responder.begin_answer(utterance, ctx);
         }
-        if may_speak { self.mind.answer() } else { None }
+        if may_speak { self.responder.take_answer() } else { None }
     }
 
     /// One unit of the turn; several, when they come in a burst.
-    fn speak(&mut self, reply: &mut Reply, bench: &mut Bench<'_>) -> Then {
-        let Some(turn) = &mut self.turn else { return Then::Next };
-        match turn.fate() {
-            Some(Fate::Dies) => return Then::Crash("simulated: the generator died".to_owned()),
-            Some(Fate::Drops) => return Then::Abort,
+    fn speak_units(&mut self, reply: &mut ReplyBuilder, ctx: &mut SimContext<'_>) -> StepOutcome {
+        let Some(turn) = &mut self.turn else { return StepOutcome::Continue };
+        match turn.due_fault() {
+            Some(TurnFault::Crash) => return StepOutcome::Crash("simulated: the generator died".to_owned()),
+            Some(TurnFault::Abort) => return StepOutcome::Abort,
             None => {}
         }
-        for _ in 0..turn.at_once() {
-            let unit = turn.speak();
-            reply.speak(turn, unit, bench);
+        for _ in 0..turn.units_in_next_step() {
+            let unit = turn.next_unit();
+            reply.push_unit(turn, unit, ctx);
         }
-        if turn.over() {
-            reply.ends(&turn.response_id);
+        if turn.is_over() {
+            reply.end_turn(&turn.response_id);
             self.turn = None;
         }
-        Then::Next
+        StepOutcome::Continue
     }
 
-    fn under_way(
+    fn build_step(
         &self,
-        append: Append,
-        mut reply: Reply,
+        append: DuplexAppend,
+        mut reply: ReplyBuilder,
         took: Duration,
-        then: Then,
-        bench: &mut Bench<'_>,
-    ) -> Step {
-        if bench.faults.hits(FaultKind::DoubleTerminal) {
-            reply.double_terminals();
+        then: StepOutcome,
+        ctx: &mut SimContext<'_>,
+    ) -> DuplexStep {
+        if ctx.faults.trigger(FaultKind::DoubleTerminal) {
+            reply.duplicate_terminals();
         }
-        let full = self.context_limit.is_some_and(|limit| bench.model.kv_cache_length >= limit);
-        Step {
-            until: bench.now + took,
-            metrics: reply.metrics(bench.cfg.backend, took, append.unit.frames as u64),
-            says: reply.says,
-            input_id: append.unit.input_id.filter(|_| bench.cfg.backend == Backend::Pytorch),
-            then: if full && matches!(then, Then::Next) { Then::ContextFull } else { then },
+        let full = self.context_limit.is_some_and(|limit| ctx.model.kv_cache_length >= limit);
+        DuplexStep {
+            ends_at: ctx.now + took,
+            metrics: reply.step_metrics(ctx.cfg.backend, took, append.unit.frame_count as u64),
+            events: reply.events,
+            input_id: append.unit.input_id.filter(|_| ctx.cfg.backend == Backend::Pytorch),
+            outcome: if full && matches!(then, StepOutcome::Continue) { StepOutcome::ContextFull } else { then },
         }
     }
 
     /// Says what the step brought.
-    pub(super) fn step(&mut self, id: &str, bench: &mut Bench<'_>) -> Result<(), Ending> {
+    pub(super) fn finish_step(&mut self, id: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let Some(step) = self.step.take() else { return Ok(()) };
-        if let Dialect::Legacy { documented } = bench.cfg.dialect {
-            return self.legacy_step(step, documented, bench);
+        if let SimDialect::Legacy { follows_document: documented } = ctx.cfg.dialect {
+            return self.finish_legacy_step(step, documented, ctx);
         }
-        for say in &step.says {
-            let event = say.event(id, step.input_id.as_ref(), &step.metrics, bench);
-            bench.say(event);
+        for say in &step.events {
+            let event = say.to_json(id, step.input_id.as_ref(), &step.metrics, ctx);
+            ctx.send_text(event);
         }
-        let last = match (step.then, bench.cfg.backend) {
-            (Then::Next | Then::Fails, _) => return Ok(()),
-            (Then::Abort, _) => return Err(Ending::Aborted),
-            (Then::ContextFull, _) => bench.closed(id, "context_full", None),
-            (Then::Crash(message), Backend::Pytorch) => bench.closed(id, "backend_error", Some(&message)),
-            (Then::Crash(_), Backend::Cpp) => messages::worker_closed(Some(id)),
+        let last = match (step.outcome, ctx.cfg.backend) {
+            (StepOutcome::Continue | StepOutcome::Failed, _) => return Ok(()),
+            (StepOutcome::Abort, _) => return Err(SimSessionEnd::Aborted),
+            (StepOutcome::ContextFull, _) => ctx.session_closed(id, "context_full", None),
+            (StepOutcome::Crash(message), Backend::Pytorch) => ctx.session_closed(id, "backend_error", Some(&message)),
+            (StepOutcome::Crash(_), Backend::Cpp) => messages::worker_closed(Some(id)),
         };
-        bench.say(last);
-        Err(Ending::Polite)
+        ctx.send_text(last);
+        Err(SimSessionEnd::Closed)
     }
 
     /// The engines' answer; a failure ends the step under way, or the session at once.
-    pub(super) fn answered(&mut self, job: JobId, answer: &EngineAnswer, bench: &mut Bench<'_>) {
-        let Err(why) = self.mind.answered(job, answer, bench) else { return };
-        self.step.get_or_insert(Step::of(bench.now, Then::Next)).then = Then::Crash(why);
+    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
+        let Err(why) = self.responder.handle_engine_answer(job, answer, ctx) else { return };
+        self.step.get_or_insert(DuplexStep::silent(ctx.now, StepOutcome::Continue)).outcome = StepOutcome::Crash(why);
     }
 }
 
-fn response_id(bench: &mut Bench<'_>) -> String {
-    format!("resp_{}", hex12(bench.rng))
+fn new_response_id(ctx: &mut SimContext<'_>) -> String {
+    format!("resp_{}", random_hex12(ctx.rng))
 }
 
 /// How many positions of the context end the session.
-fn context_limit(bench: &mut Bench<'_>) -> Option<u64> {
-    let struck = bench.faults.strike(|kind| match kind {
+fn context_limit(ctx: &mut SimContext<'_>) -> Option<u64> {
+    let struck = ctx.faults.trigger_with(|kind| match kind {
         FaultKind::ContextFull(limit) => Some(limit),
         _ => None,
     });
-    struck.or((bench.cfg.dialect != Dialect::Current).then_some(LEGACY_CONTEXT))
+    struck.or((ctx.cfg.dialect != SimDialect::Current).then_some(LEGACY_CONTEXT_TOKENS))
 }
 
-fn slowness(bench: &mut Bench<'_>) -> Duration {
-    let slow = bench.faults.strike(|kind| match kind {
+fn extra_step_time(ctx: &mut SimContext<'_>) -> Duration {
+    let slow = ctx.faults.trigger_with(|kind| match kind {
         FaultKind::SlowSteps(by) => Some(by),
         _ => None,
     });

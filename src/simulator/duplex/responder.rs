@@ -2,13 +2,13 @@
 
 use super::{
     super::{EngineAnswer, EngineRequest, FaultKind, JobId},
-    input_units::Utterance,
+    input_units::UserUtterance,
 };
-use crate::simulator::session_context::Bench;
+use crate::simulator::session_context::SimContext;
 
 /// Something to be said.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ModelAnswer {
     pub(super) text: String,
     /// An engine's speech at 24 kHz; the marker without one.
     pub(super) speech: Option<Vec<f32>>,
@@ -16,34 +16,34 @@ pub(super) struct Answer {
 
 /// At most one answer at a time; what the user says meanwhile waits in the ear.
 #[derive(Debug, Default)]
-pub(super) enum Mind {
+pub(super) enum Responder {
     #[default]
     Idle,
     Recognising(JobId),
-    Speaking(JobId, String),
-    Ready(Answer),
+    Synthesising(JobId, String),
+    Ready(ModelAnswer),
 }
 
-impl Mind {
-    pub(super) const fn idle(&self) -> bool {
+impl Responder {
+    pub(super) const fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)
     }
 
     /// Begins to think of an answer.
-    pub(super) fn think(&mut self, utterance: Utterance, bench: &mut Bench<'_>) {
-        if bench.faults.hits(FaultKind::EmptyTranscript) {
+    pub(super) fn begin_answer(&mut self, utterance: UserUtterance, ctx: &mut SimContext<'_>) {
+        if ctx.faults.trigger(FaultKind::EmptyTranscript) {
             return;
         }
-        *self = if bench.cfg.engines {
-            Self::Recognising(bench.ask(EngineRequest::Recognise(utterance.audio)))
+        *self = if ctx.cfg.use_engines {
+            Self::Recognising(ctx.ask_engines(EngineRequest::Recognise(utterance.audio)))
         } else {
             let text = format!("I heard {:.1} seconds of speech.", utterance.seconds);
-            Self::Ready(Answer { text, speech: None })
+            Self::Ready(ModelAnswer { text, speech: None })
         };
     }
 
     /// The answer, once there is one.
-    pub(super) fn answer(&mut self) -> Option<Answer> {
+    pub(super) fn take_answer(&mut self) -> Option<ModelAnswer> {
         match std::mem::take(self) {
             Self::Ready(answer) => Some(answer),
             other => {
@@ -54,14 +54,14 @@ impl Mind {
     }
 
     /// The engines' answer; ignored if it is not awaited. Where there are no words there is no answer.
-    pub(super) fn answered(
+    pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,
         answer: &EngineAnswer,
-        bench: &mut Bench<'_>,
+        ctx: &mut SimContext<'_>,
     ) -> Result<(), String> {
         let awaited = match self {
-            Self::Recognising(asked) | Self::Speaking(asked, _) => *asked == job,
+            Self::Recognising(asked) | Self::Synthesising(asked, _) => *asked == job,
             Self::Idle | Self::Ready(_) => false,
         };
         if !awaited {
@@ -73,10 +73,10 @@ impl Mind {
             }
             (Self::Recognising(_), EngineAnswer::Transcript(Ok(words))) if !words.trim().is_empty() => {
                 let text = format!("You said: {}.", words.trim().trim_end_matches(['.', '?', '!']));
-                Self::Speaking(bench.ask(EngineRequest::Speak(text.clone())), text)
+                Self::Synthesising(ctx.ask_engines(EngineRequest::Speak(text.clone())), text)
             }
-            (Self::Speaking(_, text), EngineAnswer::Speech(Ok(samples))) => {
-                Self::Ready(Answer { text, speech: Some(samples.clone()) })
+            (Self::Synthesising(_, text), EngineAnswer::Speech(Ok(samples))) => {
+                Self::Ready(ModelAnswer { text, speech: Some(samples.clone()) })
             }
             _ => Self::Idle,
         };

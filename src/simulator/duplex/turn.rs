@@ -1,50 +1,50 @@
 //! One turn of the model: which text and which second of sound each of its units has.
 
 use super::{
-    super::{Dialect, FaultKind, script},
-    responder::Answer,
-    watermark::marker,
+    super::{SimDialect, FaultKind, script},
+    responder::ModelAnswer,
+    watermark::watermark_sample,
 };
-use crate::simulator::{hum_voice::SAMPLE_RATE_HZ, session_context::Bench};
+use crate::simulator::{hum_voice::SAMPLE_RATE_HZ, session_context::SimContext};
 
 /// Fewer than 28 characters of text in a unit (field notes §1.6).
-const UNIT_CHARS: usize = 27;
+const MAX_UNIT_CHARS: usize = 27;
 
 /// The last unit of a marker turn, as captured (field notes §6.1).
-const LAST_SAMPLES: usize = 14_400;
+const LAST_UNIT_SAMPLES: usize = 14_400;
 
 /// The first unit of a turn, where the document of the legacy dialect lets it be shorter.
-const FIRST_SAMPLES: usize = 12_000;
+const SHORT_FIRST_UNIT_SAMPLES: usize = 12_000;
 
 /// What an endless turn says once its text is over.
-const ENDLESS: &str = "and so on ";
+const ENDLESS_TEXT: &str = "and so on ";
 
 /// What `think` adds: placed so that no tag stays in one piece when the text is cut after 26 characters.
 const THOUGHT: &str = "<think>they spoke to me</think>";
-const CONTROL: &str = "<|speak|>";
+const CONTROL_TOKEN: &str = "<|speak|>";
 const CONTROL_AFTER_CHARS: usize = 19;
-const TAGGED_CHARS: usize = 26;
+const TAGGED_UNIT_CHARS: usize = 26;
 
 /// How a turn ends that does not end well.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Fate {
-    Dies,
-    Drops,
+pub(super) enum TurnFault {
+    Crash,
+    Abort,
 }
 
 /// Where the sound comes from.
 #[derive(Debug)]
-enum Sound {
+enum TurnAudio {
     /// The marker of this turn.
-    Marker(u64),
-    Given(Vec<f32>),
+    Watermark(u64),
+    Engine(Vec<f32>),
     /// Nothing was synthesised.
     Missing,
 }
 
 /// What one unit says.
 #[derive(Debug)]
-pub(super) struct Spoken {
+pub(super) struct SpokenUnit {
     pub(super) text: String,
     /// Empty if the unit has no waveform.
     pub(super) audio: Vec<f32>,
@@ -52,145 +52,145 @@ pub(super) struct Spoken {
 
 /// A turn under way.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct ModelTurn {
     pub(super) response_id: String,
     /// Ends by itself when the user speaks.
-    pub(super) yields: bool,
+    pub(super) yields_to_speech: bool,
     /// `response.done` after every unit, with everything said so far.
-    pub(super) repeats: bool,
+    pub(super) repeats_text: bool,
     /// Everything said so far.
-    pub(super) said: String,
+    pub(super) spoken_text: String,
     texts: Vec<String>,
-    sound: Sound,
+    audio: TurnAudio,
     samples: usize,
     /// How much of it the first unit has.
-    first: usize,
-    spoken: usize,
-    burst: usize,
-    endless: bool,
-    ignores: u32,
-    fate: Option<(usize, Fate)>,
+    first_unit_samples: usize,
+    units_spoken: usize,
+    burst_units: usize,
+    is_endless: bool,
+    ignored_stops_left: u32,
+    fault: Option<(usize, TurnFault)>,
 }
 
-impl Turn {
-    pub(super) fn begin(answer: Answer, response_id: String, bench: &mut Bench<'_>) -> Self {
-        *bench.turns += 1;
-        let burst = bench.faults.strike(|kind| match kind {
+impl ModelTurn {
+    pub(super) fn start(answer: ModelAnswer, response_id: String, ctx: &mut SimContext<'_>) -> Self {
+        *ctx.turn_count += 1;
+        let burst = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::Burst(units) => Some(units as usize),
             _ => None,
         });
         let mut text = answer.text;
-        if bench.model.busy(bench.now) {
-            text.insert_str(0, script::CORRUPTED);
+        if ctx.model.has_running_orphan(ctx.now) {
+            text.insert_str(0, script::CORRUPTED_PREFIX);
         }
-        let sound = match answer.speech {
-            _ if bench.faults.hits(FaultKind::NoAudio) => Sound::Missing,
-            Some(samples) => Sound::Given(samples),
-            None => Sound::Marker(*bench.turns),
+        let audio = match answer.speech {
+            _ if ctx.faults.trigger(FaultKind::NoAudio) => TurnAudio::Missing,
+            Some(samples) => TurnAudio::Engine(samples),
+            None => TurnAudio::Watermark(*ctx.turn_count),
         };
-        let units = match (&sound, burst) {
-            (Sound::Given(samples), _) => samples.len().div_ceil(SAMPLE_RATE_HZ),
+        let units = match (&audio, burst) {
+            (TurnAudio::Engine(samples), _) => samples.len().div_ceil(SAMPLE_RATE_HZ),
             (_, Some(burst)) => burst + 1,
-            (_, None) => bench.cfg.turn_units,
+            (_, None) => ctx.cfg.turn_units,
         };
-        let texts = if bench.faults.hits(FaultKind::Think) {
-            tagged(&text)
+        let texts = if ctx.faults.trigger(FaultKind::Think) {
+            add_control_tags(&text)
         } else {
             // Real speech lags behind its text by about a unit (field notes §7).
-            spread(&text, units, usize::from(matches!(sound, Sound::Given(_))))
+            spread_text(&text, units, usize::from(matches!(audio, TurnAudio::Engine(_))))
         };
         let units = texts.len().max(units).max(1);
-        let samples = match &sound {
-            Sound::Given(samples) => samples.len(),
-            _ => (units - 1) * SAMPLE_RATE_HZ + LAST_SAMPLES,
+        let samples = match &audio {
+            TurnAudio::Engine(samples) => samples.len(),
+            _ => (units - 1) * SAMPLE_RATE_HZ + LAST_UNIT_SAMPLES,
         };
-        let first = match bench.cfg.dialect {
-            Dialect::Legacy { documented: true } => FIRST_SAMPLES,
+        let first_unit_samples = match ctx.cfg.dialect {
+            SimDialect::Legacy { follows_document: true } => SHORT_FIRST_UNIT_SAMPLES,
             _ => SAMPLE_RATE_HZ,
         };
-        let units = units.max(1 + samples.saturating_sub(first).div_ceil(SAMPLE_RATE_HZ));
+        let units = units.max(1 + samples.saturating_sub(first_unit_samples).div_ceil(SAMPLE_RATE_HZ));
         Self {
             response_id,
-            yields: bench.faults.hits(FaultKind::Yields),
-            repeats: bench.faults.hits(FaultKind::RepeatsText),
-            said: String::new(),
+            yields_to_speech: ctx.faults.trigger(FaultKind::Yields),
+            repeats_text: ctx.faults.trigger(FaultKind::RepeatsText),
+            spoken_text: String::new(),
             samples,
-            first,
+            first_unit_samples,
             texts: texts.into_iter().chain(std::iter::repeat(String::new())).take(units).collect(),
-            sound,
-            spoken: 0,
-            burst: burst.unwrap_or(1),
-            endless: bench.faults.hits(FaultKind::NeverListens),
-            ignores: ignores(bench),
-            fate: fate(bench),
+            audio,
+            units_spoken: 0,
+            burst_units: burst.unwrap_or(1),
+            is_endless: ctx.faults.trigger(FaultKind::NeverListens),
+            ignored_stops_left: ignored_stop_count(ctx),
+            fault: fate(ctx),
         }
     }
 
     /// Whether the turn ends when it is told to.
-    pub(super) fn stops(&mut self) -> bool {
-        let ignored = self.ignores > 0;
-        self.ignores = self.ignores.saturating_sub(1);
-        !ignored && !self.endless
+    pub(super) fn try_stop(&mut self) -> bool {
+        let ignored = self.ignored_stops_left > 0;
+        self.ignored_stops_left = self.ignored_stops_left.saturating_sub(1);
+        !ignored && !self.is_endless
     }
 
     /// What happens instead of the next unit; at the latest instead of the last one.
-    pub(super) fn fate(&self) -> Option<Fate> {
-        let (after, fate) = self.fate?;
-        (self.spoken >= after.min(self.texts.len() - 1)).then_some(fate)
+    pub(super) fn due_fault(&self) -> Option<TurnFault> {
+        let (after, fate) = self.fault?;
+        (self.units_spoken >= after.min(self.texts.len() - 1)).then_some(fate)
     }
 
     /// Units that come out of the next step.
-    pub(super) fn at_once(&self) -> usize {
-        let first = if self.spoken == 0 { self.burst } else { 1 };
-        first.min(self.texts.len().saturating_sub(self.spoken)).max(1)
+    pub(super) fn units_in_next_step(&self) -> usize {
+        let first = if self.units_spoken == 0 { self.burst_units } else { 1 };
+        first.min(self.texts.len().saturating_sub(self.units_spoken)).max(1)
     }
 
-    pub(super) const fn over(&self) -> bool {
-        self.spoken >= self.texts.len() && !self.endless
+    pub(super) const fn is_over(&self) -> bool {
+        self.units_spoken >= self.texts.len() && !self.is_endless
     }
 
     /// The next unit.
-    pub(super) fn speak(&mut self) -> Spoken {
-        let text = self.texts.get(self.spoken).map_or(ENDLESS, String::as_str).to_owned();
-        let start = self.spoken.checked_sub(1).map_or(0, |full| self.first + full * SAMPLE_RATE_HZ);
-        let end = self.first + self.spoken * SAMPLE_RATE_HZ;
-        let end = if self.endless { end } else { end.min(self.samples) };
-        self.spoken += 1;
-        self.said.push_str(&text);
-        let audio = match &self.sound {
-            Sound::Marker(turn) => (start..end).map(|index| marker(*turn, index)).collect(),
-            Sound::Given(samples) => samples.get(start..end.min(samples.len())).unwrap_or_default().to_vec(),
-            Sound::Missing => Vec::new(),
+    pub(super) fn next_unit(&mut self) -> SpokenUnit {
+        let text = self.texts.get(self.units_spoken).map_or(ENDLESS_TEXT, String::as_str).to_owned();
+        let start = self.units_spoken.checked_sub(1).map_or(0, |full| self.first_unit_samples + full * SAMPLE_RATE_HZ);
+        let end = self.first_unit_samples + self.units_spoken * SAMPLE_RATE_HZ;
+        let end = if self.is_endless { end } else { end.min(self.samples) };
+        self.units_spoken += 1;
+        self.spoken_text.push_str(&text);
+        let audio = match &self.audio {
+            TurnAudio::Watermark(turn) => (start..end).map(|index| watermark_sample(*turn, index)).collect(),
+            TurnAudio::Engine(samples) => samples.get(start..end.min(samples.len())).unwrap_or_default().to_vec(),
+            TurnAudio::Missing => Vec::new(),
         };
-        Spoken { text, audio }
+        SpokenUnit { text, audio }
     }
 }
 
-fn ignores(bench: &mut Bench<'_>) -> u32 {
-    let ignores = bench.faults.strike(|kind| match kind {
+fn ignored_stop_count(ctx: &mut SimContext<'_>) -> u32 {
+    let ignores = ctx.faults.trigger_with(|kind| match kind {
         FaultKind::IgnoresForce(times) => Some(times),
         _ => None,
     });
     ignores.unwrap_or(0)
 }
 
-fn fate(bench: &mut Bench<'_>) -> Option<(usize, Fate)> {
-    bench.faults.strike(|kind| match kind {
-        FaultKind::DieMidTurn(units) => Some((units as usize, Fate::Dies)),
-        FaultKind::DropMidTurn(units) => Some((units as usize, Fate::Drops)),
+fn fate(ctx: &mut SimContext<'_>) -> Option<(usize, TurnFault)> {
+    ctx.faults.trigger_with(|kind| match kind {
+        FaultKind::DieMidTurn(units) => Some((units as usize, TurnFault::Crash)),
+        FaultKind::DropMidTurn(units) => Some((units as usize, TurnFault::Abort)),
         _ => None,
     })
 }
 
 /// The text over at least so many units, evenly, ahead by `lead` units; broken after a space where one is near.
-fn spread(text: &str, units: usize, lead: usize) -> Vec<String> {
+fn spread_text(text: &str, units: usize, lead: usize) -> Vec<String> {
     let total = text.chars().count();
     let mut parts = Vec::with_capacity(units);
     let (mut rest, mut done) = (text, 0);
     while parts.len() < units || !rest.is_empty() {
         let due = (total * (parts.len() + 1 + lead)).div_ceil(units.max(1)).min(total);
-        let most = due.saturating_sub(done).min(UNIT_CHARS);
-        let part = cut(rest, most, due == total && total - done <= UNIT_CHARS);
+        let most = due.saturating_sub(done).min(MAX_UNIT_CHARS);
+        let part = take_prefix(rest, most, due == total && total - done <= MAX_UNIT_CHARS);
         done += part.chars().count();
         rest = &rest[part.len()..];
         parts.push(part.to_owned());
@@ -199,17 +199,17 @@ fn spread(text: &str, units: usize, lead: usize) -> Vec<String> {
 }
 
 /// The beginning of a text, at most so long.
-fn cut(text: &str, chars: usize, whole: bool) -> &str {
+fn take_prefix(text: &str, chars: usize, whole: bool) -> &str {
     let end = text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at);
     let space = text[..end].rfind(' ').map(|at| at + 1).filter(|_| !whole);
     &text[..space.unwrap_or(end)]
 }
 
 /// The text with a thought before it and a control token in it, cut through the tags.
-fn tagged(text: &str) -> Vec<String> {
+fn add_control_tags(text: &str) -> Vec<String> {
     let at = text.char_indices().nth(CONTROL_AFTER_CHARS).map_or(text.len(), |(at, _)| at);
-    let whole: Vec<char> = format!("{THOUGHT}{}{CONTROL}{}", &text[..at], &text[at..]).chars().collect();
-    whole.chunks(TAGGED_CHARS).map(|part| part.iter().collect()).collect()
+    let whole: Vec<char> = format!("{THOUGHT}{}{CONTROL_TOKEN}{}", &text[..at], &text[at..]).chars().collect();
+    whole.chunks(TAGGED_UNIT_CHARS).map(|part| part.iter().collect()).collect()
 }
 
 #[cfg(test)]
@@ -219,11 +219,11 @@ mod tests {
     #[test]
     fn text_is_spread_over_the_units() {
         let text = "I heard 3.0 seconds of speech.";
-        assert_eq!(spread(text, 3, 0), ["I heard ", "3.0 seconds ", "of speech."]);
-        assert_eq!(spread(text, 3, 1), ["I heard 3.0 seconds ", "of speech.", ""]);
-        assert_eq!(spread(text, 1, 0).concat(), text);
+        assert_eq!(spread_text(text, 3, 0), ["I heard ", "3.0 seconds ", "of speech."]);
+        assert_eq!(spread_text(text, 3, 1), ["I heard 3.0 seconds ", "of speech.", ""]);
+        assert_eq!(spread_text(text, 1, 0).concat(), text);
         let long = "word ".repeat(40) + &"x".repeat(99);
-        for parts in [spread(&long, 2, 0), spread(&long, 35, 1), spread(&long, 0, 0)] {
+        for parts in [spread_text(&long, 2, 0), spread_text(&long, 35, 1), spread_text(&long, 0, 0)] {
             assert_eq!(parts.concat(), long);
             assert!(parts.iter().all(|part| part.chars().count() < 28), "{parts:?}");
         }
@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn no_tag_stays_in_one_piece() {
-        let parts = tagged("I heard 3.0 seconds of speech.");
+        let parts = add_control_tags("I heard 3.0 seconds of speech.");
         assert_eq!(parts.concat(), "<think>they spoke to me</think>I heard 3.0 seconds<|speak|> of speech.");
-        assert!(parts.iter().all(|part| !part.contains("</think>") && !part.contains(CONTROL)), "{parts:?}");
+        assert!(parts.iter().all(|part| !part.contains("</think>") && !part.contains(CONTROL_TOKEN)), "{parts:?}");
     }
 }

@@ -1,10 +1,10 @@
 //! Speech that proves itself: every sample says which turn it belongs to and where in it.
 
 /// Samples of a ramp; eight turns times this many levels fill the positive half of 16 bits, without zero.
-const RAMP: usize = 4095;
+const RAMP_SAMPLES: usize = 4095;
 
 /// Turns that can be told apart by a single sample.
-const TURNS: u64 = 8;
+const DISTINCT_TURNS: u64 = 8;
 
 /// Sample `index` (at 24 kHz) of what the model says in turn `turn`, counted from 1 over all sessions of a gateway.
 ///
@@ -13,19 +13,19 @@ const TURNS: u64 = 8;
 /// through int16, one sample tells the turn (of eight) and the place (of 8190), and a lost, repeated or foreign one is a
 /// break in the ramp.
 #[must_use]
-pub fn marker(turn: u64, index: usize) -> f32 {
-    let level = 1 + (turn % TURNS) as usize * RAMP + index % RAMP;
-    let signed = if (index / RAMP).is_multiple_of(2) { level as f32 } else { -(level as f32) };
+pub fn watermark_sample(turn: u64, index: usize) -> f32 {
+    let level = 1 + (turn % DISTINCT_TURNS) as usize * RAMP_SAMPLES + index % RAMP_SAMPLES;
+    let signed = if (index / RAMP_SAMPLES).is_multiple_of(2) { level as f32 } else { -(level as f32) };
     signed / 32_768.0
 }
 
 /// What an int16 sample of [`marker()`] says: the turn modulo 8 and the index modulo 8190. `None` for what is none.
 #[must_use]
-pub fn read_marker(sample: i16) -> Option<(u64, usize)> {
+pub fn read_watermark(sample: i16) -> Option<(u64, usize)> {
     let level = usize::from(sample.unsigned_abs()).checked_sub(1)?;
-    let turn = (level / RAMP) as u64;
-    let index = level % RAMP + if sample < 0 { RAMP } else { 0 };
-    (turn < TURNS).then_some((turn, index))
+    let turn = (level / RAMP_SAMPLES) as u64;
+    let index = level % RAMP_SAMPLES + if sample < 0 { RAMP_SAMPLES } else { 0 };
+    (turn < DISTINCT_TURNS).then_some((turn, index))
 }
 
 #[cfg(test)]
@@ -37,12 +37,12 @@ mod tests {
     fn every_sample_is_itself_after_int16() {
         for turn in 0..9 {
             for index in 0..20_000 {
-                let sample = to_i16(marker(turn, index));
+                let sample = to_i16(watermark_sample(turn, index));
                 assert_ne!(sample, 0);
-                assert_eq!(f32::from(sample) / 32_768.0, marker(turn, index));
-                assert_eq!(read_marker(sample), Some((turn % 8, index % 8190)));
+                assert_eq!(f32::from(sample) / 32_768.0, watermark_sample(turn, index));
+                assert_eq!(read_watermark(sample), Some((turn % 8, index % 8190)));
             }
         }
-        assert_eq!((read_marker(0), read_marker(i16::MAX), read_marker(i16::MIN)), (None, None, None));
+        assert_eq!((read_watermark(0), read_watermark(i16::MAX), read_watermark(i16::MIN)), (None, None, None));
     }
 }

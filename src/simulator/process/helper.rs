@@ -26,24 +26,24 @@ const HEADER_LIMIT_BYTES: u64 = 1 << 20;
 const SPEECH_LIMIT_BYTES: usize = 600 * 24_000 * 4;
 
 /// Text and audio; one of them is empty.
-pub(super) type Answer = (String, Vec<u8>);
+pub(super) type HelperAnswer = (String, Vec<u8>);
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub(super) enum Demand {
+pub(super) enum HelperRequest {
     Recognise { bytes: usize },
     Speak { text: String, voice: &'static str },
 }
 
 #[derive(Serialize)]
-struct Request<'a> {
+struct RequestHeader<'a> {
     id: u64,
     #[serde(flatten)]
-    demand: &'a Demand,
+    request: &'a HelperRequest,
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct ReplyHeader {
     id: Option<u64>,
     #[serde(default)]
     text: String,
@@ -53,7 +53,7 @@ struct Reply {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Ready {
+pub(super) struct ReadyHeader {
     pub(super) ready: bool,
     #[serde(default)]
     pub(super) recogniser: String,
@@ -68,8 +68,8 @@ pub(super) struct Helper {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     /// Ends with the last line the helper complained with.
-    complaints: JoinHandle<String>,
-    asked: u64,
+    last_stderr_line: JoinHandle<String>,
+    request_count: u64,
 }
 
 impl Helper {
@@ -88,30 +88,30 @@ impl Helper {
         else {
             return Err(io::Error::other("the process has no pipes"));
         };
-        let complaints = tokio::spawn(read_complaints(stderr));
-        Ok(Self { child, stdin, stdout: BufReader::new(stdout), complaints, asked: 0 })
+        let complaints = tokio::spawn(drain_stderr(stderr));
+        Ok(Self { child, stdin, stdout: BufReader::new(stdout), last_stderr_line: complaints, request_count: 0 })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(super) fn process_id(&self) -> u32 {
         self.child.id().unwrap_or_default()
     }
 
     /// One question and its answer, or the refusal; an error here means that the helper is lost.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &mut self,
-        demand: &Demand,
+        demand: &HelperRequest,
         audio: Vec<u8>,
-    ) -> io::Result<Result<Answer, String>> {
-        self.asked += 1;
-        let mut message = serde_json::to_vec(&Request { id: self.asked, demand })?;
+    ) -> io::Result<Result<HelperAnswer, String>> {
+        self.request_count += 1;
+        let mut message = serde_json::to_vec(&RequestHeader { id: self.request_count, request: demand })?;
         message.push(b'\n');
         self.stdin.write_all(&message).await?;
         self.stdin.write_all(&audio).await?;
         self.stdin.flush().await?;
         drop(audio);
 
-        let reply: Reply = self.header().await?;
-        if reply.id != Some(self.asked) || reply.bytes > SPEECH_LIMIT_BYTES {
+        let reply: ReplyHeader = self.read_header().await?;
+        if reply.id != Some(self.request_count) || reply.bytes > SPEECH_LIMIT_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its answers make no sense"));
         }
         let mut audio = vec![0; reply.bytes];
@@ -120,7 +120,7 @@ impl Helper {
     }
 
     /// The next line the helper says.
-    pub(super) async fn header<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
+    pub(super) async fn read_header<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
         let mut line = Vec::new();
         (&mut self.stdout).take(HEADER_LIMIT_BYTES).read_until(b'\n', &mut line).await?;
         if line.is_empty() {
@@ -130,23 +130,23 @@ impl Helper {
     }
 
     /// Why the pipes broke: how the process ended, if it did.
-    pub(super) async fn last_words(&mut self, error: &io::Error) -> String {
+    pub(super) async fn describe_failure(&mut self, error: &io::Error) -> String {
         match timeout(EXIT_BOUND, self.child.wait()).await {
-            Ok(status) => self.obituary(status).await,
+            Ok(status) => self.describe_exit(status).await,
             Err(_) => error.to_string(),
         }
     }
 
     /// Waits for the end of the process and says how it came; may be given up and called again.
-    pub(super) async fn death(&mut self) -> String {
+    pub(super) async fn wait_for_exit(&mut self) -> String {
         let status = self.child.wait().await;
-        self.obituary(status).await
+        self.describe_exit(status).await
     }
 
-    async fn obituary(&mut self, status: io::Result<ExitStatus>) -> String {
+    async fn describe_exit(&mut self, status: io::Result<ExitStatus>) -> String {
         let end = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         // Bounded: a child of the helper may hold its standard error open.
-        match timeout(EXIT_BOUND, &mut self.complaints).await {
+        match timeout(EXIT_BOUND, &mut self.last_stderr_line).await {
             Ok(Ok(complaint)) if !complaint.is_empty() => format!("{end}, {complaint}"),
             _ => end,
         }
@@ -154,7 +154,7 @@ impl Helper {
 }
 
 /// Drains what the helper says on standard error, so that it never blocks on it, and keeps the last line.
-async fn read_complaints(stderr: ChildStderr) -> String {
+async fn drain_stderr(stderr: ChildStderr) -> String {
     let mut stderr = BufReader::new(stderr);
     let (mut line, mut last) = (Vec::new(), String::new());
     loop {

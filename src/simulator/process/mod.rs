@@ -2,10 +2,10 @@
 //!
 //! The engines are Python packages and a C program, so they run behind two pipes instead of inside voxbridge.
 //! `examples/engines/setup` fetches them into a directory; `examples/engines/engines.py`, which is part of this
-//! binary, runs them and describes the messages. This module starts that helper and puts questions to it.
+//! binary, runs them and describes the messages. This module starts that helper and puts requests to it.
 //!
 //! It is not a model: it hears and speaks words so that the embedded simulator can prove that words survive the
-//! bridge. One task owns the helper and asks one question at a time, in the order they came.
+//! bridge. One task owns the helper and asks one queued at a time, in the order they came.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use self::helper::{Answer, Demand, Helper, Ready};
-use super::engines::Engines;
+use self::helper::{HelperAnswer, HelperRequest, Helper, ReadyHeader};
+use super::engines::SpeechEngines;
 use crate::audio::SPEECH_RATE_HZ;
 
 mod helper;
 
 /// First line of the stamp `setup` leaves in a complete directory (`SET` there).
-const SET: &str = "set=1";
+const STAMP_HEADER: &str = "set=1";
 
 /// What must be there besides the stamp; the rest fails at the start of the helper with a reason of its own.
-const PARTS: [&str; 4] = [
+const REQUIRED_PARTS: [&str; 4] = [
     "moonshine-base/encoder_model.onnx",
     "moonshine-base/decoder_model_merged.onnx",
     "moonshine-base/tokenizer.json",
@@ -33,16 +33,16 @@ const PARTS: [&str; 4] = [
 ];
 
 /// flite's voice that Moonshine understands best (engines field notes: 1 % word errors).
-const VOICE: &str = "awb";
+const FLITE_VOICE: &str = "awb";
 
 /// Loading takes 0.8 s; a cold disk and a busy machine take longer.
-const START_BOUND: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest any answer may take on top of the audio's own duration; both engines are faster than real time.
-const ANSWER_BOUND: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Questions that wait; further callers wait for a place.
-const QUEUE: usize = 16;
+const QUEUE_CAPACITY: usize = 16;
 
 /// Why there is no answer from the engines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,17 +77,17 @@ pub struct EngineSet {
 /// Running engines. Dropping the last handle and its pending requests ends the process.
 #[derive(Debug)]
 pub struct EngineProcess {
-    questions: mpsc::Sender<Question>,
+    requests: mpsc::Sender<QueuedRequest>,
     recogniser: String,
     synthesiser: String,
-    id: u32,
+    process_id: u32,
 }
 
 /// Tells whether the directory is a complete set of engines.
 ///
 /// # Errors
 /// [`EngineError::Missing`], which says in one line what is missing and how to set the engines up.
-pub fn find(dir: &Path) -> Result<EngineSet, EngineError> {
+pub fn find_engines(dir: &Path) -> Result<EngineSet, EngineError> {
     let missing = |why: String| EngineError::Missing { dir: dir.to_owned(), why };
     if !dir.is_dir() {
         return Err(missing("there is no such directory".into()));
@@ -95,10 +95,10 @@ pub fn find(dir: &Path) -> Result<EngineSet, EngineError> {
     let stamp = std::fs::read_to_string(dir.join("stamp"))
         .map_err(|_| missing("it was not prepared, or not to the end".into()))?;
     let mut lines = stamp.lines();
-    if lines.next() != Some(SET) {
+    if lines.next() != Some(STAMP_HEADER) {
         return Err(missing("it was prepared for another version of voxbridge".into()));
     }
-    if let Some(part) = PARTS.into_iter().find(|part| !dir.join(part).exists()) {
+    if let Some(part) = REQUIRED_PARTS.into_iter().find(|part| !dir.join(part).exists()) {
         return Err(missing(format!("{part} is gone")));
     }
     let python = lines.find_map(|line| line.strip_prefix("python=")).map(PathBuf::from);
@@ -108,7 +108,7 @@ pub fn find(dir: &Path) -> Result<EngineSet, EngineError> {
     }
 }
 
-impl Engines for EngineProcess {
+impl SpeechEngines for EngineProcess {
     fn recognise(&self, samples: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
         let answer = Self::recognise(self, samples);
         Box::pin(async move { answer.await.map_err(|error| error.to_string()) })
@@ -127,14 +127,14 @@ impl EngineProcess {
     /// [`EngineError::Missing`] if the directory is not a complete set, [`EngineError::Start`] if the helper does
     /// not come up.
     pub async fn start(dir: &Path) -> Result<Self, EngineError> {
-        let set = find(dir)?;
+        let set = find_engines(dir)?;
         let mut helper =
             Helper::spawn(&set.python, &set.dir).map_err(|e| EngineError::Start(e.to_string()))?;
-        let id = helper.id();
-        let ready = match timeout(START_BOUND, helper.header::<Ready>()).await {
+        let id = helper.process_id();
+        let ready = match timeout(START_TIMEOUT, helper.read_header::<ReadyHeader>()).await {
             Ok(Ok(ready)) => ready,
-            Ok(Err(error)) => return Err(EngineError::Start(helper.last_words(&error).await)),
-            Err(_) => return Err(EngineError::Start(format!("not ready after {} s", START_BOUND.as_secs()))),
+            Ok(Err(error)) => return Err(EngineError::Start(helper.describe_failure(&error).await)),
+            Err(_) => return Err(EngineError::Start(format!("not ready after {} s", START_TIMEOUT.as_secs()))),
         };
         if !ready.ready {
             return Err(EngineError::Start(ready.error.unwrap_or_else(|| "for no given reason".into())));
@@ -145,9 +145,9 @@ impl EngineProcess {
             synthesiser = ready.synthesiser,
             "speech engines ready"
         );
-        let (questions, queue) = mpsc::channel(QUEUE);
-        tokio::spawn(serve(helper, queue));
-        Ok(Self { questions, recogniser: ready.recogniser, synthesiser: ready.synthesiser, id })
+        let (requests, queue) = mpsc::channel(QUEUE_CAPACITY);
+        tokio::spawn(run_helper(helper, queue));
+        Ok(Self { requests, recogniser: ready.recogniser, synthesiser: ready.synthesiser, process_id: id })
     }
 
     /// The words in float32 mono samples at 16 kHz; empty if there are none.
@@ -159,8 +159,8 @@ impl EngineProcess {
     ) -> impl Future<Output = Result<String, EngineError>> + Send + use<> {
         let seconds = samples.len() as u64 / u64::from(SPEECH_RATE_HZ);
         let audio: Vec<u8> = samples.into_iter().flat_map(f32::to_le_bytes).collect();
-        let bound = ANSWER_BOUND + Duration::from_secs(seconds);
-        let answer = self.ask(Demand::Recognise { bytes: audio.len() }, audio, bound);
+        let bound = ANSWER_TIMEOUT + Duration::from_secs(seconds);
+        let answer = self.ask(HelperRequest::Recognise { bytes: audio.len() }, audio, bound);
         async move { answer.await.map(|(text, _)| text) }
     }
 
@@ -168,8 +168,8 @@ impl EngineProcess {
     ///
     /// The future borrows nothing. Dropping it gives up the answer, not the order of the others.
     pub fn speak(&self, text: String) -> impl Future<Output = Result<Vec<f32>, EngineError>> + Send + use<> {
-        let answer = self.ask(Demand::Speak { text, voice: VOICE }, Vec::new(), ANSWER_BOUND);
-        async move { answer.await.map(|(_, audio)| samples(&audio)) }
+        let answer = self.ask(HelperRequest::Speak { text, voice: FLITE_VOICE }, Vec::new(), ANSWER_TIMEOUT);
+        async move { answer.await.map(|(_, audio)| decode_samples(&audio)) }
     }
 
     /// What recognises, such as `moonshine-base`.
@@ -186,70 +186,70 @@ impl EngineProcess {
 
     /// The id of the helper process.
     #[must_use]
-    pub fn id(&self) -> u32 {
-        self.id
+    pub fn process_id(&self) -> u32 {
+        self.process_id
     }
 
     fn ask(
         &self,
-        demand: Demand,
+        demand: HelperRequest,
         audio: Vec<u8>,
         bound: Duration,
-    ) -> impl Future<Output = Result<Answer, EngineError>> + Send + use<> {
-        let questions = self.questions.clone();
+    ) -> impl Future<Output = Result<HelperAnswer, EngineError>> + Send + use<> {
+        let requests = self.requests.clone();
         async move {
             let (reply, answer) = oneshot::channel();
             // The task outlives every handle, unless the runtime itself is going down.
             let gone = || EngineError::Stopped("voxbridge is shutting down".into());
-            questions.send(Question { demand, audio, bound, reply }).await.map_err(|_| gone())?;
+            requests.send(QueuedRequest { request: demand, audio, timeout: bound, reply }).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
         }
     }
 }
 
 #[derive(Debug)]
-struct Question {
-    demand: Demand,
+struct QueuedRequest {
+    request: HelperRequest,
     audio: Vec<u8>,
-    bound: Duration,
-    reply: oneshot::Sender<Result<Answer, EngineError>>,
+    timeout: Duration,
+    reply: oneshot::Sender<Result<HelperAnswer, EngineError>>,
 }
 
 /// Answers in order until nobody can ask any more; after the helper's death, with the reason of it.
-async fn serve(mut helper: Helper, mut queue: mpsc::Receiver<Question>) {
+async fn run_helper(mut helper: Helper, mut requests: mpsc::Receiver<QueuedRequest>) {
     let why = loop {
-        let question = tokio::select! {
-            question = queue.recv() => question,
-            // Noticed when it happens, not at the next question.
-            why = helper.death() => break why,
+        let queued = tokio::select! {
+            queued = requests.recv() => queued,
+            // Noticed when it happens, not at the next queued.
+            why = helper.wait_for_exit() => break why,
         };
-        let Some(mut question) = question else { return };
-        if question.reply.is_closed() {
+        let Some(mut queued) = queued else { return };
+        if queued.reply.is_closed() {
             continue;
         }
-        let lost =
-            match timeout(question.bound, helper.ask(&question.demand, std::mem::take(&mut question.audio)))
+        let stop_reason =
+            match timeout(queued.timeout, helper.request(&queued.request, std::mem::take(&mut queued.audio)))
                 .await
             {
                 Ok(Ok(answer)) => {
-                    let _ = question.reply.send(answer.map_err(EngineError::Refused));
+                    let _ = queued.reply.send(answer.map_err(EngineError::Refused));
                     continue;
                 }
-                Ok(Err(error)) => helper.last_words(&error).await,
-                Err(_) => format!("no answer in {} s", question.bound.as_secs()),
+                Ok(Err(error)) => helper.describe_failure(&error).await,
+                Err(_) => format!("no answer in {} s", queued.timeout.as_secs()),
             };
-        let _ = question.reply.send(Err(EngineError::Stopped(lost.clone())));
-        break lost;
+        let _ = queued.reply.send(Err(EngineError::Stopped(stop_reason.clone())));
+        break stop_reason;
     };
     tracing::warn!(why, "speech engines stopped");
     // An answer that came too late would be taken for the next one, so such a helper has to go as well.
     drop(helper);
-    while let Some(question) = queue.recv().await {
-        let _ = question.reply.send(Err(EngineError::Stopped(why.clone())));
+    while let Some(queued) = requests.recv().await {
+        let _ = queued.reply.send(Err(EngineError::Stopped(why.clone())));
     }
 }
 
-fn samples(bytes: &[u8]) -> Vec<f32> {
+fn decode_samples(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
@@ -268,13 +268,13 @@ mod tests {
     impl Fake {
         fn new(name: &str, script: &str) -> Self {
             let dir = std::env::temp_dir().join(format!("voxbridge-{}-{name}", std::process::id()));
-            for part in PARTS {
+            for part in REQUIRED_PARTS {
                 std::fs::create_dir_all(dir.join(part)).unwrap();
             }
             let python = dir.join("python3");
             std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
             std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
-            std::fs::write(dir.join("stamp"), format!("{SET}\nx=y\npython={}\n", python.display())).unwrap();
+            std::fs::write(dir.join("stamp"), format!("{STAMP_HEADER}\nx=y\npython={}\n", python.display())).unwrap();
             Self(dir)
         }
 
@@ -293,14 +293,14 @@ mod tests {
     fn the_setup_prepares_what_this_module_asks_for() {
         let setup = include_str!("../../../examples/engines/setup");
         assert!(
-            setup.lines().any(|line| line == SET.to_uppercase()),
+            setup.lines().any(|line| line == STAMP_HEADER.to_uppercase()),
             "SET differs between setup and process.rs"
         );
     }
 
     #[test]
     fn a_directory_without_engines_says_how_to_get_them() {
-        let error = find(Path::new("/nowhere/engines")).unwrap_err().to_string();
+        let error = find_engines(Path::new("/nowhere/engines")).unwrap_err().to_string();
         assert_eq!(
             error,
             "no speech engines in /nowhere/engines: there is no such directory; \
@@ -311,13 +311,13 @@ mod tests {
     #[test]
     fn an_incomplete_directory_says_what_it_lacks() {
         let fake = Fake::new("incomplete", READY);
-        find(&fake.0).unwrap();
-        std::fs::remove_dir_all(fake.0.join(PARTS[3])).unwrap();
-        assert!(find(&fake.0).unwrap_err().to_string().contains("python/onnxruntime is gone"));
+        find_engines(&fake.0).unwrap();
+        std::fs::remove_dir_all(fake.0.join(REQUIRED_PARTS[3])).unwrap();
+        assert!(find_engines(&fake.0).unwrap_err().to_string().contains("python/onnxruntime is gone"));
         std::fs::write(fake.0.join("stamp"), "set=0\n").unwrap();
-        assert!(find(&fake.0).unwrap_err().to_string().contains("another version"));
+        assert!(find_engines(&fake.0).unwrap_err().to_string().contains("another version"));
         std::fs::remove_file(fake.0.join("stamp")).unwrap();
-        assert!(find(&fake.0).unwrap_err().to_string().contains("not prepared"));
+        assert!(find_engines(&fake.0).unwrap_err().to_string().contains("not prepared"));
     }
 
     #[tokio::test]

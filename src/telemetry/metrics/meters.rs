@@ -6,23 +6,23 @@ use std::{sync::Arc, time::Duration};
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
 
 use super::{
-    Metrics, OfSession,
-    families::Seconds,
-    labels::{AskedFor, AtStage, Because, Closed, Ended, OfLane, OfUpstream, Told, Way},
+    Metrics, SessionLabels,
+    families::SecondsCounter,
+    labels::{TriggerLabel, StageLabel, ReasonLabel, CloseLabels, SessionEndLabels, LaneLabels, UpstreamLabels, ErrorLabels, TrafficLabels},
 };
 use crate::{
     error::{Error, Origin},
-    session::{Asked, Purpose, Reason, Stage},
+    session::{AudioOrigin, LanePurpose, EndReason, BargeInStage},
 };
 
 /// Whose connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum ConnectionSide {
     Client,
     Upstream,
 }
 
-impl Side {
+impl ConnectionSide {
     const fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -33,130 +33,130 @@ impl Side {
 
 /// One session's.
 #[derive(Debug)]
-pub(crate) struct Meters {
+pub(crate) struct SessionMeters {
     metrics: Metrics,
-    of: OfSession,
-    pub(crate) audio_in: Seconds,
-    pub(crate) audio_out: Seconds,
-    pub(crate) audio_appended: Seconds,
-    pub(crate) dropped_fast: Seconds,
-    pub(crate) dropped_late: Seconds,
-    pub(crate) muted: Seconds,
-    pub(crate) hushed: Seconds,
-    pub(crate) client: Wire,
-    pub(crate) upstream: Wire,
+    labels: SessionLabels,
+    pub(crate) audio_in: SecondsCounter,
+    pub(crate) audio_out: SecondsCounter,
+    pub(crate) audio_appended: SecondsCounter,
+    pub(crate) dropped_too_fast: SecondsCounter,
+    pub(crate) dropped_backlog: SecondsCounter,
+    pub(crate) audio_muted: SecondsCounter,
+    pub(crate) audio_silenced: SecondsCounter,
+    pub(crate) client: TrafficMeters,
+    pub(crate) upstream: TrafficMeters,
 }
 
 /// Bytes and messages of one side, in and out.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct TrafficMeters {
     pub(crate) bytes: [Counter; 2],
     pub(crate) frames: [Counter; 2],
 }
 
-impl Wire {
-    fn new(metrics: &Metrics, side: Side) -> Self {
-        let way = |direction| Way { side: side.name(), direction };
+impl TrafficMeters {
+    fn new(metrics: &Metrics, side: ConnectionSide) -> Self {
+        let traffic_labels = |direction| TrafficLabels { side: side.name(), direction };
         let families = metrics.families();
         Self {
-            bytes: ["in", "out"].map(|direction| families.bytes.get_or_create_owned(&way(direction))),
-            frames: ["in", "out"].map(|direction| families.frames.get_or_create_owned(&way(direction))),
+            bytes: ["in", "out"].map(|direction| families.transferred_bytes.get_or_create_owned(&traffic_labels(direction))),
+            frames: ["in", "out"].map(|direction| families.frames.get_or_create_owned(&traffic_labels(direction))),
         }
     }
 }
 
-impl Meters {
+impl SessionMeters {
     /// A session of this protocol and profile begins.
     pub(crate) fn begin(metrics: &Metrics, protocol: &str, profile: &str) -> Self {
         let families = metrics.families();
-        let of = OfSession { protocol: protocol.into(), profile: profile.into() };
-        let because = |reason| (of.clone(), Because { reason });
-        families.opened.get_or_create(&of).inc();
+        let labels = SessionLabels { protocol: protocol.into(), profile: profile.into() };
+        let with_reason = |reason| (labels.clone(), ReasonLabel { reason });
+        families.sessions_opened.get_or_create(&labels).inc();
         Self {
             metrics: metrics.clone(),
-            audio_in: families.audio_in.get_or_create_owned(&of),
-            audio_out: families.audio_out.get_or_create_owned(&of),
-            audio_appended: families.audio_appended.get_or_create_owned(&of),
-            dropped_fast: families.audio_dropped.get_or_create_owned(&because("too_fast")),
-            dropped_late: families.audio_dropped.get_or_create_owned(&because("too_late")),
-            muted: families.audio_muted.get_or_create_owned(&because("microphone")),
-            hushed: families.audio_muted.get_or_create_owned(&because("text")),
-            client: Wire::new(metrics, Side::Client),
-            upstream: Wire::new(metrics, Side::Upstream),
-            of,
+            audio_in: families.audio_in.get_or_create_owned(&labels),
+            audio_out: families.audio_out.get_or_create_owned(&labels),
+            audio_appended: families.audio_appended.get_or_create_owned(&labels),
+            dropped_too_fast: families.audio_dropped.get_or_create_owned(&with_reason("too_fast")),
+            dropped_backlog: families.audio_dropped.get_or_create_owned(&with_reason("backlog")),
+            audio_muted: families.audio_muted.get_or_create_owned(&with_reason("playback")),
+            audio_silenced: families.audio_muted.get_or_create_owned(&with_reason("tts")),
+            client: TrafficMeters::new(metrics, ConnectionSide::Client),
+            upstream: TrafficMeters::new(metrics, ConnectionSide::Upstream),
+            labels,
         }
     }
 
-    pub(crate) fn ended(&self, reason: Reason, lasted: Duration) {
+    pub(crate) fn record_end(&self, reason: EndReason, duration: Duration) {
         let families = self.metrics.families();
-        let ended = Ended { reason: reason.name(), side: reason.side() };
-        families.ended.get_or_create(&(self.of.clone(), ended)).inc();
-        families.lasted.get_or_create(&self.of).observe(lasted.as_secs_f64());
+        let end_labels = SessionEndLabels { reason: reason.name(), origin: reason.side() };
+        families.sessions_ended.get_or_create(&(self.labels.clone(), end_labels)).inc();
+        families.session_duration.get_or_create(&self.labels).observe(duration.as_secs_f64());
     }
 
-    pub(crate) fn first_transcript(&self, after: Duration) {
-        self.metrics.families().first_transcript.get_or_create(&self.of).observe(after.as_secs_f64());
+    pub(crate) fn record_first_transcript(&self, latency: Duration) {
+        self.metrics.families().first_transcript.get_or_create(&self.labels).observe(latency.as_secs_f64());
     }
 
-    pub(crate) fn first_audio(&self, asked: Asked, after: Duration) {
-        let of = (self.of.clone(), AskedFor { asked: asked.name() });
-        self.metrics.families().first_audio.get_or_create(&of).observe(after.as_secs_f64());
+    pub(crate) fn record_first_audio(&self, asked: AudioOrigin, latency: Duration) {
+        let labels = (self.labels.clone(), TriggerLabel { trigger: asked.name() });
+        self.metrics.families().first_audio.get_or_create(&labels).observe(latency.as_secs_f64());
     }
 
-    pub(crate) fn barge_in(&self, stage: Stage, after: Duration) {
-        let of = (self.of.clone(), AtStage { stage: stage.name() });
-        self.metrics.families().barge_in.get_or_create(&of).observe(after.as_secs_f64());
+    pub(crate) fn record_barge_in(&self, stage: BargeInStage, latency: Duration) {
+        let labels = (self.labels.clone(), StageLabel { stage: stage.name() });
+        self.metrics.families().barge_in.get_or_create(&labels).observe(latency.as_secs_f64());
     }
 
-    pub(crate) fn interrupted(&self) {
-        self.metrics.families().interruptions.get_or_create(&self.of).inc();
+    pub(crate) fn record_interruption(&self) {
+        self.metrics.families().interruptions.get_or_create(&self.labels).inc();
     }
 
-    pub(crate) fn underrun(&self) {
-        self.metrics.families().underruns.get_or_create(&self.of).inc();
+    pub(crate) fn record_underrun(&self) {
+        self.metrics.families().underruns.get_or_create(&self.labels).inc();
     }
 
-    pub(crate) fn rolled_over(&self, reason: &'static str, gap: Duration) {
-        let (of, families) = ((self.of.clone(), Because { reason }), self.metrics.families());
-        families.rollovers.get_or_create(&of).inc();
-        families.rollover_gap.get_or_create(&of).observe(gap.as_secs_f64());
+    pub(crate) fn record_rollover(&self, reason: &'static str, gap: Duration) {
+        let (labels, families) = ((self.labels.clone(), ReasonLabel { reason }), self.metrics.families());
+        families.rollovers.get_or_create(&labels).inc();
+        families.rollover_gap.get_or_create(&labels).observe(gap.as_secs_f64());
     }
 
-    pub(crate) fn lane_retried(&self) {
-        self.metrics.families().lane_retries.get_or_create(&self.of).inc();
+    pub(crate) fn record_lane_retry(&self) {
+        self.metrics.families().lane_retries.get_or_create(&self.labels).inc();
     }
 
-    pub(crate) fn told(&self, error: &Error) {
+    pub(crate) fn record_error(&self, error: &Error) {
         let origin = match error.kind.origin() {
             Origin::Client => "client",
             Origin::Bridge => "bridge",
             Origin::Upstream => "upstream",
         };
-        let told = Told { kind: error.kind.name(), origin };
-        self.metrics.families().errors.get_or_create(&(self.of.clone(), told)).inc();
+        let error_labels = ErrorLabels { kind: error.kind.name(), origin };
+        self.metrics.families().errors.get_or_create(&(self.labels.clone(), error_labels)).inc();
     }
 
     /// A connection was closed, by its peer or by voxbridge; `None` for no close frame.
-    pub(crate) fn closed(&self, side: Side, by_peer: bool, code: Option<u16>) {
-        let by = if by_peer { "peer" } else { "bridge" };
-        let closed = Closed { side: side.name(), by, code: code_name(code) };
-        self.metrics.families().closes.get_or_create(&closed).inc();
+    pub(crate) fn record_close(&self, side: ConnectionSide, by_peer: bool, code: Option<u16>) {
+        let closed_by = if by_peer { "peer" } else { "bridge" };
+        let close_labels = CloseLabels { side: side.name(), closed_by, code: close_code_label(code) };
+        self.metrics.families().connections_closed.get_or_create(&close_labels).inc();
     }
 
     /// A lane is connected to this upstream.
-    pub(crate) fn lane(&self, upstream: &Arc<str>, purpose: Purpose) -> LaneMeters {
+    pub(crate) fn begin_lane(&self, upstream: &Arc<str>, purpose: LanePurpose) -> LaneMeters {
         let families = self.metrics.families();
-        let of = OfLane { upstream: upstream.clone(), purpose: purpose.name() };
-        let upstream = OfUpstream { upstream: upstream.clone() };
-        families.lanes_connected.get_or_create(&of).inc();
-        let connected = families.lanes.get_or_create_owned(&of);
+        let labels = LaneLabels { upstream: upstream.clone(), purpose: purpose.name() };
+        let upstream = UpstreamLabels { upstream: upstream.clone() };
+        families.lanes_connected.get_or_create(&labels).inc();
+        let connected = families.lanes.get_or_create_owned(&labels);
         connected.inc();
         LaneMeters {
             connected,
-            queue: families.lane_queue.get_or_create_owned(&of),
-            init: families.lane_init.get_or_create_owned(&of),
-            step: families.step.get_or_create_owned(&upstream),
-            context: families.context.get_or_create_owned(&upstream),
+            queue_wait: families.lane_queue.get_or_create_owned(&labels),
+            init_time: families.lane_init.get_or_create_owned(&labels),
+            realtime_factor: families.realtime_factor.get_or_create_owned(&upstream),
+            context_peak_tokens: families.context_peak_tokens.get_or_create_owned(&upstream),
         }
     }
 }
@@ -165,10 +165,10 @@ impl Meters {
 #[derive(Debug)]
 pub(crate) struct LaneMeters {
     connected: Gauge,
-    pub(crate) queue: Histogram,
-    pub(crate) init: Histogram,
-    pub(crate) step: Histogram,
-    pub(crate) context: Histogram,
+    pub(crate) queue_wait: Histogram,
+    pub(crate) init_time: Histogram,
+    pub(crate) realtime_factor: Histogram,
+    pub(crate) context_peak_tokens: Histogram,
 }
 
 impl Drop for LaneMeters {
@@ -178,7 +178,7 @@ impl Drop for LaneMeters {
 }
 
 /// A close code as a label: a closed set, whatever peers make up.
-pub(crate) const fn code_name(code: Option<u16>) -> &'static str {
+pub(crate) const fn close_code_label(code: Option<u16>) -> &'static str {
     match code {
         None => "lost",
         Some(1000) => "1000",

@@ -3,11 +3,11 @@
 use std::fs;
 
 /// Clock ticks a second in `/proc`: fixed for user space, whatever the kernel's own are.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The process now; `None` for what is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Process {
+pub(super) struct ProcessStats {
     /// User and system time, s.
     pub(super) cpu_s: Option<f64>,
     pub(super) resident_bytes: Option<u64>,
@@ -16,9 +16,9 @@ pub(super) struct Process {
 }
 
 /// The process now.
-pub(super) fn now() -> Process {
+pub(super) fn read_stats() -> ProcessStats {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
-    Process {
+    ProcessStats {
         cpu_s: cpu_s(&read("stat")),
         resident_bytes: resident_bytes(&read("status")),
         // The one that reads the directory is not counted.
@@ -32,7 +32,7 @@ fn cpu_s(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
-    Some((ticks()? + ticks()?) / TICKS)
+    Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
 fn resident_bytes(status: &str) -> Option<u64> {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_is_read() {
+    fn proc_files_are_parsed() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 100 1 1";
         assert_eq!(cpu_s(stat), Some(2.0));
         assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t    2048 kB\n"), Some(2 << 20));
@@ -61,8 +61,8 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_is_known() {
-        let now = now();
+    fn own_process_stats_are_read() {
+        let now = read_stats();
         assert!(now.cpu_s.is_some() && now.resident_bytes > Some(1 << 20), "{now:?}");
         assert!(now.open_fds > Some(2) && now.max_fds >= now.open_fds, "{now:?}");
     }

@@ -14,28 +14,28 @@ use prometheus_client::{
 };
 
 use super::process;
-use crate::session::State;
+use crate::session::SessionState;
 
-/// Who knows what [`Seen`] holds.
-pub trait Source: Fn() -> Seen + Send + Sync + 'static {}
-impl<T: Fn() -> Seen + Send + Sync + 'static> Source for T {}
+/// Who knows what [`ServerSnapshot`] holds.
+pub trait SnapshotSource: Fn() -> ServerSnapshot + Send + Sync + 'static {}
+impl<T: Fn() -> ServerSnapshot + Send + Sync + 'static> SnapshotSource for T {}
 
 /// What is there at this moment.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct ServerSnapshot {
     /// What sessions there may be: protocol, profile.
     pub kinds: Vec<(Arc<str>, Arc<str>)>,
     /// Every session: protocol, profile, where it is.
-    pub sessions: Vec<(Arc<str>, Arc<str>, State)>,
+    pub sessions: Vec<(Arc<str>, Arc<str>, SessionState)>,
     /// Every upstream in use.
-    pub upstreams: Vec<SeenUpstream>,
+    pub upstreams: Vec<UpstreamSnapshot>,
     /// Lines that traces lost, in all.
     pub trace_lines_lost: u64,
 }
 
 /// An upstream at this moment.
 #[derive(Debug, Clone)]
-pub struct SeenUpstream {
+pub struct UpstreamSnapshot {
     /// Its name.
     pub name: String,
     /// It is not left out.
@@ -45,106 +45,106 @@ pub struct SeenUpstream {
     /// Lanes it failed, in all.
     pub failures: u64,
     /// How often it was left out, in all.
-    pub left_out: u64,
+    pub ejections: u64,
 }
 
 /// Asks when it is asked.
-pub(super) struct Scrape {
-    source: Box<dyn Source>,
+pub(super) struct ScrapeCollector {
+    source: Box<dyn SnapshotSource>,
     /// Kinds of sessions that could be, or were: their gauges are zero before the first, and do not go away.
-    known: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
+    known_kinds: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
     started_at: f64,
 }
 
-impl Scrape {
-    pub(super) fn new(source: impl Source) -> Self {
-        Self { source: Box::new(source), known: Mutex::default(), started_at: unix_now_s() }
+impl ScrapeCollector {
+    pub(super) fn new(source: impl SnapshotSource) -> Self {
+        Self { source: Box::new(source), known_kinds: Mutex::default(), started_at: unix_now_s() }
     }
 
-    fn sessions(&self, seen: &Seen, out: &mut Out<'_>) -> fmt::Result {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.extend(seen.kinds.iter().cloned());
-        known.extend(seen.sessions.iter().map(|(protocol, profile, _)| (protocol.clone(), profile.clone())));
+    fn sessions(&self, snapshot: &ServerSnapshot, writer: &mut MetricWriter<'_>) -> fmt::Result {
+        let mut kinds = self.known_kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.extend(snapshot.kinds.iter().cloned());
+        kinds.extend(snapshot.sessions.iter().map(|(protocol, profile, _)| (protocol.clone(), profile.clone())));
         let mut family = Vec::new();
-        for (protocol, profile) in known.iter() {
-            for state in State::ALL {
-                let is_it = |at: &&(Arc<str>, Arc<str>, State)| {
+        for (protocol, profile) in kinds.iter() {
+            for state in SessionState::ALL {
+                let is_counted = |at: &&(Arc<str>, Arc<str>, SessionState)| {
                     at.0 == *protocol && at.1 == *profile && at.2 == state
                 };
-                let count = seen.sessions.iter().filter(is_it).count() as i64;
+                let count = snapshot.sessions.iter().filter(is_counted).count() as i64;
                 let labels = [("protocol", &**protocol), ("profile", &**profile), ("state", state.name())];
                 family.push((labels, count));
             }
         }
-        out.gauges("sessions", "Sessions that run, by where they are.", None, &family)
+        writer.gauges("sessions", "Sessions that run, by where they are.", None, &family)
     }
 
-    fn upstreams(seen: &Seen, out: &mut Out<'_>) -> fmt::Result {
-        let of = |what: fn(&SeenUpstream) -> i64| -> Vec<_> {
-            seen.upstreams.iter().map(|it| ([("upstream", it.name.as_str())], what(it))).collect()
+    fn upstreams(snapshot: &ServerSnapshot, writer: &mut MetricWriter<'_>) -> fmt::Result {
+        let per_upstream = |value: fn(&UpstreamSnapshot) -> i64| -> Vec<_> {
+            snapshot.upstreams.iter().map(|it| ([("upstream", it.name.as_str())], value(it))).collect()
         };
-        let up = of(|it| it.in_service.into());
-        out.gauges(
+        let in_service = per_upstream(|it| it.in_service.into());
+        writer.gauges(
             "upstream_in_service",
             "Whether an upstream is in service, or left out for a while.",
             None,
-            &up,
+            &in_service,
         )?;
-        let load = of(|it| it.load.into());
-        out.gauges("upstream_load", "Lanes an upstream carries, and those its queue told of.", None, &load)?;
-        let failures = of(|it| it.failures.cast_signed());
-        out.counters("upstream_failures", "Lanes that an upstream failed.", &failures)?;
-        let left_out = of(|it| it.left_out.cast_signed());
-        out.counters("upstream_left_out", "Times an upstream was left out.", &left_out)
+        let load = per_upstream(|it| it.load.into());
+        writer.gauges("upstream_load", "Lanes an upstream carries, and those its queue told of.", None, &load)?;
+        let failures = per_upstream(|it| it.failures.cast_signed());
+        writer.counters("upstream_failures", "Lanes that an upstream failed.", &failures)?;
+        let ejections = per_upstream(|it| it.ejections.cast_signed());
+        writer.counters("upstream_ejections", "Times an upstream was left out.", &ejections)
     }
 
-    fn process(&self, out: &mut Out<'_>) -> fmt::Result {
-        let now = process::now();
-        let second = Some(&Unit::Seconds);
-        out.gauge("process_start_timestamp", "When the server began, since 1970.", second, self.started_at)?;
+    fn process(&self, writer: &mut MetricWriter<'_>) -> fmt::Result {
+        let now = process::read_stats();
+        let seconds = Some(&Unit::Seconds);
+        writer.gauge("process_start_timestamp", "When the server began, since 1970.", seconds, self.started_at)?;
         if let Some(cpu_s) = now.cpu_s {
-            out.counter("process_cpu", "Processor time of the process.", second, cpu_s)?;
+            writer.counter("process_cpu", "Processor time of the process.", seconds, cpu_s)?;
         }
-        let byte = Some(&Unit::Bytes);
+        let bytes = Some(&Unit::Bytes);
         for (name, help, unit, value) in [
-            ("process_resident_memory", "Memory of the process.", byte, now.resident_bytes),
+            ("process_resident_memory", "Memory of the process.", bytes, now.resident_bytes),
             ("process_open_fds", "File descriptors that are open.", None, now.open_fds),
             ("process_max_fds", "File descriptors that may be open.", None, now.max_fds),
         ] {
             if let Some(value) = value {
-                out.gauge(name, help, unit, value as f64)?;
+                writer.gauge(name, help, unit, value as f64)?;
             }
         }
         Ok(())
     }
 }
 
-impl Collector for Scrape {
+impl Collector for ScrapeCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (seen, mut out) = ((self.source)(), Out(encoder));
-        self.sessions(&seen, &mut out)?;
-        Self::upstreams(&seen, &mut out)?;
-        let lost = seen.trace_lines_lost as f64;
-        out.counter(
+        let (snapshot, mut writer) = ((self.source)(), MetricWriter(encoder));
+        self.sessions(&snapshot, &mut writer)?;
+        Self::upstreams(&snapshot, &mut writer)?;
+        let lost = snapshot.trace_lines_lost as f64;
+        writer.counter(
             "trace_lines_lost",
             "Lines of traces that were lost: the disk cannot keep up.",
             None,
             lost,
         )?;
-        self.process(&mut out)
+        self.process(&mut writer)
     }
 }
 
-impl fmt::Debug for Scrape {
+impl fmt::Debug for ScrapeCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scrape").finish_non_exhaustive()
     }
 }
 
 /// Writes what was found out.
-struct Out<'e>(DescriptorEncoder<'e>);
+struct MetricWriter<'e>(DescriptorEncoder<'e>);
 
-impl Out<'_> {
+impl MetricWriter<'_> {
     fn gauge<N: EncodeGaugeValue>(
         &mut self,
         name: &str,
@@ -169,13 +169,13 @@ impl Out<'_> {
         family: &[(L, i64)],
     ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        family.iter().try_for_each(|(of, value)| ConstGauge::new(*value).encode(metric.encode_family(of)?))
+        family.iter().try_for_each(|(labels, value)| ConstGauge::new(*value).encode(metric.encode_family(labels)?))
     }
 
     fn counters<L: EncodeLabelSet>(&mut self, name: &str, help: &str, family: &[(L, i64)]) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         let value = |value: i64| ConstCounter::new(value.cast_unsigned());
-        family.iter().try_for_each(|(of, count)| value(*count).encode(metric.encode_family(of)?))
+        family.iter().try_for_each(|(labels, count)| value(*count).encode(metric.encode_family(labels)?))
     }
 }
 

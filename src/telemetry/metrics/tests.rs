@@ -3,54 +3,54 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    meters::{Meters, Side},
-    scrape::{Seen, SeenUpstream},
+    meters::{SessionMeters, ConnectionSide},
+    scrape::{ServerSnapshot, UpstreamSnapshot},
     *,
 };
 use crate::{
     error::{Error, ErrorKind},
-    session::{Asked, Purpose, Reason, Stage, State},
+    session::{AudioOrigin, LanePurpose, EndReason, BargeInStage, SessionState},
 };
 
 /// Metrics in which everything has happened once.
-fn full() -> Metrics {
-    let metrics = Metrics::new(|| Seen {
+fn metrics_with_every_event() -> Metrics {
+    let metrics = Metrics::new(|| ServerSnapshot {
         kinds: Vec::new(),
-        sessions: vec![("macaw".into(), "speech".into(), State::Listening)],
-        upstreams: vec![SeenUpstream {
+        sessions: vec![("macaw".into(), "speech".into(), SessionState::Listening)],
+        upstreams: vec![UpstreamSnapshot {
             name: "gpu \"a\"\\".to_owned(),
             in_service: true,
             load: 3,
             failures: 2,
-            left_out: 1,
+            ejections: 1,
         }],
         trace_lines_lost: 7,
     });
-    let meters = Meters::begin(&metrics, "macaw", "speech");
+    let meters = SessionMeters::begin(&metrics, "macaw", "speech");
     let second = std::time::Duration::from_secs(1);
-    meters.first_transcript(second);
-    Asked::ALL.iter().for_each(|asked| meters.first_audio(*asked, second));
-    Stage::ALL.iter().for_each(|stage| meters.barge_in(*stage, second));
-    meters.interrupted();
-    meters.underrun();
-    meters.rolled_over("time_limit", second);
-    meters.lane_retried();
-    meters.told(&Error::new(ErrorKind::QueueStuck, "x"));
-    meters.closed(Side::Client, true, Some(4999));
-    let lane = meters.lane(&"gpu".into(), Purpose::Speak);
-    for histogram in [&lane.queue, &lane.init, &lane.step, &lane.context] {
+    meters.record_first_transcript(second);
+    AudioOrigin::ALL.iter().for_each(|asked| meters.record_first_audio(*asked, second));
+    BargeInStage::ALL.iter().for_each(|stage| meters.record_barge_in(*stage, second));
+    meters.record_interruption();
+    meters.record_underrun();
+    meters.record_rollover("time_limit", second);
+    meters.record_lane_retry();
+    meters.record_error(&Error::new(ErrorKind::QueueStuck, "x"));
+    meters.record_close(ConnectionSide::Client, true, Some(4999));
+    let lane = meters.begin_lane(&"gpu".into(), LanePurpose::Speak);
+    for histogram in [&lane.queue_wait, &lane.init_time, &lane.realtime_factor, &lane.context_peak_tokens] {
         histogram.observe(1.0);
     }
     meters.audio_in.inc_by(1.5);
-    meters.ended(Reason::Idle, second);
-    metrics.refused(Refused::NotFound);
-    metrics.reloaded(true);
-    metrics.certificate_expires(2e9);
+    meters.record_end(EndReason::Idle, second);
+    metrics.record_rejection(RejectReason::NotFound);
+    metrics.record_reload(true);
+    metrics.set_certificate_expiry(2e9);
     metrics
 }
 
 /// Samples of what is rendered: name with labels, and value. Panics where a line is not as OpenMetrics has it.
-fn samples(text: &str) -> BTreeMap<String, f64> {
+fn parse_samples(text: &str) -> BTreeMap<String, f64> {
     let body = text.strip_suffix("# EOF\n").expect("it ends with EOF");
     let (mut helped, mut typed) = (BTreeSet::new(), BTreeMap::new());
     let mut samples = BTreeMap::new();
@@ -91,20 +91,20 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 }
 
 #[test]
-fn what_is_rendered_is_open_metrics_and_counts_what_happened() {
-    let text = full().render();
-    let samples = samples(&text);
-    let of = r#"protocol="macaw",profile="speech""#;
+fn rendered_metrics_are_valid_openmetrics_with_expected_values() {
+    let text = metrics_with_every_event().render();
+    let samples = parse_samples(&text);
+    let session_labels = r#"protocol="macaw",profile="speech""#;
     for (series, value) in [
-        (format!("voxbridge_sessions{{{of},state=\"listening\"}}"), 1.0),
-        (format!("voxbridge_sessions{{{of},state=\"idle\"}}"), 0.0),
-        (format!("voxbridge_sessions_opened_total{{{of}}}"), 1.0),
-        (format!("voxbridge_sessions_ended_total{{{of},reason=\"idle\",side=\"bridge\"}}"), 1.0),
-        (format!("voxbridge_audio_in_seconds_total{{{of}}}"), 1.5),
-        (format!("voxbridge_errors_total{{{of},kind=\"queue_stuck\",origin=\"upstream\"}}"), 1.0),
-        (r#"voxbridge_refused_total{reason="not_found",status="404"}"#.to_owned(), 1.0),
-        (r#"voxbridge_refused_total{reason="tls",status="none"}"#.to_owned(), 0.0),
-        (r#"voxbridge_closes_total{side="client",by="peer",code="other"}"#.to_owned(), 1.0),
+        (format!("voxbridge_sessions{{{session_labels},state=\"listening\"}}"), 1.0),
+        (format!("voxbridge_sessions{{{session_labels},state=\"idle\"}}"), 0.0),
+        (format!("voxbridge_sessions_opened_total{{{session_labels}}}"), 1.0),
+        (format!("voxbridge_sessions_ended_total{{{session_labels},reason=\"idle\",origin=\"bridge\"}}"), 1.0),
+        (format!("voxbridge_audio_in_seconds_total{{{session_labels}}}"), 1.5),
+        (format!("voxbridge_errors_total{{{session_labels},kind=\"queue_stuck\",origin=\"upstream\"}}"), 1.0),
+        (r#"voxbridge_connections_rejected_total{reason="not_found",status="404"}"#.to_owned(), 1.0),
+        (r#"voxbridge_connections_rejected_total{reason="tls",status="none"}"#.to_owned(), 0.0),
+        (r#"voxbridge_connections_closed_total{side="client",closed_by="peer",code="other"}"#.to_owned(), 1.0),
         (r#"voxbridge_lanes{upstream="gpu",purpose="speak"}"#.to_owned(), 0.0),
         (r#"voxbridge_upstream_load{upstream="gpu \"a\"\\"}"#.to_owned(), 3.0),
         ("voxbridge_trace_lines_lost_total".to_owned(), 7.0),
@@ -114,29 +114,29 @@ fn what_is_rendered_is_open_metrics_and_counts_what_happened() {
 }
 
 #[test]
-fn kinds_of_sessions_that_were_seen_stay() {
+fn session_gauges_stay_after_the_last_session() {
     let seen = std::sync::atomic::AtomicBool::new(false);
     let metrics = Metrics::new(move || {
         let first = !seen.swap(true, std::sync::atomic::Ordering::Relaxed);
-        let session = ("macaw".into(), "speech".into(), State::Idle);
-        Seen { sessions: if first { vec![session] } else { Vec::new() }, ..Seen::default() }
+        let session = ("macaw".into(), "speech".into(), SessionState::Idle);
+        ServerSnapshot { sessions: if first { vec![session] } else { Vec::new() }, ..ServerSnapshot::default() }
     });
     let series = r#"voxbridge_sessions{protocol="macaw",profile="speech",state="idle"}"#;
-    let counts = [metrics.render(), metrics.render()].map(|text| samples(&text).get(series).copied());
+    let counts = [metrics.render(), metrics.render()].map(|text| parse_samples(&text).get(series).copied());
     assert_eq!(counts, [Some(1.0), Some(0.0)]);
 }
 
 /// Every metric's name, as `# TYPE` tells it.
-fn names(text: &str) -> BTreeSet<String> {
+fn metric_names(text: &str) -> BTreeSet<String> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types.filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())).collect()
 }
 
 /// Every name that a query may use for a series, with the metric it is of.
-fn series(text: &str) -> BTreeMap<String, String> {
+fn series_to_metric(text: &str) -> BTreeMap<String, String> {
     let mut series = BTreeMap::new();
     let body = text.lines().filter(|line| !line.starts_with('#'));
-    let names = names(text);
+    let names = metric_names(text);
     for name in body.filter_map(|line| line.split(['{', ' ']).next()) {
         let of =
             names.iter().filter(|metric| name.starts_with(metric.as_str())).max_by_key(|metric| metric.len());
@@ -146,7 +146,7 @@ fn series(text: &str) -> BTreeMap<String, String> {
 }
 
 /// The names of metrics in a file.
-fn used(file: &str) -> BTreeSet<&str> {
+fn metric_names_in(file: &str) -> BTreeSet<&str> {
     let is_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
     file.split(|character| !is_name(character)).filter(|word| word.starts_with("voxbridge_")).collect()
 }
@@ -155,43 +155,43 @@ const DASHBOARD: &str = include_str!("../../../examples/grafana/voxbridge.json")
 const ALERTS: &str = include_str!("../../../examples/prometheus/alerts.yaml");
 
 #[test]
-fn the_dashboard_and_the_alerts_ask_for_what_there_is_and_the_dashboard_for_all_of_it() {
-    let text = full().render();
-    let series = series(&text);
+fn dashboard_shows_every_metric_and_alerts_use_existing_ones() {
+    let text = metrics_with_every_event().render();
+    let series = series_to_metric(&text);
     serde_json::from_str::<serde_json::Value>(DASHBOARD).unwrap();
-    for (file, name) in used(DASHBOARD)
+    for (file, name) in metric_names_in(DASHBOARD)
         .iter()
         .map(|name| ("dashboard", name))
-        .chain(used(ALERTS).iter().map(|name| ("alerts", name)))
+        .chain(metric_names_in(ALERTS).iter().map(|name| ("alerts", name)))
     {
         assert!(series.contains_key(*name), "{file}: there is no {name}");
     }
-    let shown: BTreeSet<_> = used(DASHBOARD).iter().filter_map(|name| series.get(*name)).collect();
-    let missing: Vec<_> = names(&text).into_iter().filter(|name| !shown.contains(name)).collect();
+    let shown: BTreeSet<_> = metric_names_in(DASHBOARD).iter().filter_map(|name| series.get(*name)).collect();
+    let missing: Vec<_> = metric_names(&text).into_iter().filter(|name| !shown.contains(name)).collect();
     assert_eq!(missing, [""; 0], "no panel shows them");
-    assert!(missing.is_empty() && names(&text).len() > 40, "{}", names(&text).len());
+    assert!(missing.is_empty() && metric_names(&text).len() > 40, "{}", metric_names(&text).len());
 }
 
 #[test]
-fn sessions_that_could_be_are_counted_before_the_first() {
+fn session_gauges_start_at_zero_for_configured_routes() {
     let kinds = || vec![("macaw".into(), "speech".into()), ("vosk".into(), "speech".into())];
-    let metrics = Metrics::new(move || Seen { kinds: kinds(), ..Seen::default() });
+    let metrics = Metrics::new(move || ServerSnapshot { kinds: kinds(), ..ServerSnapshot::default() });
     let text = metrics.render();
-    let counted = samples(&text).into_iter().filter(|(series, _)| series.starts_with("voxbridge_sessions{"));
+    let counted = parse_samples(&text).into_iter().filter(|(series, _)| series.starts_with("voxbridge_sessions{"));
     let counts: Vec<f64> = counted.map(|(_, count)| count).collect();
-    assert_eq!(counts, [0.0].repeat(2 * State::ALL.len()), "{text}");
+    assert_eq!(counts, [0.0].repeat(2 * SessionState::ALL.len()), "{text}");
 }
 
 const AUTOSCALING: &str = include_str!("../../../examples/kubernetes/autoscaling.yaml");
 const ADAPTER: &str = include_str!("../../../examples/kubernetes/prometheus-adapter.yaml");
 
 #[test]
-fn what_pods_are_counted_by_is_there_before_the_first_session() {
+fn autoscaling_metrics_exist_before_the_first_session() {
     let kinds = vec![("macaw".into(), "speech".into())];
-    let metrics = Metrics::new(move || Seen { kinds: kinds.clone(), ..Seen::default() });
-    let series = series(&metrics.render());
+    let metrics = Metrics::new(move || ServerSnapshot { kinds: kinds.clone(), ..ServerSnapshot::default() });
+    let series = series_to_metric(&metrics.render());
     for (file, text) in [("autoscaling", AUTOSCALING), ("adapter", ADAPTER)] {
-        let names = used(text);
+        let names = metric_names_in(text);
         assert!(!names.is_empty(), "{file} asks for nothing");
         names.iter().for_each(|name| assert!(series.contains_key(*name), "{file}: there is no {name}"));
     }

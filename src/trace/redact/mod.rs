@@ -5,25 +5,25 @@
 
 mod rewrite;
 
-pub(super) use self::rewrite::{is_base64, measured};
+pub(super) use self::rewrite::{is_base64, length_placeholder};
 
-use self::rewrite::rewrite;
-use super::record::{Came, Line};
+use self::rewrite::redact_json;
+use super::record::{InputKind, TraceRecord};
 
 /// What stands for a secret.
 pub const MASK: &str = "[masked]";
 /// How many secrets of a session are looked for where they might be echoed, and how long a piece of them.
-const MOST_SECRETS: usize = 32;
+const SECRETS_MAX: usize = 32;
 const SECRET_MIN_CHARS: usize = 6;
 /// Error messages quote as much of a value.
 const QUOTED_CHARS: usize = 40;
 /// What silence may stand in for, letters of base64: more is no message.
-const LONGEST_RESTORED: usize = 256 << 20;
+const SILENCE_MAX_CHARS: usize = 256 << 20;
 
 /// Whose audio a trace keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kept {
+pub enum AudioRetention {
     /// Nobody's: lengths alone.
     #[default]
     None,
@@ -35,53 +35,53 @@ pub enum Kept {
 
 /// What becomes of long runs of base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sound {
-    Kept,
-    Measured,
+enum AudioTreatment {
+    Keep,
+    Measure,
     /// Told from others by a digest.
-    Digested,
+    Digest,
 }
 
 /// Cleans the lines of one session; it remembers the secrets it met, which may be echoed.
 #[derive(Debug, Default)]
-pub struct Cleaner {
-    audio: Kept,
+pub struct Redactor {
+    audio: AudioRetention,
     secrets: Vec<String>,
 }
 
-impl Cleaner {
+impl Redactor {
     /// Cleans everything but the audio that is to be kept.
     #[must_use]
-    pub const fn new(audio: Kept) -> Self {
+    pub const fn new(audio: AudioRetention) -> Self {
         Self { audio, secrets: Vec::new() }
     }
 
     /// A line without what nobody is to read.
-    pub fn clean(&mut self, line: &mut Line) {
-        let sound = match (self.audio, line.came) {
-            (Kept::All, Some(_)) | (Kept::Client, Some(Came::Client)) => Sound::Kept,
-            (Kept::All, None) => Sound::Digested,
-            _ => Sound::Measured,
+    pub fn redact(&mut self, record: &mut TraceRecord) {
+        let treatment = match (self.audio, record.input) {
+            (AudioRetention::All, Some(_)) | (AudioRetention::Client, Some(InputKind::Client)) => AudioTreatment::Keep,
+            (AudioRetention::All, None) => AudioTreatment::Digest,
+            _ => AudioTreatment::Measure,
         };
-        if let Some(text) = &line.text {
-            line.text = Some(self.text(text, sound));
+        if let Some(text) = &record.text {
+            record.text = Some(self.redact_text(text, treatment));
         }
-        if let Some(words) = &line.words {
-            line.words = Some(self.text(words, sound));
+        if let Some(words) = &record.words {
+            record.words = Some(self.redact_text(words, treatment));
         }
     }
 
     /// A query string without secrets.
     #[must_use]
-    pub fn query(&mut self, query: &str) -> String {
+    pub fn redact_query(&mut self, query: &str) -> String {
         let pairs = query.split('&').map(|pair| {
             let Some((name, value)) = form_urlencoded::parse(pair.as_bytes()).next() else {
                 return pair.to_owned();
             };
-            if value.is_empty() || !names_secret(&name) {
-                return self.without_echoes(pair);
+            if value.is_empty() || !is_secret_name(&name) {
+                return self.mask_echoes(pair);
             }
-            self.remember(&value);
+            self.remember_secret(&value);
             format!("{}={MASK}", pair.split('=').next().unwrap_or_default())
         });
         pairs.collect::<Vec<_>>().join("&")
@@ -89,26 +89,26 @@ impl Cleaner {
 
     /// A sample in quotes as voices are kept, or its length.
     #[must_use]
-    pub fn sample(&self, base64: &str) -> String {
+    pub fn redact_voice_sample(&self, base64: &str) -> String {
         match self.audio {
-            Kept::All => base64.to_owned(),
-            Kept::Client | Kept::None => rewrite(base64, Sound::Measured, &mut |_| {}),
+            AudioRetention::All => base64.to_owned(),
+            AudioRetention::Client | AudioRetention::None => redact_json(base64, AudioTreatment::Measure, &mut |_| {}),
         }
     }
 
-    fn text(&mut self, text: &str, sound: Sound) -> String {
-        let mut met = Vec::new();
-        let clean = rewrite(text, sound, &mut |secret| met.push(secret.to_owned()));
-        met.iter().for_each(|secret| self.remember(secret));
-        self.without_echoes(&clean)
+    fn redact_text(&mut self, text: &str, treatment: AudioTreatment) -> String {
+        let mut found_secrets = Vec::new();
+        let redacted = redact_json(text, treatment, &mut |secret| found_secrets.push(secret.to_owned()));
+        found_secrets.iter().for_each(|secret| self.remember_secret(secret));
+        self.mask_echoes(&redacted)
     }
 
-    fn remember(&mut self, secret: &str) {
+    fn remember_secret(&mut self, secret: &str) {
         let quoted: String = secret.chars().take(QUOTED_CHARS).collect();
         for secret in [secret, quoted.as_str()] {
-            let new =
+            let is_new =
                 secret.chars().count() >= SECRET_MIN_CHARS && !self.secrets.iter().any(|it| it == secret);
-            if new && self.secrets.len() < MOST_SECRETS {
+            if is_new && self.secrets.len() < SECRETS_MAX {
                 self.secrets.push(secret.to_owned());
             }
         }
@@ -116,7 +116,7 @@ impl Cleaner {
         self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     }
 
-    fn without_echoes(&self, text: &str) -> String {
+    fn mask_echoes(&self, text: &str) -> String {
         self.secrets.iter().fold(text.to_owned(), |text, secret| match text.contains(secret.as_str()) {
             true => text.replace(secret.as_str(), MASK),
             false => text,
@@ -126,7 +126,7 @@ impl Cleaner {
 
 /// Whether what goes by this name is a credential: `token`, `X-Api-Key`, `clientSecret`, but not `tokens` or `keywords`.
 #[must_use]
-pub fn names_secret(name: &str) -> bool {
+pub fn is_secret_name(name: &str) -> bool {
     const LAST_WORDS: [&str; 18] = [
         "token",
         "key",
@@ -147,12 +147,12 @@ pub fn names_secret(name: &str) -> bool {
         "sig",
         "authtoken",
     ];
-    let (mut words, mut was_small) = (vec![String::new()], false);
+    let (mut words, mut is_after_lowercase) = (vec![String::new()], false);
     for letter in name.chars() {
-        if letter.is_uppercase() && was_small {
+        if letter.is_uppercase() && is_after_lowercase {
             words.push(String::new());
         }
-        was_small = letter.is_lowercase();
+        is_after_lowercase = letter.is_lowercase();
         match words.last_mut() {
             Some(word) if letter.is_alphanumeric() => word.extend(letter.to_lowercase()),
             _ => words.push(String::new()),
@@ -163,14 +163,14 @@ pub fn names_secret(name: &str) -> bool {
 
 /// What was cleaned, with silence where audio was; how many runs of audio that were.
 #[must_use]
-pub fn restored(text: &str) -> (String, usize) {
+pub fn fill_with_silence(text: &str) -> (String, usize) {
     const OPEN: &str = "[base64 ";
     let (mut out, mut rest, mut count) = (String::with_capacity(text.len()), text, 0);
     while let Some(at) = rest.find(OPEN) {
         let (before, found) = rest.split_at(at);
         out.push_str(before);
         let inside = found.find(']').map(|end| (&found[OPEN.len()..end], &found[end + 1..]));
-        match inside.and_then(|(inside, behind)| Some((silence(inside, out.len())?, behind))) {
+        match inside.and_then(|(inside, behind)| Some((silence_base64(inside, out.len())?, behind))) {
             Some((silence, behind)) => {
                 out.push_str(&silence);
                 rest = behind;
@@ -187,11 +187,11 @@ pub fn restored(text: &str) -> (String, usize) {
 }
 
 /// Base64 of zeros, as long as the placeholder says.
-fn silence(inside: &str, so_far: usize) -> Option<String> {
+fn silence_base64(inside: &str, output_len: usize) -> Option<String> {
     let inside = inside.split(' ').next()?;
     let letters = inside.trim_end_matches('=');
     let padding = &inside[letters.len()..];
-    let length: usize = letters.parse().ok().filter(|length| length + so_far <= LONGEST_RESTORED)?;
+    let length: usize = letters.parse().ok().filter(|length| length + output_len <= SILENCE_MAX_CHARS)?;
     Some("A".repeat(length.checked_sub(padding.len())?) + padding)
 }
 
@@ -201,12 +201,12 @@ mod tests {
 
     use super::*;
 
-    fn cleaned(text: &str) -> String {
-        Cleaner::new(Kept::None).text(text, Sound::Measured)
+    fn redacted(text: &str) -> String {
+        Redactor::new(AudioRetention::None).redact_text(text, AudioTreatment::Measure)
     }
 
     #[test]
-    fn credentials_are_known_by_their_names() {
+    fn secret_names_are_recognized() {
         for name in [
             "token",
             "access_token",
@@ -217,45 +217,45 @@ mod tests {
             "PASSWORD",
             "key",
         ] {
-            assert!(names_secret(name), "{name}");
+            assert!(is_secret_name(name), "{name}");
         }
         for name in
             ["tokens", "max_new_tokens", "keywords", "type", "text", "monkey", "key_term", "", "author"]
         {
-            assert!(!names_secret(name), "{name}");
+            assert!(!is_secret_name(name), "{name}");
         }
     }
 
     #[test]
-    fn audio_is_measured_and_silence_of_its_length_stands_in_for_it() {
+    fn redacted_audio_is_restored_as_silence_of_same_length() {
         let audio = "QUJD".repeat(100) + "QQ==";
         let text = format!(r#"{{"a":"{audio}","url":"data:audio/wav;base64,{audio}","token":5,"n":-1.5}}"#);
-        let clean = cleaned(&text);
+        let redacted_text = redacted(&text);
         assert_eq!(
-            clean,
+            redacted_text,
             r#"{"a":"[base64 404==]","url":"data:audio/wav;base64,[base64 404==]","token":0,"n":-1.5}"#
         );
-        let (restored, count) = restored(&clean);
+        let (restored, count) = fill_with_silence(&redacted_text);
         assert!(count == 2 && restored.len() == text.len() && restored.contains("AAAA"), "{restored}");
-        for strange in
+        for malformed in
             ["[base64 x]", "[base64 99999999999999999999]", "[base64 1==]", "[base64 4", "[base64 ]"]
         {
-            assert_eq!(super::restored(strange), (strange.to_owned(), 0));
+            assert_eq!(super::fill_with_silence(malformed), (malformed.to_owned(), 0));
         }
     }
 
     proptest! {
         #[test]
-        fn other_text_stays_as_it_is_and_json_stays_json(text in "[^=]*", name in "[a-z]{1,3}") {
+        fn redacting_keeps_other_text_and_valid_json(text in "[^=]*", name in "[a-z]{1,3}") {
             let json = serde_json::json!({name.clone(): text, "list": [text, {"deep": text}], "n": 1.5}).to_string();
-            prop_assert_eq!(cleaned(&json), json);
+            prop_assert_eq!(redacted(&json), json);
             let secret = serde_json::json!({"token": [text, {name: text}], "text": text}).to_string();
-            prop_assert!(serde_json::from_str::<serde_json::Value>(&cleaned(&secret)).is_ok());
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&redacted(&secret)).is_ok());
         }
 
         #[test]
-        fn any_text_can_be_cleaned(text in any::<String>(), quoted in "[\"\\\\{}\\[\\]:,a= ]{0,40}") {
-            let (_, _) = (restored(&cleaned(&text)), restored(&cleaned(&quoted)));
+        fn any_text_is_redacted_without_panic(text in any::<String>(), quoted in "[\"\\\\{}\\[\\]:,a= ]{0,40}") {
+            let (_, _) = (fill_with_silence(&redacted(&text)), fill_with_silence(&redacted(&quoted)));
         }
     }
 }

@@ -1,100 +1,100 @@
 //! A JSON text written again letter by letter: secrets are masked, long runs of base64 measured, all else stays.
 
-use super::{MASK, Sound, names_secret};
-use crate::trace::record::digest;
+use super::{MASK, AudioTreatment, is_secret_name};
+use crate::trace::record::fnv1a_digest;
 
 /// A string of base64 longer than this is taken for audio or a picture.
-const LONGEST_KEPT: usize = 256;
+const BASE64_KEPT_MAX_CHARS: usize = 256;
 
 /// Where a walk over JSON stands: what follows a secret's name is masked, however deep it is.
 #[derive(Default)]
-struct Place {
+struct JsonPosition {
     depth: u32,
-    secret_at: Option<u32>,
-    named: bool,
+    secret_depth: Option<u32>,
+    is_after_secret_name: bool,
 }
 
-impl Place {
+impl JsonPosition {
     const fn is_secret(&self) -> bool {
-        self.named || self.secret_at.is_some()
+        self.is_after_secret_name || self.secret_depth.is_some()
     }
 
     const fn open(&mut self) {
         self.depth += 1;
-        if self.named && self.secret_at.is_none() {
-            self.secret_at = Some(self.depth);
+        if self.is_after_secret_name && self.secret_depth.is_none() {
+            self.secret_depth = Some(self.depth);
         }
-        self.named = false;
+        self.is_after_secret_name = false;
     }
 
     fn close(&mut self) {
-        if self.secret_at == Some(self.depth) {
-            self.secret_at = None;
+        if self.secret_depth == Some(self.depth) {
+            self.secret_depth = None;
         }
         self.depth = self.depth.saturating_sub(1);
     }
 }
 
-pub(super) fn rewrite(text: &str, sound: Sound, secret: &mut impl FnMut(&str)) -> String {
+pub(super) fn redact_json(text: &str, treatment: AudioTreatment, on_secret: &mut impl FnMut(&str)) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (String::with_capacity(text.len().min(64 * 1024)), 0);
-    let mut place = Place::default();
+    let mut position = JsonPosition::default();
     while at < bytes.len() {
-        let plain = bytes[at..].iter().position(|byte| is_mark(*byte, &place)).unwrap_or(bytes.len() - at);
-        push_plain(&mut out, &text[at..at + plain], secret);
+        let plain = bytes[at..].iter().position(|byte| is_structural(*byte, &position)).unwrap_or(bytes.len() - at);
+        copy_plain(&mut out, &text[at..at + plain], on_secret);
         at += plain;
         match bytes.get(at) {
             None => break,
-            Some(b'"') => at = string(text, at, sound, &mut place, &mut out, secret),
-            Some(b'{' | b'[') => place.open(),
-            Some(b'}' | b']') => place.close(),
+            Some(b'"') => at = copy_string(text, at, treatment, &mut position, &mut out, on_secret),
+            Some(b'{' | b'[') => position.open(),
+            Some(b'}' | b']') => position.close(),
             Some(_) => {
                 out.push('0');
-                at += bytes[at..].iter().take_while(|byte| is_number(**byte)).count();
-                place.named = false;
+                at += bytes[at..].iter().take_while(|byte| is_number_byte(**byte)).count();
+                position.is_after_secret_name = false;
             }
         }
-        if let Some(mark @ (b'{' | b'[' | b'}' | b']')) = bytes.get(at) {
-            out.push(char::from(*mark));
+        if let Some(bracket @ (b'{' | b'[' | b'}' | b']')) = bytes.get(at) {
+            out.push(char::from(*bracket));
             at += 1;
         }
     }
     out
 }
 
-fn is_mark(byte: u8, place: &Place) -> bool {
-    matches!(byte, b'"' | b'{' | b'}' | b'[' | b']') || (place.is_secret() && is_number(byte))
+fn is_structural(byte: u8, position: &JsonPosition) -> bool {
+    matches!(byte, b'"' | b'{' | b'}' | b'[' | b']') || (position.is_secret() && is_number_byte(byte))
 }
 
-const fn is_number(byte: u8) -> bool {
+const fn is_number_byte(byte: u8) -> bool {
     byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.')
 }
 
 /// Takes the string that begins at `at`; the place behind it.
-fn string(
+fn copy_string(
     text: &str,
     at: usize,
-    sound: Sound,
-    place: &mut Place,
+    treatment: AudioTreatment,
+    position: &mut JsonPosition,
     out: &mut String,
-    secret: &mut impl FnMut(&str),
+    on_secret: &mut impl FnMut(&str),
 ) -> usize {
-    let end = end_of_string(text.as_bytes(), at + 1);
+    let end = string_end(text.as_bytes(), at + 1);
     let (raw, closed) = (&text[at + 1..end], end < text.len());
     let behind = end + usize::from(closed);
     let is_name = text[behind..].trim_start().starts_with(':');
     out.push('"');
     if is_name {
-        place.named = place.secret_at.is_none() && names_secret(&unescaped(raw));
+        position.is_after_secret_name = position.secret_depth.is_none() && is_secret_name(&unescape(raw));
         out.push_str(raw);
-    } else if place.is_secret() && !raw.is_empty() {
-        secret(&unescaped(raw));
-        secret(raw);
+    } else if position.is_secret() && !raw.is_empty() {
+        on_secret(&unescape(raw));
+        on_secret(raw);
         out.push_str(MASK);
-        place.named = false;
+        position.is_after_secret_name = false;
     } else {
-        value(raw, sound, out, secret);
-        place.named = false;
+        copy_value(raw, treatment, out, on_secret);
+        position.is_after_secret_name = false;
     }
     if closed {
         out.push('"');
@@ -102,7 +102,7 @@ fn string(
     behind
 }
 
-fn end_of_string(bytes: &[u8], from: usize) -> usize {
+fn string_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while at < bytes.len() && bytes[at] != b'"' {
         at += if bytes[at] == b'\\' { 2 } else { 1 };
@@ -111,29 +111,29 @@ fn end_of_string(bytes: &[u8], from: usize) -> usize {
     at.min(bytes.len())
 }
 
-fn unescaped(raw: &str) -> String {
+fn unescape(raw: &str) -> String {
     serde_json::from_str(&format!("\"{raw}\"")).unwrap_or_else(|_| raw.to_owned())
 }
 
-fn value(raw: &str, sound: Sound, out: &mut String, secret: &mut impl FnMut(&str)) {
-    let data = raw.find(";base64,").filter(|_| raw.starts_with("data:")).map_or(0, |at| at + 8);
-    let (head, body) = raw.split_at(data);
-    if body.len() <= LONGEST_KEPT || !is_base64(body) {
-        return push_plain(out, raw, secret);
+fn copy_value(raw: &str, treatment: AudioTreatment, out: &mut String, on_secret: &mut impl FnMut(&str)) {
+    let data_start = raw.find(";base64,").filter(|_| raw.starts_with("data:")).map_or(0, |at| at + 8);
+    let (head, body) = raw.split_at(data_start);
+    if body.len() <= BASE64_KEPT_MAX_CHARS || !is_base64(body) {
+        return copy_plain(out, raw, on_secret);
     }
     out.push_str(head);
-    match sound {
-        Sound::Kept => out.push_str(body),
-        Sound::Measured => out.push_str(&measured(body)),
-        Sound::Digested => {
-            let length = measured(body);
-            out.push_str(&format!("{} {}]", length.trim_end_matches(']'), digest(body.as_bytes())));
+    match treatment {
+        AudioTreatment::Keep => out.push_str(body),
+        AudioTreatment::Measure => out.push_str(&length_placeholder(body)),
+        AudioTreatment::Digest => {
+            let length = length_placeholder(body);
+            out.push_str(&format!("{} {}]", length.trim_end_matches(']'), fnv1a_digest(body.as_bytes())));
         }
     }
 }
 
 /// What stands for so much audio.
-pub(in crate::trace) fn measured(body: &str) -> String {
+pub(in crate::trace) fn length_placeholder(body: &str) -> String {
     let padding = &body[body.trim_end_matches('=').len()..];
     format!("[base64 {}{padding}]", body.len())
 }
@@ -144,7 +144,7 @@ pub(in crate::trace) fn is_base64(text: &str) -> bool {
 }
 
 /// Text outside of JSON's own structure: `name=value` and `Bearer …` may still hold a secret.
-fn push_plain(out: &mut String, text: &str, secret: &mut impl FnMut(&str)) {
+fn copy_plain(out: &mut String, text: &str, on_secret: &mut impl FnMut(&str)) {
     let mut rest = text;
     while let Some(at) = rest.find(['=', ' ']) {
         let (before, behind) = rest.split_at(at + 1);
@@ -157,11 +157,11 @@ fn push_plain(out: &mut String, text: &str, secret: &mut impl FnMut(&str)) {
         out.push_str(before);
         rest = behind;
         let is_secret = match before.ends_with('=') {
-            true => names_secret(name) && !value.is_empty(),
+            true => is_secret_name(name) && !value.is_empty(),
             false => name.eq_ignore_ascii_case("bearer") && value.len() > 7,
         };
         if is_secret {
-            secret(value);
+            on_secret(value);
             out.push_str(MASK);
             rest = &behind[value.len()..];
         }

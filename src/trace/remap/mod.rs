@@ -11,26 +11,26 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Line, Trace,
-    record::{Came, Went},
-    redact::restored,
-    template_match::{Filled, put_together, taken_apart},
+    TraceRecord, Trace,
+    record::{InputKind, OutputKind},
+    redact::fill_with_silence,
+    template_match::{SlotValues, render_slots, extract_slots},
 };
 use crate::{
     bridge::Input,
     downstream::Codec,
     error::ErrorKind,
-    event::{ClientEvent, CloseName, Frame, LaneEvent},
+    event::{ClientEvent, CloseReason, Frame, LaneEvent},
     mapping::{ClientMapping, Library, UpstreamMapping, client::EventName, upstream::SendName},
     upstream::Dialect,
 };
 
 /// Of a message, so much is shown.
-const SHOWN_CHARS: usize = 300;
+const CONTENT_MAX_CHARS: usize = 300;
 
 /// One message of the recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Step {
+pub struct RemappedMessage {
     /// Since the session was opened, ns.
     pub ns: u64,
     /// Where it passed.
@@ -47,11 +47,11 @@ pub struct Step {
 ///
 /// # Errors
 /// A mapping of the recording that is not there any more.
-pub fn of_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<Step>, String> {
-    let recorded = trace.start.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
-    let (from, to) = (recorded.client(&trace.start.client)?, library.client(name)?);
-    match (&to.relay, from.relays()) {
-        (Some(relay), true) => return relayed::of_relayed(trace, library, &to, relay),
+pub fn remap_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<RemappedMessage>, String> {
+    let recorded_library = trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
+    let (from, to) = (recorded_library.client(&trace.header.client)?, library.client(name)?);
+    match (&to.relay, from.is_relayed()) {
+        (Some(relay), true) => return relayed::remap_relayed(trace, library, &to, relay),
         (None, false) => {}
         _ => {
             return Err(format!(
@@ -60,13 +60,13 @@ pub fn of_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<Ste
             ));
         }
     }
-    let opened = Duration::from_nanos(trace.start.opened_unix_ns).as_secs_f64();
-    let mut codec = Codec::new(to.clone(), opened);
-    let connect = codec.connect(&trace.start.query);
-    let mut steps = vec![Step {
+    let opened_unix_s = Duration::from_nanos(trace.header.opened_unix_ns).as_secs_f64();
+    let mut codec = Codec::new(to.clone(), opened_unix_s);
+    let connect = codec.decode_query(&trace.header.query);
+    let mut steps = vec![RemappedMessage {
         ns: 0,
         place: "from the client".to_owned(),
-        recorded: format!("?{}", trace.start.query),
+        recorded: format!("?{}", trace.header.query),
         trouble: !connect.problems.is_empty() || connect.model.is_none(),
         becomes: [
             vec![format!("model {:?}, {:?}", connect.model, connect.settings)],
@@ -74,14 +74,14 @@ pub fn of_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<Ste
         ]
         .concat()
         .into_iter()
-        .chain(ignored(&mut codec))
+        .chain(ignored_fields(&mut codec))
         .collect(),
     }];
-    for line in &trace.lines {
-        if line.came == Some(Came::Client) {
-            steps.push(understood(line, &mut codec)?);
-        } else if line.went == Some(Went::Client) {
-            steps.push(said_to_client(line, &from, &to));
+    for record in &trace.records {
+        if record.input == Some(InputKind::Client) {
+            steps.push(remap_client_frame(record, &mut codec)?);
+        } else if record.output == Some(OutputKind::Client) {
+            steps.push(remap_client_output(record, &from, &to));
         }
     }
     Ok(steps)
@@ -91,48 +91,48 @@ pub fn of_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<Ste
 ///
 /// # Errors
 /// A mapping of the recording that is not there any more.
-pub fn of_upstream(trace: &Trace, library: &Library, name: &str) -> Result<Vec<Step>, String> {
-    let recorded = trace.start.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
-    let (from, to) = (recorded.upstream(&trace.start.dialect)?, library.upstream(name)?);
+pub fn remap_upstream(trace: &Trace, library: &Library, name: &str) -> Result<Vec<RemappedMessage>, String> {
+    let recorded_library = trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
+    let (from, to) = (recorded_library.upstream(&trace.header.dialect)?, library.upstream(name)?);
     let mut dialect = Dialect::new(to.clone());
     let mut steps = Vec::new();
-    for line in &trace.lines {
-        if line.came == Some(Came::Lane) {
-            steps.push(heard(line, &mut dialect)?);
-        } else if let Some(mode) = line.mode {
+    for record in &trace.records {
+        if record.input == Some(InputKind::Lane) {
+            steps.push(remap_lane_frame(record, &mut dialect)?);
+        } else if let Some(mode) = record.mode {
             let known = to.modes.get(&mode);
             let becomes = known.map_or_else(
                 || format!("error: no mode {mode:?}"),
                 |word| format!("{}?{}={word}", to.path, to.mode_key),
             );
-            steps.push(step(line, vec![becomes], known.is_none()));
-        } else if line.went == Some(Went::Lane) {
-            steps.push(said_to_lane(line, &from, &to));
+            steps.push(remapped(record, vec![becomes], known.is_none()));
+        } else if record.output == Some(OutputKind::Lane) {
+            steps.push(remap_lane_output(record, &from, &to));
         }
     }
     Ok(steps)
 }
 
-fn step(line: &Line, becomes: Vec<String>, trouble: bool) -> Step {
-    let becomes = becomes.iter().map(|words| cut(words)).collect();
-    Step { ns: line.ns, place: line.place(), recorded: cut(&line.content()), becomes, trouble }
+fn remapped(record: &TraceRecord, becomes: Vec<String>, trouble: bool) -> RemappedMessage {
+    let becomes = becomes.iter().map(|words| truncate_text(words)).collect();
+    RemappedMessage { ns: record.ns, place: record.description(), recorded: truncate_text(&record.content()), becomes, trouble }
 }
 
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_CHARS) {
+fn truncate_text(text: &str) -> String {
+    match text.char_indices().nth(CONTENT_MAX_CHARS) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
 }
 
 /// A line with silence where its audio was left out.
-fn with_silence(line: &Line) -> Line {
-    Line { text: line.text.as_ref().map(|text| restored(text).0), ..line.clone() }
+fn with_silence(record: &TraceRecord) -> TraceRecord {
+    TraceRecord { text: record.text.as_ref().map(|text| fill_with_silence(text).0), ..record.clone() }
 }
 
-fn understood(line: &Line, codec: &mut Codec) -> Result<Step, String> {
+fn remap_client_frame(record: &TraceRecord, codec: &mut Codec) -> Result<RemappedMessage, String> {
     let (mut becomes, mut trouble) = (Vec::new(), false);
-    with_silence(line).give(|input| {
+    with_silence(record).with_input(|input| {
         let Input::Client(frame) = input else { return };
         match codec.decode(frame) {
             Ok(ClientEvent::Audio(bytes)) => becomes.push(format!("audio, {} bytes", bytes.len())),
@@ -143,18 +143,18 @@ fn understood(line: &Line, codec: &mut Codec) -> Result<Step, String> {
             }
         }
     })?;
-    becomes.extend(ignored(codec));
-    Ok(step(line, becomes, trouble))
+    becomes.extend(ignored_fields(codec));
+    Ok(remapped(record, becomes, trouble))
 }
 
-fn ignored(codec: &mut Codec) -> Vec<String> {
-    let without = codec.take_ignored().into_iter();
-    without.map(|it| format!("without effect: {}.{}: {}", it.command, it.field, it.because)).collect()
+fn ignored_fields(codec: &mut Codec) -> Vec<String> {
+    let ignored = codec.take_ignored_fields().into_iter();
+    ignored.map(|it| format!("without effect: {}.{}: {}", it.command, it.field, it.because)).collect()
 }
 
-fn heard(line: &Line, dialect: &mut Dialect) -> Result<Step, String> {
+fn remap_lane_frame(record: &TraceRecord, dialect: &mut Dialect) -> Result<RemappedMessage, String> {
     let (mut becomes, mut trouble) = (Vec::new(), false);
-    with_silence(line).give(|input| {
+    with_silence(record).with_input(|input| {
         let Input::Lane(_, frame @ (Frame::Text(_) | Frame::Binary(_))) = input else { return };
         dialect.decode(frame, |event, _| {
             trouble |= matches!(event, LaneEvent::Unknown(_));
@@ -165,68 +165,68 @@ fn heard(line: &Line, dialect: &mut Dialect) -> Result<Step, String> {
             });
         });
     })?;
-    Ok(step(line, becomes, trouble))
+    Ok(remapped(record, becomes, trouble))
 }
 
-fn said_to_client(line: &Line, from: &ClientMapping, to: &ClientMapping) -> Step {
-    if let Some(code) = line.code {
-        return step(line, vec![close(code, line.words.as_deref().unwrap_or_default(), from, to)], false);
+fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMapping) -> RemappedMessage {
+    if let Some(code) = record.code {
+        return remapped(record, vec![remap_close(code, record.words.as_deref().unwrap_or_default(), from, to)], false);
     }
-    let Some(text) = &line.text else { return step(line, vec!["audio, as it is".to_owned()], false) };
+    let Some(text) = &record.text else { return remapped(record, vec!["audio, as it is".to_owned()], false) };
     let message: Value = serde_json::from_str(text).unwrap_or_default();
     let found = EventName::ALL
         .iter()
-        .find_map(|name| Some((*name, taken_apart(from.event(*name)?, &name.all_slots(), &message)?)));
-    let Some((name, mut filled)) = found else {
-        return step(line, vec!["no event of the protocol it was recorded with".to_owned()], true);
+        .find_map(|name| Some((*name, extract_slots(from.event(*name)?, &name.all_slots(), &message)?)));
+    let Some((name, mut slot_values)) = found else {
+        return remapped(record, vec!["no event of the protocol it was recorded with".to_owned()], true);
     };
-    reword(name, &mut filled, from, to);
-    let spelled = to.event(name).map(|template| put_together(template, &name.all_slots(), &filled));
-    step(line, vec![spelled.unwrap_or_else(|| format!("not told ({name:?})"))], false)
+    translate_codes(name, &mut slot_values, from, to);
+    let spelled = to.event(name).map(|template| render_slots(template, &name.all_slots(), &slot_values));
+    remapped(record, vec![spelled.unwrap_or_else(|| format!("not told ({name:?})"))], false)
 }
 
 /// Codes and reasons are words of a protocol, too.
-fn reword(name: EventName, filled: &mut Filled, from: &ClientMapping, to: &ClientMapping) {
-    let said = |filled: &Filled, slot: &str| filled.get(slot).and_then(Value::as_str).map(str::to_owned);
+fn translate_codes(name: EventName, slot_values: &mut SlotValues, from: &ClientMapping, to: &ClientMapping) {
+    let slot_text = |slot_values: &SlotValues, slot: &str| slot_values.get(slot).and_then(Value::as_str).map(str::to_owned);
     if name == EventName::Error {
-        let code = said(filled, "code");
+        let code = slot_text(slot_values, "code");
         let kind =
-            ErrorKind::ALL.into_iter().find(|kind| from.error(*kind).map(|words| words.code.clone()) == code);
+            ErrorKind::SESSION_KINDS.into_iter().find(|kind| from.error(*kind).map(|words| words.code.clone()) == code);
         if let Some(words) = kind.and_then(|kind| to.error(kind)) {
-            filled.insert("code".to_owned(), words.code.clone().into());
-            filled.insert("recoverable".to_owned(), words.recoverable.into());
+            slot_values.insert("code".to_owned(), words.code.clone().into());
+            slot_values.insert("recoverable".to_owned(), words.recoverable.into());
         }
     }
     if name == EventName::SessionClosed {
-        let reason = said(filled, "reason");
-        let why = CloseName::ALL
+        let reason = slot_text(slot_values, "reason");
+        let close_reason = CloseReason::ALL
             .into_iter()
-            .find(|why| from.close(*why).map(|words| words.reason.clone()) == reason);
-        if let Some(words) = why.and_then(|why| to.close(why)) {
-            filled.insert("reason".to_owned(), words.reason.clone().into());
+            .find(|name| from.close(*name).map(|words| words.reason.clone()) == reason);
+        if let Some(words) = close_reason.and_then(|name| to.close(name)) {
+            slot_values.insert("reason".to_owned(), words.reason.clone().into());
         }
     }
 }
 
-fn close(code: u16, text: &str, from: &ClientMapping, to: &ClientMapping) -> String {
-    let same =
-        |why: &CloseName| from.close(*why).is_some_and(|words| words.code == code && words.text == text);
-    match CloseName::ALL.into_iter().find(same).and_then(|why| to.close(why)) {
+fn remap_close(code: u16, text: &str, from: &ClientMapping, to: &ClientMapping) -> String {
+    let is_same =
+        |name: &CloseReason| from.close(*name).is_some_and(|words| words.code == code && words.text == text);
+    match CloseReason::ALL.into_iter().find(is_same).and_then(|name| to.close(name)) {
         Some(words) => format!("{} {}", words.code, words.text),
         None => format!("{code} {text}"),
     }
 }
 
-fn said_to_lane(line: &Line, from: &UpstreamMapping, to: &UpstreamMapping) -> Step {
+fn remap_lane_output(record: &TraceRecord, from: &UpstreamMapping, to: &UpstreamMapping) -> RemappedMessage {
     let message: Value =
-        line.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        record.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let found = SendName::ALL
         .iter()
-        .find_map(|name| Some((*name, taken_apart(from.message(*name)?, name.slots(), &message)?)));
-    let Some((name, filled)) = found else {
-        return step(line, vec!["no message of the dialect it was recorded with".to_owned()], true);
+        .find_map(|name| Some((*name, extract_slots(from.message(*name)?, name.slots(), &message)?)));
+    let Some((name, slot_values)) = found else {
+        return remapped(record, vec!["no message of the dialect it was recorded with".to_owned()], true);
     };
-    let spelled = to.message(name).map(|template| put_together(template, name.slots(), &filled));
+    let spelled = to.message(name).map(|template| render_slots(template, name.slots(), &slot_values));
     let trouble = spelled.is_none();
-    step(line, vec![spelled.unwrap_or_else(|| format!("nothing: the dialect has no {name:?}"))], trouble)
+    remapped(record, vec![spelled.unwrap_or_else(|| format!("nothing: the dialect has no {name:?}"))], trouble)
 }

@@ -2,46 +2,46 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Step, step, with_silence};
+use super::{RemappedMessage, remapped, with_silence};
 use crate::{
     bridge::Input,
     downstream::relay::RelayCodec,
-    event::{Frame, relay::FromModel},
-    mapping::{ClientMapping, Library, relay::RelayClient},
+    event::{Frame, relay::RelayUpstreamEvent},
+    mapping::{ClientMapping, Library, relay::RelayProtocol},
     trace::{
-        Line, Trace,
-        record::{Came, Went},
+        TraceRecord, Trace,
+        record::{InputKind, OutputKind},
     },
     upstream::Dialect,
 };
 
-pub(super) fn of_relayed(
+pub(super) fn remap_relayed(
     trace: &Trace,
     library: &Library,
     client: &Arc<ClientMapping>,
-    relay: &RelayClient,
-) -> Result<Vec<Step>, String> {
-    let opened = Duration::from_nanos(trace.start.opened_unix_ns).as_secs_f64();
-    let codec = RelayCodec::new(client.clone(), &trace.start.query, opened);
+    relay: &RelayProtocol,
+) -> Result<Vec<RemappedMessage>, String> {
+    let opened_unix_s = Duration::from_nanos(trace.header.opened_unix_ns).as_secs_f64();
+    let codec = RelayCodec::new(client.clone(), &trace.header.query, opened_unix_s);
     let codec = codec.ok_or_else(|| format!("client {} is not relayed", client.name))?;
     let dialect = Dialect::new(library.upstream(&relay.dialect)?);
-    let mut steps = vec![asked(trace, relay)];
-    for line in &trace.lines {
-        if line.came == Some(Came::Client) {
-            steps.push(understood(line, &codec)?);
-        } else if line.went == Some(Went::Client) {
-            steps.push(told(line, &dialect));
+    let mut steps = vec![remap_query(trace, relay)];
+    for record in &trace.records {
+        if record.input == Some(InputKind::Client) {
+            steps.push(remap_client_frame(record, &codec)?);
+        } else if record.output == Some(OutputKind::Client) {
+            steps.push(remap_client_output(record, &dialect));
         }
     }
     Ok(steps)
 }
 
-fn asked(trace: &Trace, relay: &RelayClient) -> Step {
-    let mode = relay.mode(&trace.start.query);
-    Step {
+fn remap_query(trace: &Trace, relay: &RelayProtocol) -> RemappedMessage {
+    let mode = relay.mode(&trace.header.query);
+    RemappedMessage {
         ns: 0,
         place: "from the client".to_owned(),
-        recorded: format!("?{}", trace.start.query),
+        recorded: format!("?{}", trace.header.query),
         trouble: mode.is_err(),
         becomes: vec![mode.map_or_else(
             |status| format!("refused with HTTP {status}"),
@@ -50,14 +50,14 @@ fn asked(trace: &Trace, relay: &RelayClient) -> Step {
     }
 }
 
-fn understood(line: &Line, codec: &RelayCodec) -> Result<Step, String> {
+fn remap_client_frame(record: &TraceRecord, codec: &RelayCodec) -> Result<RemappedMessage, String> {
     let (mut becomes, mut trouble) = (Vec::new(), false);
-    with_silence(line).give(|input| match input {
+    with_silence(record).with_input(|input| match input {
         Input::Client(Frame::Text(text)) => match codec.decode(text, false) {
             Ok(read) => {
-                becomes.push(shortened(&format!("{:?}", read.message())));
-                let without = read.without_effect(|_| true).into_iter();
-                becomes.extend(without.map(|words| format!("without effect: {words}")));
+                becomes.push(shorten_quoted(&format!("{:?}", read.to_client_event())));
+                let ineffective_fields = read.ineffective_fields(|_| true).into_iter();
+                becomes.extend(ineffective_fields.map(|words| format!("without effect: {words}")));
             }
             Err(error) => {
                 trouble = true;
@@ -70,24 +70,24 @@ fn understood(line: &Line, codec: &RelayCodec) -> Result<Step, String> {
         }
         _ => {}
     })?;
-    Ok(step(line, becomes, trouble))
+    Ok(remapped(record, becomes, trouble))
 }
 
-fn told(line: &Line, dialect: &Dialect) -> Step {
-    let line = with_silence(line);
-    let Some(text) = &line.text else { return step(&line, Vec::new(), false) };
+fn remap_client_output(record: &TraceRecord, dialect: &Dialect) -> RemappedMessage {
+    let record = with_silence(record);
+    let Some(text) = &record.text else { return remapped(&record, Vec::new(), false) };
     let (mut becomes, mut trouble) = (String::new(), false);
-    dialect.decode_relayed(Frame::Text(text), |event, _| {
-        trouble = matches!(event, FromModel::Unknown(_));
-        becomes = shortened(&format!("{event:?}"));
+    dialect.decode_for_relay(Frame::Text(text), |event, _| {
+        trouble = matches!(event, RelayUpstreamEvent::Unknown(_));
+        becomes = shorten_quoted(&format!("{event:?}"));
     });
-    step(&line, vec![becomes], trouble)
+    remapped(&record, vec![becomes], trouble)
 }
 
 /// Without what is long in quotes: audio, voices, pictures.
-fn shortened(words: &str) -> String {
-    const LONG: usize = 100;
-    let part = |(at, part): (usize, &str)| match at % 2 == 1 && part.len() > LONG {
+fn shorten_quoted(words: &str) -> String {
+    const LONG_CHARS: usize = 100;
+    let part = |(at, part): (usize, &str)| match at % 2 == 1 && part.len() > LONG_CHARS {
         true => format!("{} characters", part.len()),
         false => part.to_owned(),
     };
@@ -97,10 +97,10 @@ fn shortened(words: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_long_is_counted() {
+    fn long_quoted_text_is_replaced_by_its_length() {
         let words = format!("Append(Input {{ audio: Some({:?}), input_id: Some(\"7\") }})", "A".repeat(200));
         assert_eq!(
-            super::shortened(&words),
+            super::shorten_quoted(&words),
             "Append(Input { audio: Some(\"200 characters\"), input_id: Some(\"7\") })"
         );
     }

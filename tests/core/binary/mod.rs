@@ -1,13 +1,13 @@
 //! What clients of other binary-PCM protocols live through on the `speech` profile, in virtual time.
 
-mod hostile;
-mod listening;
-mod speaking;
-mod stepping;
+mod invalid_messages;
+mod stt;
+mod tts;
+mod lock_step;
 
 use std::time::Duration;
 
-use crate::pair::{Pair, PairConfig, Seen, bytes_of, recording, zeros};
+use crate::harness::{Harness, HarnessConfig, ClientFrame, bytes_of, recording, zeros};
 use serde_json::{Value, json};
 
 fn ms(ms: u64) -> Duration {
@@ -19,8 +19,8 @@ fn secs(seconds: u64) -> Duration {
 }
 
 /// A client of this protocol with this query, against a gateway with these faults.
-fn client(protocol: &'static str, query: &str, faults: &[&str]) -> Pair {
-    Pair::new(PairConfig { client: protocol, query: query.to_owned(), ..PairConfig::with_faults(faults) })
+fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness {
+    Harness::new(HarnessConfig { client: protocol, query: query.to_owned(), ..HarnessConfig::with_faults(faults) })
 }
 
 /// Someone who speaks without a pause.
@@ -35,45 +35,45 @@ fn utterance() -> Vec<i16> {
 }
 
 /// Sends a file as fast as it is taken: a client that is held back waits until it is not.
-fn upload(pair: &mut Pair, samples: &[i16], frame_samples: usize) {
+fn upload(harness: &mut Harness, samples: &[i16], frame_samples: usize) {
     for frame in samples.chunks(frame_samples) {
-        let free = pair.run_until(|pair| !pair.bridge().holds_back(), secs(600));
+        let free = harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(600));
         assert!(free.is_some(), "the client is held back for ever");
-        pair.client_binary(&bytes_of(frame));
+        harness.send_binary(&bytes_of(frame));
     }
 }
 
 /// Every event with this key, or of this type.
-fn events<'p>(pair: &'p Pair, key: &str) -> Vec<&'p Value> {
-    let all = pair.log.iter().filter_map(|(_, seen)| match seen {
-        Seen::Event(event) => Some(event),
+fn events<'p>(harness: &'p Harness, key: &str) -> Vec<&'p Value> {
+    let all = harness.log.iter().filter_map(|(_, seen)| match seen {
+        ClientFrame::Event(event) => Some(event),
         _ => None,
     });
     all.filter(|event| event["type"] == key || event.get(key).is_some()).collect()
 }
 
 /// The close frame, when there is one.
-fn closed(pair: &Pair) -> Option<(u16, &str)> {
-    match pair.log.last() {
-        Some((_, Seen::Close(code, reason))) => Some((*code, reason)),
+fn close_frame(harness: &Harness) -> Option<(u16, &str)> {
+    match harness.log.last() {
+        Some((_, ClientFrame::Close(code, reason))) => Some((*code, reason)),
         _ => None,
     }
 }
 
 /// Lets the session come to its end, and checks that it did, whatever became of it.
-fn ends(pair: &mut Pair) {
-    if !pair.closed() {
-        pair.close_client();
+fn assert_session_ends(harness: &mut Harness) {
+    if !harness.is_closed() {
+        harness.close_client();
     }
-    pair.advance(secs(120));
-    assert!(pair.finished && pair.connections() == 0, "it does not end: {:?}", pair.names());
+    harness.advance(secs(120));
+    assert!(harness.finished && harness.connections() == 0, "it does not end: {:?}", harness.names());
 }
 
 /// Audio that was sent is audio that was taken, and nothing of it was dropped.
-fn assert_all_heard(pair: &Pair, samples: usize) {
-    let (account, dropped) = pair.bridge().account();
-    assert_eq!((account.taken, dropped), (samples as u64, 0), "{account:?}");
+fn assert_all_heard(harness: &Harness, samples: usize) {
+    let (account, dropped) = harness.bridge().sample_counts();
+    assert_eq!((account.received, dropped), (samples as u64, 0), "{account:?}");
     assert_eq!(account.recorded + account.silent + account.pending, samples as u64, "{account:?}");
-    let heard: usize = pair.heard.iter().map(Vec::len).sum();
+    let heard: usize = harness.heard.iter().map(Vec::len).sum();
     assert_eq!(heard as u64, account.recorded, "not every utterance was asked, or one was asked twice");
 }

@@ -1,28 +1,27 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
-mod anything;
-mod ends;
-mod figures;
-mod flavour;
-mod hopeless;
-mod interrupting;
+mod properties;
+mod session_end;
+mod measurements;
+mod server_kind;
+mod dead_upstream;
+mod barge_in;
 mod legacy;
-mod long;
-#[allow(dead_code, reason = "used in part by each of those below")]
-mod mic;
-mod oddities;
-mod operators;
+mod half_hour;
+mod microphone;
+mod model_quirks;
+mod operator_orders;
 mod reconnect;
 mod rollover;
 mod silence;
-mod speaking;
+mod tts;
 mod standby;
 mod support;
-mod transcribing;
-mod troubled;
+mod user_transcripts;
+mod barge_in_faults;
 
-use crate::pair;
-use crate::sanity;
+use crate::harness;
+use crate::protocol_checks;
 
 use std::time::Duration;
 

@@ -2,197 +2,197 @@
 //! next one, and only where there is none for a minute the conversation ends, loudly.
 
 use serde_json::json;
-use voxbridge::event::RolloverReason::Lost;
+use voxbridge::event::RolloverReason::UpstreamLost;
 
 use super::{
-    flavour::Flavour,
-    pair::{Pair, PairConfig},
+    server_kind::ServerKind,
+    harness::{Harness, HarnessConfig},
     support::*,
 };
 
 const INTERRUPTED: &str = "worker_crash";
 
 #[test]
-fn a_model_that_dies_in_the_middle_of_its_turn() {
+fn model_dying_mid_turn_is_replaced() {
     for backend in BACKENDS {
         for fault in ["die-mid-turn", "drop-mid-turn"] {
             for units in 0..3 {
                 let fault = format!("{fault}={units},times=1");
-                let mut talk = Talk::new(with_init(config(backend, &[&fault]), 2_000));
-                talk.question();
-                talk.quiet(12_000);
-                assert_eq!(talk.errors(), [(INTERRUPTED.to_owned(), true)], "{backend:?} {fault}");
-                assert!(matches!(talk.rollovers()[..], [(Lost, _, false)]), "{:?}", talk.rollovers());
-                let heard: Vec<_> = talk.turns().iter().map(|(_, samples)| *samples).collect();
+                let mut conversation = Conversation::new(with_init(config(backend, &[&fault]), 2_000));
+                conversation.send_question();
+                conversation.stream_silence(12_000);
+                assert_eq!(conversation.errors(), [(INTERRUPTED.to_owned(), true)], "{backend:?} {fault}");
+                assert!(matches!(conversation.rollovers()[..], [(UpstreamLost, _, false)]), "{:?}", conversation.rollovers());
+                let heard: Vec<_> = conversation.turns().iter().map(|(_, samples)| *samples).collect();
                 // Before it had begun to answer, the question was nobody's, and is asked again; afterwards only the unit
                 // in which it died was never answered.
                 let (expected, again) = match units {
                     0 => (TURN_SAMPLES, 32_000..=64_000),
                     // The first delta of the documented server is half a second.
-                    _ if backend == Flavour::Documented => (24_000 * units - 12_000, 16_000..=16_000),
+                    _ if backend == ServerKind::Documented => (24_000 * units - 12_000, 16_000..=16_000),
                     _ => (24_000 * units, 16_000..=16_000),
                 };
                 assert_eq!(heard, [expected], "{backend:?} {fault}: what came was heard");
-                assert!(again.contains(&talk.again), "{backend:?} {fault}: {}", talk.again);
-                talk.goes_on();
+                assert!(again.contains(&conversation.resent_samples), "{backend:?} {fault}: {}", conversation.resent_samples);
+                conversation.assert_continues();
             }
         }
     }
 }
 
 #[test]
-fn a_network_that_breaks_at_any_time() {
+fn network_break_keeps_user_audio() {
     let mut again = 0;
     for seed in 0..60 {
         let mut config = with_init(config(BACKENDS[seed % 2], &[]), 1_500);
         config.latency = ms(10);
         let mut rng = fastrand::Rng::with_seed(seed as u64);
-        let mut talk = Talk::new(config);
+        let mut conversation = Conversation::new(config);
         for _ in 0..rng.usize(1..4) {
             let at = rng.u64(0..9_000);
-            let mut said = speaker(2);
+            let mut said = endless_speech(2);
             said.extend(vec![0; 16 * 7_000]);
             let (before, after) = said.split_at(16 * at as usize);
-            talk.say(before);
-            talk.pair.break_lanes();
-            talk.say(after);
+            conversation.say(before);
+            conversation.harness.break_lanes();
+            conversation.say(after);
         }
         // One that breaks while nobody is there yet has interrupted nobody.
         let known = [INTERRUPTED, "worker_unavailable"];
-        let errors = talk.errors();
+        let errors = conversation.errors();
         assert!(
-            errors.iter().all(|(code, goes_on)| known.contains(&&**code) && *goes_on),
+            errors.iter().all(|(code, assert_continues)| known.contains(&&**code) && *assert_continues),
             "{seed}: {errors:?}"
         );
-        again += talk.again;
-        talk.goes_on();
+        again += conversation.resent_samples;
+        conversation.assert_continues();
     }
     assert!(again > 0, "none was in flight");
 }
 
 #[test]
-fn a_unit_that_is_never_answered_is_sent_again() {
+fn unanswered_unit_is_sent_again() {
     for backend in BACKENDS {
-        let mut talk = Talk::new(with_init(config(backend, &["never-answers,times=1"]), 2_000));
-        talk.quiet(2_900);
-        talk.wait(secs(20));
+        let mut conversation = Conversation::new(with_init(config(backend, &["never-answers,times=1"]), 2_000));
+        conversation.stream_silence(2_900);
+        conversation.wait(secs(20));
         assert_eq!(
-            (talk.again, talk.errors()),
+            (conversation.resent_samples, conversation.errors()),
             (16_000, vec![(INTERRUPTED.to_owned(), true)]),
             "{backend:?}"
         );
-        talk.goes_on();
+        conversation.assert_continues();
     }
 }
 
 #[test]
-fn a_gateway_that_is_away_for_a_while() {
+fn gateway_outage_keeps_recent_audio() {
     for (fault, seconds) in [("queue-full", 10), ("busy", 25), ("403-after-queue", 40), ("queue-full", 55)] {
-        let config = with_init(config(Flavour::Pytorch, &[]), 1_000);
+        let config = with_init(config(ServerKind::Pytorch, &[]), 1_000);
         let healthy = config.simulator.clone();
-        let mut talk = Talk::new(config);
-        talk.ask();
-        let faulty = PairConfig::with_faults(&[fault]).simulator;
-        talk.pair.replace_gateway(faulty);
-        talk.quiet(seconds * 1_000 - 4_000);
-        talk.question();
-        talk.pair.replace_gateway(healthy);
-        talk.forget_turns();
-        let before = talk.ended;
-        talk.hears_answer(before);
-        assert_eq!(talk.dropped() > 0, seconds > 31, "{fault}: {}", talk.dropped());
-        talk.proves();
-        assert!(talk.errors().iter().all(|(_, recoverable)| *recoverable), "{:?}", talk.errors());
-        talk.quiet(20_000);
-        talk.ends_well();
+        let mut conversation = Conversation::new(config);
+        conversation.ask();
+        let faulty = HarnessConfig::with_faults(&[fault]).simulator;
+        conversation.harness.replace_gateway(faulty);
+        conversation.stream_silence(seconds * 1_000 - 4_000);
+        conversation.send_question();
+        conversation.harness.replace_gateway(healthy);
+        conversation.forget_turns();
+        let before = conversation.turns_ended;
+        conversation.stream_until_answered(before);
+        assert_eq!(conversation.dropped() > 0, seconds > 31, "{fault}: {}", conversation.dropped());
+        conversation.assert_all_heard();
+        assert!(conversation.errors().iter().all(|(_, recoverable)| *recoverable), "{:?}", conversation.errors());
+        conversation.stream_silence(20_000);
+        conversation.close_and_check();
     }
 }
 
 /// The conversation is over, and says so.
-fn ends_loudly(mut pair: Pair) {
-    pair.advance(secs(120));
-    assert!(pair.finished && pair.connections() == 0);
-    let last: Vec<String> = pair.log[pair.log.len() - 3..].iter().map(|(_, seen)| seen.name()).collect();
+fn assert_ends_with_error(mut harness: Harness) {
+    harness.advance(secs(120));
+    assert!(harness.finished && harness.connections() == 0);
+    let last: Vec<String> = harness.log[harness.log.len() - 3..].iter().map(|(_, seen)| seen.name()).collect();
     assert_eq!(last, ["error", "session.closed", "close 1011"]);
-    let error = *pair.events("error").last().unwrap();
+    let error = *harness.events("error").last().unwrap();
     assert_eq!(error["recoverable"], false, "{error}");
-    assert_eq!(super::sanity::problems(&pair), [""; 0]);
+    assert_eq!(super::protocol_checks::find_violations(&harness), [""; 0]);
 }
 
 #[test]
-fn a_gateway_that_stays_away_ends_it_at_the_cap() {
+fn lasting_gateway_outage_ends_session_at_cap() {
     for fault in ["queue-full", "busy", "403-after-queue", "die-before-created"] {
         for under_way in [false, true] {
-            let faulty = PairConfig { profile: "conversation", ..PairConfig::with_faults(&[fault]) };
-            let mut talk = Talk::new(if under_way { config(Flavour::Pytorch, &[]) } else { faulty });
+            let faulty = HarnessConfig { profile: "conversation", ..HarnessConfig::with_faults(&[fault]) };
+            let mut conversation = Conversation::new(if under_way { config(ServerKind::Pytorch, &[]) } else { faulty });
             if under_way {
-                talk.ask();
-                talk.pair.replace_gateway(PairConfig::with_faults(&[fault]).simulator);
+                conversation.ask();
+                conversation.harness.replace_gateway(HarnessConfig::with_faults(&[fault]).simulator);
             }
-            let from = talk.pair.now();
-            while !talk.pair.closed() && talk.pair.now() - from < secs(100) {
-                talk.pair.client_binary(&[0; 3_200]);
-                talk.pair.advance(ms(100));
+            let from = conversation.harness.now();
+            while !conversation.harness.is_closed() && conversation.harness.now() - from < secs(100) {
+                conversation.harness.send_binary(&[0; 3_200]);
+                conversation.harness.advance(ms(100));
             }
-            let took = talk.pair.now() - from;
+            let took = conversation.harness.now() - from;
             assert!((secs(55)..secs(75)).contains(&took), "{fault}: {took:?}");
-            ends_loudly(talk.pair);
+            assert_ends_with_error(conversation.harness);
         }
     }
 }
 
 #[test]
-fn upstreams_that_never_live_long_end_it_at_the_cap() {
-    let mut talk = Talk::new(config(Flavour::Pytorch, &["timeout=2"]));
-    while !talk.pair.closed() && talk.pair.now() < secs(200) {
-        talk.pair.client_binary(&[0; 3_200]);
-        talk.pair.advance(ms(100));
+fn short_lived_upstreams_end_session_at_cap() {
+    let mut conversation = Conversation::new(config(ServerKind::Pytorch, &["timeout=2"]));
+    while !conversation.harness.is_closed() && conversation.harness.now() < secs(200) {
+        conversation.harness.send_binary(&[0; 3_200]);
+        conversation.harness.advance(ms(100));
     }
     // A minute without a session; the two seconds that each of them lived are not counted.
-    assert!((secs(60)..secs(120)).contains(&talk.pair.now()), "{:?}", talk.pair.now());
-    ends_loudly(talk.pair);
+    assert!((secs(60)..secs(120)).contains(&conversation.harness.now()), "{:?}", conversation.harness.now());
+    assert_ends_with_error(conversation.harness);
 }
 
 #[test]
-fn trouble_that_is_over_is_forgotten() {
+fn resolved_trouble_resets_retries() {
     // One is lost early, the next one lives long and is replaced in good order, and the one after is lost early again.
-    let mut talk = Talk::new(config(Flavour::Pytorch, &["timeout=5,times=1", "kv=6100,times=2"]));
-    while talk.rollovers().len() < 2 {
-        talk.quiet(1_000);
+    let mut conversation = Conversation::new(config(ServerKind::Pytorch, &["timeout=5,times=1", "kv=6100,times=2"]));
+    while conversation.rollovers().len() < 2 {
+        conversation.stream_silence(1_000);
     }
-    talk.quiet(3_000);
-    talk.pair.break_lanes();
-    talk.quiet(3_000);
-    assert_eq!(talk.errors(), vec![(INTERRUPTED.to_owned(), true); 2]);
-    talk.goes_on();
+    conversation.stream_silence(3_000);
+    conversation.harness.break_lanes();
+    conversation.stream_silence(3_000);
+    assert_eq!(conversation.errors(), vec![(INTERRUPTED.to_owned(), true); 2]);
+    conversation.assert_continues();
 }
 
 #[test]
-fn trouble_ages_ago_is_forgotten_where_little_is_said() {
-    let mut config = config(Flavour::Pytorch, &[]);
-    config.library = with_rules(config.library, &[("linger_ms = 6000", "linger_ms = 0")]);
-    let mut talk = Talk::new(config);
+fn old_trouble_is_forgotten_in_quiet_session() {
+    let mut config = config(ServerKind::Pytorch, &[]);
+    config.library = with_profile_changes(config.library, &[("trailing_silence_ms = 6000", "trailing_silence_ms = 0")]);
+    let mut conversation = Conversation::new(config);
     for _ in 0..3 {
-        talk.pair.break_lanes();
+        conversation.harness.break_lanes();
         for _ in 0..2 {
-            talk.quiet(20);
-            talk.wait(secs(40));
+            conversation.stream_silence(20);
+            conversation.wait(secs(40));
         }
     }
-    assert!(talk.errors().iter().all(|(_, recoverable)| *recoverable), "{:?}", talk.errors());
-    talk.goes_on();
+    assert!(conversation.errors().iter().all(|(_, recoverable)| *recoverable), "{:?}", conversation.errors());
+    conversation.assert_continues();
 }
 
 #[test]
-fn a_pair_that_is_open_is_closed() {
-    let mut talk = Talk::new(config(Flavour::Cpp, &["burst=20"]));
-    talk.question();
-    while talk.pair.events("tts.speaking_start").is_empty() {
-        talk.quiet(100);
+fn lost_upstream_closes_open_pair() {
+    let mut conversation = Conversation::new(config(ServerKind::Cpp, &["burst=20"]));
+    conversation.send_question();
+    while conversation.harness.events("tts.speaking_start").is_empty() {
+        conversation.stream_silence(100);
     }
-    talk.pair.break_lanes();
-    talk.quiet(25_000);
-    assert_eq!(talk.pair.events("tts.speaking_end")[0]["cancelled"], json!(false));
-    assert_eq!(talk.turns(), [(1, 20 * 24_000)], "what had come is heard to its end");
-    talk.goes_on();
+    conversation.harness.break_lanes();
+    conversation.stream_silence(25_000);
+    assert_eq!(conversation.harness.events("tts.speaking_end")[0]["cancelled"], json!(false));
+    assert_eq!(conversation.turns(), [(1, 20 * 24_000)], "what had come is heard to its end");
+    conversation.assert_continues();
 }

@@ -1,90 +1,90 @@
 //! When silence takes the place of the user's audio, and when nothing is sent at all.
 
-use super::flavour::Flavour;
+use super::server_kind::ServerKind;
 
 use super::support::*;
 
 /// How often the upstreams were told something to hear.
-fn units(talk: &Talk) -> usize {
-    talk.heard_units
+fn units(conversation: &Conversation) -> usize {
+    conversation.heard_units
 }
 
 #[test]
-fn who_sends_nothing_costs_nothing() {
-    let mut talk = Talk::new(config(Flavour::Pytorch, &[]));
-    talk.wait(secs(55));
-    assert_eq!(units(&talk), 0);
-    talk.ask();
-    talk.wait(secs(20));
-    let before = units(&talk);
-    talk.wait(secs(30));
-    assert_eq!(units(&talk), before, "nobody speaks and nobody is there to speak");
-    talk.proves();
-    talk.ends_well();
+fn missing_audio_sends_no_units() {
+    let mut conversation = Conversation::new(config(ServerKind::Pytorch, &[]));
+    conversation.wait(secs(55));
+    assert_eq!(units(&conversation), 0);
+    conversation.ask();
+    conversation.wait(secs(20));
+    let before = units(&conversation);
+    conversation.wait(secs(30));
+    assert_eq!(units(&conversation), before, "nobody speaks and nobody is there to speak");
+    conversation.assert_all_heard();
+    conversation.close_and_check();
 }
 
 #[test]
-fn who_speaks_and_switches_off_is_answered() {
+fn question_is_answered_after_microphone_stops() {
     for backend in BACKENDS {
-        let mut talk = Talk::new(config(backend, &[]));
+        let mut conversation = Conversation::new(config(backend, &[]));
         for turn in 1..=5 {
-            talk.question();
-            talk.wait(secs(12));
-            assert_eq!(talk.ended, turn, "{backend:?}");
-            assert_eq!(talk.pair.bridge().streamed().unwrap().waiting, 0, "the last part went out, padded");
-            let before = units(&talk);
-            talk.wait(secs(30));
-            assert!(units(&talk) <= before + 2, "{backend:?}: {} units more", units(&talk) - before);
+            conversation.send_question();
+            conversation.wait(secs(12));
+            assert_eq!(conversation.turns_ended, turn, "{backend:?}");
+            assert_eq!(conversation.harness.bridge().uplink_counts().unwrap().waiting, 0, "the last part went out, padded");
+            let before = units(&conversation);
+            conversation.wait(secs(30));
+            assert!(units(&conversation) <= before + 2, "{backend:?}: {} units more", units(&conversation) - before);
         }
-        talk.heard_all(5);
+        conversation.assert_turns_complete(5);
         // Three units of each question, and silence until its answer was heard or the model was given up.
-        assert!(units(&talk) <= 5 * 13, "{backend:?}: {}", units(&talk));
-        talk.proves();
-        talk.ends_well();
+        assert!(units(&conversation) <= 5 * 13, "{backend:?}: {}", units(&conversation));
+        conversation.assert_all_heard();
+        conversation.close_and_check();
     }
 }
 
 #[test]
-fn while_the_model_speaks_silence_goes_on() {
+fn silence_is_sent_while_model_speaks() {
     for backend in BACKENDS {
         let mut config = config(backend, &[]);
         config.simulator.turn_units = 20;
-        let mut talk = Talk::new(config);
-        talk.question();
-        talk.wait(secs(40));
-        assert_eq!(talk.turns(), [(1, 19 * 24_000 + 14_400)], "{backend:?}");
-        talk.proves();
-        talk.ends_well();
+        let mut conversation = Conversation::new(config);
+        conversation.send_question();
+        conversation.wait(secs(40));
+        assert_eq!(conversation.turns(), [(1, 19 * 24_000 + 14_400)], "{backend:?}");
+        conversation.assert_all_heard();
+        conversation.close_and_check();
     }
 }
 
 #[test]
-fn a_question_before_there_is_a_model_is_answered_when_there_is_one() {
+fn question_before_model_is_ready_is_answered_later() {
     for backend in BACKENDS {
         for init_ms in (500..16_000).step_by(1_500) {
-            let mut talk = Talk::new(with_init(config(backend, &[]), init_ms));
-            talk.question();
-            talk.wait(ms(init_ms) + secs(14));
-            assert_eq!(talk.ended, 1, "{backend:?}: ready after {init_ms} ms");
-            talk.proves();
-            talk.ends_well();
+            let mut conversation = Conversation::new(with_init(config(backend, &[]), init_ms));
+            conversation.send_question();
+            conversation.wait(ms(init_ms) + secs(14));
+            assert_eq!(conversation.turns_ended, 1, "{backend:?}: ready after {init_ms} ms");
+            conversation.assert_all_heard();
+            conversation.close_and_check();
         }
     }
 }
 
 #[test]
-fn a_question_between_two_sessions_is_answered_by_the_second() {
+fn question_during_rollover_is_answered_by_next_session() {
     for backend in BACKENDS {
         for init_ms in [2_000, 9_200, 15_800] {
-            let mut talk = Talk::new(with_init(config(backend, &["kv=7200,times=1"]), init_ms));
-            while talk.goodbyes.is_empty() {
-                talk.quiet(500);
+            let mut conversation = Conversation::new(with_init(config(backend, &["kv=7200,times=1"]), init_ms));
+            while conversation.goodbyes.is_empty() {
+                conversation.stream_silence(500);
             }
-            talk.question();
-            talk.wait(ms(init_ms) + secs(14));
-            assert_eq!(talk.ended, 1, "{backend:?}: ready after {init_ms} ms");
-            talk.proves();
-            talk.goes_on();
+            conversation.send_question();
+            conversation.wait(ms(init_ms) + secs(14));
+            assert_eq!(conversation.turns_ended, 1, "{backend:?}: ready after {init_ms} ms");
+            conversation.assert_all_heard();
+            conversation.assert_continues();
         }
     }
 }

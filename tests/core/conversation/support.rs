@@ -15,13 +15,13 @@ use voxbridge::{
     event::{Lane, RolloverReason},
     mapping::Library,
     session::Observation,
-    simulator::{marker, read_marker},
+    simulator::{watermark_sample, read_watermark},
 };
 
 use super::{
-    flavour::Flavour,
-    pair::{Pair, PairConfig, Seen, Traffic, recording},
-    sanity,
+    server_kind::ServerKind,
+    harness::{Harness, HarnessConfig, ClientFrame, Traffic, recording},
+    protocol_checks,
 };
 
 /// Root mean square 37 of 32768: neither the bridge nor the simulator takes it for speech.
@@ -34,25 +34,25 @@ const FRAME_MS: u64 = 100;
 pub(crate) const TURN_SAMPLES: usize = 62_400;
 
 /// A conversation under observation.
-pub(crate) struct Talk {
-    pub(crate) pair: Pair,
+pub(crate) struct Conversation {
+    pub(crate) harness: Harness,
     rng: fastrand::Rng,
     question: Vec<i16>,
     /// Sent and not yet heard by a model.
     sent: VecDeque<i16>,
     /// Samples heard once, in their place.
-    pub(crate) proved: u64,
+    pub(crate) matched_samples: u64,
     /// Samples heard by a second upstream session because the first one never answered them.
-    pub(crate) again: u64,
+    pub(crate) resent_samples: u64,
     /// Of those the bridge has dropped, how many are no longer expected.
-    given_up: u64,
+    abandoned: u64,
     /// The lane that was heard last, what was heard so far that a next one may hear again, and what it still will.
     lane: Option<Lane>,
     tail: VecDeque<i16>,
     replay: VecDeque<i16>,
-    log_seen: usize,
+    log_position: usize,
     /// Model turns the client heard to the end, or cancelled.
-    pub(crate) ended: usize,
+    pub(crate) turns_ended: usize,
     ended_at: Duration,
     /// From the last word of each question to the end of its answer.
     pub(crate) questions: Vec<(Duration, Duration)>,
@@ -73,28 +73,28 @@ pub(crate) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub(crate) fn config(backend: Flavour, faults: &[&str]) -> PairConfig {
-    let mut config = PairConfig { profile: "conversation", ..PairConfig::with_faults(faults) };
-    backend.serves(&mut config);
+pub(crate) fn config(backend: ServerKind, faults: &[&str]) -> HarnessConfig {
+    let mut config = HarnessConfig { profile: "conversation", ..HarnessConfig::with_faults(faults) };
+    backend.configure(&mut config);
     config
 }
 
-pub(crate) const BACKENDS: [Flavour; 4] = Flavour::ALL;
+pub(crate) const BACKENDS: [ServerKind; 4] = ServerKind::ALL;
 
 /// An initialisation that is seen, and does not last.
-pub(crate) fn with_init(mut config: PairConfig, init_ms: u64) -> PairConfig {
+pub(crate) fn with_init(mut config: HarnessConfig, init_ms: u64) -> HarnessConfig {
     config.simulator.timing.init = ms(init_ms);
     config
 }
 
 /// Someone who speaks without a pause.
-pub(crate) fn speaker(seconds: u64) -> Vec<i16> {
+pub(crate) fn endless_speech(seconds: u64) -> Vec<i16> {
     let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
     spoken.iter().copied().cycle().take((16_000 * seconds) as usize).collect()
 }
 
 /// The profiles, with these words of their files replaced.
-pub(crate) fn with_rules(mut library: Library, replaced: &[(&str, &str)]) -> Library {
+pub(crate) fn with_profile_changes(mut library: Library, replaced: &[(&str, &str)]) -> Library {
     for name in ["conversation", "video"] {
         let files = Library::embedded().unwrap();
         let (_, _, file, source) = files.files().find(|(_, known, ..)| *known == name).unwrap();
@@ -110,29 +110,29 @@ pub(crate) const STANDBY: (&str, &str) = ("standby = false", "standby = true");
 /// Most that is asked again: a question of twenty seconds.
 const TAIL_SAMPLES: usize = 320_000;
 
-impl Talk {
+impl Conversation {
     /// A conversation whose client wants to know of rollovers.
-    pub(crate) fn new(config: PairConfig) -> Self {
-        let mut talk = Self::quietly(config);
-        talk.pair.client(&json!({"type": "session.configure", "rollover_events": true}));
-        talk
+    pub(crate) fn new(config: HarnessConfig) -> Self {
+        let mut conversation = Self::without_rollover_events(config);
+        conversation.harness.send_json(&json!({"type": "session.configure", "rollover_events": true}));
+        conversation
     }
 
     /// A conversation whose client wants to know nothing.
-    pub(crate) fn quietly(config: PairConfig) -> Self {
+    pub(crate) fn without_rollover_events(config: HarnessConfig) -> Self {
         Self {
-            pair: Pair::new(config),
+            harness: Harness::new(config),
             rng: fastrand::Rng::with_seed(7),
             question: recording("goforward_16k.wav"),
             sent: VecDeque::new(),
-            proved: 0,
-            again: 0,
-            given_up: 0,
+            matched_samples: 0,
+            resent_samples: 0,
+            abandoned: 0,
             lane: None,
             tail: VecDeque::new(),
             replay: VecDeque::new(),
-            log_seen: 0,
-            ended: 0,
+            log_position: 0,
+            turns_ended: 0,
             ended_at: Duration::ZERO,
             questions: Vec::new(),
             listened: BTreeSet::new(),
@@ -144,27 +144,27 @@ impl Talk {
 
     /// The user says this, in real time.
     pub(crate) fn say(&mut self, samples: &[i16]) {
-        let branded: Vec<i16> = samples.iter().map(|sample| brand(*sample, &mut self.rng)).collect();
-        self.sent.extend(&branded);
-        for frame in branded.chunks(16 * FRAME_MS as usize) {
-            self.pair.stream(frame, FRAME_MS);
-            self.collect();
+        let marked: Vec<i16> = samples.iter().map(|sample| with_noise(*sample, &mut self.rng)).collect();
+        self.sent.extend(&marked);
+        for frame in marked.chunks(16 * FRAME_MS as usize) {
+            self.harness.stream(frame, FRAME_MS);
+            self.check_recorded();
         }
     }
 
     /// The user's microphone is on and nobody speaks.
-    pub(crate) fn quiet(&mut self, ms: u64) {
+    pub(crate) fn stream_silence(&mut self, ms: u64) {
         self.say(&vec![0; (16 * ms) as usize]);
     }
 
     /// The user's microphone is off.
     pub(crate) fn wait(&mut self, time: Duration) {
-        self.pair.advance(time);
-        self.collect();
+        self.harness.advance(time);
+        self.check_recorded();
     }
 
     /// A question, without waiting for its answer.
-    pub(crate) fn question(&mut self) {
+    pub(crate) fn send_question(&mut self) {
         let question = std::mem::take(&mut self.question);
         self.say(&question);
         self.question = question;
@@ -172,30 +172,30 @@ impl Talk {
 
     /// A question; the user listens until it is answered.
     pub(crate) fn ask(&mut self) {
-        let before = self.ended;
-        self.question();
-        self.hears_answer(before);
+        let before = self.turns_ended;
+        self.send_question();
+        self.stream_until_answered(before);
     }
 
     /// The user listens until another answer has been heard to its end.
-    pub(crate) fn hears_answer(&mut self, before: usize) {
-        let asked = self.pair.now();
-        while self.ended == before {
-            self.quiet(500);
-            let waited = self.pair.now() - asked;
-            assert!(waited < secs(60), "no answer at {:?}: {:?}", self.pair.now(), self.pair.names());
+    pub(crate) fn stream_until_answered(&mut self, before: usize) {
+        let asked = self.harness.now();
+        while self.turns_ended == before {
+            self.stream_silence(500);
+            let waited = self.harness.now() - asked;
+            assert!(waited < secs(60), "no answer at {:?}: {:?}", self.harness.now(), self.harness.names());
         }
         self.questions.push((asked, self.ended_at));
     }
 
     /// Takes away what was recorded, and checks the user's audio.
-    pub(crate) fn collect(&mut self) {
-        for (lane, unit) in std::mem::take(&mut self.pair.units) {
-            self.frames_heard += unit.frames;
+    pub(crate) fn check_recorded(&mut self) {
+        for (lane, unit) in std::mem::take(&mut self.harness.units) {
+            self.frames_heard += unit.frame_count;
             self.heard_units += 1;
-            self.hear(lane, &unit.samples);
+            self.check_heard_samples(lane, &unit.samples);
         }
-        for (at, traffic) in std::mem::take(&mut self.pair.traffic) {
+        for (at, traffic) in std::mem::take(&mut self.harness.traffic) {
             match traffic {
                 Traffic::Sent(lane, text) if text.contains("\"session.close\"") => {
                     self.goodbyes.extend(Some(at).filter(|_| self.listened.contains(&lane)));
@@ -203,15 +203,15 @@ impl Talk {
                 _ => {}
             }
         }
-        let news = &self.pair.log[self.log_seen..];
+        let news = &self.harness.log[self.log_position..];
         for (at, _) in news.iter().filter(|(_, seen)| seen.name() == "tts.speaking_end") {
-            self.ended += 1;
+            self.turns_ended += 1;
             self.ended_at = *at;
         }
-        self.log_seen = self.pair.log.len();
+        self.log_position = self.harness.log.len();
     }
 
-    fn hear(&mut self, lane: Lane, samples: &[f32]) {
+    fn check_heard_samples(&mut self, lane: Lane, samples: &[f32]) {
         assert_eq!(samples.len(), 16_000, "units of one second");
         let whole = |sample: &f32| (sample * 32_768.0) as i16;
         let heard: Vec<i16> = samples.iter().map(whole).filter(|sample| *sample != 0).collect();
@@ -220,75 +220,75 @@ impl Talk {
         }
         self.listened.insert(lane);
         if self.lane.replace(lane) != Some(lane) {
-            self.replay = self.heard_before(&heard);
+            self.replay = self.expected_replay(&heard);
         }
-        let again = heard.len().min(self.replay.len());
+        let resent_samples = heard.len().min(self.replay.len());
         assert!(
-            self.replay.drain(..again).eq(heard[..again].iter().copied()),
+            self.replay.drain(..resent_samples).eq(heard[..resent_samples].iter().copied()),
             "asked again, but not the same"
         );
-        self.again += again as u64;
-        self.prove(&heard[again..]);
-        self.tail.extend(&heard[again..]);
+        self.resent_samples += resent_samples as u64;
+        self.match_samples(&heard[resent_samples..]);
+        self.tail.extend(&heard[resent_samples..]);
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_SAMPLES));
     }
 
     /// What a next lane is asked again, if that is what it begins with: the end of what the last one was asked.
-    fn heard_before(&self, heard: &[i16]) -> VecDeque<i16> {
+    fn expected_replay(&self, heard: &[i16]) -> VecDeque<i16> {
         let tail = Vec::from(self.tail.clone());
         let start = &heard[..heard.len().min(100)];
         let at = tail.windows(start.len()).position(|window| window == start);
         at.map_or_else(VecDeque::new, |at| tail[at..].to_vec().into())
     }
 
-    fn prove(&mut self, heard: &[i16]) {
+    fn match_samples(&mut self, heard: &[i16]) {
         // Dropped seconds are given up one by one until it fits: others may have been dropped since. One sample alone is
         // the right one by chance once in a hundred times.
-        let dropped = self.pair.bridge().streamed().unwrap().dropped;
-        while self.given_up < dropped
+        let dropped = self.harness.bridge().uplink_counts().unwrap().dropped;
+        while self.abandoned < dropped
             && self.sent.iter().zip(heard).take(100).any(|(sent, heard)| sent != heard)
         {
-            self.give_up((dropped - self.given_up).min(16_000));
+            self.abandon_oldest((dropped - self.abandoned).min(16_000));
         }
         for sample in heard {
             let sent = self.sent.pop_front();
-            assert_eq!(sent, Some(*sample), "sample {} at {:?}", self.proved, self.pair.now());
-            self.proved += 1;
+            assert_eq!(sent, Some(*sample), "sample {} at {:?}", self.matched_samples, self.harness.now());
+            self.matched_samples += 1;
         }
     }
 
     /// Samples the bridge has dropped are no longer expected: the oldest that no model has heard.
-    fn give_up(&mut self, samples: u64) {
+    fn abandon_oldest(&mut self, samples: u64) {
         self.sent.drain(..samples as usize);
-        self.given_up += samples;
+        self.abandoned += samples;
     }
 
     /// Samples the bridge has dropped; the client was told of each.
     pub(crate) fn dropped(&self) -> u64 {
-        let told = self.pair.events("session.frames_dropped").into_iter();
+        let told = self.harness.events("session.frames_dropped").into_iter();
         let told_ms: u64 = told.map(|event| event["dropped_ms"].as_u64().unwrap()).sum();
-        let dropped = self.pair.bridge().streamed().unwrap().dropped;
+        let dropped = self.harness.bridge().uplink_counts().unwrap().dropped;
         assert_eq!(told_ms * 16, dropped);
         dropped
     }
 
     /// The turns of another gateway begin at one again: what was heard of the last one's is forgotten.
     pub(crate) fn forget_turns(&mut self) {
-        self.pair.log.retain(|(_, seen)| !matches!(seen, Seen::Binary(_)));
-        self.log_seen = self.pair.log.len();
+        self.harness.log.retain(|(_, seen)| !matches!(seen, ClientFrame::Binary(_)));
+        self.log_position = self.harness.log.len();
     }
 
     /// Everything that was sent was heard once, or still waits; and the bridge says the same.
-    pub(crate) fn proves(&mut self) {
-        let dropped = self.pair.bridge().streamed().unwrap().dropped;
-        self.give_up(dropped - self.given_up);
-        let (account, too_fast) = self.pair.bridge().account();
-        let streamed = self.pair.bridge().streamed().unwrap();
-        let kept = streamed.appended + streamed.hushed + streamed.dropped + streamed.waiting;
+    pub(crate) fn assert_all_heard(&mut self) {
+        let dropped = self.harness.bridge().uplink_counts().unwrap().dropped;
+        self.abandon_oldest(dropped - self.abandoned);
+        let (account, too_fast) = self.harness.bridge().sample_counts();
+        let streamed = self.harness.bridge().uplink_counts().unwrap();
+        let kept = streamed.appended + streamed.silenced + streamed.dropped + streamed.waiting;
         assert_eq!((account.streamed, too_fast), (kept, 0), "{streamed:?}");
-        assert_eq!(account.taken, account.streamed + account.muted);
+        assert_eq!(account.received, account.streamed + account.muted);
         assert_eq!(streamed.waiting, self.sent.len() as u64, "{streamed:?}");
-        assert_eq!(streamed.appended, self.proved, "{streamed:?}");
+        assert_eq!(streamed.appended, self.matched_samples, "{streamed:?}");
     }
 
     /// The model's turns as the client heard them: the number of each, and how much of it.
@@ -297,16 +297,16 @@ impl Talk {
     /// At the first sample that is not where it belongs.
     pub(crate) fn turns(&self) -> Vec<(u64, usize)> {
         let mut turns: Vec<(u64, usize)> = Vec::new();
-        for (at, sample) in self.pair.audio().into_iter().enumerate() {
+        for (at, sample) in self.harness.audio().into_iter().enumerate() {
             let (turn, _) =
-                read_marker(sample).unwrap_or_else(|| panic!("{sample} at {at} is none of a model"));
+                read_watermark(sample).unwrap_or_else(|| panic!("{sample} at {at} is none of a model"));
             if turns.last().is_none_or(|(last, _)| *last % 8 != turn) {
                 let last = turns.last().map_or(0, |(last, _)| *last);
                 let number = (last + 1..).find(|number| number % 8 == turn).unwrap();
                 turns.push((number, 0));
             }
             let (number, samples) = turns.last_mut().unwrap();
-            let expected = (marker(*number, *samples) * 32_768.0) as i16;
+            let expected = (watermark_sample(*number, *samples) * 32_768.0) as i16;
             assert_eq!(sample, expected, "sample {samples} of turn {number}, {at} in all");
             *samples += 1;
         }
@@ -314,7 +314,7 @@ impl Talk {
     }
 
     /// Every turn from the first one on was heard whole.
-    pub(crate) fn heard_all(&self, turns: usize) -> usize {
+    pub(crate) fn assert_turns_complete(&self, turns: usize) -> usize {
         let expected: Vec<(u64, usize)> = (1..=turns as u64).map(|turn| (turn, TURN_SAMPLES)).collect();
         assert_eq!(self.turns(), expected);
         turns * TURN_SAMPLES
@@ -322,7 +322,7 @@ impl Talk {
 
     /// The rollovers: why, the gap, and whether the next session was there already.
     pub(crate) fn rollovers(&self) -> Vec<(RolloverReason, u64, bool)> {
-        let rolled = self.pair.observed.iter().filter_map(|observed| match observed {
+        let rolled = self.harness.observations.iter().filter_map(|observations| match observations {
             Observation::RolledOver { reason, gap_ms, standby, .. } => Some((*reason, *gap_ms, *standby)),
             _ => None,
         });
@@ -330,8 +330,8 @@ impl Talk {
     }
 
     /// What the client was told of the same.
-    pub(crate) fn told_rollovers(&self) -> Vec<(String, u64, bool)> {
-        let told = self.pair.events("session.rollover").into_iter().map(|event| {
+    pub(crate) fn reported_rollovers(&self) -> Vec<(String, u64, bool)> {
+        let told = self.harness.events("session.rollover").into_iter().map(|event| {
             let reason = event["reason"].as_str().unwrap().to_owned();
             (reason, event["gap_ms"].as_u64().unwrap(), event["standby"].as_bool().unwrap())
         });
@@ -341,12 +341,12 @@ impl Talk {
     /// The codes of the errors the client was told, and whether it may go on.
     pub(crate) fn errors(&self) -> Vec<(String, bool)> {
         let code = |event: &Value| event["code"].as_str().unwrap().to_owned();
-        let errors = self.pair.events("error");
+        let errors = self.harness.events("error");
         errors.into_iter().map(|event| (code(event), event["recoverable"] == true)).collect()
     }
 
     /// Nobody was left waiting: no goodbye between the last word of a question and its answer.
-    pub(crate) fn never_left_waiting(&self) {
+    pub(crate) fn assert_no_goodbye_during_answer(&self) {
         for at in &self.goodbyes {
             let asked = self.questions.iter().find(|(asked, answered)| asked < at && at < answered);
             assert_eq!(asked, None, "goodbye at {at:?}");
@@ -354,36 +354,36 @@ impl Talk {
     }
 
     /// Like any other, once more: after whatever it was, a question is answered.
-    pub(crate) fn goes_on(self) {
-        self.goes_on_from(|_| {});
+    pub(crate) fn assert_continues(self) {
+        self.assert_continues_with(|_| {});
     }
 
     /// The same, and this is so then.
-    pub(crate) fn goes_on_from(mut self, check: impl FnOnce(&mut Self)) {
-        self.quiet(4_000);
+    pub(crate) fn assert_continues_with(mut self, check: impl FnOnce(&mut Self)) {
+        self.stream_silence(4_000);
         self.ask();
         check(&mut self);
-        self.proves();
+        self.assert_all_heard();
         self.turns();
-        self.ends_well();
+        self.close_and_check();
     }
 
     /// Ends the session; everything comes to an end, politely. What happened.
-    pub(crate) fn ends_well(mut self) -> Vec<(Duration, Seen)> {
-        self.pair.client(&json!({"type": "session.close"}));
-        self.pair.advance(secs(60));
-        assert!(self.pair.finished, "the session does not finish");
-        assert_eq!(self.pair.names().last().unwrap(), "close 1000");
-        assert_eq!(sanity::problems(&self.pair), [""; 0]);
-        assert_eq!(self.pair.connections(), 0);
-        self.pair.log
+    pub(crate) fn close_and_check(mut self) -> Vec<(Duration, ClientFrame)> {
+        self.harness.send_json(&json!({"type": "session.close"}));
+        self.harness.advance(secs(60));
+        assert!(self.harness.finished, "the session does not finish");
+        assert_eq!(self.harness.names().last().unwrap(), "close 1000");
+        assert_eq!(protocol_checks::find_violations(&self.harness), [""; 0]);
+        assert_eq!(self.harness.connections(), 0);
+        self.harness.log
     }
 }
 
 /// The sample with the noise of its place, and never zero.
-fn brand(sample: i16, rng: &mut fastrand::Rng) -> i16 {
+fn with_noise(sample: i16, rng: &mut fastrand::Rng) -> i16 {
     match sample.saturating_add(rng.i16(-NOISE..=NOISE)) {
         0 => 1,
-        branded => branded,
+        marked => marked,
     }
 }

@@ -9,21 +9,21 @@ use serde_json::Value;
 use voxbridge::{
     audio::pcm,
     event::{Lane, Message},
-    session::Account,
+    session::SampleCounts,
 };
 
-use super::upstream::{Reply, voice_of};
+use super::upstream::{UpstreamEvent, lane_sample};
 
 /// One lane hears, one speaks, one is waited out, and two were on their way out when the last was dialled.
-const MOST_LANES: usize = 5;
+const MAX_LANES: usize = 5;
 /// The profile's `init_max_ms`, `close_max_ms`.
 const INIT_MAX: Duration = Duration::from_secs(60);
 const CLOSE_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) struct Checks {
-    lanes: BTreeMap<Lane, Seen>,
-    client: Client,
+    lanes: BTreeMap<Lane, ClientFrame>,
+    client: ClientState,
     /// The byte that waits for its other half.
     half: Option<u8>,
     /// Every sample listened to, in order: neither muted nor dropped.
@@ -31,16 +31,16 @@ pub(crate) struct Checks {
     /// The pieces the upstream was asked about, as places in `heard`.
     pub(crate) pieces: Vec<std::ops::Range<usize>>,
     /// Rates or channels were changed, or samples changed on the way: their content is nobody's.
-    pub(crate) formats: bool,
+    pub(crate) formats_change: bool,
     /// Texts were spoken: the model heard silence instead of some of what was heard.
-    hushed: bool,
+    silenced: bool,
     muted: u64,
     dropped: u64,
 }
 
 /// What a lane was told.
 #[derive(Debug)]
-pub(crate) enum Sent {
+pub(crate) enum LaneMessage {
     /// The unit of this number.
     Unit(u64),
     /// Something else; whether it wants audio.
@@ -52,7 +52,7 @@ const UNIT_MIN: Duration = Duration::from_millis(500);
 
 /// A lane's conversation.
 #[derive(Debug, Default)]
-struct Talk {
+struct UnitState {
     last: Option<Instant>,
     /// A unit was sent and nothing was said since.
     in_flight: bool,
@@ -62,7 +62,7 @@ struct Talk {
 
 /// What a lane was told and has said.
 #[derive(Debug, Default)]
-struct Seen {
+struct ClientFrame {
     up: bool,
     gone: bool,
     init_at: Option<Instant>,
@@ -74,11 +74,11 @@ struct Seen {
     close_at: Option<Instant>,
     /// The last text it was asked to speak.
     text: Option<String>,
-    talk: Talk,
+    talk: UnitState,
 }
 
 #[derive(Debug, Default)]
-struct Client {
+struct ClientState {
     left: bool,
     in_speech: bool,
     /// The text being spoken; none of the client's where the model speaks by itself.
@@ -93,12 +93,12 @@ impl Checks {
     pub(crate) fn new(_start: Instant) -> Self {
         Self {
             lanes: BTreeMap::new(),
-            client: Client::default(),
+            client: ClientState::default(),
             half: None,
             heard: Vec::new(),
             pieces: Vec::new(),
-            formats: false,
-            hushed: false,
+            formats_change: false,
+            silenced: false,
             muted: 0,
             dropped: 0,
         }
@@ -109,21 +109,21 @@ impl Checks {
     }
 
     /// A lane gets a number of its own, and there are never many.
-    pub(crate) fn dialled(&mut self, lane: Lane) {
-        assert!(self.lanes.insert(lane, Seen::default()).is_none(), "{lane:?} is used twice");
+    pub(crate) fn on_dial(&mut self, lane: Lane) {
+        assert!(self.lanes.insert(lane, ClientFrame::default()).is_none(), "{lane:?} is used twice");
         let open = self.lanes.values().filter(|lane| !lane.gone).count();
-        assert!(open <= MOST_LANES, "{open} lanes are open");
+        assert!(open <= MAX_LANES, "{open} lanes are open");
     }
 
     /// Something reaches the bridge; false for what a driver would not deliver.
-    pub(crate) fn arrives(&mut self, _now: Instant, lane: Lane, reply: &Reply) -> bool {
+    pub(crate) fn on_upstream_event(&mut self, _now: Instant, lane: Lane, reply: &UpstreamEvent) -> bool {
         let Some(seen) = self.lanes.get_mut(&lane) else { return false };
         match reply {
-            Reply::Opened if seen.gone => return false,
-            Reply::Opened => seen.up = true,
-            Reply::Closed(_) => seen.gone = true,
-            Reply::Text(_) if !seen.up => return false,
-            Reply::Text(json) => {
+            UpstreamEvent::Opened if seen.gone => return false,
+            UpstreamEvent::Opened => seen.up = true,
+            UpstreamEvent::Closed(_) => seen.gone = true,
+            UpstreamEvent::Text(_) if !seen.up => return false,
+            UpstreamEvent::Text(json) => {
                 let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
                 seen.ready |= seen.init_at.is_some() && says("session.created");
                 seen.talk.in_flight &= !json.contains(r#""type":"response."#);
@@ -136,7 +136,7 @@ impl Checks {
     }
 
     /// The bridge tells a lane something.
-    pub(crate) fn sent_to_lane(&mut self, now: Instant, lane: Lane, json: &str) -> Sent {
+    pub(crate) fn on_lane_message(&mut self, now: Instant, lane: Lane, json: &str) -> LaneMessage {
         let seen = self.lanes.get_mut(&lane).expect("it was dialled");
         let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
         let kind = value["type"].as_str().expect("it has a type").to_owned();
@@ -150,27 +150,27 @@ impl Checks {
             other => panic!("unknown message {other}"),
         }
         if kind != "input.append" {
-            return Sent::Other { kind, wants_audio: false };
+            return LaneMessage::Other { kind, wants_audio: false };
         }
         if !value["input"]["force_listen"].is_null() {
-            return Sent::Unit(self.unit(now, lane, &value["input"]));
+            return LaneMessage::Unit(self.check_unit(now, lane, &value["input"]));
         }
         let wants_audio = value["input"]["tts"]["enabled"] == true;
         if wants_audio {
-            self.hushed = true;
+            self.silenced = true;
             let content = &value["input"]["messages"][1]["content"];
             seen.text = Some(content.as_str().expect("the text is a string").to_owned());
         } else {
             let audio = value["input"]["messages"][0]["content"][1]["data"].as_str().expect("audio is there");
-            self.piece(audio);
+            self.check_question(audio);
         }
-        Sent::Other { kind, wants_audio }
+        LaneMessage::Other { kind, wants_audio }
     }
 
     /// A unit of talk: a second, after the one before it was answered, and what was heard after that one.
-    fn unit(&mut self, now: Instant, lane: Lane, input: &Value) -> u64 {
+    fn check_unit(&mut self, now: Instant, lane: Lane, input: &Value) -> u64 {
         let mut samples = Vec::new();
-        pcm::pull_base64_f32(input["audio"].as_str().expect("audio is there"), &mut samples)
+        pcm::decode_base64_f32(input["audio"].as_str().expect("audio is there"), &mut samples)
             .expect("float32");
         assert_eq!(samples.len(), 16_000, "a unit is a second");
         let talk = &mut self.lanes.get_mut(&lane).expect("it was dialled").talk;
@@ -180,23 +180,23 @@ impl Checks {
         if let Some(before) = talk.last.replace(now) {
             assert!(forced || now >= before + UNIT_MIN, "a unit too soon");
         }
-        if !self.formats && !self.hushed {
+        if !self.formats_change && !self.silenced {
             let mut unit: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
             // Silence fills up what is not there yet.
             unit.truncate(unit.iter().rposition(|sample| *sample != 0).map_or(0, |last| last + 1));
             talk.end =
-                place(&self.heard, &unit, talk.end).expect("a unit is nothing that was heard since the last");
+                find_with_gap(&self.heard, &unit, talk.end).expect("a unit is nothing that was heard since the last");
         }
         input["input_id"].as_str().and_then(|id| id.parse().ok()).expect("units are numbered")
     }
 
     /// A piece is a stretch of what was heard, behind the one before; or begins like it: asked again, or grown.
-    fn piece(&mut self, base64: &str) {
+    fn check_question(&mut self, base64: &str) {
         let mut samples = Vec::new();
-        pcm::pull_base64_f32(base64, &mut samples).expect("audio is float32");
+        pcm::decode_base64_f32(base64, &mut samples).expect("audio is float32");
         let piece: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
         assert!(!piece.is_empty() && piece.len() <= 16 * 30_000, "{} samples", piece.len());
-        if self.formats {
+        if self.formats_change {
             return;
         }
         let last = self.pieces.last().cloned().unwrap_or(0..0);
@@ -206,7 +206,7 @@ impl Checks {
     }
 
     /// The bridge drops a lane's transport: once, and politely where somebody was assigned.
-    pub(crate) fn dropped(&mut self, now: Instant, lane: Lane) {
+    pub(crate) fn on_lane_dropped(&mut self, now: Instant, lane: Lane) {
         let seen = self.lanes.get_mut(&lane).expect("it was dialled");
         assert!(!seen.gone, "{lane:?} is dropped, but its transport is gone");
         seen.gone = true;
@@ -225,20 +225,20 @@ impl Checks {
     }
 
     /// A frame is on its way: its samples may be asked about at once.
-    pub(crate) fn frame_comes(&mut self, bytes: &[u8]) {
+    pub(crate) fn before_frame(&mut self, bytes: &[u8]) {
         let all: Vec<u8> = self.half.iter().chain(bytes).copied().collect();
         self.heard.extend(all.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
     }
 
     /// A frame was taken: every sample of it is listened to, muted or dropped, and the account says which.
-    pub(crate) fn frame(&mut self, bytes: &[u8], before: (Account, u64), after: (Account, u64)) {
-        if self.formats {
+    pub(crate) fn after_frame(&mut self, bytes: &[u8], before: (SampleCounts, u64), after: (SampleCounts, u64)) {
+        if self.formats_change {
             return;
         }
         let bytes_now = usize::from(self.half.is_some()) + bytes.len();
         let groups = (bytes_now / 2) as u64;
         self.half = bytes.last().copied().or(self.half).filter(|_| bytes_now % 2 == 1);
-        let taken = after.0.taken - before.0.taken;
+        let taken = after.0.received - before.0.received;
         let muted = after.0.muted - before.0.muted;
         let dropped = after.1 - before.1;
         if taken == 0 {
@@ -257,17 +257,17 @@ impl Checks {
         self.dropped += dropped;
     }
 
-    pub(crate) fn client_left(&mut self) {
+    pub(crate) fn on_client_left(&mut self) {
         self.client.left = true;
     }
 
     /// The account adds up, every pair is closed, and every lane is gone.
-    pub(crate) fn ended(&self, (account, dropped): (Account, u64)) {
-        if !self.formats {
+    pub(crate) fn assert_ended(&self, (account, dropped): (SampleCounts, u64)) {
+        if !self.formats_change {
             let sum = account.recorded + account.silent + account.pending;
-            assert_eq!(account.taken, sum, "{account:?}");
+            assert_eq!(account.received, sum, "{account:?}");
             assert_eq!(
-                (account.taken, account.muted, dropped),
+                (account.received, account.muted, dropped),
                 (self.heard.len() as u64, self.muted, self.dropped)
             );
             let mut asked: Vec<_> = self.pieces.clone();
@@ -284,7 +284,7 @@ impl Checks {
         assert!(self.lanes.values().all(|lane| lane.gone), "a lane was forgotten: {:?}", self.lanes);
     }
 
-    pub(crate) fn sent_to_client(&mut self, message: &Message) {
+    pub(crate) fn on_client_message(&mut self, message: &Message) {
         let client = &mut self.client;
         assert!(!client.left && !client.closed, "nobody is there for {message:?}");
         match message {
@@ -295,39 +295,39 @@ impl Checks {
             Message::Binary(audio) => {
                 assert!(!client.session_closed && !audio.is_empty() && audio.len() % 2 == 0);
                 let text = client.speaking.clone().expect("audio outside speaking_start … speaking_end");
-                if !self.formats {
-                    self.is_voice_of(text.as_deref(), audio);
+                if !self.formats_change {
+                    self.assert_voice_matches(text.as_deref(), audio);
                 }
             }
             Message::Text(json) => {
                 let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
                 assert!(!client.session_closed, "after session.closed: {json}");
-                client.told(&value, json);
+                client.on_client_event(&value, json);
             }
         }
     }
 
     /// Audio comes from a lane that was asked for this very text, or from one that talks.
-    fn is_voice_of(&self, text: Option<&str>, audio: &[u8]) {
+    fn assert_voice_matches(&self, text: Option<&str>, audio: &[u8]) {
         let sample = i16::from_le_bytes([audio[0], audio[1]]);
         assert!(audio.chunks_exact(2).all(|two| i16::from_le_bytes([two[0], two[1]]) == sample));
         let Some(text) = text else {
             let talks =
-                self.lanes.iter().any(|(lane, seen)| voice_of(lane.0) == sample && seen.talk.last.is_some());
+                self.lanes.iter().any(|(lane, seen)| lane_sample(lane.0) == sample && seen.talk.last.is_some());
             return assert!(talks, "the audio {sample} is of no lane that talks");
         };
         let first_sentence = text.split('.').next().unwrap_or(text);
         let asked = self.lanes.iter().any(|(lane, seen)| {
             let for_this =
                 seen.text.as_ref().is_some_and(|text| text.contains(&format!("{first_sentence}.")));
-            voice_of(lane.0) == sample && for_this
+            lane_sample(lane.0) == sample && for_this
         });
         assert!(asked, "the audio {sample} is not of {first_sentence:?}");
     }
 }
 
-impl Client {
-    fn told(&mut self, value: &Value, json: &str) {
+impl ClientState {
+    fn on_client_event(&mut self, value: &Value, json: &str) {
         match value["type"].as_str().expect("it has a type") {
             "vad.speech_start" => assert!(!std::mem::replace(&mut self.in_speech, true), "{json}"),
             "vad.speech_end" => assert!(std::mem::replace(&mut self.in_speech, false), "{json}"),
@@ -368,7 +368,7 @@ fn find(all: &[i16], piece: &[i16], from: usize) -> Option<usize> {
 }
 
 /// Where `unit` ends in `all`, not before `from`: in one piece, or with a gap behind what an earlier lane never answered.
-fn place(all: &[i16], unit: &[i16], from: usize) -> Option<usize> {
+fn find_with_gap(all: &[i16], unit: &[i16], from: usize) -> Option<usize> {
     if let Some(at) = find(all, unit, from) {
         return Some(at + unit.len());
     }

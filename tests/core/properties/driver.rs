@@ -8,24 +8,24 @@ use std::{
 use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
-    event::{Frame, Lane, Message, Why},
+    event::{Frame, Lane, Message, DisconnectReason},
     mapping::Library,
-    session::Setup,
-    trace::{Kept, Start, Tape, start::Parts},
+    session::SessionSetup,
+    trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
 };
 
 use super::{
-    checks::{Checks, Sent},
+    checks::{Checks, LaneMessage},
     script::{Script, Step, Upstream},
-    sound::{Microphone, Sound, bytes},
-    upstream::{Replies, Reply},
+    test_audio::{Microphone, Sound, bytes},
+    upstream::{UpstreamEvents, UpstreamEvent},
 };
 
 /// Outputs after one input above which the bridge goes round in circles. The longest Burst makes far fewer.
-const MOST_OUTPUTS: usize = 10_000;
+const MAX_OUTPUTS: usize = 10_000;
 /// After the client is gone every lane is left by then: the profile's init_max and close_max and some, whatever the
 /// upstreams do.
-const LAST_LANE_GONE: Duration = Duration::from_secs(100);
+const LANE_CLOSE_LIMIT: Duration = Duration::from_secs(100);
 
 /// A session under way.
 pub(crate) struct Driver {
@@ -35,14 +35,14 @@ pub(crate) struct Driver {
     /// Everything that came out, with its time.
     pub(crate) log: Vec<(Duration, Output)>,
     /// The same, and everything that went in.
-    pub(crate) tape: Tape,
+    pub(crate) recorder: TraceBuffer,
     start: Instant,
     latest: Instant,
     wait: Option<Instant>,
     finished: bool,
     upstreams: Vec<Upstream>,
     /// What is on its way to the bridge, by the time it arrives.
-    coming: BTreeMap<(Instant, u64), (Lane, Reply)>,
+    scheduled: BTreeMap<(Instant, u64), (Lane, UpstreamEvent)>,
     sent: u64,
     microphone: Microphone,
     texts: u32,
@@ -66,7 +66,7 @@ pub(crate) fn profile_source(interim: bool, noise_is_speech: bool) -> String {
 }
 
 /// A profile of talk that listens as the other one does.
-fn talk_source(name: &str, speech: &str) -> String {
+fn conversation_profile_source(name: &str, speech: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("mappings/profile/{name}.toml"));
     let listen = speech.find("[listen]").zip(speech.find("[hear]")).map(|(from, to)| &speech[from..to]);
     std::fs::read_to_string(path).unwrap() + "\n" + listen.unwrap()
@@ -74,21 +74,21 @@ fn talk_source(name: &str, speech: &str) -> String {
 
 impl Driver {
     pub(crate) fn new(profile: &str, upstreams: Vec<Upstream>, query: &str) -> Self {
-        Self::of("speech", profile, upstreams, query)
+        Self::with_profile("speech", profile, upstreams, query)
     }
 
     /// A session of the profile of that name, as this source has it.
-    fn of(name: &str, profile: &str, upstreams: Vec<Upstream>, query: &str) -> Self {
+    fn with_profile(name: &str, profile: &str, upstreams: Vec<Upstream>, query: &str) -> Self {
         let mut library = Library::embedded().unwrap();
         library.add(&format!("{name}.toml"), profile).unwrap();
         let upstream = library.upstream("minicpm-o").unwrap();
         let mut codec = Codec::new(library.client("macaw").unwrap(), 1e9);
-        let setup = Setup::new(codec.mapping(), library.profile(name).unwrap(), &upstream, 5);
-        let connect = codec.connect(query);
+        let setup = SessionSetup::new(codec.mapping(), library.profile(name).unwrap(), &upstream, 5);
+        let connect = codec.decode_query(query);
         let client = codec.mapping().clone();
         let opened_unix = Duration::from_secs(1_000_000_000);
-        let parts = Parts { library: &library, client: &client, dialect: &upstream, query, opened_unix };
-        let begin = Start::new(parts, &setup);
+        let parts = SessionParts { library: &library, client: &client, dialect: &upstream, query, opened_unix };
+        let begin = TraceHeader::new(parts, &setup);
         // Early enough in the clock's life that it can be set back, late enough that nothing comes before its start.
         #[expect(
             clippy::disallowed_methods,
@@ -100,18 +100,18 @@ impl Driver {
             now: start,
             checks: Checks::new(start),
             log: Vec::new(),
-            tape: Tape::new(start, begin, Kept::All),
+            recorder: TraceBuffer::new(start, begin, AudioRetention::All),
             start,
             latest: start,
             wait: None,
             finished: false,
             upstreams,
-            coming: BTreeMap::new(),
+            scheduled: BTreeMap::new(),
             sent: 0,
             microphone: Microphone::new(9),
             texts: 0,
         };
-        driver.drain();
+        driver.poll_outputs();
         driver
     }
 
@@ -122,75 +122,75 @@ impl Driver {
 
     /// Plays a script to its end and checks it all the way.
     pub(crate) fn play(script: &Script) -> Self {
-        let mut driver = Self::at_start_of(script);
+        let mut driver = Self::for_script(script);
         for step in &script.steps {
             driver.step(step);
         }
-        driver.end();
+        driver.finish();
         driver
     }
 
     /// The same for scripts that change formats, of which not everything is checked.
     pub(crate) fn play_unchecked(script: &Script) -> Self {
-        let mut driver = Self::at_start_of(script);
-        driver.checks.formats = true;
+        let mut driver = Self::for_script(script);
+        driver.checks.formats_change = true;
         script.steps.iter().for_each(|step| driver.step(step));
-        driver.end();
+        driver.finish();
         driver
     }
 
     /// The session of a script, before its first step.
-    pub(crate) fn at_start_of(script: &Script) -> Self {
+    pub(crate) fn for_script(script: &Script) -> Self {
         let speech = profile_source(script.interim, script.noise_is_speech);
-        let profile = if script.profile == "speech" { speech } else { talk_source(script.profile, &speech) };
-        Self::of(script.profile, &profile, script.upstreams.clone(), "model=m")
+        let profile = if script.profile == "speech" { speech } else { conversation_profile_source(script.profile, &speech) };
+        Self::with_profile(script.profile, &profile, script.upstreams.clone(), "model=m")
     }
 
     pub(crate) fn step(&mut self, step: &Step) {
         match step {
-            Step::Say(text) => self.say(text),
+            Step::SendText(text) => self.send_text(text),
             Step::Speak { long, voice } => self.speak(*long, *voice),
-            Step::Talk { sound, ms, frame_bytes } => self.talk(*sound, *ms, *frame_bytes),
+            Step::StreamAudio { sound, ms, frame_bytes } => self.stream_audio(*sound, *ms, *frame_bytes),
             Step::Burst { sound, bytes: len } => {
                 let mut audio = bytes(&self.microphone.record(*sound, len.div_ceil(2)));
                 audio.truncate(*len);
-                self.frame(&audio);
+                self.send_frame(&audio);
             }
-            Step::Pass(time) => self.pass(self.now + *time),
-            Step::Oversleep(time) => {
+            Step::Advance(time) => self.advance_to(self.now + *time),
+            Step::SkipTime(time) => {
                 self.now += *time;
                 self.input(Input::Timeout);
             }
-            Step::Backwards(time) => {
+            Step::SetClockBack(time) => {
                 self.now = (self.now - *time).max(self.start);
                 self.input(Input::Timeout);
             }
             Step::Timeout => self.input(Input::Timeout),
-            Step::Says(back, line) => {
+            Step::UpstreamText(back, line) => {
                 if let Some(lane) = self.checks.newest_lane(*back) {
-                    self.deliver(lane, Reply::Text(line.clone()));
+                    self.deliver(lane, UpstreamEvent::Text(line.clone()));
                 }
             }
-            Step::Loses(back) => {
+            Step::LoseLane(back) => {
                 if let Some(lane) = self.checks.newest_lane(*back) {
-                    self.deliver(lane, Reply::Closed(Why::Lost("reset".into())));
+                    self.deliver(lane, UpstreamEvent::Closed(DisconnectReason::Lost("reset".into())));
                 }
             }
-            Step::Stray(lane) => {
+            Step::StrayLane(lane) => {
                 let lane = Lane(1_000_000 + lane);
                 self.input(Input::LaneOpened(lane));
                 self.input(Input::Lane(lane, Frame::Text(r#"{"type":"session.queue_done"}"#)));
                 self.input(Input::Lane(lane, Frame::Binary(b"x")));
-                self.input(Input::LaneClosed(lane, Why::Refused(403)));
+                self.input(Input::LaneClosed(lane, DisconnectReason::HttpRejected(403)));
             }
             Step::Drain => self.input(Input::Drain(Duration::from_secs(25))),
             Step::Close => self.input(Input::Close(Duration::from_secs(25))),
             Step::Rollover => self.input(Input::Rollover),
-            Step::Leave => self.leave(),
+            Step::Leave => self.disconnect(),
         }
     }
 
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn send_text(&mut self, text: &str) {
         self.input(Input::Client(Frame::Text(text)));
     }
 
@@ -199,42 +199,42 @@ impl Driver {
         let sentence = format!("This is text number {}. ", self.texts);
         let text = if long { sentence.repeat(30) } else { sentence };
         let voice = voice.map_or(String::new(), |voice| format!(r#","ref_audio":"AAA{voice}""#));
-        self.say(&format!(r#"{{"type":"tts.speak","text":"{text}"{voice}}}"#));
+        self.send_text(&format!(r#"{{"type":"tts.speak","text":"{text}"{voice}}}"#));
     }
 
-    pub(crate) fn talk(&mut self, sound: Sound, ms: u64, frame_bytes: usize) {
+    pub(crate) fn stream_audio(&mut self, sound: Sound, ms: u64, frame_bytes: usize) {
         let audio = bytes(&self.microphone.record(sound, 16 * ms as usize));
         let mut sent = 0;
         for frame in audio.chunks(frame_bytes) {
-            self.frame(frame);
+            self.send_frame(frame);
             sent += frame.len() as u64;
             // 32 bytes are a millisecond.
-            self.pass(self.now + Duration::from_micros(frame.len() as u64 * 1_000 / 32));
+            self.advance_to(self.now + Duration::from_micros(frame.len() as u64 * 1_000 / 32));
         }
         debug_assert_eq!(sent, 32 * ms);
     }
 
-    pub(crate) fn frame(&mut self, bytes: &[u8]) {
-        let before = self.bridge.account();
-        self.checks.frame_comes(bytes);
+    pub(crate) fn send_frame(&mut self, bytes: &[u8]) {
+        let before = self.bridge.sample_counts();
+        self.checks.before_frame(bytes);
         self.input(Input::Client(Frame::Binary(bytes)));
-        self.checks.frame(bytes, before, self.bridge.account());
+        self.checks.after_frame(bytes, before, self.bridge.sample_counts());
     }
 
-    pub(crate) fn leave(&mut self) {
-        self.checks.client_left();
+    pub(crate) fn disconnect(&mut self) {
+        self.checks.on_client_left();
         self.input(Input::ClientClosed);
     }
 
     /// Lets time pass; what is due happens when it is due.
-    pub(crate) fn pass(&mut self, until: Instant) {
+    pub(crate) fn advance_to(&mut self, until: Instant) {
         loop {
-            let arrival = self.coming.keys().next().copied().filter(|(at, _)| *at <= until);
+            let arrival = self.scheduled.keys().next().copied().filter(|(at, _)| *at <= until);
             let wait = self.wait.filter(|wait| *wait <= until && !self.finished);
             match (arrival, wait) {
                 (Some(key), wait) if wait.is_none_or(|wait| key.0 <= wait) => {
                     self.now = self.now.max(key.0);
-                    if let Some((lane, reply)) = self.coming.remove(&key) {
+                    if let Some((lane, reply)) = self.scheduled.remove(&key) {
                         self.deliver(lane, reply);
                     }
                 }
@@ -249,45 +249,45 @@ impl Driver {
     }
 
     /// The client goes, if it is still there; every lane follows, and the bridge finishes.
-    pub(crate) fn end(&mut self) {
-        self.leave();
-        let bound = self.latest + LAST_LANE_GONE;
+    pub(crate) fn finish(&mut self) {
+        self.disconnect();
+        let bound = self.latest + LANE_CLOSE_LIMIT;
         while !self.finished {
             let wait = self.wait.expect("lanes are left, but nothing is waited for");
             assert!(wait <= bound, "a lane is never left");
-            self.pass(wait.max(self.now));
+            self.advance_to(wait.max(self.now));
         }
-        self.checks.ended(self.bridge.account());
+        self.checks.assert_ended(self.bridge.sample_counts());
         // Whatever still comes is for nobody.
-        self.pass(self.now + LAST_LANE_GONE);
+        self.advance_to(self.now + LANE_CLOSE_LIMIT);
     }
 
-    fn deliver(&mut self, lane: Lane, reply: Reply) {
-        if !self.checks.arrives(self.now, lane, &reply) {
+    fn deliver(&mut self, lane: Lane, reply: UpstreamEvent) {
+        if !self.checks.on_upstream_event(self.now, lane, &reply) {
             return;
         }
         match reply {
-            Reply::Opened => self.input(Input::LaneOpened(lane)),
-            Reply::Text(text) => self.input(Input::Lane(lane, Frame::Text(&text))),
-            Reply::Closed(why) => self.input(Input::LaneClosed(lane, why)),
+            UpstreamEvent::Opened => self.input(Input::LaneOpened(lane)),
+            UpstreamEvent::Text(text) => self.input(Input::Lane(lane, Frame::Text(&text))),
+            UpstreamEvent::Closed(why) => self.input(Input::LaneClosed(lane, why)),
         }
     }
 
     fn input(&mut self, input: Input<'_>) {
         let timeout = matches!(input, Input::Timeout);
         self.latest = self.latest.max(self.now);
-        self.tape.input(self.now, &input);
+        self.recorder.record_input(self.now, &input);
         self.bridge.handle_input(self.now, input);
-        self.drain();
+        self.poll_outputs();
         if let Some(wait) = self.wait.filter(|_| timeout && !self.finished) {
             assert!(wait > self.now, "waits for an instant that has passed");
         }
     }
 
-    fn drain(&mut self) {
-        for _ in 0..MOST_OUTPUTS {
+    fn poll_outputs(&mut self) {
+        for _ in 0..MAX_OUTPUTS {
             let output = self.bridge.poll_output(self.now);
-            self.tape.output(self.now, &output);
+            self.recorder.record_output(self.now, &output);
             self.wait = None;
             match &output {
                 Output::Wait(wait) => {
@@ -298,41 +298,41 @@ impl Driver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message) => self.checks.sent_to_client(message),
+                Output::ToClient(message) => self.checks.on_client_message(message),
                 // Here everything has left already.
                 Output::DropAudio(_) => {}
                 Output::OpenLane(lane, _) => {
-                    self.checks.dialled(*lane);
-                    let replies = self.upstream(*lane).dialled();
+                    self.checks.on_dial(*lane);
+                    let replies = self.upstream(*lane).replies_to_dial();
                     self.schedule(*lane, replies);
                 }
                 Output::ToLane(lane, message) => {
                     let Message::Text(json) = message else { panic!("not text: {message:?}") };
-                    let replies = match self.checks.sent_to_lane(self.now, *lane, json) {
-                        Sent::Unit(number) => self.upstream(*lane).talked(lane.0, number),
-                        Sent::Other { kind, wants_audio } => {
-                            self.upstream(*lane).told(lane.0, &kind, wants_audio)
+                    let replies = match self.checks.on_lane_message(self.now, *lane, json) {
+                        LaneMessage::Unit(number) => self.upstream(*lane).replies_to_unit(lane.0, number),
+                        LaneMessage::Other { kind, wants_audio } => {
+                            self.upstream(*lane).replies_to(lane.0, &kind, wants_audio)
                         }
                     };
                     self.schedule(*lane, replies);
                 }
-                Output::CloseLane(lane) => self.checks.dropped(self.now, *lane),
+                Output::CloseLane(lane) => self.checks.on_lane_dropped(self.now, *lane),
                 Output::Observe(_) => {}
             }
             self.log.push((self.now - self.start, output));
         }
-        panic!("more than {MOST_OUTPUTS} outputs after one input");
+        panic!("more than {MAX_OUTPUTS} outputs after one input");
     }
 
     fn upstream(&self, lane: Lane) -> &Upstream {
         &self.upstreams[lane.0 as usize % self.upstreams.len()]
     }
 
-    fn schedule(&mut self, lane: Lane, replies: Replies) {
+    fn schedule(&mut self, lane: Lane, replies: UpstreamEvents) {
         for (after_ms, reply) in replies {
             self.sent += 1;
             let at = self.now + Duration::from_millis(after_ms);
-            self.coming.insert((at, self.sent), (lane, reply));
+            self.scheduled.insert((at, self.sent), (lane, reply));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
-use super::sound::Sound;
+use super::test_audio::Sound;
 
 /// A session to be.
 #[derive(Debug, Clone)]
@@ -24,14 +24,14 @@ pub(crate) struct Script {
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// The client sends a text frame.
-    Say(String),
+    SendText(String),
     /// The client has a text spoken: long enough for more than one part, with a voice sample of its own.
     Speak {
         long: bool,
         voice: Option<u8>,
     },
     /// The client sends audio at the speed of speech, in frames of so many bytes.
-    Talk {
+    StreamAudio {
         sound: Sound,
         ms: u64,
         frame_bytes: usize,
@@ -42,19 +42,19 @@ pub(crate) enum Step {
         bytes: usize,
     },
     /// Time passes, and what is due happens when it is due.
-    Pass(Duration),
+    Advance(Duration),
     /// Time passes unnoticed.
-    Oversleep(Duration),
+    SkipTime(Duration),
     /// The clock is set back.
-    Backwards(Duration),
+    SetClockBack(Duration),
     /// A timeout that nobody asked for.
     Timeout,
     /// The newest lane but so many says this, whatever it was told.
-    Says(usize, String),
+    UpstreamText(usize, String),
     /// The newest lane but so many loses its transport.
-    Loses(usize),
+    LoseLane(usize),
     /// A lane that never was.
-    Stray(u32),
+    StrayLane(u32),
     /// voxbridge stops.
     Drain,
     /// An operator's orders.
@@ -77,14 +77,14 @@ pub(crate) struct Upstream {
     /// Between them, ms.
     pub(crate) pace_ms: u64,
     /// What it says to the units of a conversation, over and over.
-    pub(crate) units: Vec<Say>,
+    pub(crate) units: Vec<UnitReply>,
     /// It names the unit it answers.
     pub(crate) echoes: bool,
 }
 
 /// What a model says to one unit, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Say {
+pub(crate) enum UnitReply {
     /// It listens.
     Listen,
     /// It speaks, as PyTorch does.
@@ -113,23 +113,23 @@ pub(crate) enum Say {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
     /// As it should.
-    Well(u64),
+    Correct(u64),
     /// As it should, after three lines of nonsense.
-    Muddled(u64),
+    NonsenseFirst(u64),
     /// Not at all.
     Never,
     /// By `session.closed` and a close frame.
-    Ends(u64),
+    CloseSession(u64),
     /// By `session.closed` about an empty answer, and no close frame.
-    Empty(u64),
+    EmptyListError(u64),
     /// By a broken transport; before it is up, by HTTP 403.
-    Breaks(u64),
+    LoseTransport(u64),
     /// The answer's first half, then a broken transport.
-    Half(u64),
+    HalfThenLost(u64),
 }
 
 /// Lines that mean something, in any order.
-pub(crate) const LINES: [&str; 14] = [
+pub(crate) const STRAY_LINES: [&str; 14] = [
     r#"{"type":"session.queued","position":2,"queue_length":3,"estimated_wait_s":1.5}"#,
     r#"{"type":"session.queue_update"}"#,
     r#"{"type":"session.queue_done"}"#,
@@ -146,9 +146,9 @@ pub(crate) const LINES: [&str; 14] = [
     "",
 ];
 
-pub(crate) fn script(formats: bool) -> impl Strategy<Value = Script> {
-    let steps = vec(step(formats), 1..60);
-    (any::<bool>(), prop::bool::weighted(0.7), vec(upstream(), 1..6), steps).prop_map(
+pub(crate) fn any_script(formats: bool) -> impl Strategy<Value = Script> {
+    let steps = vec(any_step(formats), 1..60);
+    (any::<bool>(), prop::bool::weighted(0.7), vec(any_upstream(), 1..6), steps).prop_map(
         |(interim, noise_is_speech, upstreams, steps)| Script {
             profile: "speech",
             interim,
@@ -160,15 +160,15 @@ pub(crate) fn script(formats: bool) -> impl Strategy<Value = Script> {
 }
 
 /// Talk with a model.
-pub(crate) fn talk_script() -> impl Strategy<Value = Script> {
+pub(crate) fn any_conversation_script() -> impl Strategy<Value = Script> {
     let step = prop_oneof![
-        5 => step(false),
-        2 => talk(),
-        1 => select(&TALK_COMMANDS[..]).prop_map(|command| Step::Say(command.to_owned())),
-        1 => (0usize..4, select(&TALK_LINES[..])).prop_map(|(back, line)| Step::Says(back, line.to_owned())),
+        5 => any_step(false),
+        2 => any_audio_step(),
+        1 => select(&CONVERSATION_COMMANDS[..]).prop_map(|command| Step::SendText(command.to_owned())),
+        1 => (0usize..4, select(&CONVERSATION_LINES[..])).prop_map(|(back, line)| Step::UpstreamText(back, line.to_owned())),
     ];
     let profile = select(vec!["conversation", "video"]);
-    (profile, prop::bool::weighted(0.5), vec(upstream(), 1..6), vec(step, 1..60)).prop_map(
+    (profile, prop::bool::weighted(0.5), vec(any_upstream(), 1..6), vec(step, 1..60)).prop_map(
         |(profile, noise_is_speech, upstreams, steps)| Script {
             profile,
             interim: false,
@@ -180,7 +180,7 @@ pub(crate) fn talk_script() -> impl Strategy<Value = Script> {
 }
 
 /// What only matters in a conversation.
-const TALK_COMMANDS: [&str; 6] = [
+const CONVERSATION_COMMANDS: [&str; 6] = [
     r#"{"type":"session.configure","microphone":"muted"}"#,
     r#"{"type":"session.configure","microphone":"open"}"#,
     r#"{"type":"session.configure","rollover_events":true}"#,
@@ -190,7 +190,7 @@ const TALK_COMMANDS: [&str; 6] = [
 ];
 
 /// Deltas out of place.
-const TALK_LINES: [&str; 10] = [
+const CONVERSATION_LINES: [&str; 10] = [
     r#"{"type":"response.output.delta","kind":"listen","response_id":"r1"}"#,
     r#"{"type":"response.output.delta","kind":"listen","input_id":"1"}"#,
     r#"{"type":"response.output.delta","kind":"listen","input_id":"999999999999999999999","response_id":""}"#,
@@ -203,38 +203,38 @@ const TALK_LINES: [&str; 10] = [
     r#"{"type":"session.closed","reason":"context_full"}"#,
 ];
 
-fn step(formats: bool) -> impl Strategy<Value = Step> {
+fn any_step(formats: bool) -> impl Strategy<Value = Step> {
     let ms = |range: std::ops::Range<u64>| range.prop_map(Duration::from_millis);
     prop_oneof![
-        12 => talk(),
-        1 => (sound(), 100_000usize..400_000).prop_map(|(sound, bytes)| Step::Burst { sound, bytes }),
-        4 => (sound(), 0usize..40_000).prop_map(|(sound, bytes)| Step::Burst { sound, bytes }),
+        12 => any_audio_step(),
+        1 => (any_sound(), 100_000usize..400_000).prop_map(|(sound, bytes)| Step::Burst { sound, bytes }),
+        4 => (any_sound(), 0usize..40_000).prop_map(|(sound, bytes)| Step::Burst { sound, bytes }),
         6 => (prop::bool::weighted(0.2), prop::option::of(0u8..2)).prop_map(|(long, voice)| Step::Speak { long, voice }),
-        6 => command(formats).prop_map(Step::Say),
-        4 => ms(0..3_000).prop_map(Step::Pass),
-        2 => ms(3_000..100_000).prop_map(Step::Pass),
-        1 => ms(0..40_000).prop_map(Step::Oversleep),
-        1 => ms(0..2_000).prop_map(Step::Backwards),
+        6 => any_command(formats).prop_map(Step::SendText),
+        4 => ms(0..3_000).prop_map(Step::Advance),
+        2 => ms(3_000..100_000).prop_map(Step::Advance),
+        1 => ms(0..40_000).prop_map(Step::SkipTime),
+        1 => ms(0..2_000).prop_map(Step::SetClockBack),
         1 => Just(Step::Timeout),
-        2 => (0usize..4, select(&LINES[..])).prop_map(|(back, line)| Step::Says(back, line.to_owned())),
-        1 => (0usize..4, ".{0,30}").prop_map(|(back, line)| Step::Says(back, line)),
-        1 => (0usize..4).prop_map(Step::Loses),
-        1 => (0u32..100).prop_map(Step::Stray),
+        2 => (0usize..4, select(&STRAY_LINES[..])).prop_map(|(back, line)| Step::UpstreamText(back, line.to_owned())),
+        1 => (0usize..4, ".{0,30}").prop_map(|(back, line)| Step::UpstreamText(back, line)),
+        1 => (0usize..4).prop_map(Step::LoseLane),
+        1 => (0u32..100).prop_map(Step::StrayLane),
         // Most sessions go on to the end of their script.
         1 => prop_oneof![8 => Just(Step::Timeout), 1 => Just(Step::Drain), 1 => Just(Step::Close), 1 => Just(Step::Rollover), 1 => Just(Step::Leave)],
     ]
 }
 
-fn talk() -> impl Strategy<Value = Step> {
+fn any_audio_step() -> impl Strategy<Value = Step> {
     let frame_bytes = prop_oneof![Just(640), Just(3_200), 1usize..5_000];
-    (sound(), 100u64..3_000, frame_bytes).prop_map(|(sound, ms, frame_bytes)| Step::Talk {
+    (any_sound(), 100u64..3_000, frame_bytes).prop_map(|(sound, ms, frame_bytes)| Step::StreamAudio {
         sound,
         ms,
         frame_bytes: frame_bytes.max(64),
     })
 }
 
-fn sound() -> impl Strategy<Value = Sound> {
+fn any_sound() -> impl Strategy<Value = Sound> {
     prop_oneof![
         3 => (0usize..300_000).prop_map(Sound::Speech),
         1 => Just(Sound::Noise),
@@ -242,7 +242,7 @@ fn sound() -> impl Strategy<Value = Sound> {
     ]
 }
 
-fn command(formats: bool) -> impl Strategy<Value = String> {
+fn any_command(formats: bool) -> impl Strategy<Value = String> {
     let mut known = vec![
         r#"{"type":"tts.cancel"}"#,
         r#"{"type":"tts.cancel"}"#,
@@ -278,10 +278,10 @@ fn command(formats: bool) -> impl Strategy<Value = String> {
     ]
 }
 
-fn upstream() -> impl Strategy<Value = Upstream> {
-    let stage = (reaction(1), reaction(1), reaction(2), reaction(4), reaction(2));
+fn any_upstream() -> impl Strategy<Value = Upstream> {
+    let stage = (any_reaction(1), any_reaction(1), any_reaction(2), any_reaction(4), any_reaction(2));
     let pace = prop_oneof![8 => 0u64..300, 1 => 300u64..20_000];
-    (stage, 0u32..6, pace, vec(say(), 1..12), any::<bool>()).prop_map(
+    (stage, 0u32..6, pace, vec(any_unit_reply(), 1..12), any::<bool>()).prop_map(
         |((dialled, up, init, asked, close), deltas, pace_ms, units, echoes)| Upstream {
             dialled,
             up,
@@ -296,24 +296,24 @@ fn upstream() -> impl Strategy<Value = Upstream> {
     )
 }
 
-fn say() -> impl Strategy<Value = Say> {
+fn any_unit_reply() -> impl Strategy<Value = UnitReply> {
     prop_oneof![
-        20 => select(vec![Say::Listen, Say::Speak, Say::SpeakLast, Say::Pieces, Say::ListenDone]),
-        6 => select(vec![Say::TextOnly, Say::Twice, Say::WrongUnit, Say::Broken, Say::DoneOnly]),
-        1 => Just(Say::Silent),
+        20 => select(vec![UnitReply::Listen, UnitReply::Speak, UnitReply::SpeakLast, UnitReply::Pieces, UnitReply::ListenDone]),
+        6 => select(vec![UnitReply::TextOnly, UnitReply::Twice, UnitReply::WrongUnit, UnitReply::Broken, UnitReply::DoneOnly]),
+        1 => Just(UnitReply::Silent),
     ]
 }
 
 /// For every twenty that go well, `trouble` do not.
-fn reaction(trouble: u32) -> impl Strategy<Value = Reaction> {
+fn any_reaction(trouble: u32) -> impl Strategy<Value = Reaction> {
     let ms = || prop_oneof![4 => 0u64..200, 1 => 200u64..20_000];
     let wrong = prop_oneof![
-        3 => ms().prop_map(Reaction::Muddled),
+        3 => ms().prop_map(Reaction::NonsenseFirst),
         2 => Just(Reaction::Never),
-        2 => ms().prop_map(Reaction::Ends),
-        2 => ms().prop_map(Reaction::Empty),
-        2 => ms().prop_map(Reaction::Breaks),
-        2 => ms().prop_map(Reaction::Half),
+        2 => ms().prop_map(Reaction::CloseSession),
+        2 => ms().prop_map(Reaction::EmptyListError),
+        2 => ms().prop_map(Reaction::LoseTransport),
+        2 => ms().prop_map(Reaction::HalfThenLost),
     ];
-    prop_oneof![20 => ms().prop_map(Reaction::Well), trouble => wrong]
+    prop_oneof![20 => ms().prop_map(Reaction::Correct), trouble => wrong]
 }

@@ -3,61 +3,61 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::script::{LINES, Reaction, Say, Upstream};
-use voxbridge::event::Why;
+use super::script::{STRAY_LINES, Reaction, UnitReply, Upstream};
+use voxbridge::event::DisconnectReason;
 
 /// What reaches the bridge, after so many ms.
 #[derive(Debug, Clone)]
-pub(crate) enum Reply {
+pub(crate) enum UpstreamEvent {
     Opened,
     Text(String),
-    Closed(Why),
+    Closed(DisconnectReason),
 }
 
-pub(crate) type Replies = Vec<(u64, Reply)>;
+pub(crate) type UpstreamEvents = Vec<(u64, UpstreamEvent)>;
 
 /// Samples of a delta.
 const DELTA_SAMPLES: usize = 480;
 
 /// The sample that a lane's voice consists of; two hundred lanes in a row can be told apart.
-pub(crate) const fn voice_of(lane: u32) -> i16 {
+pub(crate) const fn lane_sample(lane: u32) -> i16 {
     100 * (1 + (lane % 200) as i16)
 }
 
 impl Upstream {
-    pub(crate) fn dialled(&self) -> Replies {
+    pub(crate) fn replies_to_dial(&self) -> UpstreamEvents {
         match self.dialled {
-            Reaction::Well(ms) | Reaction::Muddled(ms) | Reaction::Empty(ms) => {
-                let mut replies = vec![(ms, Reply::Opened)];
+            Reaction::Correct(ms) | Reaction::NonsenseFirst(ms) | Reaction::EmptyListError(ms) => {
+                let mut replies = vec![(ms, UpstreamEvent::Opened)];
                 let queue = vec![
                     text(r#"{"type":"session.queued","position":1}"#),
                     text(r#"{"type":"session.queue_done"}"#),
                 ];
-                replies.extend(react(self.up, queue).into_iter().map(|(after, reply)| (ms + after, reply)));
+                replies.extend(reaction_events(self.up, queue).into_iter().map(|(after, reply)| (ms + after, reply)));
                 replies
             }
             Reaction::Never => vec![],
-            Reaction::Ends(ms) => vec![(ms, Reply::Closed(Why::Unreachable("no route".into())))],
-            Reaction::Breaks(ms) | Reaction::Half(ms) => vec![(ms, Reply::Closed(Why::Refused(403)))],
+            Reaction::CloseSession(ms) => vec![(ms, UpstreamEvent::Closed(DisconnectReason::Unreachable("no route".into())))],
+            Reaction::LoseTransport(ms) | Reaction::HalfThenLost(ms) => vec![(ms, UpstreamEvent::Closed(DisconnectReason::HttpRejected(403)))],
         }
     }
 
     /// What it says to `session.init`, an `input.append` or `session.close` on that lane.
-    pub(crate) fn told(&self, lane: u32, kind: &str, wants_audio: bool) -> Replies {
+    pub(crate) fn replies_to(&self, lane: u32, kind: &str, wants_audio: bool) -> UpstreamEvents {
         match kind {
-            "session.init" => react(self.init, vec![text(r#"{"type":"session.created","session_id":"s"}"#)]),
+            "session.init" => reaction_events(self.init, vec![text(r#"{"type":"session.created","session_id":"s"}"#)]),
             "input.append" => {
-                let mut replies = react(self.asked, self.answer(lane, wants_audio));
+                let mut replies = reaction_events(self.asked, self.answer(lane, wants_audio));
                 for (place, (after, _)) in replies.iter_mut().enumerate() {
                     *after += self.pace_ms * place as u64;
                 }
                 replies
             }
-            "session.close" => react(
+            "session.close" => reaction_events(
                 self.close,
                 vec![
                     text(r#"{"type":"session.closed","reason":"turn_done"}"#),
-                    Reply::Closed(Why::Closed(1000, String::new())),
+                    UpstreamEvent::Closed(DisconnectReason::Closed(1000, String::new())),
                 ],
             ),
             other => panic!("unknown message of type {other:?}"),
@@ -65,9 +65,9 @@ impl Upstream {
     }
 
     /// What it says to the unit of that number.
-    pub(crate) fn talked(&self, lane: u32, number: u64) -> Replies {
+    pub(crate) fn replies_to_unit(&self, lane: u32, number: u64) -> UpstreamEvents {
         let say = self.units[number as usize % self.units.len()];
-        let unit = if say == Say::WrongUnit { number + 1 } else { number };
+        let unit = if say == UnitReply::WrongUnit { number + 1 } else { number };
         let input = if self.echoes { format!(r#","input_id":"{unit}""#) } else { String::new() };
         let (turn, own) = (format!("l{lane}_t{}", number / 8), format!("l{lane}_u{number}"));
         let delta = |kind: &str, id: &str, more: &str| {
@@ -76,41 +76,41 @@ impl Upstream {
         };
         let audio = |samples| format!(r#","audio":"{}""#, voice_audio(lane, samples));
         let words = r#","text":"word ""#;
-        let done = |text_: &str, more: &str| {
+        let done = |reply_text: &str, more: &str| {
             text(&format!(
-                r#"{{"type":"response.done","response_id":"{own}"{input},"text":"{text_}"{more}}}"#
+                r#"{{"type":"response.done","response_id":"{own}"{input},"text":"{reply_text}"{more}}}"#
             ))
         };
         let well = match say {
-            Say::Listen | Say::WrongUnit => vec![delta("listen", "", "")],
-            Say::Speak => vec![delta("text", &turn, words), delta("audio", &turn, &audio(24_000))],
-            Say::SpeakLast => vec![
+            UnitReply::Listen | UnitReply::WrongUnit => vec![delta("listen", "", "")],
+            UnitReply::Speak => vec![delta("text", &turn, words), delta("audio", &turn, &audio(24_000))],
+            UnitReply::SpeakLast => vec![
                 delta("text", &turn, words),
                 delta("audio", &turn, &audio(14_400)),
                 delta("listen", &turn, ""),
             ],
-            Say::Pieces => vec![
+            UnitReply::Pieces => vec![
                 delta("audio", &own, &audio(5_000)),
                 delta("text", &own, words),
                 delta("audio", &own, &audio(480)),
                 done("word ", ""),
             ],
-            Say::ListenDone => vec![delta("listen", &own, ""), done("", "")],
-            Say::TextOnly => vec![delta("text", &turn, words)],
-            Say::Twice => vec![
+            UnitReply::ListenDone => vec![delta("listen", &own, ""), done("", "")],
+            UnitReply::TextOnly => vec![delta("text", &turn, words)],
+            UnitReply::Twice => vec![
                 delta("listen", &own, ""),
                 delta("listen", &own, ""),
                 done("word ", ""),
                 done("word ", ""),
             ],
-            Say::Broken => vec![delta("audio", &turn, r#","audio":"???""#), delta("listen", &turn, "")],
-            Say::DoneOnly => vec![done("words", &audio(2_400))],
-            Say::Silent => vec![],
+            UnitReply::Broken => vec![delta("audio", &turn, r#","audio":"???""#), delta("listen", &turn, "")],
+            UnitReply::DoneOnly => vec![done("words", &audio(2_400))],
+            UnitReply::Silent => vec![],
         };
-        react(self.asked, well)
+        reaction_events(self.asked, well)
     }
 
-    fn answer(&self, lane: u32, wants_audio: bool) -> Vec<Reply> {
+    fn answer(&self, lane: u32, wants_audio: bool) -> Vec<UpstreamEvent> {
         let audio = voice_audio(lane, DELTA_SAMPLES);
         let delta = |_| {
             if wants_audio {
@@ -124,42 +124,42 @@ impl Upstream {
 }
 
 fn voice_audio(lane: u32, samples: usize) -> String {
-    let sample = (f32::from(voice_of(lane)) / 32_768.0).to_le_bytes();
+    let sample = (f32::from(lane_sample(lane)) / 32_768.0).to_le_bytes();
     let samples: Vec<u8> = std::iter::repeat_n(sample, samples).flatten().collect();
     STANDARD.encode(samples)
 }
 
-fn react(reaction: Reaction, well: Vec<Reply>) -> Replies {
-    let lost = || Reply::Closed(Why::Lost("reset by peer".into()));
-    let at = |ms: u64, replies: Vec<Reply>| replies.into_iter().map(|reply| (ms, reply)).collect();
+fn reaction_events(reaction: Reaction, well: Vec<UpstreamEvent>) -> UpstreamEvents {
+    let lost = || UpstreamEvent::Closed(DisconnectReason::Lost("reset by peer".into()));
+    let at = |ms: u64, replies: Vec<UpstreamEvent>| replies.into_iter().map(|reply| (ms, reply)).collect();
     match reaction {
-        Reaction::Well(ms) => at(ms, well),
-        Reaction::Muddled(ms) => {
-            let nonsense = LINES[9..12].iter().map(|line| text(line));
+        Reaction::Correct(ms) => at(ms, well),
+        Reaction::NonsenseFirst(ms) => {
+            let nonsense = STRAY_LINES[9..12].iter().map(|line| text(line));
             at(ms, nonsense.chain(well).collect())
         }
         Reaction::Never => vec![],
-        Reaction::Ends(ms) => at(
+        Reaction::CloseSession(ms) => at(
             ms,
             vec![
                 text(r#"{"type":"session.closed","reason":"timeout"}"#),
-                Reply::Closed(Why::Closed(1000, "timeout".into())),
+                UpstreamEvent::Closed(DisconnectReason::Closed(1000, "timeout".into())),
             ],
         ),
-        Reaction::Empty(ms) => at(
+        Reaction::EmptyListError(ms) => at(
             ms,
             vec![text(
                 r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"torch.cat(): expected a non-empty list of Tensors"}}"#,
             )],
         ),
-        Reaction::Breaks(ms) => at(ms, vec![lost()]),
-        Reaction::Half(ms) => {
+        Reaction::LoseTransport(ms) => at(ms, vec![lost()]),
+        Reaction::HalfThenLost(ms) => {
             let half = well.len() / 2;
             at(ms, well.into_iter().take(half).chain([lost()]).collect())
         }
     }
 }
 
-fn text(json: &str) -> Reply {
-    Reply::Text(json.to_owned())
+fn text(json: &str) -> UpstreamEvent {
+    UpstreamEvent::Text(json.to_owned())
 }

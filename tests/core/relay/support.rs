@@ -6,41 +6,41 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use voxbridge::{event::Lane, simulator::Backend};
 
-use super::pair::{Pair, PairConfig, Traffic, recording, zeros};
+use super::harness::{Harness, HarnessConfig, Traffic, recording, zeros};
 
 pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 /// A relay on the current gateway.
-pub(crate) fn config(query: &str, faults: &[&str]) -> PairConfig {
-    PairConfig { query: query.to_owned(), profile: "relay", ..PairConfig::with_faults(faults) }
+pub(crate) fn config(query: &str, faults: &[&str]) -> HarnessConfig {
+    HarnessConfig { query: query.to_owned(), profile: "relay", ..HarnessConfig::with_faults(faults) }
 }
 
-pub(crate) fn cpp(query: &str, faults: &[&str]) -> PairConfig {
+pub(crate) fn cpp_config(query: &str, faults: &[&str]) -> HarnessConfig {
     let mut config = config(query, faults);
     config.simulator.backend = Backend::Cpp;
     config
 }
 
-pub(crate) fn current(config: PairConfig) -> Pair {
-    Pair::relayed(config, &["minicpm-o"])
+pub(crate) fn connect_current(config: HarnessConfig) -> Harness {
+    Harness::new_relay(config, &["minicpm-o"])
 }
 
 /// A session of the current dialect that is open.
-pub(crate) fn opened(config: PairConfig) -> Pair {
-    let mut pair = current(config);
-    pair.client(&init());
-    pair.advance(ms(100));
-    assert_eq!(pair.names(), ["session.queue_done", "session.created"]);
-    pair
+pub(crate) fn open_session(config: HarnessConfig) -> Harness {
+    let mut harness = connect_current(config);
+    harness.send_json(&init_message());
+    harness.advance(ms(100));
+    assert_eq!(harness.names(), ["session.queue_done", "session.created"]);
+    harness
 }
 
-pub(crate) fn init() -> Value {
+pub(crate) fn init_message() -> Value {
     json!({"type": "session.init", "payload": {"system_prompt": "You are a helpful assistant."}})
 }
 
-pub(crate) fn chat(text: &str) -> Value {
+pub(crate) fn chat_message(text: &str) -> Value {
     json!({"type": "input.append", "input": {
         "messages": [{"role": "user", "content": text}], "streaming": true, "tts": {"enabled": false}
     }})
@@ -53,12 +53,12 @@ pub(crate) fn base64_of(samples: &[i16]) -> String {
     STANDARD.encode(bytes)
 }
 
-pub(crate) fn append(samples: &[i16]) -> Value {
+pub(crate) fn append_message(samples: &[i16]) -> Value {
     json!({"type": "input.append", "input": {"audio": base64_of(samples)}})
 }
 
 /// A question and the silence in which it is answered, a second each.
-pub(crate) fn seconds(silence: usize) -> Vec<Vec<i16>> {
+pub(crate) fn question_seconds(silence: usize) -> Vec<Vec<i16>> {
     let mut samples = zeros(3000);
     samples.extend(recording("goforward_16k.wav"));
     samples.resize(samples.len().next_multiple_of(16_000), 0);
@@ -67,8 +67,8 @@ pub(crate) fn seconds(silence: usize) -> Vec<Vec<i16>> {
 }
 
 /// What the gateway has sent, as it came.
-pub(crate) fn received(pair: &Pair) -> Vec<&str> {
-    let received = pair.traffic.iter().filter_map(|(_, traffic)| match traffic {
+pub(crate) fn received_texts(harness: &Harness) -> Vec<&str> {
+    let received = harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
         Traffic::Received(_, text) => Some(text.as_str()),
         _ => None,
     });
@@ -76,37 +76,37 @@ pub(crate) fn received(pair: &Pair) -> Vec<&str> {
 }
 
 /// What the bridge has sent.
-pub(crate) fn sent(pair: &Pair) -> Vec<&str> {
-    pair.sent("")
+pub(crate) fn sent_texts(harness: &Harness) -> Vec<&str> {
+    harness.sent_containing("")
 }
 
-pub(crate) fn dialled(pair: &Pair) -> usize {
-    pair.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count()
+pub(crate) fn dial_count(harness: &Harness) -> usize {
+    harness.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count()
 }
 
-pub(crate) fn lane(pair: &Pair) -> Lane {
-    *pair.lanes().last().unwrap()
+pub(crate) fn newest_lane(harness: &Harness) -> Lane {
+    *harness.lanes().last().unwrap()
 }
 
 /// What a legal client of either dialect may do, second by second.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Second {
+pub(crate) struct ScriptSecond {
     /// The user speaks.
     pub(crate) loud: bool,
     pub(crate) forced: bool,
     /// Time until the next one, ms.
-    pub(crate) pause: u64,
+    pub(crate) pause_ms: u64,
 }
 
-pub(crate) fn any_seconds() -> impl proptest::strategy::Strategy<Value = Vec<Second>> {
+pub(crate) fn any_script() -> impl proptest::strategy::Strategy<Value = Vec<ScriptSecond>> {
     use proptest::prelude::*;
     let second =
         (prop::bool::weighted(0.3), prop::bool::weighted(0.1), prop_oneof![Just(1000u64), 0..2000u64]);
-    prop::collection::vec(second.prop_map(|(loud, forced, pause)| Second { loud, forced, pause }), 1..24)
+    prop::collection::vec(second.prop_map(|(loud, forced, pause_ms)| ScriptSecond { loud, forced, pause_ms }), 1..24)
 }
 
 /// A second of audio that no other one of the script has.
-pub(crate) fn second(at: usize, loud: bool) -> Vec<i16> {
+pub(crate) fn unique_second(at: usize, loud: bool) -> Vec<i16> {
     // Loud enough to be taken for speech, or far below it.
     let level = if loud { 280 } else { 1 };
     let wave = |sample: usize| ((sample * 7 + at * 13) % 64) as i32 - 32;
@@ -114,7 +114,7 @@ pub(crate) fn second(at: usize, loud: bool) -> Vec<i16> {
 }
 
 /// All text and all audio of a session, whatever its dialect.
-pub(crate) fn spoken<'t>(texts: impl Iterator<Item = &'t str>) -> (String, Vec<String>) {
+pub(crate) fn text_and_audio<'t>(texts: impl Iterator<Item = &'t str>) -> (String, Vec<String>) {
     let (mut words, mut audio) = (String::new(), Vec::new());
     for text in texts {
         let event: Value = serde_json::from_str(text).unwrap();

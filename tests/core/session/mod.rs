@@ -1,17 +1,17 @@
 //! What a client of the `speech` profile lives through, in virtual time.
 
-mod anything;
-mod backends;
-mod faults;
-mod hearing;
-mod speaking;
+mod properties;
+mod cpp_backend;
+mod upstream_faults;
+mod stt;
+mod tts;
 
-use crate::pair;
-use crate::sanity;
+use crate::harness;
+use crate::protocol_checks;
 
 use std::time::Duration;
 
-use crate::pair::{Pair, PairConfig, Traffic, recording, zeros};
+use crate::harness::{Harness, HarnessConfig, Traffic, recording, zeros};
 use serde_json::{Value, json};
 
 /// About five seconds of speech.
@@ -36,45 +36,45 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn say(pair: &mut Pair, text: &str, request_id: &str) {
-    pair.client(&json!({"type": "tts.speak", "text": text, "request_id": request_id}));
+fn send_speak(harness: &mut Harness, text: &str, request_id: &str) {
+    harness.send_json(&json!({"type": "tts.speak", "text": text, "request_id": request_id}));
 }
 
 /// The proof that the microphone is open and the upstream of use: somebody speaks and is understood.
-fn is_understood(pair: &mut Pair) {
-    let before = pair.log.len();
-    pair.stream(&utterance(), 40);
-    let ended = |pair: &Pair| pair.log[before..].iter().any(|(_, seen)| seen.name() == "vad.speech_end");
-    pair.run_until(ended, secs(10));
-    let names: Vec<String> = pair.log[before..].iter().map(|(_, seen)| seen.name()).collect();
+fn assert_transcribes(harness: &mut Harness) {
+    let before = harness.log.len();
+    harness.stream(&utterance(), 40);
+    let ended = |harness: &Harness| harness.log[before..].iter().any(|(_, seen)| seen.name() == "vad.speech_end");
+    harness.run_until(ended, secs(10));
+    let names: Vec<String> = harness.log[before..].iter().map(|(_, seen)| seen.name()).collect();
     let told: Vec<&String> = names.iter().filter(|name| *name != "transcript.partial").collect();
-    assert_eq!(told, ["vad.speech_start", "transcript.final", "vad.speech_end"], "{:?}", pair.names());
-    let words = pair.events("transcript.final").last().unwrap()["text"].clone();
+    assert_eq!(told, ["vad.speech_start", "transcript.final", "vad.speech_end"], "{:?}", harness.names());
+    let words = harness.events("transcript.final").last().unwrap()["text"].clone();
     assert!(words.as_str().unwrap().starts_with("simulated transcript: "), "{words}");
 }
 
 /// The proof that a text is spoken: from its start to its end, and nothing else.
-fn is_spoken(pair: &mut Pair) {
-    let before = pair.log.len();
-    say(pair, "All is well again.", "proof");
-    let end = pair.next_event("tts.speaking_end");
+fn assert_speaks(harness: &mut Harness) {
+    let before = harness.log.len();
+    send_speak(harness, "All is well again.", "proof");
+    let end = harness.next_event("tts.speaking_end");
     assert_eq!((&end["request_id"], &end["cancelled"]), (&json!("proof"), &json!(false)));
-    let mut names: Vec<String> = pair.log[before..].iter().map(|(_, seen)| seen.name()).collect();
+    let mut names: Vec<String> = harness.log[before..].iter().map(|(_, seen)| seen.name()).collect();
     names.dedup();
     assert_eq!(names, ["tts.speaking_start", "binary", "tts.speaking_end"]);
 }
 
 /// Ends the session and checks that everything came to an end, politely.
-fn ends_well(mut pair: Pair) {
-    pair.client(&json!({"type": "session.close"}));
-    pair.advance(secs(60));
-    assert!(pair.finished, "the session does not finish");
-    assert_eq!(pair.names().last().unwrap(), "close 1000");
-    assert_eq!(sanity::problems(&pair), [""; 0]);
-    assert_eq!(pair.connections(), 0);
+fn assert_closes_cleanly(mut harness: Harness) {
+    harness.send_json(&json!({"type": "session.close"}));
+    harness.advance(secs(60));
+    assert!(harness.finished, "the session does not finish");
+    assert_eq!(harness.names().last().unwrap(), "close 1000");
+    assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
+    assert_eq!(harness.connections(), 0);
 }
 
-fn errors(pair: &Pair) -> Vec<(Value, String)> {
+fn errors(harness: &Harness) -> Vec<(Value, String)> {
     let told = |event: &&Value| (event["code"].clone(), event["message"].as_str().unwrap().to_owned());
-    pair.events("error").iter().map(told).collect()
+    harness.events("error").iter().map(told).collect()
 }

@@ -20,7 +20,7 @@ fn python(script: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn its_scripts_are_whole() {
+fn comparison_scripts_are_valid() {
     for name in ["run", "contestants.py", "report.py", "bridge.py"] {
         let path = example("compare").join(name);
         python(
@@ -32,7 +32,7 @@ fn its_scripts_are_whole() {
     assert!(status.success() && String::from_utf8_lossy(&stdout).contains("--rounds"));
 }
 
-fn turn(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
+fn measured_round(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
     json!({
         "row": "conversation", "round": round, "who": who, "sessions": 100, "cpu_us": cpu_us, "user_us": 1.0,
         "system_us": 2.0, "up": {"p50": 0.1, "p99": 0.3}, "down": {"p50": 0.1, "p99": 0.6}, "idle_kb": 20.0,
@@ -41,13 +41,13 @@ fn turn(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
 }
 
 #[test]
-fn a_ratio_is_the_median_of_those_of_the_rounds_in_which_the_generator_kept_time() {
+fn ratio_is_median_of_valid_rounds() {
     // The second round was on a slower machine: medians of each alone would say 300 of 200. The last one says nothing.
     let rounds = [(100.0, 200.0, true), (900.0, 1000.0, true), (300.0, 150.0, true), (1.0, 1000.0, false)];
     let rounds: Vec<Value> = (0..)
         .zip(rounds)
         .flat_map(|(round, (ours, relay, valid))| {
-            [turn(round, "voxbridge", ours, true), turn(round, "relay", relay, valid)]
+            [measured_round(round, "voxbridge", ours, true), measured_round(round, "relay", relay, valid)]
         })
         .collect();
     let about = json!({
@@ -66,7 +66,7 @@ fn a_ratio_is_the_median_of_those_of_the_rounds_in_which_the_generator_kept_time
 /// With the programs of this build, so its figures mean nothing. `cargo test` builds the example; `cargo test --test` does not.
 #[test]
 #[ignore = "needs root on Debian, and installs nginx"]
-fn each_contestant_carries_conversations() {
+fn every_contestant_carries_conversations() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let program = Path::new(env!("CARGO_BIN_EXE_voxbridge"));
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare");
@@ -77,10 +77,10 @@ fn each_contestant_carries_conversations() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let results: Value = serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
     let turns = results["rounds"].as_array().unwrap();
-    let who: Vec<_> = turns.iter().map(|turn| turn["who"].as_str().unwrap()).collect();
+    let who: Vec<_> = turns.iter().map(|measured_round| measured_round["who"].as_str().unwrap()).collect();
     assert_eq!(who, ["voxbridge", "relay", "python", "voxbridge", "relay"]);
-    for turn in turns {
-        assert_eq!((&turn["lost"], &turn["sessions_lost"]), (&json!(0), &json!(0)), "{turn}");
-        assert!(turn["cpu_us"].as_f64().unwrap() > 0.0, "{turn}");
+    for measured_round in turns {
+        assert_eq!((&measured_round["lost"], &measured_round["sessions_lost"]), (&json!(0), &json!(0)), "{measured_round}");
+        assert!(measured_round["cpu_us"].as_f64().unwrap() > 0.0, "{measured_round}");
     }
 }

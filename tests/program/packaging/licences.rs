@@ -5,46 +5,46 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 use serde_json::Value;
 use toml::Table;
 
-/// Whether an SPDX expression holds when the licences of `allowed` are given; `/` is how crates once wrote OR.
-fn holds(expression: &str, allowed: &BTreeSet<String>) -> bool {
+/// Whether an SPDX expression holds when the licences of `allowed_licences` are given; `/` is how crates once wrote OR.
+fn is_allowed(expression: &str, allowed_licences: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
-    either(&mut rest, allowed) && rest.is_empty()
+    parse_or(&mut rest, allowed_licences) && rest.is_empty()
 }
 
-fn either(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
-    let mut holds = both(rest, allowed);
-    while take(rest, "OR") {
-        holds |= both(rest, allowed);
+fn parse_or(rest: &mut &[&str], allowed_licences: &BTreeSet<String>) -> bool {
+    let mut is_allowed = parse_and(rest, allowed_licences);
+    while take_word(rest, "OR") {
+        is_allowed |= parse_and(rest, allowed_licences);
     }
-    holds
+    is_allowed
 }
 
-fn both(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
-    let mut holds = one(rest, allowed);
-    while take(rest, "AND") {
-        holds &= one(rest, allowed);
+fn parse_and(rest: &mut &[&str], allowed_licences: &BTreeSet<String>) -> bool {
+    let mut is_allowed = parse_licence(rest, allowed_licences);
+    while take_word(rest, "AND") {
+        is_allowed &= parse_licence(rest, allowed_licences);
     }
-    holds
+    is_allowed
 }
 
-fn one(rest: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
-    if take(rest, "(") {
-        return either(rest, allowed) & take(rest, ")");
+fn parse_licence(rest: &mut &[&str], allowed_licences: &BTreeSet<String>) -> bool {
+    if take_word(rest, "(") {
+        return parse_or(rest, allowed_licences) & take_word(rest, ")");
     }
     let Some((name, behind)) = rest.split_first() else { return false };
     *rest = behind;
     // An exception is a licence of its own name.
-    if !take(rest, "WITH") {
-        return allowed.contains(*name);
+    if !take_word(rest, "WITH") {
+        return allowed_licences.contains(*name);
     }
     let Some((exception, behind)) = rest.split_first() else { return false };
     *rest = behind;
-    allowed.contains(&format!("{name} WITH {exception}"))
+    allowed_licences.contains(&format!("{name} WITH {exception}"))
 }
 
-fn take(rest: &mut &[&str], word: &str) -> bool {
+fn take_word(rest: &mut &[&str], word: &str) -> bool {
     let Some((first, behind)) = rest.split_first() else { return false };
     let taken = *first == word;
     if taken {
@@ -53,7 +53,7 @@ fn take(rest: &mut &[&str], word: &str) -> bool {
     taken
 }
 
-fn allowed() -> BTreeSet<String> {
+fn allowed_licences() -> BTreeSet<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(".deny.toml");
     let file: Table = std::fs::read_to_string(file).unwrap().parse().unwrap();
     let list = file["licenses"]["allow"].as_array().unwrap();
@@ -61,7 +61,7 @@ fn allowed() -> BTreeSet<String> {
 }
 
 #[test]
-fn dependencies_may_be_given_on() {
+fn dependency_licences_are_allowed() {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.args([
@@ -75,16 +75,16 @@ fn dependencies_may_be_given_on() {
     let output = cargo.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let (packages, allowed) = (metadata["packages"].as_array().unwrap(), allowed());
+    let (packages, allowed_licences) = (metadata["packages"].as_array().unwrap(), allowed_licences());
     assert!(packages.len() > 50, "only {} packages", packages.len());
-    let bad = packages.iter().filter(|package| !holds(package["license"].as_str().unwrap_or(""), &allowed));
+    let bad = packages.iter().filter(|package| !is_allowed(package["license"].as_str().unwrap_or(""), &allowed_licences));
     let bad: Vec<_> = bad.map(|package| format!("{}: {}", package["name"], package["license"])).collect();
     assert!(bad.is_empty(), ".deny.toml allows none of these: {bad:#?}");
 }
 
 #[test]
-fn expressions_are_read_as_spdx_says() {
-    let allowed = ["MIT", "ISC", "X WITH y"].map(str::to_owned).into();
+fn licence_expressions_follow_spdx() {
+    let allowed_licences = ["MIT", "ISC", "X WITH y"].map(str::to_owned).into();
     for good in [
         "MIT",
         "GPL-3.0 OR MIT",
@@ -93,7 +93,7 @@ fn expressions_are_read_as_spdx_says() {
         "X WITH y",
         "GPL-3.0 AND Z OR ISC",
     ] {
-        assert!(holds(good, &allowed), "{good}");
+        assert!(is_allowed(good, &allowed_licences), "{good}");
     }
     for bad in [
         "",
@@ -106,6 +106,6 @@ fn expressions_are_read_as_spdx_says() {
         "(MIT OR ISC) AND Z",
         "MIT AND",
     ] {
-        assert!(!holds(bad, &allowed), "{bad}");
+        assert!(!is_allowed(bad, &allowed_licences), "{bad}");
     }
 }

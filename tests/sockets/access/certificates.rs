@@ -11,16 +11,16 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use voxbridge::{
     server::tls,
-    telemetry::metrics::{Metrics, scrape::Seen},
+    telemetry::metrics::{Metrics, scrape::ServerSnapshot},
 };
 
-use crate::certs::{Authority, authority, connector, signed};
+use voxbridge_test_support::certs::{Authority, authority, connector, signed};
 
-use super::door::{Door, MACAW, PATIENCE, ask, assert_hung_up, knock};
+use super::access_server::{AccessServer, MACAW, PATIENCE, send_request, assert_disconnected, connect};
 
-async fn connect(door: &Door, with: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
+async fn connect_tls(server: &AccessServer, with: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("localhost").unwrap();
-    timeout(PATIENCE, with.connect(name, door.tcp().await)).await.expect("no handshake")
+    timeout(PATIENCE, with.connect(name, server.tcp().await)).await.expect("no handshake")
 }
 
 fn write(dir: &Path, pair: &(String, String)) {
@@ -28,46 +28,46 @@ fn write(dir: &Path, pair: &(String, String)) {
     std::fs::write(dir.join("key.pem"), &pair.1).unwrap();
 }
 
-const TLS: &str = "[tls]\ncert = \"DIR/cert.pem\"\nkey = \"DIR/key.pem\"\n";
+const TLS_CONFIG: &str = "[tls]\ncert = \"DIR/cert.pem\"\nkey = \"DIR/key.pem\"\n";
 
-async fn encrypted(name: &str, toml: &str, pair: &(String, String), ca: &Authority) -> Door {
+async fn start_tls_server(name: &str, toml: &str, pair: &(String, String), ca: &Authority) -> AccessServer {
     let files = [("cert.pem", pair.0.as_str()), ("key.pem", pair.1.as_str()), ("ca.pem", &ca.as_ref().pem())];
-    Door::open(name, toml, &files).await
+    AccessServer::start(name, toml, &files).await
 }
 
 #[tokio::test]
-async fn a_session_over_tls_is_a_session() {
+async fn session_works_over_tls() {
     let ca = authority("ca");
-    let toml = format!("{TLS}[limits]\nhandshake_timeout_ms = 400\n");
-    let door = encrypted("tls", &toml, &signed(&ca, "localhost"), &ca).await;
-    let stream = connect(&door, &connector(&ca, None)).await.unwrap();
-    let mut served = knock(stream, MACAW, "").await;
+    let toml = format!("{TLS_CONFIG}[limits]\nhandshake_timeout_ms = 400\n");
+    let server = start_tls_server("tls", &toml, &signed(&ca, "localhost"), &ca).await;
+    let stream = connect_tls(&server, &connector(&ca, None)).await.unwrap();
+    let mut served = connect(stream, MACAW, "").await;
     assert_eq!(served.status, 101, "{}", served.body);
-    served.assert_lives().await;
+    served.assert_alive().await;
 
-    let plain = ask(door.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let plain = send_request(server.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!((plain.status, plain.code().as_str()), (400, "tls_required"));
-    assert!(connect(&door, &connector(&authority("other"), None)).await.is_err());
+    assert!(connect_tls(&server, &connector(&authority("other"), None)).await.is_err());
 
     // Who says nothing, who begins and says no more, who talks nonsense, who stalls behind the handshake.
-    assert_hung_up(door.tcp().await).await;
+    assert_disconnected(server.tcp().await).await;
     for begin in [&b"\x16\x03\x01\x02\x00\x01"[..], b"\x16\x03\x01\x00\x05hello", b"\x80\x80\x80"] {
-        let mut stalls = door.tcp().await;
+        let mut stalls = server.tcp().await;
         stalls.write_all(begin).await.unwrap();
-        assert_hung_up(stalls).await;
+        assert_disconnected(stalls).await;
     }
-    let mut behind = connect(&door, &connector(&ca, None)).await.unwrap();
+    let mut behind = connect_tls(&server, &connector(&ca, None)).await.unwrap();
     behind.write_all(b"GET /v1/real").await.unwrap();
     let _ = timeout(PATIENCE, behind.read_to_end(&mut Vec::new())).await.expect("still open");
-    served.assert_lives().await;
+    served.assert_alive().await;
     served.close().await;
 }
 
 #[tokio::test]
-async fn who_has_to_show_a_certificate_is_known_by_it() {
+async fn client_certificate_identifies_client() {
     let (ca, clients) = (authority("ca"), authority("clients"));
-    let keys = "[[key]]\nname = \"robots\"\ncertificate = \"robots.example.com\"\nsessions_max = 1\n";
-    let toml = format!("{TLS}client_ca = \"DIR/clients.pem\"\n[access]\nkeys = \"DIR/keys.toml\"\n");
+    let keys = "[[key]]\nname = \"robots\"\ncertificate_name = \"robots.example.com\"\nsessions_max = 1\n";
+    let toml = format!("{TLS_CONFIG}client_ca = \"DIR/clients.pem\"\n[access]\nkeys = \"DIR/keys.toml\"\n");
     let pair = signed(&ca, "localhost");
     let files = [
         ("cert.pem", pair.0.as_str()),
@@ -75,9 +75,9 @@ async fn who_has_to_show_a_certificate_is_known_by_it() {
         ("clients.pem", &clients.as_ref().pem()),
         ("keys.toml", keys),
     ];
-    let door = Door::open("mtls", &toml, &files).await;
+    let server = AccessServer::start("mtls", &toml, &files).await;
     let answer = async |shown: Option<(String, String)>| {
-        let mut stream = connect(&door, &connector(&ca, shown.as_ref())).await.ok()?;
+        let mut stream = connect_tls(&server, &connector(&ca, shown.as_ref())).await.ok()?;
         // By TLS 1.3 a client learns with its first read that its certificate was not taken.
         stream.write_all(b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.ok()?;
         let mut read = Vec::new();
@@ -89,42 +89,42 @@ async fn who_has_to_show_a_certificate_is_known_by_it() {
     assert!(answer(Some(signed(&clients, "guests"))).await.is_some_and(|answer| answer.contains(" 404 ")));
 
     let robots = connector(&ca, Some(&signed(&clients, "robots.example.com")));
-    let mut served = knock(connect(&door, &robots).await.unwrap(), MACAW, "").await;
+    let mut served = connect(connect_tls(&server, &robots).await.unwrap(), MACAW, "").await;
     assert_eq!(served.status, 101, "{}", served.body);
-    served.assert_lives().await;
-    let again = knock(connect(&door, &robots).await.unwrap(), MACAW, "").await;
+    served.assert_alive().await;
+    let again = connect(connect_tls(&server, &robots).await.unwrap(), MACAW, "").await;
     assert_eq!(again.status, 429, "its key has limits");
     let guests = connector(&ca, Some(&signed(&clients, "guests")));
-    assert_eq!(knock(connect(&door, &guests).await.unwrap(), MACAW, "").await.status, 401);
+    assert_eq!(connect(connect_tls(&server, &guests).await.unwrap(), MACAW, "").await.status, 401);
 
-    door.reload(&toml.replace("[access]", "client_certs = \"optional\"\n[access]")).unwrap();
-    let nobody = knock(connect(&door, &connector(&ca, None)).await.unwrap(), MACAW, "").await;
+    server.reload(&toml.replace("[access]", "client_certs = \"optional\"\n[access]")).unwrap();
+    let nobody = connect(connect_tls(&server, &connector(&ca, None)).await.unwrap(), MACAW, "").await;
     assert_eq!(nobody.status, 401, "it may come without, and is nobody then");
     assert!(answer(Some(signed(&authority("clients"), "robots.example.com"))).await.is_none());
 }
 
 #[tokio::test]
-async fn a_certificate_is_replaced_while_a_session_lives() {
+async fn certificate_is_replaced_during_session() {
     let (old, new) = (authority("old"), authority("new"));
-    let door = encrypted("renewed", TLS, &signed(&old, "localhost"), &old).await;
-    let stream = connect(&door, &connector(&old, None)).await.unwrap();
-    let mut live = knock(stream, MACAW, "").await;
-    let sees = async |ca: &Authority| connect(&door, &connector(ca, None)).await.is_ok();
+    let server = start_tls_server("renewed", TLS_CONFIG, &signed(&old, "localhost"), &old).await;
+    let stream = connect_tls(&server, &connector(&old, None)).await.unwrap();
+    let mut live = connect(stream, MACAW, "").await;
+    let sees = async |ca: &Authority| connect_tls(&server, &connector(ca, None)).await.is_ok();
 
     // On disk, as who renews certificates leaves it: found by looking.
-    let acceptor = door.current().get().tls.clone().unwrap();
-    let expires = acceptor.expires_unix().unwrap();
+    let acceptor = server.current().get().tls.clone().unwrap();
+    let expires = acceptor.certificate_expiry().unwrap();
     assert!(expires.as_secs() > 1_800_000_000, "{expires:?}");
-    write(&door.dir, &signed(&new, "localhost"));
-    let metrics = Metrics::new(Seen::default);
-    let looks = tls::watch(door.current(), None, metrics.clone(), std::time::Duration::from_millis(20));
+    write(&server.dir, &signed(&new, "localhost"));
+    let metrics = Metrics::new(ServerSnapshot::default);
+    let looks = tls::watch_certificates(server.current(), None, metrics.clone(), std::time::Duration::from_millis(20));
     let watching = tokio::spawn(looks);
     timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("it is not seen");
     assert!(!sees(&old).await);
     // It is told after it is taken.
     let expiry = || {
         let text = metrics.render();
-        let name = "voxbridge_certificate_expiry_timestamp_seconds{role=\"clients\"} ";
+        let name = "voxbridge_certificate_expiry_timestamp_seconds{listener=\"clients\"} ";
         text.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok())
     };
     let told = async {
@@ -136,16 +136,16 @@ async fn a_certificate_is_replaced_while_a_session_lives() {
     watching.abort();
 
     // A pair that is none changes nothing and is told once, by looking and by a reload.
-    std::fs::write(door.dir.join("key.pem"), signed(&new, "localhost").1).unwrap();
+    std::fs::write(server.dir.join("key.pem"), signed(&new, "localhost").1).unwrap();
     assert!(acceptor.refresh().unwrap_err().contains("no pair of certificate and key"));
     assert_eq!(acceptor.refresh(), Ok(false), "told once");
-    assert!(door.reload(TLS).unwrap_err().contains("tls: "));
-    std::fs::remove_file(door.dir.join("key.pem")).unwrap();
+    assert!(server.reload(TLS_CONFIG).unwrap_err().contains("tls: "));
+    std::fs::remove_file(server.dir.join("key.pem")).unwrap();
     assert_eq!(acceptor.refresh(), Ok(false), "it may only be on its way");
     assert!(sees(&new).await);
 
-    write(&door.dir, &signed(&old, "localhost"));
-    door.reload(TLS).unwrap();
+    write(&server.dir, &signed(&old, "localhost"));
+    server.reload(TLS_CONFIG).unwrap();
     assert!(sees(&old).await && !sees(&new).await);
-    live.assert_lives().await;
+    live.assert_alive().await;
 }

@@ -2,7 +2,7 @@
 
 mod admission;
 mod certificates;
-mod door;
+mod access_server;
 mod limits;
 mod secrets;
-mod upstreams;
+mod upstream_credentials;

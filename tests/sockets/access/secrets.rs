@@ -10,13 +10,13 @@ use tokio::{
     time::timeout,
 };
 
-use super::door::{PATIENCE, knock};
-use crate::bench::{quick, scratch, simulate};
+use super::access_server::{PATIENCE, connect};
+use voxbridge_test_support::bench::{instant_simulator, scratch, start_simulator};
 
 const SECRETS: [&str; 5] = ["key-s3cret", "new-s3cret", "wrong-s3cret", "env-s3cret", "up-s3cret"];
 
 /// A directory with everything in it.
-fn files(upstream: std::net::SocketAddr) -> PathBuf {
+fn write_files(upstream: std::net::SocketAddr) -> PathBuf {
     let dir = scratch("access-secrets");
     let _ = fs::remove_dir_all(dir.join("traces"));
     let config = format!(
@@ -45,9 +45,9 @@ fn assert_clean(what: &str, text: &str) {
 }
 
 #[tokio::test]
-async fn no_secret_is_told_to_anybody() {
-    let (upstream, _simulator, _) = simulate("127.0.0.1:0", quick(), None).await;
-    let dir = files(upstream);
+async fn secrets_appear_in_no_output() {
+    let (upstream, _simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let dir = write_files(upstream);
     let checked = command(&dir, "check").output().await.unwrap();
     let printed = String::from_utf8([checked.stdout, checked.stderr].concat()).unwrap();
     assert!(checked.status.success() && printed.contains("keys.toml"), "{printed}");
@@ -83,7 +83,7 @@ async fn no_secret_is_told_to_anybody() {
 
     let dial = async |query: &str, headers: &str| {
         let stream = TcpStream::connect(&address).await.unwrap();
-        knock(stream, &format!("/v1/realtime?model=m{query}"), headers).await
+        connect(stream, &format!("/v1/realtime?model=m{query}"), headers).await
     };
     for (query, headers, status) in [
         ("", "Authorization: Bearer key-s3cret\r\n", 101),

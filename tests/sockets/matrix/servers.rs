@@ -5,28 +5,28 @@ use std::{path::PathBuf, sync::LazyLock, time::Duration};
 use voxbridge::{
     config::Config,
     mapping::Library,
-    simulator::{Backend, Dialect, SimulatorConfig, Timing, read_marker, socket::Received},
+    simulator::{Backend, SimDialect, SimulatorConfig, SimTiming, read_watermark, socket::RecordedInput},
 };
 
-use super::bench::{Bench, quick, scratch};
+use super::bench::{Bench, instant_simulator, scratch};
 
 /// A server that clients meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Server {
+pub(crate) struct ServerKind {
     pub(crate) name: &'static str,
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: SimDialect,
     backend: Backend,
 }
 
-const fn older(name: &'static str, documented: bool) -> Server {
-    Server { name, dialect: Dialect::Legacy { documented }, backend: Backend::Pytorch }
+const fn older(name: &'static str, documented: bool) -> ServerKind {
+    ServerKind { name, dialect: SimDialect::Legacy { follows_document: documented }, backend: Backend::Pytorch }
 }
 
-const fn current(name: &'static str, backend: Backend) -> Server {
-    Server { name, dialect: Dialect::Current, backend }
+const fn current(name: &'static str, backend: Backend) -> ServerKind {
+    ServerKind { name, dialect: SimDialect::Current, backend }
 }
 
-pub(crate) const SERVERS: [Server; 4] = [
+pub(crate) const SERVERS: [ServerKind; 4] = [
     older("older", false),
     older("older by the book", true),
     current("current PyTorch", Backend::Pytorch),
@@ -56,16 +56,16 @@ const SPEECH: &str = r#"
     profile = "speech"
 "#;
 
-impl Server {
+impl ServerKind {
     pub(crate) fn is_current(self) -> bool {
-        self.dialect == Dialect::Current
+        self.dialect == SimDialect::Current
     }
 
     /// The server, with turns of so many units and these faults.
     pub(crate) fn simulator(self, turn_units: usize, faults: &[&str]) -> SimulatorConfig {
         let (dialect, backend) = (self.dialect, self.backend);
         let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
-        SimulatorConfig { dialect, backend, workers: 4, turn_units, faults, ..quick() }
+        SimulatorConfig { dialect, backend, workers: 4, turn_units, faults, ..instant_simulator() }
     }
 
     /// The bridge before it.
@@ -76,7 +76,7 @@ impl Server {
     /// The same for chat: answers take a moment, so that there is something to interrupt.
     pub(crate) async fn chat_bench(self, idle_timeout_ms: Option<u64>) -> Bench {
         let moment = Duration::from_millis(100);
-        let timing = Timing { text_delta: moment, speech_second: moment, ..Timing::instant() };
+        let timing = SimTiming { text_delta: moment, speech_second: moment, ..SimTiming::instant() };
         let simulator = SimulatorConfig { timing, ..self.simulator(1, &[]) };
         Bench::with(simulator, self.config(idle_timeout_ms)).await
     }
@@ -85,12 +85,12 @@ impl Server {
     pub(crate) async fn short_bench(self, turn_units: usize) -> Bench {
         let limit = Duration::from_secs(10);
         let simulator =
-            SimulatorConfig { limit_audio: limit, limit_video: limit, ..self.simulator(turn_units, &[]) };
-        Bench::with(simulator, Config { mappings: Some(SHORT.clone()), ..self.config(None) }).await
+            SimulatorConfig { audio_time_limit: limit, video_time_limit: limit, ..self.simulator(turn_units, &[]) };
+        Bench::with(simulator, Config { mappings: Some(TEN_SECOND_SESSIONS.clone()), ..self.config(None) }).await
     }
 
     /// Why it says that a session is over which the client has left for this reason.
-    pub(crate) fn reason_told(self, reason: &str) -> &str {
+    pub(crate) fn close_reason(self, reason: &str) -> &str {
         if self.backend == Backend::Cpp { "client_closed" } else { reason }
     }
 
@@ -101,7 +101,7 @@ impl Server {
 }
 
 /// Mappings of servers whose sessions last ten seconds.
-static SHORT: LazyLock<PathBuf> = LazyLock::new(|| {
+static TEN_SECOND_SESSIONS: LazyLock<PathBuf> = LazyLock::new(|| {
     let dir = scratch("matrix-short");
     for (_, name, _, source) in Library::embedded().unwrap().files() {
         let changed = ["session_max_ms =", "soft_before_ms =", "hard_before_ms ="]
@@ -123,15 +123,15 @@ pub(crate) fn with_value(source: &str, key: &str, value: &str) -> String {
 
 /// What the model said to a question.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ModelAnswer {
     pub(crate) text: String,
     pub(crate) audio: Vec<i16>,
 }
 
-impl Answer {
+impl ModelAnswer {
     /// All of one turn of so many units, and nothing else.
     #[track_caller]
-    pub(crate) fn assert_whole(&self, turn_units: usize) {
+    pub(crate) fn assert_complete_turn(&self, turn_units: usize) {
         let Self { text, audio } = self;
         assert!(text.starts_with("I heard ") && text.ends_with(" seconds of speech."), "{text:?}");
         assert_eq!(audio.len(), (turn_units - 1) * 24_000 + 14_400);
@@ -142,7 +142,7 @@ impl Answer {
     #[track_caller]
     pub(crate) fn assert_one_turn(&self) {
         let marks: Vec<_> =
-            self.audio.iter().map(|sample| read_marker(*sample).expect("it is not the model's")).collect();
+            self.audio.iter().map(|sample| read_watermark(*sample).expect("it is not the model's")).collect();
         for (at, mark) in marks.iter().enumerate() {
             assert_eq!(*mark, (marks[0].0, at % 8190), "sample {at}");
         }
@@ -151,13 +151,13 @@ impl Answer {
 
 /// Stops the bridge, so that everything is over: there were so many sessions, each was told goodbye, and no connection was
 /// torn.
-pub(crate) async fn assert_polite(mut bench: Bench, sessions: usize) {
+pub(crate) async fn assert_sessions_closed(mut bench: Bench, sessions: usize) {
     bench.bridge.stop();
-    bench.bridge.ended().await;
+    bench.bridge.wait_for_end().await;
     let received = bench.recorder.all();
     let of_type = |kinds: &[&str]| {
-        let is = |received: &&Received| match received {
-            Received::Message(_, text) => {
+        let is = |received: &&RecordedInput| match received {
+            RecordedInput::Message(_, text) => {
                 let message: serde_json::Value = serde_json::from_str(text).unwrap();
                 kinds.iter().any(|kind| message["type"] == *kind)
             }
@@ -167,10 +167,10 @@ pub(crate) async fn assert_polite(mut bench: Bench, sessions: usize) {
     };
     let told = (of_type(&["session.init", "session.update"]), of_type(&["session.close"]));
     assert_eq!(told, (sessions, sessions), "sessions opened and closed");
-    assert!(!received.iter().any(|received| matches!(received, Received::Gone(_))), "left without a goodbye");
+    assert!(!received.iter().any(|received| matches!(received, RecordedInput::Disconnected(_))), "left without a goodbye");
 }
 
 /// Pictures that the server looked at.
-pub(crate) fn frames(bench: &Bench) -> usize {
-    bench.recorder.units().iter().map(|(_, unit)| unit.frames).sum()
+pub(crate) fn video_frame_count(bench: &Bench) -> usize {
+    bench.recorder.duplex_units().iter().map(|(_, unit)| unit.frame_count).sum()
 }

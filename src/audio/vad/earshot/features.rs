@@ -10,7 +10,7 @@ use super::HOP_SAMPLES;
 /// Bands, spaced as the ear hears.
 pub(super) const BANDS: usize = 40;
 /// How many hops' bands the net looks at together.
-pub(super) const FRAMES: usize = 3;
+pub(super) const CONTEXT_HOPS: usize = 3;
 
 const WINDOW_SAMPLES: usize = 3 * HOP_SAMPLES;
 const FFT_SAMPLES: usize = 1024;
@@ -25,7 +25,7 @@ const EDGES: [usize; BANDS + 2] = [
 ];
 
 /// Silence has a logarithm too.
-const NEXT_TO_NOTHING: f32 = 1e-20;
+const LOG_FLOOR: f32 = 1e-20;
 
 thread_local! {
     /// Its tables and buffers are the same for everybody.
@@ -37,36 +37,36 @@ pub(super) struct Features {
     /// The last sample.
     last: f32,
     /// The two hops before, emphasised.
-    heard: [f32; WINDOW_SAMPLES - HOP_SAMPLES],
-    frames: [f32; FRAMES * BANDS],
+    previous: [f32; WINDOW_SAMPLES - HOP_SAMPLES],
+    frames: [f32; CONTEXT_HOPS * BANDS],
 }
 
 impl Features {
     pub(super) const fn new() -> Self {
-        Self { last: 0.0, heard: [0.0; WINDOW_SAMPLES - HOP_SAMPLES], frames: [0.0; FRAMES * BANDS] }
+        Self { last: 0.0, previous: [0.0; WINDOW_SAMPLES - HOP_SAMPLES], frames: [0.0; CONTEXT_HOPS * BANDS] }
     }
 
-    /// Takes a hop so much louder, with such instructions; the bands of the last [`FRAMES`] hops, each times its weight, the newest last.
+    /// Takes a hop so much amplified, with such instructions; the bands of the last [`CONTEXT_HOPS`] hops, each times its weight, the newest last.
     pub(super) fn push(
         &mut self,
         level: Level,
         hop: &[i16],
         gain: f32,
         weights: &[f32; BANDS],
-    ) -> &[f32; FRAMES * BANDS] {
+    ) -> &[f32; CONTEXT_HOPS * BANDS] {
         SPECTRUM.with_borrow_mut(|spectrum| {
             let spectrum = spectrum.get_or_insert_with(Spectrum::new);
-            dispatch!(level, simd => self.take(simd, spectrum, hop, gain));
+            dispatch!(level, simd => self.compute_bands(simd, spectrum, hop, gain));
         });
-        even_out(&mut self.frames[(FRAMES - 1) * BANDS..], weights);
+        normalize_level(&mut self.frames[(CONTEXT_HOPS - 1) * BANDS..], weights);
         &self.frames
     }
 
     #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, spectrum: &mut Spectrum, hop: &[i16], gain: f32) {
+    fn compute_bands<S: Simd>(&mut self, simd: S, spectrum: &mut Spectrum, hop: &[i16], gain: f32) {
         let mut samples = [0.0; HOP_SAMPLES];
-        for (louder, sample) in samples.iter_mut().zip(hop) {
-            *louder = (f32::from(*sample) * gain).clamp(i16::MIN.into(), i16::MAX.into());
+        for (amplified, sample) in samples.iter_mut().zip(hop) {
+            *amplified = (f32::from(*sample) * gain).clamp(i16::MIN.into(), i16::MAX.into());
         }
         let mut emphasised = samples;
         emphasised[0] -= PRE_EMPHASIS * self.last;
@@ -75,14 +75,14 @@ impl Features {
         }
         self.last = samples[HOP_SAMPLES - 1];
         self.frames.copy_within(BANDS.., 0);
-        spectrum.bands(simd, &self.heard, &emphasised, &mut self.frames[(FRAMES - 1) * BANDS..]);
-        self.heard.copy_within(HOP_SAMPLES.., 0);
-        self.heard[HOP_SAMPLES..].copy_from_slice(&emphasised);
+        spectrum.bands(simd, &self.previous, &emphasised, &mut self.frames[(CONTEXT_HOPS - 1) * BANDS..]);
+        self.previous.copy_within(HOP_SAMPLES.., 0);
+        self.previous[HOP_SAMPLES..].copy_from_slice(&emphasised);
     }
 }
 
 /// Brings the bands to one level, whatever theirs was.
-fn even_out(bands: &mut [f32], weights: &[f32; BANDS]) {
+fn normalize_level(bands: &mut [f32], weights: &[f32; BANDS]) {
     let scale = (bands.iter().map(|band| band * band).sum::<f32>() / BANDS as f32).sqrt().recip();
     for (band, weight) in bands.iter_mut().zip(weights) {
         *band *= weight * scale;
@@ -90,30 +90,30 @@ fn even_out(bands: &mut [f32], weights: &[f32; BANDS]) {
 }
 
 /// Half a window's transform: of real numbers, two are taken for one complex.
-const HALF: usize = FFT_SAMPLES / 2;
+const HALF_FFT: usize = FFT_SAMPLES / 2;
 
 /// Finds the bands of a window.
 struct Spectrum {
     fft: Arc<dyn Fft<f32>>,
     window: [f32; WINDOW_SAMPLES],
     /// Cosine and sine by which the odd samples are late at each line.
-    turns: [[f32; HALF / 2]; 2],
+    twiddles: [[f32; HALF_FFT / 2]; 2],
     /// How much of a line is the band's that rises there; the rest is the one's that falls.
-    rising: [f32; HALF],
+    rising: [f32; HALF_FFT],
     /// Pairs of samples, and then lines.
-    pairs: [Complex32; HALF],
+    pairs: [Complex32; HALF_FFT],
     /// Their real and imaginary parts.
-    parts: [[f32; HALF + 1]; 2],
-    powers: [f32; HALF + 1],
+    parts: [[f32; HALF_FFT + 1]; 2],
+    powers: [f32; HALF_FFT + 1],
     /// What of them rises.
-    rises: [f32; HALF],
+    rises: [f32; HALF_FFT],
     scratch: Vec<Complex32>,
 }
 
 impl Spectrum {
     fn new() -> Box<Self> {
-        let fft = FftPlanner::new().plan_fft_forward(HALF);
-        let mut rising = [0.0; HALF];
+        let fft = FftPlanner::new().plan_fft_forward(HALF_FFT);
+        let mut rising = [0.0; HALF_FFT];
         for pair in EDGES.windows(2) {
             let width = (pair[1] - pair[0]) as f32;
             for (at, rising) in rising[pair[0]..pair[1]].iter_mut().enumerate() {
@@ -123,12 +123,12 @@ impl Spectrum {
         let angle = |line: usize| -2.0 * PI * line as f32 / FFT_SAMPLES as f32;
         Box::new(Self {
             window: from_fn(|at| (PI * at as f32 / WINDOW_SAMPLES as f32).sin().powi(2)),
-            turns: [from_fn(|line| angle(line).cos()), from_fn(|line| angle(line).sin())],
+            twiddles: [from_fn(|line| angle(line).cos()), from_fn(|line| angle(line).sin())],
             rising,
-            pairs: [Complex32::default(); HALF],
-            parts: [[0.0; HALF + 1]; 2],
-            powers: [0.0; HALF + 1],
-            rises: [0.0; HALF],
+            pairs: [Complex32::default(); HALF_FFT],
+            parts: [[0.0; HALF_FFT + 1]; 2],
+            powers: [0.0; HALF_FFT + 1],
+            rises: [0.0; HALF_FFT],
             scratch: vec![Complex32::default(); fft.get_inplace_scratch_len()],
             fft,
         })
@@ -136,11 +136,11 @@ impl Spectrum {
 
     /// The bands of `heard` and `hop` behind it.
     #[inline(always)]
-    fn bands<S: Simd>(&mut self, simd: S, heard: &[f32], hop: &[f32], bands: &mut [f32]) {
+    fn bands<S: Simd>(&mut self, simd: S, previous: &[f32], hop: &[f32], bands: &mut [f32]) {
         let (window, padding) = self.pairs.split_at_mut(WINDOW_SAMPLES / 2);
-        let (before, now) = window.split_at_mut(heard.len() / 2);
-        weigh(heard, &self.window, before);
-        weigh(hop, &self.window[heard.len()..], now);
+        let (before, now) = window.split_at_mut(previous.len() / 2);
+        apply_window(previous, &self.window, before);
+        apply_window(hop, &self.window[previous.len()..], now);
         padding.fill(Complex32::default());
         self.fft.process_with_scratch(&mut self.pairs, &mut self.scratch);
         self.find_powers(simd);
@@ -151,7 +151,7 @@ impl Spectrum {
         for (band, edges) in bands.iter_mut().zip(EDGES[1..].windows(2)) {
             let (rises_next, all) =
                 (sum(&self.rises[edges[0]..edges[1]]), sum(&self.powers[edges[0]..edges[1]]));
-            *band = (rises + (all - rises_next) + NEXT_TO_NOTHING).ln();
+            *band = (rises + (all - rises_next) + LOG_FLOOR).ln();
             rises = rises_next;
         }
     }
@@ -159,17 +159,17 @@ impl Spectrum {
     /// The power of each line, from the transform of pairs.
     #[inline(always)]
     fn find_powers<S: Simd>(&mut self, simd: S) {
-        let Self { pairs, parts: [re, im], turns: [cosine, sine], powers, .. } = self;
+        let Self { pairs, parts: [re, im], twiddles: [cosine, sine], powers, .. } = self;
         let parts = re.as_chunks_mut::<8>().0.iter_mut().zip(im.as_chunks_mut::<8>().0);
         for ((re, im), pairs) in parts.zip(pairs.as_chunks::<8>().0) {
             (*re, *im) = (pairs.map(|pair| pair.re), pairs.map(|pair| pair.im));
         }
         // It begins anew.
-        (re[HALF], im[HALF]) = (re[0], im[0]);
+        (re[HALF_FFT], im[HALF_FFT]) = (re[0], im[0]);
         let eights = cosine.as_chunks().0.iter().zip(sine.as_chunks().0);
         for (at, (cosine, sine)) in eights.enumerate() {
             let (cosine, sine) = (f32x8::load_array_ref(simd, cosine), f32x8::load_array_ref(simd, sine));
-            let (here, there) = (8 * at..8 * at + 8, HALF - 8 * at - 7..=HALF - 8 * at);
+            let (here, there) = (8 * at..8 * at + 8, HALF_FFT - 8 * at - 7..=HALF_FFT - 8 * at);
             let (re_here, im_here) =
                 (f32x8::from_slice(simd, &re[here.clone()]), f32x8::from_slice(simd, &im[here.clone()]));
             let (re_there, im_there) = (
@@ -183,7 +183,7 @@ impl Spectrum {
             power(even_re + late_re, even_im + late_im).store_slice(&mut powers[here]);
             power(even_re - late_re, even_im - late_im).reverse().store_slice(&mut powers[there]);
         }
-        powers[HALF / 2] = pairs[HALF / 2].norm_sqr() * POWER_SCALE;
+        powers[HALF_FFT / 2] = pairs[HALF_FFT / 2].norm_sqr() * POWER_SCALE;
     }
 }
 
@@ -212,7 +212,7 @@ fn sum(lines: &[f32]) -> f32 {
 
 /// Pairs of samples times their weights.
 #[inline(always)]
-fn weigh(samples: &[f32], weights: &[f32], pairs: &mut [Complex32]) {
+fn apply_window(samples: &[f32], weights: &[f32], pairs: &mut [Complex32]) {
     let samples = samples.as_chunks::<2>().0.iter().zip(weights.as_chunks::<2>().0);
     for (pair, (sample, weight)) in pairs.iter_mut().zip(samples) {
         *pair = Complex32::new(sample[0] * weight[0], sample[1] * weight[1]);

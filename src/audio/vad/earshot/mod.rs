@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use fearless_simd::Level;
 
-use self::{features::Features, net::Memory};
+use self::{features::Features, net::NetState};
 use super::Detector;
 
 /// The only length of a hop that the net knows: 16 ms.
@@ -48,22 +48,22 @@ static LEVEL: LazyLock<Level> = LazyLock::new(Level::new);
 
 /// The net and its gain. Holds nothing (3 kB later) until the first hop.
 #[derive(Default)]
-pub struct Earshot(Option<Box<State>>);
+pub struct Earshot(Option<Box<EarshotState>>);
 
-struct State {
+struct EarshotState {
     features: Features,
-    memory: Memory,
+    net_state: NetState,
     /// The loudest hop, falling by [`DECAY_DB_PER_HOP`] since.
     level_dbfs: f32,
     /// The softest hop, rising by [`RISE_DB_PER_HOP`] since.
     floor_dbfs: f32,
 }
 
-impl State {
+impl EarshotState {
     const fn new() -> Self {
         Self {
             features: Features::new(),
-            memory: Memory::new(),
+            net_state: NetState::new(),
             level_dbfs: f32::NEG_INFINITY,
             floor_dbfs: f32::INFINITY,
         }
@@ -81,18 +81,18 @@ impl Detector for Earshot {
     }
 
     fn score(&mut self, hop: &[i16], hop_dbfs: f32) -> f32 {
-        let state = self.0.get_or_insert_with(|| Box::new(State::new()));
+        let state = self.0.get_or_insert_with(|| Box::new(EarshotState::new()));
         state.level_dbfs = (state.level_dbfs - DECAY_DB_PER_HOP).max(hop_dbfs);
         state.floor_dbfs = (state.floor_dbfs + RISE_DB_PER_HOP).min(hop_dbfs).max(LOWEST_FLOOR_DBFS);
         let gain = 10f32.powf(state.gain_db() / 20.0);
         let bands = state.features.push(*LEVEL, hop, gain, net::band_weights());
-        let score = state.memory.score(*LEVEL, bands);
+        let score = state.net_state.score(*LEVEL, bands);
         if hop_dbfs < state.level_dbfs - TAIL_DB { 0.0 } else { score }
     }
 
     fn reset(&mut self) {
         if let Some(state) = &mut self.0 {
-            (state.features, state.memory) = (Features::new(), Memory::new());
+            (state.features, state.net_state) = (Features::new(), NetState::new());
             state.floor_dbfs = LOWEST_FLOOR_DBFS;
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     fn edges(config: VadConfig, audio: &[i16]) -> Vec<(i32, Edge)> {
         let mut vad = VoiceActivity::new(config);
         let hops = (1..).zip(audio.chunks_exact(vad.hop_samples()));
-        hops.filter_map(|(hop, samples)| Some((hop * 16, vad.hop(samples).edge?))).collect()
+        hops.filter_map(|(hop, samples)| Some((hop * 16, vad.push_hop(samples).edge?))).collect()
     }
 
     /// Pink-ish noise (one pole) or white noise at an RMS level.
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_recording_is_found_in_time_down_to_minus_30_db() {
+    fn every_recording_is_detected_in_time_down_to_minus_30_db() {
         for (gain_db, latest_ms) in [(0.0, 500), (-20.0, 500), (-30.0, 650)] {
             for (name, wav, onset_ms) in RECORDINGS {
                 for shift in [0, 64, 128, 192] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn speech_in_noise_is_found() {
+    fn speech_in_noise_is_detected() {
         for (name, wav, onset_ms) in RECORDINGS {
             let speech = samples(wav, 0.0);
             let level_dbfs = rms_dbfs(&speech) - 15.0;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syllable_of_200_ms_is_no_utterance_and_a_pause_of_200_ms_no_end() {
+    fn speech_and_pauses_of_200_ms_cause_no_edge() {
         let jfk = samples(RECORDINGS[3].1, 0.0);
         for at in (5_120..40_000).step_by(3_200) {
             let mut blip = noise(-70.0, 0.0, 3 * SECOND);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn it_scores_as_earshot_does_with_whatever_instructions() {
+    fn scores_match_earshot_at_every_simd_level() {
         let mut random = fastrand::Rng::with_seed(11);
         let levels = [Level::baseline(), *LEVEL];
         let mut worst = 0.0_f32;
@@ -228,17 +228,17 @@ mod tests {
                 let mut audio = samples(wav, gain_db);
                 let noise = noise(noise_db, 0.9, audio.len());
                 audio.iter_mut().zip(noise).for_each(|(a, n)| *a = a.saturating_add(n));
-                let mut heard = levels.map(|_| (Features::new(), Memory::new()));
+                let mut heard = levels.map(|_| (Features::new(), NetState::new()));
                 let mut earshot = earshot::Detector::default();
                 for hop in audio.as_chunks::<HOP_SAMPLES>().0 {
                     if random.u32(0..100) == 0 {
-                        heard = levels.map(|_| (Features::new(), Memory::new()));
+                        heard = levels.map(|_| (Features::new(), NetState::new()));
                         earshot.reset();
                     }
                     let right = earshot.predict_i16(hop);
-                    for (level, (features, memory)) in levels.iter().zip(&mut heard) {
+                    for (level, (features, net_state)) in levels.iter().zip(&mut heard) {
                         let bands = features.push(*level, hop, 1.0, net::band_weights());
-                        let off = (memory.score(*level, bands) - right).abs();
+                        let off = (net_state.score(*level, bands) - right).abs();
                         worst = worst.max(off);
                         assert!(
                             off < 0.001,

@@ -1,4 +1,4 @@
-//! The net that tells speech by 40 bands of three hops: three layers of convolution, two of memory, one sum.
+//! The net that tells speech by 40 bands of three hops: three layers of convolution, two of net_state, one sum.
 //!
 //! The weights are those of earshot 1.2.2 (MIT or Apache-2.0, © pyke.io). What it computes with them is computed here in
 //! another order, sixteen channels or eight cells at a time.
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use fearless_simd::{Level, Simd, dispatch, f32x8, f32x16, i16x16, i32x8, prelude::*};
 
-use super::features::{BANDS, FRAMES};
+use super::features::{BANDS, CONTEXT_HOPS};
 use crate::audio::pcm::to_i16;
 
 static NET: LazyLock<Box<Net>> = LazyLock::new(|| Box::new(Net::read(include_bytes!("weights.bin"))));
@@ -16,26 +16,26 @@ const CHANNELS: usize = 16;
 /// One value in each of them.
 type Channels = [f32; CHANNELS];
 /// Places along the bands: after the first convolution and its maxima were taken, after the second, after the third.
-const PLACES: [usize; 3] = [18, 9, 5];
+const POSITIONS: [usize; 3] = [18, 9, 5];
 /// What the third one finds.
-const FOUND: usize = PLACES[2] * CHANNELS;
+const CONVOLUTION_OUTPUTS: usize = POSITIONS[2] * CHANNELS;
 /// Numbers that a layer of memory holds.
 const CELLS: usize = 64;
 /// Places or cells that are computed at a time.
-const EIGHT: usize = 8;
+const LANES: usize = 8;
 
 /// What the net remembers of one stream, Q15.
-pub(super) struct Memory([[i16; CELLS]; 2]);
+pub(super) struct NetState([[i16; CELLS]; 2]);
 
-impl Memory {
+impl NetState {
     pub(super) const fn new() -> Self {
         Self([[0; CELLS]; 2])
     }
 
     /// How likely the newest of the hops is speech, computed with such instructions.
-    pub(super) fn score(&mut self, level: Level, bands: &[f32; FRAMES * BANDS]) -> f32 {
+    pub(super) fn score(&mut self, level: Level, bands: &[f32; CONTEXT_HOPS * BANDS]) -> f32 {
         let net = &**NET;
-        let sum = dispatch!(level, simd => net.hear(simd, bands, &mut self.0));
+        let sum = dispatch!(level, simd => net.forward(simd, bands, &mut self.0));
         1.0 / (1.0 + (-(sum as f32 / 16_777_216.0)).exp())
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn band_weights() -> &'static [f32; BANDS] {
 /// The weights.
 struct Net {
     bands: [f32; BANDS],
-    kernel: [[f32; 3]; FRAMES],
+    kernel: [[f32; 3]; CONTEXT_HOPS],
     /// The first layer's weights where they are positive, and where they are negative.
     above: Channels,
     below: Channels,
@@ -56,65 +56,65 @@ struct Net {
     second: Convolution,
     second_bias: Channels,
     third: Convolution,
-    near: Layer<FOUND>,
-    far: Layer<CELLS>,
+    first_recurrent: RecurrentLayer<CONVOLUTION_OUTPUTS>,
+    second_recurrent: RecurrentLayer<CELLS>,
     output: [[i16; CELLS]; 2],
 }
 
 impl Net {
     fn read(bytes: &[u8]) -> Self {
-        let mut file = File(bytes);
-        let bands = file.floats();
-        let kernel = [file.floats(), file.floats(), file.floats()];
-        let weights: Channels = file.floats();
+        let mut reader = WeightReader(bytes);
+        let bands = reader.floats();
+        let kernel = [reader.floats(), reader.floats(), reader.floats()];
+        let weights: Channels = reader.floats();
         Self {
             bands,
             kernel,
             above: weights.map(|weight| weight.max(0.0)),
             below: weights.map(|weight| weight.min(0.0)),
-            bias: file.floats(),
-            second: Convolution::read(&mut file),
-            second_bias: file.floats(),
-            third: Convolution::read(&mut file),
-            near: Layer::read(&mut file),
-            far: Layer::read(&mut file),
-            output: [file.integers(), file.integers()],
+            bias: reader.floats(),
+            second: Convolution::read(&mut reader),
+            second_bias: reader.floats(),
+            third: Convolution::read(&mut reader),
+            first_recurrent: RecurrentLayer::read(&mut reader),
+            second_recurrent: RecurrentLayer::read(&mut reader),
+            output: [reader.integers(), reader.integers()],
         }
     }
 
     /// The sum before it is made a likelihood, Q24.
     #[inline(always)]
-    fn hear<S: Simd>(
+    fn forward<S: Simd>(
         &self,
         simd: S,
-        bands: &[f32; FRAMES * BANDS],
+        bands: &[f32; CONTEXT_HOPS * BANDS],
         [near, far]: &mut [[i16; CELLS]; 2],
     ) -> i32 {
         let bias = f32x16::load_array(simd, self.second_bias);
-        let second = self.second.apply::<S, { PLACES[0] }, { PLACES[1] }>(simd, &self.first(simd, bands));
-        let second = second.map(|channels| positive(channels + bias));
-        let third = self.third.apply::<S, { PLACES[1] }, { PLACES[2] }>(simd, &second);
-        let mut found = [0; FOUND];
+        let second = self.second.apply::<S, { POSITIONS[0] }, { POSITIONS[1] }>(simd, &self.first(simd, bands));
+        let second = second.map(|channels| relu(channels + bias));
+        let third = self.third.apply::<S, { POSITIONS[1] }, { POSITIONS[2] }>(simd, &second);
+        let mut found = [0; CONVOLUTION_OUTPUTS];
         for (found, channels) in found.as_chunks_mut().0.iter_mut().zip(third) {
             *found = channels.to_array().map(to_i16);
         }
-        self.near.remember(simd, &found, near);
-        self.far.remember(simd, near, far);
+        self.first_recurrent.update(simd, &found, near);
+        self.second_recurrent.update(simd, near, far);
         // Q15 by Q9 is Q24.
         dot(near, &self.output[0]).wrapping_add(dot(far, &self.output[1]))
     }
 
     /// Convolves over bands and hops, and takes the largest of three at every second place, or zero.
     #[inline(always)]
-    fn first<S: Simd>(&self, simd: S, bands: &[f32; FRAMES * BANDS]) -> [f32x16<S>; PLACES[0]] {
-        let mut row = [f32x8::splat(simd, 0.0); BANDS / EIGHT];
+    fn first<S: Simd>(&self, simd: S, bands: &[f32; CONTEXT_HOPS * BANDS]) -> [f32x16<S>; POSITIONS[0]] {
+        let mut row = [f32x8::splat(simd, 0.0); BANDS / LANES];
         for (frame, kernel) in bands.as_chunks::<BANDS>().0.iter().zip(&self.kernel) {
             // Behind the last place there is nothing to know.
-            let mut padded = [0.0; BANDS + EIGHT];
+            let mut padded = [0.0; BANDS + LANES];
             padded[..BANDS].copy_from_slice(frame);
             for (at, weight) in kernel.iter().enumerate() {
                 for (place, sums) in row.iter_mut().enumerate() {
-                    let bands = f32x8::from_slice(simd, &padded[EIGHT * place + at..][..EIGHT]);
+                    let bands = f32x8::from_slice(simd, &padded[LANES * place + at..][..LANES]);
                     *sums = bands.mul_add(*weight, *sums);
                 }
             }
@@ -130,7 +130,7 @@ impl Net {
                 let most = larger(larger(three[0], three[1]), three[2]);
                 let least = -larger(larger(-three[0], -three[1]), -three[2]);
                 // What is largest times a weight depends on the weight's sign.
-                positive(above.mul_add(most, below.mul_add(least, bias)))
+                relu(above.mul_add(most, below.mul_add(least, bias)))
             },
         )
     }
@@ -144,9 +144,9 @@ struct Convolution {
 }
 
 impl Convolution {
-    fn read(file: &mut File<'_>) -> Self {
-        let kernel = [(); CHANNELS].map(|()| file.floats::<3>());
-        let mix = [(); CHANNELS].map(|()| file.floats::<CHANNELS>());
+    fn read(reader: &mut WeightReader<'_>) -> Self {
+        let kernel = [(); CHANNELS].map(|()| reader.floats::<3>());
+        let mix = [(); CHANNELS].map(|()| reader.floats::<CHANNELS>());
         Self {
             kernel: std::array::from_fn(|at| kernel.map(|weights| weights[at])),
             mix: std::array::from_fn(|from| mix.map(|weights| weights[from])),
@@ -181,26 +181,26 @@ impl Convolution {
 
 /// A minimal gated recurrent layer in integers (arXiv 2410.01201): each cell moves towards a new value, as far as its gate
 /// says, and both depend on the input alone.
-struct Layer<const IN: usize> {
+struct RecurrentLayer<const IN: usize> {
     values: Weights,
     gates: Weights,
 }
 
 /// For every eight cells and every two inputs in a row, two of each cell.
-type Weights = Vec<[i16; 2 * EIGHT]>;
+type Weights = Vec<[i16; 2 * LANES]>;
 
 /// One in Q24, all but.
-const ONE: i32 = (1 << 24) - 1;
+const ONE_Q24: i32 = (1 << 24) - 1;
 
-impl<const IN: usize> Layer<IN> {
-    fn read(file: &mut File<'_>) -> Self {
-        Self { values: Self::weights(file), gates: Self::weights(file) }
+impl<const IN: usize> RecurrentLayer<IN> {
+    fn read(reader: &mut WeightReader<'_>) -> Self {
+        Self { values: Self::weights(reader), gates: Self::weights(reader) }
     }
 
-    fn weights(file: &mut File<'_>) -> Weights {
-        let mut weights = Vec::with_capacity(CELLS * IN / (2 * EIGHT));
-        for _ in 0..CELLS / EIGHT {
-            let cells = [(); EIGHT].map(|()| file.integers::<IN>());
+    fn weights(reader: &mut WeightReader<'_>) -> Weights {
+        let mut weights = Vec::with_capacity(CELLS * IN / (2 * LANES));
+        for _ in 0..CELLS / LANES {
+            let cells = [(); LANES].map(|()| reader.integers::<IN>());
             let two = |at: usize| std::array::from_fn(|place| cells[place / 2][2 * at + place % 2]);
             weights.extend((0..IN / 2).map(two));
         }
@@ -208,14 +208,14 @@ impl<const IN: usize> Layer<IN> {
     }
 
     #[inline(always)]
-    fn remember<S: Simd>(&self, simd: S, input: &[i16; IN], cells: &mut [i16; CELLS]) {
+    fn update<S: Simd>(&self, simd: S, input: &[i16; IN], cells: &mut [i16; CELLS]) {
         let weights = self.values.chunks_exact(IN / 2).zip(self.gates.chunks_exact(IN / 2));
-        for (cells, (values, gates)) in cells.as_chunks_mut::<EIGHT>().0.iter_mut().zip(weights) {
+        for (cells, (values, gates)) in cells.as_chunks_mut::<LANES>().0.iter_mut().zip(weights) {
             // Q15 by Q9 is Q24.
             let (values, gates) = dots(simd, input, (values, gates));
             for ((cell, value), gate) in cells.iter_mut().zip(values).zip(gates) {
-                let gate = (gate << 2).clamp(0, ONE);
-                let kept = i64::from(ONE - gate) * (i64::from(*cell) << 9);
+                let gate = (gate << 2).clamp(0, ONE_Q24);
+                let kept = i64::from(ONE_Q24 - gate) * (i64::from(*cell) << 9);
                 let moved = kept + i64::from(gate) * i64::from(value);
                 *cell = (moved >> 33).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
             }
@@ -228,8 +228,8 @@ impl<const IN: usize> Layer<IN> {
 fn dots<S: Simd, const IN: usize>(
     simd: S,
     input: &[i16; IN],
-    (one, other): (&[[i16; 2 * EIGHT]], &[[i16; 2 * EIGHT]]),
-) -> ([i32; EIGHT], [i32; EIGHT]) {
+    (one, other): (&[[i16; 2 * LANES]], &[[i16; 2 * LANES]]),
+) -> ([i32; LANES], [i32; LANES]) {
     let mut sums = [i32x8::splat(simd, 0); 2];
     for ([first, second], (one, other)) in input.as_chunks::<2>().0.iter().zip(one.iter().zip(other)) {
         let both = i32::from(*second) << 16 | i32::from(first.cast_unsigned());
@@ -251,7 +251,7 @@ fn dot(cells: &[i16; CELLS], weights: &[i16; CELLS]) -> i32 {
 
 /// Zero for what is below it.
 #[inline(always)]
-fn positive<S: Simd>(channels: f32x16<S>) -> f32x16<S> {
+fn relu<S: Simd>(channels: f32x16<S>) -> f32x16<S> {
     channels.max(0.0)
 }
 
@@ -262,9 +262,9 @@ const fn larger(left: f32, right: f32) -> f32 {
 }
 
 /// The weights as they lie in the file, little-endian.
-struct File<'a>(&'a [u8]);
+struct WeightReader<'a>(&'a [u8]);
 
-impl File<'_> {
+impl WeightReader<'_> {
     fn floats<const N: usize>(&mut self) -> [f32; N] {
         [(); N].map(|()| f32::from_le_bytes(self.bytes()))
     }

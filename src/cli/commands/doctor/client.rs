@@ -10,37 +10,37 @@ use tokio::{
 
 use crate::{
     cli::{
-        Client, ClientError, Target, Timing,
-        dial::{address, upgrade},
+        Client, ClientError, ServerTarget, ClientTiming,
+        dial::{endpoint_and_uri, upgrade},
         key,
     },
     doctor::{
-        connect_check::{Notes, reach, refused},
-        diagnosis::Subject,
-        report::Walked,
-        step::{Bounds, Outcome, Step},
+        connect_check::{OutcomeLog, connect, upgrade_failure_symptom},
+        diagnosis::CheckedServer,
+        report::CheckReport,
+        step::{StepLimits, CheckOutcome, DoctorStep},
         symptom::Symptom,
     },
     net::Endpoint,
 };
 
 /// The bridge opens a session at once; its upstream is asked only when there is something to ask.
-const SESSION_USUAL: Duration = Duration::from_secs(1);
+const SESSION_OPEN_USUAL: Duration = Duration::from_secs(1);
 
 /// Where it leads.
-pub(super) struct Way {
-    target: Target,
+pub(super) struct ClientCheck {
+    target: ServerTarget,
     title: String,
     endpoint: Endpoint,
     uri: Uri,
 }
 
-impl Way {
+impl ClientCheck {
     /// The way to a URL, trusting the certificates of a PEM file, too, and showing the key in a file.
     pub(super) fn new(url: String, ca: Option<&Path>, key: Option<&Path>) -> Result<Self, ClientError> {
-        let key = key::shown(key)?;
-        let target = Target { url, model: None, language: None, key };
-        let (endpoint, uri) = address(&target, ca)?;
+        let key = key::load_key(key)?;
+        let target = ServerTarget { url, model: None, language: None, key };
+        let (endpoint, uri) = endpoint_and_uri(&target, ca)?;
         Ok(Self { title: format!("{uri}  as a client"), target, endpoint, uri })
     }
 
@@ -49,81 +49,81 @@ impl Way {
     }
 
     /// Walks it.
-    pub(super) async fn walk(
+    pub(super) async fn run(
         &self,
-        bounds: Bounds,
+        limits: StepLimits,
         mut stop: watch::Receiver<bool>,
-        live: mpsc::Sender<Outcome>,
-    ) -> Walked {
-        let mut notes = Notes::new(&Step::CLIENT, Some(live));
-        self.steps(&bounds, &mut stop, &mut notes).await;
-        let subject = Subject {
+        live_sender: mpsc::Sender<CheckOutcome>,
+    ) -> CheckReport {
+        let mut log = OutcomeLog::new(&DoctorStep::CLIENT, Some(live_sender));
+        self.run_steps(&limits, &mut stop, &mut log).await;
+        let server = CheckedServer {
             authority: self.endpoint.authority.clone(),
             url: self.uri.to_string(),
-            title: "a voxbridge".to_owned(),
-            is_listener: true,
+            dialect_title: "a voxbridge".to_owned(),
+            is_voxbridge: true,
             has_key: self.target.key.is_some(),
-            ..Subject::default()
+            ..CheckedServer::default()
         };
-        Walked { name: "client".to_owned(), subject, outcomes: notes.end(), clue: None }
+        CheckReport { name: "client".to_owned(), server, outcomes: log.finish(), clue: None }
     }
 
     /// A session of a client holds no worker before it says something, so none of this is to be hurried when the user
     /// wants to go.
-    async fn steps(
+    async fn run_steps(
         &self,
-        bounds: &Bounds,
+        limits: &StepLimits,
         stop: &mut watch::Receiver<bool>,
-        notes: &mut Notes,
+        log: &mut OutcomeLog,
     ) -> Option<()> {
-        let reached = reach(&self.endpoint, bounds, stop, notes).await?;
+        let connected = connect(&self.endpoint, limits, stop, log).await?;
         let start = Instant::now();
         let upgraded =
-            timeout(bounds.step, upgrade(&self.uri, reached.transport, self.target.key.as_ref())).await;
+            timeout(limits.step_timeout, upgrade(&self.uri, connected.transport, self.target.key.as_ref())).await;
         let took = start.elapsed();
         let socket = match upgraded {
             Ok(Ok(socket)) => socket,
             Ok(Err(error)) => {
-                let symptom = refused(&error, &self.endpoint, &reached.addresses).await;
-                return fail(notes, Step::Upgrade, took, symptom);
+                let symptom = upgrade_failure_symptom(&error, &self.endpoint, &connected.addresses).await;
+                return fail_step(log, DoctorStep::Upgrade, took, symptom);
             }
             Err(_) => {
-                let symptom = Symptom::HungUp(format!("nothing for {} s", bounds.step.as_secs_f64()));
-                return fail(notes, Step::Upgrade, took, symptom);
+                let symptom = Symptom::ClosedWithoutAnswer(format!("nothing for {} s", limits.step_timeout.as_secs_f64()));
+                return fail_step(log, DoctorStep::Upgrade, took, symptom);
             }
         };
-        notes.tell(Outcome::good(Step::Upgrade, took, bounds.upgrade, self.uri.path()));
+        log.push(CheckOutcome::completed(DoctorStep::Upgrade, took, limits.upgrade_usual, self.uri.path()));
         let start = Instant::now();
-        let timing = Timing { created: bounds.step, close: bounds.close, ..Timing::default() };
-        let client = match Client::greet(socket, &self.target, timing).await {
+        let timing = ClientTiming { created_timeout: limits.step_timeout, close_timeout: limits.close_timeout, ..ClientTiming::default() };
+        let client = match Client::await_created(socket, &self.target, timing).await {
             Ok((client, _)) => client,
             Err(error) => {
-                let symptom = Symptom::NoSession(words(error));
-                return fail(notes, Step::Session, start.elapsed(), symptom);
+                let symptom = Symptom::SessionNotOpened(error_text(error));
+                return fail_step(log, DoctorStep::Session, start.elapsed(), symptom);
             }
         };
-        notes.tell(Outcome::good(Step::Session, start.elapsed(), SESSION_USUAL, client.session_id()));
+        log.push(CheckOutcome::completed(DoctorStep::Session, start.elapsed(), SESSION_OPEN_USUAL, client.session_id()));
         let start = Instant::now();
         match client.close(|_| {}).await {
-            true => notes.tell(Outcome::good(Step::Close, start.elapsed(), bounds.close, "")),
+            true => log.push(CheckOutcome::completed(DoctorStep::Close, start.elapsed(), limits.close_timeout, "")),
             false => {
-                let symptom = Symptom::NoGoodbye("no answer to the goodbye".to_owned());
-                notes.tell(Outcome::failed(Step::Close, start.elapsed(), symptom));
+                let symptom = Symptom::CloseNotAcknowledged("no answer to the goodbye".to_owned());
+                log.push(CheckOutcome::failed(DoctorStep::Close, start.elapsed(), symptom));
             }
         }
         Some(())
     }
 }
 
-fn fail(notes: &mut Notes, step: Step, took: Duration, symptom: Symptom) -> Option<()> {
-    notes.tell(Outcome::failed(step, took, symptom));
+fn fail_step(log: &mut OutcomeLog, step: DoctorStep, took: Duration, symptom: Symptom) -> Option<()> {
+    log.push(CheckOutcome::failed(step, took, symptom));
     None
 }
 
 /// Without the address, which stands above already.
-fn words(error: ClientError) -> String {
+fn error_text(error: ClientError) -> String {
     match error {
-        ClientError::NoSession { why, .. } => why,
+        ClientError::SessionNotOpened { reason, .. } => reason,
         other => other.to_string(),
     }
 }

@@ -7,18 +7,18 @@ use std::{io::Write as _, sync::Arc};
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 
-use super::{Failure, config_layers::layered, stop_signal};
+use super::{CommandError, config_layers::load_config, stop_signal};
 use crate::{
     cli::{ClientError, args::DoctorArgs},
     config::Config,
     doctor::{
-        report::{self, Walked},
-        runner::{Patient, Words, examine},
-        step::{Bounds, Outcome},
+        report::{self, CheckReport},
+        runner::{CheckTarget, SessionTexts, check_upstream},
+        step::{StepLimits, CheckOutcome},
     },
     mapping::{Library, Profile, UpstreamMapping, upstream::Mode},
-    secret::shown_url,
-    server::{Service, upstream_pool::dial::Dialer},
+    secret::redacted_url,
+    server::{ServiceConfig, upstream_pool::dial::Dialer},
     telemetry,
 };
 
@@ -27,15 +27,15 @@ const STEPS_MAX: usize = 32;
 /// The voice that speaks when none is named.
 const DEFAULT_VOICE: &str = "default";
 
-pub(super) async fn run(args: DoctorArgs) -> Result<(), Failure> {
-    let config = layered(args.config)?;
-    telemetry::init(&config.log).map_err(Failure::usage)?;
-    let service = config.service().map_err(Failure::usage)?;
-    let patients = patients(&config, &service).map_err(Failure::usage)?;
-    let bounds = Bounds::within(args.timeout);
+pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
+    let config = load_config(args.config)?;
+    telemetry::init(&config.log).map_err(CommandError::usage)?;
+    let service = config.build_service().map_err(CommandError::usage)?;
+    let targets = check_targets(&config, &service).map_err(CommandError::usage)?;
+    let limits = StepLimits::with_timeout(args.timeout);
     let key = args.key.key_file.as_deref();
-    let client = args.client_url.map(|url| client::Way::new(url, args.client_ca.as_deref(), key));
-    let client = client.transpose().map_err(Failure::from)?;
+    let client = args.client_url.map(|url| client::ClientCheck::new(url, args.client_ca.as_deref(), key));
+    let client = client.transpose().map_err(CommandError::from)?;
 
     let stop = stop_signal()?;
     let (stopping, stopped) = watch::channel(false);
@@ -46,141 +46,141 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), Failure> {
         // Who waits for it must not learn that it will never come.
         std::future::pending::<()>().await;
     });
-    let shown = !args.json;
-    let mut walks = walk_all(&patients, &service.library, bounds, &stopped, shown).await;
+    let is_printing = !args.json;
+    let mut reports = check_upstreams(&targets, &service.library, limits, &stopped, is_printing).await;
     if let Some(client) = &client {
-        walks.push(walk_client(client, bounds, &stopped, shown).await);
+        reports.push(check_client_path(client, limits, &stopped, is_printing).await);
     }
     watching.abort();
     if args.json {
-        let json = serde_json::to_string_pretty(&report::json(&walks)).map_err(Failure::failed)?;
-        print(&json)?;
+        let json = serde_json::to_string_pretty(&report::reports_to_json(&reports)).map_err(CommandError::failed)?;
+        print_line(&json)?;
     }
-    if walks.iter().all(Walked::is_ok) { Ok(()) } else { Err(Failure::silent()) }
+    if reports.iter().all(CheckReport::is_ok) { Ok(()) } else { Err(CommandError::already_reported()) }
 }
 
 /// All upstreams at once, one session each; shown one after the other, each step as it is done.
-async fn walk_all(
-    patients: &[Patient],
+async fn check_upstreams(
+    targets: &[CheckTarget],
     library: &Library,
-    bounds: Bounds,
+    limits: StepLimits,
     stop: &watch::Receiver<bool>,
-    shown: bool,
-) -> Vec<Walked> {
-    let (walks, shows): (Vec<_>, Vec<_>) = patients
+    is_printing: bool,
+) -> Vec<CheckReport> {
+    let (checks, displays): (Vec<_>, Vec<_>) = targets
         .iter()
-        .map(|patient| {
-            let (live, steps) = mpsc::channel(STEPS_MAX);
-            let title = format!("{}  {}", title(patient), patient.dialect.title);
-            let (done, walked) = tokio::sync::oneshot::channel();
-            let walk = async move {
-                let _ = done.send(examine(patient, library, bounds, stop.clone(), live).await);
+        .map(|target| {
+            let (live_sender, steps) = mpsc::channel(STEPS_MAX);
+            let title = format!("{}  {}", target_title(target), target.dialect.title);
+            let (done, report) = tokio::sync::oneshot::channel();
+            let check = async move {
+                let _ = done.send(check_upstream(target, library, limits, stop.clone(), live_sender).await);
             };
-            (walk, (title, steps, walked))
+            (check, (title, steps, report))
         })
         .unzip();
-    let showing = async {
+    let display_all = async {
         let mut all = Vec::new();
-        for (title, steps, walked) in shows {
-            show(&title, steps, shown).await;
-            all.extend(walked.await.inspect(|walked| conclude(walked, shown)));
+        for (title, steps, report) in displays {
+            print_steps(&title, steps, is_printing).await;
+            all.extend(report.await.inspect(|report| print_diagnoses(report, is_printing)));
         }
         all
     };
-    tokio::join!(join_all(walks), showing).1
+    tokio::join!(join_all(checks), display_all).1
 }
 
-async fn walk_client(
-    client: &client::Way,
-    bounds: Bounds,
+async fn check_client_path(
+    client: &client::ClientCheck,
+    limits: StepLimits,
     stop: &watch::Receiver<bool>,
-    shown: bool,
-) -> Walked {
-    let (live, steps) = mpsc::channel(STEPS_MAX);
-    let (walked, ()) =
-        tokio::join!(client.walk(bounds, stop.clone(), live), show(client.title(), steps, shown));
-    conclude(&walked, shown);
-    walked
+    is_printing: bool,
+) -> CheckReport {
+    let (live_sender, steps) = mpsc::channel(STEPS_MAX);
+    let (report, ()) =
+        tokio::join!(client.run(limits, stop.clone(), live_sender), print_steps(client.title(), steps, is_printing));
+    print_diagnoses(&report, is_printing);
+    report
 }
 
-fn title(patient: &Patient) -> String {
-    let url = shown_url(&patient.config.url);
-    match &patient.config.name {
+fn target_title(target: &CheckTarget) -> String {
+    let url = redacted_url(&target.config.url);
+    match &target.config.name {
         Some(name) => format!("{name}  {url}"),
         None => url,
     }
 }
 
 /// A line for each step as it comes.
-async fn show(title: &str, mut steps: mpsc::Receiver<Outcome>, shown: bool) {
-    if shown {
+async fn print_steps(title: &str, mut steps: mpsc::Receiver<CheckOutcome>, is_printing: bool) {
+    if is_printing {
         // A terminal that is gone changes nothing: what is open is to be left politely.
-        let _ = print(title);
+        let _ = print_line(title);
     }
     while let Some(outcome) = steps.recv().await {
-        if shown {
-            let _ = print(&report::line(&outcome));
+        if is_printing {
+            let _ = print_line(&report::format_step_line(&outcome));
         }
     }
 }
 
 /// A paragraph for each problem.
-fn conclude(walked: &Walked, shown: bool) {
-    if !shown {
+fn print_diagnoses(report: &CheckReport, is_printing: bool) {
+    if !is_printing {
         return;
     }
-    for (step, problem) in walked.problems() {
-        let _ = print(&format!("\n{}", report::paragraph(step, &problem)));
+    for (step, diagnosis) in report.diagnoses() {
+        let _ = print_line(&format!("\n{}", report::format_diagnosis(step, &diagnosis)));
     }
-    let _ = print("");
+    let _ = print_line("");
 }
 
-fn print(text: &str) -> Result<(), Failure> {
-    writeln!(std::io::stdout(), "{text}").map_err(|why| ClientError::stdout(why).into())
+fn print_line(text: &str) -> Result<(), CommandError> {
+    writeln!(std::io::stdout(), "{text}").map_err(|reason| ClientError::unwritable_stdout(reason).into())
 }
 
 /// Every upstream, with what it would be told.
-fn patients(config: &Config, service: &Service) -> Result<Vec<Patient>, String> {
-    let patient = |upstream: &crate::config::UpstreamConfig| {
+fn check_targets(config: &Config, service: &ServiceConfig) -> Result<Vec<CheckTarget>, String> {
+    let target = |upstream: &crate::config::UpstreamConfig| {
         let dialect = service.library.upstream(&upstream.dialect)?;
-        let named = Dialer::mode_of(&upstream.url, &dialect);
-        let profiles: Vec<_> = profiles(service, &dialect).collect();
-        let mut needs: Vec<Mode> = profiles.iter().map(|profile| profile.mode).collect();
-        needs.sort_unstable();
-        needs.dedup();
-        let mode = mode(&dialect, named.as_deref(), &needs);
-        needs.retain(|need| *need != mode);
-        let words = words(service, &profiles)?;
-        Ok(Patient { config: upstream.clone(), dialect, mode, needs, words })
+        let mode_in_url = Dialer::mode_in_url(&upstream.url, &dialect);
+        let profiles: Vec<_> = profiles_of_dialect(service, &dialect).collect();
+        let mut needed_modes: Vec<Mode> = profiles.iter().map(|profile| profile.mode).collect();
+        needed_modes.sort_unstable();
+        needed_modes.dedup();
+        let mode = choose_mode(&dialect, mode_in_url.as_deref(), &needed_modes);
+        needed_modes.retain(|needed| *needed != mode);
+        let texts = session_texts(service, &profiles)?;
+        Ok(CheckTarget { config: upstream.clone(), dialect, mode, other_modes: needed_modes, texts })
     };
-    config.upstream.iter().map(patient).collect()
+    config.upstream.iter().map(target).collect()
 }
 
 /// The mode to walk in: the one that the URL names; or of those that the routes need one in which a second of audio is
 /// answered at once, for that shows how fast the GPU is. Where clients are only relayed, they choose: one that there is.
-fn mode(dialect: &UpstreamMapping, named: Option<&str>, needs: &[Mode]) -> Mode {
-    let spelled =
-        dialect.modes.iter().find(|(_, value)| Some(value.as_str()) == named).map(|(mode, _)| *mode);
-    let has = |mode: &Mode| dialect.modes.contains_key(mode) && (needs.is_empty() || needs.contains(mode));
-    spelled.or_else(|| [Mode::Audio, Mode::Video, Mode::Chat].into_iter().find(has)).unwrap_or(Mode::Chat)
+fn choose_mode(dialect: &UpstreamMapping, mode_in_url: Option<&str>, needed_modes: &[Mode]) -> Mode {
+    let requested =
+        dialect.modes.iter().find(|(_, value)| Some(value.as_str()) == mode_in_url).map(|(mode, _)| *mode);
+    let is_available = |mode: &Mode| dialect.modes.contains_key(mode) && (needed_modes.is_empty() || needed_modes.contains(mode));
+    requested.or_else(|| [Mode::Audio, Mode::Video, Mode::Chat].into_iter().find(is_available)).unwrap_or(Mode::Chat)
 }
 
 /// The profiles whose sessions may go to upstreams of this dialect.
-fn profiles<'s>(service: &'s Service, dialect: &UpstreamMapping) -> impl Iterator<Item = &'s Arc<Profile>> {
+fn profiles_of_dialect<'s>(service: &'s ServiceConfig, dialect: &UpstreamMapping) -> impl Iterator<Item = &'s Arc<Profile>> {
     let routes = service.routes.iter().filter(|route| route.upstreams.dialect.name == dialect.name);
-    routes.map(|route| &route.profile).filter(|profile| !profile.relays())
+    routes.map(|route| &route.profile).filter(|profile| !profile.is_relay())
 }
 
 /// What sessions are opened with, as the profiles have it; where none converses, as the built-in one does.
-fn words(service: &Service, profiles: &[&Arc<Profile>]) -> Result<Words, String> {
+fn session_texts(service: &ServiceConfig, profiles: &[&Arc<Profile>]) -> Result<SessionTexts, String> {
     let all = || profiles.iter().copied().chain(service.library.profiles());
-    let talk = all().find_map(|profile| profile.talk.clone()).ok_or("no profile holds a conversation")?;
+    let talk = all().find_map(|profile| profile.dialogue.clone()).ok_or("no profile holds a conversation")?;
     let hear =
-        all().find(|profile| !profile.relays()).map(|profile| &profile.hear).ok_or("no profile hears")?;
-    Ok(Words {
+        all().find(|profile| !profile.is_relay()).map(|profile| &profile.hear).ok_or("no profile hears")?;
+    Ok(SessionTexts {
         prompt: talk.converse.prompt(""),
         config: talk.converse.config.clone(),
-        question: hear.prompt(&hear.language, &[]),
-        voice: service.voices.parts().0.get(DEFAULT_VOICE).cloned(),
+        transcribe_prompt: hear.prompt(&hear.language, &[]),
+        voice: service.voices.voices_and_models().0.get(DEFAULT_VOICE).cloned(),
     })
 }

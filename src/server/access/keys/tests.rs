@@ -4,39 +4,39 @@ use super::*;
 
 const NOW: u64 = 1_800_000_000;
 
-fn keys(source: &str) -> Result<Keys, String> {
+fn keys(source: &str) -> Result<ApiKeys, String> {
     let env = |name: &str| (name == "OPS_KEY").then(|| "from-the-environment".to_owned());
-    Keys::parse("keys.toml", source, env).map_err(|problem| problem.to_string())
+    ApiKeys::parse("keys.toml", source, env).map_err(|problem| problem.to_string())
 }
 
-fn named(keys: &Keys, shown: &[&str], names: &[&str]) -> Result<String, Refused> {
+fn authenticate(keys: &ApiKeys, shown: &[&str], names: &[&str]) -> Result<String, KeyRejection> {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-    keys.holder(shown.iter().copied(), &names, NOW).map(|key| key.name.to_string())
+    keys.authenticate(shown.iter().copied(), &names, NOW).map(|key| key.name.to_string())
 }
 
 #[test]
-fn a_key_is_known_by_its_letters_its_print_the_environment_or_a_certificate() {
+fn key_is_matched_by_text_digest_environment_or_certificate() {
     let keys = keys(
         "[[key]]\nname = \"a\"\nkey = \"hunter-one\"\n\
          [[key]]\nname = \"b\"\nkey_sha256 = \"f52fbd32b2b3b86ff88ef6c490628285f482af15ddcb29541f94bcf526a3f6c7\"\n\
          [[key]]\nname = \"c\"\nkey_env = \"OPS_KEY\"\n\
-         [[key]]\nname = \"d\"\ncertificate = \"robots\"\n\
+         [[key]]\nname = \"d\"\ncertificate_name = \"robots\"\n\
          [[key]]\nname = \"e\"\nkey = \"old\"\nexpires = 2027-01-15T08:00:00Z\n\
          [[key]]\nname = \"f\"\nkey = \"older\"\nexpires = 2027-01-15T09:00:01+01:00\n",
     )
     .unwrap();
-    assert_eq!(named(&keys, &["hunter-one"], &[]).as_deref(), Ok("a"));
-    assert_eq!(named(&keys, &["hunter2"], &[]).as_deref(), Ok("b"));
-    assert_eq!(named(&keys, &["wrong", "from-the-environment"], &[]).as_deref(), Ok("c"));
-    assert_eq!(named(&keys, &[], &["x", "robots"]).as_deref(), Ok("d"));
-    assert_eq!(named(&keys, &["old"], &[]), Err(Refused::Expired), "to the second");
-    assert_eq!(named(&keys, &["older"], &[]).as_deref(), Ok("f"));
-    assert_eq!(named(&keys, &["wrong"], &["robots"]), Err(Refused::Unknown));
-    assert_eq!(named(&keys, &[], &["x"]), Err(Refused::Nothing));
+    assert_eq!(authenticate(&keys, &["hunter-one"], &[]).as_deref(), Ok("a"));
+    assert_eq!(authenticate(&keys, &["hunter2"], &[]).as_deref(), Ok("b"));
+    assert_eq!(authenticate(&keys, &["wrong", "from-the-environment"], &[]).as_deref(), Ok("c"));
+    assert_eq!(authenticate(&keys, &[], &["x", "robots"]).as_deref(), Ok("d"));
+    assert_eq!(authenticate(&keys, &["old"], &[]), Err(KeyRejection::Expired), "to the second");
+    assert_eq!(authenticate(&keys, &["older"], &[]).as_deref(), Ok("f"));
+    assert_eq!(authenticate(&keys, &["wrong"], &["robots"]), Err(KeyRejection::Unknown));
+    assert_eq!(authenticate(&keys, &[], &["x"]), Err(KeyRejection::Missing));
 }
 
 #[test]
-fn mistakes_are_told_without_secrets() {
+fn parse_errors_never_contain_secrets() {
     let secret = "hunter2hunter2";
     let valid = format!("[[key]]\nname = \"a\"\nkey = \"{secret}\"\n");
     for (source, words) in [
@@ -70,62 +70,62 @@ fn mistakes_are_told_without_secrets() {
 }
 
 #[test]
-fn there_are_as_many_as_can_be_looked_through() {
+fn file_with_too_many_keys_is_rejected() {
     let file = |count: usize| -> String {
         (0..count).map(|number| format!("[[key]]\nname = \"n{number}\"\nkey = \"k{number}\"\n")).collect()
     };
     let most = keys(&file(KEYS_MAX)).unwrap();
-    assert_eq!(named(&most, &[&format!("k{}", KEYS_MAX - 1)], &[]).as_deref(), Ok("n9999"));
+    assert_eq!(authenticate(&most, &[&format!("k{}", KEYS_MAX - 1)], &[]).as_deref(), Ok("n9999"));
     let problem = keys(&file(KEYS_MAX + 1)).unwrap_err();
     assert!(problem.contains("has 10001 keys; at most 10000"), "{problem}");
 }
 
 #[test]
-fn a_key_opens_what_it_is_for() {
+fn key_can_access_only_matching_targets() {
     let keys = keys(
         "[[key]]\nname = \"a\"\nkey = \"k\"\nmodels = [\"whisper-*\"]\nprotocols = [\"mac*\"]\n\
          paths = [\"/v1/*\"]\nprofiles = [\"speech\"]\n",
     )
     .unwrap();
     let key = keys.iter().next().unwrap();
-    let goal =
-        Goal { path: "/v1/realtime", protocol: "macaw", model: Some("whisper-1"), profile: Some("speech") };
-    assert!(key.opens(&goal) && key.opens(&Goal { model: None, profile: None, ..goal }));
+    let target =
+        AccessTarget { path: "/v1/realtime", protocol: "macaw", model: Some("whisper-1"), profile: Some("speech") };
+    assert!(key.can_access(&target) && key.can_access(&AccessTarget { model: None, profile: None, ..target }));
     for other in [
-        Goal { path: "/v2", ..goal },
-        Goal { protocol: "vosk", ..goal },
-        Goal { model: Some("gpt"), ..goal },
-        Goal { model: Some(""), ..goal },
-        Goal { profile: Some("conversation"), ..goal },
+        AccessTarget { path: "/v2", ..target },
+        AccessTarget { protocol: "vosk", ..target },
+        AccessTarget { model: Some("gpt"), ..target },
+        AccessTarget { model: Some(""), ..target },
+        AccessTarget { profile: Some("conversation"), ..target },
     ] {
-        assert!(!key.opens(&other), "{other:?}");
+        assert!(!key.can_access(&other), "{other:?}");
     }
 }
 
 #[test]
-fn who_has_no_model_needs_a_key_for_none() {
-    let opens = |models: &str| {
+fn empty_model_needs_a_pattern_matching_empty() {
+    let can_access = |models: &str| {
         let keys = keys(&format!("[[key]]\nname = \"a\"\nkey = \"k\"\n{models}")).unwrap();
-        keys.iter().all(|key| key.opens(&Goal { path: "/", protocol: "p", model: Some(""), profile: None }))
+        keys.iter().all(|key| key.can_access(&AccessTarget { path: "/", protocol: "p", model: Some(""), profile: None }))
     };
     for models in ["", "models = [\"*\"]", "models = [\"whisper-*\", \"\"]"] {
-        assert!(opens(models), "{models}");
+        assert!(can_access(models), "{models}");
     }
     for models in ["models = [\"whisper-*\"]", "models = [\"?*\"]", "models = []"] {
-        assert!(!opens(models), "{models}");
+        assert!(!can_access(models), "{models}");
     }
 }
 
 proptest::proptest! {
     #[test]
-    fn years_are_as_long_as_they_are(year in 1i64..9999) {
-        proptest::prop_assert_eq!(days(1970, 1, 1), 0);
+    fn year_lengths_follow_the_gregorian_calendar(year in 1i64..9999) {
+        proptest::prop_assert_eq!(days_since_epoch(1970, 1, 1), 0);
         let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-        proptest::prop_assert_eq!(days(year + 1, 1, 1) - days(year, 1, 1), 365 + i64::from(leap));
+        proptest::prop_assert_eq!(days_since_epoch(year + 1, 1, 1) - days_since_epoch(year, 1, 1), 365 + i64::from(leap));
     }
 
     #[test]
-    fn no_file_is_too_odd(source in ".{0,200}") {
-        let _ = (keys(&source), entries(&source));
+    fn arbitrary_key_file_never_panics(source in ".{0,200}") {
+        let _ = (keys(&source), entry_digests(&source));
     }
 }

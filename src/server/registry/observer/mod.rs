@@ -12,182 +12,182 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-use self::record::Notes;
-use super::Live;
+use self::record::AccessLogNotes;
+use super::LiveSession;
 use crate::{
     bridge::Bridge,
     error::Error,
-    event::{Lane, Why},
+    event::{Lane, DisconnectReason},
     net::Traffic,
-    session::{Figure, Observation, Purpose, Reason, Tally},
+    session::{Measurement, Observation, LanePurpose, EndReason, AudioTotals},
     telemetry::{
         access_log::AccessLog,
         context::TraceContext,
         metrics::{
             Metrics,
-            meters::{LaneMeters, Meters, Side, Wire},
+            meters::{LaneMeters, SessionMeters, ConnectionSide, TrafficMeters},
         },
     },
 };
 
 /// What was counted is made known so often. An idle session has nothing new to say, and says it when it next wakes.
-const EVERY: Duration = Duration::from_secs(1);
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which way a message went, seen from voxbridge.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Way {
+pub(crate) enum FrameDirection {
     In,
     Out,
 }
 
 /// Where a session is observed.
-pub(crate) struct Sinks {
+pub(crate) struct ObserverSinks {
     pub(crate) metrics: Metrics,
     pub(crate) access_log: Option<AccessLog>,
-    pub(crate) trace: Arc<TraceContext>,
+    pub(crate) trace_context: Arc<TraceContext>,
 }
 
 /// One session's observer.
 pub(crate) struct Observer {
-    live: Arc<Live>,
-    meters: Meters,
-    sinks: Sinks,
-    client: Arc<Traffic>,
-    lanes: Vec<SeenLane>,
+    session: Arc<LiveSession>,
+    meters: SessionMeters,
+    sinks: ObserverSinks,
+    client_traffic: Arc<Traffic>,
+    lanes: Vec<ObservedLane>,
     /// Bytes of lanes that are gone.
-    gone: [u64; 2],
-    counts: Counts,
+    closed_lane_bytes: [u64; 2],
+    counts: TrafficCounts,
     /// What the shared counters have of it.
-    told: (Counts, Tally),
-    due: Instant,
-    notes: Notes,
+    published: (TrafficCounts, AudioTotals),
+    publish_at: Instant,
+    notes: AccessLogNotes,
 }
 
 /// What is counted in plain numbers: in and out.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+struct TrafficCounts {
     client_frames: [u64; 2],
     upstream_frames: [u64; 2],
     client_bytes: [u64; 2],
     upstream_bytes: [u64; 2],
 }
 
-struct SeenLane {
+struct ObservedLane {
     lane: Lane,
-    purpose: Purpose,
+    purpose: LanePurpose,
     /// Once it is connected.
-    up: Option<(LaneMeters, Arc<Traffic>)>,
+    connection: Option<(LaneMeters, Arc<Traffic>)>,
     context_peak: u32,
 }
 
-impl SeenLane {
+impl ObservedLane {
     fn bytes(&self) -> [u64; 2] {
-        self.up.as_ref().map_or([0; 2], |(_, traffic)| bytes(traffic))
+        self.connection.as_ref().map_or([0; 2], |(_, traffic)| traffic_bytes(traffic))
     }
 }
 
-fn bytes(traffic: &Traffic) -> [u64; 2] {
-    [traffic.read(), traffic.written()]
+fn traffic_bytes(traffic: &Traffic) -> [u64; 2] {
+    [traffic.bytes_read(), traffic.bytes_written()]
 }
 
 impl Observer {
     /// A session begins.
-    pub(crate) fn begin(live: Arc<Live>, client: Arc<Traffic>, sinks: Sinks) -> Self {
-        let meters = Meters::begin(&sinks.metrics, &live.who.client, &live.who.profile);
-        live.facts.happened("opened");
+    pub(crate) fn begin(session: Arc<LiveSession>, client_traffic: Arc<Traffic>, sinks: ObserverSinks) -> Self {
+        let meters = SessionMeters::begin(&sinks.metrics, &session.info.client, &session.info.profile);
+        session.stats.record_event("opened");
         Self {
-            live,
+            session,
             meters,
             sinks,
-            client,
+            client_traffic,
             lanes: Vec::new(),
-            gone: [0; 2],
-            counts: Counts::default(),
-            told: Default::default(),
-            due: Instant::now(),
-            notes: Notes::default(),
+            closed_lane_bytes: [0; 2],
+            counts: TrafficCounts::default(),
+            published: Default::default(),
+            publish_at: Instant::now(),
+            notes: AccessLogNotes::default(),
         }
     }
 
     /// A message passed between voxbridge and its client.
-    pub(crate) const fn client_frames(&mut self, way: Way, count: u32) {
-        self.counts.client_frames[way as usize] += count as u64;
+    pub(crate) const fn count_client_frames(&mut self, direction: FrameDirection, count: u32) {
+        self.counts.client_frames[direction as usize] += count as u64;
     }
 
     /// A message passed between voxbridge and an upstream.
-    pub(crate) const fn upstream_frame(&mut self, way: Way) {
-        self.counts.upstream_frames[way as usize] += 1;
+    pub(crate) const fn count_upstream_frame(&mut self, direction: FrameDirection) {
+        self.counts.upstream_frames[direction as usize] += 1;
     }
 
     /// A lane is connected.
-    pub(crate) fn connected(&mut self, lane: Lane, upstream: &str, traffic: Arc<Traffic>) {
+    pub(crate) fn lane_connected(&mut self, lane: Lane, upstream: &str, traffic: Arc<Traffic>) {
         let upstream: Arc<str> = upstream.into();
-        self.live.facts.set_upstream(upstream.clone());
-        self.live.facts.happened("lane_connected");
-        self.notes.connected(&upstream);
-        if let Some(seen) = self.lanes.iter_mut().find(|seen| seen.lane == lane) {
-            seen.up = Some((self.meters.lane(&upstream, seen.purpose), traffic));
+        self.session.stats.set_upstream(upstream.clone());
+        self.session.stats.record_event("lane_connected");
+        self.notes.add_lane(&upstream);
+        if let Some(observed) = self.lanes.iter_mut().find(|observed| observed.lane == lane) {
+            observed.connection = Some((self.meters.begin_lane(&upstream, observed.purpose), traffic));
         }
     }
 
-    /// A lane is gone: by its upstream's doing, or by ours where there is no `why`.
-    pub(crate) fn lane_gone(&mut self, lane: Lane, why: Option<&Why>) {
-        let Some(at) = self.lanes.iter().position(|seen| seen.lane == lane) else { return };
-        let seen = self.lanes.swap_remove(at);
-        let Some((meters, traffic)) = &seen.up else { return };
-        let [read, written] = bytes(traffic);
-        self.gone = [self.gone[0] + read, self.gone[1] + written];
-        if seen.context_peak > 0 {
-            meters.context.observe(seen.context_peak.into());
+    /// A lane is gone: by its upstream's doing, or by ours where there is no `reason`.
+    pub(crate) fn lane_closed(&mut self, lane: Lane, reason: Option<&DisconnectReason>) {
+        let Some(index) = self.lanes.iter().position(|observed| observed.lane == lane) else { return };
+        let observed = self.lanes.swap_remove(index);
+        let Some((meters, traffic)) = &observed.connection else { return };
+        let [read, written] = traffic_bytes(traffic);
+        self.closed_lane_bytes = [self.closed_lane_bytes[0] + read, self.closed_lane_bytes[1] + written];
+        if observed.context_peak > 0 {
+            meters.context_peak_tokens.observe(observed.context_peak.into());
         }
-        let code = why.map_or(Some(1000), code_of);
-        self.meters.closed(Side::Upstream, why.is_some(), code);
-        self.notes.upstream_closed(why.is_some(), code);
-        self.live.facts.set_queue_position(0);
-        self.live.facts.set_context(0);
+        let code = reason.map_or(Some(1000), close_code);
+        self.meters.record_close(ConnectionSide::Upstream, reason.is_some(), code);
+        self.notes.record_upstream_close(reason.is_some(), code);
+        self.session.stats.set_queue_position(0);
+        self.session.stats.set_context(0);
     }
 
     /// The client's connection is closed: by the client's doing, or by ours with this code.
     pub(crate) fn client_closed(&mut self, by_client: bool, code: Option<u16>) {
-        if self.notes.client_closed(by_client, code) {
-            self.meters.closed(Side::Client, by_client, code);
+        if self.notes.record_client_close(by_client, code) {
+            self.meters.record_close(ConnectionSide::Client, by_client, code);
         }
     }
 
     /// The session said something.
     pub(crate) fn observe(&mut self, observation: &Observation) {
-        let facts = &self.live.facts;
+        let stats = &self.session.stats;
         match observation {
-            Observation::Measured(figure) => self.measured(*figure),
+            Observation::Measured(figure) => self.record_measurement(*figure),
             Observation::LaneQueued { position, .. } => {
-                facts.set_queue_position(position.unwrap_or(0));
-                facts.happened("queued");
+                stats.set_queue_position(position.unwrap_or(0));
+                stats.record_event("queued");
             }
             Observation::LaneReady { session_id, .. } => {
-                facts.set_queue_position(0);
-                facts.happened("lane_ready");
+                stats.set_queue_position(0);
+                stats.record_event("lane_ready");
                 if let Some(id) = session_id {
-                    facts.set_upstream_session(id.clone());
-                    self.notes.upstream_session(id);
+                    stats.set_upstream_session(id.clone());
+                    self.notes.add_upstream_session(id);
                 }
             }
             Observation::LaneRetry { .. } => {
-                facts.happened("lane_retried");
-                self.meters.lane_retried();
+                stats.record_event("lane_retried");
+                self.meters.record_lane_retry();
             }
-            Observation::LaneFailed { .. } | Observation::LaneTrouble { .. } => facts.happened("lane_failed"),
-            Observation::RolledOver { reason, gap_ms, .. } => self.rolled_over(reason.name(), *gap_ms),
-            Observation::RelayResumed { gap_ms, .. } => self.rolled_over("upstream_lost", *gap_ms),
+            Observation::LaneFailed { .. } | Observation::LaneTrouble { .. } => stats.record_event("lane_failed"),
+            Observation::RolledOver { reason, gap_ms, .. } => self.record_rollover(reason.name(), *gap_ms),
+            Observation::RelayResumed { gap_ms, .. } => self.record_rollover("upstream_lost", *gap_ms),
             Observation::Interrupted => {
-                facts.happened("interrupted");
+                stats.record_event("interrupted");
                 self.notes.barge_ins += 1;
-                self.meters.interrupted();
+                self.meters.record_interruption();
             }
             Observation::Underrun => {
                 self.notes.underruns += 1;
-                self.meters.underrun();
+                self.meters.record_underrun();
             }
-            Observation::ErrorTold(error) => self.error(error),
+            Observation::ErrorTold(error) => self.record_error(error),
             Observation::SlowStep { .. }
             | Observation::UnknownFromLane { .. }
             | Observation::AskedAgain(_)
@@ -195,158 +195,158 @@ impl Observer {
         }
     }
 
-    fn measured(&mut self, figure: Figure) {
-        let facts = &self.live.facts;
+    fn record_measurement(&mut self, figure: Measurement) {
+        let stats = &self.session.stats;
         match figure {
-            Figure::LaneDialled { lane, purpose } => {
-                self.lanes.push(SeenLane { lane, purpose, up: None, context_peak: 0 });
+            Measurement::LaneDialled { lane, purpose } => {
+                self.lanes.push(ObservedLane { lane, purpose, connection: None, context_peak: 0 });
             }
-            Figure::LaneGranted { lane, after } => {
-                self.notes.queued(after);
-                self.with_lane(lane, |meters| meters.queue.observe(after.as_secs_f64()));
+            Measurement::LaneGranted { lane, after } => {
+                self.notes.record_queue_wait(after);
+                self.with_lane(lane, |meters| meters.queue_wait.observe(after.as_secs_f64()));
             }
-            Figure::LaneInitialised { lane, after } => {
-                self.with_lane(lane, |meters| meters.init.observe(after.as_secs_f64()));
+            Measurement::LaneInitialised { lane, after } => {
+                self.with_lane(lane, |meters| meters.init_time.observe(after.as_secs_f64()));
             }
-            Figure::FirstTranscript { after } => {
-                facts.happened("first_transcript");
+            Measurement::FirstTranscript { after } => {
+                stats.record_event("first_transcript");
                 self.notes.first_transcript.get_or_insert(after);
-                self.meters.first_transcript(after);
+                self.meters.record_first_transcript(after);
             }
-            Figure::FirstAudio { asked, after } => {
-                facts.happened("first_audio");
+            Measurement::FirstAudio { origin, after } => {
+                stats.record_event("first_audio");
                 self.notes.first_audio.get_or_insert(after);
-                self.meters.first_audio(asked, after);
+                self.meters.record_first_audio(origin, after);
             }
-            Figure::Step { lane, took, unit } => {
-                self.with_lane(lane, |meters| meters.step.observe(took.div_duration_f64(unit)));
+            Measurement::UnitProcessed { lane, took, unit } => {
+                self.with_lane(lane, |meters| meters.realtime_factor.observe(took.div_duration_f64(unit)));
             }
-            Figure::Context { lane, tokens } => {
-                facts.set_context(tokens);
-                self.notes.context(tokens);
-                if let Some(seen) = self.lanes.iter_mut().find(|seen| seen.lane == lane) {
-                    seen.context_peak = seen.context_peak.max(tokens);
+            Measurement::ContextUsage { lane, tokens } => {
+                stats.set_context(tokens);
+                self.notes.record_context(tokens);
+                if let Some(observed) = self.lanes.iter_mut().find(|observed| observed.lane == lane) {
+                    observed.context_peak = observed.context_peak.max(tokens);
                 }
             }
-            Figure::BargeIn { stage, after } => self.meters.barge_in(stage, after),
-            Figure::Ending(reason) => {
-                facts.happened("ending");
+            Measurement::BargeIn { stage, after } => self.meters.record_barge_in(stage, after),
+            Measurement::SessionEnding(reason) => {
+                stats.record_event("ending");
                 self.notes.reason.get_or_insert(reason);
             }
         }
     }
 
     fn with_lane(&self, lane: Lane, act: impl FnOnce(&LaneMeters)) {
-        let seen = self.lanes.iter().find(|seen| seen.lane == lane);
-        if let Some((meters, _)) = seen.and_then(|seen| seen.up.as_ref()) {
+        let observed = self.lanes.iter().find(|observed| observed.lane == lane);
+        if let Some((meters, _)) = observed.and_then(|observed| observed.connection.as_ref()) {
             act(meters);
         }
     }
 
-    fn rolled_over(&mut self, reason: &'static str, gap_ms: u64) {
-        self.live.facts.happened("rolled_over");
-        self.live.facts.count_rollover();
-        self.notes.rolled_over(gap_ms);
-        self.meters.rolled_over(reason, Duration::from_millis(gap_ms));
+    fn record_rollover(&mut self, reason: &'static str, gap_ms: u64) {
+        self.session.stats.record_event("rolled_over");
+        self.session.stats.count_rollover();
+        self.notes.record_rollover(gap_ms);
+        self.meters.record_rollover(reason, Duration::from_millis(gap_ms));
     }
 
-    fn error(&mut self, error: &Error) {
-        self.live.facts.happened("error");
-        self.live.facts.count_error();
-        self.notes.error(error.kind);
-        self.meters.told(error);
+    fn record_error(&mut self, error: &Error) {
+        self.session.stats.record_event("error");
+        self.session.stats.count_error();
+        self.notes.record_error(error.kind);
+        self.meters.record_error(error);
     }
 
     /// To be called when the bridge has nothing more to do for now.
-    pub(crate) fn rest(&mut self, now: Instant, bridge: &Bridge) {
-        self.live.facts.set_state(bridge.state());
-        if now >= self.due {
-            self.due = now + EVERY;
-            self.make_known(bridge);
+    pub(crate) fn publish_if_due(&mut self, now: Instant, bridge: &Bridge) {
+        self.session.stats.set_state(bridge.state());
+        if now >= self.publish_at {
+            self.publish_at = now + PUBLISH_INTERVAL;
+            self.publish(bridge);
         }
     }
 
-    fn make_known(&mut self, bridge: &Bridge) {
-        let lanes = self.lanes.iter().map(SeenLane::bytes);
-        self.counts.client_bytes = bytes(&self.client);
+    fn publish(&mut self, bridge: &Bridge) {
+        let lanes = self.lanes.iter().map(ObservedLane::bytes);
+        self.counts.client_bytes = traffic_bytes(&self.client_traffic);
         self.counts.upstream_bytes =
-            lanes.fold(self.gone, |sum, bytes| [sum[0] + bytes[0], sum[1] + bytes[1]]);
+            lanes.fold(self.closed_lane_bytes, |sum, bytes| [sum[0] + bytes[0], sum[1] + bytes[1]]);
         let ([a, b], [c, d]) = (self.counts.client_bytes, self.counts.upstream_bytes);
-        self.live.facts.set_bytes([a, b, c, d]);
-        let (counts, before) = (self.counts, self.told.0);
-        add(
+        self.session.stats.set_bytes([a, b, c, d]);
+        let (counts, before) = (self.counts, self.published.0);
+        add_changes(
             &self.meters.client,
             (counts.client_bytes, before.client_bytes),
             (counts.client_frames, before.client_frames),
         );
-        add(
+        add_changes(
             &self.meters.upstream,
             (counts.upstream_bytes, before.upstream_bytes),
             (counts.upstream_frames, before.upstream_frames),
         );
-        self.told.0 = counts;
-        if let Some(tally) = bridge.tally() {
-            self.live.facts.set_tally(&tally);
-            self.add_audio(&tally);
+        self.published.0 = counts;
+        if let Some(tally) = bridge.audio_totals() {
+            self.session.stats.set_tally(&tally);
+            self.publish_audio(&tally);
         }
     }
 
-    fn add_audio(&mut self, now: &Tally) {
-        let (meters, told) = (&self.meters, &mut self.told.1);
-        for (meter, now, told) in [
-            (&meters.audio_in, now.came, &mut told.came),
-            (&meters.audio_out, now.sent, &mut told.sent),
-            (&meters.audio_appended, now.appended, &mut told.appended),
-            (&meters.dropped_fast, now.dropped_fast, &mut told.dropped_fast),
-            (&meters.dropped_late, now.dropped_late, &mut told.dropped_late),
-            (&meters.muted, now.muted, &mut told.muted),
-            (&meters.hushed, now.hushed, &mut told.hushed),
+    fn publish_audio(&mut self, now: &AudioTotals) {
+        let (meters, published) = (&self.meters, &mut self.published.1);
+        for (meter, now, published) in [
+            (&meters.audio_in, now.received, &mut published.received),
+            (&meters.audio_out, now.sent, &mut published.sent),
+            (&meters.audio_appended, now.appended, &mut published.appended),
+            (&meters.dropped_too_fast, now.dropped_too_fast, &mut published.dropped_too_fast),
+            (&meters.dropped_backlog, now.dropped_backlog, &mut published.dropped_backlog),
+            (&meters.audio_muted, now.muted, &mut published.muted),
+            (&meters.audio_silenced, now.silenced, &mut published.silenced),
         ] {
             // What a model was spared may be given to it after all: that goes back, and counters do not.
-            if now > *told {
-                meter.inc_by((now - *told).as_secs_f64());
-                *told = now;
+            if now > *published {
+                meter.inc_by((now - *published).as_secs_f64());
+                *published = now;
             }
         }
     }
 
     /// The session goes no further, whatever it was about to do.
-    pub(crate) fn cut_off(&mut self) {
-        self.notes.reason.get_or_insert(Reason::CutOff);
+    pub(crate) fn mark_cut_off(&mut self) {
+        self.notes.reason.get_or_insert(EndReason::CutOff);
         self.client_closed(false, None);
     }
 
-    /// The session is over; `alive` is held until its line is written.
-    pub(crate) fn end(mut self, bridge: &Bridge, alive: mpsc::Sender<()>) {
-        for lane in self.lanes.iter().map(|seen| seen.lane).collect::<Vec<_>>() {
-            self.lane_gone(lane, None);
+    /// The session is over; `drain_guard` is held until its line is written.
+    pub(crate) fn finish(mut self, bridge: &Bridge, drain_guard: mpsc::Sender<()>) {
+        for lane in self.lanes.iter().map(|observed| observed.lane).collect::<Vec<_>>() {
+            self.lane_closed(lane, None);
         }
-        self.make_known(bridge);
-        let reason = self.notes.reason.unwrap_or(Reason::ClientGone);
-        self.meters.ended(reason, self.live.opened.elapsed());
+        self.publish(bridge);
+        let reason = self.notes.reason.unwrap_or(EndReason::ClientGone);
+        self.meters.record_end(reason, self.session.opened.elapsed());
         let Some(log) = &self.sinks.access_log else { return };
-        let mut record = self.notes.record(&self.live, reason);
-        record.trace_id = Some(self.sinks.trace.trace_id.to_string());
+        let mut record = self.notes.to_record(&self.session, reason);
+        record.trace_id = Some(self.sinks.trace_context.trace_id.to_string());
         (
             [record.client_in_bytes, record.client_out_bytes],
             [record.upstream_in_bytes, record.upstream_out_bytes],
         ) = (self.counts.client_bytes, self.counts.upstream_bytes);
-        if let Some(tally) = bridge.tally() {
-            record.audio_in_s = Some(tally.came.as_secs_f64());
+        if let Some(tally) = bridge.audio_totals() {
+            record.audio_in_s = Some(tally.received.as_secs_f64());
             record.audio_out_s = Some(tally.sent.as_secs_f64());
-            record.dropped_s = Some((tally.dropped_fast + tally.dropped_late).as_secs_f64());
-            record.muted_s = Some((tally.muted + tally.hushed).as_secs_f64());
+            record.dropped_s = Some((tally.dropped_too_fast + tally.dropped_backlog).as_secs_f64());
+            record.muted_s = Some((tally.muted + tally.silenced).as_secs_f64());
         }
-        if !log.write(&record, alive) {
-            self.sinks.metrics.access_log_lost();
+        if !log.write(&record, drain_guard) {
+            self.sinks.metrics.record_lost_access_log_line();
         }
     }
 }
 
 /// Now and before, in and out.
-type Change = ([u64; 2], [u64; 2]);
+type CounterChange = ([u64; 2], [u64; 2]);
 
-fn add(wire: &Wire, bytes: Change, frames: Change) {
+fn add_changes(wire: &TrafficMeters, bytes: CounterChange, frames: CounterChange) {
     for (counters, (now, before)) in [(&wire.bytes, bytes), (&wire.frames, frames)] {
         for (counter, (now, before)) in counters.iter().zip(now.into_iter().zip(before)) {
             counter.inc_by(now.saturating_sub(before));
@@ -355,9 +355,9 @@ fn add(wire: &Wire, bytes: Change, frames: Change) {
 }
 
 /// The close code a peer sent; `None` where it sent none.
-pub(crate) const fn code_of(why: &Why) -> Option<u16> {
-    match why {
-        Why::Closed(code, _) => Some(*code),
+pub(crate) const fn close_code(reason: &DisconnectReason) -> Option<u16> {
+    match reason {
+        DisconnectReason::Closed(code, _) => Some(*code),
         _ => None,
     }
 }

@@ -8,9 +8,9 @@ use std::{
 
 use crate::{
     error::ErrorKind,
-    server::registry::Live,
-    session::Reason,
-    telemetry::access_log::{Record, rfc3339},
+    server::registry::LiveSession,
+    session::EndReason,
+    telemetry::access_log::{AccessRecord, rfc3339},
 };
 
 /// Of a conversation of a day only the newest sessions are named.
@@ -18,88 +18,88 @@ const UPSTREAM_SESSIONS_MAX: usize = 16;
 
 /// What was noted so far.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct AccessLogNotes {
     upstream_sessions: Vec<String>,
     upstreams: BTreeSet<Arc<str>>,
     lanes: u32,
-    queue: Option<Duration>,
+    longest_queue_wait: Option<Duration>,
     pub(super) first_transcript: Option<Duration>,
     pub(super) first_audio: Option<Duration>,
     rollovers: u32,
-    gap_ms: Option<u64>,
+    longest_gap_ms: Option<u64>,
     pub(super) barge_ins: u32,
     pub(super) underruns: u32,
     context_peak: u32,
     errors: BTreeMap<&'static str, u32>,
-    pub(super) reason: Option<Reason>,
+    pub(super) reason: Option<EndReason>,
     client_close: Option<(&'static str, Option<u16>)>,
     upstream_close: Option<(&'static str, Option<u16>)>,
 }
 
-impl Notes {
-    pub(super) fn connected(&mut self, upstream: &Arc<str>) {
+impl AccessLogNotes {
+    pub(super) fn add_lane(&mut self, upstream: &Arc<str>) {
         self.lanes += 1;
         self.upstreams.insert(upstream.clone());
     }
 
-    pub(super) fn upstream_session(&mut self, id: &str) {
+    pub(super) fn add_upstream_session(&mut self, id: &str) {
         if self.upstream_sessions.len() == UPSTREAM_SESSIONS_MAX {
             self.upstream_sessions.remove(0);
         }
         self.upstream_sessions.push(id.to_owned());
     }
 
-    pub(super) fn queued(&mut self, after: Duration) {
-        self.queue = self.queue.max(Some(after));
+    pub(super) fn record_queue_wait(&mut self, after: Duration) {
+        self.longest_queue_wait = self.longest_queue_wait.max(Some(after));
     }
 
-    pub(super) fn rolled_over(&mut self, gap_ms: u64) {
+    pub(super) fn record_rollover(&mut self, gap_ms: u64) {
         self.rollovers += 1;
-        self.gap_ms = self.gap_ms.max(Some(gap_ms));
+        self.longest_gap_ms = self.longest_gap_ms.max(Some(gap_ms));
     }
 
-    pub(super) fn context(&mut self, tokens: u32) {
+    pub(super) fn record_context(&mut self, tokens: u32) {
         self.context_peak = self.context_peak.max(tokens);
     }
 
-    pub(super) fn error(&mut self, kind: ErrorKind) {
+    pub(super) fn record_error(&mut self, kind: ErrorKind) {
         *self.errors.entry(kind.name()).or_default() += 1;
     }
 
-    pub(super) fn upstream_closed(&mut self, by_upstream: bool, code: Option<u16>) {
+    pub(super) fn record_upstream_close(&mut self, by_upstream: bool, code: Option<u16>) {
         self.upstream_close = Some((if by_upstream { "upstream" } else { "bridge" }, code));
     }
 
     /// Whether it was not known before: who closes first has closed it.
-    pub(super) fn client_closed(&mut self, by_client: bool, code: Option<u16>) -> bool {
-        let news = self.client_close.is_none();
+    pub(super) fn record_client_close(&mut self, by_client: bool, code: Option<u16>) -> bool {
+        let is_first = self.client_close.is_none();
         self.client_close.get_or_insert((if by_client { "client" } else { "bridge" }, code));
-        news
+        is_first
     }
 
     /// The line, but for what others have counted.
-    pub(super) fn record(&self, live: &Live, reason: Reason) -> Record {
+    pub(super) fn to_record(&self, session: &LiveSession, reason: EndReason) -> AccessRecord {
         let ms = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64() * 1000.0);
-        let (who, lasted) = (&live.who, live.opened.elapsed());
-        Record {
-            opened: rfc3339(who.opened_unix),
-            closed: rfc3339(who.opened_unix + lasted),
+        let (info, lasted) = (&session.info, session.opened.elapsed());
+        AccessRecord {
+            opened: rfc3339(info.opened_unix),
+            closed: rfc3339(info.opened_unix + lasted),
             duration_s: lasted.as_secs_f64(),
-            session: who.id.clone(),
+            session: info.id.clone(),
             upstream_sessions: self.upstream_sessions.clone(),
             upstreams: self.upstreams.iter().map(|name| (**name).to_owned()).collect(),
-            client: who.client.clone(),
-            profile: who.profile.clone(),
-            path: who.path.clone(),
-            key: who.key.as_deref().map(str::to_owned),
-            subject: who.subject.clone(),
-            peer: who.peer.to_string(),
+            client: info.client.clone(),
+            profile: info.profile.clone(),
+            path: info.path.clone(),
+            key: info.key.as_deref().map(str::to_owned),
+            subject: info.subject.clone(),
+            peer: info.peer.to_string(),
             lanes: self.lanes,
-            queue_ms: ms(self.queue),
+            queue_ms: ms(self.longest_queue_wait),
             first_transcript_ms: ms(self.first_transcript),
             first_audio_ms: ms(self.first_audio),
             rollovers: self.rollovers,
-            gap_ms: self.gap_ms.map(|gap| gap as f64),
+            gap_ms: self.longest_gap_ms.map(|gap| gap as f64),
             barge_ins: self.barge_ins,
             underruns: self.underruns,
             context_peak_tokens: Some(self.context_peak).filter(|tokens| *tokens > 0),
@@ -110,7 +110,7 @@ impl Notes {
             client_closed_by: self.client_close.map(|(by, _)| by),
             upstream_close: self.upstream_close.and_then(|(_, code)| code),
             upstream_closed_by: self.upstream_close.map(|(by, _)| by),
-            ..Record::default()
+            ..AccessRecord::default()
         }
     }
 }

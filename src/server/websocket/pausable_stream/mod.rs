@@ -16,128 +16,128 @@ use tokio::{
 };
 
 /// What can be read by the clock.
-pub(crate) trait ReadByClock {
+pub(crate) trait PausableRead {
     /// From now on it is read only when it is looked at. It wakes up nobody who waits to read.
-    fn by_clock(&mut self);
+    fn pause(&mut self);
     /// From now on it is read when something comes.
-    fn by_events(&mut self);
+    fn resume(&mut self);
     /// Whether it is read by the clock now. Writing to a stream that is full ends that.
-    fn is_by_clock(&self) -> bool;
+    fn is_paused(&self) -> bool;
     /// It is read once more until there is nothing left.
-    fn look(&mut self);
+    fn allow_read(&mut self);
 }
 
 /// A TCP stream.
-pub(crate) struct Clocked {
-    stream: Stream,
+pub(crate) struct PausableStream {
+    tcp: TcpRegistration,
     /// It was read to the last byte since it was looked at.
-    dry: bool,
+    is_exhausted: bool,
 }
 
-enum Stream {
+enum TcpRegistration {
     /// Known to the runtime's poller.
-    Events(TcpStream),
+    Registered(TcpStream),
     /// Known to nobody else.
-    Clock(std::net::TcpStream),
+    Unregistered(std::net::TcpStream),
     /// The system would not have it, for this reason.
-    Lost(io::ErrorKind),
+    Failed(io::ErrorKind),
 }
 
-impl From<TcpStream> for Clocked {
+impl From<TcpStream> for PausableStream {
     fn from(stream: TcpStream) -> Self {
-        Self { stream: Stream::Events(stream), dry: false }
+        Self { tcp: TcpRegistration::Registered(stream), is_exhausted: false }
     }
 }
 
-impl Clocked {
+impl PausableStream {
     /// The registered stream, to wait on.
-    fn events(&mut self) -> io::Result<&mut TcpStream> {
-        self.by_events();
-        match &mut self.stream {
-            Stream::Events(stream) => Ok(stream),
-            Stream::Lost(kind) => Err((*kind).into()),
-            Stream::Clock(_) => Err(io::ErrorKind::NotConnected.into()),
+    fn register(&mut self) -> io::Result<&mut TcpStream> {
+        self.resume();
+        match &mut self.tcp {
+            TcpRegistration::Registered(stream) => Ok(stream),
+            TcpRegistration::Failed(kind) => Err((*kind).into()),
+            TcpRegistration::Unregistered(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// Writes by the clock, too, as long as nothing has to be waited for.
-    fn write(
+    fn write_or_wait(
         &mut self,
         cx: &mut Context<'_>,
-        at_once: impl FnOnce(&mut std::net::TcpStream) -> io::Result<usize>,
-        waiting: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+        write_now: impl FnOnce(&mut std::net::TcpStream) -> io::Result<usize>,
+        write_when_ready: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        if let Stream::Clock(stream) = &mut self.stream {
-            match at_once(stream) {
-                Err(error) if is_not_now(&error) => {}
+        if let TcpRegistration::Unregistered(stream) = &mut self.tcp {
+            match write_now(stream) {
+                Err(error) if is_temporary(&error) => {}
                 written => return Poll::Ready(written),
             }
         }
-        waiting(Pin::new(self.events()?), cx)
+        write_when_ready(Pin::new(self.register()?), cx)
     }
 }
 
-impl ReadByClock for Clocked {
-    fn by_clock(&mut self) {
-        self.replace(|stream| match stream {
-            Stream::Events(stream) => stream.into_std().map(Stream::Clock),
+impl PausableRead for PausableStream {
+    fn pause(&mut self) {
+        self.transition(|stream| match stream {
+            TcpRegistration::Registered(stream) => stream.into_std().map(TcpRegistration::Unregistered),
             other => Ok(other),
         });
-        self.dry = true;
+        self.is_exhausted = true;
     }
 
-    fn by_events(&mut self) {
-        self.replace(|stream| match stream {
-            Stream::Clock(stream) => TcpStream::from_std(stream).map(Stream::Events),
+    fn resume(&mut self) {
+        self.transition(|stream| match stream {
+            TcpRegistration::Unregistered(stream) => TcpStream::from_std(stream).map(TcpRegistration::Registered),
             other => Ok(other),
         });
     }
 
-    fn is_by_clock(&self) -> bool {
-        matches!(self.stream, Stream::Clock(_))
+    fn is_paused(&self) -> bool {
+        matches!(self.tcp, TcpRegistration::Unregistered(_))
     }
 
-    fn look(&mut self) {
-        self.dry = false;
+    fn allow_read(&mut self) {
+        self.is_exhausted = false;
     }
 }
 
-impl Clocked {
-    fn replace(&mut self, other: impl FnOnce(Stream) -> io::Result<Stream>) {
-        let stream = std::mem::replace(&mut self.stream, Stream::Lost(io::ErrorKind::NotConnected));
-        self.stream = other(stream).unwrap_or_else(|error| Stream::Lost(error.kind()));
+impl PausableStream {
+    fn transition(&mut self, to: impl FnOnce(TcpRegistration) -> io::Result<TcpRegistration>) {
+        let stream = std::mem::replace(&mut self.tcp, TcpRegistration::Failed(io::ErrorKind::NotConnected));
+        self.tcp = to(stream).unwrap_or_else(|error| TcpRegistration::Failed(error.kind()));
     }
 }
 
 /// A signal or a full buffer: no failure.
-fn is_not_now(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-impl AsyncRead for Clocked {
+impl AsyncRead for PausableStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let stream = match &mut this.stream {
-            Stream::Events(stream) => return Pin::new(stream).poll_read(cx, buf),
-            Stream::Lost(kind) => return Poll::Ready(Err((*kind).into())),
-            Stream::Clock(_) if this.dry => return Poll::Pending,
-            Stream::Clock(stream) => stream,
+        let stream = match &mut this.tcp {
+            TcpRegistration::Registered(stream) => return Pin::new(stream).poll_read(cx, buf),
+            TcpRegistration::Failed(kind) => return Poll::Ready(Err((*kind).into())),
+            TcpRegistration::Unregistered(_) if this.is_exhausted => return Poll::Pending,
+            TcpRegistration::Unregistered(stream) => stream,
         };
-        let room = buf.initialize_unfilled();
-        let most = room.len();
-        match stream.read(room) {
+        let buffer = buf.initialize_unfilled();
+        let capacity = buffer.len();
+        match stream.read(buffer) {
             Ok(count) => {
                 // Less than there was room for is all there was; but the end is still to be found.
-                this.dry = count < most && count > 0;
+                this.is_exhausted = count < capacity && count > 0;
                 buf.advance(count);
                 Poll::Ready(Ok(()))
             }
-            Err(error) if is_not_now(&error) => {
-                this.dry = true;
+            Err(error) if is_temporary(&error) => {
+                this.is_exhausted = true;
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error)),
@@ -145,9 +145,9 @@ impl AsyncRead for Clocked {
     }
 }
 
-impl AsyncWrite for Clocked {
+impl AsyncWrite for PausableStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.write(cx, |stream| stream.write(bytes), |stream, cx| stream.poll_write(cx, bytes))
+        self.write_or_wait(cx, |stream| stream.write(bytes), |stream, cx| stream.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -155,9 +155,9 @@ impl AsyncWrite for Clocked {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let waiting =
+        let write_when_ready =
             |stream: Pin<&mut TcpStream>, cx: &mut Context<'_>| stream.poll_write_vectored(cx, slices);
-        self.write(cx, |stream| stream.write_vectored(slices), waiting)
+        self.write_or_wait(cx, |stream| stream.write_vectored(slices), write_when_ready)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -170,7 +170,7 @@ impl AsyncWrite for Clocked {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.events()?).poll_shutdown(cx)
+        Pin::new(self.register()?).poll_shutdown(cx)
     }
 }
 

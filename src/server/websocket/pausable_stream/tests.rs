@@ -18,21 +18,21 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, server::TlsStream};
 use super::*;
 
 /// Longer than anything takes here on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Both ends of a connection; ours has little room for what is sent.
-async fn ends() -> (Clocked, TcpStream) {
+async fn connected_pair() -> (PausableStream, TcpStream) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_send_buffer_size(16 * 1024).unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let (near, far) = tokio::join!(listener.accept(), TcpStream::connect(listener.local_addr().unwrap()));
-    (Clocked::from(near.unwrap().0), far.unwrap())
+    (PausableStream::from(near.unwrap().0), far.unwrap())
 }
 
 /// What a single read gives without waiting, if it gives anything.
-async fn read_now(stream: &mut (impl AsyncRead + Unpin), room: usize) -> Option<io::Result<Vec<u8>>> {
-    let mut bytes = vec![0; room];
+async fn read_now(stream: &mut (impl AsyncRead + Unpin), capacity: usize) -> Option<io::Result<Vec<u8>>> {
+    let mut bytes = vec![0; capacity];
     let mut buf = ReadBuf::new(&mut bytes);
     let read = poll_fn(|cx| Poll::Ready(Pin::new(&mut *stream).poll_read(cx, &mut buf))).await;
     let Poll::Ready(read) = read else { return None };
@@ -40,22 +40,22 @@ async fn read_now(stream: &mut (impl AsyncRead + Unpin), room: usize) -> Option<
 }
 
 /// Waits, without looking, until so many bytes lie in the system's buffer.
-async fn until_there(stream: &Clocked, bytes: usize) {
-    let Stream::Clock(stream) = &stream.stream else { panic!("it is not read by the clock") };
-    let mut there = vec![0; bytes];
+async fn wait_until_buffered(stream: &PausableStream, bytes: usize) {
+    let TcpRegistration::Unregistered(stream) = &stream.tcp else { panic!("it is not read by the clock") };
+    let mut buffered = vec![0; bytes];
     let waiting = async {
-        while stream.peek(&mut there).ok() != Some(bytes) {
+        while stream.peek(&mut buffered).ok() != Some(bytes) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("it does not come");
+    timeout(TEST_TIMEOUT, waiting).await.expect("it does not come");
 }
 
 /// All that a look finds.
-async fn looked_at(stream: &mut Clocked, room: usize) -> Vec<u8> {
-    stream.look();
+async fn read_available(stream: &mut PausableStream, capacity: usize) -> Vec<u8> {
+    stream.allow_read();
     let mut all = Vec::new();
-    while let Some(read) = read_now(stream, room).await {
+    while let Some(read) = read_now(stream, capacity).await {
         let read = read.unwrap();
         assert!(!read.is_empty(), "the end");
         all.extend(read);
@@ -64,24 +64,24 @@ async fn looked_at(stream: &mut Clocked, room: usize) -> Vec<u8> {
 }
 
 /// Looks until it finds something.
-async fn found(stream: &mut Clocked) -> io::Result<Vec<u8>> {
-    let looking = async {
+async fn read_next(stream: &mut PausableStream) -> io::Result<Vec<u8>> {
+    let reading = async {
         loop {
-            stream.look();
+            stream.allow_read();
             if let Some(read) = read_now(stream, 64).await {
                 return read;
             }
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, looking).await.expect("nothing is found")
+    timeout(TEST_TIMEOUT, reading).await.expect("nothing is found")
 }
 
 #[tokio::test]
-async fn by_the_clock_nothing_wakes_the_reader_until_it_is_looked_at() {
-    let (mut near, mut far) = ends().await;
-    near.by_clock();
-    assert!(near.is_by_clock());
+async fn paused_stream_never_wakes_its_reader() {
+    let (mut near, mut far) = connected_pair().await;
+    near.pause();
+    assert!(near.is_paused());
     // Who waits to read is woken up by nothing, although all of it is there.
     let woken = {
         let waiting = async {
@@ -94,76 +94,76 @@ async fn by_the_clock_nothing_wakes_the_reader_until_it_is_looked_at() {
         timeout(Duration::from_millis(20), waiting).await
     };
     assert!(woken.is_err());
-    until_there(&near, 1000).await;
+    wait_until_buffered(&near, 1000).await;
     assert!(read_now(&mut near, 4096).await.is_none(), "not even if it is asked again");
-    assert_eq!(looked_at(&mut near, 4096).await, [1; 1000]);
+    assert_eq!(read_available(&mut near, 4096).await, [1; 1000]);
     assert!(read_now(&mut near, 4096).await.is_none());
-    assert!(looked_at(&mut near, 4096).await.is_empty(), "a look in vain finds nothing, and is no error");
+    assert!(read_available(&mut near, 4096).await.is_empty(), "a look in vain finds nothing, and is no error");
 }
 
 #[tokio::test]
-async fn a_look_reads_all_there_is_however_small_the_room() {
-    for room in [1, 7, 500, 1000, 4096] {
-        let (mut near, mut far) = ends().await;
-        near.by_clock();
+async fn allowed_read_returns_all_buffered_bytes_for_any_buffer_size() {
+    for capacity in [1, 7, 500, 1000, 4096] {
+        let (mut near, mut far) = connected_pair().await;
+        near.pause();
         let sent: Vec<u8> = (0..1000).map(|at| (at % 251) as u8).collect();
         far.write_all(&sent).await.unwrap();
-        until_there(&near, 1000).await;
-        assert_eq!(looked_at(&mut near, room).await, sent, "{room}");
+        wait_until_buffered(&near, 1000).await;
+        assert_eq!(read_available(&mut near, capacity).await, sent, "{capacity}");
     }
 }
 
 #[tokio::test]
-async fn what_came_by_the_clock_is_there_for_who_waits_for_events_again() {
-    let (mut near, mut far) = ends().await;
+async fn bytes_received_while_paused_are_readable_after_resume() {
+    let (mut near, mut far) = connected_pair().await;
     for round in 0..20 {
-        near.by_clock();
+        near.pause();
         far.write_all(&[round; 100]).await.unwrap();
-        until_there(&near, 100).await;
-        let by_look = round % 2 == 0;
-        let mut read = if by_look { looked_at(&mut near, 64).await } else { Vec::new() };
-        near.by_events();
-        assert!(!near.is_by_clock());
+        wait_until_buffered(&near, 100).await;
+        let read_before_resume = round % 2 == 0;
+        let mut read = if read_before_resume { read_available(&mut near, 64).await } else { Vec::new() };
+        near.resume();
+        assert!(!near.is_paused());
         far.write_all(&[round; 50]).await.unwrap();
         let mut rest = vec![0; 150 - read.len()];
-        timeout(PATIENCE, near.read_exact(&mut rest)).await.expect("nobody is woken up").unwrap();
+        timeout(TEST_TIMEOUT, near.read_exact(&mut rest)).await.expect("nobody is woken up").unwrap();
         read.extend(rest);
         assert_eq!(read, [round; 150]);
     }
 }
 
 #[tokio::test]
-async fn the_end_and_a_reset_are_found_by_a_look() {
-    let (mut near, mut far) = ends().await;
-    near.by_clock();
+async fn paused_stream_reports_end_and_reset() {
+    let (mut near, mut far) = connected_pair().await;
+    near.pause();
     far.write_all(b"last").await.unwrap();
     drop(far);
-    until_there(&near, 4).await;
+    wait_until_buffered(&near, 4).await;
     assert!(read_now(&mut near, 64).await.is_none());
-    near.look();
+    near.allow_read();
     assert_eq!(read_now(&mut near, 64).await.unwrap().unwrap(), b"last");
     // Whether the end came with the last bytes or after them, a look finds it.
-    assert!(found(&mut near).await.unwrap().is_empty());
+    assert!(read_next(&mut near).await.unwrap().is_empty());
 
-    let (mut near, far) = ends().await;
-    near.by_clock();
+    let (mut near, far) = connected_pair().await;
+    near.pause();
     far.set_zero_linger().unwrap();
     drop(far);
     assert!(read_now(&mut near, 64).await.is_none());
-    let reset = found(&mut near).await.unwrap_err();
+    let reset = read_next(&mut near).await.unwrap_err();
     assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]
-async fn a_full_buffer_ends_reading_by_the_clock_and_nothing_is_lost() {
-    let (mut near, mut far) = ends().await;
-    near.by_clock();
+async fn full_send_buffer_resumes_reading_without_loss() {
+    let (mut near, mut far) = connected_pair().await;
+    near.pause();
     near.write_all(b"small").await.unwrap();
-    assert!(near.is_by_clock(), "what has room needs no events");
+    assert!(near.is_paused(), "what has room needs no events");
     let sent: Vec<u8> = (0..2 << 20).map(|at: u32| (at % 251) as u8).collect();
     let more = [b'm'; 100];
     far.write_all(&more).await.unwrap();
-    until_there(&near, 100).await;
+    wait_until_buffered(&near, 100).await;
     let writing = async {
         near.write_all(&sent).await.unwrap();
         near
@@ -172,27 +172,27 @@ async fn a_full_buffer_ends_reading_by_the_clock_and_nothing_is_lost() {
     let reading = async {
         far.read_exact(&mut received).await.unwrap();
     };
-    let (mut near, ()) = timeout(PATIENCE, async { tokio::join!(writing, reading) }).await.expect("stuck");
+    let (mut near, ()) = timeout(TEST_TIMEOUT, async { tokio::join!(writing, reading) }).await.expect("stuck");
     assert!(received[..5] == *b"small" && received[5..] == sent);
-    assert!(!near.is_by_clock(), "who waits for room waits for an event");
+    assert!(!near.is_paused(), "who waits for room waits for an event");
     // What came in the meantime is still there.
     let mut read = [0; 100];
-    timeout(PATIENCE, near.read_exact(&mut read)).await.expect("it is lost").unwrap();
+    timeout(TEST_TIMEOUT, near.read_exact(&mut read)).await.expect("it is lost").unwrap();
     assert_eq!(read, more);
     near.shutdown().await.unwrap();
     assert_eq!(far.read(&mut [0; 1]).await.unwrap(), 0);
 }
 
 #[tokio::test]
-async fn shutting_down_works_by_the_clock() {
-    let (mut near, mut far) = ends().await;
-    near.by_clock();
+async fn paused_stream_can_shut_down() {
+    let (mut near, mut far) = connected_pair().await;
+    near.pause();
     near.shutdown().await.unwrap();
-    assert_eq!(timeout(PATIENCE, far.read(&mut [0; 1])).await.expect("no end").unwrap(), 0);
+    assert_eq!(timeout(TEST_TIMEOUT, far.read(&mut [0; 1])).await.expect("no end").unwrap(), 0);
 }
 
 /// Both ends of a connection with TLS on it.
-async fn encrypted() -> (TlsStream<Clocked>, tokio_rustls::client::TlsStream<TcpStream>) {
+async fn tls_pair() -> (TlsStream<PausableStream>, tokio_rustls::client::TlsStream<TcpStream>) {
     let key = KeyPair::generate().unwrap();
     let cert = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
     let provider = || Arc::new(default_provider());
@@ -205,7 +205,7 @@ async fn encrypted() -> (TlsStream<Clocked>, tokio_rustls::client::TlsStream<Tcp
     let client =
         ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
     let client = client.with_root_certificates(roots).with_no_client_auth();
-    let (near, far) = ends().await;
+    let (near, far) = connected_pair().await;
     let name = ServerName::try_from("localhost").unwrap();
     let (acceptor, connector) = (TlsAcceptor::from(Arc::new(server)), TlsConnector::from(Arc::new(client)));
     let (near, far) = tokio::join!(acceptor.accept(near), connector.connect(name, far));
@@ -213,9 +213,9 @@ async fn encrypted() -> (TlsStream<Clocked>, tokio_rustls::client::TlsStream<Tcp
 }
 
 #[tokio::test]
-async fn encrypted_streams_are_looked_at_too() {
-    let (mut near, mut far) = encrypted().await;
-    near.get_mut().0.by_clock();
+async fn tls_stream_can_be_paused() {
+    let (mut near, mut far) = tls_pair().await;
+    near.get_mut().0.pause();
     let mut read = Vec::new();
     // Records of any size, and rooms that split them.
     for (round, size) in [10, 1000, 20_000].into_iter().enumerate() {
@@ -223,26 +223,26 @@ async fn encrypted_streams_are_looked_at_too() {
         far.write_all(&sent).await.unwrap();
         far.flush().await.unwrap();
         assert!(read_now(&mut near, 4096).await.is_none(), "nobody has looked");
-        let looking = async {
+        let reading = async {
             while read.len() < size {
-                near.get_mut().0.look();
+                near.get_mut().0.allow_read();
                 while let Some(some) = read_now(&mut near, 777).await {
                     read.extend(some.unwrap());
                 }
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, looking).await.expect("it does not come");
+        timeout(TEST_TIMEOUT, reading).await.expect("it does not come");
         assert_eq!(std::mem::take(&mut read), sent);
     }
     near.write_all(b"answer").await.unwrap();
     near.flush().await.unwrap();
     let mut answer = [0; 6];
-    timeout(PATIENCE, far.read_exact(&mut answer)).await.expect("no answer").unwrap();
-    assert_eq!((&answer, near.get_ref().0.is_by_clock()), (b"answer", true));
-    near.get_mut().0.by_events();
+    timeout(TEST_TIMEOUT, far.read_exact(&mut answer)).await.expect("no answer").unwrap();
+    assert_eq!((&answer, near.get_ref().0.is_paused()), (b"answer", true));
+    near.get_mut().0.resume();
     far.write_all(b"again").await.unwrap();
     let mut again = [0; 5];
-    timeout(PATIENCE, near.read_exact(&mut again)).await.expect("nobody is woken up").unwrap();
+    timeout(TEST_TIMEOUT, near.read_exact(&mut again)).await.expect("nobody is woken up").unwrap();
     assert_eq!(&again, b"again");
 }

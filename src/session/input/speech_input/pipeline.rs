@@ -1,169 +1,169 @@
 //! What listening needs once there is something to listen to: hop by hop, voice activity, pre-roll, recording.
 
-use super::{SpeechEvent, Hearing, Piece, SAMPLES_PER_MS, Use};
+use super::{SpeechEvent, InputSettings, SpeechSegment, SAMPLES_PER_MS, InputUse};
 use crate::{
     audio::{
-        input_converter::Intake,
+        input_converter::InputConverter,
         vad::{Edge, Segmenter, Sensitivity, VadConfig, VoiceActivity},
     },
-    mapping::profile::Listen,
+    mapping::profile::ListenRules,
 };
 
 /// What listening needs.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    pub(crate) intake: Intake,
-    pub(crate) activity: VoiceActivity,
+    pub(crate) converter: InputConverter,
+    pub(crate) voice_activity: VoiceActivity,
     /// Resampled audio that is no whole hop yet.
-    pub(crate) fresh: Vec<i16>,
+    pub(crate) resampled: Vec<i16>,
     /// The last of what was not recorded.
     pub(crate) pre_roll: PreRoll,
     pub(crate) recording: Option<Recording>,
-    pub(crate) usage: Use,
+    pub(crate) input_use: InputUse,
     /// Resampled audio to be handed on.
-    pub(crate) stream: Vec<i16>,
-    pub(crate) streamed: u64,
+    pub(crate) pending_stream: Vec<i16>,
+    pub(crate) streamed_samples: u64,
     /// Finds who interrupts.
-    pub(crate) watch: Option<Segmenter>,
+    pub(crate) barge_in_watch: Option<Segmenter>,
     /// Something was speech since last asked.
-    pub(crate) voiced: bool,
+    pub(crate) speech_flag: bool,
     /// Samples since the user last was silent.
-    pub(crate) spoken: u64,
+    pub(crate) speech_samples: u64,
     /// Samples listened to, muted ones not among them (field notes macaw.md §1.3).
-    pub(crate) listened: u64,
-    pub(crate) recorded: u64,
-    pub(crate) silent: u64,
-    pub(crate) taken_before: u64,
-    pub(crate) muted: u64,
+    pub(crate) listened_samples: u64,
+    pub(crate) recorded_samples: u64,
+    pub(crate) silent_samples: u64,
+    pub(crate) earlier_received_groups: u64,
+    pub(crate) earlier_muted_groups: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     pub(crate) audio: Vec<i16>,
-    pub(crate) voiced: bool,
+    pub(crate) has_speech: bool,
 }
 
 impl Pipeline {
-    pub(crate) fn new(intake: Intake, rules: &Listen, hearing: &Hearing, usage: Use) -> Self {
+    pub(crate) fn new(converter: InputConverter, rules: &ListenRules, settings: &InputSettings, input_use: InputUse) -> Self {
         Self {
-            intake,
-            activity: VoiceActivity::new(config(rules, hearing)),
-            fresh: Vec::new(),
+            converter,
+            voice_activity: VoiceActivity::new(vad_config(rules, settings)),
+            resampled: Vec::new(),
             pre_roll: PreRoll::new(u64::from(rules.pre_roll_ms) * SAMPLES_PER_MS),
             recording: None,
-            usage,
-            stream: Vec::new(),
-            streamed: 0,
-            watch: None,
-            voiced: false,
-            spoken: 0,
-            listened: 0,
-            recorded: 0,
-            silent: 0,
-            taken_before: 0,
-            muted: 0,
+            input_use,
+            pending_stream: Vec::new(),
+            streamed_samples: 0,
+            barge_in_watch: None,
+            speech_flag: false,
+            speech_samples: 0,
+            listened_samples: 0,
+            recorded_samples: 0,
+            silent_samples: 0,
+            earlier_received_groups: 0,
+            earlier_muted_groups: 0,
         }
     }
 
     /// Judges every whole hop.
-    pub(crate) fn listen(&mut self, out: &mut Vec<SpeechEvent>) {
-        let hop_samples = self.activity.hop_samples();
-        let fresh = std::mem::take(&mut self.fresh);
-        let (hops, rest) = fresh.split_at(fresh.len() / hop_samples * hop_samples);
+    pub(crate) fn process_hops(&mut self, out: &mut Vec<SpeechEvent>) {
+        let hop_samples = self.voice_activity.hop_samples();
+        let resampled = std::mem::take(&mut self.resampled);
+        let (hops, rest) = resampled.split_at(resampled.len() / hop_samples * hop_samples);
         for hop in hops.chunks_exact(hop_samples) {
-            self.hop(hop, out);
+            self.process_hop(hop, out);
         }
         let rest_len = rest.len();
-        let whole = hops.len();
-        self.fresh = fresh;
-        self.fresh.copy_within(whole.., 0);
-        self.fresh.truncate(rest_len);
+        let processed = hops.len();
+        self.resampled = resampled;
+        self.resampled.copy_within(processed.., 0);
+        self.resampled.truncate(rest_len);
     }
 
-    fn hop(&mut self, hop: &[i16], out: &mut Vec<SpeechEvent>) {
-        self.listened += hop.len() as u64;
-        let result = self.activity.hop(hop);
-        self.voiced |= result.speech;
-        let silent = !result.speech && !self.activity.in_speech();
-        self.spoken = if silent { 0 } else { self.spoken + hop.len() as u64 };
-        if self.watch.as_mut().and_then(|watch| watch.push(result.speech)) == Some(Edge::Start) {
+    fn process_hop(&mut self, hop: &[i16], out: &mut Vec<SpeechEvent>) {
+        self.listened_samples += hop.len() as u64;
+        let result = self.voice_activity.push_hop(hop);
+        self.speech_flag |= result.is_speech;
+        let is_silent = !result.is_speech && !self.voice_activity.is_in_speech();
+        self.speech_samples = if is_silent { 0 } else { self.speech_samples + hop.len() as u64 };
+        if self.barge_in_watch.as_mut().and_then(|watch| watch.push(result.is_speech)) == Some(Edge::Start) {
             out.push(SpeechEvent::Interrupted);
         }
         match &mut self.recording {
             Some(recording) => {
-                recording.voiced |= result.speech;
-                if self.usage.record {
+                recording.has_speech |= result.is_speech;
+                if self.input_use.records_utterances {
                     recording.audio.extend_from_slice(hop);
                 } else {
-                    self.silent += hop.len() as u64;
+                    self.silent_samples += hop.len() as u64;
                 }
             }
-            None if self.usage.record => self.silent += self.pre_roll.push(hop),
-            None => self.silent += hop.len() as u64,
+            None if self.input_use.records_utterances => self.silent_samples += self.pre_roll.push(hop),
+            None => self.silent_samples += hop.len() as u64,
         }
         match result.edge {
             None => {}
             Some(Edge::Start) => {
                 let (audio, older) = self.pre_roll.take();
-                self.silent += older;
-                self.recording = Some(Recording { audio, voiced: true });
-                out.push(SpeechEvent::Started { at_ms: self.at_ms() });
+                self.silent_samples += older;
+                self.recording = Some(Recording { audio, has_speech: true });
+                out.push(SpeechEvent::Started { at_ms: self.listened_ms() });
             }
-            Some(Edge::End | Edge::Limit) => self.finish(true, out),
+            Some(Edge::End | Edge::Limit) => self.finish_segment(true, out),
         }
     }
 
-    fn finish(&mut self, last: bool, out: &mut Vec<SpeechEvent>) {
+    fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
         let Some(recording) = self.recording.take() else { return };
-        self.recorded += recording.audio.len() as u64;
-        out.push(SpeechEvent::Piece(Piece {
+        self.recorded_samples += recording.audio.len() as u64;
+        out.push(SpeechEvent::Segment(SpeechSegment {
             audio: recording.audio,
-            voiced: recording.voiced,
-            last,
-            at_ms: self.at_ms(),
+            has_speech: recording.has_speech,
+            ends_utterance,
+            end_ms: self.listened_ms(),
         }));
     }
 
     /// Ends the piece being recorded with all that has come, to the last sample.
-    pub(crate) fn finish_all(&mut self, last: bool, out: &mut Vec<SpeechEvent>) {
-        self.flush(out);
+    pub(crate) fn finish_segment_with_rest(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
+        self.flush_resampler(out);
         let Some(recording) = &mut self.recording else { return };
         // What is left is less than a hop: too little to judge, and part of what was said.
-        if self.usage.record {
-            recording.audio.extend_from_slice(&self.fresh);
+        if self.input_use.records_utterances {
+            recording.audio.extend_from_slice(&self.resampled);
         } else {
-            self.silent += self.fresh.len() as u64;
+            self.silent_samples += self.resampled.len() as u64;
         }
-        self.listened += self.fresh.len() as u64;
-        self.fresh.clear();
-        self.finish(last, out);
+        self.listened_samples += self.resampled.len() as u64;
+        self.resampled.clear();
+        self.finish_segment(ends_utterance, out);
     }
 
     /// Gets out what the resampler still holds.
-    pub(crate) fn flush(&mut self, out: &mut Vec<SpeechEvent>) {
-        let before = self.fresh.len();
-        self.intake.flush(&mut self.fresh);
-        self.hand_on(before);
-        self.listen(out);
+    pub(crate) fn flush_resampler(&mut self, out: &mut Vec<SpeechEvent>) {
+        let start = self.resampled.len();
+        self.converter.flush(&mut self.resampled);
+        self.stream_from(start);
+        self.process_hops(out);
     }
 
-    /// Hands on what is newer than the first `before` samples.
-    pub(crate) fn hand_on(&mut self, before: usize) {
-        if self.usage.stream {
-            self.stream.extend_from_slice(&self.fresh[before..]);
-            self.streamed += (self.fresh.len() - before) as u64;
+    /// Hands on what is newer than the first `start` samples.
+    pub(crate) fn stream_from(&mut self, start: usize) {
+        if self.input_use.streams_audio {
+            self.pending_stream.extend_from_slice(&self.resampled[start..]);
+            self.streamed_samples += (self.resampled.len() - start) as u64;
         }
     }
 
     /// Samples at 16 kHz without which nothing can be found out.
-    pub(crate) fn undecided(&self) -> u64 {
-        let edge = self.activity.hops_to_edge();
-        let hops = self.watch.map_or(edge, |watch| watch.hops_to_edge().min(edge));
-        (u64::from(hops) * self.activity.hop_samples() as u64).saturating_sub(self.fresh.len() as u64)
+    pub(crate) fn samples_to_decision(&self) -> u64 {
+        let hops_to_edge = self.voice_activity.min_hops_to_edge();
+        let hops = self.barge_in_watch.map_or(hops_to_edge, |watch| watch.min_hops_to_edge().min(hops_to_edge));
+        (u64::from(hops) * self.voice_activity.hop_samples() as u64).saturating_sub(self.resampled.len() as u64)
     }
 
-    pub(crate) const fn at_ms(&self) -> u64 {
-        self.listened / SAMPLES_PER_MS
+    pub(crate) const fn listened_ms(&self) -> u64 {
+        self.listened_samples / SAMPLES_PER_MS
     }
 }
 
@@ -171,21 +171,21 @@ impl Pipeline {
 const HOP_MAX_MS: u32 = 20;
 
 /// The detector's settings. The utterance's limit counts its pre-roll and the last hop, so that no question exceeds it.
-pub(crate) fn config(listen: &Listen, hearing: &Hearing) -> VadConfig {
-    let preset = match hearing.sensitivity {
-        Sensitivity::High => listen.sensitivity.high,
-        Sensitivity::Normal => listen.sensitivity.normal,
-        Sensitivity::Low => listen.sensitivity.low,
+pub(crate) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadConfig {
+    let preset = match settings.sensitivity {
+        Sensitivity::High => rules.sensitivity.high,
+        Sensitivity::Normal => rules.sensitivity.normal,
+        Sensitivity::Low => rules.sensitivity.low,
     };
     VadConfig {
         threshold: preset.threshold,
         gate_dbfs: preset.gate_dbfs,
-        start_ms: listen.start_ms,
-        end_ms: hearing.end_ms,
-        max_ms: hearing
+        start_ms: rules.start_ms,
+        end_ms: settings.end_silence_ms,
+        max_ms: settings
             .segment_max_ms
-            .saturating_sub(listen.pre_roll_ms.saturating_add(HOP_MAX_MS))
-            .max(listen.start_ms),
+            .saturating_sub(rules.pre_roll_ms.saturating_add(HOP_MAX_MS))
+            .max(rules.start_ms),
     }
 }
 
@@ -193,12 +193,12 @@ pub(crate) fn config(listen: &Listen, hearing: &Hearing) -> VadConfig {
 #[derive(Debug)]
 pub(crate) struct PreRoll {
     samples: Vec<i16>,
-    keep: usize,
+    max_samples: usize,
 }
 
 impl PreRoll {
-    const fn new(keep: u64) -> Self {
-        Self { samples: Vec::new(), keep: keep as usize }
+    const fn new(max_samples: u64) -> Self {
+        Self { samples: Vec::new(), max_samples: max_samples as usize }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -207,18 +207,18 @@ impl PreRoll {
 
     /// Adds samples and says how many older ones fell out. They go in batches, so that a hop costs no move of the whole.
     fn push(&mut self, hop: &[i16]) -> u64 {
-        let mut fallen = 0;
-        if self.samples.len() + hop.len() > 2 * self.keep.max(hop.len()) {
-            fallen = self.samples.len() - self.keep.min(self.samples.len());
-            self.samples.drain(..fallen);
+        let mut dropped = 0;
+        if self.samples.len() + hop.len() > 2 * self.max_samples.max(hop.len()) {
+            dropped = self.samples.len() - self.max_samples.min(self.samples.len());
+            self.samples.drain(..dropped);
         }
         self.samples.extend_from_slice(hop);
-        fallen as u64
+        dropped as u64
     }
 
     /// The newest, at most as many as are to be kept, and how many were older.
     fn take(&mut self) -> (Vec<i16>, u64) {
-        let older = self.samples.len().saturating_sub(self.keep);
+        let older = self.samples.len().saturating_sub(self.max_samples);
         let audio = self.samples.split_off(older);
         self.samples.clear();
         (audio, older as u64)

@@ -2,33 +2,33 @@
 
 use std::time::Instant;
 
-use super::{Asking, Hear};
+use super::{TranscribeOptions, Transcriber};
 use crate::session::{
-    context::Host,
-    stt::utterance::{State, Utterance, length_ms},
+    context::LaneContext,
+    stt::utterance::{UtteranceState, Utterance, length_ms},
 };
 
 /// Utterances at a time above which a client's wish to have them final is not noted one by one.
-const MOST_MARKS: usize = 64;
+const MAX_FINALITY_MARKERS: usize = 64;
 
-impl Hear {
+impl Transcriber {
     /// Audio that waits for its words, ms.
     pub(crate) fn backlog_ms(&self) -> u64 {
         let waiting = |utterance: &Utterance| match &utterance.state {
-            State::Waiting(audio) | State::Asked(audio, _) => length_ms(audio),
-            State::Recording | State::Settled(_) => 0,
+            UtteranceState::Waiting(audio) | UtteranceState::Requested(audio, _) => length_ms(audio),
+            UtteranceState::Recording | UtteranceState::Settled(_) => 0,
         };
         self.utterances.iter().map(waiting).sum()
     }
 
     /// What came so far is to be final, and the client to know when it is: by one transcript more, were it empty.
-    pub(crate) fn finalize(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
-        let marked = |last: &&mut Utterance| !last.finalized && !matches!(last.state, State::Recording);
-        if let Some(last) = self.utterances.back_mut().filter(marked) {
+    pub(crate) fn finalize(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        let can_be_finalized = |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
+        if let Some(last) = self.utterances.back_mut().filter(can_be_finalized) {
             last.finalized = true;
-        } else if self.utterances.len() < MOST_MARKS {
-            self.utterances.push_back(Utterance::mark(host.segments.take()));
+        } else if self.utterances.len() < MAX_FINALITY_MARKERS {
+            self.utterances.push_back(Utterance::finality_marker(context.segment_ids.next_id()));
         }
-        self.proceed(now, asking, host);
+        self.advance(now, options, context);
     }
 }

@@ -8,32 +8,32 @@ mod interim;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
-use super::utterance::{State, Utterance, Words, length_ms};
+use super::utterance::{UtteranceState, Utterance, Transcript, length_ms};
 use crate::session::{
-    context::Host,
-    input::speech_input::{SpeechEvent, Piece},
-    measurement::Purpose,
+    context::LaneContext,
+    input::speech_input::{SpeechEvent, SpeechSegment},
+    measurement::LanePurpose,
     outbox::Observation,
     upstream::{
-        backoff::Failure,
-        connection::{UpstreamConnection, News},
+        backoff::ConnectionFailure,
+        connection::{UpstreamConnection, ConnectionEvent},
     },
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, Speaker, Why},
-    mapping::profile::{HearRules, LaneTimes},
+    event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, Speaker, DisconnectReason},
+    mapping::profile::{HearRules, LaneTimeouts},
 };
-use interim::Interim;
+use interim::InterimDecode;
 
 /// What its lanes are for.
-const LANES: (Purpose, Mode) = (Purpose::Transcribe, Mode::Chat);
+const LANE_PURPOSE_AND_MODE: (LanePurpose, Mode) = (LanePurpose::Transcribe, Mode::Chat);
 
 /// What a question needs to know of the session's settings.
-pub(crate) struct Asking<'s> {
+pub(crate) struct TranscribeOptions<'s> {
     pub(crate) rules: &'s HearRules,
     /// Whether anybody wants to know the words.
-    pub(crate) wanted: bool,
+    pub(crate) wants_transcript: bool,
     pub(crate) language: &'s str,
     pub(crate) hot_words: &'s [String],
     pub(crate) partials: bool,
@@ -41,29 +41,29 @@ pub(crate) struct Asking<'s> {
 
 /// All utterances of a session that are not settled.
 #[derive(Debug, Default)]
-pub(crate) struct Hear {
+pub(crate) struct Transcriber {
     utterances: VecDeque<Utterance>,
-    link: Option<UpstreamConnection>,
-    /// The link was given up so that a text can be spoken; the next question opens another.
-    yielded: bool,
-    pieces: u32,
+    connection: Option<UpstreamConnection>,
+    /// The connection was given up so that a text can be spoken; the next question opens another.
+    worker_released: bool,
+    segment_count: u32,
     /// Nothing that waits is dropped: the client is held back instead.
-    keeps_all: bool,
-    interim: Option<Interim>,
-    interim_due: Option<Instant>,
+    keeps_backlog: bool,
+    interim: Option<InterimDecode>,
+    next_interim_at: Option<Instant>,
     /// Audio that was dropped because too much waited, ms.
     dropped_ms: u64,
 }
 
-impl Hear {
-    /// All utterances of a session; where `keeps_all`, none is ever dropped.
-    pub(crate) fn new(keeps_all: bool) -> Self {
-        Self { keeps_all, ..Self::default() }
+impl Transcriber {
+    /// All utterances of a session; where `keeps_backlog`, none is ever dropped.
+    pub(crate) fn new(keeps_backlog: bool) -> Self {
+        Self { keeps_backlog, ..Self::default() }
     }
 
     /// Utterances and committed pieces so far whose words were wanted.
-    pub(crate) const fn segments(&self) -> u32 {
-        self.pieces
+    pub(crate) const fn segment_count(&self) -> u32 {
+        self.segment_count
     }
 
     /// Nothing is owed to the client: no start without its end, no audio without its words.
@@ -78,227 +78,227 @@ impl Hear {
 
     /// Its lane waits in a queue.
     pub(crate) fn is_queued(&self) -> bool {
-        self.link.as_ref().is_some_and(UpstreamConnection::is_queued)
+        self.connection.as_ref().is_some_and(UpstreamConnection::is_queued)
     }
 
     /// The lane in use.
     pub(crate) fn lane(&self) -> Option<Lane> {
-        self.link.as_ref().map(UpstreamConnection::lane)
+        self.connection.as_ref().map(UpstreamConnection::lane)
     }
 
     /// Whether its lane holds a worker.
     pub(crate) fn holds_worker(&self) -> bool {
-        self.link.as_ref().is_some_and(UpstreamConnection::holds_worker)
+        self.connection.as_ref().is_some_and(UpstreamConnection::holds_worker)
     }
 
     /// The ear heard something.
-    pub(crate) fn heard(&mut self, now: Instant, heard: SpeechEvent, asking: &Asking<'_>, host: &mut Host) {
-        match heard {
+    pub(crate) fn handle_speech_event(&mut self, now: Instant, event: SpeechEvent, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        match event {
             SpeechEvent::Started { at_ms } => {
-                self.utterances.push_back(Utterance::open(host.segments.take(), Some(at_ms)));
-                self.yielded = false;
-                self.interim_due = (!asking.rules.interim.is_zero()).then(|| now + asking.rules.interim);
+                self.utterances.push_back(Utterance::open(context.segment_ids.next_id(), Some(at_ms)));
+                self.worker_released = false;
+                self.next_interim_at = (!options.rules.interim.is_zero()).then(|| now + options.rules.interim);
             }
-            SpeechEvent::Piece(piece) => self.complete(now, piece, asking, host),
+            SpeechEvent::Segment(segment) => self.complete_segment(now, segment, options, context),
             SpeechEvent::Interrupted => {}
         }
-        self.limit(asking, host);
-        self.proceed(now, asking, host);
+        self.limit_backlog(options, context);
+        self.advance(now, options, context);
     }
 
-    fn complete(&mut self, now: Instant, piece: Piece, asking: &Asking<'_>, host: &mut Host) {
-        self.interim_due = None;
-        self.pieces += u32::from(asking.wanted);
+    fn complete_segment(&mut self, now: Instant, segment: SpeechSegment, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        self.next_interim_at = None;
+        self.segment_count += u32::from(options.wants_transcript);
         let Some(utterance) = self.utterances.back_mut() else { return };
-        if !piece.voiced && !piece.last {
+        if !segment.has_speech && !segment.ends_utterance {
             // Nothing to ask and nothing to tell: the same utterance goes on, however often nothing is committed.
-            utterance.segment_id = host.segments.take();
+            utterance.segment_id = context.segment_ids.next_id();
             return;
         }
-        utterance.complete_at = Some(now);
-        utterance.from_ms = piece.at_ms.saturating_sub(length_ms(&piece.audio));
+        utterance.completed_at = Some(now);
+        utterance.audio_start_ms = segment.end_ms.saturating_sub(length_ms(&segment.audio));
         // As they were when it was said: the settings may be others when it is asked, or answered.
-        utterance.prompt = asking.prompt();
-        utterance.language = asking.language.to_owned();
-        utterance.closes = piece.last.then_some(piece.at_ms);
+        utterance.prompt = options.prompt();
+        utterance.language = options.language.to_owned();
+        utterance.speech_end_ms = segment.ends_utterance.then_some(segment.end_ms);
         // What holds no speech, such as the rest after a commit, has no words.
-        utterance.state = if piece.voiced && asking.wanted {
-            State::Waiting(Arc::new(piece.audio))
+        utterance.state = if segment.has_speech && options.wants_transcript {
+            UtteranceState::Waiting(Arc::new(segment.audio))
         } else {
-            State::Settled(None)
+            UtteranceState::Settled(None)
         };
-        if !piece.last {
-            self.utterances.push_back(Utterance::open(host.segments.take(), None));
+        if !segment.ends_utterance {
+            self.utterances.push_back(Utterance::open(context.segment_ids.next_id(), None));
         }
     }
 
     /// Keeps what waits for the upstream bounded: the oldest goes, and the client is told.
-    fn limit(&mut self, asking: &Asking<'_>, host: &mut Host) {
-        if self.keeps_all {
+    fn limit_backlog(&mut self, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        if self.keeps_backlog {
             return;
         }
         let waiting = |utterance: &Utterance| match &utterance.state {
-            State::Waiting(audio) => length_ms(audio),
+            UtteranceState::Waiting(audio) => length_ms(audio),
             _ => 0,
         };
         let mut total: u64 = self.utterances.iter().map(waiting).sum();
         for utterance in &mut self.utterances {
-            if total <= asking.rules.backlog_max_ms {
+            if total <= options.rules.backlog_max_ms {
                 break;
             }
-            if let State::Waiting(audio) = &utterance.state {
+            if let UtteranceState::Waiting(audio) = &utterance.state {
                 let dropped_ms = length_ms(audio);
                 total -= dropped_ms;
                 self.dropped_ms += dropped_ms;
-                utterance.state = State::Settled(None);
-                host.out.client(ClientCommand::FramesDropped { dropped_ms });
+                utterance.state = UtteranceState::Settled(None);
+                context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
             }
         }
     }
 
     /// The upstream said something on the lane in use.
-    pub(crate) fn event(
+    pub(crate) fn handle_lane_event(
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
-        asking: &Asking<'_>,
-        host: &mut Host,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
     ) {
-        let Some(link) = &mut self.link else { return };
-        let owed = link.owes_answer();
-        let news = link.event(now, event, host);
-        self.news(now, news, asking, host);
-        if !owed {
+        let Some(connection) = &mut self.connection else { return };
+        let was_awaiting_reply = connection.is_awaiting_reply();
+        let connection_event = connection.handle_event(now, event, context);
+        self.handle_connection_event(now, connection_event, options, context);
+        if !was_awaiting_reply {
             return;
         }
         match event {
-            LaneEvent::Text(text) => self.text(now, text, asking, host),
-            LaneEvent::Done { text, .. } => self.answer(now, *text, asking, host),
+            LaneEvent::Text(text) => self.append_text(now, text, options, context),
+            LaneEvent::Done { text, .. } => self.complete_reply(now, *text, options, context),
             _ => {}
         }
     }
 
-    fn text(&mut self, now: Instant, text: &str, asking: &Asking<'_>, host: &mut Host) {
+    fn append_text(&mut self, now: Instant, text: &str, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
         if let Some(interim) = &mut self.interim {
             interim.text.push_str(text);
             return;
         }
         // Words are told of the utterance whose turn it is; a late one only gets its final.
         let front = self.utterances.iter().position(|utterance| !utterance.released);
-        let asked = self.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_asked());
-        let Some((at, utterance)) = asked else { return };
-        let State::Asked(audio, so_far) = &mut utterance.state else { return };
-        so_far.push_str(text);
-        if asking.partials && front == Some(at) && !so_far.trim().is_empty() {
-            utterance.timing.told(now, utterance.complete_at, host);
-            host.out.client(ClientCommand::TranscriptPartial {
+        let requested = self.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
+        let Some((index, utterance)) = requested else { return };
+        let UtteranceState::Requested(audio, reply) = &mut utterance.state else { return };
+        reply.push_str(text);
+        if options.partials && front == Some(index) && !reply.trim().is_empty() {
+            utterance.first_transcript.record(now, utterance.completed_at, context);
+            context.out.push_client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,
-                text: so_far.trim().to_owned(),
+                text: reply.trim().to_owned(),
                 segment_id: utterance.segment_id,
-                at_ms: length_ms(audio),
-                from_ms: utterance.from_ms,
+                audio_ms: length_ms(audio),
+                start_ms: utterance.audio_start_ms,
             });
         }
     }
 
     /// The answer is complete; `text` is all of it where the upstream repeats it.
-    fn answer(&mut self, now: Instant, text: Option<&str>, asking: &Asking<'_>, host: &mut Host) {
-        if let Some(link) = &mut self.link {
-            link.answered();
+    fn complete_reply(&mut self, now: Instant, text: Option<&str>, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        if let Some(connection) = &mut self.connection {
+            connection.complete_reply();
         }
         if let Some(interim) = self.interim.take() {
-            self.tell_interim(text.unwrap_or(&interim.text), &interim, asking, host);
-        } else if let Some(utterance) = self.utterances.iter_mut().find(|utterance| utterance.is_asked())
-            && let State::Asked(audio, so_far) = &utterance.state
+            self.report_interim(text.unwrap_or(&interim.text), &interim, options, context);
+        } else if let Some(utterance) = self.utterances.iter_mut().find(|utterance| utterance.is_requested())
+            && let UtteranceState::Requested(audio, reply) = &utterance.state
         {
-            let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(so_far).trim().to_owned();
-            let words = Words { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
-            utterance.state = State::Settled(Some(Ok(words)));
+            let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(reply).trim().to_owned();
+            let transcript = Transcript { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
+            utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
         }
         // One fresh session an utterance (field notes §5): what was asked before must not colour the next answer.
-        self.leave(now, host);
-        self.proceed(now, asking, host);
+        self.retire_connection(now, context);
+        self.advance(now, options, context);
     }
 
-    fn news(&mut self, now: Instant, news: News, asking: &Asking<'_>, host: &mut Host) {
-        match news {
-            News::None | News::Queued => {}
-            News::Ready => self.proceed(now, asking, host),
-            News::Stuck(words) => host.out.error(Error::new(ErrorKind::QueueStuck, words)),
-            News::Empty => self.answer(now, Some(""), asking, host),
-            News::Failed(failure) => {
-                self.failed(failure, asking, host);
-                self.leave(now, host);
-                self.proceed(now, asking, host);
+    fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        match connection_event {
+            ConnectionEvent::None | ConnectionEvent::Queued => {}
+            ConnectionEvent::Ready => self.advance(now, options, context),
+            ConnectionEvent::QueueStuck(words) => context.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            ConnectionEvent::EmptyAnswer => self.complete_reply(now, Some(""), options, context),
+            ConnectionEvent::Failed(failure) => {
+                self.handle_failure(failure, options, context);
+                self.retire_connection(now, context);
+                self.advance(now, options, context);
             }
         }
     }
 
-    fn failed(&mut self, failure: Failure, asking: &Asking<'_>, host: &mut Host) {
+    fn handle_failure(&mut self, failure: ConnectionFailure, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
         if self.interim.take().is_some() {
             return;
         }
-        let asked = self.utterances.iter_mut().find(|utterance| {
-            if failure.asked { utterance.is_asked() } else { matches!(utterance.state, State::Waiting(_)) }
+        let requested = self.utterances.iter_mut().find(|utterance| {
+            if failure.was_in_use { utterance.is_requested() } else { matches!(utterance.state, UtteranceState::Waiting(_)) }
         });
-        let Some(utterance) = asked else {
+        let Some(utterance) = requested else {
             // The user still speaks: there is time, and nobody to disappoint yet.
-            self.yielded = true;
+            self.worker_released = true;
             return;
         };
         utterance.attempts += 1;
-        if let State::Asked(audio, _) = &utterance.state
-            && utterance.attempts < asking.rules.attempts
+        if let UtteranceState::Requested(audio, _) = &utterance.state
+            && utterance.attempts < options.rules.attempts
         {
-            utterance.state = State::Waiting(audio.clone());
-            host.out.observe(Observation::AskedAgain(failure.words));
+            utterance.state = UtteranceState::Waiting(audio.clone());
+            context.out.observe(Observation::AskedAgain(failure.detail));
             return;
         }
-        let kind = if failure.asked { ErrorKind::TranscribeFailed } else { failure.kind };
-        let detail = format!("utterance {} was not transcribed: {}", utterance.segment_id, failure.words);
+        let kind = if failure.was_in_use { ErrorKind::TranscribeFailed } else { failure.kind };
+        let detail = format!("utterance {} was not transcribed: {}", utterance.segment_id, failure.detail);
         let error = Error { kind, detail, segment_id: Some(utterance.segment_id) };
-        utterance.state = State::Settled(Some(Err(error)));
+        utterance.state = UtteranceState::Settled(Some(Err(error)));
     }
 
-    pub(crate) fn opened(&mut self, now: Instant, host: &mut Host) {
-        if let Some(link) = &mut self.link {
-            link.opened(now, host);
+    pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_opened(now, context);
         }
     }
 
-    pub(crate) fn closed(&mut self, now: Instant, why: &Why, asking: &Asking<'_>, host: &mut Host) {
-        if let Some(link) = &mut self.link {
-            let news = link.closed(now, why, host);
-            self.news(now, news, asking, host);
+    pub(crate) fn handle_closed(&mut self, now: Instant, reason: &DisconnectReason, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        if let Some(connection) = &mut self.connection {
+            let connection_event = connection.handle_closed(now, reason, context);
+            self.handle_connection_event(now, connection_event, options, context);
         }
     }
 
-    pub(crate) fn timeout(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
-        if let Some(link) = &mut self.link {
-            let news = link.timeout(now, host);
-            self.news(now, news, asking, host);
+    pub(crate) fn handle_timeout(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        if let Some(connection) = &mut self.connection {
+            let connection_event = connection.handle_timeout(now, context);
+            self.handle_connection_event(now, connection_event, options, context);
         }
-        self.proceed(now, asking, host);
+        self.advance(now, options, context);
     }
 
     /// Another lane may be dialled again.
-    pub(crate) fn resume(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
-        self.proceed(now, asking, host);
+    pub(crate) fn resume_dialling(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        self.advance(now, options, context);
     }
 
-    pub(crate) fn next_timeout(&self, times: &LaneTimes, rules: &HearRules) -> Option<Instant> {
-        let link = self.link.as_ref().and_then(|link| link.next_timeout(times));
-        let release = self.front().and_then(|front| front.complete_at).map(|at| at + rules.speech_end_wait);
-        [link, release, self.interim_due].into_iter().flatten().min()
+    pub(crate) fn next_timeout(&self, times: &LaneTimeouts, rules: &HearRules) -> Option<Instant> {
+        let connection_timeout = self.connection.as_ref().and_then(|connection| connection.next_timeout(times));
+        let release = self.oldest_unreleased().and_then(|front| front.completed_at).map(|at| at + rules.speech_end_wait);
+        [connection_timeout, release, self.next_interim_at].into_iter().flatten().min()
     }
 
     /// Gives the worker back while it is only held in reserve, because a text waits to be spoken.
-    pub(crate) fn yield_worker(&mut self, now: Instant, host: &mut Host) {
-        let busy = self.link.as_ref().is_some_and(UpstreamConnection::owes_answer)
-            || self.utterances.iter().any(|utterance| matches!(utterance.state, State::Waiting(_)));
-        if self.link.is_some() && !busy {
-            self.yielded = true;
-            self.leave(now, host);
+    pub(crate) fn release_idle_worker(&mut self, now: Instant, context: &mut LaneContext) {
+        let is_busy = self.connection.as_ref().is_some_and(UpstreamConnection::is_awaiting_reply)
+            || self.utterances.iter().any(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
+        if self.connection.is_some() && !is_busy {
+            self.worker_released = true;
+            self.retire_connection(now, context);
         }
     }
 
@@ -307,104 +307,104 @@ impl Hear {
         &mut self,
         now: Instant,
         at_ms: u64,
-        asking: &Asking<'_>,
-        host: &mut Host,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
     ) {
         if let Some(utterance) =
-            self.utterances.back_mut().filter(|utterance| matches!(utterance.state, State::Recording))
+            self.utterances.back_mut().filter(|utterance| matches!(utterance.state, UtteranceState::Recording))
         {
-            utterance.state = State::Settled(None);
-            utterance.closes = Some(at_ms);
-            utterance.complete_at = Some(now);
+            utterance.state = UtteranceState::Settled(None);
+            utterance.speech_end_ms = Some(at_ms);
+            utterance.completed_at = Some(now);
         }
-        self.interim_due = None;
-        self.proceed(now, asking, host);
+        self.next_interim_at = None;
+        self.advance(now, options, context);
     }
 
     /// Whatever is still owed will not come: pairs are closed, an open one at `at_ms`, and the lane is left.
-    pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, asking: &Asking<'_>, host: &mut Host) {
+    pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
         for utterance in &mut self.utterances {
-            if !matches!(utterance.state, State::Settled(_)) {
-                utterance.state = State::Settled(None);
+            if !matches!(utterance.state, UtteranceState::Settled(_)) {
+                utterance.state = UtteranceState::Settled(None);
             }
         }
         if let Some(utterance) = self.utterances.back_mut() {
-            utterance.closes = utterance.closes.or(Some(at_ms));
+            utterance.speech_end_ms = utterance.speech_end_ms.or(Some(at_ms));
         }
         self.interim = None;
-        self.interim_due = None;
-        self.proceed(now, asking, host);
-        self.leave(now, host);
+        self.next_interim_at = None;
+        self.advance(now, options, context);
+        self.retire_connection(now, context);
     }
 
-    fn leave(&mut self, now: Instant, host: &mut Host) {
-        if let Some(link) = self.link.take() {
-            link.retire(now, host);
+    fn retire_connection(&mut self, now: Instant, context: &mut LaneContext) {
+        if let Some(connection) = self.connection.take() {
+            connection.retire(now, context);
         }
     }
 
     /// Does all that can be done now: tells, asks, dials.
-    fn proceed(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
-        self.tell(now, asking, host);
-        let none_left = self.utterances.is_empty();
+    fn advance(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        self.report_progress(now, options, context);
+        let is_settled = self.utterances.is_empty();
         let waiting =
-            self.utterances.iter_mut().find(|utterance| matches!(utterance.state, State::Waiting(_)));
-        match (&mut self.link, waiting) {
-            (Some(link), Some(utterance)) => {
-                if let (State::Waiting(audio), true) = (&utterance.state, link.is_ready()) {
+            self.utterances.iter_mut().find(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
+        match (&mut self.connection, waiting) {
+            (Some(connection), Some(utterance)) => {
+                if let (UtteranceState::Waiting(audio), true) = (&utterance.state, connection.is_ready()) {
                     let audio = audio.clone();
                     let prompt = utterance.prompt.clone();
-                    link.ask(now, LaneCommand::Transcribe { prompt, audio: audio.clone() }, host);
-                    utterance.state = State::Asked(audio, String::new());
+                    connection.send_request(now, LaneCommand::Transcribe { prompt, audio: audio.clone() }, context);
+                    utterance.state = UtteranceState::Requested(audio, String::new());
                 }
             }
-            (None, _) if !host.may_dial() => {}
+            (None, _) if !context.can_dial() => {}
             (None, Some(_)) => {
-                self.yielded = false;
-                self.link = Some(UpstreamConnection::open(now, LANES, LaneCommand::Init(None), host));
+                self.worker_released = false;
+                self.connection = Some(UpstreamConnection::open(now, LANE_PURPOSE_AND_MODE, LaneCommand::Init(None), context));
             }
             // Dialled at the first sound, so that queueing and initialising overlap the user's speech.
-            (None, None) if !none_left && !self.yielded && asking.wanted => {
-                self.link = Some(UpstreamConnection::open(now, LANES, LaneCommand::Init(None), host));
+            (None, None) if !is_settled && !self.worker_released && options.wants_transcript => {
+                self.connection = Some(UpstreamConnection::open(now, LANE_PURPOSE_AND_MODE, LaneCommand::Init(None), context));
             }
-            (Some(_), None) if none_left && self.interim.is_none() => self.leave(now, host),
+            (Some(_), None) if is_settled && self.interim.is_none() => self.retire_connection(now, context),
             (Some(_) | None, None) => {}
         }
     }
 
-    fn front(&self) -> Option<&Utterance> {
+    fn oldest_unreleased(&self) -> Option<&Utterance> {
         self.utterances.iter().find(|utterance| !utterance.released)
     }
 
     /// Tells the client what is due, in order.
-    fn tell(&mut self, now: Instant, asking: &Asking<'_>, host: &mut Host) {
-        let mut at = 0;
-        while let Some(utterance) = self.utterances.get_mut(at) {
-            if let (Some(at_ms), false) = (utterance.opens, utterance.opening_told) {
-                utterance.opening_told = true;
-                host.out.client(ClientCommand::SpeechStarted { at_ms });
+    fn report_progress(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+        let mut index = 0;
+        while let Some(utterance) = self.utterances.get_mut(index) {
+            if let (Some(at_ms), false) = (utterance.speech_start_ms, utterance.start_reported) {
+                utterance.start_reported = true;
+                context.out.push_client(ClientCommand::SpeechStarted { at_ms });
             }
-            if utterance.settle(now, host) {
-                self.utterances.remove(at);
+            if utterance.report_if_settled(now, context) {
+                self.utterances.remove(index);
                 continue;
             }
-            let overdue =
-                utterance.complete_at.is_some_and(|complete| now >= complete + asking.rules.speech_end_wait);
-            if overdue && !utterance.released {
+            let is_overdue =
+                utterance.completed_at.is_some_and(|complete| now >= complete + options.rules.speech_end_wait);
+            if is_overdue && !utterance.released {
                 utterance.released = true;
-                if let Some(at_ms) = utterance.closes {
-                    host.out.client(ClientCommand::SpeechEnded { at_ms });
+                if let Some(at_ms) = utterance.speech_end_ms {
+                    context.out.push_client(ClientCommand::SpeechEnded { at_ms });
                 }
             }
             if !utterance.released {
                 return;
             }
-            at += 1;
+            index += 1;
         }
     }
 }
 
-impl Asking<'_> {
+impl TranscribeOptions<'_> {
     fn prompt(&self) -> String {
         self.rules.prompt(self.language, self.hot_words)
     }

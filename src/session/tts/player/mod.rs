@@ -1,4 +1,4 @@
-//! What the client hears: one text after the other, each announced once, sent as it is heard, ended once.
+//! What the client hears: one text after the other, each start_reported once, sent as it is heard, ended once.
 //!
 //! A text is what a client asked to be spoken, or a turn of the model. Whoever makes one begins it, says it piece by
 //! piece and finishes it; when it leaves is decided here, by the profile's pace. A text has ended when the client has
@@ -12,30 +12,30 @@ use std::{
 use bytes::Bytes;
 
 use crate::session::{
-    measurement::{Asked, Figure},
+    measurement::{AudioOrigin, Measurement},
     outbox::{Action, Actions, Observation},
     upstream::connection::millis,
 };
 use crate::{
     audio::{
-        MODEL_RATE_HZ, encoding::Encoding, output_converter::Voice, playout::Pace, resample::UnsupportedRate,
+        MODEL_RATE_HZ, encoding::Encoding, output_converter::OutputConverter, playout::PlayoutPacer, resample::UnsupportedRate,
     },
     error::{Error, ErrorKind},
     event::ClientCommand,
-    mapping::profile::{Playout, Rhythm},
+    mapping::profile::{PlayoutRules, PlayoutPace},
 };
 
 /// With more than this waiting to be heard, no more of a text is asked for.
-const AHEAD: Duration = Duration::from_secs(30);
+const REQUEST_AHEAD_MAX: Duration = Duration::from_secs(30);
 /// What the model makes of a turn at a time: so long after a turn's first audio comes the next, however short the first
 /// one is (the documented legacy server begins with half of it).
 const UNIT_SAMPLES: u64 = MODEL_RATE_HZ as u64;
 /// Most that may wait: a model was seen 34 s ahead (field notes §7.16), and memory is bounded.
-const AHEAD_MAX: Duration = Duration::from_secs(90);
+const UNPLAYED_MAX: Duration = Duration::from_secs(90);
 
 /// Whose text it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum SpeechSource {
     /// The client's: it asked for it.
     Request,
     /// The model's own.
@@ -44,36 +44,36 @@ pub(crate) enum By {
 
 /// One session's voice towards its client.
 #[derive(Debug)]
-pub(crate) struct Mouth {
-    voice: Voice,
+pub(crate) struct Player {
+    converter: OutputConverter,
     encoding: Encoding,
     out_rate_hz: u32,
     /// A format set while a text was spoken.
-    next_voice: Option<(Voice, Encoding, u32)>,
+    next_format: Option<(OutputConverter, Encoding, u32)>,
     frame_max_bytes: usize,
-    playout: Playout,
-    pace: Pace,
+    playout: PlayoutRules,
+    pace: PlayoutPacer,
     /// The front one is being heard, the back one is being made.
-    texts: VecDeque<Text>,
+    items: VecDeque<PlaybackItem>,
     /// When the user was last heard to speak, until that is answered.
-    asked_at: Option<Instant>,
+    user_spoke_at: Option<Instant>,
     /// Audio that was sent, in all.
-    sent: Duration,
+    sent_audio: Duration,
 }
 
 #[derive(Debug)]
-struct Text {
-    by: By,
+struct PlaybackItem {
+    source: SpeechSource,
     request_id: String,
-    words: String,
-    asked_at: Instant,
+    text: String,
+    requested_at: Instant,
     /// Made and not sent.
-    waiting: VecDeque<Bytes>,
+    unsent: VecDeque<Bytes>,
     /// Samples of the model it was made from.
-    made: u64,
+    model_samples: u64,
     /// Its first audio has come to the front.
-    begun: bool,
-    announced: bool,
+    started: bool,
+    start_reported: bool,
     /// No more of it is made.
     complete: bool,
     /// Some of it was dropped.
@@ -81,22 +81,22 @@ struct Text {
     sent_bytes: u64,
 }
 
-impl Mouth {
+impl Player {
     /// Speaks at the model's own rate, in frames of at most `frame_max_bytes`.
-    pub(crate) fn new(frame_max_bytes: usize, playout: Playout) -> Self {
+    pub(crate) fn new(frame_max_bytes: usize, playout: PlayoutRules) -> Self {
         let ms = |ms: u32| Duration::from_millis(ms.into());
-        let lead = (playout.pace == Rhythm::RealTime).then(|| ms(playout.lead_ms));
+        let lead = (playout.pace == PlayoutPace::RealTime).then(|| ms(playout.lead_ms));
         Self {
-            voice: Voice::default(),
+            converter: OutputConverter::default(),
             encoding: Encoding::default(),
             out_rate_hz: MODEL_RATE_HZ,
-            next_voice: None,
+            next_format: None,
             frame_max_bytes,
             playout,
-            pace: Pace::new(lead, ms(playout.hold_max_ms)),
-            texts: VecDeque::new(),
-            asked_at: None,
-            sent: Duration::ZERO,
+            pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
+            items: VecDeque::new(),
+            user_spoke_at: None,
+            sent_audio: Duration::ZERO,
         }
     }
 
@@ -105,26 +105,26 @@ impl Mouth {
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
     pub(crate) fn set_format(&mut self, encoding: Encoding, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.next_voice = Some((Voice::of(encoding, out_rate_hz)?, encoding, out_rate_hz));
+        self.next_format = Some((OutputConverter::with_encoding(encoding, out_rate_hz)?, encoding, out_rate_hz));
         Ok(())
     }
 
-    /// A text begins; `words` are told with its first audio.
-    pub(crate) fn begin(&mut self, now: Instant, by: By, request_id: String, words: String) {
-        if let Some((voice, encoding, out_rate_hz)) = self.next_voice.take_if(|_| self.texts.is_empty()) {
-            self.voice = voice;
+    /// A text begins; `text` is told with its first audio.
+    pub(crate) fn begin_item(&mut self, now: Instant, source: SpeechSource, request_id: String, text: String) {
+        if let Some((converter, encoding, out_rate_hz)) = self.next_format.take_if(|_| self.items.is_empty()) {
+            self.converter = converter;
             self.encoding = encoding;
             self.out_rate_hz = out_rate_hz;
         }
-        self.texts.push_back(Text {
-            by,
+        self.items.push_back(PlaybackItem {
+            source,
             request_id,
-            words,
-            asked_at: now,
-            waiting: VecDeque::new(),
-            made: 0,
-            begun: false,
-            announced: false,
+            text,
+            requested_at: now,
+            unsent: VecDeque::new(),
+            model_samples: 0,
+            started: false,
+            start_reported: false,
             complete: false,
             overflowed: false,
             sent_bytes: 0,
@@ -132,258 +132,258 @@ impl Mouth {
     }
 
     /// The user was heard to speak.
-    pub(crate) const fn asked(&mut self, now: Instant) {
-        self.asked_at = Some(now);
+    pub(crate) const fn note_user_speech(&mut self, now: Instant) {
+        self.user_spoke_at = Some(now);
     }
 
     /// How much audio was sent so far.
-    pub(crate) const fn sent(&self) -> Duration {
-        self.sent
+    pub(crate) const fn sent_length(&self) -> Duration {
+        self.sent_audio
     }
 
     /// Whether the client hears something.
     pub(crate) fn is_audible(&self) -> bool {
-        self.texts.front().is_some_and(|text| text.announced)
+        self.items.front().is_some_and(|item| item.start_reported)
     }
 
     /// Whether something is being heard or made.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.texts.is_empty()
+        !self.items.is_empty()
     }
 
     /// Whether it is a text the client asked for.
-    pub(crate) fn is_busy_by(&self, by: By) -> bool {
-        self.texts.iter().any(|text| text.by == by)
+    pub(crate) fn is_busy_with(&self, source: SpeechSource) -> bool {
+        self.items.iter().any(|item| item.source == source)
     }
 
     /// Takes audio of the model, float32, for the text being made.
-    pub(crate) fn say(&mut self, now: Instant, samples: &[f32], out: &mut Actions) {
+    pub(crate) fn push_audio(&mut self, now: Instant, samples: &[f32], out: &mut Actions) {
         if self.is_full(now) {
-            return self.overflow(out);
+            return self.report_overflow(out);
         }
         let mut bytes = Vec::new();
-        self.voice.push(samples, &mut bytes);
-        if let Some(text) = self.texts.back_mut() {
-            text.made += samples.len() as u64;
+        self.converter.push(samples, &mut bytes);
+        if let Some(item) = self.items.back_mut() {
+            item.model_samples += samples.len() as u64;
         }
-        self.queue(bytes);
-        self.release(now, out);
+        self.enqueue(bytes);
+        self.advance(now, out);
     }
 
     /// Whether so much waits to be heard that no more should be asked for.
-    pub(crate) fn is_ahead(&self, now: Instant) -> bool {
-        self.unheard(now) > AHEAD
+    pub(crate) fn is_far_ahead(&self, now: Instant) -> bool {
+        self.unplayed_length(now) > REQUEST_AHEAD_MAX
     }
 
     fn is_full(&self, now: Instant) -> bool {
-        self.unheard(now) > AHEAD_MAX
+        self.unplayed_length(now) > UNPLAYED_MAX
     }
 
     /// What is too far ahead is dropped, and that is said, once a text.
-    fn overflow(&mut self, out: &mut Actions) {
-        if let Some(text) = self.texts.back_mut().filter(|text| !text.overflowed) {
-            text.overflowed = true;
-            let seconds = AHEAD_MAX.as_secs();
+    fn report_overflow(&mut self, out: &mut Actions) {
+        if let Some(item) = self.items.back_mut().filter(|item| !item.overflowed) {
+            item.overflowed = true;
+            let seconds = UNPLAYED_MAX.as_secs();
             let words =
                 format!("the upstream is more than {seconds} s ahead of what is heard; the rest is dropped");
-            out.error(Error::new(ErrorKind::SpeakFailed, words));
+            out.push_error(Error::new(ErrorKind::SpeakFailed, words));
         }
     }
 
     /// Takes audio that comes after its text was made; of one that is over already it is nothing any more.
-    pub(crate) fn append(&mut self, now: Instant, request_id: &str, samples: &[f32], out: &mut Actions) {
-        if self.texts.back().is_some_and(|text| text.request_id == request_id) {
-            self.say(now, samples, out);
+    pub(crate) fn append_audio(&mut self, now: Instant, request_id: &str, samples: &[f32], out: &mut Actions) {
+        if self.items.back().is_some_and(|item| item.request_id == request_id) {
+            self.push_audio(now, samples, out);
         }
     }
 
     /// How much of what was made the client has not heard.
-    pub(crate) fn unheard(&self, now: Instant) -> Duration {
-        let waiting: usize = self.texts.iter().flat_map(|text| &text.waiting).map(Bytes::len).sum();
-        self.length(waiting) + self.pace.unplayed(now)
+    pub(crate) fn unplayed_length(&self, now: Instant) -> Duration {
+        let unsent: usize = self.items.iter().flat_map(|item| &item.unsent).map(Bytes::len).sum();
+        self.duration_of(unsent) + self.pace.unplayed(now)
     }
 
     /// The text is made; it ends when it was heard.
-    pub(crate) fn finish(&mut self, now: Instant, out: &mut Actions) {
+    pub(crate) fn finish_item(&mut self, now: Instant, out: &mut Actions) {
         let mut bytes = Vec::new();
-        self.voice.flush(&mut bytes);
-        self.queue(bytes);
-        if let Some(text) = self.texts.back_mut() {
-            text.complete = true;
+        self.converter.flush(&mut bytes);
+        self.enqueue(bytes);
+        if let Some(item) = self.items.back_mut() {
+            item.complete = true;
         }
-        self.release(now, out);
+        self.advance(now, out);
     }
 
     /// Forgets what was made of a text nothing was heard of: it is made again.
-    pub(crate) fn forget(&mut self) {
-        self.voice.clear();
-        if let Some(text) = self.texts.back_mut() {
-            text.waiting.clear();
-            text.made = 0;
+    pub(crate) fn restart_item(&mut self) {
+        self.converter.clear();
+        if let Some(item) = self.items.back_mut() {
+            item.unsent.clear();
+            item.model_samples = 0;
         }
     }
 
     /// Silence at once: what was heard of ends as cancelled, of the rest the client never learns (golden c10e).
-    pub(crate) fn cancel(&mut self, now: Instant, out: &mut Actions) {
-        self.voice.clear();
-        while let Some(text) = self.texts.pop_front() {
-            self.tell_end(now, text, true, out);
+    pub(crate) fn cancel_all(&mut self, now: Instant, out: &mut Actions) {
+        self.converter.clear();
+        while let Some(item) = self.items.pop_front() {
+            self.report_end(now, item, true, out);
         }
         self.pace.stop();
     }
 
     /// Sends what is due, and ends what was heard.
-    pub(crate) fn release(&mut self, now: Instant, out: &mut Actions) {
-        while !self.texts.is_empty() {
+    pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
+        while !self.items.is_empty() {
             self.send_due(now, out);
-            let heard = self.pace.played_at().is_none_or(|at| at <= now);
-            let over = self.texts.front().is_some_and(|text| text.complete && text.waiting.is_empty());
-            if !heard || !over {
+            let is_played = self.pace.playout_end().is_none_or(|at| at <= now);
+            let is_complete = self.items.front().is_some_and(|item| item.complete && item.unsent.is_empty());
+            if !is_played || !is_complete {
                 return;
             }
             self.pace.stop();
-            if let Some(text) = self.texts.pop_front() {
-                self.tell_end(now, text, false, out);
+            if let Some(item) = self.items.pop_front() {
+                self.report_end(now, item, false, out);
             }
         }
     }
 
-    /// When [`Mouth::release`] has something to do.
+    /// When [`Player::advance`] has something to do.
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let text = self.texts.front()?;
-        match self.next_length(text) {
-            Some(length) => Some(self.pace.next(now, length)),
-            None if text.complete => self.pace.played_at(),
+        let item = self.items.front()?;
+        match self.next_frame_length(item) {
+            Some(length) => Some(self.pace.earliest_send(now, length)),
+            None if item.complete => self.pace.playout_end(),
             None => None,
         }
     }
 
-    fn queue(&mut self, bytes: Vec<u8>) {
-        if let Some(text) = self.texts.back_mut().filter(|_| !bytes.is_empty()) {
-            text.waiting.push_back(bytes.into());
+    fn enqueue(&mut self, bytes: Vec<u8>) {
+        if let Some(item) = self.items.back_mut().filter(|_| !bytes.is_empty()) {
+            item.unsent.push_back(bytes.into());
         }
     }
 
     /// Sends of the front text what may leave now.
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
-        while let Some(length) = self.texts.front().and_then(|text| self.next_length(text)) {
+        while let Some(length) = self.items.front().and_then(|item| self.next_frame_length(item)) {
             let frame_bytes = self.frame_bytes();
-            let Some(text) = self.texts.front_mut() else { return };
-            if !std::mem::replace(&mut text.begun, true) {
-                self.pace.begin(now);
+            let Some(item) = self.items.front_mut() else { return };
+            if !std::mem::replace(&mut item.started, true) {
+                self.pace.begin_text(now);
             }
-            self.pace.lacks(text.lacks());
-            if self.pace.next(now, length) > now {
+            self.pace.set_shortfall(item.shortfall());
+            if self.pace.earliest_send(now, length) > now {
                 return;
             }
-            let frame = text.take(frame_bytes);
-            if self.pace.sent(now, length) {
+            let frame = item.take_frame(frame_bytes);
+            if self.pace.record_sent(now, length) {
                 out.observe(Observation::Underrun);
             }
-            self.sent += length;
-            let asked_at = if text.by == By::Turn { &mut self.asked_at } else { &mut Some(text.asked_at) };
-            if !text.announced
-                && let Some(at) = asked_at.take()
+            self.sent_audio += length;
+            let requested_at = if item.source == SpeechSource::Turn { &mut self.user_spoke_at } else { &mut Some(item.requested_at) };
+            if !item.start_reported
+                && let Some(at) = requested_at.take()
             {
-                let asked = if text.by == By::Turn { Asked::Question } else { Asked::Text };
-                out.measured(Figure::FirstAudio { asked, after: now - at });
+                let origin = if item.source == SpeechSource::Turn { AudioOrigin::Utterance } else { AudioOrigin::Text };
+                out.measure(Measurement::FirstAudio { origin, after: now - at });
             }
-            text.send(now, frame, out);
+            item.send_frame(now, frame, out);
         }
     }
 
     /// How long the front text's next frame is.
-    fn next_length(&self, text: &Text) -> Option<Duration> {
+    fn next_frame_length(&self, item: &PlaybackItem) -> Option<Duration> {
         let frame_bytes = self.frame_bytes();
         // As many pieces as fill a frame: an upstream may cut its audio as small as it likes.
         let mut bytes = 0;
-        for piece in &text.waiting {
+        for piece in &item.unsent {
             bytes += piece.len();
             if bytes >= frame_bytes {
                 break;
             }
         }
-        (bytes > 0).then(|| self.length(bytes.min(frame_bytes)))
+        (bytes > 0).then(|| self.duration_of(bytes.min(frame_bytes)))
     }
 
-    fn length(&self, bytes: usize) -> Duration {
+    fn duration_of(&self, bytes: usize) -> Duration {
         // Rounded up: frames that follow one another without a gap must not look as if there were one.
-        Duration::from_nanos((self.samples(bytes as u64) * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
+        Duration::from_nanos((self.sample_count(bytes as u64) * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
     }
 
-    const fn samples(&self, bytes: u64) -> u64 {
-        bytes / self.encoding.bytes() as u64
+    const fn sample_count(&self, bytes: u64) -> u64 {
+        bytes / self.encoding.bytes_per_sample() as u64
     }
 
     fn frame_bytes(&self) -> usize {
-        let sample = self.encoding.bytes();
-        let paced = (u64::from(self.out_rate_hz) * u64::from(self.playout.frame_ms) / 1000).max(1);
+        let sample_bytes = self.encoding.bytes_per_sample();
+        let paced_samples = (u64::from(self.out_rate_hz) * u64::from(self.playout.frame_ms) / 1000).max(1);
         // Frames hold whole samples.
-        let most = (self.frame_max_bytes / sample).max(1);
-        sample
+        let max_samples = (self.frame_max_bytes / sample_bytes).max(1);
+        sample_bytes
             * match self.playout.pace {
-                Rhythm::Burst => most,
-                Rhythm::RealTime => most.min(paced as usize),
+                PlayoutPace::Burst => max_samples,
+                PlayoutPace::RealTime => max_samples.min(paced_samples as usize),
             }
     }
 
-    fn tell_end(&self, now: Instant, text: Text, cancelled: bool, out: &mut Actions) {
-        if !text.announced {
+    fn report_end(&self, now: Instant, item: PlaybackItem, cancelled: bool, out: &mut Actions) {
+        if !item.start_reported {
             return;
         }
         if cancelled {
-            out.push(Action::DropAudio(text.sent_bytes));
+            out.push(Action::DropAudio(item.sent_bytes));
         }
-        out.client(ClientCommand::SpeakingEnded {
-            request_id: text.request_id,
-            at_ms: millis(now - text.asked_at),
+        out.push_client(ClientCommand::SpeakingEnded {
+            request_id: item.request_id,
+            at_ms: millis(now - item.requested_at),
             cancelled,
-            audio_ms: self.samples(text.sent_bytes) * 1000 / u64::from(self.out_rate_hz),
+            audio_ms: self.sample_count(item.sent_bytes) * 1000 / u64::from(self.out_rate_hz),
         });
     }
 }
 
-impl Text {
+impl PlaybackItem {
     /// By how much it is too short to last until the model makes more of it. Of a text all is made as fast as it can be.
-    fn lacks(&self) -> Duration {
-        let missing = match self.by {
-            By::Turn if !self.complete => UNIT_SAMPLES.saturating_sub(self.made),
-            By::Turn | By::Request => 0,
+    fn shortfall(&self) -> Duration {
+        let missing = match self.source {
+            SpeechSource::Turn if !self.complete => UNIT_SAMPLES.saturating_sub(self.model_samples),
+            SpeechSource::Turn | SpeechSource::Request => 0,
         };
         Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
     }
 
     /// Takes out at most so many bytes; only what comes in smaller pieces is copied.
-    fn take(&mut self, bytes: usize) -> Bytes {
-        let Some(front) = self.waiting.front_mut() else { return Bytes::new() };
-        if front.len() > bytes {
-            return front.split_to(bytes);
+    fn take_frame(&mut self, max_bytes: usize) -> Bytes {
+        let Some(front) = self.unsent.front_mut() else { return Bytes::new() };
+        if front.len() > max_bytes {
+            return front.split_to(max_bytes);
         }
-        if front.len() == bytes || self.waiting.len() == 1 {
-            return self.waiting.pop_front().unwrap_or_default();
+        if front.len() == max_bytes || self.unsent.len() == 1 {
+            return self.unsent.pop_front().unwrap_or_default();
         }
-        let mut frame = Vec::with_capacity(bytes);
-        while let Some(front) = self.waiting.front_mut().filter(|_| frame.len() < bytes) {
-            let part = front.split_to(front.len().min(bytes - frame.len()));
+        let mut frame = Vec::with_capacity(max_bytes);
+        while let Some(front) = self.unsent.front_mut().filter(|_| frame.len() < max_bytes) {
+            let part = front.split_to(front.len().min(max_bytes - frame.len()));
             frame.extend_from_slice(&part);
             if front.is_empty() {
-                self.waiting.pop_front();
+                self.unsent.pop_front();
             }
         }
         frame.into()
     }
 
     /// Sends a frame, after the text's announcement.
-    fn send(&mut self, now: Instant, frame: Bytes, out: &mut Actions) {
-        if !std::mem::replace(&mut self.announced, true) {
-            out.client(ClientCommand::SpeakingStarted {
+    fn send_frame(&mut self, now: Instant, frame: Bytes, out: &mut Actions) {
+        if !std::mem::replace(&mut self.start_reported, true) {
+            out.push_client(ClientCommand::SpeakingStarted {
                 request_id: self.request_id.clone(),
-                at_ms: millis(now - self.asked_at),
-                text: std::mem::take(&mut self.words),
+                at_ms: millis(now - self.requested_at),
+                text: std::mem::take(&mut self.text),
             });
         }
         self.sent_bytes += frame.len() as u64;
-        out.client(ClientCommand::Audio(frame));
+        out.push_client(ClientCommand::Audio(frame));
     }
 }
 

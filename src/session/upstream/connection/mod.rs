@@ -1,14 +1,14 @@
 //! One lane's life: dialled, queued, initialised, asked, closed politely; tried again while it has not been asked.
 //!
-//! A link knows nothing of what it is asked for. Its owner asks when it is [`Link::is_ready`] and hears [`News`]. Here is
-//! what an owner does with it; [`life`] is what happens to it.
+//! A link knows nothing of what it is asked for. Its owner asks when it is [`UpstreamConnection::is_ready`] and hears [`ConnectionEvent`]. Here is
+//! what an owner does with it; [`transitions`] is what happens to it.
 
 mod transitions;
 
 use std::time::{Duration, Instant};
 
-use super::backoff::{Failure, Trouble};
-use crate::session::{context::Host, measurement::Purpose, outbox::Action};
+use super::backoff::{ConnectionFailure, RetryState};
+use crate::session::{context::LaneContext, measurement::LanePurpose, outbox::Action};
 use crate::{
     event::{Lane, LaneCommand, Mode},
     mapping::upstream::VoiceEncoding,
@@ -16,7 +16,7 @@ use crate::{
 
 /// What its owner should know.
 #[derive(Debug, PartialEq)]
-pub(crate) enum News {
+pub(crate) enum ConnectionEvent {
     /// Nothing.
     None,
     /// It can be asked.
@@ -24,21 +24,21 @@ pub(crate) enum News {
     /// It waits in a queue that somebody else holds up.
     Queued,
     /// The queue does not move: this in words, once.
-    Stuck(String),
+    QueueStuck(String),
     /// The model had nothing to say; the link is on its way out.
-    Empty,
+    EmptyAnswer,
     /// It failed for good; the link is on its way out.
-    Failed(Failure),
+    Failed(ConnectionFailure),
 }
 
 #[derive(Debug)]
-enum Phase {
+enum ConnectionPhase {
     /// Connecting.
     Dialling { until: Instant },
     /// Connecting for nobody any more; whoever answers is told goodbye.
-    Unwanted { until: Instant },
+    AbandonedDial { until: Instant },
     /// Connected; the queue decides.
-    Waiting(Queue),
+    Queued(QueueState),
     /// It has a worker, and nobody has said yet what it is initialised with.
     Granted,
     /// `init` sent.
@@ -48,72 +48,72 @@ enum Phase {
     /// In use for as long as it lasts, as a conversation is.
     Engaged,
     /// Owes an answer; silent since.
-    Asked { heard_at: Instant },
+    AwaitingReply { active_at: Instant },
     /// Owes an answer nobody wants any more. It cannot be stopped (field notes §2: the gateway would hand out a worker
     /// whose model still talks), so it is waited out.
     Draining { until: Instant },
     /// Closed from our side or theirs; waits for the end of the transport.
-    Leaving { until: Instant, retry: bool },
+    Closing { until: Instant, retry: bool },
     /// Waits before another attempt.
-    Pausing { until: Instant },
+    BackingOff { until: Instant },
     /// Over.
     Gone,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct QueueState {
     since: Instant,
     moved_at: Instant,
     position: Option<u32>,
-    told: bool,
+    stuck_reported: bool,
 }
 
 /// One lane.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
     lane: Lane,
-    purpose: Purpose,
+    purpose: LanePurpose,
     mode: Mode,
     /// What it is initialised with, once that is known.
     init: Option<LaneCommand>,
     /// How the voice in it was written, until it is known whether that was right.
-    spelled: Option<VoiceEncoding>,
-    phase: Phase,
+    voice_encoding: Option<VoiceEncoding>,
+    phase: ConnectionPhase,
     opened_at: Instant,
     /// When this attempt got a worker.
     granted_at: Option<Instant>,
     /// Answers it owes, where it may be more than one.
-    owed: u16,
-    trouble: Option<Trouble>,
+    pending_replies: u16,
+    retry: Option<RetryState>,
 }
 
 impl UpstreamConnection {
     /// Dials.
-    pub(crate) fn open(now: Instant, what_for: (Purpose, Mode), init: LaneCommand, host: &mut Host) -> Self {
-        Self::start(now, what_for, Some(init), host)
+    pub(crate) fn open(now: Instant, purpose_and_mode: (LanePurpose, Mode), init: LaneCommand, context: &mut LaneContext) -> Self {
+        Self::open_with_optional_init(now, purpose_and_mode, Some(init), context)
     }
 
     /// Dials; what it is initialised with may come later.
-    pub(crate) fn start(
+    pub(crate) fn open_with_optional_init(
         now: Instant,
-        (purpose, mode): (Purpose, Mode),
+        (purpose, mode): (LanePurpose, Mode),
         init: Option<LaneCommand>,
-        host: &mut Host,
+        context: &mut LaneContext,
     ) -> Self {
-        let mut link = Self {
+        let mut connection = Self {
             lane: Lane(0),
             purpose,
             mode,
             init,
-            spelled: None,
-            phase: Phase::Gone,
+            voice_encoding: None,
+            phase: ConnectionPhase::Gone,
             opened_at: now,
             granted_at: None,
-            owed: 0,
-            trouble: None,
+            pending_replies: 0,
+            retry: None,
         };
-        link.dial(now, host);
-        link
+        connection.dial(now, context);
+        connection
     }
 
     pub(crate) const fn lane(&self) -> Lane {
@@ -122,26 +122,26 @@ impl UpstreamConnection {
 
     /// Its upstream lets it wait.
     pub(crate) const fn is_queued(&self) -> bool {
-        matches!(&self.phase, Phase::Waiting(queue) if queue.position.is_some())
+        matches!(&self.phase, ConnectionPhase::Queued(queue) if queue.position.is_some())
     }
 
     pub(crate) const fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Ready)
+        matches!(self.phase, ConnectionPhase::Ready)
     }
 
-    pub(crate) const fn owes_answer(&self) -> bool {
-        matches!(self.phase, Phase::Asked { .. })
+    pub(crate) const fn is_awaiting_reply(&self) -> bool {
+        matches!(self.phase, ConnectionPhase::AwaitingReply { .. })
     }
 
     /// Owes an answer nobody wants.
     pub(crate) const fn is_draining(&self) -> bool {
-        matches!(self.phase, Phase::Draining { .. })
+        matches!(self.phase, ConnectionPhase::Draining { .. })
     }
 
     /// A worker is at work for it, or about to be.
     pub(crate) const fn holds_worker(&self) -> bool {
         self.granted_at.is_some()
-            && !matches!(self.phase, Phase::Gone | Phase::Pausing { .. } | Phase::Dialling { .. })
+            && !matches!(self.phase, ConnectionPhase::Gone | ConnectionPhase::BackingOff { .. } | ConnectionPhase::Dialling { .. })
     }
 
     /// When its worker was assigned: the upstream's time limit counts from then (field notes §1.6).
@@ -150,8 +150,8 @@ impl UpstreamConnection {
     }
 
     /// Is to be gone by then, whatever it waits for.
-    pub(crate) fn hurry(&mut self, by: Instant) {
-        if let Phase::Draining { until } | Phase::Leaving { until, .. } | Phase::Unwanted { until } =
+    pub(crate) fn shorten_deadline(&mut self, by: Instant) {
+        if let ConnectionPhase::Draining { until } | ConnectionPhase::Closing { until, .. } | ConnectionPhase::AbandonedDial { until } =
             &mut self.phase
         {
             *until = (*until).min(by);
@@ -159,135 +159,135 @@ impl UpstreamConnection {
     }
 
     /// Now it is known what it is initialised with.
-    pub(crate) fn initialise_with(&mut self, now: Instant, init: LaneCommand, host: &mut Host) {
+    pub(crate) fn initialise_with(&mut self, now: Instant, init: LaneCommand, context: &mut LaneContext) {
         self.init = Some(init);
-        self.initialise(now, host);
+        self.initialise(now, context);
     }
 
     /// Its upstream refused what it was to be initialised with, and waits for something else.
     pub(crate) fn await_init(&mut self) {
         if self.is_initialising() {
-            (self.phase, self.init) = (Phase::Granted, None);
+            (self.phase, self.init) = (ConnectionPhase::Granted, None);
         }
     }
 
     /// It is being initialised.
     pub(crate) const fn is_initialising(&self) -> bool {
-        matches!(self.phase, Phase::Initialising { .. })
+        matches!(self.phase, ConnectionPhase::Initialising { .. })
     }
 
     /// A link in use owes so many answers, which are waited out when nobody wants them any more.
-    pub(crate) const fn owe(&mut self, now: Instant, answers: u16) {
+    pub(crate) const fn await_replies(&mut self, now: Instant, answers: u16) {
         if self.is_engaged() && answers > 0 {
-            self.phase = Phase::Asked { heard_at: now };
-            self.owed = answers;
+            self.phase = ConnectionPhase::AwaitingReply { active_at: now };
+            self.pending_replies = answers;
         }
     }
 
     /// Leaves a link in use with somebody else's words; what the upstream still says is heard.
-    pub(crate) fn leave_saying(&mut self, now: Instant, words: String, host: &mut Host) {
-        host.out.push(Action::ToLane(self.lane, LaneCommand::Spelled(words)));
-        let until = now + Duration::from_millis(host.times.close_max_ms);
-        self.phase = Phase::Leaving { until, retry: false };
+    pub(crate) fn close_with_message(&mut self, now: Instant, message: String, context: &mut LaneContext) {
+        context.out.push(Action::ToLane(self.lane, LaneCommand::RawText(message)));
+        let until = now + Duration::from_millis(context.lane_times.close_max_ms);
+        self.phase = ConnectionPhase::Closing { until, retry: false };
     }
 
     pub(crate) const fn is_gone(&self) -> bool {
-        matches!(self.phase, Phase::Gone)
+        matches!(self.phase, ConnectionPhase::Gone)
     }
 
     /// Not asked yet and initialised, or to be, like this.
-    pub(crate) fn serves(&self, init: &LaneCommand) -> bool {
-        let fresh = matches!(
+    pub(crate) fn can_serve(&self, init: &LaneCommand) -> bool {
+        let is_unused = matches!(
             self.phase,
-            Phase::Dialling { .. }
-                | Phase::Waiting(_)
-                | Phase::Granted
-                | Phase::Initialising { .. }
-                | Phase::Ready
-                | Phase::Pausing { .. }
+            ConnectionPhase::Dialling { .. }
+                | ConnectionPhase::Queued(_)
+                | ConnectionPhase::Granted
+                | ConnectionPhase::Initialising { .. }
+                | ConnectionPhase::Ready
+                | ConnectionPhase::BackingOff { .. }
         );
-        fresh && self.init.as_ref() == Some(init)
+        is_unused && self.init.as_ref() == Some(init)
     }
 
     /// Why the last attempt failed, since the last one that did not.
-    pub(crate) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_ref().map(Trouble::words)
+    pub(crate) fn last_error(&self) -> Option<&str> {
+        self.retry.as_ref().map(RetryState::last_error)
     }
 
     /// In use until it ends.
     pub(crate) const fn is_engaged(&self) -> bool {
-        matches!(self.phase, Phase::Engaged)
+        matches!(self.phase, ConnectionPhase::Engaged)
     }
 
     /// From now on a ready link is in use until it ends; then it has failed, and is not tried again.
     pub(crate) const fn engage(&mut self) {
         if self.is_ready() {
-            self.phase = Phase::Engaged;
+            self.phase = ConnectionPhase::Engaged;
         }
     }
 
     /// Asks a ready link.
-    pub(crate) fn ask(&mut self, now: Instant, question: LaneCommand, host: &mut Host) {
-        let (question, _) = host.encodings.spell(question);
-        host.out.push(Action::ToLane(self.lane, question));
-        self.phase = Phase::Asked { heard_at: now };
+    pub(crate) fn send_request(&mut self, now: Instant, request: LaneCommand, context: &mut LaneContext) {
+        let (request, _) = context.voice_encoding.encode_voice(request);
+        context.out.push(Action::ToLane(self.lane, request));
+        self.phase = ConnectionPhase::AwaitingReply { active_at: now };
     }
 
     /// The answer is complete; a link that ended with it stays on its way out.
-    pub(crate) const fn answered(&mut self) {
-        if self.owes_answer() {
-            self.phase = Phase::Ready;
+    pub(crate) const fn complete_reply(&mut self) {
+        if self.is_awaiting_reply() {
+            self.phase = ConnectionPhase::Ready;
         }
     }
 
     /// Leaves politely, wherever it is (field notes §1.2: a bare drop made 14 of 20 following connects fail).
-    pub(crate) fn close(&mut self, now: Instant, host: &mut Host) {
+    pub(crate) fn close(&mut self, now: Instant, context: &mut LaneContext) {
         match &mut self.phase {
             // The handshake may have been answered already.
-            Phase::Dialling { until } => self.phase = Phase::Unwanted { until: *until },
+            ConnectionPhase::Dialling { until } => self.phase = ConnectionPhase::AbandonedDial { until: *until },
             // In the queue nobody has been assigned yet, so there is nobody to say goodbye to.
-            Phase::Waiting(queue) if queue.position.is_some() => {
-                host.out.push(Action::DropLane(self.lane));
-                self.phase = Phase::Gone;
+            ConnectionPhase::Queued(queue) if queue.position.is_some() => {
+                context.out.push(Action::DropLane(self.lane));
+                self.phase = ConnectionPhase::Gone;
             }
             // A worker may be on its way; the gateway keeps what is said to it until then.
-            Phase::Waiting(_) => self.say_goodbye(now, host),
+            ConnectionPhase::Queued(_) => self.send_close(now, context),
             // A worker answers only when it is initialised, which may take 10 to 16 s.
-            Phase::Initialising { until } => {
+            ConnectionPhase::Initialising { until } => {
                 let ready_at = *until;
-                self.say_goodbye(ready_at, host);
+                self.send_close(ready_at, context);
             }
-            Phase::Granted | Phase::Ready | Phase::Engaged | Phase::Asked { .. } | Phase::Draining { .. } => {
-                self.say_goodbye(now, host);
+            ConnectionPhase::Granted | ConnectionPhase::Ready | ConnectionPhase::Engaged | ConnectionPhase::AwaitingReply { .. } | ConnectionPhase::Draining { .. } => {
+                self.send_close(now, context);
             }
-            Phase::Leaving { retry, .. } => *retry = false,
-            Phase::Pausing { .. } => self.phase = Phase::Gone,
-            Phase::Unwanted { .. } | Phase::Gone => {}
+            ConnectionPhase::Closing { retry, .. } => *retry = false,
+            ConnectionPhase::BackingOff { .. } => self.phase = ConnectionPhase::Gone,
+            ConnectionPhase::AbandonedDial { .. } | ConnectionPhase::Gone => {}
         }
     }
 
     /// Says goodbye to an upstream that may be listening from `heard_at` on.
-    fn say_goodbye(&mut self, heard_at: Instant, host: &mut Host) {
-        host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
-        let until = heard_at + Duration::from_millis(host.times.close_max_ms);
-        self.phase = Phase::Leaving { until, retry: false };
+    fn send_close(&mut self, heard_at: Instant, context: &mut LaneContext) {
+        context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+        let until = heard_at + Duration::from_millis(context.lane_times.close_max_ms);
+        self.phase = ConnectionPhase::Closing { until, retry: false };
     }
 
     /// Leaves politely, once it owes nothing, and hands itself over to the session, which waits for the end of the
     /// transport.
-    pub(crate) fn retire(mut self, now: Instant, host: &mut Host) {
-        let until = host.drained_by(now);
-        if self.owes_answer() && until > now {
-            self.phase = Phase::Draining { until };
+    pub(crate) fn retire(mut self, now: Instant, context: &mut LaneContext) {
+        let until = context.lane_drain_deadline(now);
+        if self.is_awaiting_reply() && until > now {
+            self.phase = ConnectionPhase::Draining { until };
         } else {
-            self.close(now, host);
+            self.close(now, context);
         }
-        if let Some(by) = host.is_in_hurry() {
+        if let Some(by) = context.drain_deadline() {
             // A goodbye has its time in any case; one that waits for an initialisation has no more.
-            self.hurry(by.max(now) + Duration::from_millis(host.times.close_max_ms));
+            self.shorten_deadline(by.max(now) + Duration::from_millis(context.lane_times.close_max_ms));
         }
         if !self.is_gone() {
-            host.leaving.push(self);
+            context.closing.push(self);
         }
     }
 }

@@ -2,335 +2,335 @@
 
 use std::time::{Duration, Instant};
 
-use super::{UpstreamConnection, News, Phase, Queue, millis};
-use crate::session::upstream::backoff::{Failure, Trouble};
+use super::{UpstreamConnection, ConnectionEvent, ConnectionPhase, QueueState, millis};
+use crate::session::upstream::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
-    context::Host,
-    measurement::Figure,
+    context::LaneContext,
+    measurement::Measurement,
     outbox::{Action, Observation},
 };
 use crate::{
     error::ErrorKind,
-    event::{EndMeaning, Ending, LaneCommand, LaneEvent, Why},
-    mapping::profile::LaneTimes,
+    event::{EndKind, UpstreamEnd, LaneCommand, LaneEvent, DisconnectReason},
+    mapping::profile::LaneTimeouts,
 };
 
 impl UpstreamConnection {
     /// The transport is up.
-    pub(crate) fn opened(&mut self, now: Instant, host: &mut Host) {
+    pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
         match self.phase {
-            Phase::Dialling { .. } => {
-                self.phase = Phase::Waiting(Queue { since: now, moved_at: now, position: None, told: false });
+            ConnectionPhase::Dialling { .. } => {
+                self.phase = ConnectionPhase::Queued(QueueState { since: now, moved_at: now, position: None, stuck_reported: false });
             }
-            Phase::Unwanted { .. } => self.say_goodbye(now, host),
+            ConnectionPhase::AbandonedDial { .. } => self.send_close(now, context),
             _ => {}
         }
     }
 
     /// The upstream said something.
-    pub(crate) fn event(&mut self, now: Instant, event: &LaneEvent<'_>, host: &mut Host) -> News {
+    pub(crate) fn handle_event(&mut self, now: Instant, event: &LaneEvent<'_>, context: &mut LaneContext) -> ConnectionEvent {
         match (&mut self.phase, event) {
-            (_, LaneEvent::Unknown(words)) => {
-                host.out.observe(Observation::UnknownFromLane { lane: self.lane, words: words.clone() });
-                News::None
+            (_, LaneEvent::Unknown(detail)) => {
+                context.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
+                ConnectionEvent::None
             }
-            (Phase::Waiting(queue), LaneEvent::Queued { position, length, wait_s }) => {
+            (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s }) => {
                 if queue.position != *position || queue.position.is_none() {
                     queue.moved_at = now;
                     queue.position = *position;
                 }
-                self.trouble = None;
-                let words = queue_words(*position, *length, *wait_s);
-                host.out.observe(Observation::LaneQueued { lane: self.lane, position: *position, words });
-                News::Queued
+                self.retry = None;
+                let detail = describe_queue(*position, *length, *wait_s);
+                context.out.observe(Observation::LaneQueued { lane: self.lane, position: *position, words: detail });
+                ConnectionEvent::Queued
             }
             // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
-            (Phase::Leaving { retry: false, .. }, LaneEvent::Queued { .. }) if self.granted_at.is_none() => {
-                host.out.push(Action::DropLane(self.lane));
-                self.phase = Phase::Gone;
-                News::None
+            (ConnectionPhase::Closing { retry: false, .. }, LaneEvent::Queued { .. }) if self.granted_at.is_none() => {
+                context.out.push(Action::DropLane(self.lane));
+                self.phase = ConnectionPhase::Gone;
+                ConnectionEvent::None
             }
-            (Phase::Waiting(queue), LaneEvent::Granted) => {
+            (ConnectionPhase::Queued(queue), LaneEvent::Granted) => {
                 let after = now - queue.since;
-                host.out.measured(Figure::LaneGranted { lane: self.lane, after });
+                context.out.measure(Measurement::LaneGranted { lane: self.lane, after });
                 self.granted_at = Some(now);
-                self.phase = Phase::Granted;
-                self.initialise(now, host);
-                News::None
+                self.phase = ConnectionPhase::Granted;
+                self.initialise(now, context);
+                ConnectionEvent::None
             }
-            (Phase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
-                self.phase = Phase::Ready;
-                self.trouble = None;
+            (ConnectionPhase::Initialising { .. }, LaneEvent::Ready { session_id }) => {
+                self.phase = ConnectionPhase::Ready;
+                self.retry = None;
                 if let Some(granted_at) = self.granted_at {
                     let after = now - granted_at;
-                    host.out.measured(Figure::LaneInitialised { lane: self.lane, after });
+                    context.out.measure(Measurement::LaneInitialised { lane: self.lane, after });
                 }
-                if let Some(spelled) = self.spelled.take() {
-                    host.encodings.worked(spelled);
+                if let Some(encoding) = self.voice_encoding.take() {
+                    context.voice_encoding.mark_worked(encoding);
                 }
-                host.out.observe(Observation::LaneReady {
+                context.out.observe(Observation::LaneReady {
                     lane: self.lane,
                     session_id: session_id.map(str::to_owned),
                     waited_ms: millis(now - self.opened_at),
                 });
-                News::Ready
+                ConnectionEvent::Ready
             }
-            (Phase::Asked { heard_at }, LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen) => {
+            (ConnectionPhase::AwaitingReply { active_at: heard_at }, LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen) => {
                 *heard_at = now;
-                News::None
+                ConnectionEvent::None
             }
-            (Phase::Draining { .. }, LaneEvent::Done { .. }) if self.owed > 1 => {
-                self.owed -= 1;
-                News::None
+            (ConnectionPhase::Draining { .. }, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
+                self.pending_replies -= 1;
+                ConnectionEvent::None
             }
-            (Phase::Draining { .. }, LaneEvent::Done { .. }) => {
-                self.say_goodbye(now, host);
-                News::None
+            (ConnectionPhase::Draining { .. }, LaneEvent::Done { .. }) => {
+                self.send_close(now, context);
+                ConnectionEvent::None
             }
-            (_, LaneEvent::Trouble(words)) => self.troubled(now, words, host),
-            (_, LaneEvent::Closed(ending)) => self.ended(now, ending, host),
-            _ => News::None,
+            (_, LaneEvent::RecoverableError(detail)) => self.handle_recoverable_error(now, detail, context),
+            (_, LaneEvent::Closed(end)) => self.handle_session_end(now, end, context),
+            _ => ConnectionEvent::None,
         }
     }
 
     /// Initialises a worker that waits for it.
-    pub(crate) fn initialise(&mut self, now: Instant, host: &mut Host) {
-        let Some(init) = self.init.clone().filter(|_| matches!(self.phase, Phase::Granted)) else { return };
-        let (init, spelled) = host.encodings.spell(init);
-        self.spelled = spelled;
-        host.out.push(Action::ToLane(self.lane, init));
-        self.phase = Phase::Initialising { until: now + Duration::from_millis(host.times.init_max_ms) };
+    pub(crate) fn initialise(&mut self, now: Instant, context: &mut LaneContext) {
+        let Some(init) = self.init.clone().filter(|_| matches!(self.phase, ConnectionPhase::Granted)) else { return };
+        let (init, encoding) = context.voice_encoding.encode_voice(init);
+        self.voice_encoding = encoding;
+        context.out.push(Action::ToLane(self.lane, init));
+        self.phase = ConnectionPhase::Initialising { until: now + Duration::from_millis(context.lane_times.init_max_ms) };
     }
 
     /// Something went wrong upstream, and its session goes on: what that means depends on what was wanted of it.
-    fn troubled(&mut self, now: Instant, words: &str, host: &mut Host) -> News {
-        host.out.observe(Observation::LaneTrouble { lane: self.lane, words: words.to_owned() });
+    fn handle_recoverable_error(&mut self, now: Instant, detail: &str, context: &mut LaneContext) -> ConnectionEvent {
+        context.out.observe(Observation::LaneTrouble { lane: self.lane, words: detail.to_owned() });
         match self.phase {
-            Phase::Initialising { .. } => {
-                self.init_failed(host);
-                let words = format!("the upstream could not initialise: {words}");
-                self.start_over(now, words, host);
-                News::None
+            ConnectionPhase::Initialising { .. } => {
+                self.report_encoding_failure(context);
+                let detail = format!("the upstream could not initialise: {detail}");
+                self.close_and_retry(now, detail, context);
+                ConnectionEvent::None
             }
-            Phase::Asked { .. } => {
-                self.close(now, host);
-                self.failed(format!("the upstream could not answer: {words}"), host)
+            ConnectionPhase::AwaitingReply { .. } => {
+                self.close(now, context);
+                self.fail_in_use(format!("the upstream could not answer: {detail}"), context)
             }
-            Phase::Draining { .. } => {
-                self.say_goodbye(now, host);
-                News::None
+            ConnectionPhase::Draining { .. } => {
+                self.send_close(now, context);
+                ConnectionEvent::None
             }
             // A conversation knows by itself what it makes of it.
-            _ => News::None,
+            _ => ConnectionEvent::None,
         }
     }
 
     /// It may have been the voice, and how that was written.
-    fn init_failed(&mut self, host: &mut Host) {
-        if let Some(spelled) = self.spelled.take() {
-            host.encodings.failed(spelled);
+    fn report_encoding_failure(&mut self, context: &mut LaneContext) {
+        if let Some(encoding) = self.voice_encoding.take() {
+            context.voice_encoding.mark_failed(encoding);
         }
     }
 
     /// Another attempt, once this one has left politely.
-    fn start_over(&mut self, now: Instant, words: String, host: &mut Host) {
-        Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
-        self.say_goodbye(now, host);
-        let until = now + Duration::from_millis(host.times.close_max_ms);
-        self.phase = Phase::Leaving { until, retry: true };
+    fn close_and_retry(&mut self, now: Instant, detail: String, context: &mut LaneContext) {
+        RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
+        self.send_close(now, context);
+        let until = now + Duration::from_millis(context.lane_times.close_max_ms);
+        self.phase = ConnectionPhase::Closing { until, retry: true };
     }
 
-    fn ended(&mut self, now: Instant, ending: &Ending, host: &mut Host) -> News {
+    fn handle_session_end(&mut self, now: Instant, end: &UpstreamEnd, context: &mut LaneContext) -> ConnectionEvent {
         // Its close frame follows; until then the worker is still being cleaned up.
-        let until = now + Duration::from_millis(host.times.close_max_ms);
+        let until = now + Duration::from_millis(context.lane_times.close_max_ms);
         // A conversation owes no answer that could be empty: it is lost, whatever it ended with.
-        let owed = self.owes_answer();
-        let asked = match self.phase {
-            Phase::Asked { .. } | Phase::Engaged => true,
-            Phase::Unwanted { .. } | Phase::Draining { .. } => {
-                self.phase = Phase::Leaving { until, retry: false };
-                return News::None;
+        let awaiting_reply = self.is_awaiting_reply();
+        let was_in_use = match self.phase {
+            ConnectionPhase::AwaitingReply { .. } | ConnectionPhase::Engaged => true,
+            ConnectionPhase::AbandonedDial { .. } | ConnectionPhase::Draining { .. } => {
+                self.phase = ConnectionPhase::Closing { until, retry: false };
+                return ConnectionEvent::None;
             }
-            Phase::Leaving { .. } | Phase::Pausing { .. } | Phase::Gone => return News::None,
+            ConnectionPhase::Closing { .. } | ConnectionPhase::BackingOff { .. } | ConnectionPhase::Gone => return ConnectionEvent::None,
             _ => false,
         };
-        let retry = !asked;
-        self.init_failed(host);
-        self.phase = Phase::Leaving { until, retry };
-        let words = format!("the upstream ended the session: {}", ending.words);
-        match (asked, ending.meaning) {
-            (true, EndMeaning::EmptyAnswer) if owed => News::Empty,
-            (true, meaning @ (EndMeaning::UsedUp | EndMeaning::UsedUpAndOpen)) => {
-                if meaning == EndMeaning::UsedUpAndOpen {
-                    host.out.push(Action::ToLane(self.lane, LaneCommand::Close));
+        let retry = !was_in_use;
+        self.report_encoding_failure(context);
+        self.phase = ConnectionPhase::Closing { until, retry };
+        let detail = format!("the upstream ended the session: {}", end.detail);
+        match (was_in_use, end.kind) {
+            (true, EndKind::EmptyAnswer) if awaiting_reply => ConnectionEvent::EmptyAnswer,
+            (true, kind @ (EndKind::LimitReached | EndKind::LimitReachedStillOpen)) => {
+                if kind == EndKind::LimitReachedStillOpen {
+                    context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
                 }
-                News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked })
+                ConnectionEvent::Failed(ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use })
             }
-            (true, _) => self.failed(words, host),
-            (false, meaning) => {
-                let full = meaning == EndMeaning::QueueFull;
-                let kind = if full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
-                Trouble::note(&mut self.trouble, now, kind, words);
-                News::None
+            (true, _) => self.fail_in_use(detail, context),
+            (false, kind) => {
+                let is_full = kind == EndKind::QueueFull;
+                let kind = if is_full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
+                RetryState::record_failure(&mut self.retry, now, kind, detail);
+                ConnectionEvent::None
             }
         }
     }
 
     /// The transport is gone.
-    pub(crate) fn closed(&mut self, now: Instant, why: &Why, host: &mut Host) -> News {
+    pub(crate) fn handle_closed(&mut self, now: Instant, reason: &DisconnectReason, context: &mut LaneContext) -> ConnectionEvent {
         match self.phase {
-            Phase::Gone | Phase::Pausing { .. } => News::None,
-            Phase::Unwanted { .. } | Phase::Draining { .. } | Phase::Leaving { retry: false, .. } => {
-                self.phase = Phase::Gone;
-                News::None
+            ConnectionPhase::Gone | ConnectionPhase::BackingOff { .. } => ConnectionEvent::None,
+            ConnectionPhase::AbandonedDial { .. } | ConnectionPhase::Draining { .. } | ConnectionPhase::Closing { retry: false, .. } => {
+                self.phase = ConnectionPhase::Gone;
+                ConnectionEvent::None
             }
-            Phase::Leaving { retry: true, .. } => self.pause(now, host),
-            Phase::Asked { .. } | Phase::Engaged => {
-                let when = if self.owes_answer() { " before it had answered" } else { "" };
-                self.phase = Phase::Gone;
-                self.failed(format!("the upstream {why}{when}"), host)
+            ConnectionPhase::Closing { retry: true, .. } => self.retry_or_fail(now, context),
+            ConnectionPhase::AwaitingReply { .. } | ConnectionPhase::Engaged => {
+                let when = if self.is_awaiting_reply() { " before it had answered" } else { "" };
+                self.phase = ConnectionPhase::Gone;
+                self.fail_in_use(format!("the upstream {reason}{when}"), context)
             }
             _ => {
-                self.phase = Phase::Gone;
-                self.init_failed(host);
-                Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, format!("the upstream {why}"));
-                self.pause(now, host)
+                self.phase = ConnectionPhase::Gone;
+                self.report_encoding_failure(context);
+                RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, format!("the upstream {reason}"));
+                self.retry_or_fail(now, context)
             }
         }
     }
 
     /// Time has passed.
-    pub(crate) fn timeout(&mut self, now: Instant, host: &mut Host) -> News {
-        if self.next_timeout(&host.times).is_none_or(|due| due > now) {
-            return News::None;
+    pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) -> ConnectionEvent {
+        if self.next_timeout(&context.lane_times).is_none_or(|due| due > now) {
+            return ConnectionEvent::None;
         }
-        let times = host.times;
+        let times = context.lane_times;
         match &mut self.phase {
-            Phase::Dialling { .. } => {
-                let words =
+            ConnectionPhase::Dialling { .. } => {
+                let detail =
                     format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
-                host.out.push(Action::DropLane(self.lane));
-                Trouble::note(&mut self.trouble, now, ErrorKind::Unavailable, words);
-                self.pause(now, host)
+                context.out.push(Action::DropLane(self.lane));
+                RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
+                self.retry_or_fail(now, context)
             }
-            Phase::Waiting(queue) => {
+            ConnectionPhase::Queued(queue) => {
                 let waited = now - queue.since;
-                let place = queue
+                let status = queue
                     .position
                     .map_or("said nothing".to_owned(), |at| format!("left us at position {at}"));
-                let words = format!(
-                    "the upstream's queue {place} for {:.0} s; another client may hold the worker",
+                let detail = format!(
+                    "the upstream's queue {status} for {:.0} s; another client may hold the worker",
                     waited.as_secs_f64()
                 );
                 if waited >= Duration::from_millis(times.queue_max_ms) {
-                    host.out.push(Action::DropLane(self.lane));
-                    return self.fail(Failure { kind: ErrorKind::QueueStuck, words, asked: false });
+                    context.out.push(Action::DropLane(self.lane));
+                    return self.fail_permanently(ConnectionFailure { kind: ErrorKind::QueueStuck, detail, was_in_use: false });
                 }
-                if host.holds_worker {
+                if context.holds_worker {
                     // It is this session itself that holds the queue up, and not for long.
                     queue.moved_at = now;
-                    return News::None;
+                    return ConnectionEvent::None;
                 }
-                queue.told = true;
-                News::Stuck(words)
+                queue.stuck_reported = true;
+                ConnectionEvent::QueueStuck(detail)
             }
-            Phase::Initialising { .. } => {
-                let words = format!("the upstream did not initialise within {} ms", times.init_max_ms);
-                self.start_over(now, words, host);
-                News::None
+            ConnectionPhase::Initialising { .. } => {
+                let detail = format!("the upstream did not initialise within {} ms", times.init_max_ms);
+                self.close_and_retry(now, detail, context);
+                ConnectionEvent::None
             }
-            Phase::Draining { .. } => {
-                self.say_goodbye(now, host);
-                News::None
+            ConnectionPhase::Draining { .. } => {
+                self.send_close(now, context);
+                ConnectionEvent::None
             }
-            Phase::Asked { .. } => {
-                let words = format!("the upstream did not answer within {} ms", times.answer_max_ms);
-                self.close(now, host);
-                self.failed(words, host)
+            ConnectionPhase::AwaitingReply { .. } => {
+                let detail = format!("the upstream did not answer within {} ms", times.answer_max_ms);
+                self.close(now, context);
+                self.fail_in_use(detail, context)
             }
-            Phase::Leaving { retry: true, .. } => {
-                host.out.push(Action::DropLane(self.lane));
-                self.pause(now, host)
+            ConnectionPhase::Closing { retry: true, .. } => {
+                context.out.push(Action::DropLane(self.lane));
+                self.retry_or_fail(now, context)
             }
-            Phase::Unwanted { .. } | Phase::Leaving { retry: false, .. } => {
-                host.out.push(Action::DropLane(self.lane));
-                self.phase = Phase::Gone;
-                News::None
+            ConnectionPhase::AbandonedDial { .. } | ConnectionPhase::Closing { retry: false, .. } => {
+                context.out.push(Action::DropLane(self.lane));
+                self.phase = ConnectionPhase::Gone;
+                ConnectionEvent::None
             }
-            Phase::Pausing { .. } => {
-                self.dial(now, host);
-                News::None
+            ConnectionPhase::BackingOff { .. } => {
+                self.dial(now, context);
+                ConnectionEvent::None
             }
-            Phase::Granted | Phase::Ready | Phase::Engaged | Phase::Gone => News::None,
+            ConnectionPhase::Granted | ConnectionPhase::Ready | ConnectionPhase::Engaged | ConnectionPhase::Gone => ConnectionEvent::None,
         }
     }
 
-    /// When [`Link::timeout`] has something to do.
-    pub(crate) fn next_timeout(&self, times: &LaneTimes) -> Option<Instant> {
+    /// When [`UpstreamConnection::handle_timeout`] has something to do.
+    pub(crate) fn next_timeout(&self, times: &LaneTimeouts) -> Option<Instant> {
         let ms = Duration::from_millis;
         match &self.phase {
-            Phase::Dialling { until }
-            | Phase::Unwanted { until }
-            | Phase::Initialising { until }
-            | Phase::Draining { until }
-            | Phase::Leaving { until, .. }
-            | Phase::Pausing { until } => Some(*until),
-            Phase::Waiting(queue) if queue.told => Some(queue.since + ms(times.queue_max_ms)),
-            Phase::Waiting(queue) => {
+            ConnectionPhase::Dialling { until }
+            | ConnectionPhase::AbandonedDial { until }
+            | ConnectionPhase::Initialising { until }
+            | ConnectionPhase::Draining { until }
+            | ConnectionPhase::Closing { until, .. }
+            | ConnectionPhase::BackingOff { until } => Some(*until),
+            ConnectionPhase::Queued(queue) if queue.stuck_reported => Some(queue.since + ms(times.queue_max_ms)),
+            ConnectionPhase::Queued(queue) => {
                 Some((queue.moved_at + ms(times.queue_stuck_ms)).min(queue.since + ms(times.queue_max_ms)))
             }
-            Phase::Asked { heard_at } => Some(*heard_at + ms(times.answer_max_ms)),
-            Phase::Granted | Phase::Ready | Phase::Engaged | Phase::Gone => None,
+            ConnectionPhase::AwaitingReply { active_at: heard_at } => Some(*heard_at + ms(times.answer_max_ms)),
+            ConnectionPhase::Granted | ConnectionPhase::Ready | ConnectionPhase::Engaged | ConnectionPhase::Gone => None,
         }
     }
 
-    pub(crate) fn dial(&mut self, now: Instant, host: &mut Host) {
+    pub(crate) fn dial(&mut self, now: Instant, context: &mut LaneContext) {
         // A number of its own for each attempt: whatever still comes of the last one is for nobody.
-        self.lane = host.new_lane();
+        self.lane = context.allocate_lane();
         self.granted_at = None;
-        self.spelled = None;
-        host.out.measured(Figure::LaneDialled { lane: self.lane, purpose: self.purpose });
-        host.out.push(Action::OpenLane(self.lane, self.mode));
-        self.phase = Phase::Dialling { until: now + Duration::from_millis(host.times.dial_max_ms) };
+        self.voice_encoding = None;
+        context.out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
+        context.out.push(Action::OpenLane(self.lane, self.mode));
+        self.phase = ConnectionPhase::Dialling { until: now + Duration::from_millis(context.lane_times.dial_max_ms) };
     }
 
     /// Another attempt after a pause, or the end of all attempts. The last transport is gone.
-    fn pause(&mut self, now: Instant, host: &mut Host) -> News {
-        let Some(trouble) = &self.trouble else {
-            self.dial(now, host);
-            return News::None;
+    fn retry_or_fail(&mut self, now: Instant, context: &mut LaneContext) -> ConnectionEvent {
+        let Some(retry) = &self.retry else {
+            self.dial(now, context);
+            return ConnectionEvent::None;
         };
-        match trouble.next_attempt(now, self.opened_at, &host.times, &mut host.rng) {
+        match retry.next_attempt(now, self.opened_at, &context.lane_times, &mut context.rng) {
             Err(failure) => {
-                host.out.observe(Observation::LaneFailed { lane: self.lane, words: failure.words.clone() });
-                self.fail(failure)
+                context.out.observe(Observation::LaneFailed { lane: self.lane, words: failure.detail.clone() });
+                self.fail_permanently(failure)
             }
             Ok(until) => {
-                host.out.observe(Observation::LaneRetry {
+                context.out.observe(Observation::LaneRetry {
                     lane: self.lane,
-                    words: trouble.words().to_owned(),
+                    words: retry.last_error().to_owned(),
                     pause_ms: millis(until - now),
                 });
-                self.phase = Phase::Pausing { until };
-                News::None
+                self.phase = ConnectionPhase::BackingOff { until };
+                ConnectionEvent::None
             }
         }
     }
 
     /// The upstream failed a link in use.
-    fn failed(&self, words: String, host: &mut Host) -> News {
-        host.out.observe(Observation::LaneFailed { lane: self.lane, words: words.clone() });
-        News::Failed(Failure { kind: ErrorKind::Unavailable, words, asked: true })
+    fn fail_in_use(&self, detail: String, context: &mut LaneContext) -> ConnectionEvent {
+        context.out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
+        ConnectionEvent::Failed(ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: true })
     }
 
     /// For good; its transport is gone or dropped.
-    fn fail(&mut self, failure: Failure) -> News {
-        self.phase = Phase::Gone;
-        News::Failed(failure)
+    fn fail_permanently(&mut self, failure: ConnectionFailure) -> ConnectionEvent {
+        self.phase = ConnectionPhase::Gone;
+        ConnectionEvent::Failed(failure)
     }
 }
 
-fn queue_words(position: Option<u32>, length: Option<u32>, wait_s: Option<f64>) -> String {
+fn describe_queue(position: Option<u32>, length: Option<u32>, wait_s: Option<f64>) -> String {
     let position = position.map_or("unknown".to_owned(), |position| position.to_string());
     let length = length.map_or(String::new(), |length| format!(" of {length}"));
     let wait = wait_s.map_or(String::new(), |wait| format!(", about {wait:.0} s"));

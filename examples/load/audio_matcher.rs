@@ -1,0 +1,211 @@
+//! Recognises at the upstream what the clients sent: which client's audio it is, and which samples of it.
+//!
+//! A block of 10 ms is the one that is expected if the difference has a tenth of its energy at most: another resampler
+//! than voxbridge's may have another filter, but not another time. What is not expected is looked for.
+
+use super::{
+    test_audio::{BLOCK_SAMPLES, LOOP_SAMPLES, SECOND_SAMPLES, TestAudio},
+    sample_tracker::SampleTracker,
+};
+
+/// What a resampler makes of the very beginning is its own.
+const SKIPPED_START_SAMPLES: usize = 2 * BLOCK_SAMPLES;
+/// How far away what is not expected is looked for.
+const SEARCH_RADIUS_SAMPLES: u64 = 3 * SECOND_SAMPLES as u64;
+
+/// One client's audio as it reaches the upstream.
+#[derive(Debug)]
+pub(crate) struct AudioMatcher {
+    /// Where in the loop the stream begins.
+    loop_offset: u64,
+    pub(crate) tracker: SampleTracker,
+    has_started: bool,
+    /// Samples before its first one.
+    lead_in_samples: usize,
+    /// Silence that stands for what was not there.
+    pub(crate) silence_samples: u64,
+}
+
+impl AudioMatcher {
+    /// Finds whose beginning this is, of so many clients, through a bridge whose first sample comes out behind `lag` others.
+    pub(crate) fn identify_client(
+        sound: &TestAudio,
+        samples: &[f32],
+        clients: usize,
+        lag: usize,
+    ) -> Option<(usize, Self)> {
+        let at = SKIPPED_START_SAMPLES + lag;
+        let fits =
+            |client: &usize| is_match_at(sound, samples, at, (TestAudio::loop_offset(*client) + SKIPPED_START_SAMPLES) as u64, 4);
+        let client = (0..clients).find(fits)?;
+        let track = SampleTracker::starting_at(SKIPPED_START_SAMPLES as u64);
+        let begins = TestAudio::loop_offset(client) as u64;
+        Some((client, Self { loop_offset: begins, tracker: track, has_started: false, lead_in_samples: lag, silence_samples: 0 }))
+    }
+
+    /// Finds where in the loop this stretch begins.
+    pub(crate) fn locate_in_loop(sound: &TestAudio, samples: &[f32]) -> Option<(u64, Self)> {
+        let first =
+            (0..LOOP_SAMPLES as u64).find(|place| is_match_at(sound, samples, SKIPPED_START_SAMPLES, place + SKIPPED_START_SAMPLES as u64, 4))?;
+        let place =
+            refine_position(sound, &samples[SKIPPED_START_SAMPLES..SKIPPED_START_SAMPLES + BLOCK_SAMPLES], first + SKIPPED_START_SAMPLES as u64) - SKIPPED_START_SAMPLES as u64;
+        let track = SampleTracker::starting_at(SKIPPED_START_SAMPLES as u64);
+        Some((place, Self { loop_offset: place, tracker: track, has_started: false, lead_in_samples: 0, silence_samples: 0 }))
+    }
+
+    /// Where in the loop the next sample belongs.
+    pub(crate) fn loop_position(&self) -> u64 {
+        self.loop_offset + self.tracker.next_position
+    }
+
+    /// Takes what has come, every block of it.
+    pub(crate) fn match_all(&mut self, sound: &TestAudio, samples: &[f32]) {
+        let skipped = if std::mem::replace(&mut self.has_started, true) { 0 } else { SKIPPED_START_SAMPLES + self.lead_in_samples };
+        let blocks = samples[skipped.min(samples.len())..].chunks(BLOCK_SAMPLES);
+        for (number, block) in blocks.enumerate() {
+            if is_similar(block, sound.expected_samples(self.loop_position(), block.len())) {
+                self.tracker.receive(block.len() as u64);
+            } else if block.iter().all(|sample| *sample == 0.0) {
+                self.silence_samples += block.len() as u64;
+            } else {
+                self.search_block(sound, samples, skipped + number * BLOCK_SAMPLES, block.len());
+            }
+        }
+    }
+
+    /// Takes what has come as what is expected, having looked at one block in some; none of what was done to it if that is
+    /// wrong.
+    pub(crate) fn spot_check(&mut self, sound: &TestAudio, blocks: &[(usize, &[f32])], samples: usize) -> bool {
+        let fits = |(at, block): &(usize, &[f32])| {
+            is_similar(block, sound.expected_samples(self.loop_position() + *at as u64, block.len()))
+        };
+        let all = self.has_started && blocks.iter().all(fits);
+        if all {
+            self.tracker.receive(samples as u64);
+        }
+        all
+    }
+
+    /// The block at `at` is not the one that was expected.
+    fn search_block(&mut self, sound: &TestAudio, samples: &[f32], at: usize, length: usize) {
+        let here = self.tracker.next_position;
+        let places = (1..SEARCH_RADIUS_SAMPLES).flat_map(|far| [Some(here + far), here.checked_sub(far)]);
+        let found = places.flatten().find(|place| is_match_at(sound, samples, at, self.loop_offset + place, 1));
+        match found {
+            Some(place) => {
+                let place = refine_position(sound, &samples[at..at + length], self.loop_offset + place) - self.loop_offset;
+                self.tracker.next_position = place;
+                self.tracker.receive(length as u64);
+            }
+            // Silence behind it: the last of what there was.
+            None if samples[at + length..].iter().take(BLOCK_SAMPLES).all(|sample| *sample == 0.0) => {
+                self.silence_samples += length as u64;
+            }
+            None => self.tracker.receive_unrecognised(length as u64),
+        }
+    }
+}
+
+/// Whether these samples are, from `at` on and for so many blocks, those of this place of the loop.
+fn is_match_at(sound: &TestAudio, samples: &[f32], at: usize, place: u64, blocks: usize) -> bool {
+    let Some(block) = samples.get(at..at + BLOCK_SAMPLES) else { return false };
+    let expected = sound.expected_samples(place, BLOCK_SAMPLES);
+    // Nearly all places are wrong ones, and a few samples tell.
+    let far = block.iter().zip(expected).step_by(20).any(|(a, b)| (a - b).abs() > 0.5 * b.abs() + 0.002);
+    !far && is_similar(block, expected)
+        && (blocks <= 1 || is_match_at(sound, samples, at + BLOCK_SAMPLES, place + BLOCK_SAMPLES as u64, blocks - 1))
+}
+
+/// The place within a few of this one that these samples are most like: what is near a match is one, too.
+fn refine_position(sound: &TestAudio, samples: &[f32], place: u64) -> u64 {
+    const NEAR: u64 = 8;
+    let (mut best, mut least) = (place, f32::INFINITY);
+    for near in place.saturating_sub(NEAR)..=place + NEAR {
+        let (error, _) = error_and_energy(samples, sound.expected_samples(near, samples.len()));
+        if error < least {
+            (best, least) = (near, error);
+        }
+    }
+    best
+}
+
+/// Whether a block is the expected one, but for its filter and for rounding.
+fn is_similar(block: &[f32], expected: &[f32]) -> bool {
+    /// Two steps of an int16.
+    const ROUNDING: f32 = 4.0 / (32_768.0 * 32_768.0);
+    let (error, energy) = error_and_energy(block, expected);
+    error <= 0.1 * energy + ROUNDING * block.len() as f32
+}
+
+/// The energy of the difference, and that of what was expected.
+fn error_and_energy(block: &[f32], expected: &[f32]) -> (f32, f32) {
+    const LANES: usize = 16;
+    let (mut error, mut energy) = ([0.0f32; LANES], [0.0f32; LANES]);
+    for (a, b) in block.as_chunks::<LANES>().0.iter().zip(expected.as_chunks::<LANES>().0) {
+        for lane in 0..LANES {
+            let off = a[lane] - b[lane];
+            error[lane] += off * off;
+            energy[lane] += b[lane] * b[lane];
+        }
+    }
+    (error.iter().sum(), energy.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound() -> TestAudio {
+        TestAudio::new(48_000, 960, 0.5).unwrap()
+    }
+
+    /// Client 20's first five seconds.
+    fn stream(sound: &TestAudio) -> Vec<f32> {
+        let begins = TestAudio::loop_offset(20) as u64;
+        (0..5).flat_map(|second| sound.expected_samples(begins + second * SECOND_SAMPLES as u64, SECOND_SAMPLES).to_vec()).collect()
+    }
+
+    fn heard(sound: &TestAudio, samples: &[f32], lag: usize) -> AudioMatcher {
+        let (client, mut ear) = AudioMatcher::identify_client(sound, &samples[..SECOND_SAMPLES], 500, lag).unwrap();
+        assert_eq!(client, 20);
+        samples.chunks(SECOND_SAMPLES).for_each(|unit| ear.match_all(sound, unit));
+        ear
+    }
+
+    #[test]
+    fn every_client_is_recognised_and_every_sample_counted() {
+        let (sound, mut late) = (sound(), vec![0.0; 300]);
+        let samples = stream(&sound);
+        let counts = heard(&sound, &samples, 0).tracker.counts(samples.len() as u64, 0);
+        assert!(counts.is_clean() && counts.tail == 0, "{counts:?}");
+        late.extend(&samples[..2 * SECOND_SAMPLES]);
+        let ear = heard(&sound, &late, 300);
+        assert!(ear.tracker.counts(2 * SECOND_SAMPLES as u64, 0).is_clean());
+    }
+
+    #[test]
+    fn a_frame_that_is_missing_repeated_or_swapped_is_found() {
+        let sound = sound();
+        let whole = stream(&sound);
+        let (mut less, mut more, mut swapped) = (whole.clone(), whole.clone(), whole.clone());
+        less.drain(30_000..30_320);
+        let again = whole[30_000..30_320].to_vec();
+        more.splice(30_320..30_320, again);
+        swapped[30_080..30_720].rotate_left(320);
+        let total = whole.len() as u64;
+        assert_eq!(heard(&sound, &less, 0).tracker.counts(total, 0).lost, 320);
+        assert_eq!(heard(&sound, &more, 0).tracker.counts(total, 0).duplicated, 320);
+        let counts = heard(&sound, &swapped, 0).tracker.counts(total, 0);
+        assert!(counts.reordered == 320 && counts.lost == 0, "{counts:?}");
+    }
+
+    #[test]
+    fn silence_behind_the_end_is_not_what_was_sent() {
+        let sound = sound();
+        let mut samples = stream(&sound);
+        samples[4 * SECOND_SAMPLES + 4_000..].fill(0.0);
+        let ear = heard(&sound, &samples, 0);
+        assert!(ear.tracker.counts(4 * SECOND_SAMPLES as u64 + 4_000, 160).is_clean());
+        assert!(ear.silence_samples >= 11_840);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a client hears: every byte of the model's voice, when it came, and the messages that matter.
+//!
+//! Latency down is from the delta's sending (or from when its audio is due, if that is later) to the arrival of its first
+//! audio. A bridge lets audio leave [`LEAD`] ahead of being heard, so a delta whose turn is still being heard is due when
+//! less than that is left. The first delta of a turn counts apart: bridges may hold it on purpose, once audio has come
+//! too late to be heard without a gap; as long as it has not, it counts as the others do.
+
+use std::{collections::VecDeque, rc::Rc};
+
+use crate::{
+    client::Client,
+    options::BridgeKind,
+    test_audio::{MODEL_SECOND_SAMPLES, TestAudio, MODEL_SECONDS},
+    sample_tracker::{SampleCounts, SampleTracker},
+    websocket::{self, FrameReader},
+    run_context::RunContext,
+};
+
+/// How far ahead of being heard audio leaves (`lead_ms` of the profile), µs.
+const LEAD_US: u64 = 300_000;
+/// Audio that comes later than so long before it is to be heard may have been late for the bridge, µs.
+const JUST_IN_TIME_US: u64 = 5_000;
+/// Bytes of everything the model can say, before it begins again.
+const VOICE_LOOP_BYTES: u64 = (2 * MODEL_SECONDS * MODEL_SECOND_SAMPLES) as u64;
+
+/// A delta on its way.
+#[derive(Debug)]
+struct PendingDelta {
+    /// Its first sample.
+    first_sample: u64,
+    sent_at: u64,
+    starts_turn: bool,
+}
+
+/// One client's ear for the model.
+#[derive(Debug, Default)]
+pub(crate) struct AudioReceiver {
+    tracker: SampleTracker,
+    /// Samples (through a relay: messages) that the model has said to this client.
+    samples_expected: u64,
+    pending_deltas: VecDeque<PendingDelta>,
+    /// Until when there is something to hear.
+    playback_ends_at: u64,
+    /// Its bridge may hold the beginnings of turns.
+    may_hold_turn_starts: bool,
+}
+
+impl AudioReceiver {
+    /// The model says another second (or message).
+    pub(crate) fn expect_delta(&mut self, samples: u64, sent_at: u64, first: bool) {
+        self.pending_deltas.push_back(PendingDelta { first_sample: self.samples_expected, sent_at, starts_turn: first });
+        self.samples_expected += samples;
+    }
+
+    /// Which of the model's seconds is next.
+    pub(crate) const fn next_second(&self) -> u64 {
+        self.samples_expected / MODEL_SECOND_SAMPLES as u64
+    }
+
+    /// The model makes a mistake: it leaves out a second that it should have said.
+    pub(crate) const fn skip_second(&mut self) {
+        self.samples_expected += MODEL_SECOND_SAMPLES as u64;
+    }
+
+    /// What became of it all.
+    pub(crate) fn counts(&self) -> SampleCounts {
+        self.tracker.counts(self.samples_expected, 0)
+    }
+
+    /// Whether all that was said has come.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.tracker.next_position >= self.samples_expected
+    }
+
+    fn receive_audio(&mut self, world: &RunContext, now: u64, payload: &[u8]) {
+        let samples = payload.len() as u64 / 2;
+        if !is_expected_audio(&world.sound, self.tracker.next_position, payload) {
+            match find_position(&world.sound, self.tracker.next_position, payload) {
+                Some(place) => self.tracker.next_position = place,
+                None => return self.tracker.receive_unrecognised(samples),
+            }
+        }
+        self.measure_latency(world, now, samples);
+        self.tracker.receive(samples);
+    }
+
+    /// Measures the first audio of each delta.
+    fn measure_latency(&mut self, world: &RunContext, now: u64, samples: u64) {
+        let length = samples * 1_000_000 / MODEL_SECOND_SAMPLES as u64;
+        let end = self.tracker.next_position + samples;
+        while self.pending_deltas.front().is_some_and(|delta| delta.first_sample < end) {
+            let Some(delta) = self.pending_deltas.pop_front() else { return };
+            let waited = now.saturating_sub(delta.sent_at);
+            let due = self.playback_ends_at.saturating_sub(LEAD_US.saturating_sub(length)).max(delta.sent_at);
+            let mut tally = world.tally.borrow_mut();
+            if tally.is_measuring.get() && delta.starts_turn {
+                tally.turn_start_latency.add(waited);
+            }
+            if tally.is_measuring.get() && !(delta.starts_turn && self.may_hold_turn_starts) {
+                // One that is early is not paced at all.
+                tally.down_latency.add(now.checked_sub(due).unwrap_or(waited));
+            }
+            self.may_hold_turn_starts |= !delta.starts_turn && self.playback_ends_at < now + JUST_IN_TIME_US;
+        }
+        self.playback_ends_at = self.playback_ends_at.max(now) + length;
+    }
+
+    /// The rest of the turn was taken back.
+    fn cancel_pending(&mut self) {
+        self.pending_deltas.clear();
+        self.playback_ends_at = 0;
+        self.tracker.skip_to(self.samples_expected);
+    }
+
+    /// A long message came through a relay.
+    fn receive_relay_message(&mut self, world: &RunContext, now: u64, number: u64) {
+        self.tracker.next_position = number;
+        self.tracker.receive(1);
+        if let Some(delta) = self.pending_deltas.pop_front() {
+            let mut tally = world.tally.borrow_mut();
+            if tally.is_measuring.get() {
+                tally.down_latency.add(now.saturating_sub(delta.sent_at));
+            }
+        }
+    }
+}
+
+fn is_expected_audio(sound: &TestAudio, place: u64, payload: &[u8]) -> bool {
+    let at = (2 * place % VOICE_LOOP_BYTES) as usize;
+    let first = payload.len().min(sound.model_voice.len() - at);
+    let (head, tail) = payload.split_at(first);
+    sound.model_voice[at..at + first] == *head && sound.model_voice.get(..tail.len()) == Some(tail)
+}
+
+/// Where this is, if it is anything the model says: the place nearest to the expected one.
+fn find_position(sound: &TestAudio, expected: u64, payload: &[u8]) -> Option<u64> {
+    let head = payload.get(..16.min(payload.len()))?;
+    let at =
+        sound.model_voice.chunks(2).enumerate().position(|(at, _)| sound.model_voice[2 * at..].starts_with(head))?
+            as u64;
+    let round = VOICE_LOOP_BYTES / 2;
+    let ahead = (at + round - expected % round) % round;
+    let place = if ahead <= round / 2 { expected + ahead } else { (expected + ahead).checked_sub(round)? };
+    is_expected_audio(sound, place, payload).then_some(place)
+}
+
+/// Reads all that comes to a client.
+pub(crate) async fn run_receiver(world: Rc<RunContext>, client: Rc<Client>, mut inbox: FrameReader) {
+    while let Some(frame) = inbox.next_frame().await {
+        let now = world.now_us();
+        let payload = inbox.payload(&frame);
+        match frame.opcode {
+            websocket::BINARY => client.receiver.borrow_mut().receive_audio(&world, now, payload),
+            websocket::TEXT if world.options.path == BridgeKind::Relay => {
+                let number = crate::upstream_stub::relay_message_number(payload).unwrap_or(u64::MAX / 2);
+                client.receiver.borrow_mut().receive_relay_message(&world, now, number);
+            }
+            websocket::TEXT => message(&world, &client, &String::from_utf8_lossy(payload)),
+            websocket::PING => client.send_pong(&world, payload),
+            _ => {}
+        }
+    }
+    client.is_closed.set(true);
+    if !world.is_leaving.get() {
+        world.tally.borrow_mut().closed_early += 1;
+    }
+}
+
+fn message(world: &RunContext, client: &Client, words: &str) {
+    client.is_ready.set(true);
+    let says = |what: &str| words.contains(what);
+    if says("\"tts.speaking_end\"") && (says("\"cancelled\":true") || says("\"cancelled\": true")) {
+        world.tally.borrow_mut().interrupted_turns += 1;
+        client.receiver.borrow_mut().cancel_pending();
+    } else if says("\"transcript.final\"") {
+        world.tally.borrow_mut().transcripts += 1;
+        client.transcript_check.borrow_mut().add_transcript(client.loop_position(world), words);
+    } else if says("\"error\"") || says("\"session.frames_dropped\"") || says("\"session.rate_limit\"") {
+        world.tally.borrow_mut().record_error(words);
+    }
+}

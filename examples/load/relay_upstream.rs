@@ -1,0 +1,101 @@
+//! The stub's end of a relay: the same frames and messages as with a bridge, through something that only copies them.
+
+use std::rc::Rc;
+
+use tokio::net::tcp::OwnedWriteHalf;
+
+use crate::{
+    client::Client,
+    test_audio::{SECOND_SAMPLES, MODEL_SECONDS},
+    sample_tracker::{SampleCounts, SampleTracker},
+    websocket::{self, BINARY, FrameReader, TEXT},
+    run_context::RunContext,
+};
+
+/// Frames away from the expected one that are looked at.
+const SEARCH_FRAMES: u64 = 100;
+
+/// One relayed session.
+pub(crate) struct RelayConnection {
+    world: Rc<RunContext>,
+    write: OwnedWriteHalf,
+    client_number: usize,
+    messages_sent: u64,
+}
+
+impl RelayConnection {
+    pub(crate) const fn new(world: Rc<RunContext>, write: OwnedWriteHalf, client_number: usize) -> Self {
+        Self { world, write, client_number, messages_sent: 0 }
+    }
+
+    pub(crate) async fn serve(mut self, mut inbox: FrameReader) {
+        self.world.upstream_sessions_created.set(self.world.upstream_sessions_created.get() + 1);
+        while let Some(frame) = inbox.next_frame().await {
+            let now = self.world.now_us();
+            let Some(client) = self.world.client(self.client_number) else { continue };
+            let payload = inbox.payload(&frame);
+            let done = match frame.opcode {
+                BINARY => {
+                    self.handle_frame(&client, payload, now);
+                    Ok(())
+                }
+                TEXT => self.handle_message(&client, now).await,
+                websocket::CLOSE => websocket::write_all(&self.write, &[&websocket::SERVER_CLOSE]).await,
+                _ => Ok(()),
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn handle_frame(&self, client: &Client, payload: &[u8], now: u64) {
+        let samples = payload.len() as u64 / 2;
+        let mut track = client.relay_tracker.borrow_mut();
+        let is_at = |place: u64| self.world.sound.frame(client.loop_offset, place) == payload;
+        let here = track.next_position;
+        let near = (1..SEARCH_FRAMES).flat_map(|far| [Some(here + far * samples), here.checked_sub(far * samples)]);
+        match std::iter::once(Some(here)).chain(near).flatten().find(|place| is_at(*place)) {
+            Some(place) => {
+                track.next_position = place;
+                track.receive(samples);
+            }
+            None => track.receive_unrecognised(samples),
+        }
+        let place = track.next_position * SECOND_SAMPLES as u64 / u64::from(self.world.options.rate);
+        let mut tally = self.world.tally.borrow_mut();
+        if let (true, Some(sent_at)) = (tally.is_measuring.get(), client.frame_sent_at(&self.world, place)) {
+            tally.up_latency.add(now.saturating_sub(sent_at));
+        }
+    }
+
+    /// A second of audio in the bridge's words, answered where the model would speak.
+    async fn handle_message(&mut self, client: &Client, now: u64) -> std::io::Result<()> {
+        {
+            let mut tally = self.world.tally.borrow_mut();
+            tally.units += 1;
+            if tally.is_measuring.get() {
+                tally.up_excess_latency.add(now.saturating_sub(client.relay_message_sent_at.get()));
+            }
+        }
+        if self.world.is_stopping.get() || !self.world.sound.is_answered_at(client.loop_position(&self.world)) {
+            return Ok(());
+        }
+        let begin = format!(
+            r#"{{"type":"response.output.delta","kind":"audio","session_id":"s","input_id":"{}","audio":""#,
+            self.messages_sent
+        );
+        let sound = Rc::clone(&self.world.sound);
+        let audio = sound.model_voice_base64[self.messages_sent as usize % MODEL_SECONDS].as_bytes();
+        self.messages_sent += 1;
+        let end = r#"","metrics":{"kv_cache_length":500},"server_send_ts":1700000000.5}"#;
+        let head = websocket::frame_header(TEXT, begin.len() + audio.len() + end.len(), false);
+        client.receiver.borrow_mut().expect_delta(1, self.world.now_us(), false);
+        websocket::write_all(&self.write, &[&head, begin.as_bytes(), audio, end.as_bytes()]).await
+    }
+}
+
+/// What became of a client's frames, in samples at its own rate.
+pub(crate) fn frame_counts(world: &RunContext, client: &Client, track: &SampleTracker) -> SampleCounts {
+    track.counts(client.frames_sent() * world.options.frame_samples() as u64, 0)
+}

@@ -1,0 +1,138 @@
+//! What is said, and what of it must arrive: the clients' loop, and the model's voice.
+//!
+//! Up: all clients repeat one loop of speech and then room noise, each from a place of its own that no other has. No
+//! second of it is like another (the noise is random, and goes on below the speech), so the audio is its own marker:
+//! 10 ms of it tell where in the loop they come from. What the upstream must hear is the same loop, converted as a whole.
+//!
+//! Down: random int16 numbers that survive float32, so that every byte a client hears is known.
+
+use std::{fs, path::Path, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use voxbridge::audio::{SPEECH_RATE_HZ, pcm, wav};
+
+/// Length of the loop.
+pub(crate) const LOOP_SECONDS: usize = 14;
+/// The same at the model's rate.
+pub(crate) const LOOP_SAMPLES: usize = LOOP_SECONDS * SECOND_SAMPLES;
+/// A second (and a unit) at the rate the model hears.
+pub(crate) const SECOND_SAMPLES: usize = SPEECH_RATE_HZ as usize;
+/// What is compared at a time: 10 ms.
+pub(crate) const BLOCK_SAMPLES: usize = SECOND_SAMPLES / 100;
+/// A second of what the model says.
+pub(crate) const MODEL_SECOND_SAMPLES: usize = 24_000;
+/// Different seconds of it, said one after the other.
+pub(crate) const MODEL_SECONDS: usize = 8;
+/// By how much clients that begin in the same second of the loop differ.
+const CLIENT_OFFSET_SAMPLES: usize = 4;
+/// Level of the room noise, −62 dBFS.
+const NOISE_RMS: f32 = 26.0;
+
+/// All that is heard anywhere.
+pub(crate) struct TestAudio {
+    rate_hz: usize,
+    frame_bytes: usize,
+    /// int16 at the clients' rate: the loop and one frame more.
+    client_bytes: Vec<u8>,
+    /// The same as the model must hear it: the loop and a second more.
+    model_input: Vec<f32>,
+    /// Seconds of speech in the loop.
+    speech_seconds: usize,
+    /// What the model says, int16 bytes, [`VARIANTS`] seconds.
+    pub(crate) model_voice: Vec<u8>,
+    /// The same as base64 of float32, by second.
+    pub(crate) model_voice_base64: Vec<String>,
+}
+
+impl TestAudio {
+    pub(crate) fn new(rate: u32, frame_samples: usize, share: f64) -> Result<Self, String> {
+        let speech = (share * LOOP_SECONDS as f64).round() as usize;
+        let once = mix_loop(rate, speech)?;
+        let mut thrice = once.repeat(3);
+        thrice.truncate(3 * once.len());
+        let heard = wav::resample_all(&thrice, rate, SPEECH_RATE_HZ).map_err(|error| error.to_string())?;
+        let heard = heard[LOOP_SAMPLES..2 * LOOP_SAMPLES + SECOND_SAMPLES].iter().map(|s| pcm::to_f32(pcm::to_i16(*s))).collect();
+        let mut sent = Vec::new();
+        pcm::encode_s16le(&thrice[..once.len() + frame_samples], &mut sent);
+        let (spoken, spoken_base64) = generate_model_voice();
+        let frame_bytes = 2 * frame_samples;
+        Ok(Self { rate_hz: rate as usize, frame_bytes, client_bytes: sent, model_input: heard, speech_seconds: speech, model_voice: spoken, model_voice_base64: spoken_base64 })
+    }
+
+    /// Where in the loop (at 16 kHz) this client begins: in another second than its neighbours, at a place of its own.
+    pub(crate) fn loop_offset(client: usize) -> usize {
+        ((client % LOOP_SECONDS) * SECOND_SAMPLES + client / LOOP_SECONDS * CLIENT_OFFSET_SAMPLES) % LOOP_SAMPLES
+    }
+
+    /// The bytes of a client's frame, `samples` behind its beginning (at its own rate).
+    pub(crate) fn frame(&self, begins: usize, samples: u64) -> &[u8] {
+        let at = 2 * ((begins * self.rate_hz / SECOND_SAMPLES + samples as usize) % (LOOP_SECONDS * self.rate_hz));
+        &self.client_bytes[at..at + self.frame_bytes]
+    }
+
+    /// What the model hears from this place of the loop on, at most a second.
+    pub(crate) fn expected_samples(&self, at: u64, length: usize) -> &[f32] {
+        let at = (at % LOOP_SAMPLES as u64) as usize;
+        &self.model_input[at..at + length]
+    }
+
+    /// Whether the model answers a unit that ends at this place of the loop: its second of speech has to be over when the
+    /// user speaks again.
+    pub(crate) fn is_answered_at(&self, end: u64) -> bool {
+        let end = (end % LOOP_SAMPLES as u64) as usize;
+        self.speech_seconds > 0 && end >= self.speech_seconds * SECOND_SAMPLES && end + SECOND_SAMPLES <= LOOP_SAMPLES + SECOND_SAMPLES / 10
+    }
+
+    /// Whether nobody speaks here any more.
+    pub(crate) fn is_quiet(&self, at: u64) -> bool {
+        (at % LOOP_SAMPLES as u64) as usize >= self.speech_seconds * SECOND_SAMPLES
+    }
+
+    /// Whether the user is clearly heard in this block of the loop.
+    pub(crate) fn is_loud(&self, at: u64) -> bool {
+        let block = self.expected_samples(at, BLOCK_SAMPLES);
+        let energy: f32 = block.iter().map(|sample| sample * sample).sum();
+        // -40 dBFS.
+        !self.is_quiet(at) && energy > 1e-4 * BLOCK_SAMPLES as f32
+    }
+}
+
+/// The loop at the clients' rate, already rounded to int16.
+fn mix_loop(rate: u32, speech: usize) -> Result<Vec<f32>, String> {
+    let mut voice = Vec::new();
+    for name in ["librivox_0870", "librivox_0920", "arctic_a0007"] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/speech/{name}_16k.wav"));
+        let bytes = fs::read(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let (samples, own) = wav::read(&bytes, Duration::from_secs(60)).map_err(|error| error.to_string())?;
+        voice.extend(wav::resample_all(&samples, own, rate).map_err(|error| error.to_string())?);
+    }
+    voice.truncate(speech * rate as usize);
+    voice.resize(LOOP_SECONDS * rate as usize, 0.0);
+    let noise = room_noise(voice.len());
+    let mixed = voice.iter().zip(noise).map(|(voice, noise)| pcm::to_f32(pcm::to_i16(voice + noise)));
+    Ok(mixed.collect())
+}
+
+/// Noise of a quiet room: darker than white, the same every time.
+fn room_noise(samples: usize) -> Vec<f32> {
+    let mut rng = fastrand::Rng::with_seed(6);
+    let mut last = 0.0f32;
+    let mut noise = Vec::with_capacity(samples);
+    for _ in 0..samples {
+        let white = (0..4).map(|_| rng.f32() - 0.5).sum::<f32>();
+        last = 0.75 * last + white;
+        noise.push(last);
+    }
+    let rms = (noise.iter().map(|n| n * n).sum::<f32>() / samples as f32).sqrt();
+    noise.iter().map(|n| n * NOISE_RMS / rms / 32_768.0).collect()
+}
+
+fn generate_model_voice() -> (Vec<u8>, Vec<String>) {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let samples: Vec<i16> = (0..MODEL_SECONDS * MODEL_SECOND_SAMPLES).map(|_| rng.i16(-8_000..8_000)).collect();
+    let base64 = samples.chunks(MODEL_SECOND_SAMPLES).map(|second| {
+        STANDARD.encode(second.iter().flat_map(|s| pcm::to_f32(*s).to_le_bytes()).collect::<Vec<u8>>())
+    });
+    let base64 = base64.collect();
+    (samples.iter().flat_map(|sample| sample.to_le_bytes()).collect(), base64)
+}

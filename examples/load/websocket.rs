@@ -1,0 +1,238 @@
+//! As much of WebSocket (RFC 6455) as measuring needs, and no more of it than that: a frame out is one write of bytes
+//! that were there before, a frame in is a header to be read and nothing to be copied.
+//!
+//! Not a WebSocket library: it knows no fragments and no extensions, believes its peer, and masks with zeros.
+
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    io::{self, IoSlice},
+    ops::Range,
+    pin::Pin,
+    rc::Rc,
+};
+
+use tokio::{
+    io::{AsyncRead as _, ReadBuf},
+    net::tcp::{OwnedReadHalf, OwnedWriteHalf},
+};
+
+pub(crate) const TEXT: u8 = 1;
+pub(crate) const BINARY: u8 = 2;
+pub(crate) const CLOSE: u8 = 8;
+pub(crate) const PING: u8 = 9;
+pub(crate) const PONG: u8 = 10;
+
+/// Close frames with code 1000.
+pub(crate) const CLIENT_CLOSE: [u8; 8] = [0x88, 0x82, 0, 0, 0, 0, 3, 0xe8];
+pub(crate) const SERVER_CLOSE: [u8; 4] = [0x88, 2, 3, 0xe8];
+
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Read buffers, shared by all connections: only who is in the middle of a message has one.
+pub(crate) type BufferPool = Rc<RefCell<Vec<Vec<u8>>>>;
+
+/// What has come in on a connection.
+pub(crate) struct FrameReader {
+    read: OwnedReadHalf,
+    pool: BufferPool,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+/// A frame that is there as a whole.
+pub(crate) struct Frame {
+    pub(crate) opcode: u8,
+    key: [u8; 4],
+    range: Range<usize>,
+}
+
+impl FrameReader {
+    pub(crate) const fn new(read: OwnedReadHalf, pool: BufferPool) -> Self {
+        Self { read, pool, buffer: Vec::new(), start: 0, end: 0 }
+    }
+
+    /// Waits for more. False when nothing comes any more.
+    async fn read_more(&mut self) -> bool {
+        self.compact();
+        let Self { read, pool, buffer, end: filled, .. } = self;
+        let read = poll_fn(|cx| {
+            if buffer.is_empty() {
+                *buffer = pool.borrow_mut().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES]);
+            }
+            let mut into = ReadBuf::new(&mut buffer[*filled..]);
+            let polled = Pin::new(&mut *read).poll_read(cx, &mut into);
+            let come = into.filled().len();
+            if polled.is_pending() && *filled == 0 {
+                pool.borrow_mut().push(std::mem::take(buffer));
+            }
+            polled.map(|done| done.map(|()| come))
+        });
+        let come = read.await.unwrap_or(0);
+        self.end += come;
+        come > 0
+    }
+
+    fn compact(&mut self) {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.end == self.buffer.len() && self.end > 0 {
+            self.buffer.resize(2 * self.end, 0);
+        }
+    }
+
+    /// The next frame, as soon as all of it is there; none when nothing comes any more.
+    pub(crate) async fn next_frame(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.parse_frame() {
+                return Some(frame);
+            }
+            if !self.read_more().await {
+                return None;
+            }
+        }
+    }
+
+    fn parse_frame(&mut self) -> Option<Frame> {
+        let bytes = &self.buffer[self.start..self.end];
+        let (first, second) = (*bytes.first()?, *bytes.get(1)?);
+        assert!(first & 0x80 != 0, "a peer cuts messages into fragments, which this generator does not read");
+        let (length, mut head) = match second & 0x7f {
+            126 => (usize::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?)), 4),
+            127 => (u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?) as usize, 10),
+            short => (usize::from(short), 2),
+        };
+        let mut key = [0; 4];
+        if second & 0x80 != 0 {
+            key.copy_from_slice(bytes.get(head..head + 4)?);
+            head += 4;
+        }
+        if bytes.len() < head + length {
+            return None;
+        }
+        let range = self.start + head..self.start + head + length;
+        self.start = range.end;
+        Some(Frame { opcode: first & 0x0f, key, range })
+    }
+
+    /// What the frame carries, unmasked.
+    pub(crate) fn payload(&mut self, frame: &Frame) -> &mut [u8] {
+        let payload = &mut self.buffer[frame.range.clone()];
+        unmask(payload, frame.key);
+        payload
+    }
+
+    /// The head of an HTTP message; what follows it stays.
+    pub(crate) async fn read_http_head(&mut self) -> Result<String, String> {
+        loop {
+            let there = &self.buffer[self.start..self.end];
+            if let Some(end) = there.windows(4).position(|four| four == b"\r\n\r\n") {
+                let head = String::from_utf8_lossy(&there[..end]).into_owned();
+                self.start += end + 4;
+                return Ok(head);
+            }
+            if !self.read_more().await {
+                return Err("the connection ended during the handshake".to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for FrameReader {
+    fn drop(&mut self) {
+        if !self.buffer.is_empty() {
+            self.pool.borrow_mut().push(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+fn unmask(payload: &mut [u8], key: [u8; 4]) {
+    if key == [0; 4] {
+        return;
+    }
+    let [a, b, c, d] = key;
+    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let (chunks, rest) = payload.as_chunks_mut::<8>();
+    for chunk in chunks {
+        *chunk = (u64::from_ne_bytes(*chunk) ^ wide).to_ne_bytes();
+    }
+    rest.iter_mut().zip(key.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
+}
+
+/// The head of a frame; a client's is masked, with zeros.
+pub(crate) fn frame_header(opcode: u8, length: usize, client: bool) -> Vec<u8> {
+    let mask = if client { 0x80 } else { 0 };
+    let mut head = vec![0x80 | opcode];
+    match length {
+        0..126 => head.push(mask | length as u8),
+        126..65_536 => {
+            head.push(mask | 126);
+            head.extend((length as u16).to_be_bytes());
+        }
+        _ => {
+            head.push(mask | 127);
+            head.extend((length as u64).to_be_bytes());
+        }
+    }
+    if client {
+        head.extend([0; 4]);
+    }
+    head
+}
+
+/// A whole text frame.
+pub(crate) fn text_frame(words: &str, client: bool) -> Vec<u8> {
+    let mut frame = frame_header(TEXT, words.len(), client);
+    frame.extend(words.as_bytes());
+    frame
+}
+
+/// Asks for a WebSocket.
+pub(crate) async fn request_upgrade(
+    inbox: &mut FrameReader,
+    write: &OwnedWriteHalf,
+    host: &str,
+    path: &str,
+) -> Result<(), String> {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    );
+    write_all(write, &[request.as_bytes()]).await.map_err(|error| error.to_string())?;
+    let answer = inbox.read_http_head().await?;
+    let line = answer.lines().next().unwrap_or_default();
+    if line.contains(" 101") { Ok(()) } else { Err(format!("the handshake was answered by {line:?}")) }
+}
+
+/// Grants one; the path asked for.
+pub(crate) async fn accept_upgrade(inbox: &mut FrameReader, write: &OwnedWriteHalf) -> Result<String, String> {
+    let request = inbox.read_http_head().await?;
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("sec-websocket-key").then(|| value.trim().to_owned())
+    };
+    let key = request.lines().find_map(header).ok_or("a request that is no WebSocket handshake")?;
+    let accept = tokio_tungstenite::tungstenite::handshake::derive_accept_key(key.as_bytes());
+    let answer = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    write_all(write, &[answer.as_bytes()]).await.map_err(|error| error.to_string())?;
+    Ok(request.split_whitespace().nth(1).unwrap_or_default().to_owned())
+}
+
+/// Writes all the parts as one.
+pub(crate) async fn write_all(write: &OwnedWriteHalf, parts: &[&[u8]]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut rest = slices.as_mut_slice();
+    while !rest.is_empty() {
+        match write.try_write_vectored(rest) {
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => write.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! What holds, for operators to see: file, environment, flags and defaults together, without secrets.
+
+use serde_json::{Value, json};
+
+use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX};
+use crate::{mapping::Library, server::process::lifecycle::DrainPolicy};
+
+impl Config {
+    /// What holds, with these mappings.
+    #[must_use]
+    pub fn effective_json(&self, library: &Library) -> Value {
+        let mut config = serde_json::to_value(self).unwrap_or_default();
+        let DrainPolicy { grace, timeout } = self.drain.resolve();
+        let drain = json!({"grace_ms": grace.as_millis() as u64, "timeout_ms": timeout.as_millis() as u64});
+        for (key, value) in [
+            ("listen", json!(self.listen.as_deref().unwrap_or(DEFAULT_LISTEN))),
+            ("sessions_max", json!(self.sessions_max.unwrap_or(DEFAULT_SESSIONS_MAX))),
+            ("drain", drain),
+        ] {
+            config[key] = value;
+        }
+        let files = library
+            .files()
+            .map(|(kind, name, file, _)| json!({"kind": kind.name(), "name": name, "file": file}));
+        json!({"config": config, "mappings": files.collect::<Vec<_>>()})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effective_config_shows_defaults_and_hides_secrets() {
+        let toml = "language = \"en\"\n[[upstream]]\nurl = \"ws://gpu/x?mode=chat&token=hunter2&flag\"";
+        let shown = toml::from_str::<Config>(toml).unwrap().effective_json(&Library::embedded().unwrap());
+        assert_eq!(shown["config"]["upstream"][0]["url"], "ws://gpu/x?mode=chat&token=***&flag");
+        assert_eq!(shown["config"]["listen"], DEFAULT_LISTEN);
+        assert_eq!(
+            (&shown["config"]["drain"]["timeout_ms"], &shown["config"]["language"]),
+            (&json!(25_000), &json!("en"))
+        );
+        assert!(shown["mappings"].as_array().unwrap().iter().any(|file| file["name"] == "macaw"));
+        assert!(!shown.to_string().contains("hunter2"));
+    }
+}

@@ -1,0 +1,201 @@
+//! The first line of a trace: what the session was opened with, and how to open it again.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::redact::{Redactor, AudioRetention, fill_with_silence};
+use crate::{
+    bridge::Bridge,
+    downstream::Codec,
+    event::VoiceSample,
+    mapping::{ClientMapping, MappingKind, Library, Profile, UpstreamMapping},
+    session::{RelaySetup, SessionSetup, VoiceCatalog},
+};
+
+/// What a session was opened with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceHeader {
+    /// [`super::VERSION`].
+    pub trace: u32,
+    /// The version that recorded it.
+    pub voxbridge: String,
+    /// The client protocol.
+    pub client: String,
+    /// Others that its first message could have chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
+    /// The profile.
+    pub profile: String,
+    /// The upstream dialect.
+    pub dialect: String,
+    /// The connection's query string.
+    pub query: String,
+    /// Seed of everything random in it.
+    pub seed: u64,
+    /// When it was opened, ns since 1970.
+    pub opened_unix_ns: u64,
+    /// The idle time that held, ms.
+    pub idle_ms: u64,
+    /// How long it may last, ms; 0 for as long as it likes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub session_max_ms: u64,
+    /// The language of a session that names none.
+    pub language: String,
+    /// Whose audio is in the trace.
+    pub audio: AudioRetention,
+    /// Configured voices, as JSON strings of base64.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub voices: BTreeMap<String, String>,
+    /// Speech models clients may name; any when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tts_models: Vec<String>,
+    /// The text of every mapping it used that is not built in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mappings: Vec<MappingText>,
+}
+
+/// One mapping file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingText {
+    /// Its kind.
+    pub kind: MappingKind,
+    /// Its name.
+    pub name: String,
+    /// All of it.
+    pub source: String,
+}
+
+/// What a session is made of besides its [`SessionSetup`].
+#[derive(Debug, Clone, Copy)]
+pub struct SessionParts<'p> {
+    /// Where its mappings come from.
+    pub library: &'p Library,
+    /// The client protocol.
+    pub client: &'p ClientMapping,
+    /// The dialect.
+    pub dialect: &'p UpstreamMapping,
+    /// The connection's query string.
+    pub query: &'p str,
+    /// Since 1970.
+    pub opened_unix: Duration,
+}
+
+impl TraceHeader {
+    /// The first line for a session of these parts, not yet cleaned.
+    #[must_use]
+    pub fn new(parts: SessionParts<'_>, setup: &SessionSetup) -> Self {
+        let (voices, tts_models) = setup.voice_catalog.voices_and_models();
+        Self {
+            idle_ms: setup.audio_in.idle_ms,
+            session_max_ms: setup.session_max_ms,
+            language: setup.profile.hear.language.clone(),
+            voices: voices.iter().map(|(name, voice)| (name.clone(), voice.0.to_string())).collect(),
+            tts_models: tts_models.to_vec(),
+            ..Self::from_parts(parts, &[], &setup.profile, setup.seed)
+        }
+    }
+
+    /// The first line for a session that is relayed, not yet cleaned; `others` are further protocols it may be of.
+    #[must_use]
+    pub fn relayed(parts: SessionParts<'_>, others: &[Arc<ClientMapping>], setup: &RelaySetup) -> Self {
+        let idle_ms = setup.idle_ms.or(setup.profile.relay.as_ref().map(|relay| relay.idle_ms));
+        Self {
+            idle_ms: idle_ms.unwrap_or_default(),
+            session_max_ms: setup.session_max_ms,
+            ..Self::from_parts(parts, others, &setup.profile, setup.seed)
+        }
+    }
+
+    fn from_parts(parts: SessionParts<'_>, others: &[Arc<ClientMapping>], profile: &Profile, seed: u64) -> Self {
+        let SessionParts { library, client, dialect, query, opened_unix } = parts;
+        let others: Vec<String> = others.iter().map(|other| other.name.clone()).collect();
+        let clients = std::iter::once(&client.name).chain(&others).map(|name| (MappingKind::Client, name.clone()));
+        let used = clients.chain([(MappingKind::Upstream, dialect.name.clone())]);
+        let bases = library.inheritance_chain(&profile.name).into_iter().map(|name| (MappingKind::Profile, name));
+        let text = |(kind, name): (MappingKind, String)| {
+            let source = library.source(kind, &name).filter(|_| !library.is_embedded(kind, &name))?;
+            Some(MappingText { kind, name, source: source.to_owned() })
+        };
+        Self {
+            trace: super::VERSION,
+            voxbridge: env!("CARGO_PKG_VERSION").to_owned(),
+            client: client.name.clone(),
+            profile: profile.name.clone(),
+            dialect: dialect.name.clone(),
+            query: query.to_owned(),
+            seed,
+            opened_unix_ns: u64::try_from(opened_unix.as_nanos()).unwrap_or(u64::MAX),
+            idle_ms: 0,
+            session_max_ms: 0,
+            language: String::new(),
+            audio: AudioRetention::None,
+            voices: BTreeMap::new(),
+            tts_models: Vec::new(),
+            mappings: used.chain(bases).filter_map(text).collect(),
+            others,
+        }
+    }
+
+    /// Takes out what nobody is to read, and says whose audio is kept.
+    pub(super) fn redact(&mut self, audio: AudioRetention, redactor: &mut Redactor) {
+        self.audio = audio;
+        self.query = redactor.redact_query(&self.query);
+        self.voices.values_mut().for_each(|voice| *voice = redactor.redact_voice_sample(voice));
+    }
+
+    /// The mappings it was recorded with, over those given.
+    ///
+    /// # Errors
+    /// A mapping of the trace that this version cannot read.
+    pub fn library(&self, mut library: Library) -> Result<Library, String> {
+        let file = |mapping: &MappingText| {
+            (format!("{} {} of the trace", mapping.kind.name(), mapping.name), mapping.source.clone())
+        };
+        library.add_all(self.mappings.iter().map(file).collect()).map_err(|problem| problem.to_string())?;
+        Ok(library)
+    }
+
+    /// The session, opened again at an instant of choice, with these mappings by these names.
+    ///
+    /// # Errors
+    /// A mapping that is not there.
+    pub fn open_bridge(&self, now: Instant, library: &Library) -> Result<Bridge, String> {
+        let (client, dialect) = (library.client(&self.client)?, library.upstream(&self.dialect)?);
+        let unix_s = Duration::from_nanos(self.opened_unix_ns).as_secs_f64();
+        if client.is_relayed() {
+            let (profile, idle_ms) = (library.profile(&self.profile)?, Some(self.idle_ms));
+            let others = self.others.iter().map(|other| library.client(other));
+            let clients = std::iter::once(Ok(client.clone())).chain(others).collect::<Result<Vec<_>, _>>()?;
+            let setup =
+                RelaySetup { profile, idle_ms, session_max_ms: self.session_max_ms, unix_s, seed: self.seed };
+            return Ok(Bridge::open_relay(now, &clients, &self.query, dialect, setup));
+        }
+        let mut codec = Codec::new(client.clone(), unix_s);
+        let connect = codec.decode_query(&self.query);
+        let setup = self.setup(&client, &dialect, library.profile(&self.profile)?);
+        Ok(Bridge::open(now, codec, connect, dialect, setup))
+    }
+
+    fn setup(&self, client: &ClientMapping, dialect: &UpstreamMapping, profile: Arc<Profile>) -> SessionSetup {
+        let mut profile_with_language = (*profile).clone();
+        profile_with_language.hear.language.clone_from(&self.language);
+        let voice =
+            |(name, base64): (&String, &String)| (name.clone(), VoiceSample(fill_with_silence(base64).0.into()));
+        let voices = VoiceCatalog::new(self.voices.iter().map(voice).collect(), self.tts_models.clone());
+        let mut setup = SessionSetup::new(client, Arc::new(profile_with_language), dialect, self.seed);
+        setup.audio_in.idle_ms = self.idle_ms;
+        setup.session_max_ms = self.session_max_ms;
+        setup.voice_catalog = Arc::new(voices);
+        setup
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

@@ -1,0 +1,213 @@
+//! One captured exchange: what the client sent, and when; what the real server answered.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::harness::{bytes_of, recording};
+
+/// Where the recording that stands for speech begins to speak; until 6.8 s it pauses for 0.1 s at most.
+const SPEECH_START: usize = 16 * 200;
+
+/// A captured exchange.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CapturedExchange {
+    /// Path and query.
+    pub(crate) connect: String,
+    /// What the upstream must do for the exchange to come about.
+    #[serde(default)]
+    pub(crate) simulate: SimulatorOverrides,
+    steps: Vec<CapturedStep>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SimulatorOverrides {
+    #[serde(default)]
+    pub(crate) faults: Vec<String>,
+    /// Times to the first delta and for a second of speech.
+    pub(crate) first_delta_ms: Option<u64>,
+    pub(crate) speech_second_ms: Option<u64>,
+    pub(crate) workers: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CapturedStep {
+    /// When, ms since the connection was made.
+    t: u64,
+    #[serde(flatten)]
+    kind: StepKind,
+}
+
+/// What the client did, or what it was told.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum StepKind {
+    /// A text frame, with `%s` for a letter repeated.
+    SendLong {
+        send: String,
+        repeat: (String, usize),
+    },
+    Send {
+        send: String,
+    },
+    SendZeroBytes {
+        send_zero_bytes: usize,
+    },
+    /// Audio, as a recipe of sounds and their lengths in ms, in frames at so many times real time (0: at once).
+    Audio {
+        audio: Vec<(String, u64)>,
+        frame_ms: u64,
+        rate: f64,
+    },
+    ClientClose {
+        client_close: u16,
+    },
+    Event {
+        event: Map<String, Value>,
+    },
+    /// A run of binary frames.
+    Binary {
+        frames: usize,
+        bytes: usize,
+    },
+    Close {
+        close: u16,
+        reason: String,
+    },
+    /// The connection ended without a close frame.
+    Lost {
+        lost: bool,
+    },
+    Http {
+        http_status: u16,
+    },
+}
+
+/// What the client does.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ClientAction {
+    Text(String),
+    Binary(Vec<u8>),
+    Close,
+}
+
+/// What the client is told, runs of binary frames and of partials being one item each.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ServerItem {
+    Event(Map<String, Value>),
+    Binary,
+    Close(u16, String),
+    /// The connection ended without a close frame, or never became one.
+    Lost,
+}
+
+impl ServerItem {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Event(event) => event["type"].as_str().unwrap_or("?").to_owned(),
+            Self::Binary => "binary".to_owned(),
+            Self::Close(code, _) => format!("close {code}"),
+            Self::Lost => "lost".to_owned(),
+        }
+    }
+}
+
+impl CapturedExchange {
+    /// Every exchange in a folder, by name.
+    pub(crate) fn all(folder: &str) -> BTreeMap<String, Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
+        let read = |entry: std::io::Result<std::fs::DirEntry>| {
+            let path = entry.unwrap().path();
+            let exchange = serde_json::from_str(&std::fs::read_to_string(&path).unwrap());
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            (name, exchange.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+        };
+        std::fs::read_dir(&folder).unwrap().map(read).collect()
+    }
+
+    /// What the client does, and when.
+    pub(crate) fn client_actions(&self) -> Vec<(Duration, ClientAction)> {
+        let mut sounds = SoundSource::default();
+        let mut client_actions: Vec<(Duration, ClientAction)> = Vec::new();
+        for CapturedStep { t, kind } in &self.steps {
+            let at = Duration::from_millis(*t);
+            match kind {
+                StepKind::Send { send } => client_actions.push((at, ClientAction::Text(send.clone()))),
+                StepKind::SendLong { send, repeat: (letter, times) } => {
+                    client_actions.push((at, ClientAction::Text(send.replace("%s", &letter.repeat(*times)))));
+                }
+                StepKind::SendZeroBytes { send_zero_bytes } => {
+                    client_actions.push((at, ClientAction::Binary(vec![0; *send_zero_bytes])));
+                }
+                StepKind::Audio { audio, frame_ms, rate } => {
+                    let samples: Vec<i16> =
+                        audio.iter().flat_map(|(kind, ms)| sounds.render(kind, *ms)).collect();
+                    let pace = if *rate > 0.0 { *frame_ms as f64 / rate } else { 0.0 };
+                    for (index, frame) in samples.chunks((16 * frame_ms) as usize).enumerate() {
+                        let later = Duration::from_secs_f64(pace * index as f64 / 1000.0);
+                        client_actions.push((at + later, ClientAction::Binary(bytes_of(frame))));
+                    }
+                }
+                StepKind::ClientClose { .. } => client_actions.push((at, ClientAction::Close)),
+                _ => {}
+            }
+        }
+        client_actions.sort_by_key(|(at, _)| *at);
+        client_actions
+    }
+
+    /// What the real server answered.
+    pub(crate) fn server_answers(&self) -> Vec<ServerItem> {
+        let items = self.steps.iter().filter_map(|step| match &step.kind {
+            StepKind::Event { event } => Some(ServerItem::Event(event.clone())),
+            StepKind::Binary { .. } => Some(ServerItem::Binary),
+            StepKind::Close { close, reason } => Some(ServerItem::Close(*close, reason.clone())),
+            StepKind::Lost { .. } | StepKind::Http { .. } => Some(ServerItem::Lost),
+            _ => None,
+        });
+        collapse_runs(items.collect())
+    }
+}
+
+/// Makes one item of a run of binary frames, and of a run of partials its last.
+pub(crate) fn collapse_runs(mut items: Vec<ServerItem>) -> Vec<ServerItem> {
+    items.dedup_by(|next, last| {
+        let run =
+            next.name() == last.name() && matches!(next.name().as_str(), "binary" | "transcript.partial");
+        if run {
+            std::mem::swap(next, last);
+        }
+        run
+    });
+    items
+}
+
+/// The sounds of the recipes; speech goes on where it stopped.
+#[derive(Default)]
+struct SoundSource {
+    spoken: usize,
+}
+
+impl SoundSource {
+    fn render(&mut self, kind: &str, ms: u64) -> Vec<i16> {
+        let length = (16 * ms) as usize;
+        let sound: Vec<i16> = match kind {
+            "zeros" => vec![0; length],
+            "noise" => {
+                (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 28) as i16 - 8).collect()
+            }
+            "speech" => {
+                let from = SPEECH_START + self.spoken;
+                self.spoken += length;
+                recording("librivox_0870_16k.wav").into_iter().skip(from).take(length).collect()
+            }
+            "jfk" => recording("jfk_16k.wav").into_iter().take(length).collect(),
+            other => panic!("no sound is called {other}"),
+        };
+        assert_eq!(sound.len(), length, "the recording is too short for {kind}");
+        sound
+    }
+}

@@ -1,0 +1,313 @@
+//! Interruptions: silence at once, nothing of what was interrupted ever again, and the conversation goes on.
+
+use std::time::Duration;
+
+use serde_json::json;
+use voxbridge::{
+    audio::{
+        input_converter::InputConverter,
+        vad::{Edge, Segmenter, VadConfig, VoiceActivity},
+    },
+    event::Lane,
+};
+
+use super::{
+    server_kind::ServerKind,
+    microphone::{Microphone, ask, spoken, turns_heard, voices},
+    ms,
+    harness::{Harness, HarnessConfig, Traffic},
+    protocol_checks,
+};
+
+/// The profile's `start_ms`.
+const START_MS: u32 = 100;
+
+/// One voice-activity decision: so much speech, in hops of 16 ms.
+const DECISION_TIME: Duration = ms(START_MS as u64 + 16);
+
+/// How long after the first loud sound of a recording its speech may be too soft to be certain of.
+const SOFT_ONSET_MAX: Duration = ms(300);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InterruptionCause {
+    Voice,
+    Cancel,
+    Text,
+}
+
+/// How long silence took.
+#[derive(Debug)]
+struct SilenceDelays {
+    /// From the frame with the first loud sound of the voice to `speaking_end`.
+    from_loud: Duration,
+    /// From the frame in which the detector first found a hop of speech.
+    from_voiced: Duration,
+    /// From the first loud sound to the last audio of the turn.
+    audio: Duration,
+}
+
+/// One case, all of it chance.
+#[derive(Debug)]
+struct InterruptionCase {
+    seed: u64,
+    backend: ServerKind,
+    cause: InterruptionCause,
+    rate_hz: u32,
+    frame_bytes: usize,
+    latency_ms: u64,
+    listen_ms: u64,
+    speak_ms: u64,
+    units: usize,
+    workers: usize,
+    question: usize,
+    interrupting_voice: usize,
+    /// Since the turn began to be heard, ms.
+    after_ms: u64,
+}
+
+impl InterruptionCase {
+    fn new(seed: u64, backend: ServerKind) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let cause = match [InterruptionCause::Voice, InterruptionCause::Voice, InterruptionCause::Cancel, InterruptionCause::Text][rng.usize(..4)] {
+            InterruptionCause::Text if ServerKind::LEGACY.contains(&backend) => InterruptionCause::Cancel,
+            cause => cause,
+        };
+        let rate_hz = if rng.u8(..4) == 0 { 48_000 } else { 16_000 };
+        let frame_bytes = match rng.u8(..8) {
+            0 => 333,
+            _ => 2 * rng.usize(10..=256) * rate_hz as usize / 1000,
+        };
+        let units = rng.usize(4..7);
+        Self {
+            seed,
+            backend,
+            cause,
+            rate_hz,
+            frame_bytes,
+            latency_ms: rng.u64(0..=150),
+            listen_ms: rng.u64(20..400),
+            speak_ms: rng.u64(50..700),
+            units,
+            workers: rng.usize(1..=2),
+            question: rng.usize(..voices().len()),
+            interrupting_voice: rng.usize(..voices().len()),
+            after_ms: rng.u64(0..(units as u64 - 2) * 1000 - 300),
+        }
+    }
+
+    fn open_harness(&self) -> Harness {
+        let mut config = HarnessConfig {
+            profile: "conversation",
+            query: format!("model=any&sample_rate={}", self.rate_hz),
+            latency: ms(self.latency_ms),
+            seed: self.seed,
+            ..HarnessConfig::default()
+        };
+        self.backend.configure(&mut config);
+        config.simulator.workers = self.workers;
+        config.simulator.seed = self.seed;
+        config.simulator.turn_units = self.units;
+        config.simulator.force_listen_count = 1;
+        config.simulator.timing.init = ms(0);
+        config.simulator.timing.listen_step = ms(self.listen_ms);
+        config.simulator.timing.speak_step = ms(self.speak_ms);
+        Harness::new(config)
+    }
+
+    /// Plays it; for a voice, how long silence took.
+    fn play(&self) -> Option<SilenceDelays> {
+        let (mut harness, mut microphone) = (self.open_harness(), Microphone::new(self.rate_hz, self.frame_bytes));
+        microphone.silence(&mut harness, 1200);
+        ask(&mut harness, &mut microphone, self.question);
+        assert!(
+            microphone.stream_until(&mut harness, |harness| !harness.events("tts.speaking_start").is_empty(), 15_000),
+            "no answer to interrupt"
+        );
+        microphone.silence(&mut harness, self.after_ms);
+        let delays = match self.cause {
+            InterruptionCause::Voice => Some(self.barge_in(&mut harness, &mut microphone)),
+            InterruptionCause::Cancel => {
+                self.send_and_check(&mut harness, &json!({"type": "tts.cancel"}));
+                None
+            }
+            InterruptionCause::Text => {
+                let text = json!({"type": "tts.speak", "text": "Excuse me.", "request_id": "text"});
+                self.send_and_check(&mut harness, &text);
+                None
+            }
+        };
+        self.assert_continues(&mut harness, &mut microphone);
+        let all = spoken(&harness);
+        let (first, later) = all.split_first().unwrap();
+        assert_eq!((first.model_turn(), first.is_cancelled()), (1, true));
+        assert!(
+            later.iter().all(|spoken| !spoken.contains_turn(1)),
+            "something of the interrupted turn is heard later"
+        );
+        let next = later.iter().find(|spoken| spoken.is_model_turn()).unwrap();
+        assert_eq!((next.model_turn(), next.is_cancelled()), (2, false));
+        assert_eq!(next.samples.len(), (self.units - 1) * 24_000 + 14_400, "the answer is complete");
+        assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
+        let forced = forced_at_once(&harness, first.ended.unwrap());
+        assert!(forced || (self.cause, self.workers) == (InterruptionCause::Text, 1), "no unit follows");
+        delays
+    }
+
+    /// A voice interrupts: at the very frame that decides it.
+    fn barge_in(&self, harness: &mut Harness, microphone: &mut Microphone) -> SilenceDelays {
+        let voice = &voices()[self.interrupting_voice];
+        let from = voice.onset.saturating_sub(1600);
+        let began = microphone.recorded() + voice.onset - from;
+        let watched = harness.now();
+        microphone.record(harness, &voice.samples[from..(voice.onset + 20_800).min(voice.samples.len())]);
+        microphone.stream_until(harness, |harness| !harness.events("tts.speaking_end").is_empty(), 300);
+        let first = spoken(harness).swap_remove(0);
+        assert!(first.is_cancelled(), "the voice was not heard");
+        let ended = first.ended.unwrap();
+        let (from_voiced, decided) = detection_times(microphone, self.rate_hz, watched);
+        assert_eq!(ended, decided, "not with the frame that decides");
+        let onset = microphone.arrival(began);
+        let delays = SilenceDelays {
+            from_loud: ended.saturating_sub(onset),
+            from_voiced: ended - from_voiced,
+            audio: first.frames.last().unwrap().0.saturating_sub(onset),
+        };
+        assert!(delays.audio <= delays.from_loud && delays.from_loud <= microphone.frame_length() + DECISION_TIME + SOFT_ONSET_MAX, "{delays:?}");
+        delays
+    }
+
+    /// The client commands: it is silent before anything else happens.
+    fn send_and_check(&self, harness: &mut Harness, command: &serde_json::Value) {
+        harness.advance(ms(self.seed % 10));
+        let ended = harness.now();
+        harness.send_json(command);
+        let end = spoken(harness).swap_remove(0);
+        assert_eq!((end.ended, end.is_cancelled()), (Some(ended), true));
+    }
+
+    /// Until another turn of the model was heard to its end.
+    fn assert_continues(&self, harness: &mut Harness, microphone: &mut Microphone) {
+        if self.cause != InterruptionCause::Voice {
+            if self.cause == InterruptionCause::Text {
+                let said = |harness: &Harness| harness.events("tts.speaking_end").len() == 2;
+                assert!(microphone.stream_until(harness, said, 20_000), "the text is not spoken: {:?}", harness.names());
+            }
+            microphone.silence(harness, self.seed % 1500);
+            ask(harness, microphone, self.interrupting_voice);
+        }
+        let limit_ms = 20_000 + 1000 * self.units as u64;
+        let heard = microphone.stream_until(harness, |harness| turns_heard(harness) == 2, limit_ms);
+        assert!(heard, "no other turn is heard: {:?}", harness.names());
+    }
+}
+
+/// When the frame came with the first speech, and when the one with which there were [`START_MS`] of it, watched from
+/// then on.
+fn detection_times(microphone: &Microphone, rate_hz: u32, watched: Duration) -> (Duration, Duration) {
+    let (mut intake, mut activity) =
+        (InputConverter::new(rate_hz, 1).unwrap(), VoiceActivity::new(VadConfig::default()));
+    let config = VadConfig { start_ms: START_MS, end_ms: START_MS, ..VadConfig::default() };
+    let hop_samples = activity.hop_samples();
+    let mut segmenter = Segmenter::new(config, hop_samples);
+    let (mut samples, mut from_voiced) = (Vec::new(), None);
+    for (at, frame) in &microphone.sent {
+        intake.push(frame, &mut samples);
+        let whole = samples.len() / hop_samples * hop_samples;
+        for hop in samples[..whole].chunks_exact(hop_samples) {
+            let speech = activity.push_hop(hop).is_speech;
+            from_voiced = from_voiced.or(Some(*at).filter(|at| speech && *at > watched));
+            if *at > watched && segmenter.push(speech) == Some(Edge::Start) {
+                return (from_voiced.unwrap(), *at);
+            }
+        }
+        samples.drain(..whole);
+    }
+    panic!("nobody speaks");
+}
+
+/// The unit after an interruption goes at once, or as soon as the one before it is answered, and it and all that
+/// follow force the model to listen until it does. Whether there was one: a worker that is lent hears no more.
+fn forced_at_once(harness: &Harness, interrupted: Duration) -> bool {
+    let units = units_sent(harness);
+    // One may have gone in the same instant, before it.
+    let earlier = |unit: &&SentUnit| unit.at < interrupted || (unit.at == interrupted && !unit.forced);
+    let (lane, before) = units.iter().rfind(earlier).map(|unit| (unit.lane, unit.place)).unwrap();
+    let on_lane = |traffic: &Traffic, what: &str| matches!(traffic, Traffic::Received(of, text) if *of == lane && text.contains(what));
+    let Some(first) = units.iter().find(|unit| unit.lane == lane && unit.place > before) else {
+        return false;
+    };
+    let answer =
+        harness.traffic[before..first.place].iter().find(|(_, traffic)| on_lane(traffic, "\"response."));
+    assert_eq!(
+        first.at,
+        answer.expect("one in flight at a time").0.max(interrupted),
+        "it does not go at once"
+    );
+    let listens = harness.traffic.iter().skip(first.place).position(|(_, traffic)| on_lane(traffic, "listen\""));
+    let until = listens.map_or(usize::MAX, |after| first.place + after);
+    let meanwhile =
+        units.iter().filter(|unit| unit.lane == lane && (first.place..until).contains(&unit.place));
+    assert!(meanwhile.clone().all(|unit| unit.forced), "a unit before the acknowledgement does not force");
+    meanwhile.count() > 0
+}
+
+/// A unit the bridge sent.
+struct SentUnit {
+    place: usize,
+    at: Duration,
+    lane: Lane,
+    forced: bool,
+}
+
+fn units_sent(harness: &Harness) -> Vec<SentUnit> {
+    let unit = |(place, (at, traffic)): (usize, &(Duration, Traffic))| match traffic {
+        Traffic::Sent(lane, text) if text.contains("\"force_listen\"") => {
+            let forced = text.contains(r#""force_listen": true"#) || text.contains(r#""force_listen":true"#);
+            Some(SentUnit { place, at: *at, lane: *lane, forced })
+        }
+        _ => None,
+    };
+    harness.traffic.iter().enumerate().filter_map(unit).collect()
+}
+
+fn distribution(mut of: Vec<Duration>) -> String {
+    of.sort();
+    let at = |percent: usize| of[(of.len() - 1) * percent / 100].as_millis();
+    format!("min {} p50 {} p90 {} p99 {} max {} ms of {}", at(0), at(50), at(90), at(99), at(100), of.len())
+}
+
+fn run_cases(seeds: std::ops::Range<u64>, backend: ServerKind) {
+    let (mut delays, mut failed) = (Vec::new(), Vec::new());
+    for seed in seeds {
+        let case = InterruptionCase::new(seed, backend);
+        match std::panic::catch_unwind(|| case.play()) {
+            Ok(played) => delays.extend(played),
+            Err(_) => failed.push(case),
+        }
+    }
+    assert!(failed.is_empty(), "{} cases: {failed:#?}", failed.len());
+    let of = |which: fn(&SilenceDelays) -> Duration| distribution(delays.iter().map(which).collect());
+    println!("{backend:?}: from the first loud frame to silence: {}", of(|delays| delays.from_loud));
+    println!("{backend:?}: from the first loud frame to the last audio: {}", of(|delays| delays.audio));
+    println!("{backend:?}: from the first frame with speech to silence: {}", of(|delays| delays.from_voiced));
+}
+
+#[test]
+fn interruptions_on_pytorch() {
+    run_cases(0..500, ServerKind::Pytorch);
+}
+
+#[test]
+fn interruptions_on_cpp() {
+    run_cases(500..1000, ServerKind::Cpp);
+}
+
+#[test]
+fn interruptions_on_legacy_server() {
+    run_cases(1000..1100, ServerKind::Legacy);
+}
+
+#[test]
+fn interruptions_on_documented_legacy_server() {
+    run_cases(1100..1200, ServerKind::Documented);
+}

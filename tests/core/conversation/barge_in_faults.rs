@@ -1,0 +1,320 @@
+//! Interruptions of a model that does not take them as it should, and of users who are not what they seem.
+
+use std::time::Duration;
+
+use serde_json::json;
+use voxbridge::{event::RolloverReason, session::Observation};
+
+use super::{
+    server_kind::ServerKind,
+    microphone::{Microphone, SpokenText, ask, spoken, turns_heard, voices},
+    ms,
+    harness::{Harness, HarnessConfig},
+    protocol_checks,
+};
+
+pub(crate) const BACKENDS: [ServerKind; 4] = ServerKind::ALL;
+
+/// A conversation whose gateway has these faults.
+fn open_conversation(backend: ServerKind, faults: &[&str]) -> (Harness, Microphone) {
+    let mut config =
+        HarnessConfig { profile: "conversation", latency: ms(10), ..HarnessConfig::with_faults(faults) };
+    backend.configure(&mut config);
+    config.simulator.turn_units = 5;
+    config.simulator.force_listen_count = 1;
+    (Harness::new(config), Microphone::of_ms(20))
+}
+
+/// A question, and the beginning of its answer.
+pub(crate) fn ask_and_await_answer(harness: &mut Harness, microphone: &mut Microphone) {
+    let started = harness.events("tts.speaking_start").len();
+    microphone.silence(harness, 1200);
+    ask(harness, microphone, 2);
+    let begun = microphone.stream_until(harness, |harness| harness.events("tts.speaking_start").len() > started, 15_000);
+    assert!(begun, "no answer: {:?}", harness.names());
+}
+
+/// Somebody speaks until the turn being heard has ended.
+fn barge_in(harness: &mut Harness, microphone: &mut Microphone) {
+    let ended = harness.events("tts.speaking_end").len();
+    let voice = &voices()[2];
+    microphone.record(harness, &voice.samples[voice.onset..voice.onset + 14_000]);
+    assert_eq!(harness.events("tts.speaking_end").len(), ended + 1, "{:?}", harness.names());
+    assert!(spoken(harness).pop().unwrap().is_cancelled());
+}
+
+/// A model's turn that was heard to its end, from its first sample to its last.
+pub(crate) fn assert_complete_turn(spoken: &SpokenText, turn: u64, units: usize) {
+    assert_eq!((spoken.model_turn(), spoken.is_cancelled()), (turn, false));
+    assert_eq!(spoken.samples.len(), (units - 1) * 24_000 + 14_400);
+}
+
+pub(crate) fn rollover_reasons(harness: &Harness) -> Vec<RolloverReason> {
+    let reason = |observations: &Observation| match observations {
+        Observation::RolledOver { reason, .. } => Some(*reason),
+        _ => None,
+    };
+    harness.observations.iter().filter_map(reason).collect()
+}
+
+pub(crate) fn close_and_check(mut harness: Harness) {
+    assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
+    harness.send_json(&json!({"type": "session.close"}));
+    harness.advance(Duration::from_secs(60));
+    assert!(harness.finished && harness.connections() == 0, "the session does not finish");
+    assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
+    let streamed = harness.bridge().uplink_counts().unwrap();
+    let placed = streamed.appended + streamed.silenced + streamed.dropped + streamed.waiting;
+    assert_eq!(harness.bridge().sample_counts().0.streamed, placed, "{streamed:?}");
+}
+
+#[test]
+fn late_yielding_model_is_silenced() {
+    for backend in BACKENDS {
+        for times in 1..=3 {
+            let (mut harness, mut microphone) = open_conversation(backend, &[&format!("ignores-force={times},times=1")]);
+            ask_and_await_answer(&mut harness, &mut microphone);
+            microphone.silence(&mut harness, 700);
+            barge_in(&mut harness, &mut microphone);
+            assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
+            let all = spoken(&harness);
+            assert_eq!((all.len(), all[0].model_turn()), (2, 1));
+            assert_complete_turn(&all[1], 2, 5);
+            assert_eq!(rollover_reasons(&harness), []);
+            close_and_check(harness);
+        }
+    }
+}
+
+#[test]
+fn never_yielding_model_is_replaced_and_question_kept() {
+    for backend in BACKENDS {
+        let (mut harness, mut microphone) = open_conversation(backend, &["never-listens,times=1"]);
+        ask_and_await_answer(&mut harness, &mut microphone);
+        microphone.silence(&mut harness, 1500);
+        barge_in(&mut harness, &mut microphone);
+        let interrupted = spoken(&harness)[0].ended.unwrap();
+        let replaced = |harness: &Harness| !rollover_reasons(harness).is_empty();
+        assert!(microphone.stream_until(&mut harness, replaced, 20_000), "it is not replaced");
+        assert_eq!(rollover_reasons(&harness), [RolloverReason::NotYielding]);
+        assert!(harness.now() - interrupted < ms(5000 + 1000), "{:?} after {interrupted:?}", harness.now());
+        microphone.silence(&mut harness, 1000);
+        assert_eq!(spoken(&harness).len(), 1, "it goes on talking");
+        // Nobody asks again: the next session hears what the last one did not listen to.
+        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
+        assert_complete_turn(&spoken(&harness)[1], 2, 5);
+        close_and_check(harness);
+    }
+}
+
+#[test]
+fn late_audio_after_interruption_is_discarded() {
+    for backend in BACKENDS {
+        for after_ms in (0..2000).step_by(130) {
+            let (mut harness, mut microphone) = open_conversation(backend, &["late-audio"]);
+            ask_and_await_answer(&mut harness, &mut microphone);
+            microphone.silence(&mut harness, after_ms);
+            harness.send_json(&json!({"type": "tts.cancel"}));
+            microphone.silence(&mut harness, 3000);
+            let all = spoken(&harness);
+            assert_eq!(
+                (all.len(), all[0].model_turn(), all[0].is_cancelled()),
+                (1, 1, true),
+                "{backend:?} {after_ms}"
+            );
+            ask_and_await_answer(&mut harness, &mut microphone);
+            assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
+            assert_complete_turn(&spoken(&harness)[1], 2, 5);
+            close_and_check(harness);
+        }
+    }
+}
+
+/// Nothing on the wire tells an old story that begins again from a new one; but it does not while the user speaks, and
+/// it is a turn of its own then, which can be interrupted like any other.
+#[test]
+fn resumed_turn_is_silenced_while_user_speaks() {
+    for backend in BACKENDS {
+        let (mut harness, mut microphone) = open_conversation(backend, &["resumes,times=1"]);
+        ask_and_await_answer(&mut harness, &mut microphone);
+        microphone.silence(&mut harness, 500);
+        let spoke_from = harness.now();
+        microphone.record(&mut harness, &voices()[4].samples[16 * 200..16 * 6700]);
+        let all = spoken(&harness);
+        assert_eq!((all.len(), all[0].is_cancelled()), (1, true), "{:?}", harness.names());
+        assert!(all[0].ended.unwrap() < spoke_from + ms(500));
+        microphone.stream_until(&mut harness, |harness| harness.events("tts.speaking_start").len() == 2, 10_000);
+        barge_in(&mut harness, &mut microphone);
+        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 3, 30_000), "{:?}", harness.names());
+        assert_complete_turn(&spoken(&harness)[2], 2, 5);
+        close_and_check(harness);
+    }
+}
+
+#[test]
+fn interrupted_burst_is_recalled() {
+    for backend in BACKENDS {
+        let (mut harness, mut microphone) = open_conversation(backend, &["burst=34,times=1"]);
+        ask_and_await_answer(&mut harness, &mut microphone);
+        microphone.silence(&mut harness, 2000);
+        let heard_ms = spoken(&harness)[0].samples.len() / 24;
+        assert!((2000..=2400).contains(&heard_ms), "{heard_ms} ms of 34 s have left after 2 s");
+        barge_in(&mut harness, &mut microphone);
+        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
+        let all = spoken(&harness);
+        assert_eq!((all.len(), all[0].model_turn()), (2, 1));
+        assert_complete_turn(&all[1], 2, 5);
+        close_and_check(harness);
+    }
+}
+
+#[test]
+fn completed_burst_is_recalled_on_interruption() {
+    for backend in BACKENDS {
+        let (mut harness, mut microphone) = open_conversation(backend, &["burst=4,times=1"]);
+        ask_and_await_answer(&mut harness, &mut microphone);
+        microphone.silence(&mut harness, 3000);
+        assert!(harness.events("tts.speaking_end").is_empty());
+        barge_in(&mut harness, &mut microphone);
+        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
+        assert_complete_turn(&spoken(&harness)[1], 2, 5);
+        close_and_check(harness);
+    }
+}
+
+#[test]
+fn duplicate_turn_ends_are_reported_once() {
+    for backend in BACKENDS {
+        let (mut harness, mut microphone) = open_conversation(backend, &["double-terminal", "repeats-text"]);
+        ask_and_await_answer(&mut harness, &mut microphone);
+        microphone.silence(&mut harness, 800);
+        barge_in(&mut harness, &mut microphone);
+        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
+        assert_complete_turn(&spoken(&harness)[1], 2, 5);
+        let finals = harness.events("transcript.final");
+        let texts: Vec<&str> = finals.iter().map(|told| told["text"].as_str().unwrap()).collect();
+        assert_eq!(texts.len(), 2, "{texts:?}");
+        assert!(texts[1].starts_with("I heard") && texts[1].ends_with("seconds of speech."), "{texts:?}");
+        close_and_check(harness);
+    }
+}
+
+#[test]
+fn muted_microphone_does_not_interrupt() {
+    for backend in BACKENDS {
+        let (mut harness, mut microphone) = open_conversation(backend, &[]);
+        harness.send_json(&json!({"type": "session.configure", "microphone": "muted"}));
+        ask_and_await_answer(&mut harness, &mut microphone);
+        let (muted, units) = (harness.bridge().sample_counts().0.muted, harness.units.len());
+        microphone.record(&mut harness, &voices()[0].samples[..16 * 3000]);
+        assert_eq!(harness.bridge().sample_counts().0.muted - muted, 48_000, "all of it is muted");
+        let heard = &harness.units[units + 1..];
+        assert!(heard.len() >= 2, "the model goes on hearing");
+        assert!(heard.iter().all(|(_, unit)| unit.samples.iter().all(|sample| *sample == 0.0)));
+        assert!(harness.events("tts.speaking_end").is_empty());
+        harness.send_json(&json!({"type": "tts.cancel"}));
+        assert!(spoken(&harness)[0].is_cancelled());
+        ask_and_await_answer(&mut harness, &mut microphone);
+        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
+        assert_complete_turn(&spoken(&harness)[1], 2, 5);
+        close_and_check(harness);
+    }
+}
+
+#[test]
+fn microphone_opened_mid_turn_can_interrupt() {
+    let config = HarnessConfig {
+        profile: "conversation",
+        query: "model=any&microphone=muted".to_owned(),
+        ..HarnessConfig::default()
+    };
+    let (mut harness, mut microphone) = (Harness::new(config), Microphone::of_ms(20));
+    microphone.silence(&mut harness, 3000);
+    ask_and_await_answer(&mut harness, &mut microphone);
+    microphone.record(&mut harness, &voices()[2].samples[6400..6400 + 8000]);
+    assert!(harness.events("tts.speaking_end").is_empty());
+    harness.send_json(&json!({"type": "session.configure", "microphone": "open"}));
+    barge_in(&mut harness, &mut microphone);
+    close_and_check(harness);
+}
+
+/// A conversation whose detector takes every sound for speech.
+fn open_with_stuck_detector(backend: ServerKind) -> (Harness, Microphone) {
+    let mut config = HarnessConfig { profile: "stuck", ..HarnessConfig::default() };
+    backend.configure(&mut config);
+    config.simulator.turn_units = 5;
+    let speech = include_str!("../../../mappings/profile/speech.toml");
+    let listen = &speech[speech.find("[listen]").unwrap()..speech.find("[hear]").unwrap()];
+    let listen = listen.replace("threshold = 0.55, gate_dbfs = -65", "threshold = 0.0, gate_dbfs = -100");
+    let profile = format!(
+        "kind = \"profile\"\nname = \"stuck\"\ntitle = \"-\"\nextends = \"conversation\"\nmode = \"audio\"\n{listen}"
+    );
+    config.library.add("stuck.toml", &profile).unwrap();
+    (Harness::new(config), Microphone::of_ms(20))
+}
+
+/// Too soft for the model to hear, loud enough for a detector that takes it for speech, and too fitful for the room.
+fn loud_hiss(ms: usize) -> Vec<i16> {
+    let level = |at: u32| if (at / 1_600).is_multiple_of(2) { 7 } else { 3 };
+    (0..16 * ms as u32)
+        .map(|at| ((at.wrapping_mul(2_654_435_761) >> 23) as i16 - 256) * level(at) / 8)
+        .collect()
+}
+
+/// A detector that is stuck must not make a model that never replies (field notes §7.19).
+#[test]
+fn stuck_detector_interrupts_only_once() {
+    for backend in BACKENDS {
+        let (mut harness, mut microphone) = open_with_stuck_detector(backend);
+        microphone.record(&mut harness, &loud_hiss(3000));
+        for question in 1..=4 {
+            let softly: Vec<i16> =
+                voices()[2].samples[6560..].iter().take(14_000).map(|sample| sample / 4).collect();
+            microphone.record(&mut harness, &softly);
+            microphone.record(&mut harness, &loud_hiss(16_000));
+            // There the first turn is interrupted while its short beginning is held: nothing of it is heard.
+            let unheard = usize::from(backend == ServerKind::Documented);
+            assert!(harness.observations.contains(&Observation::Interrupted), "{backend:?}");
+            let all = spoken(&harness);
+            assert_eq!(all.len() + unheard, question, "{backend:?}: {:?}", harness.names());
+            assert!(question == 1 || !all.last().unwrap().is_cancelled(), "{backend:?}, question {question}");
+        }
+        harness.send_json(&json!({"type": "session.close"}));
+        harness.advance(Duration::from_secs(30));
+        assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
+    }
+}
+
+/// Who goes on speaking when the model begins is heard out all the same.
+#[test]
+fn speech_before_model_turn_interrupts_it() {
+    for (backend, head_start_ms) in
+        BACKENDS.into_iter().flat_map(|backend| [100, 300, 500].map(|ms| (backend, ms)))
+    {
+        let (mut harness, mut microphone) = open_conversation(backend, &["slow-steps=0.8"]);
+        microphone.silence(&mut harness, 1200);
+        ask(&mut harness, &mut microphone, 2);
+        // The unit to be answered is under way.
+        let units = harness.units.len();
+        let under_way = |harness: &Harness| {
+            harness.units.len() > units + 1
+                && harness.units.last().unwrap().1.samples.iter().all(|sample| *sample == 0.0)
+        };
+        assert!(microphone.stream_until(&mut harness, under_way, 5000));
+        let spoke = &voices()[4].samples[16 * 200..16 * 6700];
+        let mut hops = spoke.chunks(160);
+        microphone.silence(&mut harness, 1050 - head_start_ms);
+        while !harness.observations.contains(&Observation::Interrupted) {
+            microphone.record(&mut harness, hops.next().expect("it is interrupted"));
+        }
+        let spoken = spoken(&harness);
+        let Some(first) = spoken.first() else {
+            // Its short beginning was held, and the user needed nobody to fall silent.
+            assert_eq!((backend, harness.audio().len()), (ServerKind::Documented, 0));
+            continue;
+        };
+        assert!(first.is_cancelled());
+        let took = first.ended.unwrap() - first.started;
+        assert!(took <= ms(400), "{backend:?}, {head_start_ms} ms before: {took:?}");
+    }
+}

@@ -1,0 +1,36 @@
+//! How conversations end that cannot go on: nobody answers, or voxbridge stops.
+
+use super::server_kind::ServerKind;
+
+use super::{
+    protocol_checks,
+    support::{Conversation, config, secs},
+};
+
+#[test]
+fn drain_does_not_wait_for_model_to_open() {
+    for backend in ServerKind::ALL {
+        let mut conversation = Conversation::new(config(backend, &["slow-init=40"]));
+        conversation.stream_silence(1000);
+        conversation.harness.drain();
+        assert_eq!(conversation.harness.events("session.closed")[0]["reason"], "server_shutdown");
+        // Ten seconds, and three for a goodbye: less than a server that stops waits for its sessions.
+        conversation.wait(secs(14));
+        assert!(conversation.harness.finished, "it waits for a worker that nobody needs");
+        assert_eq!(protocol_checks::find_violations(&conversation.harness), [""; 0]);
+    }
+}
+
+#[test]
+fn accepting_but_silent_upstream_is_given_up() {
+    for backend in ServerKind::ALL {
+        let mut conversation = Conversation::new(config(backend, &["never-answers"]));
+        while !conversation.harness.is_closed() {
+            conversation.harness.stream(&[1; 16_000], 100);
+            assert!(conversation.harness.now() < secs(120), "{:?}", conversation.harness.names());
+        }
+        assert!(conversation.harness.now() > secs(60), "{:?}", conversation.harness.now());
+        assert_eq!(conversation.harness.events("session.closed")[0]["reason"], "upstream_lost");
+        assert_eq!(protocol_checks::find_violations(&conversation.harness), [""; 0]);
+    }
+}

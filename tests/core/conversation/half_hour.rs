@@ -1,0 +1,78 @@
+//! Half an hour of conversation in virtual time: both back-ends and the legacy dialect, with and without pictures, with one worker and with two.
+//!
+//! Every sample of the user reaches a model once and in its place, every sample of the model's turns reaches the user once
+//! and in its place, every question is answered, and each change of the upstream session costs what it must: nothing with
+//! a session in readiness, the goodbye and the initialisation without.
+
+use super::server_kind::ServerKind;
+use serde_json::json;
+
+use super::support::*;
+
+/// From the goodbye to the next `session.created`; the initialisation as measured (field notes §7.2).
+const CLOSE_MS: u64 = 600;
+const INIT_MS: u64 = 12_400;
+
+/// Longest silence between two questions.
+const PAUSE_MS: u64 = 12_000;
+
+fn run_half_hour(backend: ServerKind, profile: &'static str, standby: bool) {
+    let mut config = config(backend, &[]);
+    config.profile = profile;
+    config.simulator.timing.init = ms(INIT_MS);
+    config.simulator.timing.close = ms(CLOSE_MS);
+    if standby {
+        config.simulator.workers = 2;
+        config.library = with_profile_changes(config.library, &[STANDBY]);
+    }
+    let mut conversation = Conversation::new(config);
+    let (mut pauses, mut frames) = (fastrand::Rng::with_seed(3), 0);
+    while conversation.harness.now() < secs(30 * 60) {
+        if profile == "video" {
+            conversation.harness.send_json(&json!({"type": "video.frame", "image": "/9j/4AAQ"}));
+            frames += 1;
+        }
+        conversation.ask();
+        conversation.stream_silence(pauses.u64(2_000..PAUSE_MS));
+    }
+    conversation.stream_silence(5_000);
+    conversation.assert_all_heard();
+    conversation.assert_no_goodbye_during_answer();
+    let played = conversation.assert_turns_complete(conversation.questions.len());
+    let gap_ms = if standby { 0 } else { CLOSE_MS + INIT_MS };
+    let rollovers = conversation.rollovers();
+    assert!(rollovers.len() >= 3, "{rollovers:?}");
+    assert!(rollovers.iter().all(|(_, gap, by)| (*gap, *by) == (gap_ms, standby)), "{rollovers:?}");
+    let told: Vec<_> = rollovers.iter().map(|(why, gap, by)| (why.name().to_owned(), *gap, *by)).collect();
+    assert_eq!(conversation.reported_rollovers(), told);
+    assert_eq!((conversation.errors(), conversation.resent_samples, conversation.frames_heard), (Vec::new(), 0, frames));
+    println!(
+        "{backend:?} {profile} standby {standby}: {:.0} s, {} questions, {} rollovers {:?}, {} samples up, {played} down",
+        conversation.harness.now().as_secs_f64(),
+        conversation.questions.len(),
+        rollovers.len(),
+        rollovers[0].0,
+        conversation.matched_samples,
+    );
+    conversation.close_and_check();
+}
+
+#[test]
+fn half_hour_of_audio_with_one_worker() {
+    ServerKind::ALL.into_iter().for_each(|flavour| run_half_hour(flavour, "conversation", false));
+}
+
+#[test]
+fn half_hour_of_audio_with_standby() {
+    ServerKind::ALL.into_iter().for_each(|flavour| run_half_hour(flavour, "conversation", true));
+}
+
+#[test]
+fn half_hour_of_video_with_one_worker() {
+    ServerKind::ALL.into_iter().for_each(|flavour| run_half_hour(flavour, "video", false));
+}
+
+#[test]
+fn half_hour_of_video_with_standby() {
+    ServerKind::ALL.into_iter().for_each(|flavour| run_half_hour(flavour, "video", true));
+}

@@ -1,0 +1,154 @@
+//! What a session measures of itself, in virtual time: the figures are those that happened.
+
+use std::time::Duration;
+
+use serde_json::json;
+use voxbridge::session::{AudioOrigin, Measurement, Observation, LanePurpose, EndReason, BargeInStage, SessionState};
+
+use super::{
+    server_kind::ServerKind,
+    microphone::{Microphone, ask, spoken, voices},
+    ms,
+    harness::{Harness, HarnessConfig, recording, zeros},
+};
+
+fn measurements(harness: &Harness) -> impl Iterator<Item = Measurement> {
+    harness.observations.iter().filter_map(|seen| match seen {
+        Observation::Measured(figure) => Some(*figure),
+        _ => None,
+    })
+}
+
+fn collect_measurements<T>(harness: &Harness, wanted: impl Fn(Measurement) -> Option<T>) -> Vec<T> {
+    measurements(harness).filter_map(wanted).collect()
+}
+
+/// One way takes so long.
+const LATENCY: Duration = ms(20);
+const ROUND_TRIP: Duration = ms(40);
+
+fn config(profile: &'static str) -> HarnessConfig {
+    let mut config = HarnessConfig { profile, latency: LATENCY, seed: 7, ..HarnessConfig::default() };
+    ServerKind::Pytorch.configure(&mut config);
+    config.simulator.timing.init = ms(2000);
+    config.simulator.timing.listen_step = ms(200);
+    config.simulator.timing.speak_step = ms(600);
+    config
+}
+
+#[test]
+fn interrupted_conversation_reports_measurements() {
+    let (mut harness, mut microphone) = (Harness::new(config("conversation")), Microphone::of_ms(20));
+    assert_eq!(harness.bridge().state(), SessionState::Opening);
+    microphone.silence(&mut harness, 4200);
+    assert_eq!(harness.bridge().state(), SessionState::Idle);
+    ask(&mut harness, &mut microphone, 0);
+    assert!(microphone.stream_until(&mut harness, |harness| !harness.events("tts.speaking_start").is_empty(), 15_000));
+    assert_eq!(harness.bridge().state(), SessionState::Speaking);
+    microphone.silence(&mut harness, 300);
+    microphone.record(&mut harness, &voices()[1].samples);
+    microphone.silence(&mut harness, 3000);
+    assert!(spoken(&harness)[0].is_cancelled());
+    let steps = collect_measurements(&harness, |figure| match figure {
+        Measurement::UnitProcessed { took, unit, .. } => Some((took, unit)),
+        _ => None,
+    });
+    let answered = harness.received_count("\"response.listen\"") + spoken(&harness).len();
+    assert!(steps.len() >= answered.min(8), "{} steps", steps.len());
+    for (took, unit) in &steps {
+        assert_eq!(*unit, Duration::from_secs(1));
+        let step = if *took < ms(500) { ms(200) } else { ms(600) };
+        assert!(*took >= step + ROUND_TRIP && *took <= step + ROUND_TRIP + ms(550), "{took:?}");
+    }
+    harness.send_json(&json!({"type": "session.close"}));
+    let opened = collect_measurements(&harness, |figure| match figure {
+        Measurement::LaneDialled { purpose, .. } => Some(purpose),
+        _ => None,
+    });
+    assert_eq!(opened, [LanePurpose::Converse]);
+    let init = collect_measurements(&harness, |figure| match figure {
+        Measurement::LaneInitialised { after, .. } => Some(after),
+        _ => None,
+    });
+    assert_eq!(init, [ms(2000) + ROUND_TRIP]);
+    let audio = collect_measurements(&harness, |figure| match figure {
+        Measurement::FirstAudio { origin, after } => Some((origin, after)),
+        _ => None,
+    });
+    assert!(audio.iter().all(|(origin, _)| *origin == AudioOrigin::Utterance), "{audio:?}");
+    assert!(audio[0].1 > ms(600) + ROUND_TRIP && audio[0].1 < ms(5000), "{audio:?}");
+    let stage = |wanted: BargeInStage| {
+        collect_measurements(&harness, |figure| match figure {
+            Measurement::BargeIn { stage, after } if stage == wanted => Some(after),
+            _ => None,
+        })
+    };
+    // A hundred milliseconds of speech decide, and a frame has to be whole.
+    assert!(stage(BargeInStage::Noticed)[0] >= ms(96) && stage(BargeInStage::Noticed)[0] <= ms(140));
+    assert_eq!(stage(BargeInStage::ClientNotified)[0], Duration::ZERO, "with the frame that decides");
+    let yielded = stage(BargeInStage::ModelYielded)[0];
+    assert!(yielded >= ms(200) + ROUND_TRIP && yielded < ms(2000), "{yielded:?}");
+    assert_eq!(collect_measurements(&harness, end_reason), [EndReason::ClientClose]);
+    assert_eq!(harness.bridge().state(), SessionState::Ending);
+    let tally = harness.bridge().audio_totals().unwrap();
+    assert!(tally.received > Duration::from_secs(9) && tally.appended > ms(4000), "{tally:?}");
+    let heard = harness.audio().len() as f64 / 24_000.0;
+    assert!(tally.sent.as_secs_f64() >= heard - 0.001 && heard > 0.5, "{tally:?} {heard}");
+}
+
+fn end_reason(figure: Measurement) -> Option<EndReason> {
+    match figure {
+        Measurement::SessionEnding(reason) => Some(reason),
+        _ => None,
+    }
+}
+
+#[test]
+fn utterance_and_text_report_measurements() {
+    let mut harness = Harness::new(config("speech"));
+    let question = [recording("goforward_16k.wav"), zeros(2000)].concat();
+    harness.stream(&question, 20);
+    assert_eq!(harness.events("transcript.final").len(), 1);
+    assert_eq!(harness.bridge().state(), SessionState::Idle);
+    harness.send_json(&json!({"type": "tts.speak", "text": "Hello there.", "request_id": "a"}));
+    assert_eq!(harness.bridge().state(), SessionState::Answering);
+    let asked = harness.now();
+    harness.next_event("tts.speaking_start");
+    let took = harness.now() - asked;
+    harness.advance(ms(2000));
+    assert_eq!(harness.events("tts.speaking_end").len(), 1);
+    harness.close_client();
+    let audio = collect_measurements(&harness, |figure| match figure {
+        Measurement::FirstAudio { origin, after } => Some((origin, after)),
+        _ => None,
+    });
+    assert_eq!(audio, [(AudioOrigin::Text, took)]);
+    let words = collect_measurements(&harness, |figure| match figure {
+        Measurement::FirstTranscript { after } => Some(after),
+        _ => None,
+    });
+    assert_eq!(words.len(), 1);
+    assert!(words[0] < Duration::from_secs(10), "{words:?}");
+    let lanes = collect_measurements(&harness, |figure| match figure {
+        Measurement::LaneDialled { purpose, .. } => Some(purpose),
+        _ => None,
+    });
+    assert_eq!(lanes, [LanePurpose::Transcribe, LanePurpose::Speak]);
+    assert_eq!(collect_measurements(&harness, |figure| matches!(figure, Measurement::LaneGranted { .. }).then_some(())).len(), 2);
+    assert_eq!(collect_measurements(&harness, end_reason), [EndReason::ClientGone]);
+    let tally = harness.bridge().audio_totals().unwrap();
+    assert_eq!(tally.received.as_millis(), question.len() as u128 / 16);
+    assert_eq!(tally.sent.as_millis(), harness.audio().len() as u128 / 24);
+}
+
+#[test]
+fn relayed_session_reports_lane_measurements() {
+    let mut config = config("relay");
+    config.query = "mode=chat".into();
+    let mut harness = Harness::new_relay(config, &["minicpm-o"]);
+    harness.advance(Duration::from_secs(1));
+    assert_eq!(collect_measurements(&harness, |figure| matches!(figure, Measurement::LaneGranted { .. }).then_some(())).len(), 1);
+    harness.close_client();
+    assert_eq!(collect_measurements(&harness, end_reason), [EndReason::ClientGone]);
+    assert_eq!(harness.bridge().audio_totals(), None);
+}

@@ -1,0 +1,208 @@
+//! A client whose microphone never stops, what it hears, and which turn of the model that was.
+
+use std::{collections::VecDeque, sync::OnceLock, time::Duration};
+
+use serde_json::Value;
+use voxbridge::simulator::read_watermark;
+
+use super::harness::{Harness, ClientFrame, recording};
+
+/// Frames of one size in real time; each arrives when its last sample has been spoken.
+#[derive(Debug)]
+pub(crate) struct Microphone {
+    rate_hz: u32,
+    frame_bytes: usize,
+    /// Recorded and not a whole frame yet.
+    recorded: VecDeque<u8>,
+    /// What was sent, and when.
+    pub(crate) sent: Vec<(Duration, Vec<u8>)>,
+    /// Samples recorded at 16 kHz.
+    recorded_samples: usize,
+}
+
+impl Microphone {
+    /// `rate_hz` is a multiple of 16 kHz.
+    pub(crate) fn new(rate_hz: u32, frame_bytes: usize) -> Self {
+        Self { rate_hz, frame_bytes, recorded: VecDeque::new(), sent: Vec::new(), recorded_samples: 0 }
+    }
+
+    /// Frames of so many ms at 16 kHz.
+    pub(crate) fn of_ms(frame_ms: usize) -> Self {
+        Self::new(16_000, 32 * frame_ms)
+    }
+
+    /// How long a frame lasts.
+    pub(crate) fn frame_length(&self) -> Duration {
+        Duration::from_nanos(self.frame_bytes as u64 * 500_000_000 / u64::from(self.rate_hz))
+    }
+
+    /// Records samples of 16 kHz, and sends every frame that becomes whole.
+    pub(crate) fn record(&mut self, harness: &mut Harness, samples: &[i16]) {
+        self.recorded_samples += samples.len();
+        let times = self.rate_hz as usize / 16_000;
+        for sample in samples {
+            for byte in std::iter::repeat_n(sample.to_le_bytes(), times).flatten() {
+                self.recorded.push_back(byte);
+            }
+        }
+        while self.recorded.len() >= self.frame_bytes {
+            let frame: Vec<u8> = self.recorded.drain(..self.frame_bytes).collect();
+            harness.advance(self.frame_length());
+            harness.send_binary(&frame);
+            self.sent.push((harness.now(), frame));
+        }
+    }
+
+    /// Records silence for so long.
+    pub(crate) fn silence(&mut self, harness: &mut Harness, ms: u64) {
+        self.record(harness, &vec![0; 16 * ms as usize]);
+    }
+
+    /// Records silence until something is so, for so long at most; whether it came to be.
+    pub(crate) fn stream_until(
+        &mut self,
+        harness: &mut Harness,
+        mut condition: impl FnMut(&Harness) -> bool,
+        limit_ms: u64,
+    ) -> bool {
+        for _ in 0..=limit_ms / 50 {
+            if condition(harness) {
+                return true;
+            }
+            self.silence(harness, 50);
+        }
+        condition(harness)
+    }
+
+    /// When the frame with this sample (of 16 kHz, counted over all that was recorded) arrived.
+    pub(crate) fn arrival(&self, sample: usize) -> Duration {
+        let byte = sample * 2 * (self.rate_hz as usize / 16_000);
+        self.sent[byte / self.frame_bytes].0
+    }
+
+    /// Samples recorded so far.
+    pub(crate) const fn recorded(&self) -> usize {
+        self.recorded_samples
+    }
+}
+
+/// A recording and the sample at which its speech begins: the first 10 ms a tenth as loud as the loudest.
+#[derive(Debug)]
+pub(crate) struct Voice {
+    pub(crate) samples: Vec<i16>,
+    pub(crate) onset: usize,
+}
+
+/// Every recording.
+pub(crate) fn voices() -> &'static [Voice] {
+    static VOICES: OnceLock<Vec<Voice>> = OnceLock::new();
+    VOICES.get_or_init(|| {
+        let names = [
+            "jfk",
+            "goforward",
+            "arctic_a0007",
+            "cards_005",
+            "librivox_0870",
+            "librivox_0880",
+            "librivox_0920",
+        ];
+        names.iter().map(|name| voice(recording(&format!("{name}_16k.wav")))).collect()
+    })
+}
+
+fn voice(samples: Vec<i16>) -> Voice {
+    let level = |window: &[i16]| window.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>().sqrt();
+    let levels: Vec<f64> = samples.chunks(160).map(level).collect();
+    let loudest = levels.iter().copied().fold(0.0, f64::max);
+    let onset = 160 * levels.iter().position(|level| *level >= loudest / 10.0).unwrap();
+    Voice { samples, onset }
+}
+
+/// One `tts.speaking_start … tts.speaking_end` as the client had it.
+#[derive(Debug, Clone)]
+pub(crate) struct SpokenText {
+    pub(crate) request_id: String,
+    pub(crate) started: Duration,
+    pub(crate) ended: Option<Duration>,
+    pub(crate) end: Value,
+    pub(crate) frames: Vec<(Duration, usize)>,
+    pub(crate) samples: Vec<i16>,
+}
+
+impl SpokenText {
+    /// Whether the model spoke it by itself.
+    pub(crate) fn is_model_turn(&self) -> bool {
+        self.request_id.starts_with("turn_")
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.end["cancelled"] == true
+    }
+
+    /// The turn of the model that these samples are, complete from the first on and in order.
+    pub(crate) fn model_turn(&self) -> u64 {
+        let turn = read_watermark(self.samples[0]).expect("a marker").0;
+        for (at, sample) in self.samples.iter().enumerate() {
+            assert_eq!(read_watermark(*sample), Some((turn, at % 8190)), "sample {at} of {}", self.request_id);
+        }
+        turn
+    }
+
+    /// Whether a stretch of this turn of the model is in it.
+    pub(crate) fn contains_turn(&self, turn: u64) -> bool {
+        let places = self.samples.iter().map(|sample| read_watermark(*sample).filter(|(of, _)| *of == turn % 8));
+        let (mut last, mut run) = (None, 0);
+        for place in places {
+            let follows =
+                matches!((last, place), (Some((_, one)), Some((_, two))) if (one + 1) % 8190 == two);
+            run = if follows { run + 1 } else { 0 };
+            last = place;
+            if run == 8 {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Everything the client heard, text by text.
+pub(crate) fn spoken(harness: &Harness) -> Vec<SpokenText> {
+    let mut all: Vec<SpokenText> = Vec::new();
+    for (at, seen) in &harness.log {
+        match seen {
+            ClientFrame::Event(event) if event["type"] == "tts.speaking_start" => all.push(SpokenText {
+                request_id: event["request_id"].as_str().unwrap().to_owned(),
+                started: *at,
+                ended: None,
+                end: Value::Null,
+                frames: Vec::new(),
+                samples: Vec::new(),
+            }),
+            ClientFrame::Event(event) if event["type"] == "tts.speaking_end" => {
+                let last = all.last_mut().expect("a start before the end");
+                assert_eq!(last.request_id, event["request_id"], "another one ends");
+                assert!(last.ended.replace(*at).is_none(), "ended twice");
+                last.end = event.clone();
+            }
+            ClientFrame::Binary(bytes) => {
+                let last = all.last_mut().filter(|last| last.ended.is_none()).expect("audio in a pair");
+                last.frames.push((*at, bytes.len()));
+                last.samples.extend(bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// How many turns of the model were heard to their end.
+pub(crate) fn turns_heard(harness: &Harness) -> usize {
+    let ended = harness.events("tts.speaking_end");
+    ended.iter().filter(|end| end["request_id"].as_str().unwrap().starts_with("turn_")).count()
+}
+
+/// Somebody asks something, for a second.
+pub(crate) fn ask(harness: &mut Harness, microphone: &mut Microphone, voice: usize) {
+    let voice = &voices()[voice];
+    microphone.record(harness, &voice.samples[voice.onset..voice.onset + 14_000]);
+}

@@ -1,0 +1,142 @@
+//! What the real back-ends say besides: thoughts, control tokens, the same end twice, the same text twice; steps that are
+//! too slow, and half a minute of speech at once.
+
+use serde_json::json;
+use voxbridge::session::Observation;
+
+use super::{harness::ClientFrame, support::*};
+
+/// The words of the model's turns.
+fn finals(conversation: &Conversation) -> Vec<&str> {
+    conversation.harness.events("transcript.final").iter().map(|event| event["text"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn thoughts_and_control_tokens_are_removed() {
+    for backend in BACKENDS {
+        let mut conversation = Conversation::new(config(backend, &["think"]));
+        conversation.ask();
+        conversation.ask();
+        assert!(finals(&conversation).iter().all(|text| text.starts_with("I heard ") && text.ends_with(" speech.")));
+        for event in [conversation.harness.events("transcript.partial"), conversation.harness.events("tts.speaking_start")].concat()
+        {
+            let text = event["text"].as_str().unwrap();
+            assert!(!text.contains(['<', '>', '|']) && !text.contains("spoke to me"), "{backend:?}: {text}");
+        }
+        let turns = conversation.turns();
+        assert!(turns.len() == 2 && turns.iter().all(|(_, samples)| samples % 24_000 == 14_400), "{turns:?}");
+        conversation.assert_continues();
+    }
+}
+
+#[test]
+fn duplicate_events_are_counted_once() {
+    for backend in BACKENDS {
+        for fault in ["double-terminal", "repeats-text"] {
+            let (mut conversation, mut plain) =
+                (Conversation::new(config(backend, &[fault])), Conversation::new(config(backend, &[])));
+            for conversation in [&mut conversation, &mut plain] {
+                for _ in 0..5 {
+                    conversation.ask();
+                    conversation.stream_silence(1_500);
+                }
+                conversation.assert_turns_complete(5);
+            }
+            assert_eq!(finals(&conversation), finals(&plain), "{backend:?} {fault}");
+            assert!(
+                !conversation.harness.observations.contains(&Observation::Underrun),
+                "{backend:?} {fault}: no gap in its speech"
+            );
+            let seconds = conversation.harness.now().as_secs() as usize;
+            assert!(
+                (seconds - 2..=seconds).contains(&conversation.heard_units),
+                "{backend:?} {fault}: a unit a second"
+            );
+            conversation.assert_continues();
+        }
+    }
+}
+
+#[test]
+fn slow_units_drop_oldest_audio_and_report_it() {
+    for backend in BACKENDS {
+        let mut conversation = Conversation::new(config(backend, &["slow-steps=1.4,times=30"]));
+        for _ in 0..4 {
+            conversation.stream_silence(3_000);
+            conversation.send_question();
+            conversation.stream_silence(5_000);
+        }
+        assert!(conversation.dropped() >= 16_000, "{backend:?}");
+        let slow =
+            conversation.harness.observations.iter().filter(|observations| matches!(observations, Observation::SlowStep { .. }));
+        assert_eq!(slow.count(), 1, "{backend:?}: one of thirty is told");
+        conversation.stream_silence(10_000);
+        let before = conversation.dropped();
+        conversation.assert_continues_with(|conversation| assert_eq!(conversation.dropped(), before));
+    }
+}
+
+/// Seconds of audio the client has, and those it can have played since it had the first.
+fn leads(conversation: &Conversation) -> Vec<(f64, f64)> {
+    let (mut first, mut got, mut leads) = (None, 0.0, Vec::new());
+    for (at, seen) in &conversation.harness.log {
+        if let ClientFrame::Binary(bytes) = seen {
+            let at = at.as_secs_f64();
+            got += bytes.len() as f64 / 48_000.0;
+            leads.push((got, at - *first.get_or_insert(at)));
+        }
+    }
+    leads
+}
+
+#[test]
+fn burst_of_speech_is_played_in_real_time() {
+    for backend in BACKENDS {
+        let mut conversation = Conversation::new(config(backend, &["burst=34"]));
+        conversation.ask();
+        assert_eq!(conversation.turns(), [(1, 34 * 24_000 + 14_400)], "{backend:?}");
+        let leads = leads(&conversation);
+        assert!(leads.iter().all(|(got, played)| got - played < 0.41), "never far ahead of the clock");
+        assert!(leads.iter().skip(1).all(|(got, played)| got - played > 0.0), "and never behind");
+        assert!(!conversation.harness.observations.contains(&Observation::Underrun));
+        conversation.assert_continues();
+    }
+}
+
+#[test]
+fn interrupted_burst_is_not_played() {
+    for backend in BACKENDS {
+        for by_voice in [false, true] {
+            for after_ms in (0..6_000).step_by(700) {
+                let mut conversation = Conversation::new(config(backend, &["burst=34"]));
+                conversation.send_question();
+                while conversation.harness.events("tts.speaking_start").is_empty() {
+                    conversation.stream_silence(100);
+                }
+                conversation.stream_silence(after_ms);
+                if by_voice {
+                    conversation.send_question();
+                } else {
+                    conversation.harness.send_json(&json!({"type": "tts.cancel"}));
+                }
+                let end = conversation.harness.events("tts.speaking_end")[0].clone();
+                assert_eq!(end["cancelled"], true, "{backend:?} {by_voice} {after_ms}");
+                let cancelled = conversation.harness.log.iter().position(|(_, seen)| seen.name() == "tts.speaking_end");
+                let heard = conversation.harness.log[cancelled.unwrap()..].iter();
+                assert!(heard.clone().all(|(_, seen)| !matches!(seen, ClientFrame::Binary(_))), "{backend:?}");
+                conversation.stream_silence(3_000);
+                if !by_voice {
+                    conversation.send_question();
+                }
+                let before = conversation.turns_ended;
+                conversation.stream_until_answered(before);
+                let turns = conversation.turns();
+                assert_eq!(turns[1..], [(2, 34 * 24_000 + 14_400)], "{backend:?} {by_voice} {after_ms}");
+                let seconds = turns[0].1 as f64 / 24_000.0;
+                assert!(seconds < after_ms as f64 / 1_000.0 + 3.5, "{backend:?} {after_ms}: {seconds}");
+                conversation.assert_all_heard();
+                conversation.close_and_check();
+            }
+        }
+    }
+}

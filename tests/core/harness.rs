@@ -1,0 +1,691 @@
+//! One bridge and one simulated gateway in virtual time: no socket, no sleep, no task.
+//!
+//! [`Harness`] moves frames between the two and lets time pass from deadline to deadline, so a minute of conversation
+//! takes milliseconds and is the same every time. It panics where the contract of [`Bridge`] or of the wire is broken:
+//! outputs without end, frames on a lane that is not up, frames to a client that was closed.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use serde_json::Value;
+use voxbridge::{
+    bridge::{Bridge, Input, Output},
+    downstream::Codec,
+    error::Error,
+    event::{Frame, Lane, Message, Mode, DisconnectReason},
+    mapping::Library,
+    session::{ReadWindow, Observation, RelaySetup, SessionSetup, VoiceCatalog},
+    simulator::{ConnId, SimDialect, Gateway, DuplexOpening, SimInput, SimOutput, SimulatorConfig, DuplexUnit},
+    trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
+};
+
+/// Outputs in a row without `Wait`, and inputs at one instant, above which somebody is going round in circles.
+const MAX_STEPS_PER_INSTANT: usize = 20_000;
+
+/// Time to finish what goes on when a session is to end.
+pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(25);
+
+/// Wall clock of the virtual time's start.
+const UNIX: Duration = Duration::from_secs(1_795_148_864);
+
+/// What meets whom.
+pub(crate) struct HarnessConfig {
+    /// The client's query string.
+    pub(crate) query: String,
+    /// The gateway.
+    pub(crate) simulator: SimulatorConfig,
+    /// The configured voices and speech models.
+    pub(crate) voices: VoiceCatalog,
+    /// Time a frame takes between bridge and gateway, each way.
+    pub(crate) latency: Duration,
+    /// The mappings, and which of them serve.
+    pub(crate) library: Library,
+    pub(crate) client: &'static str,
+    pub(crate) upstream: &'static str,
+    pub(crate) profile: &'static str,
+    /// Where the bridge's ids and jitter come from.
+    pub(crate) seed: u64,
+    /// The session ends after so long, ms; 0 for as long as it likes.
+    pub(crate) session_max_ms: u64,
+    /// The session is recorded with this audio.
+    pub(crate) record: Option<AudioRetention>,
+}
+
+impl Default for HarnessConfig {
+    fn default() -> Self {
+        Self {
+            query: "model=any".to_owned(),
+            simulator: SimulatorConfig { record: true, ..SimulatorConfig::default() },
+            voices: VoiceCatalog::default(),
+            latency: Duration::ZERO,
+            library: Library::embedded().unwrap(),
+            client: "macaw",
+            upstream: "minicpm-o",
+            profile: "speech",
+            seed: 1,
+            session_max_ms: 0,
+            record: None,
+        }
+    }
+}
+
+impl HarnessConfig {
+    /// The default with these faults (`NAME[=VALUE][,times=N]`) on the gateway's side.
+    pub(crate) fn with_faults(faults: &[&str]) -> Self {
+        let mut config = Self::default();
+        config.simulator.faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        config
+    }
+}
+
+/// What the client saw.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ClientFrame {
+    Event(Value),
+    Binary(Bytes),
+    Close(u16, String),
+}
+
+impl ClientFrame {
+    /// The event's type, `binary` or `close CODE`.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Event(event) => event["type"].as_str().unwrap_or("?").to_owned(),
+            Self::Binary(_) => "binary".to_owned(),
+            Self::Close(code, _) => format!("close {code}"),
+        }
+    }
+}
+
+/// What passed between bridge and gateway, when the bridge said or heard it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Traffic {
+    /// The bridge dials.
+    Dialled(Lane),
+    /// The lane is up.
+    Opened(Lane),
+    /// From the bridge.
+    Sent(Lane, String),
+    /// From the gateway.
+    Received(Lane, String),
+    /// The bridge dropped the transport.
+    Dropped(Lane),
+    /// The transport is gone by itself.
+    Closed(Lane, DisconnectReason),
+}
+
+/// A frame under way.
+#[derive(Debug)]
+enum InFlight {
+    Connect(Lane, Mode),
+    ToGateway(Lane, Message),
+    Hangup(Lane),
+    Opened(Lane),
+    ToBridge(Lane, String),
+    Closed(Lane, DisconnectReason),
+}
+
+impl InFlight {
+    const fn lane(&self) -> Lane {
+        match self {
+            Self::Connect(lane, _)
+            | Self::ToGateway(lane, _)
+            | Self::Hangup(lane)
+            | Self::Opened(lane)
+            | Self::ToBridge(lane, _)
+            | Self::Closed(lane, _) => *lane,
+        }
+    }
+}
+
+/// One bridge, one gateway, one clock.
+pub(crate) struct Harness {
+    bridge: Bridge,
+    dialect: SimDialect,
+    gateway: Gateway,
+    started: Instant,
+    now: Instant,
+    latency: Duration,
+    in_flight: VecDeque<(Instant, InFlight)>,
+    /// Lanes the bridge has, and whether they are up.
+    lanes: BTreeMap<Lane, bool>,
+    bridge_wait: Option<Instant>,
+    gateway_wait: Option<Instant>,
+    client_open: bool,
+    /// The bridge said that it is done.
+    pub(crate) finished: bool,
+    /// Audio the client sent.
+    pub(crate) sent_bytes: u64,
+    /// What the client saw, and when.
+    pub(crate) log: Vec<(Duration, ClientFrame)>,
+    /// The text frames among it, as they came.
+    pub(crate) texts: Vec<String>,
+    /// What passed on the lanes.
+    pub(crate) traffic: Vec<(Duration, Traffic)>,
+    /// What the bridge tells operators.
+    pub(crate) observations: Vec<Observation>,
+    /// The audio of every question the gateway heard, float32 at 16 kHz.
+    pub(crate) heard: Vec<Vec<f32>>,
+    /// What every full-duplex session was opened with.
+    pub(crate) openings: Vec<(Lane, DuplexOpening)>,
+    /// Every append of every full-duplex session, as the gateway heard it.
+    pub(crate) units: Vec<(Lane, DuplexUnit)>,
+    /// What is recorded of it.
+    pub(crate) recorder: Option<TraceBuffer>,
+}
+
+impl Harness {
+    /// Opens a session.
+    pub(crate) fn new(config: HarnessConfig) -> Self {
+        let client = config.library.client(config.client).unwrap();
+        let upstream = config.library.upstream(config.upstream).unwrap();
+        let profile = config.library.profile(config.profile).unwrap();
+        let mut setup = SessionSetup::new(&client, profile, &upstream, config.seed);
+        setup.voice_catalog = Arc::new(config.voices);
+        setup.session_max_ms = config.session_max_ms;
+        let mut codec = Codec::new(client, UNIX.as_secs_f64());
+        let connect = codec.decode_query(&config.query);
+        let recorder = config.record.map(|audio| {
+            let (library, client) = (&config.library, codec.mapping());
+            let parts =
+                SessionParts { library, client, dialect: &upstream, query: &config.query, opened_unix: UNIX };
+            TraceBuffer::new(epoch(), TraceHeader::new(parts, &setup), audio)
+        });
+        let bridge = Bridge::open(epoch(), codec, connect, upstream, setup);
+        Self::with_bridge(bridge, recorder, config.simulator, config.latency)
+    }
+
+    /// Opens a session for the client of a relay, which may be of any of these protocols.
+    pub(crate) fn new_relay(config: HarnessConfig, clients: &[&str]) -> Self {
+        let clients: Vec<_> = clients.iter().map(|name| config.library.client(name).unwrap()).collect();
+        let profile = config.library.profile(config.profile).unwrap();
+        let setup = RelaySetup {
+            profile,
+            idle_ms: None,
+            session_max_ms: config.session_max_ms,
+            unix_s: UNIX.as_secs_f64(),
+            seed: config.seed,
+        };
+        let upstream = config.library.upstream(config.upstream).unwrap();
+        let recorder = config.record.map(|audio| {
+            let (library, client, query) = (&config.library, &clients[0], config.query.as_str());
+            let parts = SessionParts { library, client, dialect: &upstream, query, opened_unix: UNIX };
+            TraceBuffer::new(epoch(), TraceHeader::relayed(parts, &clients[1..], &setup), audio)
+        });
+        let bridge = Bridge::open_relay(epoch(), &clients, &config.query, upstream, setup);
+        Self::with_bridge(bridge, recorder, config.simulator, config.latency)
+    }
+
+    /// A frame from an upstream that the gateway would not send.
+    pub(crate) fn inject_upstream_text(&mut self, lane: Lane, text: &str) {
+        self.traffic.push((self.now(), Traffic::Received(lane, text.to_owned())));
+        self.feed_bridge_and_settle(Input::Lane(lane, Frame::Text(text)));
+    }
+
+    /// A connection that is refused.
+    pub(crate) fn new_refused(config: HarnessConfig, error: &Error) -> Self {
+        let codec = Codec::new(config.library.client(config.client).unwrap(), UNIX.as_secs_f64());
+        let upstream = config.library.upstream(config.upstream).unwrap();
+        let bridge = Bridge::reject(epoch(), codec, upstream, error);
+        Self::with_bridge(bridge, None, config.simulator, config.latency)
+    }
+
+    fn with_bridge(bridge: Bridge, recorder: Option<TraceBuffer>, simulator: SimulatorConfig, latency: Duration) -> Self {
+        let started = epoch();
+        let mut harness = Self {
+            bridge,
+            dialect: simulator.dialect,
+            gateway: Gateway::new(simulator, started, UNIX),
+            started,
+            now: started,
+            latency,
+            in_flight: VecDeque::new(),
+            lanes: BTreeMap::new(),
+            bridge_wait: None,
+            gateway_wait: None,
+            client_open: true,
+            finished: false,
+            sent_bytes: 0,
+            log: Vec::new(),
+            texts: Vec::new(),
+            traffic: Vec::new(),
+            observations: Vec::new(),
+            heard: Vec::new(),
+            openings: Vec::new(),
+            units: Vec::new(),
+            recorder,
+        };
+        harness.poll_bridge();
+        harness.poll_gateway();
+        harness.process_due();
+        harness
+    }
+
+    /// Virtual time since the session was opened.
+    pub(crate) fn now(&self) -> Duration {
+        self.now - self.started
+    }
+
+    /// Whether the client's connection is over.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.client_open
+    }
+
+    /// The bridge, for what it accounts for.
+    pub(crate) fn bridge(&self) -> &Bridge {
+        &self.bridge
+    }
+
+    /// How long what the client streams may lie unread now.
+    pub(crate) fn read_window(&self) -> Option<ReadWindow> {
+        self.bridge.read_window(self.now)
+    }
+
+    /// The gateway's connections.
+    pub(crate) fn connections(&self) -> usize {
+        self.gateway.connection_count()
+    }
+
+    /// The client sends a text frame as it is.
+    pub(crate) fn send_text(&mut self, text: &str) {
+        self.feed_bridge_and_settle(Input::Client(Frame::Text(text)));
+    }
+
+    /// The client sends JSON.
+    pub(crate) fn send_json(&mut self, command: &Value) {
+        self.send_text(&command.to_string());
+    }
+
+    /// The client sends a binary frame.
+    pub(crate) fn send_binary(&mut self, bytes: &[u8]) {
+        self.sent_bytes += bytes.len() as u64;
+        self.feed_bridge_and_settle(Input::Client(Frame::Binary(bytes)));
+    }
+
+    /// The client's microphone: frames of `frame_ms`, each sent when real time has come to its start, and at the end
+    /// the time of the last one passes too.
+    pub(crate) fn stream(&mut self, samples: &[i16], frame_ms: u64) {
+        for frame in samples.chunks((16 * frame_ms) as usize) {
+            self.send_binary(&bytes_of(frame));
+            self.advance(Duration::from_millis(frame_ms));
+        }
+    }
+
+    /// The client's transport goes.
+    pub(crate) fn close_client(&mut self) {
+        self.client_open = false;
+        self.feed_bridge_and_settle(Input::ClientClosed);
+    }
+
+    /// voxbridge is told to stop.
+    pub(crate) fn drain(&mut self) {
+        self.feed_bridge_and_settle(Input::Drain(DRAIN_TIME));
+    }
+
+    /// An operator ends the session.
+    pub(crate) fn order_close(&mut self) {
+        self.feed_bridge_and_settle(Input::Close(DRAIN_TIME));
+    }
+
+    /// An operator wants another upstream session.
+    pub(crate) fn order_rollover(&mut self) {
+        self.feed_bridge_and_settle(Input::Rollover);
+    }
+
+    /// The network between bridge and gateway breaks: every lane is lost on both sides, what was under way too.
+    pub(crate) fn break_lanes(&mut self) {
+        for (_, frame) in std::mem::take(&mut self.in_flight) {
+            if let InFlight::Hangup(lane) = frame {
+                self.feed_gateway(SimInput::Closed(conn_of(lane)));
+            }
+        }
+        let lost: Vec<Lane> = self.lanes.keys().copied().collect();
+        for lane in &lost {
+            self.feed_gateway(SimInput::Closed(conn_of(*lane)));
+        }
+        // What the gateway still says, it says to nobody; what the bridge does about it is under way again.
+        self.in_flight.clear();
+        for lane in lost {
+            // The bridge may have dropped it over the loss of another.
+            if self.lanes.remove(&lane).is_some() {
+                let why = DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned());
+                self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
+                self.feed_bridge(Input::LaneClosed(lane, why));
+            }
+        }
+        self.process_due();
+    }
+
+    /// One lane is lost on both sides, what was under way on it too.
+    pub(crate) fn break_lane(&mut self, lane: Lane) {
+        self.feed_gateway(SimInput::Closed(conn_of(lane)));
+        self.in_flight.retain(|(_, frame)| frame.lane() != lane);
+        let why = DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned());
+        if self.lanes.remove(&lane).is_some() {
+            self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
+            self.feed_bridge_and_settle(Input::LaneClosed(lane, why));
+        }
+    }
+
+    /// The lanes there are, oldest first.
+    pub(crate) fn lanes(&self) -> Vec<Lane> {
+        self.lanes.keys().copied().collect()
+    }
+
+    /// The gateway dies with every lane, and another takes its place.
+    pub(crate) fn replace_gateway(&mut self, simulator: SimulatorConfig) {
+        self.gateway = Gateway::new(simulator, self.now, UNIX + self.now());
+        self.gateway_wait = None;
+        self.break_lanes();
+    }
+
+    /// This goes wrong in the gateway from now on.
+    pub(crate) fn inject_fault(&mut self, fault: &str) {
+        self.feed_gateway(SimInput::AddFault(fault.parse().unwrap()));
+        self.process_due();
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(next) = self.next_deadline().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            self.process_due();
+        }
+        self.now = end;
+    }
+
+    /// Lets time pass until something is so, and says when; `None` if it is not within `limit`.
+    pub(crate) fn run_until(
+        &mut self,
+        mut condition: impl FnMut(&Self) -> bool,
+        limit: Duration,
+    ) -> Option<Duration> {
+        let end = self.now + limit;
+        while !condition(self) {
+            let Some(next) = self.next_deadline().filter(|next| *next <= end) else {
+                self.now = end;
+                return None;
+            };
+            self.now = self.now.max(next);
+            self.process_due();
+        }
+        Some(self.now())
+    }
+
+    /// Lets time pass until the client has seen another event of this type, and returns it.
+    ///
+    /// # Panics
+    /// If none comes within a virtual minute.
+    pub(crate) fn next_event(&mut self, name: &str) -> Value {
+        let seen_before = self.events(name).len();
+        let limit = Duration::from_secs(60);
+        let found = self.run_until(|harness| harness.events(name).len() > seen_before, limit);
+        assert!(found.is_some(), "no {name} within {limit:?}; the client saw {:?}", self.names());
+        self.events(name)[seen_before].clone()
+    }
+
+    /// Every event of this type so far.
+    pub(crate) fn events(&self, name: &str) -> Vec<&Value> {
+        let all = self.log.iter().filter_map(|(_, seen)| match seen {
+            ClientFrame::Event(event) => Some(event),
+            _ => None,
+        });
+        all.filter(|event| event["type"] == name).collect()
+    }
+
+    /// What the client saw by [`ClientFrame::name`], a run of binary frames as one.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.log.iter().map(|(_, seen)| seen.name()).collect();
+        names.dedup_by(|next, last| next == "binary" && last == "binary");
+        names
+    }
+
+    /// The audio the client got, int16.
+    pub(crate) fn audio(&self) -> Vec<i16> {
+        let frames = self.log.iter().filter_map(|(_, seen)| match seen {
+            ClientFrame::Binary(bytes) => Some(bytes),
+            _ => None,
+        });
+        frames
+            .flat_map(|frame| frame.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])))
+            .collect()
+    }
+
+    /// What the bridge sent with this text in it.
+    pub(crate) fn sent_containing(&self, text: &str) -> Vec<&str> {
+        let sent = self.traffic.iter().filter_map(|(_, traffic)| match traffic {
+            Traffic::Sent(_, message) if message.contains(text) => Some(message.as_str()),
+            _ => None,
+        });
+        sent.collect()
+    }
+
+    /// How many messages with this text in them the gateway sent.
+    pub(crate) fn received_count(&self, text: &str) -> usize {
+        let has =
+            |traffic: &Traffic| matches!(traffic, Traffic::Received(_, message) if message.contains(text));
+        self.traffic.iter().filter(|(_, traffic)| has(traffic)).count()
+    }
+
+    fn feed_bridge_and_settle(&mut self, input: Input<'_>) {
+        self.feed_bridge(input);
+        self.process_due();
+    }
+
+    fn feed_bridge(&mut self, input: Input<'_>) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record_input(self.now, &input);
+        }
+        self.bridge.handle_input(self.now, input);
+        self.poll_bridge();
+    }
+
+    fn feed_gateway(&mut self, input: SimInput<'_>) {
+        self.gateway.handle_input(self.now, input);
+        self.poll_gateway();
+    }
+
+    fn poll_bridge(&mut self) {
+        for _ in 0..MAX_STEPS_PER_INSTANT {
+            let output = self.bridge.poll_output(self.now);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.record_output(self.now, &output);
+            }
+            match output {
+                Output::Wait(until) => {
+                    self.bridge_wait = until;
+                    return;
+                }
+                Output::Finished => {
+                    assert!(self.lanes.is_empty(), "finished with lanes open: {:?}", self.lanes);
+                    self.bridge_wait = None;
+                    self.finished = true;
+                    return;
+                }
+                Output::ToClient(message) => self.record_client_frame(message),
+                // Here everything has left already.
+                Output::DropAudio(_) => {}
+                Output::Observe(observation) => self.observations.push(observation),
+                Output::OpenLane(lane, mode) => {
+                    assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");
+                    self.traffic.push((self.now(), Traffic::Dialled(lane)));
+                    self.send_delayed(InFlight::Connect(lane, mode));
+                }
+                Output::ToLane(lane, message) => {
+                    assert_eq!(self.lanes.get(&lane), Some(&true), "{lane:?} is not up for {message:?}");
+                    if let Message::Text(text) = &message {
+                        self.traffic.push((self.now(), Traffic::Sent(lane, text.clone())));
+                    }
+                    self.send_delayed(InFlight::ToGateway(lane, message));
+                }
+                Output::CloseLane(lane) => {
+                    assert!(self.lanes.remove(&lane).is_some(), "{lane:?} is closed but not open");
+                    self.traffic.push((self.now(), Traffic::Dropped(lane)));
+                    self.send_delayed(InFlight::Hangup(lane));
+                }
+            }
+        }
+        panic!("the bridge never waits; the client saw {:?}", self.names());
+    }
+
+    fn record_client_frame(&mut self, message: Message) {
+        assert!(self.client_open, "to a client that is gone: {message:?}");
+        let seen = match message {
+            Message::Text(text) => {
+                let event = serde_json::from_str(&text).unwrap();
+                self.texts.push(text);
+                ClientFrame::Event(event)
+            }
+            Message::Binary(bytes) => ClientFrame::Binary(bytes),
+            Message::Close(code, reason) => {
+                self.client_open = false;
+                ClientFrame::Close(code, reason)
+            }
+        };
+        self.log.push((self.now(), seen));
+    }
+
+    fn poll_gateway(&mut self) {
+        for _ in 0..MAX_STEPS_PER_INSTANT {
+            let frame = match self.gateway.poll_output(self.now) {
+                SimOutput::Wait(until) => {
+                    self.gateway_wait = until;
+                    return;
+                }
+                SimOutput::AsrAudio(_, samples) => {
+                    self.heard.push(samples);
+                    continue;
+                }
+                SimOutput::DuplexOpened(conn, opening) => {
+                    self.openings.push((lane_of(conn), opening));
+                    continue;
+                }
+                SimOutput::DuplexUnit(conn, unit) => {
+                    self.units.push((lane_of(conn), unit));
+                    continue;
+                }
+                SimOutput::AskEngines(..) => panic!("there are no engines in virtual time"),
+                SimOutput::Text(conn, text) => InFlight::ToBridge(lane_of(conn), text),
+                SimOutput::Close(conn, code, reason) => InFlight::Closed(lane_of(conn), DisconnectReason::Closed(code, reason)),
+                SimOutput::Abort(conn) => InFlight::Closed(
+                    lane_of(conn),
+                    DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned()),
+                ),
+            };
+            self.send_delayed(frame);
+        }
+        panic!("the gateway never waits");
+    }
+
+    fn send_delayed(&mut self, frame: InFlight) {
+        self.in_flight.push_back((self.now + self.latency, frame));
+    }
+
+    /// When something happens next.
+    fn next_deadline(&self) -> Option<Instant> {
+        let frame = self.in_flight.front().map(|(at, _)| *at);
+        [frame, self.bridge_wait, self.gateway_wait].into_iter().flatten().min()
+    }
+
+    /// Does all that is due now.
+    fn process_due(&mut self) {
+        for _ in 0..MAX_STEPS_PER_INSTANT {
+            if let Some(frame) = self.take_due_frame() {
+                self.deliver(frame);
+            } else if self.gateway_wait.is_some_and(|at| at <= self.now) {
+                self.feed_gateway(SimInput::Timeout);
+            } else if self.bridge_wait.is_some_and(|at| at <= self.now) {
+                self.feed_bridge(Input::Timeout);
+            } else {
+                return;
+            }
+        }
+        panic!("something is always due at {:?}; the client saw {:?}", self.now(), self.names());
+    }
+
+    fn take_due_frame(&mut self) -> Option<InFlight> {
+        self.in_flight.front().filter(|(at, _)| *at <= self.now)?;
+        self.in_flight.pop_front().map(|(_, frame)| frame)
+    }
+
+    fn deliver(&mut self, frame: InFlight) {
+        match frame {
+            InFlight::Connect(lane, mode) => match self.dialect.parse_mode(Some(mode_query(mode))) {
+                Ok(mode) => {
+                    self.send_delayed(InFlight::Opened(lane));
+                    self.feed_gateway(SimInput::Connected(conn_of(lane), mode));
+                }
+                Err(refused) => self.send_delayed(InFlight::Closed(lane, DisconnectReason::HttpRejected(refused.status))),
+            },
+            InFlight::ToGateway(lane, Message::Text(text)) => self.feed_gateway(SimInput::Text(conn_of(lane), &text)),
+            InFlight::ToGateway(lane, Message::Binary(_)) => self.feed_gateway(SimInput::Binary(conn_of(lane))),
+            InFlight::ToGateway(lane, Message::Close(..)) | InFlight::Hangup(lane) => {
+                self.feed_gateway(SimInput::Closed(conn_of(lane)));
+            }
+            // A lane the bridge dropped is silent, whatever is still under way.
+            InFlight::Opened(lane) | InFlight::ToBridge(lane, _) | InFlight::Closed(lane, _)
+                if !self.lanes.contains_key(&lane) => {}
+            InFlight::Opened(lane) => {
+                self.lanes.insert(lane, true);
+                self.traffic.push((self.now(), Traffic::Opened(lane)));
+                self.feed_bridge(Input::LaneOpened(lane));
+            }
+            InFlight::ToBridge(lane, text) => {
+                self.traffic.push((self.now(), Traffic::Received(lane, text.clone())));
+                self.feed_bridge(Input::Lane(lane, Frame::Text(&text)));
+            }
+            InFlight::Closed(lane, why) => {
+                self.lanes.remove(&lane);
+                self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
+                self.feed_bridge(Input::LaneClosed(lane, why));
+            }
+        }
+    }
+}
+
+/// The one instant everything starts from.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "an Instant has no other source; only differences count")]
+    *EPOCH.get_or_init(Instant::now)
+}
+
+fn conn_of(lane: Lane) -> ConnId {
+    ConnId(lane.0.into())
+}
+
+fn mode_query(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Chat => "mode=chat",
+        Mode::Audio => "mode=audio",
+        Mode::Video => "mode=video",
+    }
+}
+
+fn lane_of(conn: ConnId) -> Lane {
+    Lane(u32::try_from(conn.0).unwrap())
+}
+
+/// Samples as they go over the wire.
+pub(crate) fn bytes_of(samples: &[i16]) -> Vec<u8> {
+    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+}
+
+/// A recording of `examples/speech`, int16 mono 16 kHz.
+pub(crate) fn recording(file: &str) -> Vec<i16> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech").join(file);
+    let mut wav = hound::WavReader::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!((wav.spec().sample_rate, wav.spec().channels), (16_000, 1), "{file}");
+    wav.samples::<i16>().map(Result::unwrap).collect()
+}
+
+/// Digital silence.
+pub(crate) fn zeros(ms: u64) -> Vec<i16> {
+    vec![0; (16 * ms) as usize]
+}

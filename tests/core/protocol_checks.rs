@@ -1,0 +1,49 @@
+//! What no client may ever see, whatever happens: pairs that do not alternate or close, audio outside of them, times
+//! that contradict each other.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::Value;
+
+use crate::harness::{Harness, ClientFrame};
+
+/// Everything wrong with what the client saw.
+pub(crate) fn find_violations(harness: &Harness) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut open = BTreeMap::new();
+    for (at, seen) in &harness.log {
+        let problem = match seen {
+            ClientFrame::Event(event) => event_violation(*at, event, &mut open),
+            ClientFrame::Binary(bytes) if bytes.is_empty() || bytes.len() % 2 != 0 || bytes.len() > 65_536 => {
+                Some(format!("a frame of {} bytes", bytes.len()))
+            }
+            ClientFrame::Binary(_) if !open.contains_key("tts.speaking") => {
+                Some("audio outside its pair".to_owned())
+            }
+            ClientFrame::Close(..) if !open.is_empty() => Some(format!("never ended: {open:?}")),
+            ClientFrame::Binary(_) | ClientFrame::Close(..) => None,
+        };
+        problems.extend(problem.map(|problem| format!("at {at:?}: {problem}")));
+    }
+    problems
+}
+
+fn event_violation(at: Duration, event: &Value, open: &mut BTreeMap<String, u64>) -> Option<String> {
+    let number = |field: &str| event[field].as_u64().unwrap_or(u64::MAX);
+    let name = event["type"].as_str().unwrap_or_default();
+    let wrong = if let Some(what) = name.strip_suffix("_start") {
+        open.insert(what.to_owned(), number("timestamp_ms")).is_some()
+    } else if let Some(what) = name.strip_suffix("_end") {
+        let ordered = open.remove(what).is_some_and(|start| start <= number("timestamp_ms"));
+        !ordered || (name.starts_with("tts") && number("timestamp_ms") != number("duration_ms"))
+    } else {
+        match name {
+            "session.closed" => u128::from(number("total_duration_ms")) != at.as_millis() || !open.is_empty(),
+            // What the model says may be without sound.
+            "transcript.final" if event["speaker"] == "assistant" => number("start_ms") > number("end_ms"),
+            "transcript.final" => number("start_ms") >= number("end_ms"),
+            _ => name.is_empty(),
+        }
+    };
+    wrong.then(|| event.to_string())
+}

@@ -1,0 +1,489 @@
+//! Every example message of the published protocol documents, by document and section: what a client sends is read and
+//! spelled again as printed, and so is what a server sends.
+//!
+//! What is printed between `<` and `>` stands for something; here that thing itself stands in its place. The two fragments
+//! that show how text leads audio are no messages: they have no type.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use voxbridge::{
+    audio::{vad::Sensitivity, wav},
+    downstream::{Codec, relay::RelayCodec},
+    error::{Error, ErrorKind},
+    event::{
+        ClientCommand, ClientEvent, Frame, Message, Setting, Speaker,
+        relay::{NoticeMeta, RelayEndReason, RelayUpstreamEvent, RelayInput, RelayOpening, RelayClientEvent, ClientNotice},
+    },
+    mapping::Library,
+    upstream::Dialect,
+};
+
+/// Silence, as float32 and as a WAV file, and the ends of a picture.
+fn with_placeholders_filled(example: &str) -> String {
+    let audio = STANDARD.encode([0; 4000 * size_of::<f32>()]);
+    let wav = STANDARD.encode(wav::write_s16(&[0; 4000], 16_000));
+    [
+        ("<base64 WAV, 16kHz>", wav.as_str()),
+        ("<base64, 16000 samples = 1s, float32 PCM>", &audio),
+        ("<base64, 24000 samples = 1s, float32 PCM>", &audio),
+        ("<base64 float32 PCM, 24 kHz mono>", &audio),
+        ("<base64 float32 PCM, 16 kHz mono>", &audio),
+        ("<base64 float32 PCM>", &audio),
+        ("<base64 JPEG>", "/9j/2Q=="),
+        ("<base64 image>", "/9j/2Q=="),
+    ]
+    .iter()
+    .fold(example.to_owned(), |text, (stands, thing)| text.replace(stands, thing))
+}
+
+/// Everything that is printed is there, as it is printed.
+fn assert_contains_printed(of: &str, spelled: &str, example: &Value) {
+    let spelled: Value =
+        serde_json::from_str(spelled).unwrap_or_else(|error| panic!("{of}: {error}: {spelled}"));
+    if let Some(missing) = first_difference(&spelled, example) {
+        panic!("{of}: {missing} is not as printed\nprinted {example}\nspelled {spelled}");
+    }
+}
+
+/// The first place at which something printed is not there.
+fn first_difference(spelled: &Value, example: &Value) -> Option<String> {
+    match (spelled, example) {
+        (Value::Object(spelled), Value::Object(example)) => example.iter().find_map(|(key, value)| {
+            let found = spelled.get(key).map_or(Some(String::new()), |spelled| first_difference(spelled, value));
+            found.map(|rest| format!("/{key}{rest}"))
+        }),
+        // 20 and 20.0 are one number.
+        (Value::Number(spelled), Value::Number(example)) => {
+            (spelled.as_f64() != example.as_f64()).then(String::new)
+        }
+        (spelled, example) => (spelled != example).then(String::new),
+    }
+}
+
+const CURRENT: &str = "minicpm-o";
+const LEGACY: &str = "minicpm-o-legacy";
+
+/// Document, section, dialect, what it means, the message as printed.
+type Example = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+const FROM_CLIENTS: [Example; 13] = [
+    (
+        "minicpm-o-overview",
+        "session.init",
+        CURRENT,
+        "open",
+        r#"{"type": "session.init", "payload": {"system_prompt": "You are a helpful assistant."}}"#,
+    ),
+    (
+        "minicpm-o-overview",
+        "session.init, chat",
+        CURRENT,
+        "open",
+        r#"{ "type": "session.init", "payload": {} }"#,
+    ),
+    (
+        "minicpm-o-overview",
+        "input.append, chat",
+        CURRENT,
+        "chat",
+        r#"{"type": "input.append", "input": {"messages": [{ "role": "user", "content": "Reply with exactly: test" }], "streaming": true, "generation": {"max_new_tokens": 64, "length_penalty": 1.1}, "tts": {"enabled": false}}}"#,
+    ),
+    (
+        "minicpm-o-overview",
+        "input.append, duplex",
+        CURRENT,
+        "append",
+        r#"{"type": "input.append", "input": {"audio": "<base64 float32 PCM, 16 kHz mono>", "video_frames": ["<base64 JPEG>"], "force_listen": false, "max_slice_nums": 1}}"#,
+    ),
+    (
+        "minicpm-o-overview",
+        "session.close",
+        CURRENT,
+        "close",
+        r#"{"type": "session.close", "reason": "user_stop"}"#,
+    ),
+    ("minicpm-o-chat", "Connection", CURRENT, "open", r#"{ "type": "session.init", "payload": {} }"#),
+    (
+        "minicpm-o-chat",
+        "Input",
+        CURRENT,
+        "chat",
+        r#"{"type": "input.append", "input": {"messages": [{ "role": "user", "content": "Reply with exactly: test" }], "streaming": true, "generation": {"max_new_tokens": 64, "length_penalty": 1.1}, "image": {"max_slice_nums": 1}, "omni_mode": false, "tts": {"enabled": false}, "use_tts_template": false, "enable_thinking": false}}"#,
+    ),
+    // The content stands alone there; a message is put around it.
+    (
+        "minicpm-o-chat",
+        "Input, content list",
+        CURRENT,
+        "chat",
+        r#"{"type": "input.append", "input": {"messages": [{"role": "user", "content": [{ "type": "text", "text": "Describe this image" }, { "type": "image", "data": "<base64 image>" }]}]}}"#,
+    ),
+    ("minicpm-o-chat", "Close", CURRENT, "close", r#"{ "type": "session.close", "reason": "turn_done" }"#),
+    (
+        "minicpm-o-video-duplex",
+        "Initialize",
+        CURRENT,
+        "open",
+        r#"{"type": "session.init", "payload": {"system_prompt": "You are a helpful video voice assistant.", "config": {"length_penalty": 1.1}, "voice": {"ref_audio_base64": "<base64 float32 PCM>", "tts_ref_audio_base64": "<base64 float32 PCM>"}}}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "session.update",
+        LEGACY,
+        "open",
+        r#"{"type": "session.update", "session": {"instructions": "You are a helpful English assistant.", "ref_audio": "<base64 WAV, 16kHz>", "tts_ref_audio": "<base64 WAV, 16kHz>"}}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "input_audio_buffer.append",
+        LEGACY,
+        "append",
+        r#"{"type": "input_audio_buffer.append", "audio": "<base64, 16000 samples = 1s, float32 PCM>", "force_listen": false}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "session.close",
+        LEGACY,
+        "close",
+        r#"{"type": "session.close", "reason": "user_stop"}"#,
+    ),
+];
+
+#[test]
+fn documented_client_messages_round_trip() {
+    let library = Library::embedded().unwrap();
+    for (document, section, dialect, meaning, example) in FROM_CLIENTS {
+        let (of, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
+        let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
+        let upstream = Dialect::new(library.upstream(dialect).unwrap());
+        // Chat passes as it is and nowhere else: no other dialect has it.
+        let read = codec.decode(&text, meaning == "chat").unwrap_or_else(|error| panic!("{of}: {error}"));
+        let spelled = match (meaning, read.to_client_event()) {
+            ("open", RelayClientEvent::Open(opening)) => upstream.encode_relay_opening(&opening),
+            ("append", RelayClientEvent::Append(input)) => upstream.encode_relay_append(&input),
+            ("close", RelayClientEvent::Close(reason)) => upstream.encode_relay_close(reason),
+            ("chat", RelayClientEvent::Append(RelayInput { audio: None, .. })) => text.clone(),
+            (_, other) => panic!("{of}: {other:?} is no {meaning}"),
+        };
+        assert!(read.ineffective_fields(|_| true).is_empty() || meaning == "chat", "{of}: something is unknown");
+        assert_contains_printed(&of, &spelled, &serde_json::from_str(&text).unwrap());
+    }
+}
+
+const FROM_SERVERS: [Example; 20] = [
+    (
+        "minicpm-o-overview",
+        "Queue Events",
+        CURRENT,
+        "queued",
+        r#"{"type": "session.queued", "position": 2, "estimated_wait_s": 20, "ticket_id": "ticket_xxx", "queue_length": 3}"#,
+    ),
+    ("minicpm-o-overview", "Lifecycle", CURRENT, "granted", r#"{"type": "session.queue_done"}"#),
+    (
+        "minicpm-o-overview",
+        "session.created",
+        CURRENT,
+        "opened",
+        r#"{"type": "session.created", "session_id": "sess_xxx", "mode": "full_duplex", "metrics": {}}"#,
+    ),
+    (
+        "minicpm-o-overview",
+        "response.output.delta",
+        CURRENT,
+        "text",
+        r#"{"type": "response.output.delta", "kind": "text", "session_id": "sess_xxx", "response_id": "resp_xxx", "input_id": "input_xxx", "text": "Hello", "metrics": {}}"#,
+    ),
+    (
+        "minicpm-o-overview",
+        "response.done",
+        CURRENT,
+        "answered",
+        r#"{"type": "response.done", "session_id": "sess_xxx", "response_id": "resp_xxx", "text": "test", "reason": "turn_end", "metrics": {}}"#,
+    ),
+    (
+        "minicpm-o-overview",
+        "session.closed",
+        CURRENT,
+        "ended",
+        r#"{"type": "session.closed", "session_id": "sess_xxx", "reason": "user_stop"}"#,
+    ),
+    (
+        "minicpm-o-overview",
+        "error",
+        CURRENT,
+        "queue_full",
+        r#"{"type": "error", "error": {"code": "queue_full", "message": "Queue full", "type": "server_error"}}"#,
+    ),
+    (
+        "minicpm-o-chat",
+        "Output, text",
+        CURRENT,
+        "text",
+        r#"{"type": "response.output.delta", "kind": "text", "text": "test", "response_id": "resp_xxx", "session_id": "sess_xxx"}"#,
+    ),
+    (
+        "minicpm-o-chat",
+        "Output, audio",
+        CURRENT,
+        "speech",
+        r#"{"type": "response.output.delta", "kind": "audio", "audio": "<base64 float32 PCM, 24 kHz mono>", "response_id": "resp_xxx", "session_id": "sess_xxx"}"#,
+    ),
+    (
+        "minicpm-o-chat",
+        "Output, done",
+        CURRENT,
+        "answered",
+        r#"{"type": "response.done", "text": "test", "reason": "turn_end", "metrics": {}}"#,
+    ),
+    (
+        "minicpm-o-video-duplex",
+        "Receive Output, text",
+        CURRENT,
+        "text",
+        r#"{"type": "response.output.delta", "kind": "text", "text": "I can see", "response_id": "resp_xxx", "metrics": {}}"#,
+    ),
+    (
+        "minicpm-o-video-duplex",
+        "Receive Output, audio",
+        CURRENT,
+        "speech",
+        r#"{"type": "response.output.delta", "kind": "audio", "audio": "<base64 float32 PCM, 24 kHz mono>", "response_id": "resp_xxx", "metrics": {}}"#,
+    ),
+    (
+        "minicpm-o-video-duplex",
+        "Close",
+        CURRENT,
+        "timeout",
+        r#"{"type": "session.closed", "reason": "timeout"}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "session.created",
+        LEGACY,
+        "opened",
+        r#"{"type": "session.created", "session_id": "rt_1714200000000", "prompt_length": 256}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "response.output_audio.delta",
+        LEGACY,
+        "output",
+        r#"{"type": "response.output_audio.delta", "text": "The weather is nice today", "audio": "<base64, 24000 samples = 1s, float32 PCM>", "end_of_turn": false, "kv_cache_length": 1024}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "response.listen",
+        LEGACY,
+        "listening",
+        r#"{"type": "response.listen", "kv_cache_length": 1024}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "session.closed",
+        LEGACY,
+        "timeout",
+        r#"{"type": "session.closed", "reason": "timeout"}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "Complete Timeline",
+        LEGACY,
+        "ended",
+        r#"{"type": "session.closed", "reason": "stopped"}"#,
+    ),
+    (
+        "minicpm-o-audio-duplex-legacy",
+        "Error Message Format",
+        LEGACY,
+        "invalid",
+        r#"{"type": "error", "error": {"code": "invalid_payload", "message": "audio base64 decode failed", "type": "client_error"}}"#,
+    ),
+    // What the step saw is told by the upstream alone, so a bridge that spells it anew leaves that out: see below.
+    (
+        "minicpm-o-video-duplex",
+        "Receive Output, listen",
+        CURRENT,
+        "listening",
+        r#"{"type": "response.output.delta", "kind": "listen", "session_id": "sess_xxx", "metrics": {"kv_cache_length": 1024, "vision_slices": 1, "vision_tokens": 64}}"#,
+    ),
+];
+
+#[test]
+fn documented_server_messages_round_trip() {
+    let library = Library::embedded().unwrap();
+    for (document, section, dialect, meaning, example) in FROM_SERVERS {
+        let (of, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
+        let mut example: Value = serde_json::from_str(&text).unwrap();
+        // Only where both ends spell alike do these pass, and there the whole message does as it is.
+        if let Some(metrics) = example.get_mut("metrics").and_then(Value::as_object_mut) {
+            metrics.retain(|key, _| !key.starts_with("vision_"));
+        }
+        let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
+        let mut spelled = None;
+        Dialect::new(library.upstream(dialect).unwrap()).decode_for_relay(Frame::Text(&text), |event, mark| {
+            let about = NoticeMeta {
+                session_id: example.get("session_id").and_then(Value::as_str),
+                response_id: mark.response_id,
+                input_id: mark.input_id,
+                context_tokens: mark.context_tokens,
+                elapsed_s: 0.0,
+            };
+            spelled = encode_for_client(&codec, meaning, event, &about);
+        });
+        let spelled = spelled.unwrap_or_else(|| panic!("{of}: it is no {meaning}"));
+        assert_contains_printed(&of, &spelled, &example);
+    }
+}
+
+/// The same message for a client, if it means what it is to mean.
+fn encode_for_client(codec: &RelayCodec, meaning: &str, event: &RelayUpstreamEvent<'_>, about: &NoticeMeta<'_>) -> Option<String> {
+    let ended = |why| ClientNotice::Ended { reason: why, client_reason: Some("user_stop"), detail: None };
+    let told = match (meaning, event) {
+        ("queued", RelayUpstreamEvent::Queued(place)) => ClientNotice::Queued { queue: *place, is_update: false },
+        ("granted", RelayUpstreamEvent::Granted) => ClientNotice::Granted,
+        // 58 are the server's own: 256 in all.
+        ("opened", RelayUpstreamEvent::Opened(Some(_))) => ClientNotice::Opened { prompt_chars: 256 - 58 },
+        ("listening", RelayUpstreamEvent::Listening) => ClientNotice::Listening,
+        ("text", RelayUpstreamEvent::Text(text)) => ClientNotice::Text(text),
+        ("speech", RelayUpstreamEvent::Speech(audio)) => ClientNotice::Speech(audio),
+        ("output", RelayUpstreamEvent::Output(output)) => ClientNotice::Output(*output),
+        ("answered", RelayUpstreamEvent::Answered(text, audio)) => ClientNotice::Answered(*text, *audio),
+        ("ended", RelayUpstreamEvent::Ended(..)) => ended(RelayEndReason::ClientClose),
+        ("timeout", RelayUpstreamEvent::Ended(RelayEndReason::Timeout, _)) => ended(RelayEndReason::Timeout),
+        ("queue_full", RelayUpstreamEvent::Failed(_, false)) => {
+            return codec.encode_error(&Error::new(ErrorKind::QueueFull, ""), about).event;
+        }
+        ("invalid", RelayUpstreamEvent::Failed(_, true)) => {
+            let words = "audio base64 decode failed";
+            return codec.encode_error(&Error::new(ErrorKind::Invalid, words), about).event;
+        }
+        _ => return None,
+    };
+    codec.encode_notice(&told, about)
+}
+
+fn macaw_codec() -> Codec {
+    Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1_234_567_890.0)
+}
+
+#[test]
+fn documented_macaw_client_messages_are_decoded() {
+    for (section, text, meaning) in [
+        (
+            "session.configure",
+            r#"{"type": "session.configure", "vad": {"sensitivity": "normal"}, "language": "en", "hot_words": ["Macaw", "OpenVoice", "transcription"], "tts_model": "kokoro-v1"}"#,
+            ClientEvent::Configure(vec![
+                Setting::HotWords(vec!["Macaw".into(), "OpenVoice".into(), "transcription".into()]),
+                Setting::Language("en".into()),
+                Setting::SpeakModelIfKnown("kokoro-v1".into()),
+                Setting::VadSensitivity(Sensitivity::Normal),
+            ]),
+        ),
+        ("tts.cancel", r#"{"type": "tts.cancel"}"#, ClientEvent::CancelSpeech),
+    ] {
+        assert_eq!(macaw_codec().decode(Frame::Text(text)), Ok(meaning), "macaw-realtime, {section}");
+    }
+    let speak = r#"{"type": "tts.speak", "text": "Hello, how can I help you?", "voice": "default"}"#;
+    let mut codec = macaw_codec();
+    let Ok(ClientEvent::Speak(request)) = codec.decode(Frame::Text(speak)) else {
+        panic!("macaw-realtime, tts.speak")
+    };
+    assert_eq!(
+        (request.text.as_str(), request.voice.as_deref()),
+        ("Hello, how can I help you?", Some("default"))
+    );
+    let binary = macaw_codec().decode(Frame::Binary(&[1, 2])).map(|event| format!("{event:?}"));
+    assert_eq!(binary, Ok("Audio([1, 2])".to_owned()), "macaw-realtime, Binary Frames");
+    let connect = macaw_codec().decode_query("model=faster-whisper-large-v3");
+    assert_eq!(connect.model.as_deref(), Some("faster-whisper-large-v3"), "macaw-realtime, Connecting");
+}
+
+#[test]
+fn documented_macaw_server_messages_are_encoded() {
+    let speaker = Speaker::User;
+    let request_id = String::new;
+    let lost = Error::new(ErrorKind::Unavailable, "Worker connection lost");
+    let events = [
+        (
+            "session.created",
+            ClientCommand::SessionCreated { session_id: "abc123".into(), model: "m".into(), language: None },
+            json!({"type": "session.created", "session_id": "abc123"}),
+        ),
+        (
+            "vad.speech_start",
+            ClientCommand::SpeechStarted { at_ms: 0 },
+            json!({"type": "vad.speech_start", "timestamp": 1_234_567_890.123}),
+        ),
+        (
+            "transcript.partial",
+            ClientCommand::TranscriptPartial {
+                speaker,
+                text: "Hello how can".into(),
+                segment_id: 0,
+                start_ms: 0,
+                audio_ms: 0,
+            },
+            json!({"type": "transcript.partial", "text": "Hello how can"}),
+        ),
+        (
+            "transcript.final",
+            ClientCommand::TranscriptFinal {
+                speaker,
+                text: "Hello, how can I help you today?".into(),
+                segment_id: 0,
+                duration_ms: 3420,
+                start_ms: 0,
+                utterance_ended: true,
+                finalized: false,
+                language: Some("en".into()),
+            },
+            json!({"type": "transcript.final", "text": "Hello, how can I help you today?", "language": "en", "duration": 3.42}),
+        ),
+        (
+            "vad.speech_end",
+            ClientCommand::SpeechEnded { at_ms: 0 },
+            json!({"type": "vad.speech_end", "timestamp": 1_234_567_890.123}),
+        ),
+        (
+            "tts.speaking_start",
+            ClientCommand::SpeakingStarted { request_id: request_id(), at_ms: 0, text: String::new() },
+            json!({"type": "tts.speaking_start"}),
+        ),
+        (
+            "tts.speaking_end",
+            ClientCommand::SpeakingEnded {
+                request_id: request_id(),
+                at_ms: 0,
+                cancelled: false,
+                audio_ms: 0,
+            },
+            json!({"type": "tts.speaking_end"}),
+        ),
+        (
+            "error",
+            ClientCommand::Error(lost),
+            json!({"type": "error", "message": "Worker connection lost", "recoverable": true}),
+        ),
+    ];
+    let codec = macaw_codec();
+    for (section, command, example) in events {
+        let Some(Message::Text(spelled)) = codec.encode(command, 0.123) else {
+            panic!("{section} is not told")
+        };
+        assert_contains_printed(&format!("macaw-realtime, {section}"), &spelled, &example);
+    }
+}
+
+#[test]
+fn documented_session_init_is_decoded_completely() {
+    let text = with_placeholders_filled(FROM_CLIENTS[9].4);
+    let codec =
+        RelayCodec::new(Library::embedded().unwrap().client(CURRENT).unwrap(), "mode=video", 0.0).unwrap();
+    let read = codec.decode(&text, false).unwrap();
+    let RelayClientEvent::Open(RelayOpening { prompt, config, voice, speech_voice, slice_max }) = read.to_client_event() else {
+        panic!("it opens")
+    };
+    assert_eq!(prompt, Some("You are a helpful video voice assistant."));
+    assert_eq!(config.map(|config| config.replace(' ', "")).as_deref(), Some(r#"{"length_penalty":1.1}"#));
+    assert!(voice.is_some() && voice == speech_voice && slice_max.is_none());
+}

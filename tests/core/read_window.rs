@@ -1,0 +1,108 @@
+//! How long what a client streams may lie unread: never longer than until something is decided by it, or may be asked for.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{Harness, HarnessConfig, recording, zeros};
+
+const FRAME_MS: u64 = 20;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn harness(profile: &'static str) -> Harness {
+    Harness::new(HarnessConfig { profile, ..HarnessConfig::default() })
+}
+
+fn stream(harness: &mut Harness, samples: &[i16]) {
+    harness.stream(samples, FRAME_MS);
+}
+
+#[test]
+fn read_window_in_silence_reaches_earliest_speech_start() {
+    let mut harness = harness("speech");
+    stream(&mut harness, &zeros(1000));
+    let lull = harness.read_window().unwrap();
+    assert_eq!((lull.received, lull.last_frame_length, lull.max_delay), (ms(1000), ms(20), ms(100)));
+    // 250 ms of speech are 16 hops; up to one of them is there already.
+    assert!((ms(240)..=ms(256)).contains(&lull.until_decision), "{:?}", lull.until_decision);
+    assert!(!lull.urgent);
+}
+
+#[test]
+fn detection_is_never_earlier_than_predicted() {
+    let mut harness = harness("speech");
+    stream(&mut harness, &zeros(1000));
+    let (mut came, mut next, mut edges) = (ms(1000), ms(0), 0);
+    for frame in recording("jfk_16k.wav").chunks(16 * FRAME_MS as usize) {
+        let before = harness.log.len();
+        harness.send_binary(&frame.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<_>>());
+        came += ms(FRAME_MS);
+        let detected = harness.log[before..].iter().filter(|(_, seen)| seen.name().starts_with("vad.")).count();
+        assert!(detected == 0 || came >= next, "found at {came:?}, foretold for {next:?}");
+        edges += detected;
+        harness.advance(ms(FRAME_MS));
+        next = harness.read_window().map_or(ms(0), |lull| lull.received + lull.until_decision);
+    }
+    assert!(edges >= 3, "{edges}");
+}
+
+#[test]
+fn read_window_is_closed_during_playback_and_after_transcripts() {
+    let mut harness = harness("speech");
+    stream(&mut harness, &zeros(500));
+    harness.send_json(&json!({"type": "tts.speak", "text": "Good morning.", "request_id": "one"}));
+    assert_eq!(harness.read_window(), None, "it is being made");
+    harness.next_event("tts.speaking_start");
+    assert_eq!(harness.read_window(), None, "it is heard");
+    harness.next_event("tts.speaking_end");
+    stream(&mut harness, &zeros(2500));
+    assert_eq!(harness.read_window(), None, "another may follow");
+    stream(&mut harness, &zeros(1000));
+    assert!(harness.read_window().is_some());
+
+    stream(&mut harness, &recording("goforward_16k.wav"));
+    let told = |harness: &Harness| !harness.events("transcript.final").is_empty();
+    for _ in 0..500 {
+        if told(&harness) {
+            break;
+        }
+        stream(&mut harness, &zeros(FRAME_MS));
+    }
+    assert!(told(&harness));
+    stream(&mut harness, &zeros(2500));
+    assert_eq!(harness.read_window(), None, "words were told");
+    stream(&mut harness, &zeros(1000));
+    assert!(harness.read_window().is_some(), "and nothing came of it");
+}
+
+#[test]
+fn read_window_ends_with_unit_in_conversation() {
+    let mut harness = harness("conversation");
+    stream(&mut harness, &zeros(2000));
+    for at in (0..1000).step_by(FRAME_MS as usize) {
+        let lull = harness.read_window().unwrap();
+        let missing = ms(1000 - at);
+        assert!(lull.until_decision <= missing, "{:?} of {missing:?}", lull.until_decision);
+        assert_eq!(lull.urgent, lull.until_decision == missing, "{at} ms into a unit");
+        assert_eq!(lull.max_delay, ms(200));
+        stream(&mut harness, &zeros(FRAME_MS));
+    }
+}
+
+#[test]
+fn read_window_shrinks_during_playback_in_conversation() {
+    let mut harness = harness("conversation");
+    stream(&mut harness, &recording("goforward_16k.wav"));
+    for _ in 0..400 {
+        if !harness.events("tts.speaking_start").is_empty() {
+            break;
+        }
+        assert_eq!(harness.read_window().unwrap().max_delay, ms(200));
+        stream(&mut harness, &zeros(50));
+    }
+    assert!(harness.events("tts.speaking_end").is_empty() && harness.events("tts.speaking_start").len() == 1);
+    assert_eq!(harness.read_window().unwrap().max_delay, ms(100));
+}

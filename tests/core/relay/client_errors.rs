@@ -1,0 +1,90 @@
+//! What a client of the current dialect does wrong, and what it gets: field notes, sections 1.1 and 1.5.
+
+use serde_json::{Value, json};
+
+use super::{
+    harness::{Harness, zeros},
+    support::{append_message, config, connect_current, init_message, ms, open_session, sent_texts},
+};
+
+fn run_to_closed_event(harness: &mut Harness) -> Value {
+    harness.advance(ms(10_000));
+    assert_eq!(harness.names().last().unwrap(), "close 1000");
+    assert!(harness.finished);
+    (*harness.events("session.closed").last().unwrap()).clone()
+}
+
+#[test]
+fn malformed_message_ends_session_with_backend_error() {
+    for text in ["{", "[]", "5", "nul", r#"{"type":"input.append"}"#, r#"{"type":"input.append","input":[]}"#]
+    {
+        let mut harness = open_session(config("mode=audio", &[]));
+        harness.send_text(text);
+        let closed = run_to_closed_event(&mut harness);
+        assert_eq!(closed["reason"], "backend_error", "{text}");
+        assert!(closed["session_id"].as_str().unwrap().starts_with("sess_"), "{text}");
+        assert!(!closed["diagnostic"]["message"].as_str().unwrap().is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn invalid_init_ends_session_with_backend_error() {
+    for text in [r#"{"type":"session.init"}"#, r#"{"type":"session.init","payload":7}"#] {
+        let mut harness = connect_current(config("mode=audio", &[]));
+        harness.send_text(text);
+        let closed = run_to_closed_event(&mut harness);
+        assert_eq!(
+            (&closed["reason"], &closed["session_id"]),
+            (&json!("backend_error"), &json!(null)),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn unknown_content_is_passed_to_server_and_its_error_reported() {
+    let audio = |audio: &str| json!({"type": "input.append", "input": {"audio": audio}});
+    for (message, words) in [
+        (json!({"type": "response.cancel"}), ""),
+        (json!({"type": "session.init", "payload": {}}), ""),
+        (json!({"type": "input.append", "input": {}}), "full_duplex input requires audio"),
+        (audio("AAAAA"), "base64"),
+        (audio("AAAA"), "buffer size must be a multiple of element size"),
+    ] {
+        let mut harness = open_session(config("mode=audio", &[]));
+        harness.send_json(&message);
+        let closed = run_to_closed_event(&mut harness);
+        assert_eq!(closed["reason"], "backend_error", "{message}");
+        let said = closed["diagnostic"]["message"].as_str().unwrap_or_default();
+        assert!(said.contains(words), "{message}: {closed}");
+    }
+}
+
+#[test]
+fn binary_frame_fails_session() {
+    let mut harness = open_session(config("mode=audio", &[]));
+    harness.send_binary(&[0, 1]);
+    harness.advance(ms(5000));
+    assert_eq!(harness.names()[2..], ["error", "close 1000"]);
+    let error = json!({"code": "session_failed", "message": "'text'", "type": "server_error"});
+    assert_eq!(harness.events("error")[0]["error"], error);
+    assert!(harness.finished);
+}
+
+#[test]
+fn client_is_held_back_when_upstream_is_not_ready() {
+    let mut harness = connect_current(config("mode=audio", &["stuck-queue"]));
+    harness.send_json(&init_message());
+    let mut said = 0;
+    while !harness.bridge().needs_backpressure() {
+        harness.send_json(&append_message(&zeros(1000)));
+        said += 1;
+    }
+    assert!((190..210).contains(&said), "{said} seconds are 16 MiB");
+    // What was on its way all the same is taken.
+    harness.send_json(&append_message(&zeros(1000)));
+    harness.replace_gateway(config("", &[]).simulator);
+    harness.advance(ms(10_000));
+    assert!(!harness.bridge().needs_backpressure() && !harness.is_closed());
+    assert_eq!(sent_texts(&harness).iter().filter(|text| text.contains("input.append")).count(), said + 1);
+}

@@ -1,0 +1,285 @@
+//! A client of the current dialect on an upstream of the older one, which has fewer words; and the older one on its own.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use voxbridge::simulator::SimDialect;
+
+use super::{
+    harness::{Harness, HarnessConfig, zeros},
+    support::{
+        any_script, append_message, base64_of, config, connect_current, init_message, ms, received_texts, unique_second, question_seconds, sent_texts, text_and_audio,
+    },
+};
+
+fn legacy_config(query: &str, documented: bool, faults: &[&str]) -> HarnessConfig {
+    let mut config = HarnessConfig { upstream: "minicpm-o-legacy", ..config(query, faults) };
+    config.simulator.dialect = SimDialect::Legacy { follows_document: documented };
+    config
+}
+
+fn open_session(config: HarnessConfig) -> Harness {
+    let mut harness = connect_current(config);
+    harness.send_json(&init_message());
+    harness.advance(ms(100));
+    assert_eq!(harness.names(), ["session.queue_done", "session.created"]);
+    harness
+}
+
+fn delta_kinds(harness: &Harness) -> Vec<String> {
+    let deltas = harness.events("response.output.delta");
+    deltas.iter().map(|delta| delta["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn legacy_upstream_provides_all_current_event_fields() {
+    for documented in [false, true] {
+        let mut harness = open_session(legacy_config("mode=audio", documented, &[]));
+        let created = harness.events("session.created")[0].clone();
+        assert_eq!((&created["mode"], &created["metrics"]), (&json!("full_duplex"), &json!({})));
+        assert!(
+            created["session_id"].as_str().unwrap().starts_with("rt_") && created["server_send_ts"].is_f64()
+        );
+        let all = question_seconds(6);
+        for (at, second) in all.iter().enumerate() {
+            let mut message = append_message(second);
+            message["input"]["input_id"] = json!(format!("mine {at}"));
+            harness.send_json(&message);
+            harness.advance(ms(1000));
+            let last = (*harness.events("response.output.delta").last().unwrap()).clone();
+            assert_eq!(last["input_id"], format!("mine {at}"), "{}", last["kind"]);
+            assert!(last["metrics"]["kv_cache_length"].as_u64().unwrap() > 0);
+            assert_eq!(last["session_id"], created["session_id"]);
+        }
+        let kinds = delta_kinds(&harness);
+        let first = kinds.iter().position(|kind| kind == "text").unwrap();
+        let end = first + kinds[first..].iter().position(|kind| kind == "listen").unwrap();
+        let deltas = harness.events("response.output.delta");
+        let name = deltas[first]["response_id"].as_str().unwrap();
+        assert!(name.starts_with("resp_") && name.len() == 17, "{name}");
+        assert!(deltas[first..=end].iter().all(|delta| delta["response_id"] == name));
+        assert!(deltas[end + 1..].iter().all(|delta| delta.get("response_id").is_none()), "idle");
+        assert_eq!(harness.units.iter().map(|(_, unit)| unit.samples.len()).sum::<usize>(), 16_000 * all.len());
+        assert_eq!(text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
+        harness.send_json(&json!({"type": "session.close", "reason": "enough"}));
+        harness.advance(ms(1000));
+        let closed = harness.events("session.closed")[0];
+        assert_eq!((&closed["reason"], &closed["session_id"]), (&json!("enough"), &created["session_id"]));
+        assert!(harness.finished);
+    }
+}
+
+#[test]
+fn all_field_spellings_are_understood() {
+    let raw = base64_of(&[1, 2, 3, 4]);
+    for payload in [
+        json!({"system_prompt": "p", "config": {"top_k": 5}, "voice": {"ref_audio_base64": raw, "tts_ref_audio_base64": raw}}),
+        json!({"instructions": "p", "duplex": {"top_k": 5}, "voice": {"ref_audio": raw, "tts_ref_audio": raw}}),
+        json!({"instructions": "p", "config": {"top_k": 5}, "ref_audio_base64": raw, "tts_ref_audio_base64": raw}),
+    ] {
+        let mut harness = connect_current(legacy_config("mode=video", false, &[]));
+        harness.send_json(&json!({"type": "session.init", "payload": payload}));
+        harness.advance(ms(100));
+        let said: Value = serde_json::from_str(sent_texts(&harness)[0]).unwrap();
+        let session = json!({"instructions": "p", "voice_config": {"top_k": 5}, "ref_audio": raw, "tts_ref_audio": raw});
+        assert_eq!(said, json!({"type": "session.update", "session": session}));
+    }
+    let audio = base64_of(&zeros(1000));
+    let heard = json!({"type": "input_audio_buffer.append", "audio": audio});
+    let seen = json!({"type": "input_audio_buffer.append", "audio": audio, "force_listen": true,
+        "video_frames": ["/9j/"], "max_slice_nums": 2});
+    let mut harness = open_session(legacy_config("mode=video", false, &[]));
+    for (input, expected) in [
+        (json!({"audio": audio}), &heard),
+        (json!({"audio": {"data": audio}}), &heard),
+        (json!({"audio": {"base64": audio}}), &heard),
+        (json!({"audio": {"audio_base64": audio}}), &heard),
+        (json!({"audio_base64": audio}), &heard),
+        (json!({"audio_data": audio}), &heard),
+        (json!({"audio": format!("data:audio/pcm;base64,{audio}")}), &heard),
+        (json!({"audio": audio, "video_frames": ["/9j/"], "force_listen": true, "max_slice_nums": 2}), &seen),
+        (
+            json!({"audio": audio, "frames": ["/9j/"], "hints": {"force_listen": true, "max_slice_nums": 2}}),
+            &seen,
+        ),
+        (
+            json!({"audio": audio, "frame_base64_list": ["/9j/"], "force_listen": true, "max_slice_nums": 2}),
+            &seen,
+        ),
+    ] {
+        harness.send_json(&json!({"type": "input.append", "input": input}));
+        harness.advance(ms(1000));
+        let said: Value = serde_json::from_str(sent_texts(&harness).last().unwrap()).unwrap();
+        assert_eq!(&said, expected, "{input}");
+    }
+}
+
+#[test]
+fn voice_sample_uses_encoding_accepted_by_server() {
+    for documented in [false, true] {
+        let mut harness = connect_current(legacy_config("mode=audio", documented, &[]));
+        let voice = base64_of(&vec![100; 3200]);
+        harness.send_json(&json!({"type": "session.init", "payload": {"voice": {"ref_audio_base64": voice}}}));
+        harness.advance(ms(20_000));
+        assert_eq!(harness.names(), ["session.queue_done", "session.created"], "documented: {documented}");
+        harness.send_json(&append_message(&zeros(1000)));
+        harness.advance(ms(1000));
+        assert_eq!(delta_kinds(&harness), ["listen"]);
+    }
+}
+
+#[test]
+fn rejected_session_update_may_be_repeated() {
+    let mut harness = Harness::new_relay(legacy_config("mode=audio", true, &[]), &["minicpm-o-legacy"]);
+    harness.send_json(&json!({"type": "session.update", "session": {}}));
+    harness.advance(ms(1000));
+    assert_eq!(harness.names(), ["session.queue_done", "error"]);
+    harness.send_json(&json!({"type": "session.update", "session": {"instructions": "p"}}));
+    harness.advance(ms(1000));
+    assert_eq!(harness.names(), ["session.queue_done", "error", "session.created"]);
+    assert_eq!(harness.texts, received_texts(&harness));
+    // A client of the current dialect is told the end of it.
+    let mut harness = connect_current(legacy_config("mode=audio", true, &[]));
+    let payload = json!({"system_prompt": "p", "voice": {"ref_audio_base64": "UklGRgAAAAAA"}});
+    harness.send_json(&json!({"type": "session.init", "payload": payload}));
+    harness.advance(ms(20_000));
+    assert_eq!(harness.names().last().unwrap(), "close 1000", "{:?}", harness.names());
+}
+
+#[test]
+fn lost_legacy_upstream_is_replaced() {
+    for client in ["minicpm-o", "minicpm-o-legacy"] {
+        let mut harness = Harness::new_relay(legacy_config("mode=audio", false, &[]), &[client]);
+        let native = client == "minicpm-o-legacy";
+        let say = |harness: &mut Harness| {
+            let audio = base64_of(&zeros(1000));
+            let older = json!({"type": "input_audio_buffer.append", "audio": audio});
+            harness.send_json(&if native { older } else { append_message(&zeros(1000)) });
+            harness.advance(ms(1000));
+        };
+        harness.send_json(&if native { json!({"type": "session.update", "session": {}}) } else { init_message() });
+        harness.advance(ms(500));
+        (0..4).for_each(|_| say(&mut harness));
+        harness.break_lanes();
+        (0..3).for_each(|_| say(&mut harness));
+        harness.advance(ms(5000));
+        assert_eq!(harness.names()[..2], ["session.queue_done", "session.created"], "{client}");
+        assert_eq!(harness.names().len(), 9, "{client}: {:?}", harness.names());
+        assert!(!harness.is_closed());
+    }
+}
+
+#[test]
+fn chat_mode_is_rejected_on_legacy_upstream() {
+    let mut harness = connect_current(legacy_config("mode=chat", false, &[]));
+    harness.advance(ms(1000));
+    assert_eq!(harness.names(), ["error", "session.closed", "close 1000"]);
+    let words = harness.events("error")[0]["error"]["message"].as_str().unwrap().to_owned();
+    assert!(words.contains("has no mode chat; it has `audio` and `video`"), "{words}");
+    assert!(harness.finished && harness.traffic.is_empty());
+}
+
+#[test]
+fn untranslatable_message_is_reported_and_session_continues() {
+    let mut harness = open_session(legacy_config("mode=audio", false, &[]));
+    harness.send_json(&json!({"type": "response.cancel"}));
+    assert_eq!(harness.events("error")[0]["error"]["code"], "unknown_event");
+    let mut odd = append_message(&zeros(1000));
+    odd["input"]["volume"] = json!(11);
+    harness.send_json(&odd);
+    harness.send_json(&odd);
+    assert_eq!(harness.events("error").len(), 2, "once");
+    assert_eq!(harness.events("error")[1]["error"]["code"], "invalid_payload");
+    harness.advance(ms(2000));
+    assert_eq!(delta_kinds(&harness), ["listen", "listen"]);
+    // What the real server of the current dialect dies of, it dies of here as well.
+    for message in [
+        json!({"type": "input.append", "input": {}}),
+        json!({"type": "input.append", "input": {"audio": "AAAA"}}),
+    ] {
+        let mut harness = open_session(legacy_config("mode=audio", false, &[]));
+        harness.send_json(&message);
+        harness.advance(ms(5000));
+        assert_eq!(harness.names()[2..], ["session.closed", "close 1000"]);
+        assert_eq!(harness.events("session.closed")[0]["reason"], "backend_error");
+        assert!(harness.finished);
+    }
+}
+
+#[test]
+fn legacy_end_reasons_are_translated() {
+    for (fault, reason) in [("timeout=2", "timeout"), ("context-full=90", "context_full")] {
+        let mut harness = open_session(legacy_config("mode=audio", false, &[fault]));
+        for second in question_seconds(4) {
+            if harness.is_closed() {
+                break;
+            }
+            harness.send_json(&append_message(&second));
+            harness.advance(ms(1000));
+        }
+        assert_eq!(harness.events("session.closed").len(), 1, "{fault}: {:?}", harness.names());
+        assert_eq!(harness.events("session.closed")[0]["reason"], reason);
+        assert_eq!(harness.names().last().unwrap(), "close 1000");
+        harness.advance(ms(10_000));
+        assert!(harness.finished);
+    }
+}
+
+#[test]
+fn legacy_session_passes_unchanged_to_legacy_server() {
+    for documented in [false, true] {
+        let mut harness = Harness::new_relay(legacy_config("mode=audio", documented, &[]), &["minicpm-o-legacy"]);
+        let mut said =
+            vec![json!({"type": "session.update", "session": {"instructions": "p", "x": [1]}}).to_string()];
+        harness.send_text(&said[0]);
+        harness.advance(ms(1000));
+        for second in question_seconds(6) {
+            said.push(
+                json!({"type": "input_audio_buffer.append", "audio": base64_of(&second), "y": null})
+                    .to_string(),
+            );
+            harness.send_text(said.last().unwrap());
+            harness.advance(ms(1000));
+        }
+        said.push(json!({"type": "session.close", "reason": "user_stop"}).to_string());
+        harness.send_text(said.last().unwrap());
+        harness.advance(ms(5000));
+        assert_eq!(sent_texts(&harness), said);
+        assert_eq!(harness.texts, received_texts(&harness));
+        assert_eq!(harness.events("session.closed")[0]["reason"], "stopped");
+        assert!(harness.finished);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn appends_and_output_arrive_once_and_in_order(script in any_script(), documented: bool) {
+        let mut harness = open_session(legacy_config("mode=audio", documented, &[]));
+        let mut said = Vec::new();
+        for (at, step) in script.iter().enumerate() {
+            let samples = unique_second(at, step.loud);
+            let mut message = append_message(&samples);
+            message["input"]["force_listen"] = json!(step.forced);
+            message["input"]["input_id"] = json!(at.to_string());
+            said.push(message["input"]["audio"].clone());
+            harness.send_json(&message);
+            harness.advance(ms(step.pause_ms));
+        }
+        harness.advance(ms(40_000));
+        let heard: Vec<Value> = sent_texts(&harness).iter().filter(|text| text.contains("_buffer.append")).map(|text| {
+            serde_json::from_str::<Value>(text).unwrap()["audio"].clone()
+        }).collect();
+        prop_assert!(heard == said);
+        let (told, came) = (text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
+        prop_assert!(told == came);
+        // The documented server may drop what comes too fast; the real one answers everything, and in order.
+        if !documented {
+            let deltas = harness.events("response.output.delta");
+            let mut ids: Vec<usize> =
+                deltas.iter().map(|delta| delta["input_id"].as_str().unwrap().parse().unwrap()).collect();
+            prop_assert!(ids.is_sorted());
+            ids.dedup();
+            prop_assert_eq!(ids, (0..script.len()).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What fails before a session is open is tried again, what is lost in the middle is replaced, and who stops says so.
+
+use serde_json::json;
+use voxbridge::{session::Observation, simulator::SimulatorConfig};
+
+use super::{
+    harness::{HarnessConfig, zeros},
+    support::{append_message, chat_message, config, connect_current, dial_count, init_message, newest_lane, ms, open_session, question_seconds, sent_texts},
+};
+
+#[test]
+fn failure_before_open_is_retried_silently() {
+    for fault in ["403-after-queue=3", "busy,times=2", "queue-full,times=2", "die-before-created,times=1"] {
+        let mut harness = connect_current(config("mode=audio", &[fault]));
+        harness.send_json(&init_message());
+        harness.send_json(&append_message(&zeros(1000)));
+        harness.advance(ms(10_000));
+        let names = ["session.queue_done", "session.created", "response.output.delta"];
+        assert_eq!(harness.names(), names, "{fault}");
+        assert!(dial_count(&harness) > 1, "{fault}");
+    }
+}
+
+#[test]
+fn exhausted_retries_are_reported_in_client_protocol() {
+    for (fault, code) in [("busy", "worker_busy"), ("queue-full", "queue_full")] {
+        let mut harness = connect_current(config("mode=audio", &[fault]));
+        harness.send_json(&init_message());
+        harness.advance(ms(30_000));
+        assert_eq!(harness.names(), ["error", "close 1013"], "{fault}");
+        assert_eq!(harness.events("error")[0]["error"]["code"], code);
+        assert_eq!(harness.events("error")[0]["error"]["type"], "server_error");
+        assert!(harness.finished);
+    }
+}
+
+#[test]
+fn rejected_init_is_reported_to_client() {
+    let mut harness = connect_current(config("mode=audio", &[]));
+    let bad = json!({"type": "session.init", "payload": {"config": {"temperature": 99}}});
+    harness.send_json(&bad);
+    harness.advance(ms(10_000));
+    assert_eq!(harness.names(), ["session.queue_done", "session.closed", "close 1000"]);
+    assert_eq!(harness.events("session.closed")[0]["session_id"], json!(null));
+    assert_eq!(dial_count(&harness), 2, "once more, in case it was the upstream's fault");
+    assert!(harness.finished);
+}
+
+#[test]
+fn lost_upstream_is_replaced_and_every_append_answered() {
+    let mut harness = open_session(config("mode=audio", &[]));
+    for _ in 0..4 {
+        harness.send_json(&append_message(&zeros(1000)));
+        harness.advance(ms(1000));
+    }
+    let before = harness.names().len();
+    let openings = harness.openings.len();
+    harness.break_lanes();
+    for _ in 0..3 {
+        harness.send_json(&append_message(&zeros(1000)));
+        harness.advance(ms(1000));
+    }
+    harness.advance(ms(3000));
+    let after = &harness.names()[before..];
+    assert_eq!(after, ["response.output.delta"; 3], "every append of the gap is answered");
+    assert_eq!(harness.openings.len(), openings + 1);
+    let inits: Vec<_> = sent_texts(&harness).into_iter().filter(|text| text.contains("session.init")).collect();
+    assert!(inits.len() > 1 && inits.iter().all(|text| *text == inits[0]), "{inits:?}");
+    let resumed = |seen: &&Observation| matches!(seen, Observation::RelayResumed { dropped: 0, .. });
+    assert_eq!(harness.observations.iter().filter(resumed).count(), 1);
+}
+
+#[test]
+fn interrupted_turn_ends_with_listen() {
+    let mut harness = open_session(config("mode=audio", &["drop-mid-turn,times=1"]));
+    for second in question_seconds(6) {
+        harness.send_json(&append_message(&second));
+        harness.advance(ms(1000));
+    }
+    let deltas: Vec<_> = harness.events("response.output.delta");
+    let kinds: Vec<_> = deltas.iter().map(|delta| delta["kind"].as_str().unwrap()).collect();
+    let spoken = kinds.iter().rposition(|kind| *kind == "audio").unwrap();
+    assert_eq!(kinds[spoken + 1], "listen");
+    assert_eq!(deltas[spoken + 1]["response_id"], deltas[spoken]["response_id"]);
+    assert!(!harness.is_closed());
+}
+
+#[test]
+fn long_gap_drops_oldest_appends_and_counts_them() {
+    let mut harness = open_session(config("mode=audio", &[]));
+    harness.replace_gateway(config("", &["stuck-queue"]).simulator);
+    for _ in 0..15 {
+        harness.send_json(&append_message(&zeros(1000)));
+        harness.advance(ms(1000));
+    }
+    assert_eq!(harness.names().len(), 2, "of the queue the client hears nothing");
+    harness.replace_gateway(config("", &[]).simulator);
+    harness.advance(ms(20_000));
+    let resumed =
+        |seen: &&Observation| matches!(seen, Observation::RelayResumed { kept: 10, dropped: 5, .. });
+    assert_eq!(harness.observations.iter().filter(resumed).count(), 1, "{:?}", harness.observations);
+    assert_eq!(harness.names().len(), 12);
+}
+
+#[test]
+fn repeatedly_dying_upstream_is_given_up() {
+    let mut harness = open_session(config("mode=audio", &[]));
+    let listen = json!({"type": "response.output.delta", "kind": "listen"}).to_string();
+    while !harness.is_closed() && harness.now() < ms(60_000) {
+        let openings = harness.openings.len();
+        let lane = newest_lane(&harness);
+        for _ in 0..5 {
+            harness.inject_upstream_text(lane, &listen);
+        }
+        harness.break_lane(lane);
+        harness.run_until(|harness| harness.is_closed() || harness.openings.len() > openings, ms(20_000));
+        harness.advance(ms(100));
+    }
+    let dialled = dial_count(&harness);
+    assert!(harness.is_closed() && dialled < 20, "{dialled} in {:?}", harness.now());
+    assert_eq!(harness.events("session.closed")[0]["reason"], "backend_error");
+    harness.advance(ms(10_000));
+    assert!(harness.finished);
+}
+
+#[test]
+fn unanswered_chat_is_resent_after_upstream_loss() {
+    let mut harness = open_session(config("mode=chat", &[]));
+    harness.send_json(&chat_message("Hello"));
+    harness.break_lanes();
+    harness.advance(ms(10_000));
+    assert_eq!(harness.events("response.done").len(), 1);
+    assert_eq!(harness.events("session.created").len(), 1);
+    let asked = sent_texts(&harness).into_iter().filter(|text| text.contains("Hello")).count();
+    assert_eq!(asked, 2);
+}
+
+#[test]
+fn partial_chat_answer_ends_session_after_upstream_loss() {
+    let mut harness = open_session(config("mode=chat", &["drop-mid-answer=2,times=1"]));
+    harness.send_json(&chat_message("Hello"));
+    harness.advance(ms(10_000));
+    assert!(!harness.events("response.output.delta").is_empty());
+    let closed = harness.events("session.closed");
+    assert_eq!((closed.len(), closed[0]["reason"].as_str()), (1, Some("backend_error")));
+    assert_eq!(harness.names().last().unwrap(), "close 1000");
+    assert!(harness.finished);
+}
+
+#[test]
+fn unavailable_upstream_ends_session() {
+    let mut harness = open_session(config("mode=audio", &[]));
+    harness.replace_gateway(SimulatorConfig { workers: 0, ..SimulatorConfig::default() });
+    harness.advance(ms(60_000));
+    assert_eq!(harness.names()[2..], ["error", "session.closed", "close 1000"]);
+    assert_eq!(harness.events("session.closed")[0]["reason"], "backend_error");
+    assert!(harness.finished);
+}
+
+#[test]
+fn upstream_timeout_ends_client_session() {
+    let mut harness = open_session(config("mode=audio", &["timeout=2"]));
+    harness.advance(ms(5000));
+    assert_eq!(harness.names()[2..], ["session.closed", "close 1000"]);
+    assert_eq!(harness.events("session.closed")[0], &json!({"type": "session.closed", "reason": "timeout"}));
+    assert!(harness.finished);
+}
+
+#[test]
+fn drain_lets_chat_answer_finish_and_sends_server_shutdown() {
+    let mut idle = open_session(config("mode=audio", &[]));
+    idle.drain();
+    idle.advance(ms(1000));
+    assert_eq!(idle.names()[2..], ["session.closed", "close 1012"]);
+    assert_eq!(idle.events("session.closed")[0]["reason"], "server_shutdown");
+    assert!(idle.finished);
+
+    let mut busy = open_session(config("mode=chat", &[]));
+    busy.send_json(&chat_message("Hello"));
+    busy.advance(ms(200));
+    busy.drain();
+    busy.advance(ms(10_000));
+    let names = busy.names();
+    assert_eq!(names[names.len() - 3..], ["response.done", "session.closed", "close 1012"]);
+
+    let mut stuck = open_session(config("mode=chat", &["never-answers"]));
+    stuck.send_json(&chat_message("Hello"));
+    stuck.drain();
+    stuck.advance(ms(9000));
+    assert!(!stuck.is_closed());
+    stuck.advance(ms(2000));
+    assert!(stuck.is_closed());
+    stuck.advance(ms(30_000));
+    assert!(stuck.finished);
+}
+
+#[test]
+fn session_time_limit_waits_for_pending_answer() {
+    let limited =
+        |query: &str, faults: &[&str]| open_session(HarnessConfig { session_max_ms: 300, ..config(query, faults) });
+    let mut idle = limited("mode=audio", &[]);
+    idle.advance(ms(199));
+    assert!(!idle.is_closed());
+    idle.advance(ms(1));
+    assert_eq!(idle.names()[2..], ["session.closed", "close 1000"]);
+    assert_eq!(idle.events("session.closed")[0]["reason"], "timeout");
+
+    let mut busy = limited("mode=chat", &[]);
+    busy.send_json(&chat_message("Hello"));
+    busy.advance(ms(10_000));
+    let names = busy.names();
+    assert_eq!(names[names.len() - 3..], ["response.done", "session.closed", "close 1000"]);
+
+    let mut stuck = limited("mode=chat", &["never-answers"]);
+    stuck.send_json(&chat_message("Hello"));
+    stuck.advance(ms(9_000));
+    assert!(!stuck.is_closed());
+    stuck.advance(ms(2_000));
+    assert!(stuck.is_closed());
+    stuck.advance(ms(30_000));
+    assert!(stuck.finished);
+}

@@ -1,0 +1,194 @@
+//! Everything that can go wrong upstream, as the client lives through it: a clear error or none at all, and the session
+//! goes on.
+
+use super::*;
+
+/// Faults that cost time and nothing else.
+const INVISIBLE: [&str; 8] = [
+    "queue-full,times=2",
+    "busy,times=2",
+    "403-after-queue=3",
+    "slow-init=3,times=1",
+    "die-before-created,times=2",
+    "die-mid-answer=0,times=1",
+    "drop-mid-answer=0,times=1",
+    "never-answers,times=1",
+];
+
+fn without_partials(harness: &Harness) -> Vec<String> {
+    let mut names = harness.names();
+    names.retain(|name| name != "transcript.partial");
+    names
+}
+
+#[test]
+fn retryable_faults_are_not_reported() {
+    for fault in INVISIBLE {
+        let mut harness = Harness::new(HarnessConfig::with_faults(&[fault]));
+        harness.stream(&utterance(), 40);
+        let limit = secs(55);
+        let words = harness.run_until(|harness| !harness.events("transcript.final").is_empty(), limit);
+        assert!(words.is_some(), "{fault}: {:?}", harness.names());
+        assert_eq!(errors(&harness), [], "{fault}");
+        assert_transcribes(&mut harness);
+        assert_speaks(&mut harness);
+        assert_closes_cleanly(harness);
+
+        let mut harness = Harness::new(HarnessConfig::with_faults(&[fault]));
+        assert_speaks(&mut harness);
+        assert_transcribes(&mut harness);
+        assert_closes_cleanly(harness);
+    }
+}
+
+#[test]
+fn utterance_lost_twice_is_reported_with_segment_id() {
+    for fault in ["die-mid-answer=0,times=2", "die-mid-answer=1,times=2", "drop-mid-answer=1,times=2"] {
+        let mut harness = Harness::new(HarnessConfig::with_faults(&[fault]));
+        harness.stream(&utterance(), 40);
+        harness.advance(secs(5));
+        assert_eq!(
+            without_partials(&harness),
+            ["session.created", "vad.speech_start", "error", "vad.speech_end"],
+            "{fault}"
+        );
+        let error = harness.events("error")[0];
+        assert_eq!(
+            (&error["code"], &error["recoverable"], &error["resume_segment_id"]),
+            (&json!("worker_crash"), &json!(true), &json!(0)),
+            "{fault}"
+        );
+        assert_transcribes(&mut harness);
+        assert_speaks(&mut harness);
+        assert_closes_cleanly(harness);
+    }
+}
+
+#[test]
+fn unanswered_utterance_is_reported_after_a_minute() {
+    let mut harness = Harness::new(HarnessConfig::with_faults(&["never-answers,times=2"]));
+    harness.stream(&utterance(), 40);
+    // The microphone stays open, or the session would be idle before.
+    harness.stream(&zeros(66_000), 100);
+    assert_eq!(without_partials(&harness), ["session.created", "vad.speech_start", "vad.speech_end", "error"]);
+    assert!(errors(&harness)[0].1.contains("did not answer"), "{:?}", errors(&harness));
+    assert_transcribes(&mut harness);
+    assert_closes_cleanly(harness);
+}
+
+#[test]
+fn empty_model_answer_is_empty_transcript() {
+    let mut harness = Harness::new(HarnessConfig::with_faults(&["empty-transcript,times=1"]));
+    harness.stream(&utterance(), 40);
+    harness.advance(secs(3));
+    assert_eq!(harness.names(), ["session.created", "vad.speech_start", "transcript.final", "vad.speech_end"]);
+    assert_eq!(harness.events("transcript.final")[0]["text"], "");
+    assert_transcribes(&mut harness);
+    assert_closes_cleanly(harness);
+}
+
+#[test]
+fn rejecting_upstream_is_reported_and_session_recovers() {
+    for (fault, code, words) in [
+        ("queue-full", "service_unavailable", "queue_full"),
+        ("busy", "worker_unavailable", "worker_busy"),
+        ("403-after-queue", "worker_unavailable", "session_failed"),
+        ("die-before-created", "worker_unavailable", "backend_error"),
+    ] {
+        let mut harness = Harness::new(HarnessConfig::with_faults(&[fault]));
+        harness.stream(&utterance(), 40);
+        harness.next_event("error");
+        assert!(harness.now() < secs(15), "{fault}: told after {:?}", harness.now());
+        let (told, message) = errors(&harness)[0].clone();
+        assert_eq!(told, code, "{fault}");
+        assert!(message.contains(words) && message.contains("attempts"), "{fault}: {message}");
+        harness.advance(secs(1));
+        assert_eq!(errors(&harness).len(), 1, "{fault}: told more than once");
+        send_speak(&mut harness, LONG, "no");
+        harness.next_event("error");
+        assert_eq!(harness.events("tts.speaking_start").len(), 0, "{fault}");
+        harness.replace_gateway(HarnessConfig::default().simulator);
+        assert_transcribes(&mut harness);
+        assert_speaks(&mut harness);
+        assert_closes_cleanly(harness);
+    }
+}
+
+#[test]
+fn unspeakable_text_yields_error_and_closed_pair() {
+    let silent = ["session.created", "error"];
+    let begun = ["session.created", "tts.speaking_start", "binary", "error", "tts.speaking_end"];
+    for (fault, expected) in [
+        ("die-mid-answer=0,times=2", &silent[..]),
+        ("drop-mid-answer=0,times=2", &silent),
+        ("never-answers,times=2", &silent),
+        ("no-audio,times=1", &silent),
+        ("die-mid-answer=2,times=1", &begun),
+        ("drop-mid-answer=5,times=1", &begun),
+    ] {
+        let mut harness = Harness::new(HarnessConfig::with_faults(&[fault]));
+        send_speak(&mut harness, LONG, "bad");
+        let told = harness.run_until(|harness| !harness.events("error").is_empty(), secs(70));
+        assert!(told.is_some(), "{fault}");
+        assert_eq!(harness.names(), expected, "{fault}");
+        let (code, message) = &errors(&harness)[0];
+        assert_eq!(code, "tts_worker_error", "{fault}");
+        assert!(message.len() > "TTS worker error: ".len(), "{fault}: {message}");
+        assert!(harness.events("tts.speaking_end").iter().all(|end| end["cancelled"] == false), "{fault}");
+        assert_transcribes(&mut harness);
+        assert_speaks(&mut harness);
+        assert_closes_cleanly(harness);
+    }
+}
+
+#[test]
+fn text_stuck_in_queue_is_reported_once_and_cancellable() {
+    let mut harness = Harness::new(HarnessConfig::with_faults(&["stuck-queue,times=1"]));
+    send_speak(&mut harness, LONG, "stuck");
+    harness.advance(ms(14_999));
+    assert_eq!(errors(&harness), []);
+    harness.advance(secs(15));
+    let told = errors(&harness);
+    assert!(told.len() == 1 && told[0].0 == "service_unavailable", "{told:?}");
+    assert!(told[0].1.contains("position 1"), "{told:?}");
+    harness.send_json(&json!({"type": "tts.cancel"}));
+    assert_speaks(&mut harness);
+    assert_transcribes(&mut harness);
+    assert_closes_cleanly(harness);
+}
+
+#[test]
+fn network_break_leaves_no_pair_open() {
+    for after_ms in (0..3000).step_by(97) {
+        let mut harness = Harness::new(HarnessConfig { latency: ms(10), ..HarnessConfig::default() });
+        send_speak(&mut harness, "Short.", "s");
+        for frame in utterance().chunks(640) {
+            if harness.now() >= ms(after_ms) && harness.now() < ms(after_ms + 40) {
+                harness.break_lanes();
+            }
+            harness.stream(frame, 40);
+        }
+        harness.advance(secs(8));
+        assert_eq!(protocol_checks::find_violations(&harness), [""; 0], "broken after {after_ms} ms");
+        assert_transcribes(&mut harness);
+        assert_speaks(&mut harness);
+        assert_closes_cleanly(harness);
+    }
+}
+
+#[test]
+fn client_disconnect_closes_its_lanes() {
+    for after_ms in (0..2600).step_by(130) {
+        let mut harness = Harness::new(HarnessConfig { latency: ms(10), ..HarnessConfig::default() });
+        harness.stream(&voice(after_ms.min(1200)), 20);
+        if after_ms > 1200 {
+            harness.stream(&zeros(after_ms - 1200), 20);
+        }
+        send_speak(&mut harness, LONG, "gone");
+        harness.advance(ms(after_ms % 500));
+        harness.close_client();
+        harness.advance(secs(60));
+        assert!(harness.finished && harness.connections() == 0, "gone after {after_ms} ms");
+        assert_eq!(harness.received_count("session_failed"), 0, "gone after {after_ms} ms");
+    }
+}

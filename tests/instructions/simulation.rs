@@ -1,0 +1,250 @@
+//! One session in virtual time: a client with a microphone, the bridge, a simulated gateway. No socket, no sleep, no task.
+//!
+//! A scene is played twice from the same seed. At the rehearsal it is noted what each step of the bridge did; then the
+//! steps of one kind are counted. A step is one input and all the outputs it leads to, as the driver takes them.
+
+use std::{
+    collections::BTreeSet,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use voxbridge::{
+    bridge::{Bridge, Input, Output},
+    downstream::Codec,
+    event::{Frame, Lane, Message, Mode},
+    mapping::Library,
+    session::SessionSetup,
+    simulator::{ConnId, SimDialect, Gateway, SimInput, SimOutput, SimulatorConfig},
+};
+
+use crate::{
+    counted,
+    audio_input::{self, RATE_HZ},
+};
+
+/// Wall clock of the virtual time's start.
+const UNIX_START: Duration = Duration::from_secs(1_795_148_864);
+
+/// A message with audio in it is longer than this; one with a whole second of the model's, which alone compares, than
+/// [`DELTA_BYTES`].
+const AUDIO_BYTES: usize = 10_000;
+const MODEL_DELTA_BYTES: usize = 128_000;
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StepKind {
+    /// Took a frame of the client's audio.
+    ClientFrame,
+    /// Made a message with audio for the model, of a unit or of an utterance; it may have been a frame that completed it.
+    UpstreamAudio,
+    /// Took a second of the model's audio.
+    ModelDelta,
+    /// Sent some of it to the client when its time had come.
+    PlayoutSent,
+    /// Anything else.
+    Other,
+}
+
+/// Who says what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scenario {
+    profile: &'static str,
+    /// The user, at [`RATE_HZ`].
+    microphone: fn() -> Vec<i16>,
+    /// A text to be spoken from the beginning.
+    text: Option<&'static str>,
+    /// What was before is not counted: buffers find their size.
+    count_from: Duration,
+}
+
+impl Scenario {
+    /// Speech to text.
+    pub(crate) fn transcription(microphone: fn() -> Vec<i16>) -> Self {
+        Self { profile: "speech", ..Self::conversation(microphone) }
+    }
+
+    /// Text to speech: a dozen seconds of it.
+    pub(crate) fn read_aloud() -> Self {
+        let text = "We choose to go to the moon in this decade and do the other things, not because they are easy, \
+                    but because they are hard.";
+        Self { text: Some(text), count_from: Duration::ZERO, ..Self::transcription(audio_input::quiet_room) }
+    }
+
+    /// Talk with a model that only listens.
+    pub(crate) fn conversation(microphone: fn() -> Vec<i16>) -> Self {
+        Self { profile: "conversation", microphone, text: None, count_from: Duration::from_secs(1) }
+    }
+
+    /// Talk while the model speaks.
+    pub(crate) fn model_turn() -> Self {
+        Self { count_from: Duration::from_secs(4), ..Self::conversation(audio_input::speech_then_quiet) }
+    }
+}
+
+/// Plays a scene and counts the steps that did one of these; how many did the first of them.
+pub(crate) fn count_steps(script: Scenario, wanted: &[StepKind]) -> usize {
+    let library = Library::embedded().unwrap();
+    let microphone = (script.microphone)();
+    let mut rehearsal = Simulation::new(&library, script, BTreeSet::new());
+    rehearsal.run(&microphone);
+    let mut calls = 0;
+    let mut steps = BTreeSet::new();
+    for (step, (at, did)) in rehearsal.step_kinds.iter().enumerate() {
+        if *at >= script.count_from && wanted.contains(did) {
+            steps.insert(step);
+            calls += usize::from(*did == wanted[0]);
+        }
+    }
+    Simulation::new(&library, script, steps).run(&microphone);
+    calls
+}
+
+/// A session as the server makes one.
+pub(crate) fn new_bridge(library: &Library, script: Scenario) -> Bridge {
+    let client = library.client("macaw").unwrap();
+    let upstream = library.upstream("minicpm-o").unwrap();
+    let setup = SessionSetup::new(&client, library.profile(script.profile).unwrap(), &upstream, 1);
+    let mut codec = Codec::new(client, UNIX_START.as_secs_f64());
+    let connect = codec.decode_query(&format!("model=any&sample_rate={RATE_HZ}"));
+    Bridge::open(epoch(), codec, connect, upstream, setup)
+}
+
+struct Simulation {
+    bridge: Bridge,
+    gateway: Gateway,
+    script: Scenario,
+    now: Instant,
+    bridge_wait: Option<Instant>,
+    gateway_wait: Option<Instant>,
+    step_kinds: Vec<(Duration, StepKind)>,
+    counted_steps: BTreeSet<usize>,
+}
+
+impl Simulation {
+    fn new(library: &Library, script: Scenario, counted: BTreeSet<usize>) -> Self {
+        let simulator = SimulatorConfig { turn_units: 6, ..SimulatorConfig::default() };
+        let mut scene = Self {
+            bridge: new_bridge(library, script),
+            gateway: Gateway::new(simulator, epoch(), UNIX_START),
+            script,
+            now: epoch(),
+            bridge_wait: None,
+            gateway_wait: None,
+            step_kinds: Vec::new(),
+            counted_steps: counted,
+        };
+        scene.bridge_input(Input::Timeout);
+        scene
+    }
+
+    /// Frames of 20 ms in real time.
+    fn run(&mut self, microphone: &[i16]) {
+        if let Some(text) = self.script.text {
+            let speak = format!(r#"{{"type":"tts.speak","text":"{text}"}}"#);
+            self.bridge_input(Input::Client(Frame::Text(&speak)));
+        }
+        for frame in microphone.chunks_exact(RATE_HZ / 50) {
+            self.bridge_input(Input::Client(Frame::Binary(&audio_input::to_le_bytes(frame))));
+            self.advance(Duration::from_millis(20));
+        }
+    }
+
+    fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            let next = [self.bridge_wait, self.gateway_wait].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            self.now = self.now.max(next);
+            if self.gateway_wait == Some(next) {
+                self.gateway_input(SimInput::Timeout);
+            } else {
+                self.bridge_input(Input::Timeout);
+            }
+        }
+        self.now = end;
+    }
+
+    fn bridge_input(&mut self, input: Input<'_>) {
+        let now = self.now;
+        let counts = self.counted_steps.contains(&self.step_kinds.len());
+        let kind = kind_of_input(&input);
+        let mut outputs = Vec::with_capacity(100);
+        let mut input = Some(input);
+        let mut step = || {
+            input.take().into_iter().for_each(|input| self.bridge.handle_input(now, input));
+            self.bridge_wait = loop {
+                match self.bridge.poll_output(now) {
+                    Output::Wait(until) => break until,
+                    Output::Finished => break None,
+                    output => outputs.push(output),
+                }
+            };
+        };
+        if counts {
+            counted(&mut step);
+        } else {
+            step();
+        }
+        self.step_kinds.push((now - epoch(), kind_of_step(kind, &outputs)));
+        outputs.into_iter().for_each(|output| self.carry_out(output));
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::OpenLane(lane, mode) => {
+                let query = if mode == Mode::Chat { "mode=chat" } else { "mode=audio" };
+                let mode = SimDialect::Current.parse_mode(Some(query)).unwrap();
+                self.bridge_input(Input::LaneOpened(lane));
+                self.gateway_input(SimInput::Connected(ConnId(lane.0.into()), mode));
+            }
+            Output::ToLane(lane, Message::Text(text)) => {
+                self.gateway_input(SimInput::Text(ConnId(lane.0.into()), &text));
+            }
+            Output::CloseLane(lane) => self.gateway_input(SimInput::Closed(ConnId(lane.0.into()))),
+            _ => {}
+        }
+    }
+
+    fn gateway_input(&mut self, input: SimInput<'_>) {
+        self.gateway.handle_input(self.now, input);
+        loop {
+            match self.gateway.poll_output(self.now) {
+                SimOutput::Wait(until) => break self.gateway_wait = until,
+                SimOutput::Text(conn, text) => {
+                    let lane = Lane(u32::try_from(conn.0).unwrap());
+                    self.bridge_input(Input::Lane(lane, Frame::Text(&text)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What a step does by its input alone.
+fn kind_of_input(input: &Input<'_>) -> StepKind {
+    match input {
+        Input::Client(Frame::Binary(_)) => StepKind::ClientFrame,
+        Input::Lane(_, Frame::Text(text)) if text.len() > MODEL_DELTA_BYTES => StepKind::ModelDelta,
+        Input::Timeout => StepKind::PlayoutSent,
+        _ => StepKind::Other,
+    }
+}
+
+fn kind_of_step(kind: StepKind, outputs: &[Output]) -> StepKind {
+    let up = |output: &Output| matches!(output, Output::ToLane(_, Message::Text(text)) if text.len() > AUDIO_BYTES);
+    let down = |output: &Output| matches!(output, Output::ToClient(Message::Binary(_)));
+    match kind {
+        StepKind::ModelDelta => StepKind::ModelDelta,
+        _ if outputs.iter().any(up) => StepKind::UpstreamAudio,
+        StepKind::PlayoutSent if !outputs.iter().any(down) => StepKind::Other,
+        kind => kind,
+    }
+}
+
+/// The one instant everything starts from.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "an Instant has no other source; only differences count")]
+    *EPOCH.get_or_init(Instant::now)
+}

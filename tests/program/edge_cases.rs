@@ -1,0 +1,204 @@
+//! What nobody thinks of until it happens: requests that are odd, files that are too long, orders at the wrong moment, and no
+//! descriptors left.
+
+use std::{fmt::Write as _, fs, process::Stdio};
+
+use futures_util::future::join_all;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    process::Command,
+    time::timeout,
+};
+use voxbridge::simulator::SimulatorConfig;
+
+use voxbridge_test_support::bench::{Client, RunningServer, ClientFrame, instant_simulator, recording, scratch, start_simulator, open_websocket};
+use crate::server_process::{PATIENCE, Server, config, run, voxbridge};
+
+async fn upstream() -> (String, RunningServer) {
+    let simulator = SimulatorConfig { record: false, workers: 4, ..instant_simulator() };
+    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    (format!("ws://{address}/v1/realtime"), running)
+}
+
+/// A handshake's answer: its first line and more.
+async fn send_http_head(server: &Server, headers: &str) -> String {
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    open_websocket(stream, "/v1/realtime?model=m", headers, &[]).await.0
+}
+
+async fn assert_serves(client: &mut Client) {
+    client.send_utterance(&recording("goforward")).await;
+    client.wait_for_event("transcript.final").await;
+}
+
+#[tokio::test]
+async fn stalled_admin_connections_do_not_block_probes() {
+    let server = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
+    let mut stalled = Vec::new();
+    for number in 0..200 {
+        let mut stream = TcpStream::connect(server.admin).await.unwrap();
+        let begin = if number % 2 == 0 { &b"GET /healthz HTTP/1.1\r\nX-Slow"[..] } else { b"" };
+        // The oldest are ended for those who come later.
+        let _ = stream.write_all(begin).await;
+        stalled.push(stream);
+    }
+    let health = server.request("GET", "/healthz").await;
+    assert_eq!(health.status, 200);
+    // A body that never comes: its order is not carried out, and others are.
+    let mut slow = TcpStream::connect(server.admin).await.unwrap();
+    let order = format!(
+        "PUT /loglevel HTTP/1.1\r\nHost: localhost:{}\r\nContent-Length: 5\r\n\r\n",
+        server.admin.port()
+    );
+    slow.write_all(order.as_bytes()).await.unwrap();
+    assert_eq!(server.request("GET", "/healthz").await.status, 200);
+    let mut first = stalled.swap_remove(0);
+    let ended = timeout(PATIENCE, first.read(&mut [0; 64])).await.expect("it is still open");
+    assert!(matches!(ended, Ok(0) | Err(_)), "it is answered with nothing");
+}
+
+#[tokio::test]
+async fn reload_completes_after_requester_disconnects() {
+    let dir = scratch("odd-reload");
+    let path = config(&dir, "language = \"en\"\n");
+    let server = Server::start("ws://127.0.0.1:9/v1/realtime", &["--config", &path]).await;
+    config(&dir, "language = \"zh\"\n");
+    let mut hasty = TcpStream::connect(server.admin).await.unwrap();
+    let order = format!("POST /reload HTTP/1.1\r\nHost: localhost:{}\r\n\r\n", server.admin.port());
+    hasty.write_all(order.as_bytes()).await.unwrap();
+    hasty.shutdown().await.unwrap();
+    drop(hasty);
+    let holds = server.request_until("/config", |answer| answer.json()["config"]["language"] == "zh").await;
+    assert_eq!(holds.status, 200);
+}
+
+#[tokio::test]
+async fn shared_client_and_admin_address_is_rejected() {
+    for (listen, admin) in [("127.0.0.1:18123", "127.0.0.1:18123"), ("0.0.0.0:18123", "127.0.0.1:18123")] {
+        let args = ["--upstream", "ws://127.0.0.1:9", "--listen", listen, "--admin", admin];
+        for command in ["serve", "check"] {
+            let (code, _, words) = run(&[&[command][..], &args].concat()).await;
+            assert!(code == 2 && words.contains("operators need another port"), "{command} {code}: {words}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn million_key_file_is_rejected_at_once() {
+    let dir = scratch("odd-keys");
+    let mut keys = String::new();
+    for number in 0..1_000_000 {
+        writeln!(keys, "[[key]]\nname = \"n{number}\"\nkey = \"k{number}\"").unwrap();
+    }
+    fs::write(dir.join("many.toml"), keys).unwrap();
+    fs::write(dir.join("keys.toml"), "[[key]]\nname = \"a\"\nkey = \"k-e-y\"\n").unwrap();
+    let path = config(&dir, "access.keys = \"keys.toml\"\n");
+    let server = Server::start("ws://127.0.0.1:9/v1/realtime", &["--config", &path]).await;
+    fs::rename(dir.join("many.toml"), dir.join("keys.toml")).unwrap();
+    let refused = server.request("POST", "/reload").await;
+    assert!(refused.status == 422 && refused.body.contains("at most 10000 keys"), "{refused:?}");
+    assert!(send_http_head(&server, "X-API-Key: k-e-y\r\n").await.starts_with("HTTP/1.1 101 "), "the old ones hold");
+    fs::remove_file(dir.join("keys.toml")).unwrap();
+}
+
+#[tokio::test]
+async fn unusual_requests_get_error_answers() {
+    let dir = scratch("odd-requests");
+    fs::write(dir.join("keys.toml"), "[[key]]\nname = \"a\"\nkey = \"k-e-y\"\n").unwrap();
+    let path = config(
+        &dir,
+        "[access]\nkeys = \"keys.toml\"\norigins = [\"https://app.example\"]\ntrusted_proxies = [\"127.0.0.1\"]\n",
+    );
+    let server = Server::start("ws://127.0.0.1:9/v1/realtime", &["--config", &path]).await;
+    let key = "X-API-Key: k-e-y\r\n";
+    let long = |bytes: usize| format!("{key}X-Forwarded-For: {}\r\n", "1.2.3.4,".repeat(bytes / 8));
+    for (headers, status) in [
+        (key.to_owned(), "101"),
+        (format!("{key}Origin: null\r\n"), "403"),
+        (format!("{key}Origin: https://app.example\r\nOrigin: https://evil.example\r\n"), "403"),
+        (format!("{key}Origin: https://app.example\r\n"), "101"),
+        ("Authorization: bearer k-e-y\r\n".to_owned(), "101"),
+        ("Authorization: Bearer wrong\r\nAuthorization: Bearer k-e-y\r\n".to_owned(), "101"),
+        ("Authorization: Bearer wrong\r\nAuthorization: Basic k-e-y\r\n".to_owned(), "401"),
+        ("Authorization: Bearer \r\n".to_owned(), "401"),
+        ("Authorization: Bearer wrong\r\n".repeat(8) + "Authorization: Bearer k-e-y\r\n", "401"),
+        (long(4096), "101"),
+        (long(8192), "431"),
+        (format!("{key}X-Forwarded-For: {}\r\n", ",".repeat(4000)), "101"),
+        (format!("{key}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), "400"),
+        (format!("{key}Content-Length: 5\r\n"), "400"),
+        (format!("{key}Content-Length: 0\r\n"), "101"),
+    ] {
+        let answer = send_http_head(&server, &headers).await;
+        let short: String = headers.chars().take(100).collect();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{short}: {answer}");
+    }
+    // A WebSocket where operators read figures.
+    let headers = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let figures = server.request_with("GET", "/metrics", headers, "").await;
+    assert!(figures.status == 200 && figures.body.ends_with("# EOF\n"), "{figures:?}");
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let (head, _) = open_websocket(stream, "/metrics", key, &[]).await;
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+}
+
+#[tokio::test]
+async fn orders_during_shutdown_do_not_change_it() {
+    let (url, _simulator) = upstream().await;
+    let dir = scratch("odd-drain");
+    let path = config(&dir, "language = \"en\"\n[drain]\ntimeout_ms = 20000\n");
+    let server = Server::start(&url, &["--config", &path]).await;
+    let mut speaker = server.client().await;
+    let spoken = recording("goforward");
+    speaker.send_audio(&voxbridge_test_support::bench::bytes(&spoken[..16_000]), 640).await;
+    speaker.wait_for_event("vad.speech_start").await;
+    // Upgraded, and not yet recognised: it has said nothing, and several protocols are at home there.
+    let mut opening = Vec::new();
+    for _ in 0..5 {
+        let stream = TcpStream::connect(server.address).await.unwrap();
+        let (head, client) = open_websocket(stream, "/v1/realtime", "", &[]).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        opening.push(client);
+    }
+    server.signal("-TERM").await;
+    server.request_until("/readyz", |answer| answer.code() == "draining").await;
+    config(&dir, "language = \"zh\"\n[drain]\ntimeout_ms = 1\n");
+    let reloaded = server.request("POST", "/reload").await;
+    assert_eq!(reloaded.status, 200, "{reloaded:?}");
+    server.signal("-HUP").await;
+    assert_eq!(server.request("GET", "/readyz").await.code(), "draining", "it does not come back");
+    speaker.send_utterance(&spoken[16_000..]).await;
+    speaker.read_to_end().await;
+    for client in &mut opening {
+        let rest = client.read_to_end().await;
+        assert!(rest.iter().any(|seen| matches!(seen, ClientFrame::Close(1012, _))), "{rest:?}");
+    }
+    assert_eq!(voxbridge_test_support::bench::events(&speaker.seen, "transcript.final").len(), 1, "{}", speaker.describe_received());
+    assert_eq!(server.wait_for_end().await, 0);
+}
+
+#[tokio::test]
+async fn exhausted_descriptors_keep_sessions_and_recover() {
+    let (url, _simulator) = upstream().await;
+    let program =
+        voxbridge(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 48; exec \"$@\"", "sh"]).arg(program.as_std().get_program());
+    command.args(program.as_std().get_args()).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut server = Server::spawn(command).await;
+    let mut client = server.client().await;
+    assert_serves(&mut client).await;
+    let crowd = join_all((0..120).map(|_| TcpStream::connect(server.address))).await;
+    server.wait_for_log("cannot accept a connection").await;
+    // Its lanes need descriptors as well: it is served as soon as there are some, and is not thrown out meanwhile.
+    client.send_json(serde_json::json!({"type": "no.such"})).await;
+    assert_eq!(client.wait_for_event("error").await["code"], "unknown_command");
+    // Those who stall make room for who does not.
+    let mut other = server.client().await;
+    drop(crowd);
+    assert_serves(&mut client).await;
+    assert_serves(&mut other).await;
+    assert_eq!(server.request("GET", "/healthz").await.status, 200);
+}

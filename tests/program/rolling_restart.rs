@@ -1,0 +1,394 @@
+//! A rolling restart under a hundred sessions: the old process takes leave while a new one takes over, and between them and
+//! the clients stands what stands there in a cluster, which sends everybody to the one that says it is ready.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::Instant,
+};
+use voxbridge::simulator::{SimulatorConfig, SimTiming};
+
+use voxbridge_test_support::bench::{
+    Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, recording, scratch, start_simulator, open_websocket,
+};
+use crate::server_process::{PATIENCE, Server, config};
+
+/// A balancer: connections go to who was ready when last asked.
+struct Balancer {
+    address: SocketAddr,
+    target: watch::Sender<SocketAddr>,
+}
+
+impl Balancer {
+    async fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (target, at) = watch::channel(target);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let server = *at.borrow();
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(server).await.expect("who is ready accepts");
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        Self { address, target }
+    }
+
+    /// A session, by whoever gives one. Who is refused is told to come back, and does.
+    async fn dial(&self, path: &str) -> Client {
+        for _ in 0..500 {
+            let (head, client) =
+                open_websocket(TcpStream::connect(self.address).await.unwrap(), path, "", &[]).await;
+            if head.starts_with("HTTP/1.1 101 ") {
+                return client;
+            }
+            let head = head.to_lowercase();
+            assert!(head.starts_with("http/1.1 503 ") && head.contains("\r\nretry-after: "), "{head}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("nobody is let in");
+    }
+
+    async fn client(&self) -> Client {
+        let mut client = self.dial(SPEECH).await;
+        assert_eq!(client.next().await.kind(), "session.created");
+        client
+    }
+}
+
+const SPEECH: &str = "/v1/realtime?model=m";
+const TALK: &str = "/v1/realtime?model=talk";
+const CHAT: &str = "/v1/realtime?mode=chat";
+const TEXT: &str = "Two seconds of this, and some more words that take their time until they have all been spoken. \
+                    A second sentence follows the first one, as they do, and a third one is not far behind it, \
+                    so that there is enough to say for a while.";
+
+/// What a session is doing when the order comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Activity {
+    /// In the middle of an utterance.
+    Speaking,
+    /// An utterance is said, and its words are not there yet.
+    AwaitingTranscript,
+    /// A text is being spoken.
+    Text,
+    /// The model's turn sounds.
+    Turn,
+    /// A relayed answer is on its way.
+    Relay,
+    /// Nothing.
+    Idle,
+}
+
+const ACTIVITIES: [(Activity, usize); 6] = [
+    (Activity::Speaking, 22),
+    (Activity::AwaitingTranscript, 20),
+    (Activity::Text, 20),
+    (Activity::Turn, 10),
+    (Activity::Relay, 14),
+    (Activity::Idle, 14),
+];
+
+/// Where everybody is.
+#[derive(Default)]
+struct Progress {
+    active: AtomicUsize,
+    ended: Mutex<Vec<(Activity, Instant)>>,
+}
+
+/// What is to be seen with a restart as without one.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    words: Vec<Value>,
+    sound: Vec<i16>,
+}
+
+fn outcome_of(seen: &[ClientFrame]) -> Outcome {
+    Outcome { words: transcript_words(seen), sound: audio(seen) }
+}
+
+fn transcript_words(seen: &[ClientFrame]) -> Vec<Value> {
+    let part = |event: &&Value| json!([event["text"], event["start_ms"], event["end_ms"]]);
+    events(seen, "transcript.final").iter().map(part).collect()
+}
+
+/// The goodbye of a server that comes back, with nothing cut before it.
+fn assert_goodbye(client: &Client) {
+    assert_pairs_closed(&client.seen);
+    let last = client.seen.iter().rev().nth(1);
+    assert!(matches!(last, Some(ClientFrame::Close(1012, why)) if why == "server_shutdown"), "{}", client.describe_received());
+}
+
+/// The rounds of everybody: first the rest comes into the middle of something, at last those whose middle is short.
+struct Participant {
+    balancer: Arc<Balancer>,
+    progress: Arc<Progress>,
+    /// 0 until all are connected and turns sound, 1 until texts do, 2 until the order has been given, then 3.
+    phase: watch::Receiver<u8>,
+}
+
+impl Participant {
+    fn mark_active(&self) {
+        self.progress.active.fetch_add(1, SeqCst);
+    }
+
+    async fn wait_for_phase(&mut self, phase: u8) {
+        self.phase.wait_for(|now| *now >= phase).await.unwrap();
+    }
+
+    async fn play(mut self, activity: Activity) -> Outcome {
+        let spoken = recording("goforward");
+        match activity {
+            Activity::Speaking => {
+                let mut client = self.balancer.client().await;
+                self.mark_active();
+                self.wait_for_phase(2).await;
+                client.send_audio(&bytes(&spoken[..16_000]), 640).await;
+                client.wait_for_event("vad.speech_start").await;
+                self.mark_active();
+                self.wait_for_phase(3).await;
+                client.send_utterance(&spoken[16_000..]).await;
+                self.finish_and_reconnect(client, activity).await
+            }
+            Activity::AwaitingTranscript => {
+                let mut client = self.balancer.client().await;
+                self.mark_active();
+                self.wait_for_phase(2).await;
+                client.send_utterance(&spoken).await;
+                self.mark_active();
+                self.finish_and_reconnect(client, activity).await
+            }
+            Activity::Text => {
+                let mut client = self.balancer.client().await;
+                self.mark_active();
+                self.wait_for_phase(1).await;
+                client.send_json(json!({"type": "tts.speak", "text": TEXT})).await;
+                client.wait_for_event("tts.speaking_start").await;
+                self.mark_active();
+                let client = self.read_to_goodbye(client, activity).await;
+                assert_eq!(events(&client.seen, "tts.speaking_end")[0]["cancelled"], false);
+                outcome_of(&client.seen)
+            }
+            Activity::Turn => {
+                let mut client = self.balancer.dial(TALK).await;
+                self.mark_active();
+                client.stream_until(&spoken, |seen| seen.kind() == "tts.speaking_start").await;
+                self.mark_active();
+                client.stream_until(&[], |seen| seen.kind() == "close").await;
+                client.read_to_end().await;
+                self.progress.ended.lock().unwrap().push((activity, Instant::now()));
+                assert_goodbye(&client);
+                let ends = events(&client.seen, "tts.speaking_end");
+                assert!(
+                    !ends.is_empty() && ends.iter().all(|end| end["cancelled"] == false),
+                    "{}",
+                    client.describe_received()
+                );
+                Outcome { words: Vec::new(), sound: Vec::new() }
+            }
+            Activity::Relay => {
+                let mut client = self.balancer.dial(CHAT).await;
+                client.send_json(json!({"type": "session.init", "payload": {}})).await;
+                client.wait_for_event("session.created").await;
+                self.mark_active();
+                self.wait_for_phase(2).await;
+                let input = json!({
+                    "messages": [{"role": "user", "content": "Hello"}], "streaming": true, "tts": {"enabled": false},
+                });
+                client.send_json(json!({"type": "input.append", "input": input})).await;
+                self.mark_active();
+                client.read_to_end().await;
+                self.progress.ended.lock().unwrap().push((activity, Instant::now()));
+                assert_eq!(events(&client.seen, "response.done").len(), 1, "{}", client.describe_received());
+                assert!(
+                    client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
+                    "{}",
+                    client.describe_received()
+                );
+                Outcome { words: Vec::new(), sound: Vec::new() }
+            }
+            Activity::Idle => {
+                let client = self.balancer.client().await;
+                self.mark_active();
+                self.wait_for_phase(2).await;
+                self.mark_active();
+                self.finish_and_reconnect(client, activity).await
+            }
+        }
+    }
+
+    async fn read_to_goodbye(&self, mut client: Client, activity: Activity) -> Client {
+        client.read_to_end().await;
+        self.progress.ended.lock().unwrap().push((activity, Instant::now()));
+        assert_goodbye(&client);
+        client
+    }
+
+    /// It hears all it is owed, connects again as it was told, and says its next sentence there.
+    async fn finish_and_reconnect(&self, client: Client, activity: Activity) -> Outcome {
+        let before = self.read_to_goodbye(client, activity).await;
+        let mut client = self.balancer.client().await;
+        client.send_utterance(&recording("arctic_a0007")).await;
+        client.wait_for_event("transcript.final").await;
+        let after = client.close().await;
+        let mut all = outcome_of(&before.seen);
+        all.words.extend(transcript_words(&after));
+        all
+    }
+}
+
+/// The same sentences and texts with nobody restarting anything.
+async fn outcomes_without_restart(upstream: &str) -> [Outcome; 2] {
+    let server = Server::start(upstream, &["--log", "error"]).await;
+    let mut sentences = Vec::new();
+    for name in ["goforward", "arctic_a0007"] {
+        let mut client = server.client().await;
+        client.send_utterance(&recording(name)).await;
+        client.wait_for_event("transcript.final").await;
+        sentences.extend(transcript_words(&client.close().await));
+    }
+    let mut client = server.client().await;
+    client.send_json(json!({"type": "tts.speak", "text": TEXT})).await;
+    client.wait_for_event("tts.speaking_end").await;
+    let spoken = outcome_of(&client.close().await);
+    [Outcome { words: sentences, sound: Vec::new() }, spoken]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
+    // Slow enough to be in the middle of something.
+    let timing = SimTiming { first_delta: Duration::from_millis(1_500), ..SimTiming::default() };
+    let simulator = SimulatorConfig { record: false, workers: 120, timing, turn_units: 6, ..instant_simulator() };
+    let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    let upstream = format!("ws://{address}/v1/realtime");
+    let toml = "[drain]\ngrace_ms = 1000\n[[route]]\nmodel = \"talk\"\nprofile = \"conversation\"\n\
+                [[route]]\nclient = \"minicpm-o*\"\nprofile = \"relay\"\n[[route]]\nprofile = \"speech\"\n";
+    let path = config(&scratch("restart"), toml);
+    let args = ["--log", "error", "--config", &path];
+    let [sentences, text] = outcomes_without_restart(&upstream).await;
+    let (old, new) = tokio::join!(Server::start(&upstream, &args), Server::start(&upstream, &args));
+    let balancer = Arc::new(Balancer::start(old.address).await);
+    let progress = Arc::new(Progress::default());
+    let (acts, phase) = watch::channel(0);
+    let mut cast = Vec::new();
+    for (activity, count) in ACTIVITIES {
+        for _ in 0..count {
+            let one = Participant { balancer: balancer.clone(), progress: progress.clone(), phase: phase.clone() };
+            cast.push((activity, tokio::spawn(one.play(activity))));
+        }
+    }
+    let all = cast.len();
+    wait_for_active(&progress, all, "all are connected").await;
+    // Turns take until now to sound, and last for seconds.
+    let of = |wanted: Activity| {
+        ACTIVITIES.iter().filter(|(activity, _)| *activity == wanted).map(|(_, count)| count).sum::<usize>()
+    };
+    wait_for_active(&progress, all + of(Activity::Turn), "turns sound").await;
+    acts.send_replace(1);
+    wait_for_active(&progress, all + of(Activity::Turn) + of(Activity::Text), "texts sound").await;
+    acts.send_replace(2);
+    wait_for_active(&progress, 2 * all, "everybody is in the middle of something").await;
+
+    old.signal("-TERM").await;
+    let ordered = Instant::now();
+    old.request_until("/readyz", |answer| answer.status == 503).await;
+    assert_eq!(new.request("GET", "/readyz").await.status, 200);
+    balancer.target.send_replace(new.address);
+    acts.send_replace(3);
+    let newcomers = join_all((0..10).map(|_| balancer.client()));
+    let newcomers = tokio::time::timeout(PATIENCE, newcomers).await.expect("nobody new is let in");
+
+    for (activity, played) in cast {
+        let outcome_of = played.await.unwrap_or_else(|problem| panic!("{activity:?}: {problem}"));
+        match activity {
+            Activity::Speaking | Activity::AwaitingTranscript => assert_eq!(outcome_of, sentences, "{activity:?}"),
+            Activity::Text => {
+                assert!(outcome_of == text, "{} samples instead of {}", outcome_of.sound.len(), text.sound.len());
+            }
+            Activity::Idle => assert_eq!(outcome_of.words, sentences.words[1..], "{activity:?}"),
+            Activity::Turn | Activity::Relay => {}
+        }
+    }
+    assert_eq!(old.wait_for_end().await, 0);
+    println!("the old process has ended {:.1?} after the order", ordered.elapsed());
+    for (activity, count) in ACTIVITIES {
+        let ended = progress.ended.lock().unwrap();
+        let after: Vec<Duration> = ended
+            .iter()
+            .filter(|one| one.0 == activity)
+            .filter_map(|one| one.1.checked_duration_since(ordered))
+            .collect();
+        println!(
+            "{activity:?}: {} of {count} ended after the order, the last {:.1?}",
+            after.len(),
+            after.iter().max()
+        );
+        assert!(!after.is_empty(), "{activity:?}: none was in the middle of anything");
+    }
+    join_all(newcomers.into_iter().map(Client::close)).await;
+    new.signal("-TERM").await;
+    assert_eq!(new.wait_for_end().await, 0);
+}
+
+async fn wait_for_active(progress: &Progress, count: usize, what: &str) {
+    let reaching = async {
+        while progress.active.load(SeqCst) < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let wait_for_active = tokio::time::timeout(2 * PATIENCE, reaching).await;
+    assert!(wait_for_active.is_ok(), "{what}: never, but {} of {count}", progress.active.load(SeqCst));
+}
+
+#[tokio::test]
+async fn drain_limit_ends_endless_session() {
+    let (address, _simulator, _) =
+        start_simulator("127.0.0.1:0", SimulatorConfig { record: false, ..instant_simulator() }, None).await;
+    let path = config(&scratch("restart-bound"), "[drain]\ntimeout_ms = 700\n");
+    let server = Server::start(&format!("ws://{address}/v1/realtime"), &["--config", &path]).await;
+    let mut client = server.client().await;
+    // It goes on talking, and hears nothing of the end.
+    client.send_audio(&bytes(&recording("goforward")[..16_000]), 640).await;
+    client.wait_for_event("vad.speech_start").await;
+    // Strangers who have not even begun are no reason to wait.
+    let strangers = join_all((0..20).map(|_| TcpStream::connect(server.address))).await;
+    let from = Instant::now();
+    server.signal("-TERM").await;
+    let code = server.wait_for_end().await;
+    assert!(code == 0 || code == 3, "{code}");
+    assert!(from.elapsed() < Duration::from_secs(8), "{:?}", from.elapsed());
+    drop((client, strangers));
+}
+
+#[tokio::test]
+async fn stalled_connections_do_not_delay_shutdown() {
+    use tokio::io::AsyncWriteExt as _;
+    let server = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
+    let mut strangers = Vec::new();
+    for begin in [&b""[..], b"GET /v1/realtime HTTP/1.1\r\nHost: half"] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(begin).await.unwrap();
+        strangers.push(stream);
+    }
+    // They have been accepted when the next one has been answered.
+    assert!(server.dial().await.0.starts_with("HTTP/1.1 101 "));
+    let from = Instant::now();
+    server.signal("-TERM").await;
+    assert_eq!(server.wait_for_end().await, 0);
+    // They would have had ten seconds to finish their requests.
+    assert!(from.elapsed() < Duration::from_secs(8), "{:?}", from.elapsed());
+}

@@ -1,0 +1,188 @@
+//! `voxbridge serve` as a process with an admin listener, and a way to ask that.
+
+use std::{net::SocketAddr, path::Path, process::Stdio, time::Duration};
+
+use serde_json::Value;
+use tokio::{
+    io::{
+        AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, Lines,
+    },
+    net::TcpStream,
+    process::{Child, ChildStderr, Command},
+    time::timeout,
+};
+
+use voxbridge_test_support::bench::{Client, open_websocket};
+
+/// Longer than anything takes here on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server and its two addresses.
+pub(crate) struct Server {
+    pub(crate) process: Child,
+    /// None where it logs into a file.
+    log: Option<Lines<BufReader<ChildStderr>>>,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+/// An answer of the admin listener.
+#[derive(Debug)]
+pub(crate) struct AdminAnswer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl AdminAnswer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+
+    /// The code of an error, or of every reason.
+    pub(crate) fn code(&self) -> String {
+        let body = self.json();
+        let reasons = body["reasons"].as_array().into_iter().flatten().map(|reason| &reason["code"]);
+        let codes = body["error"].get("code").into_iter().chain(reasons);
+        codes.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The program with these arguments, and nothing of this environment.
+pub(crate) fn voxbridge(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+    command.args(args).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Server {
+    /// In front of this upstream, with these further arguments.
+    pub(crate) async fn start(upstream: &str, args: &[&str]) -> Self {
+        let args = [&["serve", "--listen", "127.0.0.1:0", "--upstream", upstream], args].concat();
+        let admin = if args.contains(&"--admin") { &[][..] } else { &["--admin", "127.0.0.1:0"] };
+        Self::spawn(voxbridge(&[&args, admin].concat())).await
+    }
+
+    /// As this command says, whose first lines tell both addresses.
+    pub(crate) async fn spawn(mut command: Command) -> Self {
+        let mut process = command.spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut address = async |before: &str| {
+            let line =
+                timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().expect("it does not start");
+            let address = line.strip_prefix(before).unwrap_or_else(|| panic!("{line}"));
+            let address = address.trim_start_matches("http://").trim_start_matches("https://");
+            address.parse::<SocketAddr>().unwrap()
+        };
+        let (clients, admin) = (address("listening on ").await, address("admin at ").await);
+        let log = process.stderr.take().map(|log| BufReader::new(log).lines());
+        Self { process, log, address: clients, admin }
+    }
+
+    pub(crate) async fn signal(&self, signal: &str) {
+        let id = self.process.id().unwrap().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
+    }
+
+    /// Waits for a line of the log that has these words.
+    pub(crate) async fn wait_for_log(&mut self, words: &str) -> String {
+        let found = async {
+            let log = self.log.as_mut().expect("it logs into a file");
+            loop {
+                let line = log.next_line().await.unwrap().expect("it ends");
+                if line.contains(words) {
+                    return line;
+                }
+            }
+        };
+        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("the log never says {words:?}"))
+    }
+
+    /// Its exit code, when it ends.
+    pub(crate) async fn wait_for_end(mut self) -> i32 {
+        let ended = timeout(PATIENCE, self.process.wait()).await.expect("it does not stop").unwrap();
+        ended.code().expect("it was killed")
+    }
+
+    pub(crate) async fn request(&self, method: &str, path: &str) -> AdminAnswer {
+        self.request_with(method, path, "", "").await
+    }
+
+    /// With further header lines and a body.
+    pub(crate) async fn request_with(&self, method: &str, path: &str, headers: &str, body: &str) -> AdminAnswer {
+        let port = self.admin.port();
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let host =
+            if headers.contains("Host: ") { String::new() } else { format!("Host: localhost:{port}\r\n") };
+        send_request(
+            stream,
+            &format!(
+                "{method} {path} HTTP/1.1\r\n{host}Content-Length: {}\r\n{headers}\r\n{body}",
+                body.len()
+            ),
+        )
+        .await
+    }
+
+    /// Asks until the answer is this one: what it waits for happens by itself.
+    pub(crate) async fn request_until(&self, path: &str, matches: impl Fn(&AdminAnswer) -> bool) -> AdminAnswer {
+        let asking = async {
+            loop {
+                let answer = self.request("GET", path).await;
+                if matches(&answer) {
+                    return answer;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{path} never says so"))
+    }
+
+    /// A client whose session is open.
+    pub(crate) async fn client(&self) -> Client {
+        let (head, mut client) = self.dial().await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        assert_eq!(client.next().await.kind(), "session.created");
+        client
+    }
+
+    pub(crate) async fn dial(&self) -> (String, Client) {
+        open_websocket(TcpStream::connect(self.address).await.unwrap(), "/v1/realtime?model=m", "", &[]).await
+    }
+
+    /// The id of the only session.
+    pub(crate) async fn only_session(&self) -> String {
+        let sessions = self.request("GET", "/sessions").await.json();
+        assert_eq!(sessions["count"], 1, "{sessions}");
+        sessions["sessions"][0]["id"].as_str().unwrap().to_owned()
+    }
+}
+
+/// The answer to a request on a connection of its own.
+pub(crate) async fn send_request(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> AdminAnswer {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("no answer");
+    assert!(read.is_ok() || !answer.is_empty(), "{read:?}");
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    AdminAnswer { status, head: head.to_lowercase(), body: body.to_owned() }
+}
+
+/// What a program that ends by itself says: exit code, standard output, standard error.
+pub(crate) async fn run(args: &[&str]) -> (i32, String, String) {
+    let output = timeout(PATIENCE, voxbridge(args).output()).await.expect("it does not end").unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// A configuration file of a test's own.
+pub(crate) fn config(dir: &Path, toml: &str) -> String {
+    let path = dir.join("voxbridge.toml");
+    std::fs::write(&path, toml).unwrap();
+    path.display().to_string()
+}

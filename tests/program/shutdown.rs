@@ -1,0 +1,297 @@
+//! How the program takes leave: who is in the middle of something finishes, nobody new comes in, and it ends in time. And
+//! what the service manager is told meanwhile.
+
+use std::{
+    fs,
+    os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use voxbridge_test_support::bench::{Client, RunningServer, ClientFrame, assert_pairs_closed, bytes, events, instant_simulator, recording, scratch, start_simulator};
+use crate::server_process::{PATIENCE, Server, config, voxbridge};
+use futures_util::SinkExt as _;
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream, UnixDatagram},
+    time::timeout,
+};
+use tokio_tungstenite::{accept_async, tungstenite::Message};
+use voxbridge::simulator::{Fault, SimulatorConfig};
+
+async fn upstream_with(simulator: SimulatorConfig) -> (String, RunningServer) {
+    let simulator = SimulatorConfig { record: false, workers: 4, ..simulator };
+    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    (format!("ws://{address}/v1/realtime"), running)
+}
+
+async fn upstream() -> (String, RunningServer) {
+    upstream_with(instant_simulator()).await
+}
+
+fn empty_scratch(name: &str) -> PathBuf {
+    fs::remove_dir_all(scratch(name)).unwrap();
+    scratch(name)
+}
+
+/// A client in the middle of an utterance, and the rest of it.
+async fn client_mid_utterance(server: &Server) -> (Client, Vec<i16>) {
+    let mut client = server.client().await;
+    let spoken = recording("goforward");
+    client.send_audio(&bytes(&spoken[..16_000]), 640).await;
+    client.wait_for_event("vad.speech_start").await;
+    (client, spoken[16_000..].to_vec())
+}
+
+/// The last that it saw: the goodbye of a server that comes back.
+fn assert_goodbye(client: &Client) {
+    assert_pairs_closed(&client.seen);
+    assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "server_shutdown");
+    assert!(client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())), "{}", client.describe_received());
+}
+
+#[tokio::test]
+async fn speaking_and_listening_clients_finish_before_shutdown() {
+    let (url, _simulator) = upstream_with(SimulatorConfig::default()).await;
+    let server = Server::start(&url, &[]).await;
+    let (mut speaker, rest) = client_mid_utterance(&server).await;
+    let mut listener = server.client().await;
+    listener.send_json(json!({"type": "tts.speak", "text": "Two seconds of this, and some more words."})).await;
+    listener.wait_for_event("tts.speaking_start").await;
+    let mut idle = server.client().await;
+
+    let drained = server.request("POST", "/drain").await;
+    assert_eq!((drained.status, &drained.json()["already"]), (202, &json!(false)));
+    idle.read_to_end().await;
+    assert_goodbye(&idle);
+    let ready = server.request("GET", "/readyz").await;
+    assert_eq!((ready.status, ready.code().as_str()), (503, "draining"), "it answers while others finish");
+    assert_eq!(server.request("GET", "/healthz").await.json()["state"], "draining");
+    assert_eq!(server.request("POST", "/drain").await.json()["already"], true);
+    assert!(TcpStream::connect(server.address).await.is_err(), "a successor may have the address");
+
+    speaker.send_utterance(&rest).await;
+    speaker.read_to_end().await;
+    assert_goodbye(&speaker);
+    let finals = events(&speaker.seen, "transcript.final");
+    let spoken_ms = (recording("goforward").len() / 16) as u64;
+    let heard_ms = finals[0]["end_ms"].as_u64().unwrap() - finals[0]["start_ms"].as_u64().unwrap();
+    assert!(finals.len() == 1 && heard_ms > spoken_ms * 2 / 3, "{heard_ms} of {spoken_ms} ms: {finals:?}");
+    listener.read_to_end().await;
+    assert_goodbye(&listener);
+    assert_eq!(events(&listener.seen, "tts.speaking_end")[0]["cancelled"], false);
+    assert_eq!(server.wait_for_end().await, 0, "it does not wait for the rest of the time");
+}
+
+#[tokio::test]
+async fn model_turn_finishes_before_shutdown() {
+    let (url, _simulator) = upstream_with(SimulatorConfig::default()).await;
+    let server = Server::start(&url, &["--profile", "conversation"]).await;
+    let mut client = server.client().await;
+    client.stream_until(&recording("goforward"), |seen| seen.kind() == "tts.speaking_start").await;
+    server.signal("-TERM").await;
+    // Nothing can be said any more behind a close frame.
+    client.stream_until(&[], |seen| seen.kind() == "close").await;
+    client.read_to_end().await;
+    assert_goodbye(&client);
+    let ends = events(&client.seen, "tts.speaking_end");
+    assert!(ends.len() == 1 && ends[0]["cancelled"] == false, "{}", client.describe_received());
+    assert_eq!(server.wait_for_end().await, 0);
+}
+
+#[tokio::test]
+async fn relayed_answer_finishes_before_shutdown() {
+    let (url, _simulator) = upstream_with(SimulatorConfig::default()).await;
+    let server = Server::start(&url, &[]).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let mut client = voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=chat", "", &[]).await.1;
+    client.send_json(json!({"type": "session.init", "payload": {}})).await;
+    client.wait_for_event("session.created").await;
+    let input = json!({"messages": [{"role": "user", "content": "Hello"}], "streaming": true, "tts": {"enabled": false}});
+    client.send_json(json!({"type": "input.append", "input": input})).await;
+    client.wait_for_event("response.output.delta").await;
+    let id = server.only_session().await;
+    let refused = server.request("POST", &format!("/sessions/{id}/rollover")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (409, "no_conversation"));
+    server.signal("-INT").await;
+    client.wait_for_event("response.done").await;
+    assert_eq!(client.wait_for_event("session.closed").await["reason"], "server_shutdown");
+    assert!(client.read_to_end().await.contains(&ClientFrame::Close(1012, "server_shutdown".into())), "{}", client.describe_received());
+    assert_eq!(server.wait_for_end().await, 0);
+}
+
+#[tokio::test]
+async fn readiness_fails_before_listener_closes() {
+    let (url, _simulator) = upstream().await;
+    let dir = empty_scratch("leaving-grace");
+    let path = config(&dir, "[drain]\ngrace_ms = 60000\n");
+    let server = Server::start(&url, &["--config", &path]).await;
+    let mut client = server.client().await;
+    server.signal("-TERM").await;
+    let ready = server.request_until("/readyz", |answer| answer.status == 503).await;
+    assert_eq!(ready.code(), "draining");
+    let (head, _) = server.dial().await;
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.to_lowercase().contains("\r\nretry-after: "), "{head}");
+    // Who is there already goes on as if nothing had happened.
+    client.send_utterance(&recording("goforward")).await;
+    client.wait_for_event("transcript.final").await;
+    server.signal("-TERM").await;
+    assert_eq!(server.wait_for_end().await, 143, "a second signal waits for nothing");
+}
+
+#[tokio::test]
+async fn unfinished_session_is_cut_off_at_drain_limit() {
+    let (url, _simulator) = upstream().await;
+    let dir = empty_scratch("leaving-bound");
+    let never = SimulatorConfig { faults: vec!["never-answers".parse::<Fault>().unwrap()], ..instant_simulator() };
+    let (stuck, _stuck) = upstream_with(never).await;
+    let path = config(&dir, "[drain]\ntimeout_ms = 300\n");
+    let mut server = Server::start(&stuck, &["--config", &path]).await;
+    let mut client = server.client().await;
+    client.send_utterance(&recording("goforward")).await;
+    server.signal("-TERM").await;
+    client.read_to_end().await;
+    assert_goodbye(&client);
+    server.wait_for_log("draining").await;
+    let code = server.wait_for_end().await;
+    assert!(code == 0 || code == 3, "its lane may have been cut off: {code}");
+
+    // Who speaks on and on is heard for two thirds of the time.
+    let server = Server::start(&url, &["--config", &path]).await;
+    let (mut client, _) = client_mid_utterance(&server).await;
+    server.signal("-TERM").await;
+    client.read_to_end().await;
+    assert_goodbye(&client);
+    assert_eq!(events(&client.seen, "transcript.final").len(), 1, "what it said so far is answered");
+    assert_eq!(server.wait_for_end().await, 0);
+}
+
+/// Where the sessions' lines are, and the lines.
+fn read_log_lines(dir: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(dir.join("access.log")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// An upstream that lets everybody in and hears nothing, not even goodbyes.
+async fn start_unresponsive_upstream() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/v1/realtime", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let Ok(mut socket) = accept_async(stream).await else { return };
+                for said in
+                    [r#"{"type": "session.queue_done"}"#, r#"{"type": "session.created", "session_id": "s"}"#]
+                {
+                    socket.send(Message::text(said)).await.unwrap();
+                }
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn cut_off_session_is_logged_and_sets_exit_code() {
+    let url = start_unresponsive_upstream().await;
+    let dir = empty_scratch("leaving-cut");
+    let log = "[access_log]\npath = \"access.log\"\n";
+    let path = config(&dir, &format!("{log}[drain]\ntimeout_ms = 60000\n"));
+    let mut server = Server::start(&url, &["--config", &path]).await;
+    let mut client = server.client().await;
+    client.send_utterance(&recording("goforward")).await;
+    server.request_until("/sessions", |answer| answer.body.contains("\"lane_ready\"")).await;
+    // What holds is what was read last.
+    config(&dir, &format!("{log}[drain]\ntimeout_ms = 400\n"));
+    assert_eq!(server.request("POST", "/reload").await.json()["changed"], json!(["`drain`"]));
+    server.signal("-TERM").await;
+    client.read_to_end().await;
+    assert_goodbye(&client);
+    server.wait_for_log("1 sessions had not finished after 400 ms (drain.timeout_ms) and were cut off").await;
+    assert_eq!(server.wait_for_end().await, 3);
+    let lines = read_log_lines(&dir);
+    assert!(lines.len() == 1 && lines[0]["reason"] == "shutdown", "{lines:?}");
+}
+
+#[tokio::test]
+async fn second_signal_stops_immediately() {
+    let (url, _simulator) = upstream().await;
+    for (first, second, code) in [("-TERM", "-INT", 130), ("-INT", "-TERM", 143)] {
+        let dir = empty_scratch("leaving-at-once");
+        let path = config(&dir, "[access_log]\npath = \"access.log\"\n");
+        let server = Server::start(&url, &["--config", &path]).await;
+        let (mut client, _) = client_mid_utterance(&server).await;
+        server.signal(first).await;
+        server.request_until("/readyz", |answer| answer.code() == "draining").await;
+        server.signal(second).await;
+        assert_eq!(server.wait_for_end().await, code);
+        client.read_to_end().await;
+        assert!(events(&client.seen, "session.closed").is_empty(), "there was no time for that");
+        let lines = read_log_lines(&dir);
+        assert!(lines.len() == 1 && lines[0]["reason"] == "cut_off", "{lines:?}");
+        assert!(lines[0]["audio_in_s"].as_f64() >= Some(1.0), "{lines:?}");
+    }
+}
+
+/// A service manager that a server tells things.
+struct ServiceManager {
+    socket: UnixDatagram,
+    received: Vec<String>,
+}
+
+impl ServiceManager {
+    /// The next thing, by what it begins with; what else is told meanwhile is remembered.
+    async fn wait_for_message(&mut self, words: &str) -> String {
+        let mut bytes = [0; 4096];
+        loop {
+            let told = timeout(PATIENCE, self.socket.recv(&mut bytes)).await;
+            let length = told.unwrap_or_else(|_| panic!("never {words:?} after {:?}", self.received)).unwrap();
+            let told = String::from_utf8(bytes[..length].to_vec()).unwrap();
+            self.received.push(told.clone());
+            if told.starts_with(words) {
+                return told;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn service_manager_is_notified() {
+    let (url, _simulator) = upstream().await;
+    // A name that no file has, as container runtimes have them; paths are tested where they are told apart.
+    let name = format!("voxbridge-leaving-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let socket = std::os::unix::net::UnixDatagram::bind_addr(&address).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut manager = ServiceManager { socket: UnixDatagram::from_std(socket).unwrap(), received: Vec::new() };
+    let dir = empty_scratch("leaving-manager");
+    let path = config(&dir, "");
+    let args =
+        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url, "--config", &path];
+    let mut command = voxbridge(&args);
+    command.env("NOTIFY_SOCKET", format!("@{name}")).env("WATCHDOG_USEC", "200000");
+    let server = Server::spawn(command).await;
+    let ready = manager.wait_for_message("READY=1\n").await;
+    assert!(ready.contains(&format!("STATUS=Serving at {}", server.address)), "{ready}");
+    for _ in 0..3 {
+        assert_eq!(manager.wait_for_message("WATCHDOG=1").await, "WATCHDOG=1\n");
+    }
+    config(&dir, "[drain]\ntimeout_ms = 40000\n");
+    server.signal("-HUP").await;
+    let reloading = manager.wait_for_message("RELOADING=1\n").await;
+    let at = reloading.trim_end().rsplit_once("MONOTONIC_USEC=").unwrap().1;
+    assert!(at.parse::<u64>().unwrap() > 0, "{reloading}");
+    manager.wait_for_message("READY=1\n").await;
+
+    let (mut client, rest) = client_mid_utterance(&server).await;
+    server.signal("-TERM").await;
+    let stopping = manager.wait_for_message("STOPPING=1\n").await;
+    // Forty seconds for sessions as it was read last, and ten for goodbyes.
+    assert!(stopping.contains("EXTEND_TIMEOUT_USEC=50000000\n"), "{stopping}");
+    assert!(stopping.contains("STATUS=Draining: 1 sessions finish\n"), "{stopping}");
+    manager.wait_for_message("WATCHDOG=1").await;
+    client.send_utterance(&rest).await;
+    client.read_to_end().await;
+    assert_goodbye(&client);
+    assert_eq!(server.wait_for_end().await, 0);
+}

@@ -1,0 +1,300 @@
+//! What can be done with a server that runs, as a process: sessions are recorded and replayed, and SIGHUP reads
+//! configuration and mappings again.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use voxbridge_test_support::bench::{Client, ClientFrame, instant_simulator, recording, scratch, start_simulator, open_websocket};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    net::TcpStream,
+    process::{Child, ChildStderr, Command},
+    time::timeout,
+};
+use voxbridge::{simulator::SimulatorConfig, trace::Trace};
+
+/// Longer than anything takes here on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory of a test's own, with nothing in it.
+fn empty_scratch(name: &str) -> PathBuf {
+    let dir = scratch(name);
+    fs::remove_dir_all(&dir).unwrap();
+    scratch(name)
+}
+
+/// `voxbridge serve` as a process.
+struct Bridge {
+    process: Child,
+    log: Lines<BufReader<ChildStderr>>,
+    address: String,
+}
+
+impl Bridge {
+    async fn start(args: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_voxbridge"))
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        let log = BufReader::new(process.stderr.take().unwrap()).lines();
+        Self { process, log, address: line.trim_start_matches("listening on ").to_owned() }
+    }
+
+    async fn signal(&self, signal: &str) {
+        let id = self.process.id().unwrap().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
+    }
+
+    /// Waits for a line of the log that has these words.
+    async fn wait_for_log(&mut self, words: &str) -> String {
+        let found = async {
+            loop {
+                let line = self.log.next_line().await.unwrap().expect("it ends");
+                if line.contains(words) {
+                    return line;
+                }
+            }
+        };
+        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("the log never says {words:?}"))
+    }
+
+    async fn stop(mut self) {
+        self.signal("-TERM").await;
+        let ended = timeout(PATIENCE, self.process.wait()).await.expect("it does not stop").unwrap();
+        assert!(ended.success());
+    }
+
+    async fn dial(&self, path: &str) -> Client {
+        let stream = TcpStream::connect(&self.address).await.unwrap();
+        open_websocket(stream, path, "", &[]).await.1
+    }
+
+    async fn client(&self) -> Client {
+        let mut client = self.dial("/v1/realtime?model=m&token=s3cr3t-query").await;
+        assert_eq!(client.next().await.kind(), "session.created");
+        client
+    }
+}
+
+async fn run(args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+    let output = timeout(PATIENCE, command.args(args).output()).await.expect("it does not end").unwrap();
+    let Output { status, stdout, stderr } = output;
+    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+async fn upstream() -> (String, voxbridge_test_support::bench::RunningServer) {
+    let simulator = SimulatorConfig { record: false, ..instant_simulator() };
+    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    (format!("ws://{address}/v1/realtime"), running)
+}
+
+fn only_file(dir: &Path) -> PathBuf {
+    let files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+/// Someone who speaks, has a text spoken, names secrets, and goes.
+async fn one_session(bridge: &Bridge) {
+    let mut client = bridge.client().await;
+    client.send_json(json!({"type": "session.configure", "api_key": "s3cr3t-key"})).await;
+    client.send_utterance(&recording("goforward")).await;
+    client.wait_for_event("vad.speech_end").await;
+    client.send_json(json!({"type": "tts.speak", "text": "Good morning."})).await;
+    client.wait_for_event("tts.speaking_end").await;
+    client.close().await;
+}
+
+#[tokio::test]
+async fn recorded_session_replays_identically() {
+    let (url, _simulator) = upstream().await;
+    let dir = empty_scratch("running-audio");
+    let traces = dir.join("made").display().to_string();
+    let bridge = Bridge::start(&["--upstream", &url, "--trace", &traces, "--trace-audio"]).await;
+    one_session(&bridge).await;
+    // Who is refused has no session to record.
+    bridge.dial("/v1/realtime?language=en").await.read_to_end().await;
+    bridge.stop().await;
+    let file = only_file(Path::new(&traces));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&traces).unwrap().permissions().mode() & 0o777, 0o700);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("s3cr3t"), "a secret is in the trace");
+    let trace = Trace::parse(&text).unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with(&format!("{}-sess_", trace.header.opened_unix_ns / 1_000_000)), "{name}");
+    assert!(trace.lost_records == 0 && !trace.is_truncated);
+
+    let path = file.display().to_string();
+    let (code, told, problem) = run(&["replay", &path]).await;
+    assert!(code == 0 && told.starts_with("same: "), "{told}{problem}");
+    let (code, told, _) = run(&["replay", &path, "--profile", "conversation"]).await;
+    assert!(code == 1 && told.contains("outputs differ") && told.contains("expected"), "{told}");
+    let changed = dir.join("changed.jsonl");
+    fs::write(&changed, text.replacen(r#"\"cancelled\":false"#, r#"\"cancelled\":true"#, 1)).unwrap();
+    let (code, told, _) = run(&["replay", &changed.display().to_string()]).await;
+    assert!(code == 1 && told.contains("1 outputs differ") && told.contains("to the client"), "{told}");
+    for (bad, code) in [("Cargo.toml", 65), ("nowhere.jsonl", 66)] {
+        assert_eq!(run(&["replay", bad]).await.0, code, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn trace_without_audio_is_small_and_bounded() {
+    let (url, _simulator) = upstream().await;
+    let dir = empty_scratch("running-bare");
+    let traces = dir.display().to_string();
+    let bridge = Bridge::start(&["--upstream", &url, "--trace", &traces]).await;
+    one_session(&bridge).await;
+    bridge.stop().await;
+    let text = fs::read_to_string(only_file(&dir)).unwrap();
+    assert!(text.len() < 100_000, "{} bytes", text.len());
+    assert!(!text.contains("s3cr3t") && text.contains("Good morning.") && text.contains("[base64 "));
+    let trace = Trace::parse(&text).unwrap();
+    assert!(!trace.is_truncated && trace.records.len() > 100);
+
+    let dir = empty_scratch("running-bound");
+    let config = dir.join("voxbridge.toml");
+    fs::write(&config, "[trace]\ndir = \"traces\"\naudio = true\nfile_max_bytes = 65536\n").unwrap();
+    let bridge = Bridge::start(&["--upstream", &url, "--config", config.to_str().unwrap()]).await;
+    one_session(&bridge).await;
+    bridge.stop().await;
+    let text = fs::read_to_string(only_file(&dir.join("traces"))).unwrap();
+    assert!(text.len() < 65_536 + 200, "{} bytes", text.len());
+    assert!(text.lines().last().unwrap().contains(r#""full":65536"#), "{}", &text[text.len() - 200..]);
+    assert!(Trace::parse(&text).unwrap().is_truncated);
+}
+
+#[tokio::test]
+async fn failed_recording_is_logged_once_and_harms_no_session() {
+    let (url, _simulator) = upstream().await;
+    let dir = empty_scratch("running-gone");
+    let traces = dir.join("traces").display().to_string();
+    let mut bridge = Bridge::start(&["--upstream", &url, "--trace", &traces]).await;
+    fs::remove_dir_all(&traces).unwrap();
+    one_session(&bridge).await;
+    bridge.wait_for_log("cannot write a trace").await;
+    one_session(&bridge).await;
+    bridge.stop().await;
+    let file = dir.join("file");
+    fs::write(&file, "").unwrap();
+    let (code, _, problem) =
+        run(&["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--trace", file.to_str().unwrap()])
+            .await;
+    assert!(code == 1 && problem.contains("cannot record in"), "{problem}");
+}
+
+/// The client protocol with another spelling of one event.
+fn macaw_with_error_text(word: &str) -> String {
+    let source = include_str!("../../mappings/client/macaw.toml");
+    let changed = source.replace("Unknown command type: ${detail}", &format!("{word}: ${{detail}}"));
+    assert_ne!(changed, source);
+    changed
+}
+
+async fn error_text(client: &mut Client) -> String {
+    client.send_json(json!({"type": "nope"})).await;
+    client.wait_for_event("error").await["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
+    let (url, _simulator) = upstream().await;
+    let dir = empty_scratch("running-reload");
+    let (mappings, config) = (dir.join("mappings"), dir.join("voxbridge.toml"));
+    fs::create_dir(&mappings).unwrap();
+    fs::write(mappings.join("macaw.toml"), macaw_with_error_text("First")).unwrap();
+    fs::write(&config, "mappings = \"mappings\"\n").unwrap();
+    let mut bridge = Bridge::start(&["--upstream", &url, "--config", config.to_str().unwrap()]).await;
+    let mut old = bridge.client().await;
+    assert_eq!(error_text(&mut old).await, "First: 'nope'");
+
+    fs::write(mappings.join("macaw.toml"), macaw_with_error_text("Second")).unwrap();
+    bridge.signal("-HUP").await;
+    let line = bridge.wait_for_log("reloaded").await;
+    assert!(line.contains("client macaw changed"), "{line}");
+    let mut new = bridge.client().await;
+    assert_eq!(error_text(&mut new).await, "Second: 'nope'");
+    assert_eq!(error_text(&mut old).await, "First: 'nope'", "who is connected keeps what he has");
+
+    fs::write(mappings.join("macaw.toml"), macaw_with_error_text("Third").replace("command_key", "comand_key")).unwrap();
+    bridge.signal("-HUP").await;
+    let line = bridge.wait_for_log("not reloaded").await;
+    assert!(line.contains("macaw.toml:") && line.contains("did you mean `command_key`"), "{line}");
+    assert_eq!(error_text(&mut bridge.client().await).await, "Second: 'nope'");
+
+    fs::write(mappings.join("macaw.toml"), macaw_with_error_text("Fourth")).unwrap();
+    fs::write(&config, "mappings = \"mappings\"\nsessions_max = 7\nlanguage = \"zh\"\n").unwrap();
+    bridge.signal("-HUP").await;
+    let line = bridge.wait_for_log("reloaded").await;
+    assert!(line.contains("`language`") && !line.contains("sessions_max"), "{line}");
+    let line = bridge.wait_for_log("after a restart").await;
+    assert!(line.contains("`sessions_max`"), "{line}");
+    assert_eq!(error_text(&mut bridge.client().await).await, "Fourth: 'nope'");
+    // Old and new sessions all still work.
+    for client in [&mut old, &mut new] {
+        client.send_utterance(&recording("goforward")).await;
+        client.wait_for_event("transcript.final").await;
+    }
+    assert!(matches!(old.close().await.last(), Some(ClientFrame::End(_))));
+    bridge.stop().await;
+}
+
+/// The next event of a client whose protocol has no types.
+async fn told(client: &mut Client) -> Value {
+    match client.next().await {
+        ClientFrame::Event(event) => event,
+        other => panic!("{other:?} is no event"),
+    }
+}
+
+/// The README's walk: one file in a directory, and the program that is there already.
+#[tokio::test]
+async fn custom_protocol_needs_one_file() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("<!-- own protocol -->\n```toml\n").unwrap();
+    let dir = empty_scratch("running-own");
+    fs::write(dir.join("talkie.toml"), rest.split_once("```").unwrap().0).unwrap();
+    let mappings = dir.display().to_string();
+    let (code, out, err) = run(&["check", "--mappings", &mappings]).await;
+    assert!(code == 0 && out.contains("client talkie"), "{out}{err}");
+
+    let (url, _simulator) = upstream().await;
+    let bridge = Bridge::start(&["--upstream", &url, "--mappings", &mappings]).await;
+    let mut client = bridge.dial("/talkie?channel=7").await;
+    client.send_utterance(&recording("goforward")).await;
+    client.send_json(json!({"do": "over"})).await;
+    let heard = told(&mut client).await;
+    assert!(heard["heard"].as_str().is_some_and(|text| !text.is_empty()), "{heard}");
+    client.send_json(json!({"do": "jump"})).await;
+    assert_eq!(told(&mut client).await, json!({"problem": "Cannot do 'jump'"}));
+    client.send_json(json!({"do": "say", "words": "Good morning."})).await;
+    assert_eq!(told(&mut client).await, json!({"saying": "Good morning."}));
+    let mut samples = 0;
+    let said = loop {
+        match client.next().await {
+            ClientFrame::Audio(bytes) => samples += bytes.len() / 2,
+            ClientFrame::Event(event) => break event,
+            other => panic!("{other:?} is nothing said"),
+        }
+    };
+    assert_eq!(said, json!({"said": true, "cut": false}));
+    assert!(samples > 16_000 / 4, "a quarter of a second at least, and not {samples} samples");
+    client.send_json(json!({"do": "bye"})).await;
+    assert_eq!(told(&mut client).await, json!({"bye": "over and out"}));
+    assert!(matches!(client.next().await, ClientFrame::Close(1000, _)));
+    bridge.stop().await;
+}

@@ -1,0 +1,219 @@
+//! The gateway in virtual time: what a client sees, frame by frame.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
+mod duplex;
+mod duplex_faults;
+mod duplex_input;
+mod session_end;
+mod engines;
+mod chat_faults;
+mod legacy;
+mod properties;
+mod queue;
+mod chat_wire_format;
+#[cfg(feature = "io")]
+mod socket;
+mod validation;
+
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use voxbridge::simulator::{
+    Backend, ConnId, EngineAnswer, EngineRequest, Fault, Gateway, JobId, SimInput, SimMode, SimOutput,
+    SimulatorConfig,
+};
+
+/// Unix time of the captures.
+const UNIX_START: Duration = Duration::from_millis(1_795_148_864_000);
+
+/// What one connection saw.
+#[derive(Debug, Clone, PartialEq)]
+enum ServerOutput {
+    Event(Value),
+    Close(u16, String),
+    Abort,
+}
+
+/// A gateway, a virtual clock and everything that came out.
+struct TestGateway {
+    gateway: Gateway,
+    started: Instant,
+    now: Instant,
+    log: Vec<(ConnId, Duration, ServerOutput)>,
+    outputs: Vec<SimOutput>,
+    connection_count: u64,
+}
+
+impl TestGateway {
+    fn new(cfg: SimulatorConfig) -> Self {
+        static EPOCH: OnceLock<Instant> = OnceLock::new();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "an Instant has no other source; only differences count"
+        )]
+        let started = *EPOCH.get_or_init(Instant::now);
+        let gateway = Gateway::new(cfg, started, UNIX_START);
+        Self { gateway, started, now: started, log: Vec::new(), outputs: Vec::new(), connection_count: 0 }
+    }
+
+    fn with_faults(faults: &[&str]) -> Self {
+        let faults = faults.iter().map(|text| text.parse::<Fault>().unwrap()).collect();
+        Self::new(SimulatorConfig { faults, ..SimulatorConfig::default() })
+    }
+
+    fn with_backend(backend: Backend) -> Self {
+        Self::new(SimulatorConfig { backend, ..SimulatorConfig::default() })
+    }
+
+    fn input(&mut self, input: SimInput<'_>) {
+        self.gateway.handle_input(self.now, input);
+        self.drain_outputs();
+    }
+
+    /// Takes all outputs; the bound is the test that there is one.
+    fn drain_outputs(&mut self) -> Option<Instant> {
+        for _ in 0..10_000 {
+            let output = self.gateway.poll_output(self.now);
+            let (conn, seen) = match &output {
+                SimOutput::Wait(until) => return *until,
+                SimOutput::Text(conn, text) => (*conn, ServerOutput::Event(serde_json::from_str(text).unwrap())),
+                SimOutput::Close(conn, code, reason) => (*conn, ServerOutput::Close(*code, reason.clone())),
+                SimOutput::Abort(conn) => (*conn, ServerOutput::Abort),
+                SimOutput::AskEngines(..)
+                | SimOutput::AsrAudio(..)
+                | SimOutput::DuplexOpened(..)
+                | SimOutput::DuplexUnit(..) => {
+                    self.outputs.push(output);
+                    continue;
+                }
+            };
+            self.outputs.push(output);
+            self.log.push((conn, self.now - self.started, seen));
+        }
+        panic!("poll_output never waits");
+    }
+
+    /// Lets time pass, stopping at every deadline.
+    fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(next) = self.drain_outputs().filter(|next| *next <= end) {
+            self.now = next.max(self.now);
+            self.input(SimInput::Timeout);
+        }
+        self.now = end;
+        self.input(SimInput::Timeout);
+    }
+
+    fn connect(&mut self) -> ConnId {
+        self.connect_with_mode(SimMode::Chat)
+    }
+
+    fn connect_with_mode(&mut self, mode: SimMode) -> ConnId {
+        self.connection_count += 1;
+        let conn = ConnId(self.connection_count);
+        self.input(SimInput::Connected(conn, mode));
+        conn
+    }
+
+    fn send(&mut self, conn: ConnId, message: &Value) {
+        self.input(SimInput::Text(conn, &message.to_string()));
+    }
+
+    /// Connects and initialises; the log ends with `session.created`.
+    fn open_chat_session(&mut self) -> ConnId {
+        let conn = self.connect();
+        self.send(conn, &json!({"type": "session.init", "payload": {}}));
+        self.advance(Duration::from_millis(40));
+        assert_eq!(self.last_event(conn)["type"], "session.created");
+        conn
+    }
+
+    fn send_append(&mut self, conn: ConnId, input: Value) {
+        self.send(conn, &json!({"type": "input.append", "input": input}));
+    }
+
+    /// Sends an append and waits for whatever comes of it.
+    fn append_and_wait(&mut self, conn: ConnId, input: Value) {
+        self.send_append(conn, input);
+        self.advance(Duration::from_secs(60));
+    }
+
+    fn close_session(&mut self, conn: ConnId, reason: &str) {
+        self.send(conn, &json!({"type": "session.close", "reason": reason}));
+        self.advance(Duration::from_millis(20));
+    }
+
+    fn outputs_of(&self, conn: ConnId) -> Vec<ServerOutput> {
+        self.log.iter().filter(|(to, ..)| *to == conn).map(|(.., seen)| seen.clone()).collect()
+    }
+
+    fn events_of(&self, conn: ConnId) -> Vec<Value> {
+        let event = |seen| if let ServerOutput::Event(event) = seen { Some(event) } else { None };
+        self.outputs_of(conn).into_iter().filter_map(event).collect()
+    }
+
+    /// The last event of a connection.
+    fn last_event(&self, conn: ConnId) -> Value {
+        self.events_of(conn).pop().unwrap_or_default()
+    }
+
+    fn end_of(&self, conn: ConnId) -> Option<ServerOutput> {
+        self.outputs_of(conn).pop().filter(|seen| !matches!(seen, ServerOutput::Event(_)))
+    }
+
+    /// The engines' requests that were not answered yet are the last ones asked.
+    fn engine_jobs(&self) -> Vec<(JobId, EngineRequest)> {
+        let job = |output: &SimOutput| match output {
+            SimOutput::AskEngines(job, request) => Some((*job, request.clone())),
+            _ => None,
+        };
+        self.outputs.iter().filter_map(job).collect()
+    }
+
+    fn answer_job(&mut self, job: JobId, answer: EngineAnswer) {
+        self.input(SimInput::EngineDone(job, answer));
+    }
+}
+
+fn normal_close() -> Option<ServerOutput> {
+    Some(ServerOutput::Close(1000, String::new()))
+}
+
+fn event_names(events: &[Value]) -> Vec<String> {
+    let name = |event: &Value| match event["kind"].as_str() {
+        Some(kind) => kind.to_owned(),
+        None => event["type"].as_str().unwrap_or("?").to_owned(),
+    };
+    events.iter().map(name).collect()
+}
+
+/// Base64 of raw little-endian float32.
+fn base64_f32(samples: &[f32]) -> String {
+    STANDARD.encode(samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>())
+}
+
+fn speech_base64(samples: usize) -> String {
+    base64_f32(&vec![0.25; samples])
+}
+
+fn asr_request(samples: usize) -> Value {
+    json!({
+        "messages": [{"role": "user", "content": [
+            {"type": "text", "text": "Please listen to the audio snippet carefully and transcribe the content."},
+            {"type": "audio", "data": speech_base64(samples)},
+        ]}],
+        "streaming": true, "tts": {"enabled": false},
+    })
+}
+
+fn tts_request(text: &str, streaming: bool) -> Value {
+    json!({
+        "messages": [{"role": "user", "content": format!("请朗读以下内容。 {text}")}],
+        "streaming": streaming, "tts": {"enabled": true}, "generation": {"max_new_tokens": 2048},
+    })
+}

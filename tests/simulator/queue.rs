@@ -1,0 +1,107 @@
+//! Waiting for a worker (field notes §1.2).
+
+use super::*;
+
+#[test]
+fn query_selects_mode() {
+    use voxbridge::simulator::decide;
+    assert_eq!(decide(Some("mode=chat")), Ok(SimMode::Chat));
+    assert_eq!(decide(Some("client_id=x&mode=ch%61t")), Ok(SimMode::Chat));
+    assert_eq!(decide(Some("mode=audio")), Ok(SimMode::Audio));
+    for video in [None, Some(""), Some("client_id=x"), Some("mode=chat&mode=video")] {
+        assert_eq!(decide(video), Ok(SimMode::Video), "{video:?}");
+    }
+    for refused in [Some("mode="), Some("mode=Chat"), Some("mode=Audio"), Some("mode=chat&mode=x")] {
+        assert_eq!(decide(refused).unwrap_err().status, 403, "{refused:?}");
+    }
+}
+
+#[test]
+fn queued_connections_are_served_in_order() {
+    let mut sim = TestGateway::with_backend(Backend::Pytorch);
+    let first = sim.open_chat_session();
+    let second = sim.connect();
+    let third = sim.connect();
+    let ticket = sim.last_event(second)["ticket_id"].as_str().unwrap().to_owned();
+    assert!(ticket.len() == 14 && ticket.starts_with("q_"));
+    assert_eq!(
+        sim.last_event(second),
+        json!({"type": "session.queued", "position": 1, "estimated_wait_s": 0.8, "ticket_id": ticket, "queue_length": 1})
+    );
+    assert_eq!((&sim.last_event(third)["position"], &sim.last_event(third)["queue_length"]), (&json!(2), &json!(2)));
+    sim.advance(Duration::from_secs(7));
+    assert_eq!(
+        event_names(&sim.events_of(second)),
+        ["session.queued", "session.queue_update", "session.queue_update"]
+    );
+    assert_eq!(
+        sim.last_event(second),
+        json!({"type": "session.queue_update", "position": 1, "estimated_wait_s": 0.8, "queue_length": 2})
+    );
+    sim.close_session(first, "x");
+    assert_eq!(sim.last_event(second), json!({"type": "session.queue_done"}));
+    sim.advance(Duration::from_secs(3));
+    assert_eq!(sim.last_event(third)["position"], 1);
+}
+
+#[test]
+fn two_workers_serve_two_sessions() {
+    let mut sim = TestGateway::new(SimulatorConfig { workers: 2, ..SimulatorConfig::default() });
+    sim.open_chat_session();
+    sim.open_chat_session();
+    let third = sim.connect();
+    assert_eq!(sim.last_event(third)["type"], "session.queued");
+}
+
+#[test]
+fn frames_sent_while_queued_are_delivered_later() {
+    let mut sim = TestGateway::with_backend(Backend::Pytorch);
+    let first = sim.open_chat_session();
+    let second = sim.connect();
+    sim.send(second, &json!({"type": "session.init", "payload": {}}));
+    sim.send_append(second, asr_request(16_000));
+    sim.close_session(first, "x");
+    sim.advance(Duration::from_secs(2));
+    assert_eq!(
+        event_names(&sim.events_of(second)),
+        ["session.queued", "session.queue_done", "session.created", "text", "text", "text", "response.done"]
+    );
+}
+
+#[test]
+fn full_queue_rejects_connection() {
+    let mut sim = TestGateway::new(SimulatorConfig { queue_limit: 1, ..SimulatorConfig::default() });
+    sim.open_chat_session();
+    let waiting = sim.connect();
+    let refused = sim.connect();
+    let error = json!({"code": "queue_full", "message": "Queue full", "type": "server_error"});
+    assert_eq!(sim.last_event(refused), json!({"type": "error", "error": error}));
+    assert_eq!(sim.end_of(refused), Some(ServerOutput::Close(1013, "Queue full".to_owned())));
+    sim.input(SimInput::Closed(waiting));
+    let next = sim.connect();
+    assert_eq!(sim.last_event(next)["position"], 1, "who leaves the queue makes room");
+}
+
+#[test]
+fn queued_connection_with_too_many_frames_fails() {
+    let mut sim = TestGateway::with_backend(Backend::Pytorch);
+    sim.open_chat_session();
+    let flood = sim.connect();
+    for _ in 0..1_025 {
+        sim.input(SimInput::Text(flood, "{}"));
+    }
+    assert_eq!(sim.end_of(flood), normal_close());
+    assert_eq!(sim.gateway.connection_count(), 1);
+}
+
+#[test]
+fn long_queue_of_dying_sessions_drains() {
+    let mut sim = TestGateway::new(SimulatorConfig { queue_limit: 3_000, ..SimulatorConfig::default() });
+    let first = sim.open_chat_session();
+    for _ in 0..3_000 {
+        let waiting = sim.connect();
+        sim.input(SimInput::Text(waiting, "[]"));
+    }
+    sim.close_session(first, "x");
+    assert_eq!(sim.gateway.connection_count(), 0);
+}

@@ -1,0 +1,205 @@
+//! The driver on real sockets.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _, future::BoxFuture};
+use tokio::{net::TcpStream, sync::oneshot};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Error, Message},
+};
+
+use super::*;
+use voxbridge::simulator::{
+    FaultKind, SimTiming,
+    engines::SpeechEngines,
+    socket::{RecordedInput, InputRecorder, Simulator, bind},
+};
+
+type Client = WebSocketStream<TcpStream>;
+
+/// A running simulator; it ends with the sender.
+async fn start(
+    cfg: SimulatorConfig,
+    with: impl FnOnce(Simulator) -> Simulator,
+) -> (SocketAddr, InputRecorder, oneshot::Sender<()>) {
+    let simulator = with(bind("127.0.0.1:0", cfg).await.unwrap());
+    let (address, recorder) = (simulator.local_addr(), simulator.recorder());
+    let (stop, stopped) = oneshot::channel();
+    tokio::spawn(simulator.run(stopped.map(|_| ())));
+    (address, recorder, stop)
+}
+
+fn instant_config() -> SimulatorConfig {
+    SimulatorConfig { timing: SimTiming::instant(), record: true, ..SimulatorConfig::default() }
+}
+
+async fn connect(address: SocketAddr, target: &str) -> Result<Client, Error> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    client_async(format!("ws://{address}{target}"), stream).await.map(|(client, _)| client)
+}
+
+async fn next_output(client: &mut Client) -> ServerOutput {
+    match client.next().await {
+        Some(Ok(Message::Text(text))) => ServerOutput::Event(serde_json::from_str(&text).unwrap()),
+        Some(Ok(Message::Close(Some(frame)))) => ServerOutput::Close(frame.code.into(), frame.reason.to_string()),
+        Some(Err(_)) | None => ServerOutput::Abort,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The names of the events until the connection ends or `until` has come.
+async fn read_until(client: &mut Client, until: &str) -> (Vec<Value>, Option<ServerOutput>) {
+    let mut events = Vec::new();
+    loop {
+        match next_output(client).await {
+            ServerOutput::Event(event) => {
+                let found = event["type"] == until;
+                events.push(event);
+                if found {
+                    return (events, None);
+                }
+            }
+            end => return (events, Some(end)),
+        }
+    }
+}
+
+async fn send_json(client: &mut Client, message: Value) {
+    client.send(Message::text(message.to_string())).await.unwrap();
+}
+
+async fn run_asr_session(address: SocketAddr, samples: usize) -> (Client, Vec<Value>, Option<ServerOutput>) {
+    let mut client = connect(address, "/v1/realtime?mode=chat").await.unwrap();
+    send_json(&mut client, json!({"type": "session.init", "payload": {}})).await;
+    send_json(&mut client, json!({"type": "input.append", "input": asr_request(samples)})).await;
+    let (events, end) = read_until(&mut client, "response.done").await;
+    (client, events, end)
+}
+
+#[tokio::test]
+async fn chat_session_works_over_socket() {
+    let (address, recorder, stop) = start(instant_config(), |simulator| simulator).await;
+    for target in ["/v1/realtime?mode=", "/v1/realtime?mode=Chat", "/elsewhere?mode=chat"] {
+        match connect(address, target).await {
+            Err(Error::Http(response)) => assert_eq!(response.status(), 403, "{target}"),
+            other => panic!("{target}: {other:?}"),
+        }
+    }
+    let (mut client, events, _) = run_asr_session(address, 480_000).await;
+    assert_eq!(events.last().unwrap()["text"], "simulated transcript: 30.00 s of speech");
+    send_json(&mut client, json!({"type": "session.close", "reason": "done"})).await;
+    let (events, end) = read_until(&mut client, "nothing").await;
+    assert_eq!((events[0]["reason"].as_str(), end), (Some("done"), normal_close()));
+    assert_eq!(recorder.asr_audio(), [vec![0.25; 480_000]]);
+    assert_eq!(recorder.all().iter().filter(|one| matches!(one, RecordedInput::Message(..))).count(), 3);
+    assert!(!recorder.take().iter().any(|one| matches!(one, RecordedInput::Disconnected(_))), "it closed politely");
+    drop(stop);
+}
+
+#[tokio::test]
+async fn full_duplex_session_works_over_socket() {
+    let (address, recorder, _stop) = start(instant_config(), |simulator| simulator).await;
+    for (target, has_video) in [("/v1/realtime?mode=audio", false), ("/v1/realtime", true)] {
+        let mut client = connect(address, target).await.unwrap();
+        send_json(&mut client, json!({"type": "session.init", "payload": {}})).await;
+        let mut said = Vec::new();
+        for (second, level) in [0.1, 0.2, 0.0, 0.0, 0.0, 0.0].into_iter().enumerate() {
+            let input = json!({"audio": base64_f32(&[level; 16_000]), "force_listen": second == 0});
+            send_json(&mut client, json!({"type": "input.append", "input": input})).await;
+        }
+        send_json(&mut client, json!({"type": "session.close", "reason": "done"})).await;
+        let (events, end) = read_until(&mut client, "nothing").await;
+        said.extend(event_names(&events));
+        let expected = "session.queue_done session.created listen listen listen text audio text audio text audio \
+                        listen session.closed";
+        assert_eq!((said.join(" ").as_str(), end), (expected, normal_close()), "{target}");
+        let received = recorder.take();
+        let opened = |one: &RecordedInput| matches!(one, RecordedInput::DuplexOpened(_, opening) if opening.has_video == has_video);
+        assert!(received.iter().any(opened));
+        let units = received.iter().filter_map(|one| match one {
+            RecordedInput::DuplexUnit(_, unit) => Some((unit.samples[0], unit.samples.len(), unit.force_listen)),
+            _ => None,
+        });
+        let expected = [(0.1, true), (0.2, false), (0.0, false), (0.0, false), (0.0, false), (0.0, false)];
+        assert!(units.eq(expected.map(|(level, forced)| (level, 16_000, forced))));
+    }
+}
+
+#[tokio::test]
+async fn dropped_socket_makes_worker_reject_next_session() {
+    let (address, recorder, _stop) = start(instant_config(), |simulator| simulator).await;
+    let (client, ..) = run_asr_session(address, 16_000).await;
+    drop(client);
+    while !recorder.all().iter().any(|one| matches!(one, RecordedInput::Disconnected(_))) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (_client, events, end) = run_asr_session(address, 16_000).await;
+    assert_eq!((event_names(&events), end), (vec!["session.queue_done".to_owned(), "error".to_owned()], normal_close()));
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    let (_client, _, end) = run_asr_session(address, 16_000).await;
+    assert_eq!(end, None);
+}
+
+#[tokio::test]
+async fn drop_fault_sends_no_close_frame() {
+    let faults = vec!["drop-mid-answer=1".parse().unwrap()];
+    let (address, _recorder, _stop) =
+        start(SimulatorConfig { faults, ..quick() }, |simulator| simulator).await;
+    let (_client, _, end) = run_asr_session(address, 16_000).await;
+    assert_eq!(end, Some(ServerOutput::Abort));
+}
+
+struct EchoEngines;
+
+impl SpeechEngines for EchoEngines {
+    fn recognise(&self, samples: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
+        async move { Ok(format!("heard {}", samples.len())) }.boxed()
+    }
+
+    fn speak(&self, text: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
+        async move { Ok(vec![0.5; text.len() * 10_000]) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn engines_answer_over_socket() {
+    let (address, _recorder, _stop) =
+        start(instant_config(), |simulator| simulator.with_engines(Arc::new(EchoEngines))).await;
+    let (mut client, events, _) = run_asr_session(address, 16_000).await;
+    assert_eq!(events.last().unwrap()["text"], "heard 16000");
+    send_json(&mut client, json!({"type": "input.append", "input": tts_request("Four", true)})).await;
+    let (events, _) = read_until(&mut client, "response.done").await;
+    assert_eq!(event_names(&events), ["text", "audio", "audio", "response.done"]);
+}
+
+#[tokio::test]
+async fn simulator_shutdown_ends_connections() {
+    let (address, _recorder, stop) = start(instant_config(), |simulator| simulator).await;
+    let (mut client, ..) = run_asr_session(address, 16_000).await;
+    drop(stop);
+    assert_eq!(read_until(&mut client, "nothing").await, (Vec::new(), Some(ServerOutput::Abort)));
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn faults_can_be_injected_and_cleared_at_run_time() {
+    let simulator = bind("127.0.0.1:0", instant_config()).await.unwrap();
+    let (address, breaker) = (simulator.local_addr(), simulator.fault_injector());
+    let (_stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(simulator.run(stopped.map(|_| ())));
+    for (faulty, first) in [(false, "session.queue_done"), (true, "error"), (false, "session.queue_done")] {
+        if faulty {
+            breaker.inject(FaultKind::QueueFull.into()).await;
+        } else {
+            breaker.clear_faults().await;
+        }
+        let mut client = connect(address, "/v1/realtime?mode=chat").await.unwrap();
+        let ServerOutput::Event(seen) = next_output(&mut client).await else { panic!("no event") };
+        assert_eq!(seen["type"], first);
+        let goodbye = r#"{"type":"session.init","payload":{}}"#;
+        client.send(Message::text(goodbye)).await.unwrap();
+        client.send(Message::text(r#"{"type":"session.close"}"#)).await.unwrap();
+        while !matches!(next_output(&mut client).await, ServerOutput::Close(..) | ServerOutput::Abort) {}
+    }
+}

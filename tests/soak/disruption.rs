@@ -1,0 +1,230 @@
+//! What goes wrong, and when a talk may go on as if nothing had been.
+
+use std::{path::Path, time::Duration};
+
+use futures_util::future::join;
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use voxbridge::simulator::{
+    Backend, SimulatorConfig,
+    socket::{self, FaultInjector},
+};
+
+use voxbridge_test_support::tcp_proxy::TcpProxy;
+
+use super::{
+    bridge::MAX_SESSION_DURATION,
+    soak_client::{EVENT_TIMEOUT, SoakClient},
+};
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Disruption {
+    /// Nothing: a question and its answer.
+    None,
+    /// The simulated model does this in its next turn, or while it listens.
+    Fault(&'static str),
+    /// The connection is cut, and whoever dials meets this; it is over after so many seconds.
+    FaultAtReconnect(&'static str, u64),
+    /// The user speaks into the answer, and the model does this.
+    BargeIn(&'static str),
+    /// The connection is cut while the user speaks.
+    CutDuringSpeech,
+    /// The connection is cut while the model speaks.
+    CutDuringTurn,
+    /// Nothing passes for a while, in either direction, and nobody is told.
+    HalfOpen,
+    /// The connection is cut, and new ones are accepted without a word.
+    BlackHole,
+    /// The gateway is stopped, and started again at its address.
+    Restart,
+}
+
+/// Everything there is; a stuck queue is not, because it ends a session by design.
+pub(crate) const DISRUPTIONS: [Disruption; 33] = [
+    Disruption::None,
+    Disruption::Fault("double-terminal,times=12"),
+    Disruption::Fault("repeats-text,times=1"),
+    Disruption::Fault("think,times=1"),
+    Disruption::Fault("die-mid-turn,times=1"),
+    Disruption::Fault("die-mid-turn=0,times=1"),
+    Disruption::Fault("drop-mid-turn,times=1"),
+    Disruption::Fault("drop-mid-turn=2,times=1"),
+    Disruption::Fault("slow-steps=1.4,times=4"),
+    Disruption::Fault("never-answers,times=1"),
+    Disruption::BargeIn(""),
+    Disruption::BargeIn("burst=34,times=1"),
+    Disruption::BargeIn("yields,times=1"),
+    Disruption::BargeIn("late-audio,times=1"),
+    Disruption::BargeIn("ignores-force=2,times=1"),
+    Disruption::BargeIn("never-listens,times=1"),
+    Disruption::BargeIn("slow-steps=0.9,times=8"),
+    Disruption::FaultAtReconnect("queue-full,times=2", 0),
+    Disruption::FaultAtReconnect("busy,times=3", 0),
+    Disruption::FaultAtReconnect("403-after-queue=2", 0),
+    Disruption::FaultAtReconnect("slow-init=1.5,times=1", 0),
+    Disruption::FaultAtReconnect("slow-init=60,times=1", 5),
+    Disruption::FaultAtReconnect("die-before-created,times=2", 0),
+    Disruption::FaultAtReconnect("timeout=4.5,times=1", 7),
+    Disruption::FaultAtReconnect("timeout=1,times=2", 5),
+    Disruption::FaultAtReconnect("kv=7300,times=1", 0),
+    Disruption::FaultAtReconnect("kv=8100,times=1", 0),
+    Disruption::FaultAtReconnect("context-full=160,times=1", 12),
+    Disruption::CutDuringSpeech,
+    Disruption::CutDuringTurn,
+    Disruption::HalfOpen,
+    Disruption::BlackHole,
+    Disruption::Restart,
+];
+
+/// A simulated gateway behind a wire, both to be broken.
+pub(crate) struct DisruptedUpstream {
+    config: SimulatorConfig,
+    address: String,
+    fault_injector: FaultInjector,
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    pub(crate) wire: TcpProxy,
+}
+
+impl DisruptedUpstream {
+    pub(crate) async fn start(backend: Backend) -> Self {
+        let config = SimulatorConfig { backend, audio_time_limit: MAX_SESSION_DURATION, ..SimulatorConfig::default() };
+        let simulator = socket::bind("127.0.0.1:0", config.clone()).await.unwrap();
+        let (address, breaker) = (simulator.local_addr(), simulator.fault_injector());
+        let mut upstream = Self {
+            config,
+            address: address.to_string(),
+            fault_injector: breaker,
+            running: None,
+            wire: TcpProxy::to(address).await,
+        };
+        upstream.run(simulator);
+        upstream
+    }
+
+    fn run(&mut self, simulator: socket::Simulator) {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(simulator.run(async move { drop(stopped.await) }));
+        self.running = Some((stop, task));
+    }
+
+    async fn restart(&mut self, pause: Duration) {
+        let (stop, task) = self.running.take().unwrap();
+        drop(stop);
+        timeout(EVENT_TIMEOUT, task).await.unwrap().unwrap();
+        sleep(pause).await;
+        let simulator = socket::bind(&self.address, self.config.clone()).await.unwrap();
+        self.fault_injector = simulator.fault_injector();
+        self.run(simulator);
+    }
+
+    async fn inject_fault(&self, fault: &str) {
+        if !fault.is_empty() {
+            self.fault_injector.inject(fault.parse().unwrap()).await;
+        }
+    }
+}
+
+/// Who a mishap happens to, and when.
+pub(crate) struct DisruptionRun<'a> {
+    pub(crate) upstream: &'a mut DisruptedUpstream,
+    pub(crate) talker: &'a mut SoakClient,
+    pub(crate) rng: &'a mut fastrand::Rng,
+}
+
+impl DisruptionRun<'_> {
+    /// Lets it happen while something is said, and waits until it is over, answered or not.
+    pub(crate) async fn apply(&mut self, mishap: Disruption) {
+        let moment = Duration::from_millis(self.rng.u64(200..2500));
+        let sentence = random_recording(self.rng);
+        let mut lasts_s = 1;
+        match mishap {
+            Disruption::None => self.talker.speak(sentence).await,
+            Disruption::Fault(fault) => {
+                self.upstream.inject_fault(fault).await;
+                self.talker.speak(sentence).await;
+                lasts_s = 6;
+            }
+            Disruption::FaultAtReconnect(fault, seconds) => {
+                self.upstream.inject_fault(fault).await;
+                self.cut_during_speech(sentence, moment).await;
+                lasts_s += seconds;
+            }
+            Disruption::BargeIn(fault) => {
+                self.upstream.inject_fault(fault).await;
+                self.barge_in_on_answer(sentence, moment).await;
+                // A model that does not listen is given up after five seconds.
+                lasts_s = 4;
+            }
+            Disruption::CutDuringSpeech => self.cut_during_speech(sentence, moment).await,
+            Disruption::CutDuringTurn => {
+                self.speak_until_answer_starts(sentence).await;
+                sleep(moment).await;
+                self.upstream.wire.cut();
+            }
+            Disruption::HalfOpen => self.stall_wire(sentence, moment, false).await,
+            Disruption::BlackHole => self.stall_wire(sentence, moment, true).await,
+            Disruption::Restart => {
+                let restart = async {
+                    sleep(moment).await;
+                    self.upstream.restart(moment).await;
+                };
+                join(self.talker.speak(sentence), restart).await;
+            }
+        }
+        sleep(Duration::from_secs(lasts_s)).await;
+        self.upstream.fault_injector.clear_faults().await;
+    }
+
+    /// Something is said, and its answer begins.
+    async fn speak_until_answer_starts(&mut self, sentence: Vec<i16>) {
+        let begun = self.talker.checked_observations().turns_started;
+        self.talker.speak(sentence).await;
+        assert!(self.talker.wait_until(EVENT_TIMEOUT, |heard| heard.turns_started > begun).await, "no answer begins");
+    }
+
+    async fn cut_during_speech(&self, sentence: Vec<i16>, moment: Duration) {
+        let cut = async {
+            sleep(moment).await;
+            self.upstream.wire.cut();
+        };
+        join(self.talker.speak(sentence), cut).await;
+    }
+
+    async fn barge_in_on_answer(&mut self, first: Vec<i16>, moment: Duration) {
+        self.speak_until_answer_starts(first).await;
+        let ended = self.talker.checked_observations().turns_ended;
+        sleep(moment.min(Duration::from_millis(1500))).await;
+        self.talker.speak(random_recording(self.rng)).await;
+        let yields = self.talker.wait_until(Duration::from_secs(3), |heard| heard.turns_ended > ended).await;
+        assert!(yields, "the model is heard on while the user speaks");
+    }
+
+    /// For longer than a step of the model may take.
+    async fn stall_wire(&self, sentence: Vec<i16>, moment: Duration, cut: bool) {
+        let wire = &self.upstream.wire;
+        let hold = async {
+            sleep(moment).await;
+            wire.set_paused(true);
+            if cut {
+                wire.cut();
+            }
+            sleep(Duration::from_secs(5) + moment).await;
+            wire.set_paused(false);
+        };
+        join(self.talker.speak(sentence), hold).await;
+    }
+}
+
+/// Short recordings: a turn of the talk takes seconds.
+const RECORDINGS: [&str; 4] = ["goforward", "librivox_0880", "cards_005", "arctic_a0007"];
+
+/// Something to say, 16 kHz.
+pub(crate) fn random_recording(rng: &mut fastrand::Rng) -> Vec<i16> {
+    let name = RECORDINGS[rng.usize(..RECORDINGS.len())];
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/speech/{name}_16k.wav"));
+    hound::WavReader::open(path).unwrap().samples::<i16>().map(Result::unwrap).collect()
+}

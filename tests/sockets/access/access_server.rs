@@ -1,0 +1,194 @@
+//! A bridge whose configuration can be replaced, and clients that knock in every way.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::Role},
+};
+use voxbridge::{
+    config::Config,
+    server::{ActiveConfig, Server},
+};
+
+use voxbridge_test_support::bench::{RunningServer, instant_simulator, scratch, start_simulator, upstream_at};
+
+/// Longer than anything takes here on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What serves Macaw clients.
+pub(crate) const MACAW: &str = "/v1/realtime?model=m";
+
+/// A bridge, its upstream, and a directory for its files.
+pub(crate) struct AccessServer {
+    pub(crate) address: SocketAddr,
+    pub(crate) dir: PathBuf,
+    upstream: SocketAddr,
+    current: ActiveConfig,
+    _simulator: RunningServer,
+}
+
+impl AccessServer {
+    /// With this configuration; `DIR` in it is the directory, in which these files stand before.
+    pub(crate) async fn start(name: &str, toml: &str, files: &[(&str, &str)]) -> Self {
+        let dir = scratch(&format!("access-{name}"));
+        files.iter().for_each(|(name, text)| std::fs::write(dir.join(name), text).unwrap());
+        let (upstream, simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+        let service = parse_config(&dir, toml, upstream).build_service().unwrap_or_else(|problem| panic!("{problem}"));
+        let server = Server::bind("127.0.0.1:0", service).await.unwrap();
+        let (address, current) = (server.local_addr().unwrap(), server.active_config());
+        tokio::spawn(server.run(std::future::pending()));
+        Self { address, dir, upstream, current, _simulator: simulator }
+    }
+
+    /// As SIGHUP does it: all or nothing.
+    pub(crate) fn reload(&self, toml: &str) -> Result<(), String> {
+        let service = parse_config(&self.dir, toml, self.upstream).build_service()?;
+        self.current.replace(service.with_upstream_state_of(&self.current.get()));
+        Ok(())
+    }
+
+    pub(crate) fn current(&self) -> ActiveConfig {
+        self.current.clone()
+    }
+
+    pub(crate) async fn tcp(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Knocks without TLS, with these further header lines.
+    pub(crate) async fn connect(&self, path: &str, headers: &str) -> HandshakeAnswer<TcpStream> {
+        connect(self.tcp().await, path, headers).await
+    }
+
+    /// Until somebody is let in: a session's end is seen by its client a moment before its place is free.
+    pub(crate) async fn connect_until_accepted(&self, path: &str, headers: &str) -> HandshakeAnswer<TcpStream> {
+        let accepted = async {
+            loop {
+                let answer = self.connect(path, headers).await;
+                if answer.status == 101 {
+                    return answer;
+                }
+            }
+        };
+        timeout(PATIENCE, accepted).await.expect("nobody is let in")
+    }
+}
+
+fn parse_config(dir: &Path, toml: &str, upstream: SocketAddr) -> Config {
+    let toml = toml.replace("DIR", dir.to_str().unwrap());
+    let mut config: Config = toml::from_str(&toml).unwrap_or_else(|error| panic!("{error}"));
+    if config.upstream.is_empty() {
+        config.upstream.push(upstream_at(upstream));
+    }
+    config
+}
+
+/// What a handshake is answered with.
+pub(crate) struct HandshakeAnswer<S> {
+    pub(crate) status: u16,
+    /// In small letters.
+    pub(crate) head: String,
+    pub(crate) body: String,
+    pub(crate) socket: WebSocketStream<S>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> HandshakeAnswer<S> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    /// The code in the body.
+    pub(crate) fn code(&self) -> String {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{}", self.body));
+        body["error"]["code"].as_str().unwrap().to_owned()
+    }
+
+    /// The next event.
+    pub(crate) async fn wait_for_event(&mut self) -> Value {
+        match self.message().await {
+            Some(Message::Text(text)) => serde_json::from_str(&text).unwrap(),
+            other => panic!("no event but {other:?}"),
+        }
+    }
+
+    pub(crate) async fn message(&mut self) -> Option<Message> {
+        loop {
+            match timeout(PATIENCE, self.socket.next()).await.expect("nothing comes") {
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                other => return other.and_then(Result::ok),
+            }
+        }
+    }
+
+    pub(crate) async fn send(&mut self, message: Message) {
+        timeout(PATIENCE, self.socket.send(message)).await.expect("nothing is taken").unwrap();
+    }
+
+    /// The session lives.
+    pub(crate) async fn assert_alive(&mut self) {
+        self.send(Message::text(json!({"type": "no.such"}).to_string())).await;
+        while self.wait_for_event().await["code"] != "unknown_command" {}
+    }
+
+    /// Says goodbye, and sees its end.
+    pub(crate) async fn close(mut self) {
+        self.send(Message::text(json!({"type": "session.close"}).to_string())).await;
+        while self.message().await.is_some() {}
+    }
+}
+
+/// A handshake by hand on any stream.
+pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    path: &str,
+    headers: &str,
+) -> HandshakeAnswer<S> {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
+    );
+    send_request(stream, request.as_bytes()).await
+}
+
+/// Any request, and all of its answer.
+pub(crate) async fn send_request<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, request: &[u8]) -> HandshakeAnswer<S> {
+    stream.write_all(request).await.unwrap();
+    let mut read = Vec::new();
+    let end = loop {
+        if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end + 4;
+        }
+        let count = timeout(PATIENCE, stream.read_buf(&mut read)).await.expect("no answer").unwrap();
+        assert!(count > 0, "hung up after {:?}", String::from_utf8_lossy(&read));
+    };
+    let mut rest = read.split_off(end);
+    let head = String::from_utf8(read).unwrap().to_lowercase();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let length = length.map_or(0, |length| length.parse::<usize>().unwrap());
+    while rest.len() < length {
+        assert!(timeout(PATIENCE, stream.read_buf(&mut rest)).await.expect("no body").unwrap() > 0);
+    }
+    let body = String::from_utf8(rest.drain(..length).collect()).unwrap();
+    let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
+    HandshakeAnswer { status, head, body, socket }
+}
+
+/// The other side hangs up.
+pub(crate) async fn assert_disconnected(mut stream: TcpStream) {
+    let mut rest = Vec::new();
+    // A reset is as good.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("still open");
+}

@@ -1,0 +1,174 @@
+//! What a client streams may lie unread for a moment, and nobody can tell by what is heard.
+
+use std::time::Duration;
+
+use voxbridge_test_support::bench::{Bench, Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, recording, scratch};
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::time::{Instant, interval, sleep, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use voxbridge::{
+    config::Config,
+    simulator::{SimulatorConfig, socket::RecordedInput},
+};
+
+/// Long for a busy machine, and less than any of voxbridge's own patience: what is not done until then was forgotten.
+const REACTION_MAX: Duration = Duration::from_secs(8);
+
+/// The default profile, but that all that comes is read at once.
+fn unbatched_config() -> Config {
+    let profile = include_str!("../../mappings/profile/speech.toml");
+    let gathers = "\nquiet_ms = 100 ";
+    assert_eq!(profile.matches(gathers).count(), 1, "nothing gathers by default");
+    let mappings = scratch("gathered-at-once");
+    std::fs::write(mappings.join("speech.toml"), profile.replace(gathers, "\nquiet_ms = 0 ")).unwrap();
+    Config { mappings: Some(mappings), ..Config::default() }
+}
+
+/// So much of the noise of a room, as a microphone sends it.
+async fn stream_silence(client: &mut Client, time: Duration) {
+    let mut ticks = interval(Duration::from_millis(20));
+    for _ in 0..time.as_millis() / 20 {
+        ticks.tick().await;
+        client.send(Message::binary(vec![0; 640])).await;
+    }
+}
+
+/// A client that has streamed for long enough to be looked at, instead of being listened to.
+async fn client_streaming_silence(bench: &Bench) -> Client {
+    let mut client = bench.client("model=x").await;
+    stream_silence(&mut client, Duration::from_millis(1_200)).await;
+    client
+}
+
+async fn within_reaction_time<T>(what: impl Future<Output = T>) -> T {
+    timeout(REACTION_MAX, what).await.expect("it is forgotten")
+}
+
+async fn wait_until_empty(bench: &Bench) {
+    while !bench.sessions.is_empty() {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What the client was told and what the model was asked, but for what is of its own each time.
+async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
+    let bench = Bench::with(instant_simulator(), config).await;
+    let mut client = bench.client("model=x").await;
+    let said = [recording("goforward"), vec![0; 12_000], recording("goforward"), vec![0; 8_000]].concat();
+    let frames = bytes(&said);
+    let mut ticks = interval(Duration::from_millis(20));
+    for frame in frames.chunks(640) {
+        ticks.tick().await;
+        client.send(Message::binary(frame.to_vec())).await;
+    }
+    while events(&client.seen, "transcript.final").len() < events(&client.seen, "vad.speech_end").len().max(2)
+    {
+        client.next().await;
+    }
+    let seen = client.close().await;
+    assert_pairs_closed(&seen);
+    let told = ["vad.speech_start", "vad.speech_end", "transcript.final", "error"];
+    let mut told: Vec<Value> = told.iter().flat_map(|kind| events(&seen, kind)).cloned().collect();
+    // By the wall clock; where in the audio it was stands beside it.
+    for event in &mut told {
+        event.as_object_mut().unwrap().remove("timestamp");
+    }
+    let asked = bench.recorder.all().into_iter().filter_map(|received| match received {
+        RecordedInput::Message(_, text) => serde_json::from_str::<Value>(&text).ok(),
+        _ => None,
+    });
+    (told, asked.filter(|message| message["type"] == "input.append").collect())
+}
+
+#[tokio::test]
+async fn batched_reads_change_no_sample_or_event() {
+    let (gathered, each) = tokio::join!(events_and_questions(Config::default()), events_and_questions(unbatched_config()));
+    assert_eq!(gathered.0, each.0);
+    assert!(gathered.1 == each.1 && gathered.1.len() >= 2, "what is asked differs");
+}
+
+#[tokio::test]
+async fn commands_and_pings_between_frames_are_answered() {
+    let bench = Bench::with(instant_simulator(), Config::default()).await;
+    let mut client = client_streaming_silence(&bench).await;
+    let mut ticks = interval(Duration::from_millis(20));
+    for round in 0..8 {
+        let ping = round % 2 == 0;
+        client
+            .send(if ping { Message::Ping("?".into()) } else { Message::text("{\"type\":\"nonsense\"}") })
+            .await;
+        let answered = async {
+            loop {
+                tokio::select! {
+                    message = client.socket.next() => match message.unwrap().unwrap() {
+                        Message::Pong(bytes) if ping => return assert_eq!(bytes, "?"),
+                        Message::Text(text) if !ping => return assert!(text.contains("unknown_command"), "{text}"),
+                        other => assert!(!other.is_close(), "{other:?}"),
+                    },
+                    _ = ticks.tick() => {
+                        futures_util::SinkExt::send(&mut client.socket, Message::binary(vec![0; 640])).await.unwrap();
+                    }
+                }
+            }
+        };
+        within_reaction_time(answered).await;
+    }
+}
+
+#[tokio::test]
+async fn command_after_audio_pause_is_answered() {
+    let bench = Bench::with(instant_simulator(), Config::default()).await;
+    let mut client = client_streaming_silence(&bench).await;
+    // Whoever looks finds nothing now.
+    sleep(Duration::from_millis(400)).await;
+    client.send_json(json!({"type": "nonsense"})).await;
+    assert_eq!(within_reaction_time(client.wait_for_event("error")).await["code"], "unknown_command");
+    stream_silence(&mut client, Duration::from_millis(700)).await;
+    client.send_json(json!({"type": "tts.speak", "text": "Yes."})).await;
+    within_reaction_time(client.wait_for_event("tts.speaking_end")).await;
+    assert_pairs_closed(&within_reaction_time(client.close()).await);
+}
+
+#[tokio::test]
+async fn disconnect_of_streaming_client_is_noticed() {
+    let bench = Bench::with(instant_simulator(), Config::default()).await;
+    for how in 0..3 {
+        let mut client = client_streaming_silence(&bench).await;
+        assert_eq!(bench.sessions.len(), 1);
+        match how {
+            0 => drop(client),
+            1 => {
+                client.socket.get_ref().set_zero_linger().unwrap();
+                drop(client);
+            }
+            _ => {
+                client.socket.close(None).await.unwrap();
+                within_reaction_time(client.read_to_end()).await;
+            }
+        }
+        within_reaction_time(wait_until_empty(&bench)).await;
+    }
+}
+
+#[tokio::test]
+async fn speech_during_model_turn_interrupts() {
+    let simulator = SimulatorConfig { turn_units: 30, ..instant_simulator() };
+    let config = Config { profile: Some("conversation".into()), ..Config::default() };
+    let bench = Bench::with(simulator, config).await;
+    let mut client = bench.client("model=x").await;
+    let is = |kind: &'static str| move |seen: &ClientFrame| seen.kind() == kind;
+    client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
+    // It is streamed for so long that it is looked at.
+    let begun = Instant::now();
+    client
+        .stream_until(&[], move |seen| seen.kind() == "audio" && begun.elapsed() > Duration::from_millis(1_200))
+        .await;
+    let before = client.seen.len();
+    client.stream_until(&recording("cards_005"), is("tts.speaking_end")).await;
+    let heard = &client.seen[before..];
+    assert_eq!(events(heard, "tts.speaking_end")[0]["cancelled"], true);
+    // Half a minute would have been said.
+    assert!(audio(heard).len() < 15 * 24_000);
+    assert_pairs_closed(&within_reaction_time(client.close()).await);
+}

@@ -1,0 +1,286 @@
+//! Which protocol a connection speaks, and which server it is led to.
+
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+use voxbridge::{
+    config::{Config, UpstreamConfig},
+    simulator::socket::InputRecorder,
+};
+
+use super::{
+    bench::{Bench, Client, ClientFrame, instant_simulator, recording, start_simulator, upstream_at},
+    relay_client::{RelayDialect, assert_close},
+    servers::SERVERS,
+};
+
+/// Who the bridge takes a client for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DetectedProtocol {
+    /// Macaw, with a model.
+    Macaw,
+    /// Macaw, without a model: its own error.
+    MacawWithoutModel,
+    Relayed(RelayDialect),
+}
+
+/// What the bridge says first tells who it speaks with.
+async fn detected_protocol(mut client: Client) -> DetectedProtocol {
+    loop {
+        match client.next().await {
+            ClientFrame::Event(event) if event["type"] == "session.queue_done" => {}
+            ClientFrame::Event(event) if event["type"] == "session.created" => return protocol_of_created(&event),
+            ClientFrame::Event(event) if event["type"] == "error" => {
+                assert_eq!(event["message"], "Query parameter 'model' is required");
+                client.read_to_end().await;
+                assert_close(&client, 1008);
+                return DetectedProtocol::MacawWithoutModel;
+            }
+            other => panic!("nobody says {other:?}"),
+        }
+    }
+}
+
+fn protocol_of_created(event: &Value) -> DetectedProtocol {
+    match (event.get("config"), event.get("prompt_length"), event.get("mode")) {
+        (Some(_), None, None) => DetectedProtocol::Macaw,
+        (None, Some(_), None) => DetectedProtocol::Relayed(RelayDialect::Older),
+        (None, None, Some(_)) => DetectedProtocol::Relayed(RelayDialect::Current),
+        _ => panic!("nobody's: {event}"),
+    }
+}
+
+fn text(message: Value) -> Option<Message> {
+    Some(Message::text(message.to_string()))
+}
+
+#[tokio::test]
+async fn protocol_is_detected_from_path_query_and_first_message() {
+    let bench = Bench::start().await;
+    let (older, current) = (DetectedProtocol::Relayed(RelayDialect::Older), DetectedProtocol::Relayed(RelayDialect::Current));
+    let configure = || text(json!({"type": "session.configure", "language": "en"}));
+    let opens = |dialect: RelayDialect| text(dialect.opening());
+    for (path, first, expected) in [
+        ("/v1/realtime?model=x", None, DetectedProtocol::Macaw),
+        ("/api/v1/realtime?model=x", None, DetectedProtocol::Macaw),
+        ("/v1/realtime?language=en", None, DetectedProtocol::MacawWithoutModel),
+        ("/v1/realtime?mode=audio", opens(RelayDialect::Current), current),
+        ("/v1/realtime?mode=audio", opens(RelayDialect::Older), older),
+        ("/v1/realtime?mode=video", opens(RelayDialect::Current), current),
+        ("/v1/realtime?mode=video", opens(RelayDialect::Older), older),
+        ("/v1/realtime?mode=chat", opens(RelayDialect::Current), current),
+        ("/v1/realtime", opens(RelayDialect::Current), current),
+        ("/v1/realtime", opens(RelayDialect::Older), older),
+        ("/v1/realtime?unknown=1", opens(RelayDialect::Older), older),
+        ("/v1/realtime?model=x&mode=audio", opens(RelayDialect::Current), current),
+        ("/v1/realtime?model=x&mode=audio", configure(), DetectedProtocol::Macaw),
+        ("/v1/realtime?model=x&mode=audio", None, DetectedProtocol::Macaw),
+        ("/v1/realtime", configure(), DetectedProtocol::MacawWithoutModel),
+        ("/v1/realtime", Some(Message::binary(vec![0; 640])), DetectedProtocol::MacawWithoutModel),
+        ("/v1/realtime", text(json!({"type": "what"})), DetectedProtocol::MacawWithoutModel),
+        ("/v1/realtime", Some(Message::text("{")), DetectedProtocol::MacawWithoutModel),
+    ] {
+        let mut client = bench.dial(path).await;
+        let said = format!("{path} {first:?}");
+        if let Some(message) = first {
+            client.send(message).await;
+        }
+        assert_eq!(detected_protocol(client).await, expected, "{said}");
+    }
+}
+
+/// A Macaw client would be refused without a model; one that waits for a worker, as the document of the others demands,
+/// would wait for ever.
+#[tokio::test]
+async fn silent_unnamed_client_gets_queue_events() {
+    let bench = Bench::start().await;
+    for dialect in [RelayDialect::Current, RelayDialect::Older] {
+        let mut client = bench.dial("/v1/realtime").await;
+        assert_eq!(client.next().await.kind(), "session.queue_done");
+        client.send(Message::text(dialect.opening().to_string())).await;
+        assert_eq!(detected_protocol(client).await, DetectedProtocol::Relayed(dialect));
+    }
+}
+
+/// The older server takes every mode it does not know for audio, so a client of it may name any.
+#[tokio::test]
+async fn unknown_mode_is_rejected_before_upgrade_when_detectable() {
+    const ROUTE: &str = "[[route]]\npath = \"/current\"\nprotocol = \"minicpm-o\"\nprofile = \"relay\"\n";
+    let bench = Bench::with(instant_simulator(), config(&format!("profile = \"speech\"\n{ROUTE}"))).await;
+    for query in ["mode=", "mode=Audio", "mode=audio&mode=telepathy", "mode=%00"] {
+        let (head, _) = bench.open_websocket(&format!("/current?{query}"), "").await;
+        assert!(head.starts_with("HTTP/1.1 403 "), "{query}: {head}");
+        let mut client = bench.dial(&format!("/v1/realtime?{query}")).await;
+        client.send(Message::text(RelayDialect::Older.opening().to_string())).await;
+        assert_eq!(detected_protocol(client).await, DetectedProtocol::Relayed(RelayDialect::Older), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn relayed_client_without_route_gets_error() {
+    let bench = Bench::with(instant_simulator(), config("[[route]]\nclient = \"macaw\"\nprofile = \"speech\"\n")).await;
+    let (head, _) = bench.open_websocket("/v1/realtime?mode=audio", "").await;
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    // Without one the path is Macaw's alone.
+    assert_eq!(detected_protocol(bench.dial("/v1/realtime").await).await, DetectedProtocol::MacawWithoutModel);
+}
+
+fn config(toml: &str) -> Config {
+    toml::from_str(toml).unwrap()
+}
+
+#[tokio::test]
+async fn route_can_fix_protocol() {
+    let routes = |lines: &[(&str, &str, &str)]| -> String {
+        let route = |(path, protocol, profile): &(&str, &str, &str)| {
+            format!("[[route]]\npath = {path:?}\nprotocol = {protocol:?}\nprofile = {profile:?}\n")
+        };
+        lines.iter().map(route).collect()
+    };
+    let forced = config(&routes(&[
+        ("/older", "minicpm-o-legacy", "relay"),
+        ("/newer", "minicpm-o", "relay"),
+        ("/v1/*", "macaw", "conversation"),
+    ]));
+    let bench = Bench::with(instant_simulator(), forced).await;
+    for (path, expected) in [
+        ("/older?mode=audio", DetectedProtocol::Relayed(RelayDialect::Older)),
+        ("/older", DetectedProtocol::Relayed(RelayDialect::Older)),
+        ("/newer?mode=audio", DetectedProtocol::Relayed(RelayDialect::Current)),
+        ("/newer", DetectedProtocol::Relayed(RelayDialect::Current)),
+        ("/v1/realtime?mode=audio", DetectedProtocol::MacawWithoutModel),
+        ("/v1/anything?model=x", DetectedProtocol::Macaw),
+    ] {
+        let mut client = bench.dial(path).await;
+        if let DetectedProtocol::Relayed(dialect) = expected {
+            client.send_json(dialect.opening()).await;
+        }
+        assert_eq!(detected_protocol(client).await, expected, "{path}");
+    }
+    // Who speaks another one there is told so in the words of the one that is spoken there.
+    let mut stranger = bench.dial("/older?mode=audio").await;
+    stranger.send_json(RelayDialect::Current.opening()).await;
+    assert_eq!(stranger.wait_for_event("error").await["error"]["code"], "unknown_event");
+    stranger.send_json(RelayDialect::Older.opening()).await;
+    stranger.wait_for_event("session.created").await;
+    // The older server takes any mode, the current one does not.
+    assert!(bench.open_websocket("/older?mode=chat", "").await.0.starts_with("HTTP/1.1 101 "));
+    assert!(bench.open_websocket("/newer?mode=loud", "").await.0.starts_with("HTTP/1.1 403 "));
+    assert!(bench.open_websocket("/elsewhere", "").await.0.starts_with("HTTP/1.1 404 "));
+}
+
+/// Two servers of two dialects.
+const TWO: &str = r#"
+    [[route]]
+    client = "minicpm-o-legacy"
+    upstream = "old"
+    profile = "relay"
+
+    [[route]]
+    client = "minicpm-o"
+    upstream = "new"
+    profile = "relay"
+
+    [[route]]
+    client = "macaw"
+    model = "talk-*"
+    upstream = "old"
+    profile = "conversation"
+
+    [[route]]
+    upstream = "new"
+    profile = "speech"
+"#;
+
+#[tokio::test]
+async fn routes_select_their_upstream() {
+    let (old, _old, to_old) = start_simulator("127.0.0.1:0", SERVERS[0].simulator(1, &[]), None).await;
+    let named = |name: &str, upstream: UpstreamConfig| UpstreamConfig { name: Some(name.into()), ..upstream };
+    let (new, _new, to_new) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let older = UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(old) };
+    let upstream = vec![named("new", upstream_at(new)), named("old", older)];
+    let bench = Bench::with(instant_simulator(), Config { upstream, ..config(TWO) }).await;
+    for (query, speaks, opened_old, opened_new) in [
+        ("mode=audio", Some(RelayDialect::Older), 1, 0),
+        ("mode=audio", Some(RelayDialect::Current), 0, 1),
+        ("mode=video", Some(RelayDialect::Older), 1, 0),
+        ("", Some(RelayDialect::Older), 1, 0),
+        ("", Some(RelayDialect::Current), 0, 1),
+        ("model=talk-1", None, 1, 0),
+        ("model=whisper", None, 0, 1),
+    ] {
+        drop((to_old.take(), to_new.take()));
+        let mut client = bench.dial(&format!("/v1/realtime?{query}")).await;
+        match speaks {
+            Some(dialect) => {
+                client.send_json(dialect.opening()).await;
+                client.wait_for_event("session.created").await;
+            }
+            // Of two servers only one is talked to; which one, the first second of audio shows.
+            None => {
+                client.send_utterance(&recording("goforward")).await;
+                client.stream_until(&[], |seen| seen.kind() == "transcript.final").await;
+            }
+        }
+        client.close().await;
+        let opened = |recorder: &InputRecorder| {
+            let text = format!("{:?}", recorder.take());
+            usize::from(text.contains("session.init") || text.contains("session.update"))
+        };
+        assert_eq!((opened(&to_old), opened(&to_new)), (opened_old, opened_new), "{query} {speaks:?}");
+    }
+}
+
+#[tokio::test]
+async fn client_waiting_for_server_is_detected() {
+    let (old, _old, _) = start_simulator("127.0.0.1:0", SERVERS[0].simulator(1, &[]), None).await;
+    let (new, _new, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let older = UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(old) };
+    let upstream = vec![
+        UpstreamConfig { name: Some("new".into()), ..upstream_at(new) },
+        UpstreamConfig { name: Some("old".into()), ..older },
+    ];
+    let bench = Bench::with(instant_simulator(), Config { upstream, ..config(TWO) }).await;
+    for dialect in [RelayDialect::Older, RelayDialect::Current] {
+        let mut client = bench.dial("/v1/realtime?mode=audio").await;
+        client.wait_for_event("session.queue_done").await;
+        client.send_json(dialect.opening()).await;
+        assert_eq!(detected_protocol(client).await, DetectedProtocol::Relayed(dialect));
+    }
+}
+
+#[test]
+fn routes_mixing_dialects_are_rejected() {
+    let upstreams = "[[upstream]]\nname = \"new\"\nurl = \"ws://new/v1/realtime\"\n\
+        [[upstream]]\nname = \"old\"\nurl = \"ws://old/v1/realtime\"\ndialect = \"minicpm-o-legacy\"\n";
+    let both = |rest: &str| config(&format!("{rest}{upstreams}"));
+    let mixed =
+        ["\"new\" speaks \"minicpm-o\"", "\"old\" speaks \"minicpm-o-legacy\"", "`upstream = \"new\"`"];
+    for (rest, words) in [
+        ("", &mixed[..]),
+        ("[[route]]\nprofile = \"conversation\"\n", &mixed),
+        ("[[route]]\nupstream = \"*\"\nprofile = \"relay\"\n", &mixed),
+        (
+            "[[route]]\nupstream = \"nwe\"\nprofile = \"relay\"\n",
+            &["none is called `nwe`", "did you mean `new`"],
+        ),
+        ("[[route]]\nupstream = \"old\"\nprofile = \"speech\"\n", &["needs mode chat"]),
+        ("[[route]]\nprotocol = \"macaw\"\nupstream = \"new\"\nprofile = \"speech\"\n", &["needs a `path`"]),
+        (
+            "[[route]]\nclient = \"macaw\"\nupstream = \"old\"\nprofile = \"relay\"\n",
+            &["client \"macaw\" is none of the model's own kind"],
+        ),
+        (
+            "[[route]]\nclient = \"minicpm-*\"\nupstream = \"new\"\nprofile = \"speech\"\n",
+            &["serves nobody", "is relayed"],
+        ),
+        ("[[route]]\nmodel = \"whisper*\"\nupstream = \"new\"\nprofile = \"relay\"\n", &["name no model"]),
+        (
+            "[[route]]\nclient = \"makaw\"\nupstream = \"new\"\nprofile = \"speech\"\n",
+            &["no client protocol", "did you mean `macaw`"],
+        ),
+    ] {
+        let problem = both(rest).check().unwrap_err();
+        assert!(words.iter().all(|words| problem.contains(words)), "{rest}: {problem}");
+    }
+    assert_eq!(both(TWO).check(), Ok(()));
+}

@@ -1,0 +1,62 @@
+//! A back-end with a single worker is never left impolitely: the next session would be refused for it.
+
+use std::time::Duration;
+
+use voxbridge_test_support::bench::{Bench, assert_pairs_closed, events, recording};
+use serde_json::{Value, json};
+use voxbridge::{
+    config::Config,
+    simulator::{SimulatorConfig, SimTiming, socket::RecordedInput},
+};
+
+/// Clients, each of which takes the worker twice.
+const CLIENTS: usize = 100;
+
+/// Short, but not nothing: what comes too early or too late would show.
+fn simulator_timing() -> SimTiming {
+    let ms = Duration::from_millis;
+    SimTiming {
+        init: ms(2),
+        first_delta: ms(2),
+        text_delta: ms(1),
+        speech_second: ms(1),
+        close: ms(3),
+        ..SimTiming::default()
+    }
+}
+
+fn count_of_type(received: &[RecordedInput], kind: &str) -> usize {
+    let is = |received: &&RecordedInput| match received {
+        RecordedInput::Message(_, text) => serde_json::from_str::<Value>(text).unwrap()["type"] == kind,
+        _ => false,
+    };
+    received.iter().filter(is).count()
+}
+
+#[tokio::test]
+async fn two_hundred_consecutive_sessions_are_served() {
+    let simulator = SimulatorConfig { timing: simulator_timing(), record: true, ..SimulatorConfig::default() };
+    let bench = Bench::with(simulator, Config::default()).await;
+    let speech = recording("goforward");
+    for client in 0..CLIENTS {
+        let mut caller = bench.client("model=x").await;
+        caller.send_utterance(&speech).await;
+        // Every other client does not wait for its words before it has something said.
+        if client % 2 == 0 {
+            caller.wait_for_event("vad.speech_end").await;
+        }
+        caller.send_json(json!({"type": "tts.speak", "text": "Yes."})).await;
+        caller.wait_for_event("tts.speaking_end").await;
+        let seen = caller.close().await;
+        assert_pairs_closed(&seen);
+        assert_eq!(events(&seen, "transcript.final").len(), 1, "client {client}: {seen:?}");
+        assert!(events(&seen, "error").is_empty(), "client {client}: {seen:?}");
+    }
+    let received = bench.recorder.all();
+    let gone = received.iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
+    assert_eq!(gone, 0, "sessions left without a goodbye");
+    // One of each for each: no attempt was refused and made again.
+    for kind in ["session.init", "input.append", "session.close"] {
+        assert_eq!(count_of_type(&received, kind), 2 * CLIENTS, "{kind}");
+    }
+}

@@ -1,0 +1,253 @@
+//! What a client sees when the upstream fails: an error that says what and where, closed pairs, and a session that goes on.
+
+use std::{path::PathBuf, sync::OnceLock, time::Duration};
+
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, assert_pairs_closed, events, instant_simulator, recording, start_simulator, profile_with_numbers, upstream_at,
+};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use voxbridge::{
+    config::Config,
+    simulator::{SimulatorConfig, SimTiming},
+};
+
+/// The default profile, impatient.
+fn short_timeouts() -> PathBuf {
+    static READY: OnceLock<PathBuf> = OnceLock::new();
+    let times = [
+        ("retry_first_ms", 250, 50),
+        ("retry_max_ms", 4000, 200),
+        ("retry_total_ms", 10_000, 800),
+        ("dial_max_ms", 5000, 1000),
+        ("queue_stuck_ms", 15_000, 500),
+        ("queue_max_ms", 120_000, 1500),
+        ("init_max_ms", 60_000, 600),
+        ("answer_max_ms", 30_000, 1000),
+        ("close_max_ms", 3000, 300),
+    ];
+    READY.get_or_init(|| profile_with_numbers("impatient", &times)).clone()
+}
+
+fn config() -> Config {
+    Config { mappings: Some(short_timeouts()), ..Config::default() }
+}
+
+/// A client of a bridge whose upstream has these faults.
+async fn open_client(faults: &[&str]) -> (Bench, Client) {
+    let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+    let bench = Bench::with(SimulatorConfig { faults, ..instant_simulator() }, config()).await;
+    let client = bench.client("model=x").await;
+    (bench, client)
+}
+
+/// Says something and waits for its end: what came meanwhile.
+async fn send_utterance_and_collect(client: &mut Client) -> Vec<ClientFrame> {
+    let from = client.seen.len();
+    client.send_utterance(&recording("goforward")).await;
+    client.wait_for_event("vad.speech_end").await;
+    client.seen[from..].to_vec()
+}
+
+/// Has something spoken and waits for its end, or for an error before its start.
+async fn speak_and_collect(client: &mut Client) -> Vec<ClientFrame> {
+    let from = client.seen.len();
+    client
+        .send_json(
+            json!({"type": "tts.speak", "text": "Three or four seconds of nothing in particular, please."}),
+        )
+        .await;
+    loop {
+        let seen = client.next().await;
+        let started = !events(&client.seen[from..], "tts.speaking_start").is_empty();
+        if seen.kind() == "tts.speaking_end" || (seen.kind() == "error" && !started) {
+            return client.seen[from..].to_vec();
+        }
+    }
+}
+
+/// One error, recoverable, with these words.
+#[track_caller]
+fn assert_error(seen: &[ClientFrame], code: &str, words: &[&str]) -> Value {
+    let errors = events(seen, "error");
+    assert_eq!(errors.len(), 1, "{seen:#?}");
+    let message = errors[0]["message"].as_str().unwrap();
+    assert_eq!((&errors[0]["code"], &errors[0]["recoverable"]), (&json!(code), &json!(true)), "{message}");
+    for words in words {
+        assert!(message.contains(words), "{message:?} does not say {words:?}");
+    }
+    errors[0].clone()
+}
+
+#[track_caller]
+fn assert_heard(seen: &[ClientFrame]) {
+    assert_pairs_closed(seen);
+    assert!(events(seen, "error").is_empty(), "{seen:#?}");
+    let finals = events(seen, "transcript.final");
+    assert_eq!(finals.len(), 1, "{seen:#?}");
+    assert!(finals[0]["text"].as_str().unwrap().starts_with("simulated transcript: "), "{}", finals[0]);
+}
+
+#[track_caller]
+fn assert_spoken(seen: &[ClientFrame]) {
+    assert_pairs_closed(seen);
+    assert!(events(seen, "error").is_empty(), "{seen:#?}");
+    assert_eq!(events(seen, "tts.speaking_end")[0]["cancelled"], false);
+    assert!(voxbridge_test_support::bench::audio(seen).len() > 72_000);
+}
+
+/// Both work, and the goodbye does.
+async fn assert_recovered(mut client: Client) {
+    assert_heard(&send_utterance_and_collect(&mut client).await);
+    assert_spoken(&speak_and_collect(&mut client).await);
+    let seen = client.close().await;
+    assert_eq!(events(&seen, "session.closed")[0]["reason"], "client_request");
+}
+
+#[tokio::test]
+async fn transient_faults_are_invisible() {
+    for fault in [
+        "queue-full,times=1",
+        "busy,times=2",
+        "403-after-queue=2",
+        "slow-init=0.2,times=1",
+        "slow-init=5,times=1",
+        "die-before-created,times=1",
+        "die-mid-answer=0,times=1",
+        "die-mid-answer=1,times=1",
+        "drop-mid-answer,times=1",
+        "never-answers,times=1",
+    ] {
+        let (_bench, mut heard) = open_client(&[fault]).await;
+        assert_heard(&send_utterance_and_collect(&mut heard).await);
+        assert_recovered(heard).await;
+    }
+}
+
+#[tokio::test]
+async fn unheard_text_is_retried() {
+    for fault in [
+        "queue-full,times=1",
+        "die-before-created,times=1",
+        "die-mid-answer=1,times=1",
+        "drop-mid-answer=0,times=1",
+    ] {
+        let (_bench, mut speaks) = open_client(&[fault]).await;
+        assert_spoken(&speak_and_collect(&mut speaks).await);
+        assert_recovered(speaks).await;
+    }
+}
+
+#[tokio::test]
+async fn rejecting_upstream_is_utterance_error() {
+    for (fault, code, words) in [
+        ("queue-full", "service_unavailable", "queue_full"),
+        ("busy", "worker_unavailable", "worker_busy"),
+        ("403-after-queue", "worker_unavailable", "HTTP 403"),
+        ("die-before-created", "worker_unavailable", "ended the session"),
+        ("slow-init=60", "worker_unavailable", "did not initialise within 600 ms"),
+    ] {
+        let (_bench, mut client) = open_client(&[fault]).await;
+        let seen = send_utterance_and_collect(&mut client).await;
+        assert_pairs_closed(&seen);
+        assert!(events(&seen, "transcript.final").is_empty());
+        let error = assert_error(&seen, code, &["utterance 0 was not transcribed", words, "attempts in"]);
+        assert_eq!(error["resume_segment_id"], 0, "{fault}");
+        // The session is alive, and a text gets an error of its own.
+        let seen = speak_and_collect(&mut client).await;
+        assert_error(&seen, code, &[words]);
+        client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn stuck_queue_is_reported_and_left() {
+    let (_bench, mut client) = open_client(&["stuck-queue,times=1"]).await;
+    let seen = send_utterance_and_collect(&mut client).await;
+    assert_pairs_closed(&seen);
+    let errors = events(&seen, "error");
+    assert_eq!(errors.len(), 2, "{seen:#?}");
+    for error in &errors {
+        assert_eq!((&error["code"], &error["recoverable"]), (&json!("service_unavailable"), &json!(true)));
+        assert!(error["message"].as_str().unwrap().contains("position 1"), "{error}");
+    }
+    assert_recovered(client).await;
+}
+
+#[tokio::test]
+async fn twice_failed_answer_is_utterance_error() {
+    for (fault, words) in [
+        ("die-mid-answer,times=2", "simulated: the generator died"),
+        ("drop-mid-answer,times=2", "before it had answered"),
+        ("never-answers,times=2", "did not answer within 1000 ms"),
+    ] {
+        let (_bench, mut client) = open_client(&[fault]).await;
+        let seen = send_utterance_and_collect(&mut client).await;
+        assert_pairs_closed(&seen);
+        assert_error(&seen, "worker_crash", &["utterance 0 was not transcribed", words]);
+        assert_recovered(client).await;
+    }
+}
+
+#[tokio::test]
+async fn interrupted_audio_yields_error_before_end() {
+    for fault in ["die-mid-answer=3,times=1", "drop-mid-answer=3,times=1"] {
+        // Not all at once: a connection that is aborted takes with it what was not read yet.
+        let timing = SimTiming { speech_second: Duration::from_millis(100), ..SimTiming::instant() };
+        let simulator = SimulatorConfig { faults: vec![fault.parse().unwrap()], timing, ..instant_simulator() };
+        let bench = Bench::with(simulator, config()).await;
+        let mut client = bench.client("model=x").await;
+        let seen = speak_and_collect(&mut client).await;
+        assert_pairs_closed(&seen);
+        assert_error(&seen, "tts_worker_error", &["TTS worker error: the upstream "]);
+        let kinds: Vec<&str> = seen.iter().map(ClientFrame::kind).filter(|kind| *kind != "audio").collect();
+        assert_eq!(kinds, ["tts.speaking_start", "error", "tts.speaking_end"], "{fault}");
+        assert_eq!(events(&seen, "tts.speaking_end")[0]["cancelled"], false);
+        // The microphone is open again.
+        assert_recovered(client).await;
+    }
+}
+
+#[tokio::test]
+async fn answer_without_audio_yields_error_only() {
+    let (_bench, mut client) = open_client(&["no-audio,times=1"]).await;
+    let seen = speak_and_collect(&mut client).await;
+    assert_error(&seen, "tts_worker_error", &["without audio"]);
+    assert_eq!(seen.len(), 1, "{seen:#?}");
+    assert_recovered(client).await;
+}
+
+#[tokio::test]
+async fn empty_answer_is_empty_transcript() {
+    let (_bench, mut client) = open_client(&["empty-transcript,times=1"]).await;
+    let seen = send_utterance_and_collect(&mut client).await;
+    assert_pairs_closed(&seen);
+    assert!(events(&seen, "error").is_empty(), "{seen:#?}");
+    assert_eq!(events(&seen, "transcript.final")[0]["text"], "");
+    assert_recovered(client).await;
+}
+
+#[tokio::test]
+async fn missing_upstream_is_named_and_used_once_available() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let bench = Bench::with(instant_simulator(), Config { upstream: vec![upstream_at(address)], ..config() }).await;
+    let mut client = bench.client("model=x").await;
+    let seen = send_utterance_and_collect(&mut client).await;
+    assert_pairs_closed(&seen);
+    assert_error(&seen, "worker_unavailable", &["utterance 0", &address.to_string()]);
+    assert_error(&speak_and_collect(&mut client).await, "worker_unavailable", &[&address.to_string()]);
+    let (_, _simulator, _) = start_simulator(&address.to_string(), instant_simulator(), None).await;
+    assert_recovered(client).await;
+}
+
+#[tokio::test]
+async fn silent_upstream_is_named() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = vec![upstream_at(silent.local_addr().unwrap())];
+    let bench = Bench::with(instant_simulator(), Config { upstream, ..config() }).await;
+    let mut client = bench.client("model=x").await;
+    let seen = send_utterance_and_collect(&mut client).await;
+    assert_pairs_closed(&seen);
+    assert_error(&seen, "worker_unavailable", &["did not answer the connection within 1000 ms"]);
+    client.close().await;
+}

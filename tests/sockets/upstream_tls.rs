@@ -1,0 +1,51 @@
+//! A `wss://` upstream: the gateway's own certificate is trusted when it is named, and nothing else is.
+
+use std::path::PathBuf;
+
+use voxbridge_test_support::bench::{Bench, instant_simulator, scratch, start_simulator};
+use voxbridge_test_support::certs::{acceptor, serve_tls, self_signed};
+use serde_json::json;
+use voxbridge::config::{Config, UpstreamConfig};
+
+fn write_pem(name: &str, text: &str) -> PathBuf {
+    let path = scratch("tls").join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+async fn start_bridge(port: u16, ca: Option<PathBuf>) -> Bench {
+    let url = format!("wss://localhost:{port}/v1/realtime");
+    let upstream = UpstreamConfig { url, ca, ..UpstreamConfig::with_default_dialect() };
+    let speech = include_str!("../../mappings/profile/speech.toml");
+    let mappings = scratch(&format!("tls-{port}"));
+    let impatient = speech.replace("retry_total_ms = 10000", "retry_total_ms = 300");
+    std::fs::write(mappings.join("speech.toml"), impatient).unwrap();
+    let config = Config { upstream: vec![upstream], mappings: Some(mappings), ..Config::default() };
+    Bench::with(instant_simulator(), config).await
+}
+
+#[tokio::test]
+async fn named_self_signed_certificate_is_trusted() {
+    let (upstream, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let shown = self_signed("localhost");
+    let port = serve_tls(upstream, acceptor(&shown)).await.port();
+    let bench = start_bridge(port, Some(write_pem("own.pem", &shown.0))).await;
+    let mut client = bench.client("model=m").await;
+    client.send_json(json!({"type": "tts.speak", "text": "All is well."})).await;
+    client.wait_for_event("tts.speaking_end").await;
+}
+
+#[tokio::test]
+async fn untrusted_certificate_is_rejected_with_reason() {
+    let (upstream, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let port = serve_tls(upstream, acceptor(&self_signed("localhost"))).await.port();
+    for ca in [None, Some(write_pem("other.pem", &self_signed("localhost").0))] {
+        let bench = start_bridge(port, ca).await;
+        let mut client = bench.client("model=m").await;
+        client.send_json(json!({"type": "tts.speak", "text": "Nobody hears this."})).await;
+        let error = client.wait_for_event("error").await;
+        assert_eq!(error["code"], "worker_unavailable", "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(&format!("localhost:{port}")) && message.contains("`ca` file"), "{message}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Public client libraries of other protocols, unmodified, on the `speech` profile with real engines: what is said is what
+//! they are told, and what they have spoken is what was asked for.
+
+use std::sync::Arc;
+
+use voxbridge_test_support::bench::{Bench, Options};
+use crate::engines::{engines_dir, word_error_rate};
+use crate::client_programs::{clients_dir, node, project, python, recording, run};
+use serde_json::Value;
+use tokio::{process::Command, task::JoinSet};
+use voxbridge::simulator::{SimulatorConfig, process::EngineProcess};
+
+const RECORDING: &str = "librivox_0880_16k.wav";
+const EXPECTED_WORDS: &str = "he was not an ill disposed young man";
+/// One of its eight words may be heard otherwise on another processor.
+const WER: f64 = 0.13;
+const SPOKEN: [&str; 2] = [
+    "The train to London leaves at half past nine.",
+    "She opened the window and looked out over the garden.",
+];
+
+async fn start_bench() -> Bench {
+    clients_dir();
+    let engines = EngineProcess::start(&engines_dir()).await.unwrap();
+    // One worker for each client: what they do to each other in a queue is tested elsewhere.
+    let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
+    Bench::with_options(Options { simulator, engines: Some(Arc::new(engines)), ..Options::default() }).await
+}
+
+async fn run_client(command: Command) -> Value {
+    serde_json::from_str(&run(command).await).unwrap()
+}
+
+/// Everything a client was told in the end.
+fn joined_texts(texts: &Value) -> String {
+    let texts = texts.as_array().unwrap().iter().filter_map(Value::as_str);
+    texts.collect::<Vec<_>>().join(" ").trim().to_owned()
+}
+
+fn assert_words(reference: &str, heard: &str, who: &str) {
+    assert!(word_error_rate(reference, heard) <= WER, "{who}: {heard}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vosk_clients_receive_words() {
+    let bench = start_bench().await;
+    let url = format!("ws://{}", bench.address());
+    let mut running = JoinSet::new();
+    for (way, websockets) in [
+        ("transcriber", "websockets-13.1"),
+        ("fast", "websockets-13.1"),
+        ("paced", "websockets-17.4"),
+        ("telephone", "websockets-17.4"),
+    ] {
+        let mut client = python(&["vosk", websockets]);
+        let path = std::env::join_paths(
+            [project().join("tests/clients/decoder")]
+                .into_iter()
+                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+        );
+        client.env("PATH", path.unwrap());
+        client
+            .arg(project().join("tests/clients/vosk_client.py"))
+            .args([way, &url])
+            .arg(recording(RECORDING));
+        running.spawn(async move { (way, run_client(client).await) });
+    }
+    for (way, came) in running.join_all().await {
+        assert_words(EXPECTED_WORDS, &joined_texts(&came["texts"]), way);
+        if way != "transcriber" {
+            assert!(came["answers"] == came["frames"] && came["ended"] == true, "{way}: {came}");
+            assert!(came["partials"].as_u64() > Some(0), "{way}: {came}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deepgram_libraries_transcribe_and_speak() {
+    let bench = start_bench().await;
+    let url = format!("ws://{}", bench.address());
+    let mut running = JoinSet::new();
+    for packages in [
+        ["deepgram-3.11.0", "deepgram", "aiohttp", "websockets-13.1"],
+        ["deepgram-7.17.0", "deepgram", "aiohttp", "websockets-17.4"],
+    ] {
+        let mut client = python(&packages);
+        client.arg(project().join("tests/clients/deepgram_client.py")).arg(&url).arg(recording(RECORDING));
+        running.spawn(async move { (packages[0].to_owned(), run_client(client).await) });
+    }
+    for (version, place) in
+        [("3.13.0", None), ("3.13.0", Some("browser")), ("4.11.3", None), ("5.13.0", None)]
+    {
+        let mut client = node("deepgram_client.cjs");
+        client.args([version, &url]).arg(recording(RECORDING)).args(place);
+        running.spawn(async move { (format!("js {version} {place:?}"), run_client(client).await) });
+    }
+    for (library, came) in running.join_all().await {
+        println!("{library}: {came}");
+        assert_words(EXPECTED_WORDS, came["live"]["text"].as_str().unwrap(), &library);
+        assert_eq!(came["live"]["kinds"], serde_json::json!(["SpeechStarted", "Results", "UtteranceEnd"]));
+        assert_eq!(came["live"]["speech_final"], true, "{library}");
+        assert!(came["live"]["interim"].as_u64() > Some(0), "{library}: {came}");
+        assert_words(EXPECTED_WORDS, came["finalized"].as_str().unwrap(), &library);
+        assert_words(&SPOKEN.join(" "), &joined_texts(&came["spoken"]), &library);
+        let last = came["last"].as_array().unwrap();
+        let duration = last.iter().find(|event| event["type"] == "Metadata").unwrap()["duration"].as_f64();
+        assert!(duration > Some(10.0), "{library}: {last:?}");
+    }
+}

@@ -1,0 +1,183 @@
+//! The real speech engines: they hear the shipped recordings, understand themselves, and say so when they die.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::engines::{engines_dir, normalise, word_error_rate, word_errors};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout};
+use voxbridge::simulator::process::{EngineError, EngineProcess, find_engines};
+
+/// One of 94 words is wrong ("clubs" heard as "cloves"); another processor rounds differently, so three more may be.
+const RECORDINGS_WER: f64 = 0.045;
+/// The worst recording has that one error among its nine words.
+const RECORDING_WER: f64 = 0.25;
+/// Hearing is about thirty times faster than speech on one idle core; this only catches what is absurd.
+const MAX_SECONDS_PER_SECOND: f64 = 2.0;
+
+#[derive(Deserialize)]
+struct Recording {
+    file: String,
+    transcript: String,
+}
+
+fn speech_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech")
+}
+
+fn recordings() -> Vec<(Recording, Vec<f32>)> {
+    let manifest = std::fs::read_to_string(speech_dir().join("manifest.json")).unwrap();
+    let recordings: Vec<Recording> = serde_json::from_str(&manifest).unwrap();
+    recordings.into_iter().map(|r| (samples(&r.file), r)).map(|(s, r)| (r, s)).collect()
+}
+
+fn samples(file: &str) -> Vec<f32> {
+    let mut wav = hound::WavReader::open(speech_dir().join(file)).unwrap();
+    assert_eq!((wav.spec().sample_rate, wav.spec().channels), (16_000, 1), "{file}");
+    wav.samples::<i16>().map(|s| f32::from(s.unwrap()) / 32_768.0).collect()
+}
+
+async fn engines() -> EngineProcess {
+    EngineProcess::start(&engines_dir()).await.unwrap()
+}
+
+/// 24 kHz to 16 kHz: every third sample twice interpolated; good enough, as flite's speech ends at 8 kHz.
+fn resample_to_16_khz(speech: &[f32]) -> Vec<f32> {
+    speech.chunks_exact(3).flat_map(|s| [s[0], (s[1] + s[2]) / 2.0]).collect()
+}
+
+#[tokio::test]
+async fn recordings_are_transcribed() {
+    let engines = engines().await;
+    let (mut errors, mut words) = (0, 0);
+    for (recording, samples) in recordings() {
+        let seconds = samples.len() as f64 / 16_000.0;
+        let asked = Instant::now();
+        let text = engines.recognise(samples).await.unwrap();
+        let took = asked.elapsed().as_secs_f64();
+        let wer = word_error_rate(&recording.transcript, &text);
+        println!("{}: {seconds:.1} s heard in {took:.2} s, WER {wer:.3}: {text}", recording.file);
+        assert!(wer <= RECORDING_WER, "{}: {wer:.3}: {text}", recording.file);
+        assert!(took < seconds * MAX_SECONDS_PER_SECOND, "{}: {took:.1} s for {seconds:.1} s", recording.file);
+        let said = normalise(&recording.transcript);
+        errors += word_errors(&said, &normalise(&text));
+        words += said.len();
+    }
+    println!("{errors} of {words} words wrong");
+    assert!(errors as f64 <= words as f64 * RECORDINGS_WER, "{errors} of {words} words wrong");
+}
+
+#[tokio::test]
+async fn long_audio_is_transcribed_in_segments() {
+    let engines = engines().await;
+    let (mut said, mut audio) = (String::new(), Vec::new());
+    for (recording, samples) in recordings() {
+        said = format!("{said} {}", recording.transcript);
+        audio.extend(samples);
+    }
+    assert!(audio.len() > 30 * 16_000, "only {} s", audio.len() / 16_000);
+    let text = engines.recognise(audio).await.unwrap();
+    let wer = word_error_rate(&said, &text);
+    println!("WER {wer:.3}: {text}");
+    assert!(wer <= RECORDINGS_WER, "{wer:.3}: {text}");
+}
+
+#[tokio::test]
+async fn synthesized_sentences_are_transcribed_back() {
+    let engines = engines().await;
+    for sentence in [
+        "The train to London leaves at half past nine.",
+        "She opened the window and looked out over the garden.",
+    ] {
+        let speech = engines.speak(sentence.into()).await.unwrap();
+        let seconds = speech.len() as f64 / 24_000.0;
+        assert!((1.5..6.0).contains(&seconds), "{seconds} s of speech");
+        let peak = speech.iter().fold(0.0f32, |peak, s| peak.max(s.abs()));
+        assert!((0.1..=1.0).contains(&peak), "peak {peak}");
+        let text = engines.recognise(resample_to_16_khz(&speech)).await.unwrap();
+        println!("{text}");
+        assert!(word_error_rate(sentence, &text) <= 0.12, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn silence_yields_empty_transcript() {
+    let engines = engines().await;
+    assert_eq!(engines.recognise(Vec::new()).await.unwrap(), "");
+    assert_eq!(engines.recognise(vec![0.1; 1_000]).await.unwrap(), "");
+    assert_eq!(engines.recognise(vec![0.0; 32_000]).await.unwrap(), "");
+    assert_eq!(engines.recognise(vec![f32::NAN; 32_000]).await.unwrap(), "");
+    assert!(engines.speak(String::new()).await.unwrap().is_empty());
+    assert!(engines.speak(" … !".into()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn rejected_request_does_not_affect_next() {
+    let engines = engines().await;
+    for text in ["你好".to_owned(), "too long ".repeat(2_000)] {
+        let error = engines.speak(text).await.unwrap_err();
+        assert!(matches!(error, EngineError::Refused(_)), "{error}");
+    }
+    assert!(!engines.speak("-h".into()).await.unwrap().is_empty(), "text that looks like an option is text");
+}
+
+#[tokio::test]
+async fn abandoned_request_keeps_answer_order() {
+    let engines = engines().await;
+    let jfk = samples("jfk_16k.wav");
+    let given_up = timeout(Duration::from_millis(20), engines.recognise(jfk)).await;
+    assert!(given_up.is_err(), "eleven seconds heard in 20 ms");
+    let text = engines.recognise(samples("librivox_0880_16k.wav")).await.unwrap();
+    assert!(word_error_rate("he was not an ill disposed young man", &text) <= RECORDING_WER, "{text}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn engine_process_death_fails_all_requests() {
+    let engines = engines().await;
+    let jfk = samples("jfk_16k.wav");
+    let (first, second, killed) =
+        tokio::join!(engines.recognise(jfk.repeat(5)), engines.speak("Never spoken.".into()), async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Command::new("kill").args(["-9", &engines.process_id().to_string()]).status().unwrap()
+        });
+    assert!(killed.success());
+    for error in
+        [first.unwrap_err(), second.unwrap_err(), engines.speak("Nor this.".into()).await.unwrap_err()]
+    {
+        assert_eq!(error.to_string(), "the speech engines stopped: signal: 9 (SIGKILL)");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn engine_process_ends_with_last_handle() {
+    let engines = engines().await;
+    let process = PathBuf::from(format!("/proc/{}", engines.process_id()));
+    assert!(process.exists());
+    drop(engines);
+    timeout(Duration::from_secs(5), async {
+        // A killed child stays in the table until the runtime has reaped it.
+        while process.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("the process is still there");
+}
+
+#[test]
+fn engine_directory_is_complete() {
+    find_engines(&engines_dir()).unwrap();
+}
+
+#[test]
+fn word_comparison_ignores_spelling() {
+    assert_eq!(normalise("Mr. Smith’s ill-disposed, man!"), ["mister", "smiths", "ill", "disposed", "man"]);
+    assert_eq!(word_error_rate("one two three four", "One, two; three -- four."), 0.0);
+    assert_eq!(word_error_rate("one two three four", "one too three"), 0.5);
+    assert_eq!(word_error_rate("one two", ""), 1.0);
+    assert_eq!(word_error_rate("one", "one two three"), 2.0);
+    assert_eq!(word_error_rate("", ""), 0.0);
+}

@@ -1,0 +1,284 @@
+//! Words survive the bridge: real recordings through real engines, both ways, in every format a client may send.
+//!
+//! What transcripts do not show (aliasing, small drops, gain) is what `sockets/sound.rs` is for.
+
+use std::{sync::Arc, time::Duration};
+
+use voxbridge_test_support::bench::{
+    Bench, Client, Options, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, scratch, speech_dir, profile_with_numbers,
+    conversation_profile_with,
+};
+use crate::engines::{engines_dir, normalise, word_errors};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, interval, sleep_until, timeout},
+};
+use tokio_tungstenite::tungstenite::Message;
+use voxbridge::{
+    audio::wav::resample_all,
+    config::Config,
+    simulator::{SimulatorConfig, process::EngineProcess},
+};
+
+/// Over all recordings and formats, the bridge may cost this share of the words; two words fit in it by chance.
+const ADDED_WER_MAX: f64 = 0.01;
+
+/// Sessions at a time; the engines answer one question at a time.
+const SESSIONS: usize = 6;
+
+#[derive(Deserialize, Clone)]
+struct Recording {
+    file: String,
+    transcript: String,
+}
+
+/// What a client sends: Hz, channels, and the length of a frame in ms, or in bytes where it is odd.
+#[derive(Debug, Clone, Copy)]
+struct Format {
+    rate_hz: u32,
+    channels: usize,
+    frame: FrameLength,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum FrameLength {
+    Ms(usize),
+    Bytes(usize),
+}
+
+impl Format {
+    fn frame_bytes(&self) -> usize {
+        match self.frame {
+            FrameLength::Ms(ms) => self.rate_hz as usize * ms / 1000 * 2 * self.channels,
+            FrameLength::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// The recording as this client's microphone would have sent it, with the silence that ends it.
+    fn of(&self, samples: &[f32]) -> Vec<u8> {
+        let resampled = resample_all(samples, 16_000, self.rate_hz).unwrap();
+        let silence = vec![0.0; self.rate_hz as usize * 6 / 10];
+        let mono = resampled.into_iter().chain(silence).map(|s| (s * 32_768.0).round() as i16);
+        // The other channel holds something that is no speech and must not be heard.
+        let other = |at: usize| if at % 50 < 25 { 9_000 } else { -9_000 };
+        bytes(
+            &mono
+                .enumerate()
+                .flat_map(|(at, s)| [s, other(at)].into_iter().take(self.channels))
+                .collect::<Vec<_>>(),
+        )
+    }
+}
+
+const FRAMES: [FrameLength; 5] = [FrameLength::Ms(20), FrameLength::Ms(10), FrameLength::Ms(40), FrameLength::Ms(256), FrameLength::Bytes(333)];
+const RATES_HZ: [u32; 5] = [16_000, 8_000, 24_000, 44_100, 48_000];
+
+/// Every recording in the usual format and once at each other rate; each rate meets each frame and both channel
+/// counts over the recordings.
+fn formats(recording: usize) -> impl Iterator<Item = Format> {
+    (0..RATES_HZ.len()).map(move |at| Format {
+        rate_hz: RATES_HZ[at],
+        channels: if at == 0 { 1 } else { 1 + (recording + at) % 2 },
+        frame: if at == 0 { FRAMES[0] } else { FRAMES[(recording + at) % FRAMES.len()] },
+    })
+}
+
+fn recordings() -> Vec<(Recording, Vec<f32>)> {
+    let manifest = std::fs::read_to_string(speech_dir().join("manifest.json")).unwrap();
+    let recordings: Vec<Recording> = serde_json::from_str(&manifest).unwrap();
+    let samples = |recording: Recording| {
+        let name = recording.file.trim_end_matches("_16k.wav").to_owned();
+        let samples = voxbridge_test_support::bench::recording(&name).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
+        (recording, samples)
+    };
+    recordings.into_iter().map(samples).collect()
+}
+
+async fn bench(engines: Arc<EngineProcess>) -> Bench {
+    // A busy machine takes longer for the last words than a session waits for them after its goodbye.
+    let mappings =
+        Some(profile_with_numbers("patient", &[("speech_end_wait_ms", 5000, 60_000), ("answer_max_ms", 30_000, 90_000)]));
+    Bench::with_options(Options {
+        config: Config { mappings, ..Config::default() },
+        simulator: SimulatorConfig { workers: SESSIONS, record: false, ..instant_simulator() },
+        engines: Some(engines),
+        ..Options::default()
+    })
+    .await
+}
+
+/// Sends a recording as fast as the bridge takes it, ten seconds ahead of the clock, and gives all its words.
+async fn transcribe_through_bridge(bench: &Bench, format: Format, samples: &[f32]) -> String {
+    let query = format!("model=x&sample_rate={}&channels={}", format.rate_hz, format.channels);
+    let mut client = bench.client(&query).await;
+    let (started, mut sent) = (Instant::now(), Duration::ZERO);
+    for frame in format.of(samples).chunks(format.frame_bytes()) {
+        let second = f64::from(format.rate_hz) * 2.0 * format.channels as f64;
+        sent += Duration::from_secs_f64(frame.len() as f64 / second);
+        sleep_until(started + sent.saturating_sub(Duration::from_millis(9_500))).await;
+        client.send_audio(frame, usize::MAX).await;
+    }
+    let seen = client.close().await;
+    assert_pairs_closed(&seen);
+    for kind in ["error", "session.frames_dropped"] {
+        assert!(events(&seen, kind).is_empty(), "{format:?}: {seen:?}");
+    }
+    let finals = events(&seen, "transcript.final");
+    finals.iter().map(|it| it["text"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bridge_does_not_increase_word_error_rate() {
+    let engines = Arc::new(EngineProcess::start(&engines_dir()).await.unwrap());
+    let bench = Arc::new(bench(engines.clone()).await);
+    let mut cases = Vec::new();
+    let mut directly = Vec::new();
+    for (at, (recording, samples)) in recordings().into_iter().enumerate() {
+        directly.push(normalise(&engines.recognise(samples.clone()).await.unwrap()));
+        let samples: Arc<[f32]> = samples.into();
+        cases.extend(formats(at).map(|format| (at, recording.clone(), samples.clone(), format)));
+    }
+    let count = cases.len();
+    let mut cases = cases.into_iter();
+    let (mut running, mut done) = (JoinSet::new(), Vec::new());
+    while done.len() < count {
+        while running.len() < SESSIONS
+            && let Some((at, recording, samples, format)) = cases.next()
+        {
+            let bench = bench.clone();
+            running.spawn(async move { (at, recording, format, transcribe_through_bridge(&bench, format, &samples).await) });
+        }
+        done.push(running.join_next().await.unwrap().unwrap());
+    }
+    let (mut total, mut bridged, mut direct) = (0, 0, 0);
+    for (at, recording, format, text) in done {
+        let (said, heard, unbridged) = (normalise(&recording.transcript), normalise(&text), &directly[at]);
+        let (wrong, wrong_directly) = (word_errors(&said, &heard), word_errors(&said, unbridged));
+        total += said.len();
+        bridged += wrong;
+        direct += wrong_directly;
+        if wrong != wrong_directly {
+            println!("{} {format:?}: {wrong} wrong, directly {wrong_directly}: {text}", recording.file);
+        }
+        // Neither the onset nor the ending is cut.
+        for edge in [said.first(), said.last()].into_iter().flatten().filter(|edge| unbridged.contains(edge))
+        {
+            assert!(heard.contains(edge), "{} {format:?}: {edge:?} is missing: {text}", recording.file);
+        }
+    }
+    let share = |wrong: usize| wrong as f64 / total as f64;
+    println!(
+        "{count} sessions, {total} words: {:.2} % wrong through the bridge, {:.2} % without",
+        share(bridged) * 100.0,
+        share(direct) * 100.0
+    );
+    assert!(
+        share(bridged) <= share(direct) + ADDED_WER_MAX,
+        "{bridged} of {total} words wrong, directly {direct}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn synthesized_speech_is_understood() {
+    let engines = Arc::new(EngineProcess::start(&engines_dir()).await.unwrap());
+    let bench = bench(engines.clone()).await;
+    for (rate_hz, text) in [
+        (24_000, "The train to London leaves at half past nine."),
+        (48_000, "She opened the window and looked out over the garden."),
+        (
+            16_000,
+            "She opened the window and looked out over the garden. The train to London leaves at half past nine.",
+        ),
+    ] {
+        let mut client = bench.client(&format!("model=x&output_sample_rate={rate_hz}")).await;
+        client.send_json(json!({"type": "tts.speak", "text": text})).await;
+        client.wait_for_event("tts.speaking_end").await;
+        let seen = client.close().await;
+        assert_pairs_closed(&seen);
+        let speech: Vec<f32> = audio(&seen).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
+        let heard = engines.recognise(resample_all(&speech, rate_hz, 16_000).unwrap()).await.unwrap();
+        assert_eq!(normalise(&heard), normalise(text), "{rate_hz} Hz");
+    }
+}
+
+/// Says a question as a microphone does, which goes on when it is said, until an answer was heard: what came.
+async fn ask_question(client: &mut Client, format: Format, samples: &[f32]) -> Vec<ClientFrame> {
+    let from = client.seen.len();
+    let question = format.of(samples);
+    let mut frames = question.chunks(format.frame_bytes());
+    let mut ticks = interval(Duration::from_millis(20));
+    let talking = async {
+        loop {
+            tokio::select! {
+                seen = client.next() => if seen.kind() == "tts.speaking_end" { return },
+                _ = ticks.tick() => {
+                    let frame = frames.next().map_or(vec![0; format.frame_bytes()], <[u8]>::to_vec);
+                    client.send(Message::binary(frame)).await;
+                }
+            }
+        }
+    };
+    timeout(Duration::from_secs(90), talking).await.expect("no answer");
+    client.seen.split_off(from)
+}
+
+/// The texts of the final transcripts of one speaker.
+fn words_of_speaker(seen: &[ClientFrame], speaker: &str) -> String {
+    let finals = events(seen, "transcript.final").into_iter().filter(|it| it["speaker"] == speaker);
+    finals.map(|it| it["text"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spoken_question_gets_spoken_answer() {
+    let engines = Arc::new(EngineProcess::start(&engines_dir()).await.unwrap());
+    let talk = |mappings| Options {
+        config: Config {
+            profile: Some("conversation".into()),
+            mappings: Some(mappings),
+            ..Config::default()
+        },
+        simulator: SimulatorConfig { workers: 2, record: false, ..instant_simulator() },
+        engines: Some(engines.clone()),
+        ..Options::default()
+    };
+    let plain = Bench::with_options(talk(scratch("words-plain"))).await;
+    let transcribes = conversation_profile_with("words-user", &[("transcribe_user = false", "transcribe_user = true")]);
+    let transcribing = Bench::with_options(talk(transcribes)).await;
+    for (name, rate_hz, bench, user) in [
+        ("goforward_16k.wav", 16_000, &plain, false),
+        ("cards_005_16k.wav", 48_000, &plain, false),
+        ("arctic_a0007_16k.wav", 48_000, &transcribing, true),
+    ] {
+        let (recording, samples) = recordings().into_iter().find(|(it, _)| it.file == name).unwrap();
+        let format = Format { rate_hz, channels: 1, frame: FrameLength::Ms(20) };
+        let mut client = bench.client(&format!("model=x&sample_rate={rate_hz}")).await;
+        let answer = ask_question(&mut client, format, &samples).await;
+        let speech: Vec<f32> = audio(&answer).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
+        let heard = engines.recognise(resample_all(&speech, 24_000, 16_000).unwrap()).await.unwrap();
+        let rest = client.close().await;
+        let seen = [answer, rest].concat();
+        assert_pairs_closed(&seen);
+        assert!(events(&seen, "error").is_empty(), "{seen:?}");
+        let written = words_of_speaker(&seen, "assistant");
+        println!("{name} at {rate_hz} Hz: {written:?}, heard as {heard:?}");
+        // What the recogniser gets wrong without a bridge is not the bridge's, and another word may be by chance.
+        let directly = engines.recognise(samples).await.unwrap();
+        let missed = word_errors(&normalise(&recording.transcript), &normalise(&directly));
+        let right = |text: &str, reference: &str| {
+            let reference = normalise(reference);
+            let wrong = word_errors(&reference, &normalise(text));
+            assert!(wrong <= missed + 1, "{wrong} of {} words wrong: {text}", reference.len());
+        };
+        right(&written, &format!("You said: {}", recording.transcript));
+        right(&heard, &written);
+        let by_user = words_of_speaker(&seen, "user");
+        if user {
+            println!("the user: {by_user:?}");
+            right(&by_user, &recording.transcript);
+        } else {
+            assert_eq!(by_user, "");
+        }
+    }
+}

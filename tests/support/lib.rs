@@ -1,0 +1,6 @@
+//! Test support shared by the test programs: a bridge with a simulated upstream, certificates, and a proxy that breaks.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+
+pub mod bench;
+pub mod certs;
+pub mod tcp_proxy;
