@@ -33,9 +33,9 @@
 //!
 //! Up: `server::session_task` reads WebSocket messages, as late as nothing is lost by it ([`bridge::Bridge::read_window`]) and with frames
 //! that came together as one → [`bridge::Bridge::handle_input`] → [`downstream::Codec::decode`] → the
-//! session's ear ([`audio::intake`], [`audio::vad`]) → an utterance, which becomes a question on a lane, or in a
+//! session's ear ([`audio::input_converter`], [`audio::vad`]) → an utterance, which becomes a question on a lane, or in a
 //! conversation one [unit](audio::units) after the other → [`upstream::Dialect::encode`] → `server::session_task` writes it. Down:
-//! [`upstream::Dialect::decode`] → the text being spoken, or the model's turn → the session's mouth ([`audio::output`],
+//! [`upstream::Dialect::decode`] → the text being spoken, or the model's turn → the session's mouth ([`audio::output_converter`],
 //! [`audio::playout`]) → [`downstream::Codec::encode`].
 //!
 //! # Words

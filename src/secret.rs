@@ -26,7 +26,9 @@ pub fn redacted_url(url: &str) -> String {
     let host = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("{MASK}@{host}"));
     let separator = if scheme.is_empty() { "" } else { "://" };
     let pair = |pair: &str| match pair.split_once('=') {
-        Some((name, value)) if !value.is_empty() && !SHOWN_QUERY_VALUES.contains(&value) => format!("{name}={MASK}"),
+        Some((name, value)) if !value.is_empty() && !SHOWN_QUERY_VALUES.contains(&value) => {
+            format!("{name}={MASK}")
+        }
         _ => pair.to_owned(),
     };
     let query = query.map(|query| format!("?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&")));

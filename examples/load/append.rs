@@ -27,7 +27,8 @@ pub(crate) fn has_type(payload: &[u8], kind: &str) -> bool {
 impl<'a> Append<'a> {
     /// Reads one; none if there is no audio in it.
     pub(crate) fn parse(payload: &'a [u8]) -> Option<Self> {
-        let audio = find_string_value(payload, "\"audio\"").or_else(|| find_string_value(payload, "\"data\""))?;
+        let audio =
+            find_string_value(payload, "\"audio\"").or_else(|| find_string_value(payload, "\"data\""))?;
         let behind = audio.as_ptr() as usize - payload.as_ptr() as usize + audio.len();
         let tail = payload.get(behind..)?;
         let id = find_string_value(tail, "\"input_id\"")
@@ -50,7 +51,8 @@ impl<'a> Append<'a> {
         // Three samples are sixteen characters.
         const PART: usize = BLOCK_SAMPLES.div_ceil(3);
         let block = |index: usize| {
-            let three = (index * SECOND_SAMPLES / SPOT_CHECKS + (number as usize * 7 % 12) * BLOCK_SAMPLES) / 3;
+            let three =
+                (index * SECOND_SAMPLES / SPOT_CHECKS + (number as usize * 7 % 12) * BLOCK_SAMPLES) / 3;
             let bytes = STANDARD.decode(self.audio.get(16 * three..16 * (three + PART))?).ok()?;
             let mut samples = decode_f32(&bytes);
             samples.truncate(BLOCK_SAMPLES);
@@ -66,7 +68,9 @@ fn decode_f32(bytes: &[u8]) -> Vec<f32> {
 
 /// The text behind a key, without looking at more of a long message than is needed.
 fn find_string_value<'a>(payload: &'a [u8], key: &str) -> Option<&'a [u8]> {
-    let begin = find_text(&payload[..payload.len().min(TYPE_SEARCH_BYTES)], key).or_else(|| find_text(payload, key))? + key.len();
+    let begin = find_text(&payload[..payload.len().min(TYPE_SEARCH_BYTES)], key)
+        .or_else(|| find_text(payload, key))?
+        + key.len();
     let rest = payload.get(begin..)?;
     let quote = rest.iter().position(|byte| !matches!(byte, b':' | b' '))?;
     if rest[quote] != b'"' {

@@ -4,8 +4,8 @@
 //! than voxbridge's may have another filter, but not another time. What is not expected is looked for.
 
 use super::{
-    test_audio::{BLOCK_SAMPLES, LOOP_SAMPLES, SECOND_SAMPLES, TestAudio},
     sample_tracker::SampleTracker,
+    test_audio::{BLOCK_SAMPLES, LOOP_SAMPLES, SECOND_SAMPLES, TestAudio},
 };
 
 /// What a resampler makes of the very beginning is its own.
@@ -32,25 +32,39 @@ impl AudioMatcher {
         sound: &TestAudio,
         samples: &[f32],
         clients: usize,
-        lag: usize,
+        lead_in_samples: usize,
     ) -> Option<(usize, Self)> {
-        let at = SKIPPED_START_SAMPLES + lag;
-        let fits =
-            |client: &usize| is_match_at(sound, samples, at, (TestAudio::loop_offset(*client) + SKIPPED_START_SAMPLES) as u64, 4);
+        let at = SKIPPED_START_SAMPLES + lead_in_samples;
+        let fits = |client: &usize| {
+            is_match_at(
+                sound,
+                samples,
+                at,
+                (TestAudio::loop_offset(*client) + SKIPPED_START_SAMPLES) as u64,
+                4,
+            )
+        };
         let client = (0..clients).find(fits)?;
-        let track = SampleTracker::starting_at(SKIPPED_START_SAMPLES as u64);
-        let begins = TestAudio::loop_offset(client) as u64;
-        Some((client, Self { loop_offset: begins, tracker: track, has_started: false, lead_in_samples: lag, silence_samples: 0 }))
+        let tracker = SampleTracker::starting_at(SKIPPED_START_SAMPLES as u64);
+        let loop_offset = TestAudio::loop_offset(client) as u64;
+        Some((client, Self { loop_offset, tracker, has_started: false, lead_in_samples, silence_samples: 0 }))
     }
 
     /// Finds where in the loop this stretch begins.
     pub(crate) fn locate_in_loop(sound: &TestAudio, samples: &[f32]) -> Option<(u64, Self)> {
-        let first =
-            (0..LOOP_SAMPLES as u64).find(|place| is_match_at(sound, samples, SKIPPED_START_SAMPLES, place + SKIPPED_START_SAMPLES as u64, 4))?;
-        let place =
-            refine_position(sound, &samples[SKIPPED_START_SAMPLES..SKIPPED_START_SAMPLES + BLOCK_SAMPLES], first + SKIPPED_START_SAMPLES as u64) - SKIPPED_START_SAMPLES as u64;
-        let track = SampleTracker::starting_at(SKIPPED_START_SAMPLES as u64);
-        Some((place, Self { loop_offset: place, tracker: track, has_started: false, lead_in_samples: 0, silence_samples: 0 }))
+        let first = (0..LOOP_SAMPLES as u64).find(|place| {
+            is_match_at(sound, samples, SKIPPED_START_SAMPLES, place + SKIPPED_START_SAMPLES as u64, 4)
+        })?;
+        let place = refine_position(
+            sound,
+            &samples[SKIPPED_START_SAMPLES..SKIPPED_START_SAMPLES + BLOCK_SAMPLES],
+            first + SKIPPED_START_SAMPLES as u64,
+        ) - SKIPPED_START_SAMPLES as u64;
+        let tracker = SampleTracker::starting_at(SKIPPED_START_SAMPLES as u64);
+        Some((
+            place,
+            Self { loop_offset: place, tracker, has_started: false, lead_in_samples: 0, silence_samples: 0 },
+        ))
     }
 
     /// Where in the loop the next sample belongs.
@@ -60,7 +74,11 @@ impl AudioMatcher {
 
     /// Takes what has come, every block of it.
     pub(crate) fn match_all(&mut self, sound: &TestAudio, samples: &[f32]) {
-        let skipped = if std::mem::replace(&mut self.has_started, true) { 0 } else { SKIPPED_START_SAMPLES + self.lead_in_samples };
+        let skipped = if std::mem::replace(&mut self.has_started, true) {
+            0
+        } else {
+            SKIPPED_START_SAMPLES + self.lead_in_samples
+        };
         let blocks = samples[skipped.min(samples.len())..].chunks(BLOCK_SAMPLES);
         for (number, block) in blocks.enumerate() {
             if is_similar(block, sound.expected_samples(self.loop_position(), block.len())) {
@@ -75,7 +93,12 @@ impl AudioMatcher {
 
     /// Takes what has come as what is expected, having looked at one block in some; none of what was done to it if that is
     /// wrong.
-    pub(crate) fn spot_check(&mut self, sound: &TestAudio, blocks: &[(usize, &[f32])], samples: usize) -> bool {
+    pub(crate) fn spot_check(
+        &mut self,
+        sound: &TestAudio,
+        blocks: &[(usize, &[f32])],
+        samples: usize,
+    ) -> bool {
         let fits = |(at, block): &(usize, &[f32])| {
             is_similar(block, sound.expected_samples(self.loop_position() + *at as u64, block.len()))
         };
@@ -90,10 +113,12 @@ impl AudioMatcher {
     fn search_block(&mut self, sound: &TestAudio, samples: &[f32], at: usize, length: usize) {
         let here = self.tracker.next_position;
         let places = (1..SEARCH_RADIUS_SAMPLES).flat_map(|far| [Some(here + far), here.checked_sub(far)]);
-        let found = places.flatten().find(|place| is_match_at(sound, samples, at, self.loop_offset + place, 1));
+        let found =
+            places.flatten().find(|place| is_match_at(sound, samples, at, self.loop_offset + place, 1));
         match found {
             Some(place) => {
-                let place = refine_position(sound, &samples[at..at + length], self.loop_offset + place) - self.loop_offset;
+                let place = refine_position(sound, &samples[at..at + length], self.loop_offset + place)
+                    - self.loop_offset;
                 self.tracker.next_position = place;
                 self.tracker.receive(length as u64);
             }
@@ -113,7 +138,8 @@ fn is_match_at(sound: &TestAudio, samples: &[f32], at: usize, place: u64, blocks
     // Nearly all places are wrong ones, and a few samples tell.
     let far = block.iter().zip(expected).step_by(20).any(|(a, b)| (a - b).abs() > 0.5 * b.abs() + 0.002);
     !far && is_similar(block, expected)
-        && (blocks <= 1 || is_match_at(sound, samples, at + BLOCK_SAMPLES, place + BLOCK_SAMPLES as u64, blocks - 1))
+        && (blocks <= 1
+            || is_match_at(sound, samples, at + BLOCK_SAMPLES, place + BLOCK_SAMPLES as u64, blocks - 1))
 }
 
 /// The place within a few of this one that these samples are most like: what is near a match is one, too.
@@ -162,11 +188,16 @@ mod tests {
     /// Client 20's first five seconds.
     fn stream(sound: &TestAudio) -> Vec<f32> {
         let begins = TestAudio::loop_offset(20) as u64;
-        (0..5).flat_map(|second| sound.expected_samples(begins + second * SECOND_SAMPLES as u64, SECOND_SAMPLES).to_vec()).collect()
+        (0..5)
+            .flat_map(|second| {
+                sound.expected_samples(begins + second * SECOND_SAMPLES as u64, SECOND_SAMPLES).to_vec()
+            })
+            .collect()
     }
 
     fn heard(sound: &TestAudio, samples: &[f32], lag: usize) -> AudioMatcher {
-        let (client, mut ear) = AudioMatcher::identify_client(sound, &samples[..SECOND_SAMPLES], 500, lag).unwrap();
+        let (client, mut ear) =
+            AudioMatcher::identify_client(sound, &samples[..SECOND_SAMPLES], 500, lag).unwrap();
         assert_eq!(client, 20);
         samples.chunks(SECOND_SAMPLES).for_each(|unit| ear.match_all(sound, unit));
         ear

@@ -10,8 +10,8 @@ use tokio::{
 
 use crate::{
     client::connect_target,
-    websocket::{self, FrameReader},
     run_context::RunContext,
+    websocket::{self, FrameReader},
 };
 
 /// How long each stays after its first message.

@@ -12,14 +12,14 @@ use tokio::{
 
 use crate::{
     audio_matcher::AudioMatcher,
-    receiver::AudioReceiver,
-    options::BridgeKind,
-    test_audio::{LOOP_SAMPLES, SECOND_SAMPLES, TestAudio},
     fault_schedule::FaultSchedule,
+    options::BridgeKind,
+    receiver::AudioReceiver,
+    run_context::RunContext,
     sample_tracker::SampleTracker,
+    test_audio::{LOOP_SAMPLES, SECOND_SAMPLES, TestAudio},
     transcript_check::TranscriptCheck,
     websocket::{self, FrameReader},
-    run_context::RunContext,
 };
 
 /// Frames whose sending times are remembered.
@@ -49,7 +49,11 @@ pub(crate) struct Client {
 
 impl Client {
     /// Connects and listens from then on.
-    pub(crate) async fn connect(world: &Rc<RunContext>, address: &str, number: usize) -> Result<Rc<Self>, String> {
+    pub(crate) async fn connect(
+        world: &Rc<RunContext>,
+        address: &str,
+        number: usize,
+    ) -> Result<Rc<Self>, String> {
         let (host, path) = connect_target(world, address, number);
         let tcp =
             TcpStream::connect(host).await.map_err(|error| format!("cannot connect to {host}: {error}"))?;
@@ -63,7 +67,11 @@ impl Client {
             pending: RefCell::default(),
             send_times: RefCell::new(vec![0; SEND_TIMES_KEPT]),
             relay_message_sent_at: Cell::new(0),
-            fault_schedule: RefCell::new(FaultSchedule::new(if number == 0 { world.options.spoil } else { 0 })),
+            fault_schedule: RefCell::new(FaultSchedule::new(if number == 0 {
+                world.options.spoil
+            } else {
+                0
+            })),
             // A relay says nothing.
             is_ready: Cell::new(world.options.path == BridgeKind::Relay),
             is_closed: Cell::new(false),

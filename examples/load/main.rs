@@ -22,25 +22,25 @@
 //! Latencies contain this program's own waits: one thread serves both ends, and reads what has come when it has time.
 
 mod append;
+mod audio_matcher;
 mod churn;
 mod client;
-mod audio_matcher;
-mod statistics;
-mod receiver;
+mod fault_schedule;
 mod options;
+mod pacer;
 mod plot;
 mod process;
-mod pacer;
+mod receiver;
 mod relay_upstream;
 mod report;
 mod run;
-mod test_audio;
-mod fault_schedule;
-mod upstream_stub;
-mod sample_tracker;
-mod transcript_check;
-mod websocket;
 mod run_context;
+mod sample_tracker;
+mod statistics;
+mod test_audio;
+mod transcript_check;
+mod upstream_stub;
+mod websocket;
 
 use std::{fs, path::Path, process::ExitCode, rc::Rc};
 

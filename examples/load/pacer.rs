@@ -13,8 +13,8 @@ use tokio::{
 use crate::{
     client::Client,
     options::BridgeKind,
-    websocket::{self, BINARY, TEXT},
     run_context::RunContext,
+    websocket::{self, BINARY, TEXT},
 };
 
 /// Frames sent in one go before somebody else gets a turn.
@@ -64,15 +64,22 @@ fn send_slots(world: &RunContext, frame: Duration) -> Vec<SendSlot> {
     let clients = world.clients.borrow();
     let turn = |(number, client): (usize, &Rc<Client>)| {
         let start = Duration::from_secs_f64((number as f64 * GOLDEN).fract());
-        let first = (start.as_nanos() / frame.as_nanos()) as u32;
-        SendSlot { phase: start - frame * first, first_tick: first, client: Rc::clone(client) }
+        let first_tick = (start.as_nanos() / frame.as_nanos()) as u32;
+        SendSlot { phase: start - frame * first_tick, first_tick, client: Rc::clone(client) }
     };
     let mut turns: Vec<SendSlot> = clients.iter().enumerate().map(turn).collect();
     turns.sort_by_key(|turn| turn.phase);
     turns
 }
 
-fn send_due_frame(world: &RunContext, turn: &SendSlot, due: Instant, head: &[u8], message: &[u8], frame: u32) {
+fn send_due_frame(
+    world: &RunContext,
+    turn: &SendSlot,
+    due: Instant,
+    head: &[u8],
+    message: &[u8],
+    frame: u32,
+) {
     let now = Instant::now();
     let late = now - due;
     {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{statistics::Histogram, run::Outcome};
+use crate::{run::Outcome, statistics::Histogram};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 300.0;

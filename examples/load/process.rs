@@ -154,13 +154,13 @@ impl Sub for Cost {
 
     /// Time and switches between two instants; the rest as it is at the later one.
     fn sub(self, before: Self) -> Self {
-        let cpu = self.cpu_s - before.cpu_s;
-        let (user, system) = (self.user_s - before.user_s, self.system_s - before.system_s);
-        let each = if user + system > 0.0 { cpu / (user + system) } else { 0.0 };
+        let cpu_s = self.cpu_s - before.cpu_s;
+        let (user_s, system_s) = (self.user_s - before.user_s, self.system_s - before.system_s);
+        let each = if user_s + system_s > 0.0 { cpu_s / (user_s + system_s) } else { 0.0 };
         Self {
-            cpu_s: cpu,
-            user_s: user * each,
-            system_s: system * each,
+            cpu_s,
+            user_s: user_s * each,
+            system_s: system_s * each,
             voluntary_switches: self.voluntary_switches - before.voluntary_switches,
             involuntary_switches: self.involuntary_switches - before.involuntary_switches,
             ..self
@@ -209,8 +209,10 @@ pub(crate) fn raise_file_limit() {
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
     if let Some(hard) = line.split_whitespace().nth(4) {
         // Without it the sessions that do not fit fail, which is counted.
-        let _unchanged =
-            run_command("prlimit", &["--pid", &std::process::id().to_string(), &format!("--nofile={hard}:{hard}")]);
+        let _unchanged = run_command(
+            "prlimit",
+            &["--pid", &std::process::id().to_string(), &format!("--nofile={hard}:{hard}")],
+        );
     }
 }
 

@@ -10,10 +10,10 @@ use std::{collections::VecDeque, rc::Rc};
 use crate::{
     client::Client,
     options::BridgeKind,
-    test_audio::{MODEL_SECOND_SAMPLES, TestAudio, MODEL_SECONDS},
-    sample_tracker::{SampleCounts, SampleTracker},
-    websocket::{self, FrameReader},
     run_context::RunContext,
+    sample_tracker::{SampleCounts, SampleTracker},
+    test_audio::{MODEL_SECOND_SAMPLES, MODEL_SECONDS, TestAudio},
+    websocket::{self, FrameReader},
 };
 
 /// How far ahead of being heard audio leaves (`lead_ms` of the profile), µs.
@@ -47,8 +47,12 @@ pub(crate) struct AudioReceiver {
 
 impl AudioReceiver {
     /// The model says another second (or message).
-    pub(crate) fn expect_delta(&mut self, samples: u64, sent_at: u64, first: bool) {
-        self.pending_deltas.push_back(PendingDelta { first_sample: self.samples_expected, sent_at, starts_turn: first });
+    pub(crate) fn expect_delta(&mut self, samples: u64, sent_at: u64, starts_turn: bool) {
+        self.pending_deltas.push_back(PendingDelta {
+            first_sample: self.samples_expected,
+            sent_at,
+            starts_turn,
+        });
         self.samples_expected += samples;
     }
 
@@ -135,9 +139,11 @@ fn is_expected_audio(sound: &TestAudio, place: u64, payload: &[u8]) -> bool {
 /// Where this is, if it is anything the model says: the place nearest to the expected one.
 fn find_position(sound: &TestAudio, expected: u64, payload: &[u8]) -> Option<u64> {
     let head = payload.get(..16.min(payload.len()))?;
-    let at =
-        sound.model_voice.chunks(2).enumerate().position(|(at, _)| sound.model_voice[2 * at..].starts_with(head))?
-            as u64;
+    let at = sound
+        .model_voice
+        .chunks(2)
+        .enumerate()
+        .position(|(at, _)| sound.model_voice[2 * at..].starts_with(head))? as u64;
     let round = VOICE_LOOP_BYTES / 2;
     let ahead = (at + round - expected % round) % round;
     let place = if ahead <= round / 2 { expected + ahead } else { (expected + ahead).checked_sub(round)? };

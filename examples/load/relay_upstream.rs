@@ -6,10 +6,10 @@ use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::{
     client::Client,
-    test_audio::{SECOND_SAMPLES, MODEL_SECONDS},
-    sample_tracker::{SampleCounts, SampleTracker},
-    websocket::{self, BINARY, FrameReader, TEXT},
     run_context::RunContext,
+    sample_tracker::{SampleCounts, SampleTracker},
+    test_audio::{MODEL_SECONDS, SECOND_SAMPLES},
+    websocket::{self, BINARY, FrameReader, TEXT},
 };
 
 /// Frames away from the expected one that are looked at.
@@ -54,7 +54,8 @@ impl RelayConnection {
         let mut track = client.relay_tracker.borrow_mut();
         let is_at = |place: u64| self.world.sound.frame(client.loop_offset, place) == payload;
         let here = track.next_position;
-        let near = (1..SEARCH_FRAMES).flat_map(|far| [Some(here + far * samples), here.checked_sub(far * samples)]);
+        let near =
+            (1..SEARCH_FRAMES).flat_map(|far| [Some(here + far * samples), here.checked_sub(far * samples)]);
         match std::iter::once(Some(here)).chain(near).flatten().find(|place| is_at(*place)) {
             Some(place) => {
                 track.next_position = place;
@@ -78,7 +79,8 @@ impl RelayConnection {
                 tally.up_excess_latency.add(now.saturating_sub(client.relay_message_sent_at.get()));
             }
         }
-        if self.world.is_stopping.get() || !self.world.sound.is_answered_at(client.loop_position(&self.world)) {
+        if self.world.is_stopping.get() || !self.world.sound.is_answered_at(client.loop_position(&self.world))
+        {
             return Ok(());
         }
         let begin = format!(

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::{
-    statistics::{Histogram, Tally},
     options::BridgeKind,
     run::Outcome,
     sample_tracker::SampleCounts,
+    statistics::{Histogram, Tally},
 };
 
 /// A generator that is later than this is no real client any more, ms.
@@ -25,7 +25,11 @@ impl Outcome {
     /// µs of CPU per session and second: all, user, system.
     pub(crate) fn cpu_us_per_session_second(&self) -> (f64, f64, f64) {
         let each = 1e6 / self.session_seconds();
-        (self.while_measured.cpu_s * each, self.while_measured.user_s * each, self.while_measured.system_s * each)
+        (
+            self.while_measured.cpu_s * each,
+            self.while_measured.user_s * each,
+            self.while_measured.system_s * each,
+        )
     }
 
     fn kib_per_session(&self, now: f64) -> f64 {
@@ -169,7 +173,8 @@ impl Outcome {
 /// µs for each session that was opened and closed besides.
 fn cpu_us_per_open(outcome: &Outcome) -> Option<f64> {
     let opened = outcome.tally.open_latency.total();
-    (opened > 0).then(|| (outcome.while_measured.user_s + outcome.while_measured.system_s) * 1e6 / opened as f64)
+    (opened > 0)
+        .then(|| (outcome.while_measured.user_s + outcome.while_measured.system_s) * 1e6 / opened as f64)
 }
 
 fn latency_json(histogram: &Histogram) -> Value {

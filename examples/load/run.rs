@@ -11,14 +11,15 @@ use tokio::{
 use crate::{
     churn,
     client::Client,
-    statistics::Tally,
-    options::{Options, BridgeKind},
+    options::{BridgeKind, Options},
+    pacer,
     process::{Bridge, Cost},
-    pacer, relay_upstream,
+    relay_upstream,
+    run_context::{RunContext, SETTLE_TIME},
+    sample_tracker::SampleCounts,
+    statistics::Tally,
     test_audio::{SECOND_SAMPLES, TestAudio},
     upstream_stub,
-    sample_tracker::SampleCounts,
-    run_context::{SETTLE_TIME, RunContext},
 };
 
 /// How many connect at a time before the others get a turn.
@@ -74,7 +75,9 @@ async fn connect_all(world: &Rc<RunContext>, address: &str) -> Result<(), String
     let dials = world.options.path == BridgeKind::Relay || world.options.is_conversation();
     let wanted = if dials { world.options.sessions } else { 0 };
     let begun = Instant::now();
-    while world.upstream_sessions_created.get() < wanted || !world.clients.borrow().iter().all(|client| client.is_ready.get()) {
+    while world.upstream_sessions_created.get() < wanted
+        || !world.clients.borrow().iter().all(|client| client.is_ready.get())
+    {
         if begun.elapsed() > CONNECT_TIMEOUT {
             let ready = world.clients.borrow().iter().filter(|client| client.is_ready.get()).count();
             let created = world.upstream_sessions_created.get();
@@ -89,7 +92,7 @@ async fn connect_all(world: &Rc<RunContext>, address: &str) -> Result<(), String
     Ok(())
 }
 
-async fn measure(world: &Rc<RunContext>, bridge: &Bridge, (rest, idle): (Cost, Cost)) -> Outcome {
+async fn measure(world: &Rc<RunContext>, bridge: &Bridge, (at_rest, when_idle): (Cost, Cost)) -> Outcome {
     let begin = Instant::now() + Duration::from_millis(100);
     if !world.options.mostly_idle {
         spawn_local(pacer::run_pacer(Rc::clone(world), begin));
@@ -100,7 +103,8 @@ async fn measure(world: &Rc<RunContext>, bridge: &Bridge, (rest, idle): (Cost, C
     world.tally.borrow().is_measuring.set(true);
     sleep_until(began + Duration::from_secs_f64(world.options.seconds)).await;
     world.tally.borrow().is_measuring.set(false);
-    let (after, own_after, seconds) = (bridge.measure_cost(), Cost::of_this_process(), began.elapsed().as_secs_f64());
+    let (after, own_after, seconds) =
+        (bridge.measure_cost(), Cost::of_this_process(), began.elapsed().as_secs_f64());
     churning.abort();
     world.is_stopping.set(true);
     wait_for_audio(world).await;
@@ -110,8 +114,8 @@ async fn measure(world: &Rc<RunContext>, bridge: &Bridge, (rest, idle): (Cost, C
     Outcome {
         options: world.options.clone(),
         seconds,
-        at_rest: rest,
-        when_idle: idle,
+        at_rest,
+        when_idle,
         while_measured: after - before,
         generator: own_after - own_before,
         cost_is_known: bridge.has_processes(),

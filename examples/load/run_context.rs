@@ -7,7 +7,9 @@ use std::{
 
 use tokio::time::{Duration, Instant};
 
-use crate::{client::Client, statistics::Tally, options::Options, test_audio::TestAudio, websocket::BufferPool};
+use crate::{
+    client::Client, options::Options, statistics::Tally, test_audio::TestAudio, websocket::BufferPool,
+};
 
 /// How long after the last frame everything may take to arrive.
 pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(2_500);

@@ -135,7 +135,8 @@ mod tests {
         for micros in (0..5_000).chain([70_000, 1 << 30]) {
             let place = Histogram::bucket_index(micros);
             assert!(
-                Histogram::bucket_max_us(place) >= micros && (place == 0 || Histogram::bucket_max_us(place - 1) < micros)
+                Histogram::bucket_max_us(place) >= micros
+                    && (place == 0 || Histogram::bucket_max_us(place - 1) < micros)
             );
         }
     }

@@ -45,28 +45,42 @@ pub(crate) struct TestAudio {
 }
 
 impl TestAudio {
-    pub(crate) fn new(rate: u32, frame_samples: usize, share: f64) -> Result<Self, String> {
-        let speech = (share * LOOP_SECONDS as f64).round() as usize;
-        let once = mix_loop(rate, speech)?;
+    pub(crate) fn new(rate_hz: u32, frame_samples: usize, share: f64) -> Result<Self, String> {
+        let speech_seconds = (share * LOOP_SECONDS as f64).round() as usize;
+        let once = mix_loop(rate_hz, speech_seconds)?;
         let mut thrice = once.repeat(3);
         thrice.truncate(3 * once.len());
-        let heard = wav::resample_all(&thrice, rate, SPEECH_RATE_HZ).map_err(|error| error.to_string())?;
-        let heard = heard[LOOP_SAMPLES..2 * LOOP_SAMPLES + SECOND_SAMPLES].iter().map(|s| pcm::to_f32(pcm::to_i16(*s))).collect();
-        let mut sent = Vec::new();
-        pcm::encode_s16le(&thrice[..once.len() + frame_samples], &mut sent);
-        let (spoken, spoken_base64) = generate_model_voice();
+        let model_input =
+            wav::resample_all(&thrice, rate_hz, SPEECH_RATE_HZ).map_err(|error| error.to_string())?;
+        let model_input = model_input[LOOP_SAMPLES..2 * LOOP_SAMPLES + SECOND_SAMPLES]
+            .iter()
+            .map(|s| pcm::to_f32(pcm::to_i16(*s)))
+            .collect();
+        let mut client_bytes = Vec::new();
+        pcm::encode_s16le(&thrice[..once.len() + frame_samples], &mut client_bytes);
+        let (model_voice, model_voice_base64) = generate_model_voice();
         let frame_bytes = 2 * frame_samples;
-        Ok(Self { rate_hz: rate as usize, frame_bytes, client_bytes: sent, model_input: heard, speech_seconds: speech, model_voice: spoken, model_voice_base64: spoken_base64 })
+        Ok(Self {
+            rate_hz: rate_hz as usize,
+            frame_bytes,
+            client_bytes,
+            model_input,
+            speech_seconds,
+            model_voice,
+            model_voice_base64,
+        })
     }
 
     /// Where in the loop (at 16 kHz) this client begins: in another second than its neighbours, at a place of its own.
     pub(crate) fn loop_offset(client: usize) -> usize {
-        ((client % LOOP_SECONDS) * SECOND_SAMPLES + client / LOOP_SECONDS * CLIENT_OFFSET_SAMPLES) % LOOP_SAMPLES
+        ((client % LOOP_SECONDS) * SECOND_SAMPLES + client / LOOP_SECONDS * CLIENT_OFFSET_SAMPLES)
+            % LOOP_SAMPLES
     }
 
     /// The bytes of a client's frame, `samples` behind its beginning (at its own rate).
     pub(crate) fn frame(&self, begins: usize, samples: u64) -> &[u8] {
-        let at = 2 * ((begins * self.rate_hz / SECOND_SAMPLES + samples as usize) % (LOOP_SECONDS * self.rate_hz));
+        let at =
+            2 * ((begins * self.rate_hz / SECOND_SAMPLES + samples as usize) % (LOOP_SECONDS * self.rate_hz));
         &self.client_bytes[at..at + self.frame_bytes]
     }
 
@@ -80,7 +94,9 @@ impl TestAudio {
     /// user speaks again.
     pub(crate) fn is_answered_at(&self, end: u64) -> bool {
         let end = (end % LOOP_SAMPLES as u64) as usize;
-        self.speech_seconds > 0 && end >= self.speech_seconds * SECOND_SAMPLES && end + SECOND_SAMPLES <= LOOP_SAMPLES + SECOND_SAMPLES / 10
+        self.speech_seconds > 0
+            && end >= self.speech_seconds * SECOND_SAMPLES
+            && end + SECOND_SAMPLES <= LOOP_SAMPLES + SECOND_SAMPLES / 10
     }
 
     /// Whether nobody speaks here any more.
@@ -129,7 +145,8 @@ fn room_noise(samples: usize) -> Vec<f32> {
 
 fn generate_model_voice() -> (Vec<u8>, Vec<String>) {
     let mut rng = fastrand::Rng::with_seed(7);
-    let samples: Vec<i16> = (0..MODEL_SECONDS * MODEL_SECOND_SAMPLES).map(|_| rng.i16(-8_000..8_000)).collect();
+    let samples: Vec<i16> =
+        (0..MODEL_SECONDS * MODEL_SECOND_SAMPLES).map(|_| rng.i16(-8_000..8_000)).collect();
     let base64 = samples.chunks(MODEL_SECOND_SAMPLES).map(|second| {
         STANDARD.encode(second.iter().flat_map(|s| pcm::to_f32(*s).to_le_bytes()).collect::<Vec<u8>>())
     });

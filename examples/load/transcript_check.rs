@@ -3,9 +3,9 @@
 
 use crate::{
     client::Client,
-    test_audio::{BLOCK_SAMPLES, LOOP_SAMPLES, SECOND_SAMPLES},
-    sample_tracker::{SampleCounts, SampleTracker},
     run_context::RunContext,
+    sample_tracker::{SampleCounts, SampleTracker},
+    test_audio::{BLOCK_SAMPLES, LOOP_SAMPLES, SECOND_SAMPLES},
 };
 
 /// How the stub begins what it understood.
@@ -41,15 +41,19 @@ impl TranscriptCheck {
     pub(crate) fn counts(&self, world: &RunContext, client: &Client) -> SampleCounts {
         let begins = (client.loop_offset + LOOP_SAMPLES) as u64;
         let order = self.tracker.counts(0, u64::MAX);
-        let mut counts =
-            SampleCounts { duplicated: order.duplicated, reordered: order.reordered, ..SampleCounts::default() };
+        let mut counts = SampleCounts {
+            duplicated: order.duplicated,
+            reordered: order.reordered,
+            ..SampleCounts::default()
+        };
         let last = client.loop_position(world).saturating_sub(TAIL_SAMPLES);
         for place in (begins + SECOND_SAMPLES as u64..last).step_by(BLOCK_SAMPLES) {
             if world.sound.is_loud(place) {
                 counts.sent += BLOCK_SAMPLES as u64;
                 // Speech that goes on at the end is not over.
                 let heard = self.transcribed.iter().any(|range| range.contains(&place));
-                let may_go_on = (place..last).step_by(BLOCK_SAMPLES).all(|later| !world.sound.is_quiet(later));
+                let may_go_on =
+                    (place..last).step_by(BLOCK_SAMPLES).all(|later| !world.sound.is_quiet(later));
                 counts.received += if heard { BLOCK_SAMPLES as u64 } else { 0 };
                 counts.tail += if !heard && may_go_on { BLOCK_SAMPLES as u64 } else { 0 };
                 counts.lost += if heard || may_go_on { 0 } else { BLOCK_SAMPLES as u64 };

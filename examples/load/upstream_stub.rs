@@ -13,14 +13,14 @@ use tokio::{
 
 use crate::{
     append::Append,
-    client::Client,
     audio_matcher::AudioMatcher,
+    client::Client,
     options::BridgeKind,
     relay_upstream::RelayConnection,
-    test_audio::{SECOND_SAMPLES, MODEL_SECOND_SAMPLES, MODEL_SECONDS},
+    run_context::RunContext,
+    test_audio::{MODEL_SECOND_SAMPLES, MODEL_SECONDS, SECOND_SAMPLES},
     transcript_check::TRANSCRIPT_PREFIX,
     websocket::{self, FrameReader, TEXT},
-    run_context::RunContext,
 };
 
 /// Takes upstream connections until the world ends.
@@ -45,9 +45,16 @@ async fn serve_connection(world: Rc<RunContext>, tcp: TcpStream, number: usize) 
     if let Some(client) = relayed.and_then(|number| number.parse::<usize>().ok()) {
         return RelayConnection::new(world, write, client).serve(inbox).await;
     }
-    let chats = path.contains("mode=chat");
-    let mut session =
-        UpstreamSession { world, write, id: format!("sess_{number}"), is_chat: chats, client: None, turn_count: 0, is_in_turn: false };
+    let is_chat = path.contains("mode=chat");
+    let mut session = UpstreamSession {
+        world,
+        write,
+        id: format!("sess_{number}"),
+        is_chat,
+        client: None,
+        turn_count: 0,
+        is_in_turn: false,
+    };
     let _gone = session.serve(inbox).await;
 }
 
@@ -75,7 +82,9 @@ impl UpstreamSession {
                     let head = websocket::frame_header(websocket::PONG, payload.len(), false);
                     websocket::write_all(&self.write, &[&head, payload]).await?;
                 }
-                websocket::CLOSE => return websocket::write_all(&self.write, &[&websocket::SERVER_CLOSE]).await,
+                websocket::CLOSE => {
+                    return websocket::write_all(&self.write, &[&websocket::SERVER_CLOSE]).await;
+                }
                 _ => {}
             }
         }
@@ -120,14 +129,20 @@ impl UpstreamSession {
         }
         self.match_unit(&append, now);
         let answers = !self.world.is_stopping.get() && self.is_answered_after(0);
-        if answers { self.send_speech(append.input_id).await } else { self.send_listen(append.input_id).await }
+        if answers {
+            self.send_speech(append.input_id).await
+        } else {
+            self.send_listen(append.input_id).await
+        }
     }
 
     /// Whether it speaks after the unit that comes so many samples later.
     fn is_answered_after(&self, later: u64) -> bool {
         let Some(client) = &self.client else { return false };
         let ear = client.audio_matcher.borrow();
-        ear.as_ref().is_some_and(|ear| ear.silence_samples == 0 && self.world.sound.is_answered_at(ear.loop_position() + later))
+        ear.as_ref().is_some_and(|ear| {
+            ear.silence_samples == 0 && self.world.sound.is_answered_at(ear.loop_position() + later)
+        })
     }
 
     /// Recognises a unit, and measures how long it took to come.
@@ -214,7 +229,8 @@ impl UpstreamSession {
             over = websocket::text_frame(&words, false);
         }
         client.receiver.borrow_mut().expect_delta(MODEL_SECOND_SAMPLES as u64, self.world.now_us(), first);
-        websocket::write_all(&self.write, &[&words, &head, begin.as_bytes(), audio, end.as_bytes(), &over]).await
+        websocket::write_all(&self.write, &[&words, &head, begin.as_bytes(), audio, end.as_bytes(), &over])
+            .await
     }
 
     async fn transcribe(&self, append: &Append<'_>) -> std::io::Result<()> {

@@ -56,15 +56,15 @@ impl FrameReader {
     /// Waits for more. False when nothing comes any more.
     async fn read_more(&mut self) -> bool {
         self.compact();
-        let Self { read, pool, buffer, end: filled, .. } = self;
+        let Self { read, pool, buffer, end, .. } = self;
         let read = poll_fn(|cx| {
             if buffer.is_empty() {
                 *buffer = pool.borrow_mut().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES]);
             }
-            let mut into = ReadBuf::new(&mut buffer[*filled..]);
+            let mut into = ReadBuf::new(&mut buffer[*end..]);
             let polled = Pin::new(&mut *read).poll_read(cx, &mut into);
             let come = into.filled().len();
-            if polled.is_pending() && *filled == 0 {
+            if polled.is_pending() && *end == 0 {
                 pool.borrow_mut().push(std::mem::take(buffer));
             }
             polled.map(|done| done.map(|()| come))
@@ -207,7 +207,10 @@ pub(crate) async fn request_upgrade(
 }
 
 /// Grants one; the path asked for.
-pub(crate) async fn accept_upgrade(inbox: &mut FrameReader, write: &OwnedWriteHalf) -> Result<String, String> {
+pub(crate) async fn accept_upgrade(
+    inbox: &mut FrameReader,
+    write: &OwnedWriteHalf,
+) -> Result<String, String> {
     let request = inbox.read_http_head().await?;
     let header = |line: &str| {
         let (name, value) = line.split_once(':')?;

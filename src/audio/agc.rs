@@ -24,7 +24,7 @@ const MAX_FALL_PER_BLOCK: f32 = 0.933_254_3;
 /// ```
 /// use voxbridge::audio::agc::Agc;
 ///
-/// let mut agc = Level::new(0.12, 8.0, 0.006);
+/// let mut agc = Agc::new(0.12, 8.0, 0.006);
 /// let mut quiet: Vec<i16> = (0..48_000).map(|i| if i % 8 < 4 { 655 } else { -655 }).collect();
 /// agc.apply(&mut quiet);
 /// assert!(agc.gain() > 5.9, "0.02 has become 0.12");
@@ -112,7 +112,9 @@ impl Agc {
             self.speech_blocks = (self.speech_blocks + 1.0).min(AVERAGING_BLOCKS);
             self.speech_power += (power - self.speech_power) / self.speech_blocks;
             let wanted = self.target_rms / self.speech_power.sqrt();
-            self.target_gain = wanted.clamp(self.gain * MAX_FALL_PER_BLOCK, self.gain * MAX_RISE_PER_BLOCK).clamp(1.0, self.gain_max);
+            self.target_gain = wanted
+                .clamp(self.gain * MAX_FALL_PER_BLOCK, self.gain * MAX_RISE_PER_BLOCK)
+                .clamp(1.0, self.gain_max);
         }
         self.gain_step = (self.target_gain - self.gain) / BLOCK_SAMPLES as f32;
     }

@@ -18,10 +18,10 @@ impl PackedAudio {
     /// Packs samples.
     ///
     /// ```
-    /// use voxbridge::audio::delta_pack::Packed;
+    /// use voxbridge::audio::delta_pack::PackedAudio;
     ///
     /// let audio = [1000, 1007, 1011, 1012, 990];
-    /// assert_eq!(Packed::new(&audio).unpack(), audio);
+    /// assert_eq!(PackedAudio::new(&audio).unpack(), audio);
     /// ```
     #[must_use]
     pub fn new(samples: &[i16]) -> Self {

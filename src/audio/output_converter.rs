@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn model_rate_output_is_not_resampled() {
-        let (mut converter, mut out, mut expected) = (OutputConverter::new(24_000).unwrap(), Vec::new(), Vec::new());
+        let (mut converter, mut out, mut expected) =
+            (OutputConverter::new(24_000).unwrap(), Vec::new(), Vec::new());
         converter.push(&speech(), &mut out);
         converter.flush(&mut out);
         pcm::encode_s16le(&speech(), &mut expected);
@@ -92,7 +93,8 @@ mod tests {
     #[test]
     fn resampled_output_has_exact_length_for_any_framing() {
         for rate_hz in [8_000u32, 16_000, 22_050, 44_100, 48_000] {
-            let (mut converter, mut whole, mut pieces) = (OutputConverter::new(rate_hz).unwrap(), Vec::new(), Vec::new());
+            let (mut converter, mut whole, mut pieces) =
+                (OutputConverter::new(rate_hz).unwrap(), Vec::new(), Vec::new());
             converter.push(&speech(), &mut whole);
             converter.flush(&mut whole);
             assert_eq!(whole.len(), rate_hz as usize * 2, "one second");

@@ -75,7 +75,7 @@ pub const fn base64_f32_len(samples: usize) -> usize {
 /// Decodes base64 of raw little-endian float32 and appends it to `out`; nothing is appended on an error.
 ///
 /// # Errors
-/// [`PcmError::Base64`] for text that is not base64, [`PcmError::Ragged`] for a byte count that is no multiple of 4.
+/// [`PcmError::Base64`] for text that is not base64, [`PcmError::PartialSample`] for a byte count that is no multiple of 4.
 pub fn decode_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
     let before = out.len();
     let decoded_bytes = decode_blocks(text.as_bytes(), out);

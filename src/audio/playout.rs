@@ -17,16 +17,16 @@ const HOLD_INCREASE: Duration = Duration::from_millis(150);
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use voxbridge::audio::playout::Pace;
+/// use voxbridge::audio::playout::PlayoutPacer;
 ///
 /// let (frame, now) = (Duration::from_millis(20), Instant::now());
-/// let mut pacer = Pace::new(Some(Duration::from_millis(100)), Duration::from_millis(500));
+/// let mut pacer = PlayoutPacer::new(Some(Duration::from_millis(100)), Duration::from_millis(500));
 /// pacer.begin_text(now);
-/// while pacer.next(now, frame) <= now {
+/// while pacer.earliest_send(now, frame) <= now {
 ///     pacer.record_sent(now, frame);
 /// }
 /// assert_eq!(pacer.playout_end(), Some(now + 5 * frame));
-/// assert_eq!(pacer.next(now, frame), now + frame);
+/// assert_eq!(pacer.earliest_send(now, frame), now + frame);
 /// ```
 #[derive(Debug, Clone)]
 pub struct PlayoutPacer {
@@ -50,7 +50,16 @@ impl PlayoutPacer {
     #[must_use]
     pub const fn new(lead: Option<Duration>, hold_max: Duration) -> Self {
         let (hold, shortfall) = (Duration::ZERO, Duration::ZERO);
-        Self { lead, hold, hold_max, release_at: None, shortfall, playout_end: None, has_sent: false, ran_dry: false }
+        Self {
+            lead,
+            hold,
+            hold_max,
+            release_at: None,
+            shortfall,
+            playout_end: None,
+            has_sent: false,
+            ran_dry: false,
+        }
     }
 
     /// The first audio of a text is there. What is still to be played of the text before stays so.
@@ -179,7 +188,10 @@ mod tests {
         assert_eq!(pacer.playout_end(), None);
         assert_eq!(pacer.send_budget(start), ms(200));
         assert!(!pacer.record_sent(start, ms(200)));
-        assert_eq!((pacer.send_budget(start), pacer.earliest_send(start, FRAME)), (Duration::ZERO, start + FRAME));
+        assert_eq!(
+            (pacer.send_budget(start), pacer.earliest_send(start, FRAME)),
+            (Duration::ZERO, start + FRAME)
+        );
         assert_eq!(pacer.send_budget(start + ms(50)), ms(50));
         assert_eq!(pacer.earliest_send(start + ms(50), FRAME), start + ms(50));
         assert_eq!(pacer.playout_end(), Some(start + ms(200)));
@@ -220,7 +232,10 @@ mod tests {
             assert_eq!(pacer.next_hold(), ms(held));
         }
         pacer.begin_text(now);
-        assert_eq!((pacer.send_budget(now), pacer.earliest_send(now, FRAME)), (Duration::ZERO, now + ms(324)));
+        assert_eq!(
+            (pacer.send_budget(now), pacer.earliest_send(now, FRAME)),
+            (Duration::ZERO, now + ms(324))
+        );
         assert_eq!(pacer.send_budget(now + ms(324)), ms(200));
         pacer.stop();
         assert_eq!(pacer.next_hold(), ms(324), "a text that was never heard teaches nothing");
@@ -233,7 +248,10 @@ mod tests {
         for (missing, held) in [(0, 0), (300, 300), (900, 400)] {
             pacer.begin_text(now);
             pacer.set_shortfall(ms(missing));
-            assert_eq!((pacer.earliest_send(now, FRAME), pacer.send_budget(now).is_zero()), (now + ms(held), held > 0));
+            assert_eq!(
+                (pacer.earliest_send(now, FRAME), pacer.send_budget(now).is_zero()),
+                (now + ms(held), held > 0)
+            );
             pacer.set_shortfall(ms(missing / 3));
             assert_eq!(pacer.earliest_send(now, FRAME), now + ms(missing / 3), "more has come");
             now = pacer.earliest_send(now, FRAME);
@@ -276,7 +294,10 @@ mod tests {
         let (mut pacer, start) = (PlayoutPacer::new(None, ms(400)), start());
         for _ in 0..3 {
             pacer.begin_text(start);
-            assert_eq!((pacer.send_budget(start), pacer.earliest_send(start, ms(60_000))), (Duration::MAX, start));
+            assert_eq!(
+                (pacer.send_budget(start), pacer.earliest_send(start, ms(60_000))),
+                (Duration::MAX, start)
+            );
             assert!(!pacer.record_sent(start, ms(60_000)));
             assert!(!pacer.record_sent(start + ms(100_000), ms(60_000)));
             assert_eq!((pacer.playout_end(), pacer.unplayed(start)), (None, Duration::ZERO));

@@ -26,9 +26,12 @@ use self::{relayed::RelayBridge, served::ServedBridge};
 use crate::{
     downstream::{Codec, ConnectQuery},
     error::Error,
-    event::{Frame, Lane, Message, Mode, DisconnectReason},
+    event::{DisconnectReason, Frame, Lane, Message, Mode},
     mapping::{ClientMapping, UpstreamMapping},
-    session::{SampleCounts, ReadWindow, Observation, RelaySetup, SessionSetup, SessionState, UplinkCounts, AudioTotals},
+    session::{
+        AudioTotals, Observation, ReadWindow, RelaySetup, SampleCounts, SessionSetup, SessionState,
+        UplinkCounts,
+    },
 };
 
 /// What happened.

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         Frame, LaneCommand, Message,
-        relay::{self, NoticeMeta, RelayEndReason, ErrorNotice, RelayOpening, ClientNotice, RelayTranslator},
+        relay::{self, ClientNotice, ErrorNotice, NoticeMeta, RelayEndReason, RelayOpening, RelayTranslator},
     },
     mapping::{
         ClientMapping, UpstreamMapping,
@@ -47,13 +47,19 @@ impl RelayBridge {
     ) -> Self {
         let codec = |client: &Arc<ClientMapping>| RelayCodec::new(client.clone(), query, setup.unix_s);
         let mut candidates: Vec<_> = candidates.iter().filter_map(codec).take(MAX_CANDIDATES).collect();
-        let matches_dialect = |codec: &RelayCodec| codec.relay().is_some_and(|relay| relay.dialect == dialect.name);
+        let matches_dialect =
+            |codec: &RelayCodec| codec.protocol().is_some_and(|relay| relay.dialect == dialect.name);
         let first = candidates.iter().position(matches_dialect).unwrap_or(0);
         let codec = (first < candidates.len()).then(|| candidates.remove(first));
         let translator = CodecTranslator { codec, dialect: Dialect::new(dialect) };
         let relay = translator.codec.as_ref().and_then(|codec| Relay::open(now, &setup, codec.mode()));
-        let mut relayed =
-            Self { translator, candidates, is_client_open: relay.is_some(), relay, noted_no_effect: BTreeSet::new() };
+        let mut relayed = Self {
+            translator,
+            candidates,
+            is_client_open: relay.is_some(),
+            relay,
+            noted_no_effect: BTreeSet::new(),
+        };
         relayed.check_mode(now);
         relayed
     }
@@ -63,8 +69,9 @@ impl RelayBridge {
         let (Some(codec), Some(relay)) = (&self.translator.codec, &mut self.relay) else { return };
         let dialect = self.translator.dialect.mapping();
         let required = [SendName::RelayOpen, SendName::RelayAppend];
-        if let Some(name) =
-            required.iter().find(|name| dialect.message(**name).is_none() && !self.translator.is_passthrough())
+        if let Some(name) = required
+            .iter()
+            .find(|name| dialect.message(**name).is_none() && !self.translator.is_passthrough())
         {
             let error = format!(
                 "the upstream speaks {}, whose file does not say how to tell it what clients of {} say: `{}` is missing",
@@ -107,7 +114,9 @@ impl RelayBridge {
         let Self { translator, relay: Some(relay), .. } = self else { return };
         match input {
             Input::Client(_) if !self.is_client_open => {}
-            Input::Client(Frame::Text(text)) => translator.handle_client_text(now, text, relay, &mut self.noted_no_effect),
+            Input::Client(Frame::Text(text)) => {
+                translator.handle_client_text(now, text, relay, &mut self.noted_no_effect)
+            }
             Input::Client(Frame::Binary(_)) => {
                 relay.report_error(
                     now,
@@ -152,7 +161,10 @@ impl RelayBridge {
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
                 Action::Observe(observation) => return Output::Observe(observation),
-                Action::RawToClient(_) | Action::ToClient(_) | Action::CloseClient(_) | Action::DropAudio(_) => {}
+                Action::RawToClient(_)
+                | Action::ToClient(_)
+                | Action::CloseClient(_)
+                | Action::DropAudio(_) => {}
             }
         }
         if relay.is_finished() { Output::Finished } else { Output::Wait(relay.next_timeout()) }
@@ -185,21 +197,33 @@ struct CodecTranslator {
 }
 
 impl CodecTranslator {
-    fn encode_opening_with(&self, opening: &RelayOpening<'_>, encoding: VoiceEncoding) -> Result<String, Error> {
-        let (voice, speech_voice) = (encode_voice(opening.voice, encoding)?, encode_voice(opening.speech_voice, encoding)?);
+    fn encode_opening_with(
+        &self,
+        opening: &RelayOpening<'_>,
+        encoding: VoiceEncoding,
+    ) -> Result<String, Error> {
+        let (voice, speech_voice) =
+            (encode_voice(opening.voice, encoding)?, encode_voice(opening.speech_voice, encoding)?);
         let (voice, speech_voice) = (voice.as_deref(), speech_voice.as_deref());
-        let relay = self.codec.as_ref().and_then(RelayCodec::relay);
+        let relay = self.codec.as_ref().and_then(RelayCodec::protocol);
         let prompt = opening.prompt.or_else(|| relay.and_then(|relay| relay.default_prompt.as_deref()));
         Ok(self.dialect.encode_relay_opening(&RelayOpening { prompt, voice, speech_voice, ..*opening }))
     }
 
-    fn handle_client_text(&self, now: Instant, text: &str, relay: &mut Relay, noted_no_effect: &mut BTreeSet<String>) {
+    fn handle_client_text(
+        &self,
+        now: Instant,
+        text: &str,
+        relay: &mut Relay,
+        noted_no_effect: &mut BTreeSet<String>,
+    ) {
         let Some(codec) = &self.codec else { return };
         match codec.decode(text, self.is_passthrough()) {
             Ok(read) => {
                 if !self.is_passthrough() {
                     let notes = read.ineffective_fields(|part| self.supports(part));
-                    let unreported = notes.into_iter().filter(|note| super::mark_noted(noted_no_effect, note));
+                    let unreported =
+                        notes.into_iter().filter(|note| super::mark_noted(noted_no_effect, note));
                     unreported.for_each(|note| relay.report_no_effect(now, note, self));
                 }
                 relay.handle_client_message(now, &read.to_client_event(), text, self);
@@ -211,16 +235,16 @@ impl CodecTranslator {
 
 impl RelayTranslator for CodecTranslator {
     fn is_passthrough(&self) -> bool {
-        let dialect = self.codec.as_ref().and_then(|codec| Some(&codec.relay()?.dialect));
+        let dialect = self.codec.as_ref().and_then(|codec| Some(&codec.protocol()?.dialect));
         dialect == Some(&self.dialect.mapping().name)
     }
 
     fn merges_replies(&self) -> bool {
-        self.codec.as_ref().and_then(RelayCodec::relay).is_some_and(|relay| relay.has_combined_output())
+        self.codec.as_ref().and_then(RelayCodec::protocol).is_some_and(|relay| relay.has_combined_output())
     }
 
     fn accepts_early_appends(&self) -> bool {
-        self.codec.as_ref().and_then(RelayCodec::relay).is_some_and(|relay| relay.append_before_open)
+        self.codec.as_ref().and_then(RelayCodec::protocol).is_some_and(|relay| relay.append_before_open)
     }
 
     fn encode_notice(&self, notice: &ClientNotice<'_>, meta: &NoticeMeta<'_>) -> Option<String> {

@@ -9,8 +9,8 @@ use crate::{
     event::{ClientCommand, CloseReason, Message},
     mapping::UpstreamMapping,
     session::{
-        SampleCounts, Measurement, ReadWindow, Observation, EndReason, Session, SessionSetup, BargeInStage, SessionState, UplinkCounts, AudioTotals,
-        outbox::Action,
+        AudioTotals, BargeInStage, EndReason, Measurement, Observation, ReadWindow, SampleCounts, Session,
+        SessionSetup, SessionState, UplinkCounts, outbox::Action,
     },
     upstream::Dialect,
 };
@@ -165,7 +165,9 @@ impl ServedBridge {
                         && let Some(close) = self.codec.error_close_frame(error)
                     {
                         self.is_client_open = false;
-                        self.ready_outputs.push_back(measurement_output(Measurement::SessionEnding(EndReason::ClientError)));
+                        self.ready_outputs.push_back(measurement_output(Measurement::SessionEnding(
+                            EndReason::ClientError,
+                        )));
                         session.handle_client_gone(now);
                         self.ready_outputs.extend(self.codec.encode(command, at_s).map(Output::ToClient));
                         self.ready_outputs.push_back(Output::ToClient(close));
@@ -173,7 +175,8 @@ impl ServedBridge {
                     }
                     if matches!(command, ClientCommand::SpeakingEnded { cancelled: true, .. }) {
                         let (stage, after) = (BargeInStage::ClientNotified, now - self.last_input_at);
-                        self.ready_outputs.push_back(measurement_output(Measurement::BargeIn { stage, after }));
+                        self.ready_outputs
+                            .push_back(measurement_output(Measurement::BargeIn { stage, after }));
                     }
                     if let Some(message) = self.codec.encode(command, at_s) {
                         return Output::ToClient(message);
@@ -184,14 +187,17 @@ impl ServedBridge {
                 }
                 Action::DropAudio(bytes) if self.is_client_open => return Output::DropAudio(bytes),
                 Action::RawToClient(message) if self.is_client_open => return Output::ToClient(message),
-                Action::ToClient(_) | Action::RawToClient(_) | Action::CloseClient(_) | Action::DropAudio(_) => {}
+                Action::ToClient(_)
+                | Action::RawToClient(_)
+                | Action::CloseClient(_)
+                | Action::DropAudio(_) => {}
                 Action::OpenLane(lane, mode) => return Output::OpenLane(lane, mode),
                 Action::ToLane(lane, command) => {
                     return Output::ToLane(lane, Message::Text(self.dialect.encode(&command)));
                 }
                 Action::DropLane(lane) => return Output::CloseLane(lane),
-                Action::Observe(Observation::NoEffect(note)) if !super::mark_noted(&mut self.noted_no_effect, &note) => {
-                }
+                Action::Observe(Observation::NoEffect(note))
+                    if !super::mark_noted(&mut self.noted_no_effect, &note) => {}
                 Action::Observe(observation) => return Output::Observe(observation),
             }
         }

@@ -106,7 +106,10 @@ impl Client {
     /// # Errors
     /// [`ClientError::InvalidUrl`], [`ClientError::Unreachable`], [`ClientError::HttpRejected`], [`ClientError::SessionNotOpened`], or
     /// [`ClientError::Server`] if the server says why it wants no session.
-    pub async fn connect(target: &ServerTarget, timing: ClientTiming) -> Result<(Self, ReceivedEvent), ClientError> {
+    pub async fn connect(
+        target: &ServerTarget,
+        timing: ClientTiming,
+    ) -> Result<(Self, ReceivedEvent), ClientError> {
         Self::await_created(dial::dial(target).await?, target, timing).await
     }
 
@@ -133,7 +136,9 @@ impl Client {
                 MacawEvent::Error { code, message, .. } => Err(server_error(code, message)),
                 _ => Err(not_opened(format!("expected session.created, got {}", excerpt(&event.text)))),
             },
-            Some(ServerMessage::Audio(_)) => Err(not_opened("expected session.created, got audio".to_owned())),
+            Some(ServerMessage::Audio(_)) => {
+                Err(not_opened("expected session.created, got audio".to_owned()))
+            }
             None => Err(not_opened(client.end_description().to_owned())),
         }
     }
@@ -158,7 +163,10 @@ impl Client {
         while self.end_reason.is_none() {
             match self.socket.next().await {
                 Some(Ok(Message::Text(text))) => {
-                    return Ok(Some(ServerMessage::Event(ReceivedEvent { event: MacawEvent::parse(&text), text })));
+                    return Ok(Some(ServerMessage::Event(ReceivedEvent {
+                        event: MacawEvent::parse(&text),
+                        text,
+                    })));
                 }
                 Some(Ok(Message::Binary(audio))) => return Ok(Some(ServerMessage::Audio(audio))),
                 Some(Ok(Message::Close(frame))) => {
@@ -170,7 +178,9 @@ impl Client {
                 // Pings are answered by the library.
                 Some(Ok(_)) => {}
                 None => self.end_reason = Some("the server hung up".to_owned()),
-                Some(Err(reason)) if is_disconnect(&reason) => self.end_reason = Some("the server hung up".to_owned()),
+                Some(Err(reason)) if is_disconnect(&reason) => {
+                    self.end_reason = Some("the server hung up".to_owned())
+                }
                 Some(Err(reason)) => return Err(ClientError::ConnectionLost(reason.to_string())),
             }
         }
@@ -233,17 +243,23 @@ impl Client {
         match timeout(SEND_TIMEOUT, self.socket.send(message)).await {
             Ok(Ok(())) => Ok(()),
             // Why the server went is still to be read and says more than "broken pipe".
-            Ok(Err(reason)) => {
-                Err(ClientError::ConnectionLost(self.read_final_error().await.unwrap_or_else(|| reason.to_string())))
+            Ok(Err(reason)) => Err(ClientError::ConnectionLost(
+                self.read_final_error().await.unwrap_or_else(|| reason.to_string()),
+            )),
+            Err(_) => {
+                Err(ClientError::ConnectionLost(format!("the server took nothing for {SEND_TIMEOUT:?}")))
             }
-            Err(_) => Err(ClientError::ConnectionLost(format!("the server took nothing for {SEND_TIMEOUT:?}"))),
         }
     }
 
     /// The error or close frame that the server left behind.
     async fn read_final_error(&mut self) -> Option<String> {
         while let Ok(Ok(Some(message))) = timeout(HANGUP_TIMEOUT, self.next()).await {
-            if let ServerMessage::Event(ReceivedEvent { event: MacawEvent::Error { code, message, .. }, .. }) = message {
+            if let ServerMessage::Event(ReceivedEvent {
+                event: MacawEvent::Error { code, message, .. },
+                ..
+            }) = message
+            {
                 return Some(server_error(&code, &message).to_string());
             }
         }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::client::{Client, ServerTarget, ClientTiming};
+use super::client::{Client, ClientTiming, ServerTarget};
 use super::error::ClientError;
 use super::{speak, stream_recording, talk, text_chunks};
 
@@ -70,7 +70,11 @@ pub(super) async fn run_speech_demo_with_timing(
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
-pub async fn run_conversation_demo(url: &str, wav_bytes: &[u8], out: &Path) -> Result<DemoResult, ClientError> {
+pub async fn run_conversation_demo(
+    url: &str,
+    wav_bytes: &[u8],
+    out: &Path,
+) -> Result<DemoResult, ClientError> {
     let samples = stream_recording::decode_wav(wav_bytes, "the recording")?;
     let target = ServerTarget { url: url.to_owned(), model: None, language: None, key: None };
     let (mut client, _) = Client::connect(&target, ClientTiming::default()).await?;
@@ -90,14 +94,22 @@ async fn transcribe_and_reply(
     out: &Path,
 ) -> Result<DemoResult, ClientError> {
     let transcription = stream_recording::stream_and_transcribe(client, samples, |_| Ok(())).await?;
-    let mut result = DemoResult { transcripts: transcription.finals, final_latency: transcription.final_latency, reply: None };
+    let mut result = DemoResult {
+        transcripts: transcription.finals,
+        final_latency: transcription.final_latency,
+        reply: None,
+    };
     if needs_reply {
         result.reply = Some(speak_reply(client, &result.transcripts, out).await?);
     }
     Ok(result)
 }
 
-async fn speak_reply(client: &mut Client, transcripts: &[String], out: &Path) -> Result<SpokenReply, ClientError> {
+async fn speak_reply(
+    client: &mut Client,
+    transcripts: &[String],
+    out: &Path,
+) -> Result<SpokenReply, ClientError> {
     let text = match transcripts {
         [] => "I heard nothing.".to_owned(),
         spoken => format!("You said: {}", spoken.join(" ")),
@@ -109,5 +121,11 @@ async fn speak_reply(client: &mut Client, transcripts: &[String], out: &Path) ->
     let mut speech = speak::SpeechAudio::default();
     let first_audio = speak::speak_chunk(client, &text, None, "demo", &mut speech).await?;
     speak::write_output(out, &speech.to_wav()).await?;
-    Ok(SpokenReply { text, is_unprompted: false, duration: speech.duration(), first_audio, file: out.to_path_buf() })
+    Ok(SpokenReply {
+        text,
+        is_unprompted: false,
+        duration: speech.duration(),
+        first_audio,
+        file: out.to_path_buf(),
+    })
 }

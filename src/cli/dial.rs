@@ -50,8 +50,12 @@ pub(super) async fn dial(target: &ServerTarget) -> Result<ClientWebSocket, Clien
 }
 
 /// The server, and the URL with path and query as it wants them; certificates in the PEM file `ca` are trusted, too.
-pub(super) fn endpoint_and_uri(target: &ServerTarget, ca: Option<&Path>) -> Result<(Endpoint, Uri), ClientError> {
-    let invalid_url = |reason: &str| ClientError::InvalidUrl { url: target.url.clone(), reason: reason.to_owned() };
+pub(super) fn endpoint_and_uri(
+    target: &ServerTarget,
+    ca: Option<&Path>,
+) -> Result<(Endpoint, Uri), ClientError> {
+    let invalid_url =
+        |reason: &str| ClientError::InvalidUrl { url: target.url.clone(), reason: reason.to_owned() };
     let given: Uri = target.url.parse().map_err(|reason| invalid_url(&format!("{reason}")))?;
     let endpoint = Endpoint::from_uri(&given, ca).map_err(|reason| invalid_url(&reason))?;
     let path = match given.path() {
@@ -77,7 +81,11 @@ fn build_query(given: &str, target: &ServerTarget) -> String {
     out.finish()
 }
 
-async fn connect_and_upgrade(endpoint: &Endpoint, uri: &Uri, key: Option<&Secret>) -> Result<ClientWebSocket, tungstenite::Error> {
+async fn connect_and_upgrade(
+    endpoint: &Endpoint,
+    uri: &Uri,
+    key: Option<&Secret>,
+) -> Result<ClientWebSocket, tungstenite::Error> {
     upgrade(uri, endpoint.connect().await?, key).await
 }
 

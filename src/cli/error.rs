@@ -126,7 +126,9 @@ impl ClientError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::InvalidUrl { .. } | Self::InvalidKey { .. } => EXIT_USAGE,
-            Self::Unreachable { .. } | Self::HttpRejected { .. } | Self::SessionNotOpened { .. } => EXIT_UNAVAILABLE,
+            Self::Unreachable { .. } | Self::HttpRejected { .. } | Self::SessionNotOpened { .. } => {
+                EXIT_UNAVAILABLE
+            }
             Self::UnreadableInput { .. } => EXIT_NO_INPUT,
             Self::InvalidAudio { .. } | Self::InvalidText(_) => EXIT_INVALID_DATA,
             Self::Server { .. }

@@ -188,7 +188,10 @@ mod tests {
     fn summary_starts_with_type_and_keeps_field_order() {
         let message =
             r#"{"b":1,"type":"session.x","a":{"type":"t","l":[1,"z",null]},"n":0.12345,"e":{},"v":[]}"#;
-        assert_eq!(summarize_json(message), r#"session.x b=1 a={type="t" l=[1, "z", null]} n=0.123 e={} v=[]"#);
+        assert_eq!(
+            summarize_json(message),
+            r#"session.x b=1 a={type="t" l=[1, "z", null]} n=0.123 e={} v=[]"#
+        );
         assert_eq!(summarize_json(r#"{"type":"tts.cancel"}"#), "tts.cancel");
         assert_eq!(summarize_json("[1]"), "[1]");
     }

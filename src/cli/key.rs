@@ -31,7 +31,8 @@ pub(super) fn load_key(file: Option<&Path>) -> Result<Option<Secret>, ClientErro
 fn read_key_file(path: &Path) -> Result<String, ClientError> {
     let mut text = String::new();
     let result = File::open(path).and_then(|file| file.take(KEY_FILE_MAX_BYTES).read_to_string(&mut text));
-    result.map_err(|reason| ClientError::UnreadableInput { source_name: path.display().to_string(), reason })?;
+    result
+        .map_err(|reason| ClientError::UnreadableInput { source_name: path.display().to_string(), reason })?;
     Ok(text)
 }
 

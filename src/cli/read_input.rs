@@ -13,7 +13,11 @@ pub(super) async fn read_input(file: &Path, max_bytes: u64) -> Result<(Vec<u8>, 
     let file = file.to_path_buf();
     // A pipe may keep its reader waiting.
     let bytes = tokio::task::spawn_blocking(move || {
-        if is_stdin { read_at_most(io::stdin().lock(), max_bytes) } else { read_at_most(File::open(file)?, max_bytes) }
+        if is_stdin {
+            read_at_most(io::stdin().lock(), max_bytes)
+        } else {
+            read_at_most(File::open(file)?, max_bytes)
+        }
     });
     match bytes.await.unwrap_or_else(|reason| Err(io::Error::other(reason))) {
         Ok(bytes) => Ok((bytes, source_name)),

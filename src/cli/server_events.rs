@@ -115,16 +115,28 @@ mod tests {
     #[test]
     fn transcript_finals_of_both_server_generations_are_parsed() {
         let new = r#"{"type":"transcript.final","text":"hi","segment_id":3,"language":null,"words":null}"#;
-        assert_eq!(MacawEvent::parse(new), MacawEvent::Final { text: "hi".into(), segment_id: Some(3), assistant: false });
+        assert_eq!(
+            MacawEvent::parse(new),
+            MacawEvent::Final { text: "hi".into(), segment_id: Some(3), assistant: false }
+        );
         let documented = r#"{"type":"transcript.final","text":"hi","language":"en","duration":3.42}"#;
-        assert_eq!(MacawEvent::parse(documented), MacawEvent::Final { text: "hi".into(), segment_id: None, assistant: false });
+        assert_eq!(
+            MacawEvent::parse(documented),
+            MacawEvent::Final { text: "hi".into(), segment_id: None, assistant: false }
+        );
         let without_fields = r#"{"type":"tts.speaking_end"}"#;
-        assert_eq!(MacawEvent::parse(without_fields), MacawEvent::SpeakingEnded { request_id: None, cancelled: false });
+        assert_eq!(
+            MacawEvent::parse(without_fields),
+            MacawEvent::SpeakingEnded { request_id: None, cancelled: false }
+        );
     }
 
     #[test]
     fn unknown_events_are_kept_and_malformed_messages_accepted() {
-        assert_eq!(MacawEvent::parse(r#"{"type":"session.hold"}"#), MacawEvent::Unknown("session.hold".into()));
+        assert_eq!(
+            MacawEvent::parse(r#"{"type":"session.hold"}"#),
+            MacawEvent::Unknown("session.hold".into())
+        );
         for malformed in ["", "[]", "3", "{", r#"{"type":7}"#, "null"] {
             assert_eq!(MacawEvent::parse(malformed), MacawEvent::Unknown(String::new()), "{malformed}");
         }

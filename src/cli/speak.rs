@@ -10,7 +10,7 @@ use tokio::time::{Instant, interval, sleep_until};
 use crate::audio::{MODEL_RATE_HZ, wav};
 
 use super::args::SpeakArgs;
-use super::client::{Client, ServerMessage, ServerTarget, ClientTiming, server_error};
+use super::client::{Client, ClientTiming, ServerMessage, ServerTarget, server_error};
 use super::error::ClientError;
 use super::server_events::MacawEvent;
 use super::text_chunks::{CHUNK_MAX_CHARS, split_text};
@@ -40,8 +40,13 @@ pub async fn run(args: &SpeakArgs) -> Result<(), ClientError> {
     // What was heard until an error is worth keeping.
     if !speech.bytes.is_empty() {
         write_output(&args.output, &speech.to_wav()).await?;
-        let destination = if args.output == Path::new("-") { Path::new("standard output") } else { &args.output };
-        eprintln!("voxbridge: {:.1} s of speech in {}", speech.duration().as_secs_f64(), destination.display());
+        let destination =
+            if args.output == Path::new("-") { Path::new("standard output") } else { &args.output };
+        eprintln!(
+            "voxbridge: {:.1} s of speech in {}",
+            speech.duration().as_secs_f64(),
+            destination.display()
+        );
     }
     result
 }
@@ -140,7 +145,9 @@ pub(super) async fn speak_chunk(
                 speech.push(&bytes)?;
             }
             Some(ServerMessage::Event(event)) => match event.event {
-                MacawEvent::SpeakingStarted { request_id: id } if is_same_request(id.as_deref(), request_id) => {
+                MacawEvent::SpeakingStarted { request_id: id }
+                    if is_same_request(id.as_deref(), request_id) =>
+                {
                     started = true;
                 }
                 MacawEvent::SpeakingEnded { request_id: id, cancelled }
@@ -164,7 +171,9 @@ pub(super) async fn speak_chunk(
                     error_while_speaking = Some(error);
                 }
                 MacawEvent::SessionClosed { reason } => {
-                    return Err(ClientError::ConnectionLost(format!("the server closed the session: {reason}")));
+                    return Err(ClientError::ConnectionLost(format!(
+                        "the server closed the session: {reason}"
+                    )));
                 }
                 _ => {}
             },
@@ -180,7 +189,8 @@ fn is_same_request(event_request_id: Option<&str>, request_id: &str) -> bool {
 
 /// Writes to a file, or to standard output for `-`.
 pub(super) async fn write_output(destination: &Path, bytes: &[u8]) -> Result<(), ClientError> {
-    let failed = |reason: io::Error| ClientError::UnwritableOutput { destination: destination.to_path_buf(), reason };
+    let failed =
+        |reason: io::Error| ClientError::UnwritableOutput { destination: destination.to_path_buf(), reason };
     if destination == Path::new("-") {
         let mut stdout = io::stdout().lock();
         return stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(ClientError::unwritable_stdout);

@@ -11,7 +11,7 @@ use tokio::time::{Instant, interval};
 
 use crate::audio::{SPEECH_RATE_HZ, pcm, wav};
 
-use super::client::{Client, ReceivedEvent, ServerMessage, ClientTiming, server_error};
+use super::client::{Client, ClientTiming, ReceivedEvent, ServerMessage, server_error};
 use super::error::ClientError;
 use super::server_events::MacawEvent;
 
@@ -54,9 +54,11 @@ pub(super) struct TranscriptionResult {
 
 /// A WAV file as the samples a Macaw server wants: int16 mono 16 kHz.
 pub(super) fn decode_wav(bytes: &[u8], source_name: &str) -> Result<Vec<i16>, ClientError> {
-    let invalid_audio = |reason: wav::WavError| ClientError::InvalidAudio { source_name: source_name.to_owned(), reason };
+    let invalid_audio =
+        |reason: wav::WavError| ClientError::InvalidAudio { source_name: source_name.to_owned(), reason };
     let (samples, rate_hz) = wav::read(bytes, RECORDING_MAX).map_err(invalid_audio)?;
-    let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|reason| invalid_audio(reason.into()))?;
+    let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ)
+        .map_err(|reason| invalid_audio(reason.into()))?;
     Ok(samples.into_iter().map(pcm::to_i16).collect())
 }
 
@@ -144,11 +146,20 @@ impl TranscriptionResult {
     /// Nothing more is to be expected after `quiet` without an event.
     fn is_finished(&self, quiet: Duration, timing: &ClientTiming) -> Result<bool, ClientError> {
         if self.utterances_started > self.utterances_ended {
-            return if quiet < timing.stall_timeout { Ok(false) } else { Err(ClientError::Stalled(timing.stall_timeout)) };
+            return if quiet < timing.stall_timeout {
+                Ok(false)
+            } else {
+                Err(ClientError::Stalled(timing.stall_timeout))
+            };
         }
         // `vad.speech_end` does not wait for ever for its transcript: a late one may still come.
         let answered = self.final_segment_ids.len() + self.unnumbered_finals + self.error_count;
-        Ok(quiet >= if answered < self.utterances_ended { timing.late_transcript_timeout } else { timing.quiet_timeout })
+        Ok(quiet
+            >= if answered < self.utterances_ended {
+                timing.late_transcript_timeout
+            } else {
+                timing.quiet_timeout
+            })
     }
 
     /// Errors and no transcript are a failure; errors beside transcripts are for the caller to mention.

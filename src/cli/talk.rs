@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 
 use super::args::TalkArgs;
-use super::client::{Client, ServerMessage, ServerTarget, ClientTiming, printable, server_error};
+use super::client::{Client, ClientTiming, ServerMessage, ServerTarget, printable, server_error};
 use super::error::ClientError;
 use super::server_events::MacawEvent;
 use super::speak::{self, SpeechAudio};
@@ -98,7 +98,11 @@ pub(super) async fn ask_question(client: &mut Client, samples: &[i16]) -> Result
 
 impl SpokenAnswer {
     /// Takes what the server says; whether an answer has been heard to its end.
-    fn handle_message(&mut self, message: ServerMessage, question_ended_at: Option<Instant>) -> Result<bool, ClientError> {
+    fn handle_message(
+        &mut self,
+        message: ServerMessage,
+        question_ended_at: Option<Instant>,
+    ) -> Result<bool, ClientError> {
         let event = match message {
             ServerMessage::Audio(bytes) => {
                 self.speech.push(&bytes)?;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::args::TranscribeArgs;
-use super::client::{Client, ServerTarget, ClientTiming};
+use super::client::{Client, ClientTiming, ServerTarget};
 use super::error::ClientError;
 use super::stream_recording::{self, StreamProgress};
 use super::view::TranscriptView;
@@ -26,7 +26,13 @@ pub async fn run(args: &TranscribeArgs) -> Result<(), ClientError> {
         language: args.language.clone(),
         key: key::load_key(args.key.key_file.as_deref())?,
     };
-    transcribe(&target, ClientTiming::default(), &samples, TranscriptView::for_terminal(args.json, samples.len())).await
+    transcribe(
+        &target,
+        ClientTiming::default(),
+        &samples,
+        TranscriptView::for_terminal(args.json, samples.len()),
+    )
+    .await
 }
 
 /// Everything but the terminal and the file.
@@ -38,7 +44,8 @@ pub(super) async fn transcribe<W: Write>(
 ) -> Result<(), ClientError> {
     let (mut client, created) = Client::connect(target, timing).await?;
     view.show(StreamProgress::Event(&created)).map_err(ClientError::unwritable_stdout)?;
-    let result = stream_recording::stream_and_transcribe(&mut client, samples, |progress| view.show(progress)).await;
+    let result =
+        stream_recording::stream_and_transcribe(&mut client, samples, |progress| view.show(progress)).await;
     view.finish();
     // Goodbye is said in any case: a session that is merely dropped costs the next client a worker.
     client

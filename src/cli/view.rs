@@ -30,7 +30,8 @@ impl TranscriptView<io::Stdout> {
     /// For this terminal, or none.
     pub(super) fn for_terminal(json: bool, samples: usize) -> Self {
         let has_progress_bar = io::stderr().is_terminal();
-        let target = if has_progress_bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target =
+            if has_progress_bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(samples as u64), target).with_style(progress_style());
         let live_columns = (!has_progress_bar && !json && io::stdout().is_terminal())
             .then(|| Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns)));

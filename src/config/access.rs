@@ -17,11 +17,11 @@ use crate::{
     server::{
         access::{
             AccessPolicy, ClientLimits,
-            address::{TrustedProxies, ProxyHeader},
-            keys::{KEYS_MAX, ApiKeys},
+            address::{ProxyHeader, TrustedProxies},
+            keys::{ApiKeys, KEYS_MAX},
             origin::AllowedOrigins,
         },
-        tls::{ReloadableAcceptor, ClientCerts},
+        tls::{ClientCerts, ReloadableAcceptor},
     },
 };
 
@@ -92,7 +92,9 @@ impl AccessConfig {
             return Err("access.query_parameter: it is empty; a name such as \"api_key\" is meant".to_owned());
         }
         let keys = self.keys.as_deref().map(read_keys).transpose().map_err(bad("keys"))?;
-        if let Some(key) = keys.iter().flat_map(ApiKeys::iter).find(|key| key.has_certificate() && !has_client_ca) {
+        if let Some(key) =
+            keys.iter().flat_map(ApiKeys::iter).find(|key| key.has_certificate() && !has_client_ca)
+        {
             return Err(format!(
                 "access.keys: [[key]] {:?} is known by its `certificate_name`, for which nobody is asked: [tls] names no \
                  `client_ca`",
@@ -115,7 +117,8 @@ const KEYS_MAX_BYTES: u64 = 16 << 20;
 
 fn read_keys(path: &Path) -> Result<ApiKeys, String> {
     let source = read_key_file(path)?;
-    ApiKeys::parse(&path.display().to_string(), &source, super::env_var).map_err(|problem| problem.to_string())
+    ApiKeys::parse(&path.display().to_string(), &source, super::env_var)
+        .map_err(|problem| problem.to_string())
 }
 
 /// The text of a file of keys, if it is no longer than it may be.
@@ -157,12 +160,16 @@ impl LimitsConfig {
             return Err("limits.handshake_timeout_ms: must be 100 to 600000".to_owned());
         }
         if self.session_duration_max_ms.is_some_and(|ms| ms > MAX_MS) {
-            return Err(format!("limits.session_duration_max_ms: must be 0 for no limit, or at most {MAX_MS}"));
+            return Err(format!(
+                "limits.session_duration_max_ms: must be 0 for no limit, or at most {MAX_MS}"
+            ));
         }
         Ok(ClientLimits {
             sessions_per_address: self.sessions_per_address,
             handshakes_max: self.handshakes_max.unwrap_or(ClientLimits::DEFAULT_HANDSHAKES_MAX),
-            handshake_timeout: self.handshake_timeout_ms.map_or(ClientLimits::DEFAULT_HANDSHAKE_TIMEOUT, Duration::from_millis),
+            handshake_timeout: self
+                .handshake_timeout_ms
+                .map_or(ClientLimits::DEFAULT_HANDSHAKE_TIMEOUT, Duration::from_millis),
             session_duration_max_ms: self.session_duration_max_ms.unwrap_or_default(),
             message_max_bytes: self.message_max_bytes,
         })
@@ -186,7 +193,8 @@ impl Config {
                 path.display()
             )
         });
-        let unencrypted = self.upstream.iter().filter(|upstream| upstream.has_token() && !upstream.is_confidential());
+        let unencrypted =
+            self.upstream.iter().filter(|upstream| upstream.has_token() && !upstream.is_confidential());
         let unencrypted = unencrypted.map(|upstream| {
             format!(
                 "upstream {}: its token goes over the network unencrypted; use wss://",
@@ -198,7 +206,8 @@ impl Config {
 
     /// Every file that holds secrets.
     fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
-        let upstream_files = self.upstream.iter().flat_map(|upstream| upstream.token_file.iter().chain(&upstream.client_key));
+        let upstream_files =
+            self.upstream.iter().flat_map(|upstream| upstream.token_file.iter().chain(&upstream.client_key));
         let client_files = self.access.keys.iter().chain(&self.tls.key);
         client_files.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(upstream_files)
     }

@@ -8,7 +8,7 @@ use crate::{
     secret::Secret,
     server::{
         admin::{AdminSecurity, auth::AdminAuth},
-        tls::{ReloadableAcceptor, TlsFiles, TlsConfig},
+        tls::{ReloadableAcceptor, TlsConfig, TlsFiles},
     },
 };
 
@@ -66,7 +66,10 @@ impl AdminSettings {
     /// Which file is wrong; never what is in it.
     pub fn load(self) -> Result<AdminSecurity, String> {
         let bad = |problem| format!("admin.tls: {problem}");
-        Ok(AdminSecurity { auth: self.auth, tls: self.tls.map(ReloadableAcceptor::load).transpose().map_err(bad)? })
+        Ok(AdminSecurity {
+            auth: self.auth,
+            tls: self.tls.map(ReloadableAcceptor::load).transpose().map_err(bad)?,
+        })
     }
 }
 
@@ -104,10 +107,17 @@ impl AdminConfig {
             .map_err(|_| bad(format!("listen: {listen:?} is no address and port such as 127.0.0.1:9000")))?;
         let tls = self.tls.resolve().map_err(|problem| bad(format!("tls: {problem}")))?;
         let accepts_certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
-        let auth = AdminAuth { token: self.read_token().map_err(bad)?, accepts_certificates, hosts: self.hosts.clone() };
+        let auth = AdminAuth {
+            token: self.read_token().map_err(bad)?,
+            accepts_certificates,
+            hosts: self.hosts.clone(),
+        };
         // Who has the token, and who probes, has no certificate to shake hands with.
         let is_optional = self.tls.client_certs.is_none() && auth.token.is_some();
-        let tls = tls.map(|files| TlsFiles { is_client_cert_optional: files.is_client_cert_optional || is_optional, ..files });
+        let tls = tls.map(|files| TlsFiles {
+            is_client_cert_optional: files.is_client_cert_optional || is_optional,
+            ..files
+        });
         let settings = AdminSettings { listen, auth, tls };
         settings.check_exposure(listen)?;
         Ok(Some(settings))
@@ -119,7 +129,8 @@ impl AdminConfig {
         let (Some(admin), Some(clients)) = (self.listen.as_deref().and_then(parsed), parsed(clients)) else {
             return Ok(());
         };
-        let overlap = admin.ip() == clients.ip() || admin.ip().is_unspecified() || clients.ip().is_unspecified();
+        let overlap =
+            admin.ip() == clients.ip() || admin.ip().is_unspecified() || clients.ip().is_unspecified();
         if admin.port() != clients.port() || !overlap {
             return Ok(());
         }
@@ -132,8 +143,8 @@ impl AdminConfig {
     pub(super) fn notes(&self) -> Vec<String> {
         let Ok(Some(settings)) = self.resolve() else { return Vec::new() };
         let is_unencrypted = settings.tls.is_none() && !settings.listen.ip().is_loopback();
-        let unencrypted =
-            is_unencrypted.then_some("admin: the token crosses the network in the clear; [admin.tls] would encrypt it");
+        let unencrypted = is_unencrypted
+            .then_some("admin: the token crosses the network in the clear; [admin.tls] would encrypt it");
         let probes_locked_out = settings.tls.is_some_and(|files| files.client_ca.is_some() && !files.is_client_cert_optional).then_some(
             "admin: who shows no certificate is not even answered whether it is alive or ready; for probes and for whoever \
              has the token say `client_certs = \"optional\"` in [admin.tls]",
@@ -190,7 +201,9 @@ mod tests {
             let toml = format!(
                 "listen = \"0.0.0.0:1\"\n{rest}[tls]\ncert = \"c\"\nkey = \"k\"\nclient_ca = \"a\"\n"
             );
-            move |certs: &str| settings(&format!("{toml}{certs}")).unwrap().unwrap().tls.unwrap().is_client_cert_optional
+            move |certs: &str| {
+                settings(&format!("{toml}{certs}")).unwrap().unwrap().tls.unwrap().is_client_cert_optional
+            }
         };
         let (with, without) = (tls("token_env = \"PATH\"\n"), tls(""));
         let (optional, required) = ("client_certs = \"optional\"", "client_certs = \"required\"");

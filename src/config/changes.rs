@@ -50,7 +50,12 @@ impl Changes {
 
     /// And from what the files held that both name to what they hold now; `has_admin` as in [`Self::between`].
     #[must_use]
-    pub fn with_file_changes(mut self, old: &ReferencedFiles, new: &ReferencedFiles, has_admin: bool) -> Self {
+    pub fn with_file_changes(
+        mut self,
+        old: &ReferencedFiles,
+        new: &ReferencedFiles,
+        has_admin: bool,
+    ) -> Self {
         self.applied.extend(changed_files(&old.files, &new.files));
         let list = if has_admin { &mut self.applied } else { &mut self.after_restart };
         list.extend(changed_files(&old.admin, &new.admin));
@@ -118,7 +123,11 @@ impl ReferencedFiles {
         let keys = config.access.keys.as_ref().and_then(|path| access::read_key_file(path).ok());
         let keys = keys.map(|source| keys::entry_digests(&source)).unwrap_or_default();
         let files = voices.chain(certificates).chain(credentials.flatten()).chain(configured(&tls));
-        Self { files: digest_files(files), admin: digest_files(configured(&admin)), keys: keys.into_iter().collect() }
+        Self {
+            files: digest_files(files),
+            admin: digest_files(configured(&admin)),
+            keys: keys.into_iter().collect(),
+        }
     }
 }
 
@@ -157,7 +166,8 @@ mod tests {
         let config = |token: &str| {
             toml::from_str::<Config>(&format!("[[upstream]]\nurl = \"ws://a?token={token}\"")).unwrap()
         };
-        let applied = |new| Changes::between((&config("one"), &library), (&config(new), &library), true).applied;
+        let applied =
+            |new| Changes::between((&config("one"), &library), (&config(new), &library), true).applied;
         assert_eq!((applied("two"), applied("one")), (vec!["`upstream`".to_owned()], vec![]));
     }
 
@@ -187,7 +197,10 @@ mod tests {
         assert_eq!(with_admin.after_restart, ["`admin.listen`"]);
         assert_eq!(with_admin.applied, ["`admin.token_env`", "`admin.hosts`", "`admin.tls`"]);
         let all = ["`admin.listen`", "`admin.token_env`", "`admin.hosts`", "`admin.tls`"];
-        assert_eq!(changes(false), Changes { applied: vec![], after_restart: all.map(str::to_owned).to_vec() });
+        assert_eq!(
+            changes(false),
+            Changes { applied: vec![], after_restart: all.map(str::to_owned).to_vec() }
+        );
     }
 
     #[test]
@@ -204,7 +217,9 @@ mod tests {
         let alone = ReferencedFiles::read(&config);
         config.voices.insert("ann".into(), voice.clone());
         let before = ReferencedFiles::read(&config);
-        let changes = |old: &ReferencedFiles| Changes::default().with_file_changes(old, &ReferencedFiles::read(&config), true).applied;
+        let changes = |old: &ReferencedFiles| {
+            Changes::default().with_file_changes(old, &ReferencedFiles::read(&config), true).applied
+        };
         assert_eq!(changes(&before), [""; 0]);
         assert_eq!(changes(&alone), [""; 0], "that there is one more the configuration says");
         fs::write(&ca, "after").unwrap();

@@ -37,6 +37,9 @@ impl DrainConfig {
 
     pub(super) fn resolve(&self) -> DrainPolicy {
         let duration = |ms: Option<u64>, default| ms.map_or(default, Duration::from_millis);
-        DrainPolicy { grace: duration(self.grace_ms, Duration::ZERO), timeout: duration(self.timeout_ms, DrainPolicy::DEFAULT_TIMEOUT) }
+        DrainPolicy {
+            grace: duration(self.grace_ms, Duration::ZERO),
+            timeout: duration(self.timeout_ms, DrainPolicy::DEFAULT_TIMEOUT),
+        }
     }
 }

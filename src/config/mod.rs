@@ -5,9 +5,9 @@ mod access;
 mod admin;
 mod changes;
 mod drain;
+mod effective;
 mod reload;
 mod routes;
-mod effective;
 mod upstreams;
 
 use std::{
@@ -25,14 +25,14 @@ pub use self::{
     admin::{AdminConfig, AdminSettings},
     changes::{Changes, ReferencedFiles},
     drain::DrainConfig,
-    reload::{FindConfig, ConfigReloader, ReloadTargets},
+    reload::{ConfigReloader, FindConfig, ReloadTargets},
     upstreams::UpstreamConfig,
 };
 use crate::{
     downstream::reference,
     mapping::{
-        Library, FileError, Profile,
-        check::{MAX_MS, did_you_mean, quoted_list, parse_toml},
+        FileError, Library, Profile,
+        check::{MAX_MS, did_you_mean, parse_toml, quoted_list},
         upstream::Mode,
     },
     server::{
@@ -188,14 +188,18 @@ impl Config {
     /// The file's first mistake, with its place and the nearest valid key.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
-        let source = fs::read_to_string(path).map_err(|error| FileError::for_file(&name, error.to_string()))?;
+        let source =
+            fs::read_to_string(path).map_err(|error| FileError::for_file(&name, error.to_string()))?;
         let mut config: Self = parse_toml(&name, &source)?;
         let base = path.parent().unwrap_or(Path::new(""));
         let resolve = |path: &mut PathBuf| *path = base.join(&*path);
         config.mappings.iter_mut().for_each(resolve);
         config.trace.dir.iter_mut().for_each(resolve);
-        let file =
-            config.access_log.path.iter_mut().filter(|path| matches!(LogTarget::from_path(path), LogTarget::File(_)));
+        let file = config
+            .access_log
+            .path
+            .iter_mut()
+            .filter(|path| matches!(LogTarget::from_path(path), LogTarget::File(_)));
         file.for_each(resolve);
         config.voices.values_mut().for_each(resolve);
         config.upstream.iter_mut().flat_map(UpstreamConfig::file_paths).for_each(resolve);
@@ -359,9 +363,9 @@ fn profile_for_mode(library: &Library, mode: &str) -> Result<Arc<Profile>, Strin
         "video" => Mode::Video,
         other => return Err(format!("upstream: there is no mode {other:?}; there is chat, audio and video")),
     };
-    library.profiles().find(|profile| profile.mode == wanted && !profile.is_relay()).cloned().ok_or_else(|| {
-        format!("upstream: no profile of this version works in mode {mode:?}; name one with --profile")
-    })
+    library.profiles().find(|profile| profile.mode == wanted && !profile.is_relay()).cloned().ok_or_else(
+        || format!("upstream: no profile of this version works in mode {mode:?}; name one with --profile"),
+    )
 }
 
 /// The `.toml` files of a directory and the directories in it, by name.

@@ -15,7 +15,7 @@ use super::{AdminSettings, Changes, Config, ReferencedFiles};
 use crate::{
     server::{
         ActiveConfig, ServiceConfig,
-        admin::{ReloadableConfig, AdminSecurity, SharedAdminSecurity, ReloadOutcome, ReloadStats},
+        admin::{AdminSecurity, ReloadOutcome, ReloadStats, ReloadableConfig, SharedAdminSecurity},
         process::systemd::ServiceManager,
     },
     telemetry::{access_log::AccessLog, metrics::Metrics},
@@ -120,7 +120,10 @@ impl ConfigReloader {
             held => info!("reloaded, for new sessions: {}", held.join(", ")),
         }
         if !changes.after_restart.is_empty() {
-            warn!("cannot change while it runs, and holds after a restart: {}", changes.after_restart.join(", "));
+            warn!(
+                "cannot change while it runs, and holds after a restart: {}",
+                changes.after_restart.join(", ")
+            );
         }
         ReloadOutcome { changed: changes.applied, after_restart: changes.after_restart }
     }
@@ -147,7 +150,9 @@ impl ReloadableConfig for ConfigReloader {
     }
 
     fn to_redacted_json(&self) -> BoxFuture<'_, serde_json::Value> {
-        Box::pin(async { self.applied.lock().await.config.effective_json(&self.targets.current.get().library) })
+        Box::pin(async {
+            self.applied.lock().await.config.effective_json(&self.targets.current.get().library)
+        })
     }
 
     fn reload_stats(&self) -> ReloadStats {

@@ -28,7 +28,11 @@ pub(super) struct PlannedRoute {
 
 impl Config {
     /// The routes, and the profile for everything else: the one named, or the one that fits the URL's mode.
-    pub(super) fn plan_routes(&self, library: &Library, mode: Option<&str>) -> Result<Vec<PlannedRoute>, String> {
+    pub(super) fn plan_routes(
+        &self,
+        library: &Library,
+        mode: Option<&str>,
+    ) -> Result<Vec<PlannedRoute>, String> {
         let mut files: Vec<_> = self.routes.iter().map(|file| (file.clone(), false)).collect();
         // Routes without a catch-all mean it: an unknown model is then an error (design §3).
         if self.routes.is_empty() || self.profile.is_some() {
@@ -38,12 +42,19 @@ impl Config {
                 (None, Some(mode)) => profile_for_mode(library, mode)?.name.clone(),
             };
             files.push((RouteConfig::catch_all(&profile), false));
-            files.extend([SPEECH_PROFILE, RELAY_PROFILE].map(|profile| (RouteConfig::catch_all(profile), true)));
+            files.extend(
+                [SPEECH_PROFILE, RELAY_PROFILE].map(|profile| (RouteConfig::catch_all(profile), true)),
+            );
         }
         files.into_iter().map(|(file, is_fallback)| self.plan_route(file, is_fallback, library)).collect()
     }
 
-    fn plan_route(&self, file: RouteConfig, is_fallback: bool, library: &Library) -> Result<PlannedRoute, String> {
+    fn plan_route(
+        &self,
+        file: RouteConfig,
+        is_fallback: bool,
+        library: &Library,
+    ) -> Result<PlannedRoute, String> {
         let protocol = file.protocol.as_ref().map(|name| library.client(name)).transpose();
         let protocol = protocol.map_err(|problem| format!("[[route]] protocol: {problem}"))?;
         if let (Some(protocol), "*") = (&protocol, file.path.as_str()) {
@@ -91,9 +102,11 @@ fn check_has_clients(
         return Err(format!("[[route]] model = {model:?}: relayed clients name no model; leave it out"));
     }
     if let Some(protocol) = protocol {
-        return check_client_with_profile(protocol, profile).map_err(|problem| format!("[[route]]: {problem}"));
+        return check_client_with_profile(protocol, profile)
+            .map_err(|problem| format!("[[route]]: {problem}"));
     }
-    let mut candidates = library.clients().filter(|client| matches_glob(&file.client, &client.name)).peekable();
+    let mut candidates =
+        library.clients().filter(|client| matches_glob(&file.client, &client.name)).peekable();
     if candidates.peek().is_none() {
         return library
             .client(&file.client)
@@ -101,7 +114,9 @@ fn check_has_clients(
             .map_err(|problem| format!("[[route]] client: {problem}"));
     }
     let mut problem = String::new();
-    match candidates.any(|client| check_client_with_profile(client, profile).map_err(|words| problem = words).is_ok()) {
+    match candidates
+        .any(|client| check_client_with_profile(client, profile).map_err(|words| problem = words).is_ok())
+    {
         true => Ok(()),
         false => Err(format!("[[route]] client = {:?} serves nobody: {problem}", file.client)),
     }

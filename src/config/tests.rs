@@ -55,7 +55,8 @@ fn dialect_without_chat_serves_profiles_that_need_none() {
         let config = with(&format!("profile = {profile:?}\n"));
         assert_eq!(config.check(), Ok(()));
         let notes = config.notes();
-        let has_note = |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
+        let has_note =
+            |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
         assert!(has_note(profile, "texts to speak are refused"), "{notes:?}");
         assert!(has_note("relay", "clients in mode chat are refused"), "{notes:?}");
     }

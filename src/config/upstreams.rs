@@ -130,7 +130,10 @@ impl ResolvedUpstreams {
                 dialect.name, another.name
             ));
         }
-        Ok(RouteUpstreams { dialect: dialect.clone(), pool: self.pool.subset(|name| matches_glob(pattern, name)) })
+        Ok(RouteUpstreams {
+            dialect: dialect.clone(),
+            pool: self.pool.subset(|name| matches_glob(pattern, name)),
+        })
     }
 }
 
@@ -242,7 +245,9 @@ impl UpstreamConfig {
     fn read_token(&self) -> Result<Option<Secret>, String> {
         let text = match (&self.token_file, &self.token_env) {
             (None, None) if self.token_header.is_some() => {
-                return Err("`token_header` is where a token goes; token_file or token_env is missing".to_owned());
+                return Err(
+                    "`token_header` is where a token goes; token_file or token_env is missing".to_owned()
+                );
             }
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => return Err("it has token_file and token_env; one is meant".to_owned()),

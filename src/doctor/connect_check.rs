@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::{
 
 use super::{
     report::skipped_steps,
-    step::{StepLimits, CheckOutcome, DoctorStep},
+    step::{CheckOutcome, DoctorStep, StepLimits},
     symptom::{CertificateProblem, Symptom},
 };
 use crate::net::{Endpoint, Transport, probe::tls_error};
@@ -34,14 +34,19 @@ pub(crate) struct OutcomeLog {
 
 impl OutcomeLog {
     /// Notes about these steps, told there, if anywhere.
-    pub(crate) const fn new(steps: &'static [DoctorStep], live_sender: Option<mpsc::Sender<CheckOutcome>>) -> Self {
+    pub(crate) const fn new(
+        steps: &'static [DoctorStep],
+        live_sender: Option<mpsc::Sender<CheckOutcome>>,
+    ) -> Self {
         Self { steps, outcomes: Vec::new(), live_sender }
     }
 
     /// One more step. Those before it that were not taken will not be.
     pub(crate) fn push(&mut self, outcome: CheckOutcome) {
         let before = self.steps.iter().position(|step| *step >= outcome.step).unwrap_or(self.steps.len());
-        skipped_steps(&self.outcomes, &self.steps[..before]).into_iter().for_each(|skipped| self.append(skipped));
+        skipped_steps(&self.outcomes, &self.steps[..before])
+            .into_iter()
+            .for_each(|skipped| self.append(skipped));
         self.append(outcome);
     }
 
@@ -109,7 +114,11 @@ struct ConnectSteps<'w> {
 
 impl ConnectSteps<'_> {
     /// What came of it, and after how long; none if nothing did, which is in the notes.
-    async fn run_step<T>(&mut self, step: DoctorStep, operation: impl Future<Output = T>) -> Option<(T, Duration)> {
+    async fn run_step<T>(
+        &mut self,
+        step: DoctorStep,
+        operation: impl Future<Output = T>,
+    ) -> Option<(T, Duration)> {
         let start = Instant::now();
         tokio::select! {
             result = timeout(self.limits.step_timeout, operation) => match result {
@@ -140,7 +149,12 @@ impl ConnectSteps<'_> {
             Ok(addresses) => {
                 let outcome = match endpoint.literal_address() {
                     Some(_) => CheckOutcome::skipped(DoctorStep::Dns, "the URL has an address and no name"),
-                    None => CheckOutcome::completed(DoctorStep::Dns, took, self.limits.dns_usual, format_ips(&addresses)),
+                    None => CheckOutcome::completed(
+                        DoctorStep::Dns,
+                        took,
+                        self.limits.dns_usual,
+                        format_ips(&addresses),
+                    ),
                 };
                 self.log.push(outcome);
                 Some(addresses)
@@ -162,7 +176,12 @@ impl ConnectSteps<'_> {
         match secured {
             Ok(transport) => {
                 if endpoint.is_secure() {
-                    self.log.push(CheckOutcome::completed(DoctorStep::Tls, took, self.limits.tls_usual, "certificate trusted"));
+                    self.log.push(CheckOutcome::completed(
+                        DoctorStep::Tls,
+                        took,
+                        self.limits.tls_usual,
+                        "certificate trusted",
+                    ));
                 }
                 Some(transport)
             }
@@ -201,7 +220,9 @@ fn without_os_code(error: &io::Error) -> String {
 
 fn tls_symptom(error: &io::Error) -> Symptom {
     match tls_error(error) {
-        Some(rustls::Error::InvalidCertificate(problem)) => Symptom::CertificateProblem(certificate_problem(problem)),
+        Some(rustls::Error::InvalidCertificate(problem)) => {
+            Symptom::UntrustedCertificate(certificate_problem(problem))
+        }
         Some(rustls::Error::AlertReceived(alert)) => {
             Symptom::ClientCertificateRequired(format!("it sent the alert {alert:?}"))
         }
@@ -222,7 +243,9 @@ fn certificate_problem(problem: &rustls::CertificateError) -> CertificateProblem
         Error::Expired | Error::ExpiredContext { .. } => CertificateProblem::Expired,
         Error::NotValidYet | Error::NotValidYetContext { .. } => CertificateProblem::NotYetValid,
         // A certificate that is its own authority and serves as a server's, as the gateway makes one: `CaUsedAsEndEntity`.
-        Error::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => CertificateProblem::UnknownIssuer,
+        Error::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            CertificateProblem::UnknownIssuer
+        }
         other => CertificateProblem::Other(format!("{other:?}")),
     }
 }
@@ -234,7 +257,11 @@ fn name_without_type(name: &str) -> String {
 }
 
 /// What an upgrade that failed looks like; a port that speaks TLS to a `ws://` URL is found out by asking.
-pub(crate) async fn upgrade_failure_symptom(error: &WsError, endpoint: &Endpoint, addresses: &[SocketAddr]) -> Symptom {
+pub(crate) async fn upgrade_failure_symptom(
+    error: &WsError,
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+) -> Symptom {
     let symptom = upgrade_symptom(error);
     let may_speak_tls = matches!(
         symptom,
@@ -257,7 +284,8 @@ fn upgrade_symptom(error: &WsError) -> Symptom {
         WsError::Http(response) => Symptom::HttpStatus {
             status: response.status().as_u16(),
             server: header_text(response, header::SERVER),
-            is_html: header_text(response, header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/html")),
+            is_html: header_text(response, header::CONTENT_TYPE)
+                .is_some_and(|kind| kind.starts_with("text/html")),
         },
         WsError::Io(error) => match tls_error(error) {
             // With TLS 1.3 a server says what it thinks of the client's certificate only now.

@@ -63,14 +63,22 @@ pub struct FailedAttempt<'t> {
 
 /// What to try after this failure, in order; nothing where nothing could be learned.
 #[must_use]
-pub fn plan_experiments(library: &Library, failed: &FailedAttempt<'_>, step: DoctorStep, symptom: &Symptom) -> Vec<Experiment> {
+pub fn plan_experiments(
+    library: &Library,
+    failed: &FailedAttempt<'_>,
+    step: DoctorStep,
+    symptom: &Symptom,
+) -> Vec<Experiment> {
     let mut experiments = match (step, symptom) {
         (DoctorStep::Upgrade, Symptom::HttpStatus { status: 400 | 403 | 404 | 405 | 426, .. }) => {
             experiments_after_rejected_upgrade(library, failed)
         }
         (
             DoctorStep::Init,
-            Symptom::SessionEnded { .. } | Symptom::Disconnected(_) | Symptom::RecoverableError(_) | Symptom::NoAnswer { .. },
+            Symptom::SessionEnded { .. }
+            | Symptom::Disconnected(_)
+            | Symptom::RecoverableError(_)
+            | Symptom::NoAnswer { .. },
         ) => experiments_after_failed_init(library, failed, matches!(symptom, Symptom::NoAnswer { .. })),
         _ => Vec::new(),
     };
@@ -107,7 +115,11 @@ fn experiments_after_rejected_upgrade(library: &Library, failed: &FailedAttempt<
 }
 
 /// The worker was not made ready: the same again, then without or with another voice, then in other dialects.
-fn experiments_after_failed_init(library: &Library, failed: &FailedAttempt<'_>, was_silent: bool) -> Vec<Experiment> {
+fn experiments_after_failed_init(
+    library: &Library,
+    failed: &FailedAttempt<'_>,
+    was_silent: bool,
+) -> Vec<Experiment> {
     let same_setup = |voice_encoding: Option<VoiceEncoding>, clue: Clue| Experiment {
         dialect: failed.dialect.clone(),
         mode: failed.mode,
@@ -124,10 +136,13 @@ fn experiments_after_failed_init(library: &Library, failed: &FailedAttempt<'_>, 
         experiments.push(same_setup(first_encoding, Clue::SecondAttempt));
     }
     if failed.has_voice {
-        experiments.extend(encodings.map(|encoding| same_setup(Some(encoding), Clue::OtherVoiceEncoding(encoding))));
+        experiments
+            .extend(encodings.map(|encoding| same_setup(Some(encoding), Clue::OtherVoiceEncoding(encoding))));
         experiments.push(same_setup(None, Clue::WithoutVoice));
     }
-    for dialect in dialects_configured_first(library, failed).filter(|dialect| dialect.name != failed.dialect.name) {
+    for dialect in
+        dialects_configured_first(library, failed).filter(|dialect| dialect.name != failed.dialect.name)
+    {
         let mode = [failed.mode, Mode::Audio, Mode::Video, Mode::Chat];
         let Some(mode) = mode.into_iter().find(|mode| dialect.modes.contains_key(mode)) else { continue };
         experiments.push(Experiment {

@@ -13,10 +13,14 @@ pub fn recognize_client_protocol(library: &Library, messages: &[String]) -> Opti
     let messages: Vec<Value> =
         messages.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>().ok()?;
     let matches_all_messages = |client: &&std::sync::Arc<ClientMapping>| {
-        messages.iter().all(|message| EventName::ALL.into_iter().any(|event| is_event_of(client, event, message)))
+        messages
+            .iter()
+            .all(|message| EventName::ALL.into_iter().any(|event| is_event_of(client, event, message)))
     };
-    let found =
-        library.clients().filter(|client| !client.is_relayed() && !client.command_key.is_empty()).find(matches_all_messages);
+    let found = library
+        .clients()
+        .filter(|client| !client.is_relayed() && !client.command_key.is_empty())
+        .find(matches_all_messages);
     found.filter(|_| !messages.is_empty()).map(|client| client.title.clone())
 }
 

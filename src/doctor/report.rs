@@ -40,7 +40,8 @@ impl CheckReport {
     /// Whether no step failed, and none was interrupted.
     #[must_use]
     pub fn is_ok(&self) -> bool {
-        let is_answer = |outcome: &CheckOutcome| matches!(outcome.step, DoctorStep::Answer | DoctorStep::Session);
+        let is_answer =
+            |outcome: &CheckOutcome| matches!(outcome.step, DoctorStep::Answer | DoctorStep::Session);
         let has_answer =
             self.outcomes.iter().any(|outcome| is_answer(outcome) && outcome.verdict != StepVerdict::Skipped);
         has_answer && self.outcomes.iter().all(|outcome| outcome.failure().is_none())
@@ -117,7 +118,8 @@ pub fn format_step_line(outcome: &CheckOutcome) -> String {
 #[must_use]
 pub fn format_diagnosis(step: DoctorStep, diagnosis: &Diagnosis) -> String {
     let Diagnosis { seen, cause, advice } = diagnosis;
-    let text = format!("{}: {} {cause} What to do: {}", step.name(), printable(seen), lowercase_first(advice));
+    let text =
+        format!("{}: {} {cause} What to do: {}", step.name(), printable(seen), lowercase_first(advice));
     wrap_lines(&text, 100)
 }
 

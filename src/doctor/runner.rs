@@ -22,14 +22,14 @@ use super::{
     experiments::{Clue, Experiment, FailedAttempt, plan_experiments},
     fingerprint,
     report::CheckReport,
-    session_check::{Depth, CheckPlan, SessionCheck, CheckAction},
-    step::{StepLimits, CheckOutcome, DoctorStep, StepVerdict},
+    session_check::{CheckAction, CheckPlan, Depth, SessionCheck},
+    step::{CheckOutcome, DoctorStep, StepLimits, StepVerdict},
     symptom::Symptom,
 };
 use crate::{
     audio::SPEECH_RATE_HZ,
     config::UpstreamConfig,
-    event::{UnitInput, Frame, LaneCommand, ConversationInit, VoiceSample, DisconnectReason},
+    event::{ConversationInit, DisconnectReason, Frame, LaneCommand, UnitInput, VoiceSample},
     mapping::{
         Library, UpstreamMapping,
         upstream::{Mode, VoiceEncoding},
@@ -91,9 +91,12 @@ impl SessionTexts {
         let audio = Arc::new(vec![0; SPEECH_RATE_HZ as usize]);
         match mode {
             Mode::Chat => LaneCommand::Transcribe { prompt: self.transcribe_prompt.clone(), audio },
-            Mode::Audio | Mode::Video => {
-                LaneCommand::Append(UnitInput { audio, input_id: "".into(), force_listen: false, frame: None })
-            }
+            Mode::Audio | Mode::Video => LaneCommand::Append(UnitInput {
+                audio,
+                input_id: "".into(),
+                force_listen: false,
+                frame: None,
+            }),
         }
     }
 }
@@ -169,7 +172,14 @@ impl UpstreamCheck<'_> {
         voice_encoding: Option<VoiceEncoding>,
         depth: Depth,
     ) -> Experiment {
-        Experiment { dialect, mode, use_dialect_path: false, voice_encoding, depth, clue: Clue::SecondAttempt }
+        Experiment {
+            dialect,
+            mode,
+            use_dialect_path: false,
+            voice_encoding,
+            depth,
+            clue: Clue::SecondAttempt,
+        }
     }
 
     fn dialer(&self, url: &str, dialect: &Arc<UpstreamMapping>) -> Result<Dialer, String> {
@@ -182,7 +192,12 @@ impl UpstreamCheck<'_> {
     }
 
     /// Whether the opening is within what the dialect allows.
-    fn check_opening_size(&self, dialect: &Arc<UpstreamMapping>, init: &LaneCommand, log: &mut OutcomeLog) -> bool {
+    fn check_opening_size(
+        &self,
+        dialect: &Arc<UpstreamMapping>,
+        init: &LaneCommand,
+        log: &mut OutcomeLog,
+    ) -> bool {
         let (bytes, limit) = (Dialect::new(dialect.clone()).encode(init).len(), dialect.message_max_bytes);
         if bytes > limit {
             let symptom = Symptom::VoiceTooLarge { bytes, limit };
@@ -191,12 +206,22 @@ impl UpstreamCheck<'_> {
         }
         let voice = if self.target.texts.voice.is_some() { ", voice default" } else { "" };
         let note = format!("dialect {}, mode {}{voice}", dialect.name, self.target.mode.name());
-        log.push(CheckOutcome { step: DoctorStep::Configuration, took: None, verdict: StepVerdict::Ok, note });
+        log.push(CheckOutcome {
+            step: DoctorStep::Configuration,
+            took: None,
+            verdict: StepVerdict::Ok,
+            note,
+        });
         true
     }
 
     /// One session as far as it goes.
-    async fn attempt_session(&mut self, dialer: &Dialer, experiment: &Experiment, log: &mut OutcomeLog) -> AttemptResult {
+    async fn attempt_session(
+        &mut self,
+        dialer: &Dialer,
+        experiment: &Experiment,
+        log: &mut OutcomeLog,
+    ) -> AttemptResult {
         let no_session = AttemptResult { reached: None, received: Vec::new() };
         let Some(connected) = connect(dialer.endpoint(), &self.limits, self.stop, log).await else {
             return no_session;
@@ -216,16 +241,27 @@ impl UpstreamCheck<'_> {
             }
             Err(_) => {
                 let closed = WsError::ConnectionClosed;
-                let symptom = match upgrade_failure_symptom(&closed, dialer.endpoint(), &connected.addresses).await {
-                    Symptom::ServerSpeaksTls => Symptom::ServerSpeaksTls,
-                    _ => Symptom::ClosedWithoutAnswer(format!("nothing for {} s", self.limits.step_timeout.as_secs_f64())),
-                };
+                let symptom =
+                    match upgrade_failure_symptom(&closed, dialer.endpoint(), &connected.addresses).await {
+                        Symptom::ServerSpeaksTls => Symptom::ServerSpeaksTls,
+                        _ => Symptom::ClosedWithoutAnswer(format!(
+                            "nothing for {} s",
+                            self.limits.step_timeout.as_secs_f64()
+                        )),
+                    };
                 log.push(CheckOutcome::failed(DoctorStep::Upgrade, took, symptom));
                 // Who lets us in at last may hold a worker for us: a goodbye, if there is time for one.
                 if let Ok(Ok((mut late_socket, _))) = timeout(self.limits.close_timeout, upgrade).await {
                     let mut session = SessionCheck::new(now(), self.check_plan(experiment));
                     session.stop(now(), "upgrade failed");
-                    run_session(&mut session, &mut late_socket, &self.limits, self.stop, &mut OutcomeLog::new(&[], None)).await;
+                    run_session(
+                        &mut session,
+                        &mut late_socket,
+                        &self.limits,
+                        self.stop,
+                        &mut OutcomeLog::new(&[], None),
+                    )
+                    .await;
                 }
                 return no_session;
             }
@@ -270,7 +306,8 @@ impl UpstreamCheck<'_> {
         let CheckTarget { config, dialect, mode, texts, .. } = self.target;
         let path = config.url.parse::<Uri>().map_or_else(|_| String::new(), |uri| uri.path().to_owned());
         let has_custom_path = path != "/" && path != dialect.path;
-        let failed = FailedAttempt { dialect, mode: *mode, has_custom_path, has_voice: texts.voice.is_some() };
+        let failed =
+            FailedAttempt { dialect, mode: *mode, has_custom_path, has_voice: texts.voice.is_some() };
         for experiment in plan_experiments(self.library, &failed, step, &symptom) {
             if *self.stop.borrow() {
                 return None;
@@ -292,7 +329,8 @@ impl UpstreamCheck<'_> {
         let dialer = self.dialer(&url, &experiment.dialect).ok()?;
         let mut discarded_log = OutcomeLog::new(&[], None);
         let attempt = self.attempt_session(&dialer, &experiment, &mut discarded_log).await;
-        let is_still_queued = |outcome: &CheckOutcome| matches!(outcome.failure(), Some(Symptom::StillQueued { .. }));
+        let is_still_queued =
+            |outcome: &CheckOutcome| matches!(outcome.failure(), Some(Symptom::StillQueued { .. }));
         let is_queued = discarded_log.outcomes().iter().any(is_still_queued);
         if is_queued && experiment.depth > Depth::Queue {
             // So would all others be, each for as long.
@@ -321,7 +359,11 @@ impl UpstreamCheck<'_> {
         }
         let names: Vec<&str> = self.target.other_modes.iter().map(|mode| mode.name()).collect();
         if !refused.is_empty() {
-            log.push(CheckOutcome::failed(DoctorStep::Modes, start.elapsed(), Symptom::ModesUnavailable(refused)));
+            log.push(CheckOutcome::failed(
+                DoctorStep::Modes,
+                start.elapsed(),
+                Symptom::ModesUnavailable(refused),
+            ));
         } else if !names.is_empty() {
             log.push(CheckOutcome::completed(
                 DoctorStep::Modes,

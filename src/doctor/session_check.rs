@@ -10,11 +10,11 @@ use std::{
 };
 
 use super::{
-    step::{StepLimits, CheckOutcome, DoctorStep, StepVerdict},
+    step::{CheckOutcome, DoctorStep, StepLimits, StepVerdict},
     symptom::{Symptom, format_queue_position},
 };
 use crate::{
-    event::{UnitInput, EndKind, UpstreamEnd, Frame, LaneCommand, LaneEvent, MessageMeta, DisconnectReason},
+    event::{DisconnectReason, EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd},
     mapping::UpstreamMapping,
     upstream::Dialect,
 };
@@ -179,10 +179,17 @@ impl SessionCheck {
 
     fn handle_event(&mut self, now: Instant, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
         match (&self.phase, event) {
-            (CheckPhase::Finished | CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. }, _) => {}
+            (
+                CheckPhase::Finished | CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. },
+                _,
+            ) => {}
             (_, LaneEvent::Closed(end)) => self.handle_closed(now, end),
-            (_, LaneEvent::Unknown(detail)) => drop(self.unknown_message.get_or_insert_with(|| detail.clone())),
-            (CheckPhase::Closing { .. }, LaneEvent::Queued { .. }) if !self.has_worker => self.close_transport(now),
+            (_, LaneEvent::Unknown(detail)) => {
+                drop(self.unknown_message.get_or_insert_with(|| detail.clone()))
+            }
+            (CheckPhase::Closing { .. }, LaneEvent::Queued { .. }) if !self.has_worker => {
+                self.close_transport(now)
+            }
             (CheckPhase::Queued, LaneEvent::Queued { position, length, .. }) => {
                 self.queue_position = Some((*position, *length));
             }
@@ -204,7 +211,11 @@ impl SessionCheck {
             }
             (CheckPhase::AwaitingAnswer, LaneEvent::Done { .. }) => self.handle_answer(now),
             // In a conversation one of these is the answer; in a chat they are its beginning.
-            (CheckPhase::AwaitingAnswer, LaneEvent::Listen | LaneEvent::Audio(_)) if self.is_conversation() => self.handle_answer(now),
+            (CheckPhase::AwaitingAnswer, LaneEvent::Listen | LaneEvent::Audio(_))
+                if self.is_conversation() =>
+            {
+                self.handle_answer(now)
+            }
             _ => {}
         }
     }
@@ -251,18 +262,30 @@ impl SessionCheck {
                 };
                 self.fail(now, DoctorStep::Queue, symptom);
             }
-            CheckPhase::Initialising if is_due => self.fail(now, DoctorStep::Init, Symptom::NoAnswer { waited }),
-            CheckPhase::AwaitingAnswer if is_due => self.fail(now, DoctorStep::Answer, Symptom::NoAnswer { waited }),
+            CheckPhase::Initialising if is_due => {
+                self.fail(now, DoctorStep::Init, Symptom::NoAnswer { waited })
+            }
+            CheckPhase::AwaitingAnswer if is_due => {
+                self.fail(now, DoctorStep::Answer, Symptom::NoAnswer { waited })
+            }
             CheckPhase::Closing { until } if now >= until => {
                 let detail = "no answer to the goodbye".to_owned();
-                self.outcomes.push_back(CheckOutcome::failed(DoctorStep::Close, waited, Symptom::CloseNotAcknowledged(detail)));
+                self.outcomes.push_back(CheckOutcome::failed(
+                    DoctorStep::Close,
+                    waited,
+                    Symptom::CloseNotAcknowledged(detail),
+                ));
                 self.close_transport(now);
             }
             CheckPhase::EndedByServer { until } if now >= until => {
                 // It did not mean it: a server of another dialect may go on after what means the end in this one.
                 match self.unreported_end.take() {
                     Some((step, took, end)) if self.has_worker => {
-                        self.outcomes.push_back(CheckOutcome::failed(step, took, self.session_ended_symptom(end, None)));
+                        self.outcomes.push_back(CheckOutcome::failed(
+                            step,
+                            took,
+                            self.session_ended_symptom(end, None),
+                        ));
                         self.start_closing(now, now);
                     }
                     Some((step, took, end)) => {
@@ -281,7 +304,10 @@ impl SessionCheck {
     pub fn stop(&mut self, now: Instant, reason: &str) {
         let ready_by = self.step_started_at + self.plan.limits.step_timeout;
         let readable_at = match self.phase {
-            CheckPhase::Closing { .. } | CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. } | CheckPhase::Finished => return,
+            CheckPhase::Closing { .. }
+            | CheckPhase::EndedByServer { .. }
+            | CheckPhase::ClosingTransport { .. }
+            | CheckPhase::Finished => return,
             CheckPhase::Initialising => ready_by,
             CheckPhase::Queued | CheckPhase::AwaitingAnswer => now,
         };
@@ -299,19 +325,25 @@ impl SessionCheck {
             CheckPhase::Queued => DoctorStep::Queue,
             CheckPhase::Initialising => DoctorStep::Init,
             CheckPhase::AwaitingAnswer => DoctorStep::Answer,
-            CheckPhase::Closing { .. } | CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. } | CheckPhase::Finished => {
-                DoctorStep::Close
-            }
+            CheckPhase::Closing { .. }
+            | CheckPhase::EndedByServer { .. }
+            | CheckPhase::ClosingTransport { .. }
+            | CheckPhase::Finished => DoctorStep::Close,
         }
     }
 
     fn handle_granted(&mut self, now: Instant) {
         self.has_worker = true;
         self.reached = Some(Depth::Queue);
-        let note = self.queue_position.map_or_else(String::new, |(position, length)| format_queue_position(position, length));
+        let note = self
+            .queue_position
+            .map_or_else(String::new, |(position, length)| format_queue_position(position, length));
         let took = now - self.step_started_at;
-        let mut outcome = CheckOutcome::completed(DoctorStep::Queue, took, self.plan.limits.queue_usual, note);
-        if let (StepVerdict::Slow(symptom), Some((position, length))) = (&mut outcome.verdict, self.queue_position) {
+        let mut outcome =
+            CheckOutcome::completed(DoctorStep::Queue, took, self.plan.limits.queue_usual, note);
+        if let (StepVerdict::Slow(symptom), Some((position, length))) =
+            (&mut outcome.verdict, self.queue_position)
+        {
             *symptom = Symptom::StillQueued { position, length, waited: took };
         }
         self.outcomes.push_back(outcome);
@@ -324,7 +356,12 @@ impl SessionCheck {
 
     fn handle_ready(&mut self, now: Instant, note: String) {
         self.reached = Some(Depth::Init);
-        self.outcomes.push_back(CheckOutcome::completed(DoctorStep::Init, now - self.step_started_at, self.plan.limits.init_usual, note));
+        self.outcomes.push_back(CheckOutcome::completed(
+            DoctorStep::Init,
+            now - self.step_started_at,
+            self.plan.limits.init_usual,
+            note,
+        ));
         if self.plan.depth == Depth::Init {
             return self.start_closing(now, now);
         }
@@ -344,17 +381,29 @@ impl SessionCheck {
     fn handle_answer(&mut self, now: Instant) {
         let took = now - self.step_started_at;
         self.fastest_answer = self.fastest_answer.min(took);
-        if self.is_conversation() && self.fastest_answer > UNIT_DURATION && self.questions_sent < QUESTIONS_MAX {
+        if self.is_conversation()
+            && self.fastest_answer > UNIT_DURATION
+            && self.questions_sent < QUESTIONS_MAX
+        {
             return self.send_question(now);
         }
         let took = self.fastest_answer;
         let outcome = if !self.is_conversation() {
             CheckOutcome::completed(DoctorStep::Answer, took, self.plan.limits.question_usual, "one question")
         } else if took > UNIT_DURATION {
-            CheckOutcome::failed(DoctorStep::Answer, took, Symptom::SlowerThanRealTime { took, unit: UNIT_DURATION })
+            CheckOutcome::failed(
+                DoctorStep::Answer,
+                took,
+                Symptom::SlowerThanRealTime { took, unit: UNIT_DURATION },
+            )
         } else {
             let ratio = took.as_secs_f64() / UNIT_DURATION.as_secs_f64();
-            CheckOutcome::completed(DoctorStep::Answer, took, UNIT_DURATION, format!("one silent second, {ratio:.2} of real time"))
+            CheckOutcome::completed(
+                DoctorStep::Answer,
+                took,
+                UNIT_DURATION,
+                format!("one silent second, {ratio:.2} of real time"),
+            )
         };
         if outcome.failure().is_none() {
             self.reached = Some(Depth::Answer);
@@ -368,7 +417,8 @@ impl SessionCheck {
         let took = now - self.step_started_at;
         match self.phase {
             CheckPhase::Closing { .. } => {
-                let outcome = CheckOutcome::completed(DoctorStep::Close, took, self.plan.limits.close_timeout, "");
+                let outcome =
+                    CheckOutcome::completed(DoctorStep::Close, took, self.plan.limits.close_timeout, "");
                 self.outcomes.push_back(outcome);
             }
             // Its connection stays until it is told goodbye, and with it the worker.
@@ -380,16 +430,28 @@ impl SessionCheck {
             CheckPhase::AwaitingAnswer if end.kind == EndKind::EmptyAnswer => {
                 self.reached = Some(Depth::Answer);
                 let note = "one question, to which it had nothing to say";
-                self.outcomes.push_back(CheckOutcome::completed(DoctorStep::Answer, took, self.plan.limits.question_usual, note));
+                self.outcomes.push_back(CheckOutcome::completed(
+                    DoctorStep::Answer,
+                    took,
+                    self.plan.limits.question_usual,
+                    note,
+                ));
                 self.mark_server_left();
             }
             _ => self.unreported_end = Some((self.current_step(), took, end.clone())),
         }
         self.step_started_at = now;
-        self.phase = CheckPhase::EndedByServer { until: now + self.plan.limits.close_timeout.min(TRANSPORT_END_WAIT) };
+        self.phase =
+            CheckPhase::EndedByServer { until: now + self.plan.limits.close_timeout.min(TRANSPORT_END_WAIT) };
     }
 
-    fn report_session_ended(&mut self, step: DoctorStep, took: Duration, end: UpstreamEnd, code: Option<u16>) {
+    fn report_session_ended(
+        &mut self,
+        step: DoctorStep,
+        took: Duration,
+        end: UpstreamEnd,
+        code: Option<u16>,
+    ) {
         self.outcomes.push_back(CheckOutcome::failed(step, took, self.session_ended_symptom(end, code)));
         self.mark_server_left();
     }
@@ -415,8 +477,10 @@ impl SessionCheck {
     /// Says goodbye to a worker that may be there and hears it from `readable_at` on (field notes minicpm-o.md §1.2).
     fn start_closing(&mut self, now: Instant, readable_at: Instant) {
         if !self.has_worker && self.queue_position.is_some() {
-            self.outcomes
-                .push_back(CheckOutcome::skipped(DoctorStep::Close, "in the queue there is nobody to say goodbye to"));
+            self.outcomes.push_back(CheckOutcome::skipped(
+                DoctorStep::Close,
+                "in the queue there is nobody to say goodbye to",
+            ));
             return self.close_transport(now);
         }
         self.outgoing.push_back(self.encoder().encode(&LaneCommand::Close));

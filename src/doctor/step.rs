@@ -110,7 +110,8 @@ impl CheckOutcome {
     /// A step that is well if it was quick enough.
     #[must_use]
     pub fn completed(step: DoctorStep, took: Duration, usual: Duration, note: impl Into<String>) -> Self {
-        let verdict = if took > usual { StepVerdict::Slow(Symptom::Slow { took, usual }) } else { StepVerdict::Ok };
+        let verdict =
+            if took > usual { StepVerdict::Slow(Symptom::Slow { took, usual }) } else { StepVerdict::Ok };
         Self { step, took: Some(took), verdict, note: note.into() }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::{EndKind, DisconnectReason};
+use crate::event::{DisconnectReason, EndKind};
 
 /// What was seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,7 @@ pub enum Symptom {
     /// `ws://`, and the port speaks TLS.
     ServerSpeaksTls,
     /// The certificate is not trusted.
-    CertificateProblem(CertificateProblem),
+    UntrustedCertificate(CertificateProblem),
     /// It wants a certificate of the client's, or another one.
     ClientCertificateRequired(String),
     /// TLS failed otherwise.
@@ -133,7 +133,7 @@ impl Symptom {
             | Self::ClientCertificateRequired(detail) => detail.clone(),
             Self::ServerSpeaksPlaintext => "it speaks no TLS".to_owned(),
             Self::ServerSpeaksTls => "it speaks TLS".to_owned(),
-            Self::CertificateProblem(problem) => problem.summary().to_owned(),
+            Self::UntrustedCertificate(problem) => problem.summary().to_owned(),
             Self::HttpStatus { status, .. } => format!("HTTP {status}"),
             Self::NotHttp(_) => "it speaks no HTTP".to_owned(),
             Self::ClosedWithoutAnswer(detail) => detail.clone(),
@@ -141,7 +141,9 @@ impl Symptom {
             Self::StillQueued { position, length, .. } => format_queue_position(*position, *length),
             Self::UnrequestedSession => "a session nobody asked for".to_owned(),
             Self::UnknownMessage(detail) | Self::RecoverableError(detail) => detail.clone(),
-            Self::SessionEnded { detail, .. } | Self::SessionNotOpened(detail) | Self::CloseNotAcknowledged(detail) => detail.clone(),
+            Self::SessionEnded { detail, .. }
+            | Self::SessionNotOpened(detail)
+            | Self::CloseNotAcknowledged(detail) => detail.clone(),
             Self::Disconnected(why) => why.to_string(),
             Self::SlowerThanRealTime { took, unit } => {
                 format!("{:.1} times real time", took.as_secs_f64() / unit.as_secs_f64())

@@ -9,15 +9,15 @@ use super::{
     diagnosis::{CheckedServer, diagnose},
     experiments::{Clue, FailedAttempt, plan_experiments},
     fingerprint,
-    report::{CheckReport, format_step_line, skipped_steps, format_diagnosis},
-    session_check::{Depth, CheckPlan, SessionCheck, CheckAction},
-    step::{StepLimits, CheckOutcome, DoctorStep, StepVerdict},
+    report::{CheckReport, format_diagnosis, format_step_line, skipped_steps},
+    session_check::{CheckAction, CheckPlan, Depth, SessionCheck},
+    step::{CheckOutcome, DoctorStep, StepLimits, StepVerdict},
     symptom::{CertificateProblem, Symptom},
 };
 use crate::{
-    event::{UnitInput, EndKind, Frame, LaneCommand, ConversationInit, DisconnectReason},
+    event::{ConversationInit, DisconnectReason, EndKind, Frame, LaneCommand, UnitInput},
     mapping::{Library, upstream::Mode},
-    simulator::{self, ConnId, SimDialect, Gateway, SimInput, SimOutput, SimulatorConfig, SimTiming},
+    simulator::{self, ConnId, Gateway, SimDialect, SimInput, SimOutput, SimTiming, SimulatorConfig},
 };
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::embedded().unwrap());
@@ -97,7 +97,9 @@ impl SimulatedGateway {
                 SimOutput::Close(to, code, reason) if to == conn => {
                     check.handle_disconnect(self.now, DisconnectReason::Closed(code, reason));
                 }
-                SimOutput::Abort(to) if to == conn => check.handle_disconnect(self.now, DisconnectReason::Lost("reset".into())),
+                SimOutput::Abort(to) if to == conn => {
+                    check.handle_disconnect(self.now, DisconnectReason::Lost("reset".into()))
+                }
                 SimOutput::Wait(until) => return until,
                 _ => {}
             }
@@ -144,7 +146,8 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
     for (dialect, name, fault, stop) in dialects.into_iter().flat_map(cases) {
         let case = format!("{dialect:?} walked as {name}, {fault}, stopped after {stop:?}");
         let faults = vec![fault.parse().unwrap()];
-        let mut gateway = SimulatedGateway::new(SimulatorConfig { dialect, faults, ..SimulatorConfig::default() });
+        let mut gateway =
+            SimulatedGateway::new(SimulatorConfig { dialect, faults, ..SimulatorConfig::default() });
         let (outcomes, took) = gateway.run_check(plan(name, Depth::Answer), stop);
         // Three steps in their bounds, a goodbye, and an end.
         assert!(took <= Duration::from_secs(3 * 30 + 5 + 1 + 5), "{case}: {took:?}");
@@ -160,7 +163,8 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         }
         let dialect_of_server = if dialect == SimDialect::Current { "minicpm-o" } else { "minicpm-o-legacy" };
         let (next, _) = gateway.run_check(plan(dialect_of_server, Depth::Answer), None);
-        let all_ok = [DoctorStep::Queue, DoctorStep::Init, DoctorStep::Answer, DoctorStep::Close].map(|step| (step, "ok"));
+        let all_ok = [DoctorStep::Queue, DoctorStep::Init, DoctorStep::Answer, DoctorStep::Close]
+            .map(|step| (step, "ok"));
         assert_eq!(verdicts(&next), all_ok, "{case}: first {outcomes:?}, then {next:?}");
     }
 }
@@ -168,10 +172,12 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
 #[test]
 fn slow_first_unit_is_measured_again() {
     let faults = |times: &str| vec![format!("slow-steps=1.5{times}").parse().unwrap()];
-    let mut gateway = SimulatedGateway::new(SimulatorConfig { faults: faults(",times=1"), ..SimulatorConfig::default() });
+    let mut gateway =
+        SimulatedGateway::new(SimulatorConfig { faults: faults(",times=1"), ..SimulatorConfig::default() });
     let (outcomes, _) = gateway.run_check(plan("minicpm-o", Depth::Answer), None);
     assert_eq!(outcomes[2].verdict, StepVerdict::Ok, "it had to warm up: {outcomes:?}");
-    let mut gateway = SimulatedGateway::new(SimulatorConfig { faults: faults(""), ..SimulatorConfig::default() });
+    let mut gateway =
+        SimulatedGateway::new(SimulatorConfig { faults: faults(""), ..SimulatorConfig::default() });
     let (outcomes, took) = gateway.run_check(plan("minicpm-o", Depth::Answer), None);
     assert_eq!(outcomes[2].note, "1.6 times real time");
     assert!(took < Duration::from_secs(6), "three units and no more: {took:?}");
@@ -182,7 +188,12 @@ fn slow_initialisation_is_reported_without_failure() {
     let faults = vec!["slow-init=20".parse().unwrap()];
     let mut gateway = SimulatedGateway::new(SimulatorConfig { faults, ..SimulatorConfig::default() });
     let (outcomes, _) = gateway.run_check(plan("minicpm-o", Depth::Answer), None);
-    let slow = [(DoctorStep::Queue, "ok"), (DoctorStep::Init, "slow"), (DoctorStep::Answer, "ok"), (DoctorStep::Close, "ok")];
+    let slow = [
+        (DoctorStep::Queue, "ok"),
+        (DoctorStep::Init, "slow"),
+        (DoctorStep::Answer, "ok"),
+        (DoctorStep::Close, "ok"),
+    ];
     assert_eq!(verdicts(&outcomes), slow);
     let report = CheckReport { outcomes, ..CheckReport::default() };
     assert!(report.is_ok() && report.diagnoses()[0].1.seen.contains("where 16 s are usual"));
@@ -191,7 +202,8 @@ fn slow_initialisation_is_reported_without_failure() {
 #[test]
 fn check_stops_at_requested_depth() {
     for (depth, steps) in [(Depth::Queue, 2), (Depth::Init, 3), (Depth::Answer, 4)] {
-        let (outcomes, _) = SimulatedGateway::new(SimulatorConfig::default()).run_check(plan("minicpm-o", depth), None);
+        let (outcomes, _) =
+            SimulatedGateway::new(SimulatorConfig::default()).run_check(plan("minicpm-o", depth), None);
         assert_eq!(outcomes.len(), steps, "{outcomes:?}");
         assert!(outcomes.iter().all(|outcome| outcome.verdict == StepVerdict::Ok), "{outcomes:?}");
     }
@@ -203,7 +215,8 @@ fn check_ends_whatever_server_says() {
         ["", "{", "[]", "null", r#"{"type":"session.created"}"#, r#"{"type":"x"}"#, r#"{"type":"error"}"#];
     for first in texts {
         for second in texts {
-            let (mut now, mut check) = (start(), SessionCheck::new(start(), plan("minicpm-o", Depth::Answer)));
+            let (mut now, mut check) =
+                (start(), SessionCheck::new(start(), plan("minicpm-o", Depth::Answer)));
             for text in [first, second] {
                 check.handle_frame(now, Frame::Text(text));
             }
@@ -221,7 +234,8 @@ fn check_ends_whatever_server_says() {
                     }
                 }
             }
-            let failures = std::iter::from_fn(|| check.next_outcome()).filter(|it| it.failure().is_some()).count();
+            let failures =
+                std::iter::from_fn(|| check.next_outcome()).filter(|it| it.failure().is_some()).count();
             assert!(failures >= 1, "{first} {second}");
         }
     }
@@ -246,11 +260,19 @@ fn every_symptom_has_a_diagnosis() {
         (DoctorStep::Tls, Symptom::NoAnswer { waited }, "no TLS"),
         (DoctorStep::Tls, Symptom::ServerSpeaksPlaintext, "Use ws://"),
         (DoctorStep::Upgrade, Symptom::ServerSpeaksTls, "use wss://"),
-        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::UnknownIssuer), "makes its own"),
-        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::WrongName(vec!["gpu".into()])), "for gpu"),
-        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::Expired), "expired"),
-        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::NotYetValid), "clock"),
-        (DoctorStep::Tls, Symptom::CertificateProblem(CertificateProblem::Other("x".into())), "another purpose"),
+        (DoctorStep::Tls, Symptom::UntrustedCertificate(CertificateProblem::UnknownIssuer), "makes its own"),
+        (
+            DoctorStep::Tls,
+            Symptom::UntrustedCertificate(CertificateProblem::WrongName(vec!["gpu".into()])),
+            "for gpu",
+        ),
+        (DoctorStep::Tls, Symptom::UntrustedCertificate(CertificateProblem::Expired), "expired"),
+        (DoctorStep::Tls, Symptom::UntrustedCertificate(CertificateProblem::NotYetValid), "clock"),
+        (
+            DoctorStep::Tls,
+            Symptom::UntrustedCertificate(CertificateProblem::Other("x".into())),
+            "another purpose",
+        ),
         (DoctorStep::Tls, Symptom::ClientCertificateRequired("alert".into()), "client certificate"),
         (DoctorStep::Tls, Symptom::TlsFailed("eof".into()), "TLS 1.2"),
         (DoctorStep::Upgrade, status(403), "not authentication"),
@@ -264,7 +286,11 @@ fn every_symptom_has_a_diagnosis() {
         (DoctorStep::Upgrade, status(500), "broken"),
         (DoctorStep::Upgrade, Symptom::NotHttp("x".into()), "Some other service"),
         (DoctorStep::Upgrade, Symptom::ClosedWithoutAnswer("reset".into()), "about to stop"),
-        (DoctorStep::Upgrade, Symptom::UnexpectedExtension("permessage-deflate".into()), "permessage-deflate"),
+        (
+            DoctorStep::Upgrade,
+            Symptom::UnexpectedExtension("permessage-deflate".into()),
+            "permessage-deflate",
+        ),
         (
             DoctorStep::Queue,
             Symptom::StillQueued { position: Some(2), length: Some(3), waited },
@@ -279,7 +305,11 @@ fn every_symptom_has_a_diagnosis() {
         (DoctorStep::Init, Symptom::NoAnswer { waited }, "9 to 16 s"),
         (DoctorStep::Init, Symptom::Disconnected(DisconnectReason::Closed(1009, "too big".into())), "voice"),
         (DoctorStep::Answer, Symptom::NoAnswer { waited }, "hangs"),
-        (DoctorStep::Answer, Symptom::SlowerThanRealTime { took: second * 3 / 2, unit: second }, "1.50 times"),
+        (
+            DoctorStep::Answer,
+            Symptom::SlowerThanRealTime { took: second * 3 / 2, unit: second },
+            "1.50 times",
+        ),
         (DoctorStep::Answer, Symptom::RecoverableError("oom".into()), "oom"),
         (DoctorStep::Answer, Symptom::Disconnected(DisconnectReason::Lost("reset".into())), "died"),
         (DoctorStep::Close, Symptom::CloseNotAcknowledged("silence".into()), "overloaded"),
@@ -289,7 +319,11 @@ fn every_symptom_has_a_diagnosis() {
         (DoctorStep::Modes, Symptom::ModesUnavailable(vec![("chat".into(), "HTTP 403".into())]), "turnbased"),
     ] {
         let diagnosis = diagnose(
-            &CheckedServer { authority: "gpu:8006".into(), url: "ws://gpu:8006".into(), ..CheckedServer::default() },
+            &CheckedServer {
+                authority: "gpu:8006".into(),
+                url: "ws://gpu:8006".into(),
+                ..CheckedServer::default()
+            },
             step,
             &symptom,
             None,
@@ -319,10 +353,10 @@ fn voxbridge_symptoms_have_their_own_diagnoses() {
         (Symptom::ConnectionRefused, false, "No voxbridge runs"),
         (Symptom::ServerSpeaksTls, false, "--client-ca"),
         (Symptom::ServerSpeaksPlaintext, false, "no [tls]"),
-        (Symptom::CertificateProblem(CertificateProblem::UnknownIssuer), false, "--client-ca"),
+        (Symptom::UntrustedCertificate(CertificateProblem::UnknownIssuer), false, "--client-ca"),
         (Symptom::ClientCertificateRequired("alert".into()), false, "client_ca"),
     ] {
-        let server = CheckedServer { is_listener: true, has_key, ..CheckedServer::default() };
+        let server = CheckedServer { is_voxbridge: true, has_key, ..CheckedServer::default() };
         let diagnosis = diagnose(&server, DoctorStep::Upgrade, &symptom, None);
         let text = format!("{} {} {}", diagnosis.seen, diagnosis.cause, diagnosis.advice);
         assert!(text.contains(expected), "{symptom:?}: {text}");
@@ -333,14 +367,20 @@ fn voxbridge_symptoms_have_their_own_diagnoses() {
 #[test]
 fn queued_second_attempt_is_diagnosed_as_waiting() {
     let session_died = session_ended(EndKind::Other, None);
-    let diagnosis = diagnose(&CheckedServer::default(), DoctorStep::Init, &session_died, Some(&Clue::StillQueued));
-    assert!(diagnosis.cause.contains("waited in the queue"), "{problem:?}");
+    let diagnosis =
+        diagnose(&CheckedServer::default(), DoctorStep::Init, &session_died, Some(&Clue::StillQueued));
+    assert!(diagnosis.cause.contains("waited in the queue"), "{diagnosis:?}");
 }
 
 #[test]
 fn experiments_are_few_and_start_with_likeliest() {
     let dialect = LIBRARY.upstream("minicpm-o").unwrap();
-    let failed_attempt = |has_voice, has_custom_path| FailedAttempt { dialect: &dialect, mode: Mode::Audio, has_custom_path, has_voice };
+    let failed_attempt = |has_voice, has_custom_path| FailedAttempt {
+        dialect: &dialect,
+        mode: Mode::Audio,
+        has_custom_path,
+        has_voice,
+    };
     let refused = Symptom::HttpStatus { status: 403, server: None, is_html: false };
     let clues = |failed_attempt: &FailedAttempt<'_>, step, symptom: &Symptom| {
         plan_experiments(&LIBRARY, failed_attempt, step, symptom)
@@ -355,11 +395,20 @@ fn experiments_are_few_and_start_with_likeliest() {
         "the path is the likeliest"
     );
     assert!(clues_after_rejected_upgrade.len() <= 6);
-    assert!(clues(&failed_attempt(false, false), DoctorStep::Upgrade, &refused).iter().all(|(_, _, use_dialect_path)| !use_dialect_path));
+    assert!(
+        clues(&failed_attempt(false, false), DoctorStep::Upgrade, &refused)
+            .iter()
+            .all(|(_, _, use_dialect_path)| !use_dialect_path)
+    );
     let session_died = session_ended(EndKind::Other, None);
-    let first = |has_voice, symptom| clues(&failed_attempt(has_voice, false), DoctorStep::Init, symptom).remove(0).0;
+    let first =
+        |has_voice, symptom| clues(&failed_attempt(has_voice, false), DoctorStep::Init, symptom).remove(0).0;
     assert_eq!(first(false, &session_died), Clue::SecondAttempt);
-    assert_eq!(first(true, &Symptom::NoAnswer { waited: Duration::ZERO }), Clue::WithoutVoice, "not the same again");
+    assert_eq!(
+        first(true, &Symptom::NoAnswer { waited: Duration::ZERO }),
+        Clue::WithoutVoice,
+        "not the same again"
+    );
     assert!(clues(&failed_attempt(true, true), DoctorStep::Tcp, &Symptom::ConnectionRefused).is_empty());
 }
 
@@ -385,11 +434,20 @@ fn voice_server_is_distinguished_from_model() {
 #[test]
 fn step_lines_are_short_without_control_characters() {
     let control_text = format!("\u{1b}[31m{}\n", "x".repeat(1000));
-    let failed = CheckOutcome::failed(DoctorStep::Queue, Duration::from_millis(1500), Symptom::RecoverableError(control_text.clone()));
+    let failed = CheckOutcome::failed(
+        DoctorStep::Queue,
+        Duration::from_millis(1500),
+        Symptom::RecoverableError(control_text.clone()),
+    );
     let line = format_step_line(&failed);
     assert!(line.starts_with("  failed   queue           1.5 s  ") && line.chars().count() < 350, "{line}");
     assert!(!line.contains(char::is_control));
-    let diagnosis = diagnose(&CheckedServer::default(), DoctorStep::Answer, &Symptom::RecoverableError(control_text), None);
+    let diagnosis = diagnose(
+        &CheckedServer::default(),
+        DoctorStep::Answer,
+        &Symptom::RecoverableError(control_text),
+        None,
+    );
     let text = format_diagnosis(DoctorStep::Answer, &diagnosis);
     assert!(!text.replace('\n', "").contains(char::is_control), "{text}");
     let skipped = skipped_steps(&[failed], &DoctorStep::UPSTREAM);

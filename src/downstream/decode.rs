@@ -10,7 +10,7 @@ use crate::{
     mapping::{
         client::{ProtocolCommand, Verb},
         extract::{ExtractError, ExtractedValues, Node},
-        field::{ProtocolField, FieldRole, FieldType, FieldValue, display_node},
+        field::{FieldRole, FieldType, FieldValue, ProtocolField, display_node},
     },
 };
 
@@ -53,7 +53,12 @@ impl Codec {
     }
 
     /// Reads a query parameter; only a list has several values.
-    fn decode_parameter(&mut self, field: &ProtocolField, mut values: Vec<Cow<'_, str>>, connect: &mut ConnectQuery) {
+    fn decode_parameter(
+        &mut self,
+        field: &ProtocolField,
+        mut values: Vec<Cow<'_, str>>,
+        connect: &mut ConnectQuery,
+    ) {
         // A model's name is only matched and echoed: a long one is cut, not taken for a missing one.
         let names_model = matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice));
         if let Some(max) = field.file.max.filter(|_| names_model) {
@@ -107,7 +112,7 @@ impl Codec {
 
     fn decode_command(&mut self, text: &str) -> Result<ClientEvent<'static>, Error> {
         let mapping = self.mapping.clone();
-        let found = mapping.shape.extract(text).map_err(|error| match error {
+        let found = mapping.extractor.extract(text).map_err(|error| match error {
             ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
             ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
         })?;
@@ -152,7 +157,12 @@ impl Codec {
     }
 
     /// The value if it does anything; one that does nothing is noted.
-    fn keep_effective(&mut self, field: &ProtocolField, command: &str, value: Option<FieldValue>) -> Option<FieldValue> {
+    fn keep_effective(
+        &mut self,
+        field: &ProtocolField,
+        command: &str,
+        value: Option<FieldValue>,
+    ) -> Option<FieldValue> {
         let value = value?;
         if field.file.to.is_some() && field.is_effective(&value) {
             return Some(value);
@@ -167,14 +177,19 @@ impl Codec {
 }
 
 /// The command that a message is: by its name, else by what is in it.
-fn find_command<'m>(commands: &'m [ProtocolCommand], found: &ExtractedValues<'_>) -> Result<&'m ProtocolCommand, Error> {
+fn find_command<'m>(
+    commands: &'m [ProtocolCommand],
+    found: &ExtractedValues<'_>,
+) -> Result<&'m ProtocolCommand, Error> {
     let Some(name) = found.get(0).filter(|name| **name != Node::Null) else {
-        let present = |command: &&ProtocolCommand| command.present.is_some_and(|slot| found.get(slot).is_some());
+        let present =
+            |command: &&ProtocolCommand| command.present.is_some_and(|slot| found.get(slot).is_some());
         let command = commands.iter().find(present);
         return command.ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""));
     };
-    let is_it =
-        |command: &&ProtocolCommand| command.present.is_none() && Some(command.name.as_str()) == name.as_str();
+    let is_it = |command: &&ProtocolCommand| {
+        command.present.is_none() && Some(command.name.as_str()) == name.as_str()
+    };
     commands.iter().find(is_it).ok_or_else(|| {
         // A number is quoted too, as the real server does: Unknown command type: '5'.
         let name = display_node(name);
@@ -193,7 +208,9 @@ fn add_default_rates(
     for setting in settings.iter() {
         match setting {
             Setting::InputEncoding(encoding) if input.is_none() => input = input_rates.get(encoding).copied(),
-            Setting::OutputEncoding(encoding) if output.is_none() => output = output_rates.get(encoding).copied(),
+            Setting::OutputEncoding(encoding) if output.is_none() => {
+                output = output_rates.get(encoding).copied()
+            }
             _ => {}
         }
     }
@@ -201,7 +218,10 @@ fn add_default_rates(
     settings.splice(..0, input.map(Setting::InputRate).into_iter().chain(output.map(Setting::OutputRate)));
 }
 
-fn invalid_error<'f>(command: &str, problems: impl IntoIterator<Item = (&'f ProtocolField, String)>) -> Error {
+fn invalid_error<'f>(
+    command: &str,
+    problems: impl IntoIterator<Item = (&'f ProtocolField, String)>,
+) -> Error {
     let problems: Vec<String> =
         problems.into_iter().map(|(field, problem)| format!("{}: {problem}", field.name)).collect();
     Error::new(ErrorKind::Invalid, format!("'{command}': {}", problems.join("; ")))
@@ -229,8 +249,12 @@ fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
         (FieldRole::SpeakModel, FieldValue::Text(name)) => Setting::SpeakModel(name),
         (FieldRole::SpeakModelIfKnown, FieldValue::Text(name)) => Setting::SpeakModelIfKnown(name),
         (FieldRole::Voice, FieldValue::Text(name)) => Setting::Voice(name),
-        (FieldRole::InputEncoding, FieldValue::Text(name)) => Setting::InputEncoding(Encoding::from_name(&name)?),
-        (FieldRole::OutputEncoding, FieldValue::Text(name)) => Setting::OutputEncoding(Encoding::from_name(&name)?),
+        (FieldRole::InputEncoding, FieldValue::Text(name)) => {
+            Setting::InputEncoding(Encoding::from_name(&name)?)
+        }
+        (FieldRole::OutputEncoding, FieldValue::Text(name)) => {
+            Setting::OutputEncoding(Encoding::from_name(&name)?)
+        }
         (FieldRole::SpeechEvents, FieldValue::Flag(on)) => Setting::SpeechEvents(on),
         (FieldRole::UtteranceGapMs, FieldValue::Integer(ms)) => Setting::UtteranceGap(duration_from_ms(ms)),
         (FieldRole::InputRateHz, FieldValue::Integer(rate)) => Setting::InputRate(as_u32(rate)),
@@ -261,7 +285,9 @@ fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<SpeakRequest
             FieldRole::RequestId => request.request_id = Some(text).filter(|id| !id.is_empty()),
             FieldRole::Voice => request.voice = Some(text),
             FieldRole::Language => request.language = Some(text),
-            FieldRole::Instruction => request.instruction = Some(text).filter(|words| !words.trim().is_empty()),
+            FieldRole::Instruction => {
+                request.instruction = Some(text).filter(|words| !words.trim().is_empty())
+            }
             FieldRole::ReferenceAudio => request.reference = reference::decode_voice_sample(&text)?,
             _ => {}
         }
@@ -277,7 +303,8 @@ fn to_video_frame(values: Vec<(FieldRole, FieldValue)>) -> Result<VideoFrame, Er
     });
     let image = image.unwrap_or_default();
     let image = image.rsplit_once(";base64,").map_or(image.as_str(), |(_, data)| data);
-    picture::decode_jpeg(image).map_err(|problem| Error::new(ErrorKind::Invalid, format!("'image': {problem}")))
+    picture::decode_jpeg(image)
+        .map_err(|problem| Error::new(ErrorKind::Invalid, format!("'image': {problem}")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What goes to the client: [`ClientCommand`]s become frames, errors get the protocol's own code and words.
+//! What goes to the client: [`ClientCommand`]s become frames, errors get the protocol's own code and spelling.
 
 use super::Codec;
 use crate::{
@@ -18,7 +18,9 @@ impl Codec {
         let command = match command {
             ClientCommand::Audio(bytes) => return Some(Message::Binary(bytes)),
             ClientCommand::Error(error) => return self.encode_error(&error),
-            ClientCommand::SessionClosed { reason: why, .. } if self.reported_as(why) != ReportedAs::SessionClosed => {
+            ClientCommand::SessionClosed { reason: why, .. }
+                if self.reported_as(why) != ReportedAs::SessionClosed =>
+            {
                 return self.encode_close_as_error(why);
             }
             other => other,
@@ -34,7 +36,7 @@ impl Codec {
     #[must_use]
     pub fn close_frame(&self, why: CloseReason) -> Message {
         match self.mapping.close(why) {
-            Some(words) => Message::Close(words.code, words.text.clone()),
+            Some(spelling) => Message::Close(spelling.code, spelling.text.clone()),
             None => Message::Close(1000, String::new()),
         }
     }
@@ -49,13 +51,13 @@ impl Codec {
     }
 
     fn encode_error(&self, error: &Error) -> Option<Message> {
-        let words = self.mapping.error(error.kind)?;
+        let spelling = self.mapping.error(error.kind)?;
         let mut message = String::new();
-        match &words.message {
+        match &spelling.message {
             Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
             None => message.push_str(&error.detail),
         }
-        self.render_error_event(&words.code, &message, words.recoverable, error.segment_id)
+        self.render_error_event(&spelling.code, &message, spelling.recoverable, error.segment_id)
     }
 
     fn render_error_event(
@@ -78,13 +80,14 @@ impl Codec {
     }
 
     fn reported_as(&self, why: CloseReason) -> ReportedAs {
-        self.mapping.close(why).map_or(ReportedAs::SessionClosed, |words| words.reported_as)
+        self.mapping.close(why).map_or(ReportedAs::SessionClosed, |spelling| spelling.reported_as)
     }
 
     /// The end of a session by another event than its own, or by none.
     fn encode_close_as_error(&self, why: CloseReason) -> Option<Message> {
-        let words = self.mapping.close(why).filter(|words| words.reported_as == ReportedAs::Error)?;
-        self.render_error_event(&words.reason, &words.text, false, None)
+        let spelling =
+            self.mapping.close(why).filter(|spelling| spelling.reported_as == ReportedAs::Error)?;
+        self.render_error_event(&spelling.reason, &spelling.text, false, None)
     }
 
     /// A value that every event may tell, by [`EventName::COMMON_SLOTS`].
@@ -125,7 +128,9 @@ impl Codec {
                 "to_s",
             ) => seconds(from_ms + length_ms),
             (ClientCommand::TranscriptPartial { audio_ms: at_ms, .. }, "duration_s") => seconds(*at_ms),
-            (ClientCommand::TranscriptFinal { utterance_ended: ended, .. }, "ended") => SlotValue::Bool(*ended),
+            (ClientCommand::TranscriptFinal { utterance_ended: ended, .. }, "ended") => {
+                SlotValue::Bool(*ended)
+            }
             (ClientCommand::TranscriptFinal { finalized, .. }, "finalized") => SlotValue::Bool(*finalized),
             (ClientCommand::Flushed { sequence } | ClientCommand::Cleared { sequence }, "sequence") => {
                 SlotValue::Int((*sequence).into())
@@ -176,7 +181,7 @@ impl Codec {
             (ClientCommand::RolledOver { standby, .. }, "standby") => SlotValue::Bool(*standby),
             (ClientCommand::RolledOver { kept_ms, .. }, "kept_ms") => integer(*kept_ms),
             (ClientCommand::SessionClosed { reason: why, .. }, "reason") => {
-                self.mapping.close(*why).map_or(SlotValue::Null, |words| SlotValue::Str(&words.reason))
+                self.mapping.close(*why).map_or(SlotValue::Null, |spelling| SlotValue::Str(&spelling.reason))
             }
             (ClientCommand::SessionClosed { total_ms, .. }, "total_ms") => integer(*total_ms),
             (ClientCommand::SessionClosed { audio_ms, .. }, "audio_s") => seconds(*audio_ms),

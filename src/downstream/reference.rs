@@ -150,7 +150,12 @@ mod tests {
         let expected = Some(to_voice_sample(&samples));
         assert_eq!(decode_voice_sample(&STANDARD.encode(raw)).unwrap(), expected);
         assert_eq!(decode_voice_sample(&STANDARD.encode(&wav)).unwrap(), expected);
-        assert!(decode_voice_sample(&STANDARD.encode(&wav[..20])).unwrap_err().detail.starts_with("'ref_audio': "));
+        assert!(
+            decode_voice_sample(&STANDARD.encode(&wav[..20]))
+                .unwrap_err()
+                .detail
+                .starts_with("'ref_audio': ")
+        );
     }
 
     #[test]
@@ -165,7 +170,11 @@ mod tests {
                 assert_eq!(to_f32_base64(&text).unwrap(), expected);
                 let wav = STANDARD.decode(to_wav_base64(&text).unwrap().trim_end()).unwrap();
                 assert!(!wav.len().is_multiple_of(4));
-                assert_eq!(voice_sample_from_wav(&wav).unwrap(), to_voice_sample(&samples), "it sounds the same");
+                assert_eq!(
+                    voice_sample_from_wav(&wav).unwrap(),
+                    to_voice_sample(&samples),
+                    "it sounds the same"
+                );
             }
         }
         for text in [raw.clone(), format!("data:audio/pcm;base64,{raw}")] {

@@ -8,12 +8,17 @@ use std::sync::Arc;
 use super::encode::truncate_close_reason;
 use crate::{
     error::{Error, ErrorKind},
-    event::relay::{NoticeMeta, RelayEndReason, ErrorNotice, RelayInput, RelayOpening, QueuePosition, RelayClientEvent, ClientNotice},
+    event::relay::{
+        ClientNotice, ErrorNotice, NoticeMeta, QueuePosition, RelayClientEvent, RelayEndReason, RelayInput,
+        RelayOpening,
+    },
     mapping::{
         ClientMapping,
         extract::{ExtractError, ExtractedValues, Node},
         field::display_node,
-        relay::{RelayFieldRole, RelayProtocol, RelayCommand, RelayEvent, RelayField, RelayFieldType, RelayVerb},
+        relay::{
+            RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayFieldType, RelayProtocol, RelayVerb,
+        },
         template::SlotValue,
         upstream::Mode,
     },
@@ -59,7 +64,7 @@ impl RelayCodec {
     }
 
     /// What is special about the protocol.
-    pub(crate) fn relay(&self) -> Option<&RelayProtocol> {
+    pub(crate) fn protocol(&self) -> Option<&RelayProtocol> {
         self.client.relay.as_ref()
     }
 
@@ -75,8 +80,9 @@ impl RelayCodec {
     /// # Errors
     /// Whatever is wrong with it; a type that is not known is none.
     pub fn decode<'a>(&'a self, text: &'a str, native: bool) -> Result<RelayMessage<'a>, Error> {
-        let relay = self.relay().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "anything"))?;
-        let extracted = if native { relay.shape.extract(text) } else { relay.shape.extract_with_unknown(text) };
+        let relay = self.protocol().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "anything"))?;
+        let extracted =
+            if native { relay.extractor.extract(text) } else { relay.extractor.extract_with_unknown(text) };
         let found = extracted.map_err(|error| match error {
             ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
             ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
@@ -93,9 +99,11 @@ impl RelayCodec {
     /// The frame for what the client is told; `None` for what this protocol does not tell.
     #[must_use]
     pub fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String> {
-        let relay = self.relay()?;
+        let relay = self.protocol()?;
         let name = match event_name(told) {
-            RelayEvent::EndedWithDetail if relay.event(RelayEvent::EndedWithDetail).is_none() => RelayEvent::Ended,
+            RelayEvent::EndedWithDetail if relay.event(RelayEvent::EndedWithDetail).is_none() => {
+                RelayEvent::Ended
+            }
             RelayEvent::QueueUpdate if relay.event(RelayEvent::QueueUpdate).is_none() => RelayEvent::Queued,
             name => name,
         };
@@ -109,27 +117,28 @@ impl RelayCodec {
     /// How an error is told.
     #[must_use]
     pub fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice {
-        let Some((relay, words)) = self.relay().and_then(|relay| Some((relay, relay.error(error.kind)?)))
+        let Some((relay, spelling)) =
+            self.protocol().and_then(|relay| Some((relay, relay.error(error.kind)?)))
         else {
             return ErrorNotice::default();
         };
         let mut message = String::new();
-        match &words.message {
+        match &spelling.message {
             Some(template) => template.render_plain(&mut message, |_| SlotValue::Str(&error.detail)),
             None => message.push_str(&error.detail),
         }
-        let event = words.code.as_ref().zip(relay.event(RelayEvent::Error)).map(|(code, template)| {
+        let event = spelling.code.as_ref().zip(relay.event(RelayEvent::Error)).map(|(code, template)| {
             let mut json = String::with_capacity(256);
             template.render(&mut json, |slot| match RelayEvent::Error.slots()[slot] {
                 "code" => SlotValue::Str(code),
                 "message" => SlotValue::Str(&message),
-                "class" => SlotValue::Str(&words.class),
+                "class" => SlotValue::Str(&spelling.class),
                 _ => SlotValue::Null,
             });
             json
         });
-        let ended = words.ended.as_ref().and_then(|reason| self.encode_end_event(reason, &message, about));
-        let close = words.close.as_ref().map(|(code, text)| {
+        let ended = spelling.ended.as_ref().and_then(|reason| self.encode_end_event(reason, &message, about));
+        let close = spelling.close.as_ref().map(|(code, text)| {
             let mut reason = String::new();
             text.render_plain(&mut reason, |_| SlotValue::Str(&error.detail));
             (*code, truncate_close_reason(reason))
@@ -139,7 +148,7 @@ impl RelayCodec {
 
     /// The last event, in words of the caller's.
     fn encode_end_event(&self, reason: &str, detail: &str, about: &NoticeMeta<'_>) -> Option<String> {
-        let relay = self.relay()?;
+        let relay = self.protocol()?;
         let because =
             relay.event(RelayEvent::EndedWithDetail).map(|template| (RelayEvent::EndedWithDetail, template));
         let (name, template) =
@@ -156,8 +165,8 @@ impl RelayCodec {
     /// The close frame behind the last event.
     #[must_use]
     pub fn close_frame(&self, why: RelayEndReason) -> (u16, String) {
-        let words = self.relay().and_then(|relay| relay.end(why));
-        words.map_or((1000, String::new()), |words| (words.code, words.text.clone()))
+        let spelling = self.protocol().and_then(|relay| relay.end(why));
+        spelling.map_or((1000, String::new()), |spelling| (spelling.code, spelling.text.clone()))
     }
 
     /// A slot's value; the names are those of [`RelayEvent::slots`].
@@ -169,8 +178,12 @@ impl RelayCodec {
         slot: &str,
     ) -> SlotValue<'v> {
         match (told, slot) {
-            (ClientNotice::Queued { queue: place, .. }, "position" | "length" | "wait_s" | "ticket") => queue_value(place, slot),
-            (ClientNotice::Opened { .. }, "mode") => relay.mode.reported_as.get(&self.mode).map(String::as_str).into(),
+            (ClientNotice::Queued { queue: place, .. }, "position" | "length" | "wait_s" | "ticket") => {
+                queue_value(place, slot)
+            }
+            (ClientNotice::Opened { .. }, "mode") => {
+                relay.mode.reported_as.get(&self.mode).map(String::as_str).into()
+            }
             (ClientNotice::Opened { prompt_chars }, "prompt_chars") => {
                 integer(prompt_chars.saturating_add(relay.prompt_extra_chars))
             }
@@ -181,11 +194,13 @@ impl RelayCodec {
             (ClientNotice::Output(output), "end_of_turn") => SlotValue::Bool(output.end_of_turn),
             (ClientNotice::Answered(text, _), "text") => SlotValue::Str(text.unwrap_or_default()),
             (ClientNotice::Answered(_, audio), "audio") => (*audio).into(),
-            (ClientNotice::Ended { reason: why, client_reason: own, .. }, "reason") => match (relay.end(*why), own) {
-                (Some(words), Some(own)) if words.use_client_reason => SlotValue::Str(own),
-                (Some(words), _) => SlotValue::Str(&words.reason),
-                (None, _) => SlotValue::Null,
-            },
+            (ClientNotice::Ended { reason: why, client_reason: own, .. }, "reason") => {
+                match (relay.end(*why), own) {
+                    (Some(spelling), Some(own)) if spelling.use_client_reason => SlotValue::Str(own),
+                    (Some(spelling), _) => SlotValue::Str(&spelling.reason),
+                    (None, _) => SlotValue::Null,
+                }
+            }
             (ClientNotice::Ended { detail, .. }, "detail") => (*detail).into(),
             _ => self.meta_value(about, slot),
         }
@@ -237,7 +252,7 @@ impl RelayMessage<'_> {
         }
     }
 
-    /// What of it has no effect, in words: what nobody knows, what the protocol's file says so of, and what an upstream
+    /// What of it has no effect, in spelling: what nobody knows, what the protocol's file says so of, and what an upstream
     /// that takes only these parts cannot be told.
     pub fn ineffective_fields(&self, takes: impl Fn(RelayFieldRole) -> bool) -> Vec<String> {
         let Some(command) = self.command else { return Vec::new() };

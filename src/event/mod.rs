@@ -10,7 +10,9 @@ use bytes::Bytes;
 mod lane;
 pub mod relay;
 
-pub use self::lane::{UnitInput, EndKind, UpstreamEnd, LaneCommand, LaneEvent, MessageMeta, ConversationInit, DisconnectReason};
+pub use self::lane::{
+    ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd,
+};
 pub use crate::mapping::{client::CloseReason, profile::MicrophoneMode, upstream::Mode};
 use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},

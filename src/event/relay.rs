@@ -3,7 +3,7 @@
 //! Everything borrows from the message it came in. Audio, voices and pictures stay base64 text: nobody here looks into
 //! them. What passes between a session of the bridge's own and its upstreams is in [`super::lane`].
 
-use super::{UpstreamEnd, LaneEvent};
+use super::{LaneEvent, UpstreamEnd};
 pub use crate::mapping::relay::{RelayEndReason, RelayFieldRole};
 use crate::{error::Error, mapping::extract::Node};
 

@@ -6,7 +6,7 @@ use hyper::{
 };
 
 use crate::server::access::{
-    address::{TrustedProxies, ProxyHeader},
+    address::{ProxyHeader, TrustedProxies},
     credential::{Credentials, split_query_parameter},
     keys::{ApiKeys, entry_digests},
     origin::AllowedOrigins,
@@ -31,7 +31,11 @@ pub fn access(data: &[u8]) {
         assert_eq!(proxies.client_address(stranger, text.lines().map(str::as_bytes)), stranger);
         proxies.client_address([10, 0, 0, 1].into(), text.lines().map(str::as_bytes));
     }
-    let _ = (ApiKeys::parse("keys.toml", &text, |_| None), entry_digests(&text), AllowedOrigins::new(Some(&[text.into()])));
+    let _ = (
+        ApiKeys::parse("keys.toml", &text, |_| None),
+        entry_digests(&text),
+        AllowedOrigins::new(Some(&[text.into()])),
+    );
 }
 
 /// Each line in each header, as far as it may stand there.

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     bridge::{Bridge, Input, Output},
-    event::{Frame, Lane, Message, Mode, DisconnectReason},
-    mapping::{MappingKind, Library},
+    event::{DisconnectReason, Frame, Lane, Message, Mode},
+    mapping::{Library, MappingKind},
     session::{RelaySetup, SessionSetup},
 };
 
@@ -57,7 +57,8 @@ pub(super) fn run_one_utterance(library: &Library, kind: MappingKind, name: &str
     let name_or = |wanted: MappingKind, embedded: &'static str| {
         if kind == wanted { name.to_owned() } else { embedded.to_owned() }
     };
-    let (client, upstream) = (name_or(MappingKind::Client, "macaw"), name_or(MappingKind::Upstream, "minicpm-o"));
+    let (client, upstream) =
+        (name_or(MappingKind::Client, "macaw"), name_or(MappingKind::Upstream, "minicpm-o"));
     let Some(profile) = servable_profile(library, &upstream) else { return };
     let mut driver = FuzzDriver::open(library, &client, &upstream, &name_or(MappingKind::Profile, profile));
     for step in [2, 2, 0, 4, 8, 8, 7, 8, 3, 3, 8, 11, 8] {
@@ -184,7 +185,13 @@ impl FuzzDriver {
         Self::with_bridge(bridge, now, [&RELAY_COMMANDS, &RELAY_OLDER_COMMANDS], replies, false)
     }
 
-    fn with_bridge(bridge: Bridge, now: Instant, commands: LineLists, replies: LineLists, units: bool) -> Self {
+    fn with_bridge(
+        bridge: Bridge,
+        now: Instant,
+        commands: LineLists,
+        replies: LineLists,
+        units: bool,
+    ) -> Self {
         let mut driver = Self {
             bridge,
             now,
@@ -289,7 +296,8 @@ impl FuzzDriver {
             "a lane was forgotten: {:?}",
             self.lanes
         );
-        let (account, streamed) = (self.bridge.sample_counts().0, self.bridge.uplink_counts().unwrap_or_default());
+        let (account, streamed) =
+            (self.bridge.sample_counts().0, self.bridge.uplink_counts().unwrap_or_default());
         let accounted = streamed.appended + streamed.silenced + streamed.dropped + streamed.waiting;
         assert_eq!(account.streamed, accounted, "{streamed:?}");
     }
@@ -314,7 +322,11 @@ impl FuzzDriver {
                 Output::ToClient(message) => self.check_client(&message),
                 Output::DropAudio(_) => {}
                 Output::OpenLane(lane, _) => {
-                    assert_eq!(self.lanes.insert(lane, LaneTransport::Dialled), None, "{lane:?} is used twice");
+                    assert_eq!(
+                        self.lanes.insert(lane, LaneTransport::Dialled),
+                        None,
+                        "{lane:?} is used twice"
+                    );
                 }
                 Output::ToLane(lane, message) => {
                     assert_eq!(self.lanes.get(&lane), Some(&LaneTransport::Up), "{lane:?}");
@@ -326,7 +338,10 @@ impl FuzzDriver {
                 }
                 Output::CloseLane(lane) => {
                     let at = self.lanes.insert(lane, LaneTransport::Gone);
-                    assert!(matches!(at, Some(LaneTransport::Up | LaneTransport::Dialled)), "{lane:?} was {at:?}");
+                    assert!(
+                        matches!(at, Some(LaneTransport::Up | LaneTransport::Dialled)),
+                        "{lane:?} was {at:?}"
+                    );
                 }
                 Output::Observe(_) => {}
             }

@@ -20,8 +20,8 @@ use crate::{
     downstream::Codec,
     error::Error,
     event::{ClientCommand, Frame, LaneCommand, LaneEvent, Message, Mode, VoiceSample},
-    mapping::{MappingKind, Library, client::EventName, template::SlotValue},
-    telemetry::context::{TraceParent, TraceContext},
+    mapping::{Library, MappingKind, client::EventName, template::SlotValue},
+    telemetry::context::{TraceContext, TraceParent},
     upstream::Dialect,
 };
 
@@ -42,7 +42,10 @@ pub fn client_decoder(data: &[u8]) {
                 assert_error_encodes(&codec, error);
             }
         }
-        codec.take_ignored_fields().iter().for_each(|ignored| assert!(!ignored.because.is_empty(), "{ignored:?}"));
+        codec
+            .take_ignored_fields()
+            .iter()
+            .for_each(|ignored| assert!(!ignored.because.is_empty(), "{ignored:?}"));
     }
 }
 
@@ -143,7 +146,8 @@ fn assert_json(json: &str) {
 fn client_file(library: &Library, name: &str) {
     let mapping = library.client(name).expect("it is in the library");
     for template in EventName::ALL.iter().filter_map(|name| mapping.event(*name)) {
-        for fill in [SlotValue::Null, SlotValue::Str("a \"b\"\n"), SlotValue::Int(-1), SlotValue::Float(0.5)] {
+        for fill in [SlotValue::Null, SlotValue::Str("a \"b\"\n"), SlotValue::Int(-1), SlotValue::Float(0.5)]
+        {
             let mut json = String::new();
             template.render(&mut json, |_| fill);
             assert_json(&json);

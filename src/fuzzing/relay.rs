@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     event::{
         Frame, MessageMeta,
-        relay::{NoticeMeta, RelayUpstreamEvent, RelayClientEvent, ClientNotice},
+        relay::{ClientNotice, NoticeMeta, RelayClientEvent, RelayUpstreamEvent},
     },
     mapping::ClientMapping,
     upstream::Dialect,
@@ -90,7 +90,11 @@ fn assert_notice_encodes(codec: &RelayCodec, event: &RelayUpstreamEvent<'_>, met
         RelayUpstreamEvent::Answered(text, audio) => ClientNotice::Answered(*text, *audio),
         RelayUpstreamEvent::Ended(reason, end) => {
             let _ = codec.close_frame(*reason);
-            ClientNotice::Ended { reason: *reason, client_reason: Some(&end.detail), detail: Some(&end.detail) }
+            ClientNotice::Ended {
+                reason: *reason,
+                client_reason: Some(&end.detail),
+                detail: Some(&end.detail),
+            }
         }
         RelayUpstreamEvent::Failed(..) | RelayUpstreamEvent::Unknown(_) => return,
     };

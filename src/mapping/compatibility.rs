@@ -6,7 +6,11 @@ use super::{ClientMapping, Profile, UpstreamMapping, check::quoted_list, upstrea
 ///
 /// # Errors
 /// Why not, in words.
-pub fn check_all(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
+pub fn check_compatible(
+    client: &ClientMapping,
+    profile: &Profile,
+    dialect: &UpstreamMapping,
+) -> Result<(), String> {
     check_client_with_profile(client, profile)?;
     check_profile_with_dialect(profile, dialect)
 }
@@ -92,7 +96,8 @@ mod tests {
         let mut talk = (**profile.dialogue.as_ref().unwrap()).clone();
         talk.converse.transcribe_user = true;
         profile.dialogue = Some(Arc::new(talk));
-        let problem = check_profile_with_dialect(&profile, &library.upstream("minicpm-o-legacy").unwrap()).unwrap_err();
+        let problem =
+            check_profile_with_dialect(&profile, &library.upstream("minicpm-o-legacy").unwrap()).unwrap_err();
         assert!(
             problem.contains("needs mode chat") && problem.contains("transcribe_user = false"),
             "{problem}"
@@ -116,7 +121,13 @@ mod tests {
             ("deepgram-speak", "speech", true),
         ] {
             let (client, profile) = (library.client(client).unwrap(), library.profile(profile).unwrap());
-            assert_eq!(check_all(&client, &profile, &dialect).is_ok(), fits, "{} {}", client.name, profile.name);
+            assert_eq!(
+                check_compatible(&client, &profile, &dialect).is_ok(),
+                fits,
+                "{} {}",
+                client.name,
+                profile.name
+            );
         }
     }
 }

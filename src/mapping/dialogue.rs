@@ -199,8 +199,9 @@ impl ConverseRules {
 
 impl ConverseFile {
     pub(super) fn compile(self, file: &str, source: &str) -> Result<ConverseRules, FileError> {
-        let history = Template::compile_plain(self.history.get_ref(), &["history"])
-            .map_err(|error| FileError::at_offset(file, source, self.history.span().start, error.to_string()))?;
+        let history = Template::compile_plain(self.history.get_ref(), &["history"]).map_err(|error| {
+            FileError::at_offset(file, source, self.history.span().start, error.to_string())
+        })?;
         let config = serde_json::to_string(&self.config).map_err(|error| {
             let message = format!("[converse.config] is not JSON: {error}");
             FileError::at_key(file, source, &["converse", "config"], message)

@@ -91,7 +91,7 @@ struct KeyTree {
 #[derive(Debug, Default)]
 struct KeyNode {
     slot: Option<usize>,
-    deeper: KeyTree,
+    children: KeyTree,
     /// Taken as it is written.
     raw: bool,
 }
@@ -99,27 +99,27 @@ struct KeyNode {
 impl Extractor {
     /// Compiles pointers such as `/input/audio`; equal pointers share a slot's value but keep their own number.
     pub fn compile<'p>(pointers: impl IntoIterator<Item = &'p str>) -> Self {
-        let mut shape = Self::default();
+        let mut extractor = Self::default();
         for pointer in pointers {
-            shape.add(pointer);
+            extractor.add(pointer);
         }
-        shape
+        extractor
     }
 
     /// Adds one pointer and returns its slot; a pointer that is already there returns the slot it has.
     pub fn add(&mut self, pointer: &str) -> usize {
         let mut parts =
             pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
-        let mut branch = &mut self.root;
+        let mut tree = &mut self.root;
         while let Some(part) = parts.next() {
-            let step = branch.step(&part);
+            let step = tree.child_or_insert(&part);
             if parts.peek().is_none() {
                 return *step.slot.get_or_insert_with(|| {
                     self.slots += 1;
                     self.slots - 1
                 });
             }
-            branch = &mut step.deeper;
+            tree = &mut step.children;
         }
         // An empty pointer names the message itself, which is always an object: a slot that is never filled.
         self.slots += 1;
@@ -130,11 +130,11 @@ impl Extractor {
     pub fn add_raw(&mut self, pointer: &str) -> usize {
         let slot = self.add(pointer);
         let parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
-        let mut branch = &mut self.root;
+        let mut tree = &mut self.root;
         let mut last = None;
         for part in parts {
-            let step = branch.step(&part);
-            branch = &mut step.deeper;
+            let step = tree.child_or_insert(&part);
+            tree = &mut step.children;
             last = Some(&mut step.raw);
         }
         if let Some(raw) = last {
@@ -159,10 +159,14 @@ impl Extractor {
         self.scan(text, Some(Vec::new()))
     }
 
-    fn scan<'a>(&self, text: &'a str, unknown: Option<Vec<String>>) -> Result<ExtractedValues<'a>, ExtractError> {
+    fn scan<'a>(
+        &self,
+        text: &'a str,
+        unknown: Option<Vec<String>>,
+    ) -> Result<ExtractedValues<'a>, ExtractError> {
         let mut found = ExtractedValues(vec![None; self.slots], unknown);
         let mut json = serde_json::Deserializer::from_str(text);
-        let top = NodeVisitor { branch: &self.root, found: &mut found }.deserialize(&mut json);
+        let top = NodeVisitor { tree: &self.root, values: &mut found }.deserialize(&mut json);
         let top = top.and_then(|top| json.end().map(|()| top));
         match top.map_err(|error| ExtractError::Json(error.to_string()))? {
             Node::Object => Ok(found),
@@ -172,12 +176,12 @@ impl Extractor {
 }
 
 impl KeyTree {
-    fn step(&mut self, key: &str) -> &mut KeyNode {
-        let place = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
+    fn child_or_insert(&mut self, key: &str) -> &mut KeyNode {
+        let index = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
             self.keys.push((key.into(), KeyNode::default()));
             self.keys.len() - 1
         });
-        &mut self.keys[place].1
+        &mut self.keys[index].1
     }
 
     fn get(&self, key: &str) -> Option<&KeyNode> {
@@ -202,9 +206,11 @@ impl<'a> ExtractedValues<'a> {
         self.1.as_deref().unwrap_or_default()
     }
 
-    fn note(&mut self, key: Option<String>) {
+    fn note_unknown(&mut self, key: Option<String>) {
         const MAX_UNKNOWN: usize = 8;
-        if let (Some(key), Some(unknown)) = (key, self.1.as_mut().filter(|unknown| unknown.len() < MAX_UNKNOWN)) {
+        if let (Some(key), Some(unknown)) =
+            (key, self.1.as_mut().filter(|unknown| unknown.len() < MAX_UNKNOWN))
+        {
             unknown.push(key.chars().take(64).collect());
         }
     }
@@ -217,8 +223,8 @@ impl<'a> ExtractedValues<'a> {
 
 /// Visits a value whose inside is known to `branch`.
 struct NodeVisitor<'s, 'f, 'a> {
-    branch: &'s KeyTree,
-    found: &'f mut ExtractedValues<'a>,
+    tree: &'s KeyTree,
+    values: &'f mut ExtractedValues<'a>,
 }
 
 impl<'a> DeserializeSeed<'a> for NodeVisitor<'_, '_, 'a> {
@@ -265,31 +271,34 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut items: A) -> Result<Node<'a>, A::Error> {
-        let nothing = KeyTree::default();
+        let empty = KeyTree::default();
         let mut list = Vec::new();
-        while let Some(node) = items.next_element_seed(NodeVisitor { branch: &nothing, found: &mut *self.found })? {
+        while let Some(node) =
+            items.next_element_seed(NodeVisitor { tree: &empty, values: &mut *self.values })?
+        {
             list.push(node);
         }
         Ok(Node::List(list))
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Node<'a>, A::Error> {
-        let noting = self.found.1.is_some() && !self.branch.keys.is_empty();
-        while let Some(step) = map.next_key_seed(KeyLookup(self.branch, noting))? {
+        let notes_unknown = self.values.1.is_some() && !self.tree.keys.is_empty();
+        while let Some(step) = map.next_key_seed(KeyLookup(self.tree, notes_unknown))? {
             match step {
                 Err(key) => {
-                    self.found.note(key);
+                    self.values.note_unknown(key);
                     map.next_value::<IgnoredAny>()?;
                 }
                 Ok(KeyNode { slot: Some(slot), raw: true, .. }) => {
                     let raw = map.next_value::<&serde_json::value::RawValue>()?;
-                    self.found.0[*slot] =
+                    self.values.0[*slot] =
                         Some(if raw.get() == "null" { Node::Null } else { Node::Raw(raw.get()) });
                 }
                 Ok(step) => {
-                    let node = map.next_value_seed(NodeVisitor { branch: &step.deeper, found: &mut *self.found })?;
+                    let node =
+                        map.next_value_seed(NodeVisitor { tree: &step.children, values: &mut *self.values })?;
                     if let Some(slot) = step.slot {
-                        self.found.0[slot] = Some(node);
+                        self.values.0[slot] = Some(node);
                     }
                 }
             }
@@ -325,14 +334,14 @@ impl<'s> Visitor<'_> for KeyLookup<'s> {
 mod tests {
     use super::*;
 
-    fn shape() -> Extractor {
+    fn test_extractor() -> Extractor {
         Extractor::compile(["/type", "/metrics/kv_cache_length", "/audio", "/words", "/a~1b"])
     }
 
     #[test]
     fn finds_nested_values_and_borrows_long_strings() {
         let text = r#"{"x":[{"type":"no"}],"type":"t","metrics":{"kv_cache_length":75,"y":{}},"audio":"AAAA","a/b":1.5}"#;
-        let found = shape().extract(text).unwrap();
+        let found = test_extractor().extract(text).unwrap();
         assert_eq!(
             found.get(0).and_then(Node::as_str),
             Some("t"),
@@ -346,7 +355,8 @@ mod tests {
 
     #[test]
     fn lists_keep_scalars_and_the_last_of_repeated_keys_counts() {
-        let found = shape().extract(r#"{"words":["a","b\n",{"q":[1]}],"type":1,"type":"x"}"#).unwrap();
+        let found =
+            test_extractor().extract(r#"{"words":["a","b\n",{"q":[1]}],"type":1,"type":"x"}"#).unwrap();
         let words = vec![Node::Str("a".into()), Node::Str("b\n".into()), Node::Object];
         assert_eq!(found.get(3), Some(&Node::List(words)));
         assert_eq!(found.get(0).and_then(Node::as_str), Some("x"));
@@ -355,18 +365,18 @@ mod tests {
     #[test]
     fn non_object_is_an_error_with_its_type() {
         for (text, name) in [("[1,2]", "array"), ("null", "null"), ("5", "integer"), ("\"x\"", "string")] {
-            assert_eq!(shape().extract(text).unwrap_err(), ExtractError::NotAnObject(name));
+            assert_eq!(test_extractor().extract(text).unwrap_err(), ExtractError::NotAnObject(name));
         }
         for text in ["", "{", "{}x", "\u{feff}{}", "nul"] {
-            assert!(matches!(shape().extract(text), Err(ExtractError::Json(_))), "{text:?}");
+            assert!(matches!(test_extractor().extract(text), Err(ExtractError::Json(_))), "{text:?}");
         }
     }
 
     #[test]
     fn raw_values_are_returned_verbatim() {
-        let mut shape = shape();
-        let raw = shape.add_raw("/in/config");
-        let found = shape.extract(r#"{"in":{"config": {"a": 1.10, "type":"no"} },"type":"t"}"#).unwrap();
+        let mut extractor = test_extractor();
+        let raw = extractor.add_raw("/in/config");
+        let found = extractor.extract(r#"{"in":{"config": {"a": 1.10, "type":"no"} },"type":"t"}"#).unwrap();
         assert_eq!(found.get(raw), Some(&Node::Raw(r#"{"a": 1.10, "type":"no"}"#)));
         assert_eq!(found.get(0).and_then(Node::as_str), Some("t"));
     }
@@ -374,13 +384,13 @@ mod tests {
     #[test]
     fn unknown_keys_are_noted_beside_known_ones() {
         let text = r#"{"type":"t","x":{"deep":1},"metrics":{"kv_cache_length":75,"y":{}},"audio":{"z":1}}"#;
-        assert_eq!(shape().extract_with_unknown(text).unwrap().unknown(), ["x", "y"]);
-        assert!(shape().extract(text).unwrap().unknown().is_empty());
+        assert_eq!(test_extractor().extract_with_unknown(text).unwrap().unknown(), ["x", "y"]);
+        assert!(test_extractor().extract(text).unwrap().unknown().is_empty());
     }
 
     #[test]
     fn nesting_is_bounded() {
         let deep = format!("{}{}", "{\"type\":".repeat(5000), "[".repeat(5000));
-        assert!(matches!(shape().extract(&deep), Err(ExtractError::Json(_))));
+        assert!(matches!(test_extractor().extract(&deep), Err(ExtractError::Json(_))));
     }
 }

@@ -124,7 +124,8 @@ impl Library {
         let mut problems = Vec::new();
         for (at, client) in clients.iter().enumerate() {
             let shared = |other: &&&Arc<ClientMapping>| {
-                client.paths.iter().any(|path| other.paths.contains(path)) && !client.is_distinguishable_from(other)
+                client.paths.iter().any(|path| other.paths.contains(path))
+                    && !client.is_distinguishable_from(other)
             };
             let Some(other) = clients[..at].iter().find(shared) else { continue };
             if let Some((file, source)) = self.sources.get(&(MappingKind::Client, client.name.clone())) {
@@ -158,17 +159,22 @@ impl Library {
         let header: KindHeader = check::parse_toml(file, source)?;
         let name = match header.kind {
             MappingKind::Client => {
-                let mapping = compile_or_all_errors(header.kind, source, |source| ClientMapping::compile(file, source))?;
+                let mapping = compile_or_all_errors(header.kind, source, |source| {
+                    ClientMapping::compile(file, source)
+                })?;
                 insert(&mut self.clients, mapping.name.clone(), mapping)
             }
             MappingKind::Upstream => {
-                let mapping = compile_or_all_errors(header.kind, source, |source| UpstreamMapping::compile(file, source))?;
+                let mapping = compile_or_all_errors(header.kind, source, |source| {
+                    UpstreamMapping::compile(file, source)
+                })?;
                 insert(&mut self.upstreams, mapping.name.clone(), mapping)
             }
             MappingKind::Profile => {
                 let base = self.base_of(file, source)?;
-                let mapping =
-                    compile_or_all_errors(header.kind, source, |source| Profile::compile(file, source, base.as_deref()))?;
+                let mapping = compile_or_all_errors(header.kind, source, |source| {
+                    Profile::compile(file, source, base.as_deref())
+                })?;
                 self.check_no_cycle(file, source, &mapping)?;
                 insert(&mut self.profiles, mapping.name.clone(), mapping)
             }
@@ -203,7 +209,8 @@ impl Library {
 
     /// Compiles again what extends a profile: it may be another one now.
     fn recompile_dependents(&mut self, name: &str) -> Result<(), FileError> {
-        let extends = |dependent: &&Arc<Profile>| dependent.extends.as_deref() == Some(name) && dependent.name != name;
+        let extends =
+            |dependent: &&Arc<Profile>| dependent.extends.as_deref() == Some(name) && dependent.name != name;
         let dependents: Vec<String> =
             self.profiles.values().filter(extends).map(|dependent| dependent.name.clone()).collect();
         for dependent in dependents {
@@ -299,7 +306,11 @@ impl Library {
 }
 
 /// A mapping, or all that is wrong with its file.
-fn compile_or_all_errors<T>(kind: MappingKind, source: &str, compile: impl Fn(&str) -> Result<T, FileError>) -> Result<T, FileError> {
+fn compile_or_all_errors<T>(
+    kind: MappingKind,
+    source: &str,
+    compile: impl Fn(&str) -> Result<T, FileError>,
+) -> Result<T, FileError> {
     compile(source).map_err(|first| {
         let folder = kind.name();
         let model = EMBEDDED.iter().find(|(file, _)| file.starts_with(folder)).map_or("", |(_, model)| model);
@@ -343,12 +354,13 @@ mod tests {
         (format!("{name}.toml"), format!("{head}mode = \"audio\"\n{rest}"))
     }
 
-    const MUTED: &str = "[barge_in]\nstart_ms = 1\nquiet_ms = 2\nsuppress_max_ms = 3\nyield_max_ms = 4\n";
+    const BARGE_IN_SECTION: &str =
+        "[barge_in]\nstart_ms = 1\nquiet_ms = 2\nsuppress_max_ms = 3\nyield_max_ms = 4\n";
 
     #[test]
     fn profiles_inherit_missing_sections_in_any_file_order() {
         let mut library = Library::embedded().unwrap();
-        library.add_all(vec![profile("a", "b", ""), profile("b", "conversation", MUTED)]).unwrap();
+        library.add_all(vec![profile("a", "b", ""), profile("b", "conversation", BARGE_IN_SECTION)]).unwrap();
         let a = library.profile("a").unwrap();
         assert_eq!(a.dialogue.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
         assert_eq!(a.listen.start_ms, 250, "of `speech`, by way of two others");
@@ -357,10 +369,13 @@ mod tests {
     #[test]
     fn errors_of_every_file_in_a_directory_are_reported() {
         let file = |name: &str, source: String| (format!("{name}.toml"), source);
-        let client = |name: &str| scaffold::generate(&Library::embedded().unwrap(), MappingKind::Client, name).unwrap();
+        let client = |name: &str| {
+            scaffold::generate(&Library::embedded().unwrap(), MappingKind::Client, name).unwrap()
+        };
         let twice = client("two").replace("\"/two\"", "\"/elsewhere\"");
         let copy =
-            scaffold::generate_from(&Library::embedded().unwrap(), MappingKind::Client, "macaw", "three").unwrap();
+            scaffold::generate_from(&Library::embedded().unwrap(), MappingKind::Client, "macaw", "three")
+                .unwrap();
         let same_path = copy.replace("\"/three\"", "\"/v1/realtime\"");
         let files = vec![
             file("a", client("one").replace("idle_ms", "idel_ms")),
@@ -387,7 +402,7 @@ mod tests {
     #[test]
     fn replaced_profile_changes_its_dependents() {
         let mut library = Library::embedded().unwrap();
-        let (file, source) = profile("conversation", "conversation", MUTED);
+        let (file, source) = profile("conversation", "conversation", BARGE_IN_SECTION);
         library.add(&file, &source).unwrap();
         for dependent in ["conversation", "video"] {
             let talk = library.profile(dependent).unwrap().dialogue.clone();

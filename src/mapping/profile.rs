@@ -14,7 +14,8 @@ use super::{
 };
 
 pub use super::dialogue::{
-    AssistantText, BargeInRules, ConverseRules, AgcRules, MicrophoneMode, PlayoutRules, PlayoutPace, RolloverRules,
+    AgcRules, AssistantText, BargeInRules, ConverseRules, MicrophoneMode, PlayoutPace, PlayoutRules,
+    RolloverRules,
 };
 
 /// The file, as written. A section that is absent is the one of the profile it extends.
@@ -342,7 +343,10 @@ impl Profile {
             extends: read.extends,
             mode: read.mode,
             listen,
-            read_window: read.read_window.or_else(|| base.map(|base| base.read_window)).ok_or_else(|| missing("read_window"))?,
+            read_window: read
+                .read_window
+                .or_else(|| base.map(|base| base.read_window))
+                .ok_or_else(|| missing("read_window"))?,
             hear: hear.or_else(|| base.map(|base| base.hear.clone())).ok_or_else(|| missing("hear"))?,
             speak: speak.or_else(|| base.map(|base| base.speak.clone())).ok_or_else(|| missing("speak"))?,
             playout: read
@@ -404,7 +408,12 @@ impl SpeakFile {
     }
 }
 
-fn compile_plain(text: &Spanned<String>, slots: &[&str], file: &str, source: &str) -> Result<Template, FileError> {
+fn compile_plain(
+    text: &Spanned<String>,
+    slots: &[&str],
+    file: &str,
+    source: &str,
+) -> Result<Template, FileError> {
     Template::compile_plain(text.get_ref(), slots)
         .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
 }

@@ -2,7 +2,7 @@
 
 use toml::de::DeTable;
 
-use super::{MappingKind, Library};
+use super::{Library, MappingKind};
 
 const CLIENT: &str = include_str!("scaffold/client.toml");
 const UPSTREAM: &str = include_str!("scaffold/upstream.toml");

@@ -115,7 +115,10 @@ impl Template {
             let name = &rest[start + 2..end];
             let piece = match name.strip_suffix('?') {
                 None => TemplatePiece::Slot(slot_index(name, slots)?),
-                Some(name) => TemplatePiece::OptionalMember(take_member_key(&mut pieces, name)?, slot_index(name, slots)?),
+                Some(name) => TemplatePiece::OptionalMember(
+                    take_member_key(&mut pieces, name)?,
+                    slot_index(name, slots)?,
+                ),
             };
             pieces.push(piece);
             rest = &rest[end + 1..];
@@ -162,8 +165,7 @@ impl Template {
     /// Whether the template uses a slot.
     #[must_use]
     pub fn uses_slot(&self, slot: usize) -> bool {
-        let uses =
-            |piece: &TemplatePiece| matches!(piece, TemplatePiece::Slot(hole) | TemplatePiece::OptionalMember(_, hole) if *hole == slot);
+        let uses = |piece: &TemplatePiece| matches!(piece, TemplatePiece::Slot(hole) | TemplatePiece::OptionalMember(_, hole) if *hole == slot);
         self.pieces.iter().any(uses)
     }
 }
@@ -294,8 +296,9 @@ mod tests {
     fn render_fills_values_and_drops_layout() {
         let template = Template::compile("{ \"a b\": ${x},\n  \"y\": [${y}, ${x}] }", &["x", "y"]).unwrap();
         let mut out = String::new();
-        template
-            .render(&mut out, |slot| if slot == 0 { SlotValue::Str("q\"\n\u{1}é") } else { SlotValue::Float(3.42) });
+        template.render(&mut out, |slot| {
+            if slot == 0 { SlotValue::Str("q\"\n\u{1}é") } else { SlotValue::Float(3.42) }
+        });
         assert_eq!(out, "{\"a b\":\"q\\\"\\n\\u0001é\",\"y\":[3.42,\"q\\\"\\n\\u0001é\"]}");
         assert!(template.uses_slot(0) && !Template::compile("{}", &["x"]).unwrap().uses_slot(0));
     }
@@ -320,7 +323,10 @@ mod tests {
             template.render(&mut out, |slot| if slot == 0 { x } else { y });
             out
         };
-        assert_eq!(filled(SlotValue::Int(1), SlotValue::Plain("q")), r#"{"a":1,"b":"q","c":{"d":1},"e":"q"}"#);
+        assert_eq!(
+            filled(SlotValue::Int(1), SlotValue::Plain("q")),
+            r#"{"a":1,"b":"q","c":{"d":1},"e":"q"}"#
+        );
         assert_eq!(filled(SlotValue::Null, SlotValue::Int(2)), r#"{"b":2,"c":{},"e":2}"#);
         assert_eq!(filled(SlotValue::Int(1), SlotValue::Null), r#"{"a":1,"c":{"d":1}}"#);
         assert_eq!(filled(SlotValue::Null, SlotValue::Null), r#"{"c":{}}"#);

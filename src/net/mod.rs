@@ -163,7 +163,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// What is wrong with the files, in words.
-    pub(crate) fn with_identity(mut self, ca: Option<&Path>, identity: &ClientIdentity) -> Result<Self, String> {
+    pub(crate) fn with_identity(
+        mut self,
+        ca: Option<&Path>,
+        identity: &ClientIdentity,
+    ) -> Result<Self, String> {
         if self.tls.is_some() {
             let (tls, credentials) = tls_connector(ca, Some(identity))?;
             (self.tls, self.credentials) = (Some(tls), credentials);
@@ -265,7 +269,10 @@ fn describe_tls_error(error: io::Error) -> io::Error {
 }
 
 /// And what the files held that it is made of.
-fn tls_connector(ca: Option<&Path>, identity: Option<&ClientIdentity>) -> Result<(TlsConnector, Vec<u8>), String> {
+fn tls_connector(
+    ca: Option<&Path>,
+    identity: Option<&ClientIdentity>,
+) -> Result<(TlsConnector, Vec<u8>), String> {
     let pinned = ca.map_or_else(|| Ok(Vec::new()), read_certificates)?;
     let credentials = credentials_digest(&pinned, identity);
     let mut roots = RootCertStore::empty();
@@ -290,7 +297,11 @@ fn tls_connector(ca: Option<&Path>, identity: Option<&ClientIdentity>) -> Result
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(PinnedOrAuthorityVerifier { pinned, authorities, schemes }));
+        .with_custom_certificate_verifier(Arc::new(PinnedOrAuthorityVerifier {
+            pinned,
+            authorities,
+            schemes,
+        }));
     let config = match identity {
         Some(identity) => builder
             .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())

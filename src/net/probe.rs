@@ -70,6 +70,7 @@ fn connector_trusting_none() -> Option<TlsConnector> {
     let schemes = provider.signature_verification_algorithms;
     let verifier = PinnedOrAuthorityVerifier { pinned: Vec::new(), authorities: None, schemes };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
-    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+    let config =
+        config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
     Some(TlsConnector::from(Arc::new(config)))
 }

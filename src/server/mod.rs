@@ -41,7 +41,7 @@ pub use self::active_config::{ActiveConfig, ServiceConfig};
 use self::{
     access::{handshakes::Handshakes, quota::Quotas},
     process::{
-        lifecycle::{ShutdownOutcome, DrainPolicy, Lifecycle, LifecycleState},
+        lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
         workers::Workers,
     },
     registry::SessionRegistry,
@@ -207,9 +207,20 @@ impl Server {
 
     /// Serves until its life is to end, then lets sessions finish within a bound.
     pub async fn serve(self) -> ShutdownOutcome {
-        let Self { listener, config, registry, metrics, access_log, workers, session_slots, lifecycle, liveness } = self;
+        let Self {
+            listener,
+            config,
+            registry,
+            metrics,
+            access_log,
+            workers,
+            session_slots,
+            lifecycle,
+            liveness,
+        } = self;
         let (_, mut pings) = liveness;
-        let ((drain_sender, drain), (cut_off_sender, cut_off)) = (watch::channel(None), watch::channel(false));
+        let ((drain_sender, drain), (cut_off_sender, cut_off)) =
+            (watch::channel(None), watch::channel(false));
         let (drain_guard, all_gone) = mpsc::channel::<()>(1);
         let (slots, log) = (session_slots.clone(), access_log.clone());
         let server = Arc::new(ServerContext {

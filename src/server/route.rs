@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::upstream_pool::Pool;
-use crate::mapping::{ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_client_with_profile};
+use crate::mapping::{
+    ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_client_with_profile,
+};
 
 /// One route of the configuration.
 #[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]
@@ -85,7 +87,9 @@ impl Route {
     /// Whether clients of this protocol may come this way, at some path and with some model.
     fn can_serve(&self, client: &ClientMapping) -> bool {
         let protocol_matches = self.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
-        protocol_matches && matches_glob(&self.client, &client.name) && check_client_with_profile(client, &self.profile).is_ok()
+        protocol_matches
+            && matches_glob(&self.client, &client.name)
+            && check_client_with_profile(client, &self.profile).is_ok()
     }
 }
 
@@ -116,7 +120,10 @@ impl Routes {
     /// The protocol that connections at this path speak because a route says so.
     #[must_use]
     pub fn forced_protocol(&self, path: &str) -> Option<&Arc<ClientMapping>> {
-        self.0.iter().filter(|route| matches_glob(&route.path, path)).find_map(|route| route.protocol.as_ref())
+        self.0
+            .iter()
+            .filter(|route| matches_glob(&route.path, path))
+            .find_map(|route| route.protocol.as_ref())
     }
 
     /// Which sessions there may be, by protocol and profile.
@@ -134,7 +141,9 @@ impl Routes {
     #[must_use]
     pub fn find(&self, path: &str, client: &ClientMapping, model: &str) -> Option<&Route> {
         self.0.iter().filter(|route| route.can_serve(client)).find(|route| {
-            [(&route.path, path), (&route.model, model)].iter().all(|(pattern, text)| matches_glob(pattern, text))
+            [(&route.path, path), (&route.model, model)]
+                .iter()
+                .all(|(pattern, text)| matches_glob(pattern, text))
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{
-    SessionPhase, Session,
+    Session, SessionPhase,
     input::speech_input::SpeechEvent,
     outbox::lockstep::AwaitedReply,
     settings::transcribe_options,
@@ -16,7 +16,11 @@ use crate::{
 };
 
 impl Session {
-    pub(super) fn update_tts_queue(&mut self, now: Instant, act: impl FnOnce(&mut TtsQueue) -> Result<(), String>) {
+    pub(super) fn update_tts_queue(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut TtsQueue) -> Result<(), String>,
+    ) {
         self.idle_since = now;
         if let Err(problem) = act(&mut self.tts_queue) {
             self.report_error(Error::new(ErrorKind::SpeakFailed, problem));
@@ -31,7 +35,9 @@ impl Session {
                 Some(TtsQueueItem::Text(text)) => {
                     self.start_speech(now, SpeakRequest { text, ..SpeakRequest::default() });
                 }
-                Some(TtsQueueItem::Flushed(sequence)) => self.context.out.push_client(ClientCommand::Flushed { sequence }),
+                Some(TtsQueueItem::Flushed(sequence)) => {
+                    self.context.out.push_client(ClientCommand::Flushed { sequence })
+                }
             }
         }
     }
@@ -50,7 +56,8 @@ impl Session {
         match event {
             SpeechEvent::Started { .. } => self.last_utterance_end_ms = None,
             SpeechEvent::Segment(segment) if segment.ends_utterance && segment.has_speech => {
-                self.last_utterance_end_ms = Some(segment.end_ms.saturating_sub(self.speech_input.settings().end_silence_ms.into()));
+                self.last_utterance_end_ms =
+                    Some(segment.end_ms.saturating_sub(self.speech_input.settings().end_silence_ms.into()));
             }
             SpeechEvent::Segment(_) | SpeechEvent::Interrupted => {}
         }

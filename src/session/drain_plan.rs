@@ -28,7 +28,12 @@ impl<R> DrainPlan<R> {
     /// To be over `within` from now.
     pub(super) fn new(now: Instant, within: Duration, reason: R) -> Self {
         let reply_deadline = now + within * 5 / 6;
-        Self { reason, speech_deadline: now + within * 2 / 3, reply_deadline, drain_deadline: reply_deadline.min(now + LANE_DRAIN_MAX) }
+        Self {
+            reason,
+            speech_deadline: now + within * 2 / 3,
+            reply_deadline,
+            drain_deadline: reply_deadline.min(now + LANE_DRAIN_MAX),
+        }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::{
-    SessionPhase, Session,
+    Session, SessionPhase,
     context::LaneContext,
     settings::{speak_options, transcribe_options},
     upstream::connection::UpstreamConnection,
 };
-use crate::event::{Lane, LaneEvent, MessageMeta, DisconnectReason};
+use crate::event::{DisconnectReason, Lane, LaneEvent, MessageMeta};
 
 impl Session {
     /// A lane's transport is up.
@@ -25,13 +25,24 @@ impl Session {
     }
 
     /// An upstream said something.
-    pub(crate) fn handle_lane_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
+    pub(crate) fn handle_lane_event(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        event: &LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+    ) {
         let view = self.session_view();
         if self.transcriber.lane() == Some(lane) {
             let options = transcribe_options(&self.setup.profile, &self.settings);
             self.transcriber.handle_lane_event(now, event, &options, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
-            let is_queued = self.synthesizer.handle_lane_event(now, event, &speak_options(&self.setup.profile), &mut self.context);
+            let is_queued = self.synthesizer.handle_lane_event(
+                now,
+                event,
+                &speak_options(&self.setup.profile),
+                &mut self.context,
+            );
             if is_queued {
                 self.release_idle_workers(now);
             }
@@ -62,7 +73,12 @@ impl Session {
             let options = transcribe_options(&self.setup.profile, &self.settings);
             self.transcriber.handle_closed(now, reason, &options, &mut self.context);
         } else if self.synthesizer.lane() == Some(lane) {
-            self.synthesizer.handle_closed(now, reason, &speak_options(&self.setup.profile), &mut self.context);
+            self.synthesizer.handle_closed(
+                now,
+                reason,
+                &speak_options(&self.setup.profile),
+                &mut self.context,
+            );
         } else if let Some(dialogue) = self.dialogue.as_mut().filter(|dialogue| dialogue.owns_lane(lane)) {
             dialogue.handle_closed(now, lane, reason, &view, &mut self.context);
         } else {
@@ -75,7 +91,9 @@ impl Session {
     }
 
     fn with_closing(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut LaneContext)) {
-        let Some(index) = self.context.closing.iter().position(|connection| connection.lane() == lane) else { return };
+        let Some(index) = self.context.closing.iter().position(|connection| connection.lane() == lane) else {
+            return;
+        };
         let mut connection = self.context.closing.swap_remove(index);
         act(&mut connection, &mut self.context);
         if !connection.is_gone() {
@@ -96,12 +114,18 @@ impl Session {
     pub(super) fn handle_lanes_timeout(&mut self, now: Instant) {
         let closing = self.context.closing.iter().any(UpstreamConnection::holds_worker);
         let dialogue = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.holds_worker());
-        self.context.holds_worker = closing || dialogue || self.transcriber.holds_worker() || self.synthesizer.holds_worker();
+        self.context.holds_worker =
+            closing || dialogue || self.transcriber.holds_worker() || self.synthesizer.holds_worker();
         let options = transcribe_options(&self.setup.profile, &self.settings);
         if self.transcriber.is_interim_due(now)
             && let Some(audio) = self.speech_input.current_recording()
         {
-            self.transcriber.request_interim(now, (audio, self.speech_input.listened_ms()), &options, &mut self.context);
+            self.transcriber.request_interim(
+                now,
+                (audio, self.speech_input.listened_ms()),
+                &options,
+                &mut self.context,
+            );
         }
         self.transcriber.handle_timeout(now, &options, &mut self.context);
         self.synthesizer.handle_timeout(now, &speak_options(&self.setup.profile), &mut self.context);
@@ -121,10 +145,13 @@ impl Session {
     /// When [`Session::handle_lanes_timeout`] has something to do.
     pub(super) fn next_lanes_timeout(&self, now: Instant) -> Option<Instant> {
         let times = &self.context.lane_times;
-        let closing = self.context.closing.iter().filter_map(|connection| connection.next_timeout(times)).min();
+        let closing =
+            self.context.closing.iter().filter_map(|connection| connection.next_timeout(times)).min();
         let transcriber = self.transcriber.next_timeout(times, &self.setup.profile.hear);
-        let dialogue =
-            self.dialogue.as_ref().and_then(|dialogue| dialogue.next_timeout(now, &self.session_view(), &self.context));
+        let dialogue = self
+            .dialogue
+            .as_ref()
+            .and_then(|dialogue| dialogue.next_timeout(now, &self.session_view(), &self.context));
         [closing, transcriber, dialogue, self.synthesizer.next_timeout(times)].into_iter().flatten().min()
     }
 }

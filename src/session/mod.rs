@@ -41,14 +41,14 @@ use self::{
     dialogue::{Dialogue, SessionSnapshot, history::History},
     drain_plan::DrainPlan,
     input::{
-        rate_limiter::{RateLimiter, RateDecision},
-        speech_input::{SpeechInput, SpeechEvent, InputSettings, InputUse},
+        rate_limiter::{RateDecision, RateLimiter},
+        speech_input::{InputSettings, InputUse, SpeechEvent, SpeechInput},
     },
     outbox::lockstep::AwaitedReply,
     settings::{Settings, saturating_u32, transcribe_options},
     stt::transcriber::Transcriber,
     tts::{
-        player::{SpeechSource, Player},
+        player::{PlaybackSource, Player},
         queue::TtsQueue,
         synthesizer::Synthesizer,
         voices::VoiceEncodingChoice,
@@ -58,7 +58,9 @@ use self::{
 pub use self::{
     dialogue::UplinkCounts,
     input::{read_window::ReadWindow, speech_input::SampleCounts},
-    measurement::{AudioOrigin, Measurement, LanePurpose, EndReason, BargeInStage, SessionState, AudioTotals},
+    measurement::{
+        AudioOrigin, AudioTotals, BargeInStage, EndReason, LanePurpose, Measurement, SessionState,
+    },
     outbox::Observation,
     relay::RelaySetup,
     setup::SessionSetup,
@@ -68,7 +70,7 @@ use crate::{
     audio::vad::Sensitivity,
     error::Error,
     event::{ClientCommand, ClientEvent, CloseReason, MicrophoneMode, Setting},
-    mapping::profile::{PlayoutPace, DialogueRules},
+    mapping::profile::{DialogueRules, PlayoutPace},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +167,8 @@ impl Session {
             opened_at: now,
             phase: SessionPhase::Open,
             drain_plan: None,
-            time_limit_at: (setup.session_max_ms > 0).then(|| now + Duration::from_millis(setup.session_max_ms)),
+            time_limit_at: (setup.session_max_ms > 0)
+                .then(|| now + Duration::from_millis(setup.session_max_ms)),
             idle_timeout,
             idle_since: now,
             was_awaiting_reply: false,
@@ -232,7 +235,9 @@ impl Session {
     /// it waits for an answer itself.
     pub(crate) fn needs_backpressure(&self) -> bool {
         let max_backlog_ms = self.setup.audio_in.backpressure_ms;
-        self.phase == SessionPhase::Open && ((max_backlog_ms > 0 && self.transcriber.backlog_ms() > max_backlog_ms) || self.context.out.awaits_final())
+        self.phase == SessionPhase::Open
+            && ((max_backlog_ms > 0 && self.transcriber.backlog_ms() > max_backlog_ms)
+                || self.context.out.awaits_final())
     }
 
     /// The client said something.
@@ -312,7 +317,8 @@ impl Session {
         self.last_audio_at = now;
         self.client_audio_at = Some(now);
         let groups = self.speech_input.count_groups(bytes.len());
-        let length = Duration::from_secs_f64(groups as f64 / f64::from(self.speech_input.settings().rate_hz.max(1)));
+        let length =
+            Duration::from_secs_f64(groups as f64 / f64::from(self.speech_input.settings().rate_hz.max(1)));
         self.audio_totals.received += length;
         self.last_frame_length = length;
         if groups > 0 {
@@ -359,7 +365,7 @@ impl Session {
 
     /// While the client hears a text it asked for, the model hears silence.
     fn is_uplink_silenced(&self) -> bool {
-        self.context.player.is_audible() && self.context.player.is_busy_with(SpeechSource::Request)
+        self.context.player.is_audible() && self.context.player.is_busy_with(PlaybackSource::Request)
     }
 
     /// Hands on what was heard, and what was found in it.
@@ -390,7 +396,7 @@ impl Session {
 
     /// A text that the client asked for is being spoken, or about to be.
     fn is_floor_taken(&self) -> bool {
-        self.synthesizer.is_busy() || self.context.player.is_busy_with(SpeechSource::Request)
+        self.synthesizer.is_busy() || self.context.player.is_busy_with(PlaybackSource::Request)
     }
 
     /// What the conversation needs to know.

@@ -7,7 +7,7 @@ use super::{
     outbox::Observation,
     stt::transcriber::TranscribeOptions,
     tts::{
-        synthesizer::{SpeechJob, SpeakOptions},
+        synthesizer::{SpeakOptions, SpeechJob},
         text_normalization,
     },
     upstream::connection::millis,
@@ -73,8 +73,12 @@ impl Session {
                 Setting::RolloverEvents(on) => self.settings.rollover_events = on,
                 Setting::SpeechEvents(on) => self.context.out.mutes_speech_events = !on,
                 Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
-                Setting::OutputEncoding(encoding) => self.set_output_format((encoding, self.settings.output_format.1)),
-                Setting::OutputRate(rate_hz) => self.set_output_format((self.settings.output_format.0, rate_hz)),
+                Setting::OutputEncoding(encoding) => {
+                    self.set_output_format((encoding, self.settings.output_format.1))
+                }
+                Setting::OutputRate(rate_hz) => {
+                    self.set_output_format((self.settings.output_format.0, rate_hz))
+                }
             }
         }
         let voice = self.configured_voice();
@@ -126,7 +130,8 @@ impl Session {
                 choice.voice
             }
         };
-        let request_id = request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.context.rng.u32(..)));
+        let request_id =
+            request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.context.rng.u32(..)));
         let job = SpeechJob {
             request_id,
             parts: text_normalization::split_parts(&text, rules.part_max_chars).into(),

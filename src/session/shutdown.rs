@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    SessionPhase, Session,
-    drain_plan::{TIME_LIMIT_GRACE, DrainPlan},
-    measurement::{Measurement, EndReason},
+    Session, SessionPhase,
+    drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
+    measurement::{EndReason, Measurement},
     outbox::{Action, Observation, lockstep::AwaitedReply},
     settings::transcribe_options,
     upstream::connection::millis,
@@ -130,7 +130,9 @@ impl Session {
 
     /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
     fn stall_deadline(&self) -> Option<Instant> {
-        let is_recording = self.phase == SessionPhase::Open && !self.had_backpressure && self.speech_input.current_recording().is_some();
+        let is_recording = self.phase == SessionPhase::Open
+            && !self.had_backpressure
+            && self.speech_input.current_recording().is_some();
         let stall = Duration::from_millis(self.setup.profile.listen.stall_ms.into());
         is_recording.then(|| self.last_audio_at + stall)
     }
@@ -148,7 +150,8 @@ impl Session {
     /// When the session ends for want of audio: who listens sends none, and who waits for words sends none either, as long
     /// as an upstream's queue may take.
     fn idle_deadline(&self) -> Option<Instant> {
-        let idle = self.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken())?;
+        let idle =
+            self.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken())?;
         let is_playing = self.context.player.is_busy();
         let due = if is_playing { self.last_audio_at + UNATTENDED_TALK_MAX } else { self.idle_since + idle };
         let queue_max = Duration::from_millis(self.setup.profile.lanes.queue_max_ms);
@@ -158,8 +161,10 @@ impl Session {
     /// Everything is done and said, and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
         let has_dialogue_lanes = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.has_lanes());
-        let has_lanes =
-            has_dialogue_lanes || self.transcriber.lane().is_some() || self.synthesizer.is_busy() || !self.context.closing.is_empty();
+        let has_lanes = has_dialogue_lanes
+            || self.transcriber.lane().is_some()
+            || self.synthesizer.is_busy()
+            || !self.context.closing.is_empty();
         self.phase == SessionPhase::Ended && !has_lanes && self.context.out.is_empty()
     }
 
@@ -220,7 +225,8 @@ impl Session {
         }
         self.had_backpressure = self.needs_backpressure();
         let awaits_reply = self.awaits_reply();
-        let is_listening = self.is_floor_taken() || (self.is_speaking() && now < self.last_audio_at + UNATTENDED_TALK_MAX);
+        let is_listening =
+            self.is_floor_taken() || (self.is_speaking() && now < self.last_audio_at + UNATTENDED_TALK_MAX);
         if self.was_awaiting_reply && !awaits_reply {
             self.last_replied_at = Some(now);
         }

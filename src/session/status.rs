@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    SessionPhase, Session,
-    measurement::{SessionState, AudioTotals},
+    Session, SessionPhase,
+    measurement::{AudioTotals, SessionState},
 };
 use crate::audio::SPEECH_RATE_HZ;
 
@@ -23,7 +23,8 @@ impl Session {
             SessionState::Listening
         } else if self.transcriber.is_queued() || self.synthesizer.is_queued() {
             SessionState::Queued
-        } else if self.awaits_reply() || self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking()) {
+        } else if self.awaits_reply() || self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
+        {
             SessionState::Answering
         } else {
             SessionState::Idle

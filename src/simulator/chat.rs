@@ -69,7 +69,8 @@ impl ChatRequest {
             Some("assistant") => return Err("The role of first msg should be user".to_owned()),
             Some(_) => {}
         }
-        let response_id = input.get("response_id").filter(|value| python::is_truthy(value)).map(python::to_str);
+        let response_id =
+            input.get("response_id").filter(|value| python::is_truthy(value)).map(python::to_str);
         let input_id = input.get("input_id").filter(|value| !value.is_null()).cloned();
         let streaming = input.get("streaming").is_none_or(python::is_truthy);
         let request = Self::from_messages(messages, streaming, speech_enabled, max_new_tokens);
@@ -88,7 +89,8 @@ impl ChatRequest {
         let object = |key| input.get(key).and_then(Value::as_object);
         let enabled = object("tts").and_then(|tts| flag(tts, "enabled")).unwrap_or(false);
         let speech_enabled = enabled || flag(input, "use_tts_template").unwrap_or(false);
-        let max_new_tokens = object("generation").and_then(|generation| generation.get("max_new_tokens")?.as_i64());
+        let max_new_tokens =
+            object("generation").and_then(|generation| generation.get("max_new_tokens")?.as_i64());
         let max_new_tokens = max_new_tokens.map_or(Backend::Cpp.default_max_new_tokens(), at_least_one);
         let streaming = flag(input, "streaming").unwrap_or(true);
         let request = Self::from_messages(messages, streaming, speech_enabled, max_new_tokens);
@@ -99,7 +101,12 @@ impl ChatRequest {
         Ok(request)
     }
 
-    fn from_messages(messages: Vec<ChatMessage>, streaming: bool, speech_enabled: bool, max_new_tokens: usize) -> Self {
+    fn from_messages(
+        messages: Vec<ChatMessage>,
+        streaming: bool,
+        speech_enabled: bool,
+        max_new_tokens: usize,
+    ) -> Self {
         let prompt_tokens = messages
             .iter()
             .map(|message| {
@@ -123,7 +130,10 @@ impl ChatRequest {
 }
 
 /// The samples of a voice reference in `session.init`, or `None` when there is none; `Err` when it kills the session.
-pub(super) fn decode_init_voice(backend: Backend, payload: &Map<String, Value>) -> Result<Option<Vec<f32>>, String> {
+pub(super) fn decode_init_voice(
+    backend: Backend,
+    payload: &Map<String, Value>,
+) -> Result<Option<Vec<f32>>, String> {
     let nested = payload.get("voice").and_then(Value::as_object);
     let keys = ["ref_audio_base64", "ref_audio", "tts_ref_audio_base64", "tts_ref_audio"];
     let field = |key: &str| match backend {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{
-    SimDialect, EngineAnswer, JobId, SimMode,
+    EngineAnswer, JobId, SimDialect, SimMode,
     generate::Generation,
     legacy::LegacySession,
     session::CurrentSession,
@@ -24,7 +24,9 @@ impl DialectSession {
     pub(super) fn new(dialect: SimDialect, mode: SimMode, limit: Option<Instant>) -> Self {
         match dialect {
             SimDialect::Current => Self::Current(CurrentSession::new(mode, limit)),
-            SimDialect::Legacy { follows_document: documented } => Self::Legacy(LegacySession::new(mode, documented, limit)),
+            SimDialect::Legacy { follows_document } => {
+                Self::Legacy(LegacySession::new(mode, follows_document, limit))
+            }
         }
     }
 
@@ -42,7 +44,12 @@ impl DialectSession {
         }
     }
 
-    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
+    pub(super) fn handle_engine_answer(
+        &mut self,
+        job: JobId,
+        answer: &EngineAnswer,
+        ctx: &mut SimContext<'_>,
+    ) {
         match self {
             Self::Current(session) => session.handle_engine_answer(job, answer, ctx),
             Self::Legacy(session) => session.handle_engine_answer(job, answer, ctx),

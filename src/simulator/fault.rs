@@ -238,7 +238,9 @@ impl FaultValue<'_> {
     fn parse_seconds(&self) -> Result<Duration, ParseFaultError> {
         let seconds = self.given.and_then(|text| text.parse().ok());
         let seconds = seconds.filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
-        seconds.map(Duration::from_secs_f64).ok_or_else(|| self.error_expecting("a number of seconds up to 86400"))
+        seconds
+            .map(Duration::from_secs_f64)
+            .ok_or_else(|| self.error_expecting("a number of seconds up to 86400"))
     }
 
     fn error_expecting(&self, expected: &'static str) -> ParseFaultError {
@@ -264,10 +266,10 @@ impl Faults {
         self.0.clear();
     }
 
-    /// The first fault that is not used up and that `pick` wants; using it counts.
-    pub(super) fn trigger_with<T>(&mut self, pick: impl Fn(FaultKind) -> Option<T>) -> Option<T> {
+    /// The first fault that is not used up and that `select` accepts; using it counts.
+    pub(super) fn trigger_with<T>(&mut self, select: impl Fn(FaultKind) -> Option<T>) -> Option<T> {
         for fault in self.0.iter_mut().filter(|fault| fault.times != Some(0)) {
-            if let Some(found) = pick(fault.kind) {
+            if let Some(found) = select(fault.kind) {
                 fault.times = fault.times.map(|times| times.saturating_sub(1));
                 return Some(found);
             }
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_understood() {
+    fn every_fault_name_is_parsed() {
         for name in NAMES {
             let needs_value = ["slow-init", "slow-steps", "timeout", "kv", "context-full"].contains(&name);
             let text = if needs_value { format!("{name}=2") } else { name.to_owned() };
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_times() {
+    fn fault_values_and_times_are_parsed() {
         assert_eq!(parse("die-mid-answer=3,times=2"), Ok(Fault::from(FaultKind::DieMidAnswer(3)).times(2)));
         assert_eq!(parse("403-after-queue=2"), Ok(Fault::from(FaultKind::RefusedAfterQueue).times(2)));
         assert_eq!(parse("403-after-queue"), Ok(FaultKind::RefusedAfterQueue.into()));
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_valid() {
+    fn parse_error_lists_valid_faults() {
         let unknown = parse("explode").unwrap_err().to_string();
         assert!(unknown.contains("explode") && unknown.contains("die-mid-answer"), "{unknown}");
         for bad in [
@@ -329,10 +331,10 @@ mod tests {
     }
 
     #[test]
-    fn strikes_are_counted() {
+    fn fault_with_times_triggers_that_often() {
         let mut faults = Faults::new(&[Fault::from(FaultKind::Busy).times(2)]);
-        let hits: Vec<bool> = (0..3).map(|_| faults.trigger(FaultKind::Busy)).collect();
-        assert_eq!(hits, [true, true, false]);
+        let triggered: Vec<bool> = (0..3).map(|_| faults.trigger(FaultKind::Busy)).collect();
+        assert_eq!(triggered, [true, true, false]);
         assert!(!faults.trigger(FaultKind::QueueFull));
     }
 }

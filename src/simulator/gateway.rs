@@ -9,13 +9,14 @@ use std::{
 };
 
 use super::{
-    Backend, ConnId, SimDialect, EngineAnswer, FaultKind, JobId, SimMode, SimInput, SimOutput, SimulatorConfig,
-    backlog::{Backlog, BACKLOG_FULL},
+    Backend, ConnId, EngineAnswer, FaultKind, JobId, SimDialect, SimInput, SimMode, SimOutput,
+    SimulatorConfig,
+    backlog::{BACKLOG_FULL, Backlog},
     dialect_session::DialectSession,
     fault::Faults,
     messages::{self, UnixClock},
     model::WorkerModel,
-    session_context::{SimContext, SessionOutput, SimSessionEnd, random_hex12},
+    session_context::{SessionOutput, SimContext, SimSessionEnd, random_hex12},
 };
 
 /// What the gateway's own WebSocket client says when a worker refuses (field notes §1.2).
@@ -38,8 +39,16 @@ pub struct Gateway {
 
 #[derive(Debug)]
 enum Connection {
-    Queued { mode: SimMode, next_update_at: Instant, is_stuck: bool, held_frames: Backlog<ClientFrame<String>> },
-    Serving { worker: usize, session: Box<DialectSession> },
+    Queued {
+        mode: SimMode,
+        next_update_at: Instant,
+        is_stuck: bool,
+        held_frames: Backlog<ClientFrame<String>>,
+    },
+    Serving {
+        worker: usize,
+        session: Box<DialectSession>,
+    },
 }
 
 /// A frame, lent by the driver or kept while its connection waits.
@@ -125,7 +134,9 @@ impl Gateway {
         if self.outputs.is_empty() {
             self.run_due_work(now);
         }
-        self.outputs.pop_front().unwrap_or_else(|| SimOutput::Wait(self.pending_deadlines().map(|(at, _)| at).min()))
+        self.outputs
+            .pop_front()
+            .unwrap_or_else(|| SimOutput::Wait(self.pending_deadlines().map(|(at, _)| at).min()))
     }
 
     /// Sessions and waiting connections.
@@ -144,7 +155,9 @@ impl Gateway {
         }
         match self.workers.iter().position(|worker| worker.serving.is_none()) {
             Some(worker) if !is_stuck => self.assign_worker(conn, mode, worker, Backlog::default(), now),
-            _ if self.queue.len() >= self.cfg.queue_limit => self.reject_connection(conn, "queue_full", "Queue full"),
+            _ if self.queue.len() >= self.cfg.queue_limit => {
+                self.reject_connection(conn, "queue_full", "Queue full")
+            }
             _ => self.enqueue_connection(conn, mode, is_stuck, now),
         }
     }
@@ -157,7 +170,10 @@ impl Gateway {
     fn enqueue_connection(&mut self, conn: ConnId, mode: SimMode, is_stuck: bool, now: Instant) {
         self.queue.push_back(conn);
         let next_update_at = now + self.cfg.timing.queue_update_interval;
-        self.connections.insert(conn, Connection::Queued { mode, next_update_at, is_stuck, held_frames: Backlog::default() });
+        self.connections.insert(
+            conn,
+            Connection::Queued { mode, next_update_at, is_stuck, held_frames: Backlog::default() },
+        );
         let ticket = format!("q_{}", random_hex12(&mut self.rng));
         let length = self.queue.len();
         self.outputs.push_back(SimOutput::Text(conn, messages::queued(Some(&ticket), length, length)));
@@ -174,11 +190,12 @@ impl Gateway {
         self.outputs.push_back(SimOutput::Text(conn, messages::queue_done()));
         if self.is_rejected_by_worker(worker, now) {
             self.connections.remove(&conn);
-            if let SimDialect::Legacy { follows_document: documented } = self.cfg.dialect {
-                let code = if documented { "worker_connect_failed" } else { "worker_busy" };
+            if let SimDialect::Legacy { follows_document } = self.cfg.dialect {
+                let code = if follows_document { "worker_connect_failed" } else { "worker_busy" };
                 return self.reject_connection(conn, code, "No worker available");
             }
-            self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", WORKER_REJECTION)));
+            self.outputs
+                .push_back(SimOutput::Text(conn, messages::error("session_failed", WORKER_REJECTION)));
             self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
             return;
         }
@@ -194,7 +211,8 @@ impl Gateway {
     /// Whether a worker that the gateway thinks idle is not. The legacy gateway waits until it is (field notes §4).
     fn is_rejected_by_worker(&mut self, worker: usize, now: Instant) -> bool {
         let is_cleaning_up = self.workers[worker].rejects_until.is_some_and(|until| until > now);
-        (is_cleaning_up && self.cfg.dialect == SimDialect::Current) || self.faults.trigger(FaultKind::RefusedAfterQueue)
+        (is_cleaning_up && self.cfg.dialect == SimDialect::Current)
+            || self.faults.trigger(FaultKind::RefusedAfterQueue)
     }
 
     /// How long the watchdog lets a session of this mode live; chat has none (field notes §1.6).
@@ -348,7 +366,8 @@ impl Gateway {
             match self.connections.get_mut(&conn) {
                 Some(Connection::Queued { next_update_at, .. }) => {
                     // One update however late the call: never a burst.
-                    *next_update_at = now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
+                    *next_update_at =
+                        now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
                     let position =
                         self.queue.iter().position(|queued| *queued == conn).map_or(1, |at| at + 1);
                     let text = messages::queued(None, position, self.queue.len());

@@ -13,9 +13,9 @@ use super::{
     Backend, EngineAnswer, EngineRequest, FaultKind, JobId,
     chat::ChatRequest,
     hum_voice::{HumVoice, SAMPLE_RATE_HZ, SpeechSource},
-    messages::{self, ServerEvent, EventMetrics},
+    messages::{self, EventMetrics, ServerEvent},
     script,
-    session_context::{SimContext, SessionOutput, SimSessionEnd},
+    session_context::{SessionOutput, SimContext, SimSessionEnd},
 };
 
 /// Characters of text that accompany a second of speech (field notes §6.2).
@@ -59,11 +59,11 @@ impl Generation {
         }
         // C++ parses the request's own reference and does not use it (field notes §1.7).
         request.voice_reference = request.voice_reference.or_else(|| voice.map(<[f32]>::to_vec));
-        let corrupted = ctx.model.has_running_orphan(ctx.now);
+        let is_corrupted = ctx.model.has_running_orphan(ctx.now);
         let mut generation = Self {
             response_id,
             started: ctx.now,
-            is_corrupted: corrupted,
+            is_corrupted,
             pending_job: None,
             text: String::new(),
             speech: None,
@@ -89,22 +89,32 @@ impl Generation {
     }
 
     fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) {
-        let text = if self.is_corrupted { format!("{}{text}", script::CORRUPTED_PREFIX) } else { text.to_owned() };
-        let bans = ctx.cfg.backend == Backend::Pytorch && self.request.speech_enabled && self.request.streaming;
-        let text = if bans { script::remove_banned(&text) } else { text };
+        let text =
+            if self.is_corrupted { format!("{}{text}", script::CORRUPTED_PREFIX) } else { text.to_owned() };
+        let removes_banned =
+            ctx.cfg.backend == Backend::Pytorch && self.request.speech_enabled && self.request.streaming;
+        let text = if removes_banned { script::remove_banned(&text) } else { text };
         self.text = script::truncate_to_tokens(&text, self.request.max_new_tokens).to_owned();
         if !self.request.speech_enabled || self.text.is_empty() || ctx.faults.trigger(FaultKind::NoAudio) {
             self.schedule_steps(ctx);
         } else if ctx.cfg.use_engines {
             self.pending_job = Some(ctx.ask_engines(EngineRequest::Speak(self.text.clone())));
         } else {
-            self.speech = Some(SpeechSource::Hummed(HumVoice::new(&self.text, self.request.voice_reference.as_deref())));
+            self.speech = Some(SpeechSource::Hummed(HumVoice::new(
+                &self.text,
+                self.request.voice_reference.as_deref(),
+            )));
             self.schedule_steps(ctx);
         }
     }
 
     /// The engines' answer; `false` if it is not this generation's.
-    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) -> bool {
+    pub(super) fn handle_engine_answer(
+        &mut self,
+        job: JobId,
+        answer: &EngineAnswer,
+        ctx: &mut SimContext<'_>,
+    ) -> bool {
         if self.pending_job != Some(job) {
             return false;
         }
@@ -117,8 +127,8 @@ impl Generation {
             }
             // A failed synthesis is swallowed when nothing is streamed (field notes §2).
             EngineAnswer::Speech(Err(_)) if !self.request.streaming => self.schedule_steps(ctx),
-            EngineAnswer::Speech(Err(why)) | EngineAnswer::Transcript(Err(why)) => {
-                self.steps.push_back((ctx.now, GenerationStep::Crash(why.clone())));
+            EngineAnswer::Speech(Err(reason)) | EngineAnswer::Transcript(Err(reason)) => {
+                self.steps.push_back((ctx.now, GenerationStep::Crash(reason.clone())));
             }
         }
         true
@@ -132,10 +142,10 @@ impl Generation {
             return;
         }
         let end = match (&self.speech, self.request.streaming) {
-            (Some(sound), streaming) => {
-                let units = sound.len().div_ceil(SAMPLE_RATE_HZ);
-                let end = nth_instant(first, timing.speech_second, units.saturating_sub(1));
-                if streaming { self.schedule_speech(first, timing.speech_second, units) } else { end }
+            (Some(speech), streaming) => {
+                let seconds = speech.len().div_ceil(SAMPLE_RATE_HZ);
+                let end = nth_instant(first, timing.speech_second, seconds.saturating_sub(1));
+                if streaming { self.schedule_speech(first, timing.speech_second, seconds) } else { end }
             }
             (None, true) => self.schedule_text(first, timing.text_delta),
             (None, false) => first,
@@ -144,38 +154,43 @@ impl Generation {
         self.apply_mid_answer_faults(ctx);
     }
 
-    fn schedule_text(&mut self, first: Instant, pace: Duration) -> Instant {
+    fn schedule_text(&mut self, first: Instant, interval: Duration) -> Instant {
         let deltas = script::split_text_deltas(&self.text);
-        let end = nth_instant(first, pace, deltas.len().saturating_sub(1));
+        let end = nth_instant(first, interval, deltas.len().saturating_sub(1));
         for (index, delta) in deltas.into_iter().enumerate() {
-            self.steps.push_back((nth_instant(first, pace, index), GenerationStep::Text(delta)));
+            self.steps.push_back((nth_instant(first, interval, index), GenerationStep::Text(delta)));
         }
         end
     }
 
-    fn schedule_speech(&mut self, first: Instant, pace: Duration, units: usize) -> Instant {
-        let texts = script::split_speech_deltas(&self.text, CHARS_PER_SPEECH_DELTA, units);
+    fn schedule_speech(&mut self, first: Instant, interval: Duration, seconds: usize) -> Instant {
+        let texts = script::split_speech_deltas(&self.text, CHARS_PER_SPEECH_DELTA, seconds);
         for (index, text) in texts.into_iter().enumerate() {
-            let at = nth_instant(first, pace, index);
+            let at = nth_instant(first, interval, index);
             if !text.is_empty() {
                 self.steps.push_back((at, GenerationStep::Text(text)));
             }
-            self.steps.push_back((at, GenerationStep::Audio(index * SAMPLE_RATE_HZ..(index + 1) * SAMPLE_RATE_HZ)));
+            self.steps
+                .push_back((at, GenerationStep::Audio(index * SAMPLE_RATE_HZ..(index + 1) * SAMPLE_RATE_HZ)));
         }
-        nth_instant(first, pace, units.saturating_sub(1))
+        nth_instant(first, interval, seconds.saturating_sub(1))
     }
 
     /// The faults that strike in the middle of an answer replace what would have come next.
     fn apply_mid_answer_faults(&mut self, ctx: &mut SimContext<'_>) {
-        let fate = ctx.faults.trigger_with(|kind| match kind {
+        let fault = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::DieMidAnswer(deltas) => Some((deltas, true)),
             FaultKind::DropMidAnswer(deltas) => Some((deltas, false)),
             _ => None,
         });
-        let Some((deltas, dies)) = fate else { return };
+        let Some((deltas, is_crash)) = fault else { return };
         let at = (deltas as usize).min(self.steps.len() - 1);
         if let Some((_, step)) = self.steps.get_mut(at) {
-            *step = if dies { GenerationStep::Crash("simulated: the generator died".to_owned()) } else { GenerationStep::Abort };
+            *step = if is_crash {
+                GenerationStep::Crash("simulated: the generator died".to_owned())
+            } else {
+                GenerationStep::Abort
+            };
         }
         self.steps.truncate(at + 1);
     }
@@ -191,12 +206,16 @@ impl Generation {
     }
 
     /// Says what is due; `true` when the answer is complete.
-    pub(super) fn run_step(&mut self, session_id: &str, ctx: &mut SimContext<'_>) -> Result<bool, SimSessionEnd> {
+    pub(super) fn run_step(
+        &mut self,
+        session_id: &str,
+        ctx: &mut SimContext<'_>,
+    ) -> Result<bool, SimSessionEnd> {
         let Some((_, step)) = self.steps.pop_front() else { return Ok(true) };
         match step {
             GenerationStep::Text(text) => self.send_delta(session_id, Some(&text), None, ctx),
             GenerationStep::Audio(range) => {
-                let audio = self.speech.as_ref().map(|sound| messages::base64_f32(&sound.samples(range)));
+                let audio = self.speech.as_ref().map(|speech| messages::base64_f32(&speech.samples(range)));
                 self.send_delta(session_id, None, audio, ctx);
             }
             GenerationStep::Done => {
@@ -216,7 +235,13 @@ impl Generation {
     }
 
     /// Chat deltas carry metrics only from C++ (field notes §1.3; its own builders).
-    fn send_delta(&self, session_id: &str, text: Option<&str>, audio: Option<String>, ctx: &mut SimContext<'_>) {
+    fn send_delta(
+        &self,
+        session_id: &str,
+        text: Option<&str>,
+        audio: Option<String>,
+        ctx: &mut SimContext<'_>,
+    ) {
         let metrics = (ctx.cfg.backend == Backend::Cpp)
             .then(|| EventMetrics::new(Backend::Cpp, ctx.model.kv_cache_length + self.context_tokens()));
         let event = ServerEvent {
@@ -237,10 +262,10 @@ impl Generation {
     fn send_done(&self, session_id: &str, ctx: &mut SimContext<'_>) {
         let backend = ctx.cfg.backend;
         // PyTorch starts every append from zero, C++ adds to what is there (field notes §1.7, §2).
-        let kept = if backend == Backend::Cpp { ctx.model.kv_cache_length } else { 0 };
-        ctx.model.kv_cache_length = kept + self.context_tokens();
-        let whole = self.speech.as_ref().filter(|_| !self.request.streaming);
-        let audio = whole.map(|sound| messages::base64_f32(&sound.samples(0..sound.len())));
+        let previous_tokens = if backend == Backend::Cpp { ctx.model.kv_cache_length } else { 0 };
+        ctx.model.kv_cache_length = previous_tokens + self.context_tokens();
+        let unstreamed_speech = self.speech.as_ref().filter(|_| !self.request.streaming);
+        let audio = unstreamed_speech.map(|speech| messages::base64_f32(&speech.samples(0..speech.len())));
         let event = ServerEvent {
             name: "response.done",
             session_id: Some(Some(session_id)),
@@ -262,6 +287,6 @@ impl Generation {
 }
 
 /// `start + pace * count`; a count beyond `u32` cannot be reached, the answer's length is bounded.
-fn nth_instant(start: Instant, pace: Duration, count: usize) -> Instant {
-    start + pace * u32::try_from(count).unwrap_or(u32::MAX)
+fn nth_instant(start: Instant, interval: Duration, count: usize) -> Instant {
+    start + interval * u32::try_from(count).unwrap_or(u32::MAX)
 }

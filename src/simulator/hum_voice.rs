@@ -45,7 +45,9 @@ impl HumVoice {
     fn sample_at(&self, at: usize) -> f32 {
         let Some(voiced) = at.checked_sub(LEAD_IN_SAMPLES) else { return 0.0 };
         let within = voiced % CHAR_SAMPLES;
-        let Some(character) = self.chars.get(voiced / CHAR_SAMPLES).filter(|c| c.is_alphanumeric()) else {
+        let Some(character) =
+            self.chars.get(voiced / CHAR_SAMPLES).filter(|character| character.is_alphanumeric())
+        else {
             return 0.0;
         };
         let (low, high) = VOWELS[*character as usize % VOWELS.len()];
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn length_follows_the_text_and_parts_join() {
+    fn length_follows_text_and_ranges_join() {
         let sound = SpeechSource::Hummed(HumVoice::new("fourteen chars", None));
         let whole = sound.samples(0..sound.len());
         assert!(whole.len().abs_diff(SAMPLE_RATE_HZ + LEAD_IN_SAMPLES) < 20, "{}", whole.len());
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn another_reference_is_another_voice() {
+    fn reference_changes_the_voice() {
         let plain = SpeechSource::Hummed(HumVoice::new("abc", None)).samples(0..9000);
         let cloned = SpeechSource::Hummed(HumVoice::new("abc", Some(&[0.1, 0.2]))).samples(0..9000);
         assert_ne!(plain, cloned);

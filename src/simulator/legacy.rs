@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     EngineAnswer, FaultKind, JobId, SimMode,
-    backlog::{Backlog, BACKLOG_FULL},
+    backlog::{BACKLOG_FULL, Backlog},
     duplex::{DEFAULT_PROMPT, DuplexSession},
     messages, python,
     session_context::{SimContext, SimSessionEnd},
@@ -71,8 +71,8 @@ impl LegacySession {
         }
         let Ok(Value::Object(message)) = serde_json::from_str(text) else { return self.reject_unreadable() };
         if message.get("type").and_then(Value::as_str) == Some("session.close") {
-            let at = ctx.now + ctx.cfg.timing.close;
-            self.closes_at = Some(self.step_end_time().map_or(at, |end| end.max(at)));
+            let closes_at = ctx.now + ctx.cfg.timing.close;
+            self.closes_at = Some(self.step_end_time().map_or(closes_at, |end| end.max(closes_at)));
             return Ok(());
         }
         if !self.inbox.try_push(message, text.len()) {
@@ -96,7 +96,9 @@ impl LegacySession {
                 Some(name) if self.follows_document => {
                     send_client_error(ctx, "unknown_event", &format!("unknown event '{name}'"));
                 }
-                None if self.follows_document => send_client_error(ctx, "missing_field", "missing field 'type'"),
+                None if self.follows_document => {
+                    send_client_error(ctx, "missing_field", "missing field 'type'")
+                }
                 _ => {}
             }
         }
@@ -113,40 +115,42 @@ impl LegacySession {
 
     /// Nothing of it is required by the real server, which prepares anew each time.
     fn handle_update(&mut self, mut message: Map<String, Value>, ctx: &mut SimContext<'_>) {
-        let session = match message.remove("session") {
-            Some(Value::Object(session)) => session,
+        let update = match message.remove("session") {
+            Some(Value::Object(update)) => update,
             _ => Map::new(),
         };
         if self.follows_document {
             if matches!(self.stage, LegacyStage::Live(_)) {
                 return send_client_error(ctx, "unknown_event", "session.update is taken once");
             }
-            if !session.get("instructions").is_some_and(Value::is_string) {
+            if !update.get("instructions").is_some_and(Value::is_string) {
                 return send_client_error(ctx, "missing_field", "missing field 'instructions'");
             }
         }
-        let slow = ctx.faults.trigger_with(|kind| match kind {
+        let extra_delay = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::SlowInit(by) => Some(by),
             _ => None,
         });
-        let until = ctx.now + ctx.cfg.timing.init + slow.unwrap_or_default();
-        self.stage = LegacyStage::Preparing { ready_at: until, update: session };
+        let ready_at = ctx.now + ctx.cfg.timing.init + extra_delay.unwrap_or_default();
+        self.stage = LegacyStage::Preparing { ready_at, update };
     }
 
     fn finish_preparing(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let LegacyStage::Preparing { update: session, .. } = std::mem::replace(&mut self.stage, LegacyStage::AwaitingUpdate) else {
+        let LegacyStage::Preparing { update, .. } =
+            std::mem::replace(&mut self.stage, LegacyStage::AwaitingUpdate)
+        else {
             return Ok(());
         };
         if ctx.faults.trigger(FaultKind::DieBeforeCreated) {
             return self.fail(ctx);
         }
-        let duplex = match to_current_payload(&session, self.follows_document) {
+        let duplex = match to_current_payload(&update, self.follows_document) {
             Some(payload) => DuplexSession::prepare(self.has_video, &payload, ctx).ok(),
             None => None,
         };
         match duplex {
             Some(duplex) => {
-                let prompt = session.get("instructions").and_then(Value::as_str).unwrap_or(DEFAULT_PROMPT);
+                let prompt = update.get("instructions").and_then(Value::as_str).unwrap_or(DEFAULT_PROMPT);
                 let length = prompt.chars().count() + PROMPT_TEMPLATE.chars().count();
                 let id = format!("rt_{:.0}", ctx.unix_seconds() * 1000.0);
                 let created = json!({"type": "session.created", "session_id": id, "prompt_length": length});
@@ -159,7 +163,11 @@ impl LegacySession {
         self.process_inbox(ctx)
     }
 
-    fn handle_append(&mut self, message: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+    fn handle_append(
+        &mut self,
+        message: &Map<String, Value>,
+        ctx: &mut SimContext<'_>,
+    ) -> Result<(), SimSessionEnd> {
         let LegacyStage::Live(duplex) = &mut self.stage else {
             match self.follows_document {
                 true => send_client_error(ctx, "not_ready", "the session is not ready"),
@@ -177,17 +185,23 @@ impl LegacySession {
                 send_client_error(ctx, "invalid_payload", "audio is shorter than 250 ms");
             }
             (Some(Ok(_)), _) => {
-                let known = ["audio", "force_listen", "video_frames", "max_slice_nums"];
-                let known =
-                    known.iter().filter_map(|key| Some(((*key).to_owned(), message.get(*key)?.clone())));
-                duplex.handle_append("", &known.collect(), ctx)?;
+                let known_fields = ["audio", "force_listen", "video_frames", "max_slice_nums"];
+                let known_fields = known_fields
+                    .iter()
+                    .filter_map(|key| Some(((*key).to_owned(), message.get(*key)?.clone())));
+                duplex.handle_append("", &known_fields.collect(), ctx)?;
             }
         }
         Ok(())
     }
 
     /// The engines' answer; ignored if it is not for this session.
-    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
+    pub(super) fn handle_engine_answer(
+        &mut self,
+        job: JobId,
+        answer: &EngineAnswer,
+        ctx: &mut SimContext<'_>,
+    ) {
         if let LegacyStage::Live(duplex) = &mut self.stage {
             duplex.handle_engine_answer(job, answer, ctx);
         }
@@ -197,7 +211,7 @@ impl LegacySession {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let work = match &self.stage {
             LegacyStage::AwaitingUpdate => None,
-            LegacyStage::Preparing { ready_at: until, .. } => Some(*until),
+            LegacyStage::Preparing { ready_at, .. } => Some(*ready_at),
             LegacyStage::Live(duplex) => duplex.step_deadline(),
         };
         [work, self.closes_at, self.expires_at].into_iter().flatten().min()
@@ -205,19 +219,21 @@ impl LegacySession {
 
     /// Does the earliest thing that is due; of two at one instant, the answer comes before the end.
     pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
         match &mut self.stage {
-            LegacyStage::Preparing { ready_at: until, .. } if due(Some(*until)) => return self.finish_preparing(ctx),
-            LegacyStage::Live(duplex) if due(duplex.step_deadline()) => {
+            LegacyStage::Preparing { ready_at, .. } if is_due(Some(*ready_at)) => {
+                return self.finish_preparing(ctx);
+            }
+            LegacyStage::Live(duplex) if is_due(duplex.step_deadline()) => {
                 duplex.finish_step("", ctx)?;
                 return self.process_inbox(ctx);
             }
             _ => {}
         }
-        if due(self.closes_at) {
+        if is_due(self.closes_at) {
             return self.close("stopped", ctx);
         }
-        if !due(self.expires_at) {
+        if !is_due(self.expires_at) {
             return Ok(());
         }
         match &self.stage {
@@ -246,16 +262,17 @@ impl LegacySession {
 }
 
 /// A `session.update` as the current dialect's payload; none when its voice is not written as it has to be.
-fn to_current_payload(session: &Map<String, Value>, documented: bool) -> Option<Map<String, Value>> {
+fn to_current_payload(update: &Map<String, Value>, follows_document: bool) -> Option<Map<String, Value>> {
     let mut payload = Map::new();
     for (ours, theirs) in [("instructions", "instructions"), ("voice_config", "config")] {
-        payload.extend(session.get(ours).map(|value| (theirs.to_owned(), value.clone())));
+        payload.extend(update.get(ours).map(|value| (theirs.to_owned(), value.clone())));
     }
     for key in ["ref_audio", "tts_ref_audio"] {
-        let Some(text) = session.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()) else {
+        let Some(text) = update.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()) else {
             continue;
         };
-        let voice = if documented { Cow::Owned(decode_wav_to_base64_f32(text)?) } else { Cow::Borrowed(text) };
+        let voice =
+            if follows_document { Cow::Owned(decode_wav_to_base64_f32(text)?) } else { Cow::Borrowed(text) };
         payload.insert(key.to_owned(), voice.into());
     }
     Some(payload)
@@ -273,7 +290,7 @@ fn send_client_error(ctx: &mut SimContext<'_>, code: &str, message: &str) {
 }
 
 /// The one error that ends nothing, in the real server and in the document.
-pub(super) fn send_inference_error(ctx: &mut SimContext<'_>, documented: bool, message: &str) {
-    let code = if documented { "inference_error" } else { "inference_failed" };
+pub(super) fn send_inference_error(ctx: &mut SimContext<'_>, follows_document: bool, message: &str) {
+    let code = if follows_document { "inference_error" } else { "inference_failed" };
     ctx.send_text(messages::error(code, message));
 }

@@ -95,8 +95,8 @@ pub(super) struct StepMetrics {
 impl EventMetrics {
     /// C++ leaves zero values out (field notes §1.7).
     pub(super) fn new(backend: Backend, kv_cache_length: u64) -> Self {
-        let shown = backend == Backend::Pytorch || kv_cache_length > 0;
-        Self { backend: backend.name(), kv_cache_length: shown.then_some(kv_cache_length), step: None }
+        let is_shown = backend == Backend::Pytorch || kv_cache_length > 0;
+        Self { backend: backend.name(), kv_cache_length: is_shown.then_some(kv_cache_length), step: None }
     }
 
     /// The same with what the step cost.
@@ -140,9 +140,9 @@ pub(super) fn queue_done() -> String {
 pub(super) fn queued(ticket: Option<&str>, position: usize, queue_length: usize) -> String {
     let name = if ticket.is_some() { "session.queued" } else { "session.queue_update" };
     // The capture says 0.8 s at position 1; the real estimate is a moving average of session lengths.
-    let wait = (position * 8) as f64 / 10.0;
+    let wait_s = (position * 8) as f64 / 10.0;
     let mut event =
-        json!({"type": name, "position": position, "estimated_wait_s": wait, "queue_length": queue_length});
+        json!({"type": name, "position": position, "estimated_wait_s": wait_s, "queue_length": queue_length});
     if let Some(ticket) = ticket {
         event["ticket_id"] = ticket.into();
     }

@@ -44,7 +44,7 @@ use std::{
 };
 
 pub use backend::{Backend, ParseBackendError};
-pub use duplex::{DuplexOpening, DuplexUnit, watermark_sample, read_watermark};
+pub use duplex::{DuplexOpening, DuplexUnit, read_watermark, watermark_sample};
 pub use fault::{Fault, FaultKind, ParseFaultError};
 pub use gateway::Gateway;
 pub use script::{CORRUPTED_PREFIX, READ_ALOUD_PROMPT};

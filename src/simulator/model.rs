@@ -35,7 +35,7 @@ impl WorkerModel {
 
     /// Whether somebody else's generation still runs.
     pub(super) fn has_running_orphan(&mut self, now: Instant) -> bool {
-        self.orphans.retain(|left| match left {
+        self.orphans.retain(|orphan| match orphan {
             OrphanedGeneration::RunningUntil(end) => *end > now,
             OrphanedGeneration::AwaitingEngines(_) => true,
         });
@@ -44,7 +44,7 @@ impl WorkerModel {
 
     /// Takes the engines' answer to a generation whose session is gone; nothing more is asked for it.
     pub(super) fn drop_orphan_awaiting(&mut self, job: JobId) {
-        self.orphans.retain(|left| match left {
+        self.orphans.retain(|orphan| match orphan {
             OrphanedGeneration::RunningUntil(_) => true,
             OrphanedGeneration::AwaitingEngines(generation) => generation.pending_job != Some(job),
         });

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn illegal_characters_are_skipped_and_lengths_are_not_forgiven() {
+    fn illegal_characters_are_skipped_but_bad_lengths_fail() {
         assert_eq!(decode_float32("AAAAAA=="), Ok(vec![0.0]));
         assert_eq!(decode_float32("AA\nAA!!AA=="), Ok(vec![0.0]));
         assert_eq!(decode_float32("é#"), Ok(Vec::new()));

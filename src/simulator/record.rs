@@ -41,7 +41,7 @@ impl InputRecorder {
     /// The audio of every ASR request so far.
     #[must_use]
     pub fn asr_audio(&self) -> Vec<Vec<f32>> {
-        let audio = |received: &RecordedInput| match received {
+        let audio = |input: &RecordedInput| match input {
             RecordedInput::AsrAudio(_, samples) => Some(samples.clone()),
             _ => None,
         };
@@ -51,15 +51,15 @@ impl InputRecorder {
     /// Every append of every full-duplex session so far.
     #[must_use]
     pub fn duplex_units(&self) -> Vec<(ConnId, DuplexUnit)> {
-        let unit = |received: &RecordedInput| match received {
+        let unit = |input: &RecordedInput| match input {
             RecordedInput::DuplexUnit(conn, unit) => Some((*conn, unit.clone())),
             _ => None,
         };
         self.lock().iter().filter_map(unit).collect()
     }
 
-    pub(super) fn push(&self, received: RecordedInput) {
-        self.lock().push(received);
+    pub(super) fn push(&self, input: RecordedInput) {
+        self.lock().push(input);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<RecordedInput>> {

@@ -49,11 +49,11 @@ pub(super) fn estimate_tokens(text: &str) -> usize {
 
 /// As much of the text as `max_new_tokens` allows: what is longer is cut, not summarised (field notes §5).
 pub(super) fn truncate_to_tokens(text: &str, max_new_tokens: usize) -> &str {
-    let quarters = max_new_tokens.clamp(1, MAX_ANSWER_TOKENS) * CHARS_PER_TOKEN;
-    let mut used = 0;
+    let max_quarters = max_new_tokens.clamp(1, MAX_ANSWER_TOKENS) * CHARS_PER_TOKEN;
+    let mut used_quarters = 0;
     for (at, character) in text.char_indices() {
-        used += if is_wide(character) { CHARS_PER_TOKEN } else { 1 };
-        if used > quarters {
+        used_quarters += if is_wide(character) { CHARS_PER_TOKEN } else { 1 };
+        if used_quarters > max_quarters {
             return &text[..at];
         }
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deltas_join_to_the_text() {
+    fn deltas_join_to_text() {
         let text =
             "the quick brown fox jumps over the lazy dog 敏捷的棕色狐狸跳过了懒狗敏捷的棕色狐狸跳过了懒狗";
         assert_eq!(split_text_deltas(text).concat(), text);
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_aloud_only_after_the_prompt() {
+    fn text_is_read_aloud_only_after_prompt() {
         assert_eq!(simulated_answer("请朗读以下内容。 Hello there. ", true), "Hello there.");
         assert_eq!(simulated_answer("Hello there.", true), "simulated answer to: Hello there.");
         assert_eq!(simulated_answer("", false), "simulated answer");
     }
 
     #[test]
-    fn banned_and_cut() {
+    fn banned_characters_are_removed_and_long_text_is_cut() {
         assert_eq!(remove_banned("At 10:30 (UTC) & more"), "At 1030 UTC  more");
         assert_eq!(remove_banned(CORRUPTED_PREFIX), CORRUPTED_PREFIX);
         assert_eq!(truncate_to_tokens("abcdefghij", 2), "abcdefgh");

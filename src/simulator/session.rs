@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::{
     EngineAnswer, FaultKind, JobId, SimMode,
-    backlog::{Backlog, BACKLOG_FULL},
+    backlog::{BACKLOG_FULL, Backlog},
     generate::Generation,
-    messages::{self, ServerEvent, EventMetrics},
+    messages::{self, EventMetrics, ServerEvent},
     python,
     session_context::{SimContext, SimSessionEnd, random_hex12},
     session_mode::{InitRejected, ModeSession},
@@ -59,8 +59,8 @@ impl CurrentSession {
         match &self.stage {
             CurrentStage::AwaitingInit => self.handle_first_message(text, ctx),
             CurrentStage::Initialising { .. } => {
-                let kept = self.unread_messages.try_push(text.to_owned(), text.len());
-                if kept { Ok(()) } else { Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL)) }
+                let has_room = self.unread_messages.try_push(text.to_owned(), text.len());
+                if has_room { Ok(()) } else { Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL)) }
             }
             CurrentStage::Live { .. } => self.handle_message(text, ctx),
         }
@@ -68,18 +68,19 @@ impl CurrentSession {
 
     fn handle_first_message(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let Some(mut message) = parse_object(text) else { return self.close_as_worker(ctx) };
-        let (payload, first) = match (message_type(&message), message.remove("payload"), message.remove("input")) {
-            ("session.init", Some(Value::Object(payload)), _) => (payload, None),
-            // An append may come first; the worker makes up the init (field notes §1.4).
-            ("input.append", _, Some(Value::Object(input))) => (Map::new(), Some(input)),
-            _ => return self.close_as_worker(ctx),
-        };
-        let slow = ctx.faults.trigger_with(|kind| match kind {
+        let (payload, first_append) =
+            match (message_type(&message), message.remove("payload"), message.remove("input")) {
+                ("session.init", Some(Value::Object(payload)), _) => (payload, None),
+                // An append may come first; the worker makes up the init (field notes §1.4).
+                ("input.append", _, Some(Value::Object(input))) => (Map::new(), Some(input)),
+                _ => return self.close_as_worker(ctx),
+            };
+        let extra_delay = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::SlowInit(by) => Some(by),
             _ => None,
         });
-        let until = ctx.now + ctx.cfg.timing.init + slow.unwrap_or_default();
-        self.stage = CurrentStage::Initialising { ready_at: until, payload, first_append: first };
+        let ready_at = ctx.now + ctx.cfg.timing.init + extra_delay.unwrap_or_default();
+        self.stage = CurrentStage::Initialising { ready_at, payload, first_append };
         Ok(())
     }
 
@@ -93,11 +94,11 @@ impl CurrentSession {
                 self.process_appends(ctx)
             }
             ("session.close", _) => {
-                let given = message.get("reason").filter(|reason| python::is_truthy(reason));
-                let reason = given.map_or("client_closed".to_owned(), python::to_str);
-                let at = ctx.now + ctx.cfg.timing.close;
-                let at = self.step_end_time().map_or(at, |end| end.max(at));
-                self.pending_close = Some((at, ctx.cfg.backend.close_reason(reason)));
+                let given_reason = message.get("reason").filter(|reason| python::is_truthy(reason));
+                let reason = given_reason.map_or("client_closed".to_owned(), python::to_str);
+                let closes_at = ctx.now + ctx.cfg.timing.close;
+                let closes_at = self.step_end_time().map_or(closes_at, |end| end.max(closes_at));
+                self.pending_close = Some((closes_at, ctx.cfg.backend.close_reason(reason)));
                 Ok(())
             }
             _ => self.close_as_worker(ctx),
@@ -106,26 +107,31 @@ impl CurrentSession {
 
     /// Takes the next appends, as long as nothing is under way.
     fn process_appends(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let CurrentStage::Live { id, mode_session: talk } = &mut self.stage else { return Ok(()) };
-        while !talk.is_busy() && self.pending_close.is_none() {
+        let CurrentStage::Live { id, mode_session } = &mut self.stage else { return Ok(()) };
+        while !mode_session.is_busy() && self.pending_close.is_none() {
             let Some(input) = self.pending_appends.pop() else { return Ok(()) };
-            talk.handle_append(id, &input, ctx)?;
+            mode_session.handle_append(id, &input, ctx)?;
         }
         Ok(())
     }
 
     /// The engines' answer; ignored if it is not for this session.
-    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
-        if let CurrentStage::Live { mode_session: talk, .. } = &mut self.stage {
-            talk.handle_engine_answer(job, answer, ctx);
+    pub(super) fn handle_engine_answer(
+        &mut self,
+        job: JobId,
+        answer: &EngineAnswer,
+        ctx: &mut SimContext<'_>,
+    ) {
+        if let CurrentStage::Live { mode_session, .. } = &mut self.stage {
+            mode_session.handle_engine_answer(job, answer, ctx);
         }
     }
 
     /// The next instant at which something happens.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let work = match &self.stage {
-            CurrentStage::Initialising { ready_at: until, .. } => Some(*until),
-            CurrentStage::Live { mode_session: talk, .. } => talk.step_deadline(),
+            CurrentStage::Initialising { ready_at, .. } => Some(*ready_at),
+            CurrentStage::Live { mode_session, .. } => mode_session.step_deadline(),
             CurrentStage::AwaitingInit => None,
         };
         let closing = self.pending_close.as_ref().map(|(at, _)| *at);
@@ -134,43 +140,46 @@ impl CurrentSession {
 
     /// Does the earliest thing that is due; of two at one instant, the answer comes before the end.
     pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
         match &mut self.stage {
-            CurrentStage::Initialising { ready_at: until, .. } if due(Some(*until)) => return self.finish_init(ctx),
-            CurrentStage::Live { id, mode_session: talk } if due(talk.step_deadline()) => {
-                talk.run_step(id, ctx)?;
+            CurrentStage::Initialising { ready_at, .. } if is_due(Some(*ready_at)) => {
+                return self.finish_init(ctx);
+            }
+            CurrentStage::Live { id, mode_session } if is_due(mode_session.step_deadline()) => {
+                mode_session.run_step(id, ctx)?;
                 return self.process_appends(ctx);
             }
             _ => {}
         }
         match (&self.stage, &self.pending_close) {
-            (CurrentStage::Live { id, .. }, Some((at, reason))) if due(Some(*at)) => {
+            (CurrentStage::Live { id, .. }, Some((at, reason))) if is_due(Some(*at)) => {
                 ctx.send_text(ctx.session_closed(id, reason, None));
             }
-            _ if due(self.expires_at) => ctx.send_text(messages::session_timed_out()),
+            _ if is_due(self.expires_at) => ctx.send_text(messages::session_timed_out()),
             _ => return Ok(()),
         }
         Err(SimSessionEnd::Closed)
     }
 
     fn finish_init(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let CurrentStage::Initialising { payload, first_append: first, .. } = std::mem::replace(&mut self.stage, CurrentStage::AwaitingInit)
+        let CurrentStage::Initialising { payload, first_append, .. } =
+            std::mem::replace(&mut self.stage, CurrentStage::AwaitingInit)
         else {
             return Ok(());
         };
-        let Ok(talk) = self.prepare_mode(&payload, ctx) else { return self.close_as_worker(ctx) };
+        let Ok(mode_session) = self.prepare_mode(&payload, ctx) else { return self.close_as_worker(ctx) };
         let id = format!("sess_{}", random_hex12(ctx.rng));
         let event = ServerEvent {
             name: "session.created",
             session_id: Some(Some(&id)),
-            mode: Some(talk.mode_name()),
+            mode: Some(mode_session.mode_name()),
             metrics: Some(EventMetrics::new(ctx.cfg.backend, ctx.model.kv_cache_length)),
             server_send_ts: Some(ctx.unix_seconds()),
             ..ServerEvent::default()
         };
         ctx.send_text(event.to_json(ctx.cfg.backend));
-        self.stage = CurrentStage::Live { id, mode_session: talk };
-        if let Some(input) = first {
+        self.stage = CurrentStage::Live { id, mode_session };
+        if let Some(input) = first_append {
             // The backlog is empty here, so there is room.
             let _fits = self.pending_appends.try_push(input, 0);
             self.process_appends(ctx)?;
@@ -182,13 +191,17 @@ impl CurrentSession {
     }
 
     /// The payload's own mode wins over the connection's (field notes §1.3).
-    fn prepare_mode(&self, payload: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<ModeSession, InitRejected> {
-        let duplex = match payload.get("mode").and_then(Value::as_str) {
+    fn prepare_mode(
+        &self,
+        payload: &Map<String, Value>,
+        ctx: &mut SimContext<'_>,
+    ) -> Result<ModeSession, InitRejected> {
+        let is_duplex = match payload.get("mode").and_then(Value::as_str) {
             Some("turn_based") => false,
             Some("full_duplex") => true,
             _ => self.mode != SimMode::Chat,
         };
-        let talk = ModeSession::prepare(duplex, self.mode == SimMode::Video, payload, ctx)?;
+        let talk = ModeSession::prepare(is_duplex, self.mode == SimMode::Video, payload, ctx)?;
         if ctx.faults.trigger(FaultKind::DieBeforeCreated) { Err(InitRejected) } else { Ok(talk) }
     }
 
@@ -204,7 +217,7 @@ impl CurrentSession {
     /// The end of a step that an end of the session does not interrupt.
     pub(super) fn step_end_time(&self) -> Option<Instant> {
         match &self.stage {
-            CurrentStage::Live { mode_session: talk, .. } => talk.step_end_time(),
+            CurrentStage::Live { mode_session, .. } => mode_session.step_end_time(),
             _ => None,
         }
     }
@@ -212,7 +225,7 @@ impl CurrentSession {
     /// What goes on in the model after the session is gone.
     pub(super) fn into_orphaned_generation(self) -> Option<Generation> {
         match self.stage {
-            CurrentStage::Live { mode_session: talk, .. } => talk.into_orphaned_generation(),
+            CurrentStage::Live { mode_session, .. } => mode_session.into_orphaned_generation(),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use super::{
     EngineRequest, JobId, SimulatorConfig,
     duplex::{DuplexOpening, DuplexUnit},
     fault::Faults,
-    messages::{UnixClock, Diagnostic, ServerEvent},
+    messages::{Diagnostic, ServerEvent, UnixClock},
     model::WorkerModel,
 };
 

@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::{
-    Backend, SimDialect, EngineAnswer, FaultKind, JobId,
-    chat::{ChatRequest, AppendRejection, decode_init_voice},
+    Backend, EngineAnswer, FaultKind, JobId, SimDialect,
+    chat::{AppendRejection, ChatRequest, decode_init_voice},
     duplex::DuplexSession,
     generate::Generation,
     messages,
@@ -29,13 +29,13 @@ pub(super) struct InitRejected;
 impl ModeSession {
     /// Prepares for the session that this payload describes.
     pub(super) fn prepare(
-        duplex: bool,
-        sees: bool,
+        is_duplex: bool,
+        has_video: bool,
         payload: &Map<String, Value>,
         ctx: &mut SimContext<'_>,
     ) -> Result<Self, InitRejected> {
-        if duplex {
-            DuplexSession::prepare(sees, payload, ctx).map(|duplex| Self::Duplex(Box::new(duplex)))
+        if is_duplex {
+            DuplexSession::prepare(has_video, payload, ctx).map(|duplex| Self::Duplex(Box::new(duplex)))
         } else {
             ChatSession::prepare(payload, ctx).map(|chat| Self::Chat(Box::new(chat)))
         }
@@ -87,7 +87,12 @@ impl ModeSession {
     }
 
     /// The engines' answer; what is not this session's is ignored.
-    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
+    pub(super) fn handle_engine_answer(
+        &mut self,
+        job: JobId,
+        answer: &EngineAnswer,
+        ctx: &mut SimContext<'_>,
+    ) {
         match self {
             Self::Chat(chat) => {
                 if let Some(generation) = &mut chat.generation {
@@ -127,18 +132,24 @@ impl ChatSession {
     fn prepare(payload: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<Self, InitRejected> {
         let given = decode_init_voice(ctx.cfg.backend, payload).map_err(|_| InitRejected)?;
         // PyTorch ignores the payload in chat mode. C++ clears the context, then prefills the voice.
-        let voice = given.filter(|_| ctx.cfg.backend == Backend::Cpp);
+        let voice_reference = given.filter(|_| ctx.cfg.backend == Backend::Cpp);
         if ctx.cfg.backend == Backend::Cpp {
-            ctx.model.kv_cache_length = voice.as_ref().map_or(0, |voice| 16 + voice.len() as u64 / 1600);
+            ctx.model.kv_cache_length =
+                voice_reference.as_ref().map_or(0, |voice| 16 + voice.len() as u64 / 1600);
         }
-        Ok(Self { generation: None, turn_count: 0, voice_reference: voice })
+        Ok(Self { generation: None, turn_count: 0, voice_reference })
     }
 
-    fn handle_append(&mut self, id: &str, input: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+    fn handle_append(
+        &mut self,
+        id: &str,
+        input: &Map<String, Value>,
+        ctx: &mut SimContext<'_>,
+    ) -> Result<(), SimSessionEnd> {
         self.turn_count += 1;
         let request = match ChatRequest::parse(ctx.cfg.backend, input) {
             Ok(request) => request,
-            Err(refusal) => return reject_append(id, &refusal, ctx),
+            Err(rejection) => return reject_append(id, &rejection, ctx),
         };
         if ctx.faults.trigger(FaultKind::NeverAnswers) {
             return Ok(());
@@ -162,7 +173,11 @@ impl ChatSession {
 }
 
 /// Ends the session over an append that its back-end does not take.
-pub(super) fn reject_append(id: &str, refusal: &AppendRejection, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+pub(super) fn reject_append(
+    id: &str,
+    rejection: &AppendRejection,
+    ctx: &mut SimContext<'_>,
+) -> Result<(), SimSessionEnd> {
     match ctx.cfg.dialect {
         SimDialect::Current => {}
         SimDialect::Legacy { follows_document: false } => return Err(SimSessionEnd::Aborted),
@@ -171,7 +186,7 @@ pub(super) fn reject_append(id: &str, refusal: &AppendRejection, ctx: &mut SimCo
             return Ok(());
         }
     }
-    ctx.send_text(match refusal {
+    ctx.send_text(match rejection {
         AppendRejection::Exception(message) => ctx.session_closed(id, "backend_error", Some(message)),
         AppendRejection::Reason(reason) => ctx.session_closed(id, reason, None),
         AppendRejection::Silent => messages::worker_closed(Some(id)),

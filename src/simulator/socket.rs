@@ -11,9 +11,9 @@ use tokio::{
     time::Instant,
 };
 
-pub use super::record::{RecordedInput, InputRecorder};
+pub use super::record::{InputRecorder, RecordedInput};
 use super::{
-    ConnId, SimDialect, EngineAnswer, EngineRequest, Fault, Gateway, JobId, SimMode, SimInput, SimOutput,
+    ConnId, EngineAnswer, EngineRequest, Fault, Gateway, JobId, SimDialect, SimInput, SimMode, SimOutput,
     SimulatorConfig,
     engines::SpeechEngines,
     transport::{self, ConnectionCommand},
@@ -77,7 +77,15 @@ pub async fn bind(address: impl ToSocketAddrs, cfg: SimulatorConfig) -> io::Resu
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     let (inbound, incoming) = mpsc::channel(INBOUND_CAPACITY);
-    Ok(Simulator { listener, address, cfg, engines: None, recorder: InputRecorder::default(), inbound, incoming })
+    Ok(Simulator {
+        listener,
+        address,
+        cfg,
+        engines: None,
+        recorder: InputRecorder::default(),
+        inbound,
+        incoming,
+    })
 }
 
 impl Simulator {
@@ -193,9 +201,9 @@ impl GatewayTask {
         self.gateway.handle_input(Instant::now().into_std(), input);
     }
 
-    fn record_input(&self, received: impl FnOnce() -> RecordedInput) {
+    fn record_input(&self, recorded: impl FnOnce() -> RecordedInput) {
         if self.record {
-            self.recorder.push(received());
+            self.recorder.push(recorded());
         }
     }
 
@@ -213,9 +221,15 @@ impl GatewayTask {
                     self.clients.remove(&conn);
                 }
                 SimOutput::AskEngines(job, request) => self.ask_engines(job, request),
-                SimOutput::AsrAudio(conn, samples) => self.record_input(|| RecordedInput::AsrAudio(conn, samples)),
-                SimOutput::DuplexOpened(conn, opening) => self.record_input(|| RecordedInput::DuplexOpened(conn, opening)),
-                SimOutput::DuplexUnit(conn, unit) => self.record_input(|| RecordedInput::DuplexUnit(conn, unit)),
+                SimOutput::AsrAudio(conn, samples) => {
+                    self.record_input(|| RecordedInput::AsrAudio(conn, samples))
+                }
+                SimOutput::DuplexOpened(conn, opening) => {
+                    self.record_input(|| RecordedInput::DuplexOpened(conn, opening))
+                }
+                SimOutput::DuplexUnit(conn, unit) => {
+                    self.record_input(|| RecordedInput::DuplexUnit(conn, unit))
+                }
                 SimOutput::Wait(until) => return until,
             }
         }
@@ -223,8 +237,8 @@ impl GatewayTask {
 
     /// Never waits: a client that does not read is gone, and its task ends with the channel.
     fn send(&mut self, conn: ConnId, outgoing: ConnectionCommand) {
-        let sent = self.clients.get(&conn).is_none_or(|client| client.try_send(outgoing).is_ok());
-        if !sent {
+        let was_sent = self.clients.get(&conn).is_none_or(|client| client.try_send(outgoing).is_ok());
+        if !was_sent {
             self.clients.remove(&conn);
             self.handle_input(SimInput::Closed(conn));
         }

@@ -21,7 +21,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{ConnId, SimDialect, SimMode, HandshakeRejected, socket::OwnerMessage};
+use super::{ConnId, HandshakeRejected, SimDialect, SimMode, socket::OwnerMessage};
 
 /// Messages on their way to one client. More than the longest answer has, because the owner never waits for a client: one
 /// that lets this fill is dropped.
@@ -63,10 +63,17 @@ enum ReadEnd {
 }
 
 /// Serves one connection from handshake to end.
-pub(super) async fn serve_connection(stream: TcpStream, dialect: SimDialect, conn: ConnId, inbound: Sender<OwnerMessage>) {
+pub(super) async fn serve_connection(
+    stream: TcpStream,
+    dialect: SimDialect,
+    conn: ConnId,
+    inbound: Sender<OwnerMessage>,
+) {
     // Deltas are small; on a broken socket the handshake fails anyway.
     let _unsupported = stream.set_nodelay(true);
-    let Ok(Some((socket, mode))) = timeout(IO_TIMEOUT, accept_handshake(stream, dialect)).await else { return };
+    let Ok(Some((socket, mode))) = timeout(IO_TIMEOUT, accept_handshake(stream, dialect)).await else {
+        return;
+    };
     let (outgoing, receiver) = mpsc::channel(OUTBOUND_CAPACITY);
     if inbound.send(OwnerMessage::Connected(conn, mode, outgoing)).await.is_err() {
         return;
@@ -79,16 +86,19 @@ pub(super) async fn serve_connection(stream: TcpStream, dialect: SimDialect, con
 async fn accept_handshake(stream: TcpStream, dialect: SimDialect) -> Option<(ServerSocket, SimMode)> {
     let mut accepted = None;
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
-    let judge = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+    let check_request = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
         let uri = request.uri();
-        let mode =
-            if uri.path() == REALTIME_PATH { dialect.parse_mode(uri.query()) } else { Err(HandshakeRejected { status: 403 }) };
+        let mode = if uri.path() == REALTIME_PATH {
+            dialect.parse_mode(uri.query())
+        } else {
+            Err(HandshakeRejected { status: 403 })
+        };
         match mode {
             Ok(mode) => {
                 accepted = Some(mode);
                 Ok(response)
             }
-            Err(refused) => Err(rejection_response(refused)),
+            Err(rejected) => Err(rejection_response(rejected)),
         }
     };
     let config = WebSocketConfig::default()
@@ -96,13 +106,13 @@ async fn accept_handshake(stream: TcpStream, dialect: SimDialect) -> Option<(Ser
         .write_buffer_size(BUFFER_BYTES)
         .max_message_size(Some(MAX_MESSAGE_BYTES))
         .max_frame_size(Some(MAX_MESSAGE_BYTES));
-    let socket = accept_hdr_async_with_config(stream, judge, Some(config)).await.ok()?;
+    let socket = accept_hdr_async_with_config(stream, check_request, Some(config)).await.ok()?;
     Some((socket, accepted?))
 }
 
-fn rejection_response(refused: HandshakeRejected) -> ErrorResponse {
+fn rejection_response(rejected: HandshakeRejected) -> ErrorResponse {
     let mut response = ErrorResponse::new(None);
-    *response.status_mut() = StatusCode::from_u16(refused.status).unwrap_or(StatusCode::FORBIDDEN);
+    *response.status_mut() = StatusCode::from_u16(rejected.status).unwrap_or(StatusCode::FORBIDDEN);
     response
 }
 
@@ -128,7 +138,9 @@ async fn relay_frames(
     };
     match written {
         Err(ReadEnd::MessageTooBig) => {
-            let _late = timeout(IO_TIMEOUT, sink.send(close_message(CloseCode::Size.into(), "message too big"))).await;
+            let _late =
+                timeout(IO_TIMEOUT, sink.send(close_message(CloseCode::Size.into(), "message too big")))
+                    .await;
         }
         Ok(WriteEnd::Aborted) => {
             if let Ok(socket) = stream.reunite(sink) {
@@ -140,7 +152,11 @@ async fn relay_frames(
     }
 }
 
-async fn read_frames(stream: &mut SplitStream<ServerSocket>, conn: ConnId, inbound: &Sender<OwnerMessage>) -> ReadEnd {
+async fn read_frames(
+    stream: &mut SplitStream<ServerSocket>,
+    conn: ConnId,
+    inbound: &Sender<OwnerMessage>,
+) -> ReadEnd {
     loop {
         let incoming = match stream.next().await {
             Some(Ok(Message::Text(text))) => OwnerMessage::Text(conn, text),
@@ -156,15 +172,18 @@ async fn read_frames(stream: &mut SplitStream<ServerSocket>, conn: ConnId, inbou
     }
 }
 
-async fn write_frames(sink: &mut SplitSink<ServerSocket, Message>, outgoing: &mut Receiver<ConnectionCommand>) -> WriteEnd {
+async fn write_frames(
+    sink: &mut SplitSink<ServerSocket, Message>,
+    outgoing: &mut Receiver<ConnectionCommand>,
+) -> WriteEnd {
     while let Some(next) = outgoing.recv().await {
-        let (message, last) = match next {
+        let (message, is_last) = match next {
             ConnectionCommand::Text(text) => (Message::text(text), false),
             ConnectionCommand::Close(code, reason) => (close_message(code, &reason), true),
             ConnectionCommand::Abort => return WriteEnd::Aborted,
         };
         match timeout(IO_TIMEOUT, sink.send(message)).await {
-            Ok(Ok(())) if last => return WriteEnd::Closed,
+            Ok(Ok(())) if is_last => return WriteEnd::Closed,
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return WriteEnd::Failed,
         }

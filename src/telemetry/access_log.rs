@@ -210,7 +210,9 @@ fn run_writer(
         match result {
             Ok(()) => has_warned = false,
             // Said once: a full disk is full for every line.
-            Err(error) if !std::mem::replace(&mut has_warned, true) => warn!(%error, "cannot write the access log"),
+            Err(error) if !std::mem::replace(&mut has_warned, true) => {
+                warn!(%error, "cannot write the access log")
+            }
             Err(_) => {}
         }
     }

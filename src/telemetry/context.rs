@@ -115,7 +115,8 @@ impl TraceContext {
 fn parse_tracestate<'h>(headers: impl Iterator<Item = &'h str>) -> Option<String> {
     // OWS of RFC 9110 §5.6.3; empty members are allowed.
     let is_whitespace = |character| matches!(character, ' ' | '\t');
-    let members = headers.flat_map(|header| header.split(',')).map(|member| member.trim_matches(is_whitespace));
+    let members =
+        headers.flat_map(|header| header.split(',')).map(|member| member.trim_matches(is_whitespace));
     let members: Vec<_> = members.filter(|member| !member.is_empty()).take(MEMBERS_MAX + 1).collect();
     if members.is_empty() || members.len() > MEMBERS_MAX || !members.iter().all(|member| is_member(member)) {
         return None;
@@ -141,8 +142,12 @@ fn is_member_key(key: &str) -> bool {
     let is_lower_alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_part = |part: &str, digit_first: bool, max: usize| {
         let first = part.bytes().next();
-        let has_valid_start = first.is_some_and(|first| first.is_ascii_lowercase() || (digit_first && is_lower_alphanumeric(&first)));
-        has_valid_start && part.len() <= max && part.bytes().all(|byte| is_lower_alphanumeric(&byte) || b"_-*/".contains(&byte))
+        let has_valid_start = first.is_some_and(|first| {
+            first.is_ascii_lowercase() || (digit_first && is_lower_alphanumeric(&first))
+        });
+        has_valid_start
+            && part.len() <= max
+            && part.bytes().all(|byte| is_lower_alphanumeric(&byte) || b"_-*/".contains(&byte))
     };
     match key.split_once('@') {
         Some((tenant, system)) => is_part(tenant, true, 241) && is_part(system, false, 14),
@@ -202,7 +207,9 @@ mod tests {
             assert_eq!(TraceParent::parse(header), None, "{header}");
         }
         // Cut anywhere it is none, and never a panic.
-        assert!((0..TRACEPARENT_VALUE.len()).all(|end| TraceParent::parse(&TRACEPARENT_VALUE[..end]).is_none()));
+        assert!(
+            (0..TRACEPARENT_VALUE.len()).all(|end| TraceParent::parse(&TRACEPARENT_VALUE[..end]).is_none())
+        );
     }
 
     fn accepted(parents: &[&str], states: &[&str]) -> TraceContext {
@@ -244,7 +251,7 @@ mod tests {
     #[test]
     fn long_tracestate_loses_large_members_then_the_last() {
         let large = format!("large={}", "x".repeat(200));
-        let is_lower_alphanumeric = (0..30).map(|at| format!("k{at:02}={}", "v".repeat(20))).collect::<Vec<_>>().join(",");
+        let small = (0..30).map(|at| format!("k{at:02}={}", "v".repeat(20))).collect::<Vec<_>>().join(",");
         let kept = accepted(&[TRACEPARENT_VALUE], &[&large, &small]).state.unwrap();
         assert!(kept.len() <= 512 && kept.len() > 480 && kept.starts_with("k00=") && !kept.contains("large"));
         assert!(!kept.contains("k29"));

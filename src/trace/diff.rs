@@ -37,7 +37,11 @@ impl Differences {
 }
 
 /// Compares two runs; `is_same` says what counts as the same line.
-pub fn compare(expected: &[TraceRecord], got: &[TraceRecord], is_same: impl Fn(&TraceRecord, &TraceRecord) -> bool) -> Differences {
+pub fn compare(
+    expected: &[TraceRecord],
+    got: &[TraceRecord],
+    is_same: impl Fn(&TraceRecord, &TraceRecord) -> bool,
+) -> Differences {
     let mut differences = Differences::default();
     let (mut expected_at, mut got_at) = (0, 0);
     while expected_at < expected.len() || got_at < got.len() {
@@ -47,7 +51,8 @@ pub fn compare(expected: &[TraceRecord], got: &[TraceRecord], is_same: impl Fn(&
             (expected_at, got_at) = (expected_at + 1, got_at + 1);
             continue;
         }
-        let (expected_skipped, got_skipped) = skip_to_common(&expected[expected_at..], &got[got_at..], &is_same);
+        let (expected_skipped, got_skipped) =
+            skip_to_common(&expected[expected_at..], &got[got_at..], &is_same);
         for step in 0..expected_skipped.max(got_skipped) {
             let one = expected.get(expected_at + step).filter(|_| step < expected_skipped);
             differences.push(one, got.get(got_at + step).filter(|_| step < got_skipped));
@@ -58,7 +63,11 @@ pub fn compare(expected: &[TraceRecord], got: &[TraceRecord], is_same: impl Fn(&
 }
 
 /// How many lines of each come before the next one in common; all that are left, or a window of them, where none is near.
-fn skip_to_common(expected: &[TraceRecord], got: &[TraceRecord], is_same: &impl Fn(&TraceRecord, &TraceRecord) -> bool) -> (usize, usize) {
+fn skip_to_common(
+    expected: &[TraceRecord],
+    got: &[TraceRecord],
+    is_same: &impl Fn(&TraceRecord, &TraceRecord) -> bool,
+) -> (usize, usize) {
     for distance in 1..=LOOKAHEAD_LINES {
         for expected_at in 0..=distance {
             if let (Some(one), Some(other)) = (expected.get(expected_at), got.get(distance - expected_at))

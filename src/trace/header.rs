@@ -8,12 +8,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::redact::{Redactor, AudioRetention, fill_with_silence};
+use super::redact::{AudioRetention, Redactor, fill_with_silence};
 use crate::{
     bridge::Bridge,
     downstream::Codec,
     event::VoiceSample,
-    mapping::{ClientMapping, MappingKind, Library, Profile, UpstreamMapping},
+    mapping::{ClientMapping, Library, MappingKind, Profile, UpstreamMapping},
     session::{RelaySetup, SessionSetup, VoiceCatalog},
 };
 
@@ -111,12 +111,19 @@ impl TraceHeader {
         }
     }
 
-    fn from_parts(parts: SessionParts<'_>, others: &[Arc<ClientMapping>], profile: &Profile, seed: u64) -> Self {
+    fn from_parts(
+        parts: SessionParts<'_>,
+        others: &[Arc<ClientMapping>],
+        profile: &Profile,
+        seed: u64,
+    ) -> Self {
         let SessionParts { library, client, dialect, query, opened_unix } = parts;
         let others: Vec<String> = others.iter().map(|other| other.name.clone()).collect();
-        let clients = std::iter::once(&client.name).chain(&others).map(|name| (MappingKind::Client, name.clone()));
+        let clients =
+            std::iter::once(&client.name).chain(&others).map(|name| (MappingKind::Client, name.clone()));
         let used = clients.chain([(MappingKind::Upstream, dialect.name.clone())]);
-        let bases = library.inheritance_chain(&profile.name).into_iter().map(|name| (MappingKind::Profile, name));
+        let bases =
+            library.inheritance_chain(&profile.name).into_iter().map(|name| (MappingKind::Profile, name));
         let text = |(kind, name): (MappingKind, String)| {
             let source = library.source(kind, &name).filter(|_| !library.is_embedded(kind, &name))?;
             Some(MappingText { kind, name, source: source.to_owned() })
@@ -181,11 +188,17 @@ impl TraceHeader {
         Ok(Bridge::open(now, codec, connect, dialect, setup))
     }
 
-    fn setup(&self, client: &ClientMapping, dialect: &UpstreamMapping, profile: Arc<Profile>) -> SessionSetup {
+    fn setup(
+        &self,
+        client: &ClientMapping,
+        dialect: &UpstreamMapping,
+        profile: Arc<Profile>,
+    ) -> SessionSetup {
         let mut profile_with_language = (*profile).clone();
         profile_with_language.hear.language.clone_from(&self.language);
-        let voice =
-            |(name, base64): (&String, &String)| (name.clone(), VoiceSample(fill_with_silence(base64).0.into()));
+        let voice = |(name, base64): (&String, &String)| {
+            (name.clone(), VoiceSample(fill_with_silence(base64).0.into()))
+        };
         let voices = VoiceCatalog::new(self.voices.iter().map(voice).collect(), self.tts_models.clone());
         let mut setup = SessionSetup::new(client, Arc::new(profile_with_language), dialect, self.seed);
         setup.audio_in.idle_ms = self.idle_ms;

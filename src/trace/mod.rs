@@ -11,20 +11,20 @@
 //! - [`remap`] shows what another mapping makes of a trace, by `template_match`, which reads messages by their templates
 
 pub mod diff;
+pub mod header;
 pub mod record;
 pub mod recording;
 pub mod redact;
 pub mod remap;
 pub mod replay;
-pub mod header;
 mod strip_audio;
 mod template_match;
 
 pub use self::{
-    record::TraceRecord,
-    recording::{TraceParseError, TraceWriter, TraceBuffer, Trace, TraceTap},
-    redact::AudioRetention,
     header::TraceHeader,
+    record::TraceRecord,
+    recording::{Trace, TraceBuffer, TraceParseError, TraceTap, TraceWriter},
+    redact::AudioRetention,
 };
 
 /// Version of the format; it changes when a trace of before can no longer be read.

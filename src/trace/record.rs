@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{redact::AudioRetention, strip_audio::strip_audio};
 use crate::{
     bridge::{Input, Output},
-    event::{Frame, Lane, Message, Mode, DisconnectReason},
+    event::{DisconnectReason, Frame, Lane, Message, Mode},
     session::Observation,
 };
 
@@ -135,11 +135,17 @@ impl TraceRecord {
         let record = |kind| Self { ns, input: Some(kind), ..Self::default() };
         let lane_record = |kind, lane: Lane| Self { lane: Some(lane.0), ..record(kind) };
         match input {
-            Input::Client(frame) => record(InputKind::Client).with_frame(*frame, audio != AudioRetention::None),
+            Input::Client(frame) => {
+                record(InputKind::Client).with_frame(*frame, audio != AudioRetention::None)
+            }
             Input::ClientClosed => record(InputKind::ClientClosed),
             Input::LaneOpened(lane) => lane_record(InputKind::LaneOpened, *lane),
-            Input::Lane(lane, frame) => lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All),
-            Input::LaneClosed(lane, reason) => lane_record(InputKind::LaneClosed, *lane).with_disconnect_reason(reason),
+            Input::Lane(lane, frame) => {
+                lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All)
+            }
+            Input::LaneClosed(lane, reason) => {
+                lane_record(InputKind::LaneClosed, *lane).with_disconnect_reason(reason)
+            }
             Input::Timeout => record(InputKind::Timeout),
             Input::Drain(within) => record(InputKind::Drain).with_time_limit(*within),
             Input::Close(within) => record(InputKind::Close).with_time_limit(*within),
@@ -157,8 +163,12 @@ impl TraceRecord {
         Some(match output {
             Output::ToClient(message) => record(OutputKind::Client).with_message(message, keep_audio),
             Output::DropAudio(bytes) => Self { bytes: Some(*bytes), ..record(OutputKind::DropAudio) },
-            Output::OpenLane(lane, mode) => Self { mode: Some(*mode), ..lane_record(OutputKind::OpenLane, *lane) },
-            Output::ToLane(lane, message) => lane_record(OutputKind::Lane, *lane).with_message(message, keep_audio),
+            Output::OpenLane(lane, mode) => {
+                Self { mode: Some(*mode), ..lane_record(OutputKind::OpenLane, *lane) }
+            }
+            Output::ToLane(lane, message) => {
+                lane_record(OutputKind::Lane, *lane).with_message(message, keep_audio)
+            }
             Output::CloseLane(lane) => lane_record(OutputKind::CloseLane, *lane),
             // What was measured is no part of what happened.
             Output::Observe(Observation::Measured(_)) => return None,
@@ -210,7 +220,9 @@ impl TraceRecord {
         let (name, code, words) = match reason {
             DisconnectReason::Unreachable(words) => (DisconnectKind::Unreachable, None, Some(words.clone())),
             DisconnectReason::HttpRejected(status) => (DisconnectKind::Refused, Some(*status), None),
-            DisconnectReason::Closed(code, words) => (DisconnectKind::Closed, Some(*code), Some(words.clone())),
+            DisconnectReason::Closed(code, words) => {
+                (DisconnectKind::Closed, Some(*code), Some(words.clone()))
+            }
             DisconnectReason::Lost(words) => (DisconnectKind::Lost, None, Some(words.clone())),
         };
         Self { why: Some(name), code, words, ..self }

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::{
-    TraceRecord, TraceHeader, VERSION,
+    TraceHeader, TraceRecord, VERSION,
     record::OutputKind,
-    redact::{Redactor, AudioRetention},
+    redact::{AudioRetention, Redactor},
 };
 use crate::bridge::{Input, Output};
 
@@ -145,10 +145,13 @@ impl Trace {
             match serde_json::from_str::<TraceRecord>(line) {
                 Ok(record) => trace.push_record(record),
                 Err(_) if !line.ends_with('\n') => trace.is_truncated = true,
-                Err(error) => return Err(TraceParseError { line_number: at + 2, message: error.to_string() }),
+                Err(error) => {
+                    return Err(TraceParseError { line_number: at + 2, message: error.to_string() });
+                }
             }
         }
-        trace.is_truncated |= trace.records.last().is_none_or(|last| last.output != Some(OutputKind::Finished));
+        trace.is_truncated |=
+            trace.records.last().is_none_or(|last| last.output != Some(OutputKind::Finished));
         Ok(trace)
     }
 

@@ -7,10 +7,10 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    TraceRecord, Trace,
+    Trace, TraceRecord,
     diff::{Differences, compare},
     record::{InputKind, OutputKind},
-    redact::{Redactor, AudioRetention, MASK, fill_with_silence},
+    redact::{AudioRetention, MASK, Redactor, fill_with_silence},
 };
 use crate::{
     bridge::{Bridge, Input, Output},
@@ -64,15 +64,23 @@ pub fn replay(trace: &Trace, embedded: Library, epoch: Instant) -> Result<Replay
 ///
 /// # Errors
 /// As [`replay`].
-pub fn replay_with_profile(trace: &Trace, library: &Library, profile: &str, epoch: Instant) -> Result<ReplayOutcome, String> {
+pub fn replay_with_profile(
+    trace: &Trace,
+    library: &Library,
+    profile: &str,
+    epoch: Instant,
+) -> Result<ReplayOutcome, String> {
     let mut run = ReplayRun::new(trace, library, profile, epoch)?;
     run.drain_outputs(0)?;
-    for record in trace.records.iter().filter(|record| record.input.is_some_and(|kind| kind != InputKind::Timeout)) {
+    for record in
+        trace.records.iter().filter(|record| record.input.is_some_and(|kind| kind != InputKind::Timeout))
+    {
         run.run_timeouts_until(record.ns)?;
         run.feed_input(record)?;
         run.drain_outputs(record.ns)?;
     }
-    let mut outcome = run.into_outcome(trace, |expected, got| without_numbers(expected) == without_numbers(got));
+    let mut outcome =
+        run.into_outcome(trace, |expected, got| without_numbers(expected) == without_numbers(got));
     outcome.not_judged.push(
         "client and upstream say what they said to the other profile; times, counts and the audio itself are not compared"
             .to_owned(),
@@ -113,12 +121,14 @@ impl RecordedStep<'_> {
 
 impl Trace {
     fn recorded_steps(&self) -> impl Iterator<Item = RecordedStep<'_>> {
-        let starts = self.records.iter().enumerate().filter(|(_, record)| record.input.is_some()).map(|(at, _)| at);
+        let starts =
+            self.records.iter().enumerate().filter(|(_, record)| record.input.is_some()).map(|(at, _)| at);
         let mut ends = starts.clone().chain([self.records.len()]);
         let opening = RecordedStep { input: None, outputs: &self.records[..ends.next().unwrap_or(0)] };
-        let rest = starts
-            .zip(ends)
-            .map(|(from, to)| RecordedStep { input: Some(&self.records[from]), outputs: &self.records[from + 1..to] });
+        let rest = starts.zip(ends).map(|(from, to)| RecordedStep {
+            input: Some(&self.records[from]),
+            outputs: &self.records[from + 1..to],
+        });
         [opening].into_iter().chain(rest)
     }
 }
@@ -207,7 +217,11 @@ impl ReplayRun {
         let (bridge, now) = (&mut self.bridge, self.epoch.checked_add(Duration::from_nanos(record.ns)));
         let input_error = |words| format!("input {} of the trace: {words}", self.inputs);
         let now = now.ok_or_else(|| input_error("its instant is beyond any clock".to_owned()))?;
-        restored.as_ref().unwrap_or(record).with_input(|input| bridge.handle_input(now, input)).map_err(input_error)
+        restored
+            .as_ref()
+            .unwrap_or(record)
+            .with_input(|input| bridge.handle_input(now, input))
+            .map_err(input_error)
     }
 
     /// A line whose audio was left out, with silence instead.
@@ -233,8 +247,13 @@ impl ReplayRun {
         Err("the bridge is woken over and over".to_owned())
     }
 
-    fn into_outcome(self, trace: &Trace, is_same: impl Fn(&TraceRecord, &TraceRecord) -> bool) -> ReplayOutcome {
-        let expected: Vec<TraceRecord> = trace.records.iter().filter(|record| record.output.is_some()).cloned().collect();
+    fn into_outcome(
+        self,
+        trace: &Trace,
+        is_same: impl Fn(&TraceRecord, &TraceRecord) -> bool,
+    ) -> ReplayOutcome {
+        let expected: Vec<TraceRecord> =
+            trace.records.iter().filter(|record| record.output.is_some()).cloned().collect();
         let differences = compare(&expected, &self.outputs, is_same);
         let mut not_judged = Vec::new();
         let (microphone, audio_strings) = self.silenced;
@@ -248,8 +267,9 @@ impl ReplayRun {
                 "{audio_strings} pieces of audio in messages are not in the trace, and silence stood in for them: what audio holds was not compared"
             ));
         }
-        let is_masked =
-            |record: &&TraceRecord| record.input.is_some() && record.text.as_ref().is_some_and(|text| text.contains(MASK));
+        let is_masked = |record: &&TraceRecord| {
+            record.input.is_some() && record.text.as_ref().is_some_and(|text| text.contains(MASK))
+        };
         match trace.records.iter().filter(is_masked).count() {
             0 => {}
             count => not_judged.push(format!("{count} messages had secrets in them, which are masked")),

@@ -3,7 +3,7 @@
 //! Cheap, for it is done on the session's way, and only long strings count. What it leaves is still to be cleaned by
 //! [`super::redact`], which says the same of the same audio.
 
-use super::redact::{is_base64, length_placeholder, is_secret_name};
+use super::redact::{is_base64, is_secret_name, length_placeholder};
 
 /// Shorter strings are left: a credential is remembered by who cleans, and they weigh nothing.
 const LONG_STRING_CHARS: usize = 4096;
@@ -20,7 +20,8 @@ pub(super) fn strip_audio(text: &str) -> String {
         at = close;
         if length > LONG_STRING_CHARS && is_audio_string(text, open, close) {
             let body = &text[open + 1..close];
-            let data_start = body.find(";base64,").filter(|_| body.starts_with("data:")).map_or(0, |at| at + 8);
+            let data_start =
+                body.find(";base64,").filter(|_| body.starts_with("data:")).map_or(0, |at| at + 8);
             out.push_str(&text[copied..open + 1 + data_start]);
             out.push_str(&length_placeholder(&body[data_start..]));
             copied = close;
@@ -57,7 +58,8 @@ mod tests {
     use crate::trace::{AudioRetention, TraceRecord, TraceWriter};
 
     fn redacted(text: String) -> String {
-        TraceWriter::new(AudioRetention::None).format_record(TraceRecord { text: Some(text), ..TraceRecord::default() })
+        TraceWriter::new(AudioRetention::None)
+            .format_record(TraceRecord { text: Some(text), ..TraceRecord::default() })
     }
 
     #[test]

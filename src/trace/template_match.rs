@@ -18,7 +18,8 @@ pub(super) type SlotValues = BTreeMap<String, Value>;
 pub(super) fn extract_slots(template: &Template, slots: &[&str], message: &Value) -> Option<SlotValues> {
     let markers: Vec<String> = (0..SLOTS_MAX).map(|slot| format!("{SLOT_MARK}{slot}")).collect();
     let mut json = String::new();
-    template.render(&mut json, |slot| markers.get(slot).map_or(SlotValue::Null, |marker| SlotValue::Str(marker)));
+    template
+        .render(&mut json, |slot| markers.get(slot).map_or(SlotValue::Null, |marker| SlotValue::Str(marker)));
     let pattern: Value = serde_json::from_str(&json).ok()?;
     let mut slot_values = SlotValues::new();
     matches(&pattern, message, slots, &mut slot_values).then_some(slot_values)
@@ -29,7 +30,8 @@ pub(super) fn render_slots(template: &Template, slots: &[&str], slot_values: &Sl
     let value = |slot: &&str| slot_values.get(*slot).map_or("null".to_owned(), Value::to_string);
     let values: Vec<String> = slots.iter().map(value).collect();
     let mut json = String::new();
-    template.render(&mut json, |slot| values.get(slot).map_or(SlotValue::Null, |value| SlotValue::Raw(value)));
+    template
+        .render(&mut json, |slot| values.get(slot).map_or(SlotValue::Null, |value| SlotValue::Raw(value)));
     json
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::{
     audio::pcm,
-    event::{UnitInput, EndKind, UpstreamEnd, Frame, LaneCommand, LaneEvent, MessageMeta},
+    event::{EndKind, Frame, LaneCommand, LaneEvent, MessageMeta, UnitInput, UpstreamEnd},
     mapping::{
         UpstreamMapping,
         extract::{ExtractedValues, Node},
@@ -46,13 +46,15 @@ impl Dialect {
         let Frame::Text(text) = frame else {
             return emit(LaneEvent::Unknown("a binary frame".to_owned()), MessageMeta::default());
         };
-        match self.mapping.shape.extract(text) {
+        match self.mapping.extractor.extract(text) {
             Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
                 Some(rule) => {
                     let meta = message_meta(rule, &found);
                     emit_events(&self.mapping, rule, &found, &mut self.samples, |event| emit(event, meta));
                 }
-                None => emit(LaneEvent::Unknown(describe_message(&self.mapping, &found)), MessageMeta::default()),
+                None => {
+                    emit(LaneEvent::Unknown(describe_message(&self.mapping, &found)), MessageMeta::default())
+                }
             },
             Err(error) => emit(LaneEvent::Unknown(error.to_string()), MessageMeta::default()),
         }
@@ -182,7 +184,12 @@ fn audio_event<'s>(text: Option<&str>, samples: &'s mut Vec<f32>) -> LaneEvent<'
 
 /// All of a unit in one message: what there is of it, and last what ends it, which is one event and not two: the next unit
 /// may be on its way before a second one comes.
-fn emit_output(rule: &ReceiveRule, found: &ExtractedValues<'_>, samples: &mut Vec<f32>, mut emit: impl FnMut(LaneEvent<'_>)) {
+fn emit_output(
+    rule: &ReceiveRule,
+    found: &ExtractedValues<'_>,
+    samples: &mut Vec<f32>,
+    mut emit: impl FnMut(LaneEvent<'_>),
+) {
     let node = |slot: Option<usize>| slot.and_then(|slot| found.get(slot));
     let text = |slot: Option<usize>| node(slot).and_then(Node::as_str).filter(|text| !text.is_empty());
     if let Some(text) = text(rule.text) {

@@ -2,11 +2,13 @@
 //!
 //! The same compiled rules as for sessions of the bridge's own. Audio is not decoded: it passes as the text it is.
 
-use super::{Dialect, describe_message, upstream_end, matches_any, message_meta, rule_matches, without_data_prefix};
+use super::{
+    Dialect, describe_message, matches_any, message_meta, rule_matches, upstream_end, without_data_prefix,
+};
 use crate::{
     event::{
         Frame, MessageMeta,
-        relay::{RelayEndReason, RelayUpstreamEvent, RelayInput, RelayOpening, StepOutput, QueuePosition},
+        relay::{QueuePosition, RelayEndReason, RelayInput, RelayOpening, RelayUpstreamEvent, StepOutput},
     },
     mapping::{
         UpstreamMapping,
@@ -18,15 +20,22 @@ use crate::{
 
 impl Dialect {
     /// Reads one frame, leniently: what cannot be read is [`RelayUpstreamEvent::Unknown`], never an error.
-    pub fn decode_for_relay(&self, frame: Frame<'_>, emit: impl FnOnce(&RelayUpstreamEvent<'_>, MessageMeta<'_>)) {
+    pub fn decode_for_relay(
+        &self,
+        frame: Frame<'_>,
+        emit: impl FnOnce(&RelayUpstreamEvent<'_>, MessageMeta<'_>),
+    ) {
         let Frame::Text(text) = frame else {
             return emit(&RelayUpstreamEvent::Unknown("a binary frame".to_owned()), MessageMeta::default());
         };
         let mapping = self.mapping();
-        match mapping.shape.extract(text) {
+        match mapping.extractor.extract(text) {
             Ok(found) => match mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
                 Some(rule) => emit(&relay_event(mapping, rule, &found), message_meta(rule, &found)),
-                None => emit(&RelayUpstreamEvent::Unknown(describe_message(mapping, &found)), MessageMeta::default()),
+                None => emit(
+                    &RelayUpstreamEvent::Unknown(describe_message(mapping, &found)),
+                    MessageMeta::default(),
+                ),
             },
             Err(error) => emit(&RelayUpstreamEvent::Unknown(error.to_string()), MessageMeta::default()),
         }
@@ -69,7 +78,12 @@ impl Dialect {
         self.render_message(SendName::Close, 64, |_| SlotValue::Str(reason.unwrap_or("user_stop")))
     }
 
-    fn render_message<'v>(&self, name: SendName, capacity: usize, fill: impl Fn(&str) -> SlotValue<'v>) -> String {
+    fn render_message<'v>(
+        &self,
+        name: SendName,
+        capacity: usize,
+        fill: impl Fn(&str) -> SlotValue<'v>,
+    ) -> String {
         let mut json = String::with_capacity(capacity + 256);
         if let Some(template) = self.mapping().message(name) {
             template.render(&mut json, |slot| fill(name.slots()[slot]));
@@ -91,7 +105,11 @@ fn base64_fill(text: &str) -> SlotValue<'_> {
     if text.bytes().all(plain) { SlotValue::Plain(text) } else { SlotValue::Str(text) }
 }
 
-fn relay_event<'f>(mapping: &UpstreamMapping, rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> RelayUpstreamEvent<'f> {
+fn relay_event<'f>(
+    mapping: &UpstreamMapping,
+    rule: &ReceiveRule,
+    found: &'f ExtractedValues<'_>,
+) -> RelayUpstreamEvent<'f> {
     let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let number = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
     let count = |slot| number(slot).map(|number| number.clamp(0.0, f64::from(u32::MAX)) as u32);
@@ -115,7 +133,10 @@ fn relay_event<'f>(mapping: &UpstreamMapping, rule: &ReceiveRule, found: &'f Ext
         }),
         ReceiveName::Closed => {
             let reason = text(rule.reason);
-            RelayUpstreamEvent::Ended(end_name(mapping, reason), upstream_end(mapping, reason, text(rule.detail)))
+            RelayUpstreamEvent::Ended(
+                end_name(mapping, reason),
+                upstream_end(mapping, reason, text(rule.detail)),
+            )
         }
         ReceiveName::Failed => {
             let code = text(rule.code);
@@ -134,5 +155,8 @@ fn end_name(mapping: &UpstreamMapping, reason: Option<&str>) -> RelayEndReason {
         (&meanings.shutdown, RelayEndReason::Shutdown),
     ];
     let contains_reason = |list: &[String]| list.iter().any(|known| Some(known.as_str()) == reason);
-    known_reasons.into_iter().find(|(list, _)| contains_reason(list)).map_or(RelayEndReason::Failed, |(_, name)| name)
+    known_reasons
+        .into_iter()
+        .find(|(list, _)| contains_reason(list))
+        .map_or(RelayEndReason::Failed, |(_, name)| name)
 }

@@ -144,7 +144,10 @@ fn legacy_server_messages_are_decoded() {
         ),
         (error("inference_failed"), "RecoverableError(\"inference_failed: m\")".to_owned()),
         (error("not_ready"), "RecoverableError(\"not_ready: m\")".to_owned()),
-        (error("queue_full"), "Closed(UpstreamEnd { kind: QueueFull, detail: \"queue_full: m\" })".to_owned()),
+        (
+            error("queue_full"),
+            "Closed(UpstreamEnd { kind: QueueFull, detail: \"queue_full: m\" })".to_owned(),
+        ),
         (error("worker_busy"), "Closed(UpstreamEnd { kind: Other, detail: \"worker_busy: m\" })".to_owned()),
     ] {
         assert_eq!(decoded_by(legacy(), &text), event, "{text}");

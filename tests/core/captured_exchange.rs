@@ -62,6 +62,7 @@ enum StepKind {
         frame_ms: u64,
         rate: f64,
     },
+    #[expect(dead_code, reason = "the key alone tells the kind")]
     ClientClose {
         client_close: u16,
     },
@@ -69,6 +70,7 @@ enum StepKind {
         event: Map<String, Value>,
     },
     /// A run of binary frames.
+    #[expect(dead_code, reason = "the key alone tells the kind")]
     Binary {
         frames: usize,
         bytes: usize,
@@ -78,9 +80,11 @@ enum StepKind {
         reason: String,
     },
     /// The connection ended without a close frame.
+    #[expect(dead_code, reason = "the key alone tells the kind")]
     Lost {
         lost: bool,
     },
+    #[expect(dead_code, reason = "the key alone tells the kind")]
     Http {
         http_status: u16,
     },

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use crate::captured_exchange::{ClientAction, CapturedExchange, ServerItem, collapse_runs};
-use crate::harness::{Harness, HarnessConfig, ClientFrame};
+use crate::captured_exchange::{CapturedExchange, ClientAction, ServerItem, collapse_runs};
+use crate::harness::{ClientFrame, Harness, HarnessConfig};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use voxbridge::{
@@ -86,7 +86,9 @@ fn captured_exchanges_match_real_server() {
     let differences: Differences = toml::from_str(include_str!("../golden/differences.toml")).unwrap();
     let exchanges: BTreeMap<String, CapturedExchange> = EXCHANGE_SETS
         .iter()
-        .flat_map(|set| CapturedExchange::all(set).into_iter().map(move |(name, one)| (format!("{set}/{name}"), one)))
+        .flat_map(|set| {
+            CapturedExchange::all(set).into_iter().map(move |(name, one)| (format!("{set}/{name}"), one))
+        })
         .collect();
     assert_eq!(exchanges.len(), 61, "exchanges are missing");
     let fields = fields_by_event(exchanges.values());
@@ -103,7 +105,9 @@ fn captured_exchanges_match_real_server() {
 }
 
 /// Every field the real server was seen to give an event.
-fn fields_by_event<'e>(exchanges: impl Iterator<Item = &'e CapturedExchange>) -> BTreeMap<String, BTreeSet<String>> {
+fn fields_by_event<'e>(
+    exchanges: impl Iterator<Item = &'e CapturedExchange>,
+) -> BTreeMap<String, BTreeSet<String>> {
     let mut fields: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for item in exchanges.flat_map(CapturedExchange::server_answers) {
         if let ServerItem::Event(event) = &item {
@@ -285,7 +289,9 @@ fn compare_event(
 /// Whether a value is the captured one, as far as it can be.
 fn values_match(name: &str, field: &str, captured: &Value, told: &Value, event: &Map<String, Value>) -> bool {
     match (name, field) {
-        ("vad.speech_start" | "vad.speech_end", "timestamp_ms") => is_within_tolerance(captured, told, VAD_TOLERANCE_MS),
+        ("vad.speech_start" | "vad.speech_end", "timestamp_ms") => {
+            is_within_tolerance(captured, told, VAD_TOLERANCE_MS)
+        }
         // It is computed from instants a millisecond or two apart.
         ("session.rate_limit", "delay_ms") => is_within_tolerance(captured, told, 4),
         (_, "session_id") => is_id(told, "sess_", 12),

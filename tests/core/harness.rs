@@ -17,10 +17,12 @@ use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
     error::Error,
-    event::{Frame, Lane, Message, Mode, DisconnectReason},
+    event::{DisconnectReason, Frame, Lane, Message, Mode},
     mapping::Library,
-    session::{ReadWindow, Observation, RelaySetup, SessionSetup, VoiceCatalog},
-    simulator::{ConnId, SimDialect, Gateway, DuplexOpening, SimInput, SimOutput, SimulatorConfig, DuplexUnit},
+    session::{Observation, ReadWindow, RelaySetup, SessionSetup, VoiceCatalog},
+    simulator::{
+        ConnId, DuplexOpening, DuplexUnit, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig,
+    },
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
 };
 
@@ -235,7 +237,12 @@ impl Harness {
         Self::with_bridge(bridge, None, config.simulator, config.latency)
     }
 
-    fn with_bridge(bridge: Bridge, recorder: Option<TraceBuffer>, simulator: SimulatorConfig, latency: Duration) -> Self {
+    fn with_bridge(
+        bridge: Bridge,
+        recorder: Option<TraceBuffer>,
+        simulator: SimulatorConfig,
+        latency: Duration,
+    ) -> Self {
         let started = epoch();
         let mut harness = Self {
             bridge,
@@ -572,7 +579,9 @@ impl Harness {
                 }
                 SimOutput::AskEngines(..) => panic!("there are no engines in virtual time"),
                 SimOutput::Text(conn, text) => InFlight::ToBridge(lane_of(conn), text),
-                SimOutput::Close(conn, code, reason) => InFlight::Closed(lane_of(conn), DisconnectReason::Closed(code, reason)),
+                SimOutput::Close(conn, code, reason) => {
+                    InFlight::Closed(lane_of(conn), DisconnectReason::Closed(code, reason))
+                }
                 SimOutput::Abort(conn) => InFlight::Closed(
                     lane_of(conn),
                     DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned()),
@@ -621,10 +630,16 @@ impl Harness {
                     self.send_delayed(InFlight::Opened(lane));
                     self.feed_gateway(SimInput::Connected(conn_of(lane), mode));
                 }
-                Err(refused) => self.send_delayed(InFlight::Closed(lane, DisconnectReason::HttpRejected(refused.status))),
+                Err(refused) => {
+                    self.send_delayed(InFlight::Closed(lane, DisconnectReason::HttpRejected(refused.status)))
+                }
             },
-            InFlight::ToGateway(lane, Message::Text(text)) => self.feed_gateway(SimInput::Text(conn_of(lane), &text)),
-            InFlight::ToGateway(lane, Message::Binary(_)) => self.feed_gateway(SimInput::Binary(conn_of(lane))),
+            InFlight::ToGateway(lane, Message::Text(text)) => {
+                self.feed_gateway(SimInput::Text(conn_of(lane), &text))
+            }
+            InFlight::ToGateway(lane, Message::Binary(_)) => {
+                self.feed_gateway(SimInput::Binary(conn_of(lane)))
+            }
             InFlight::ToGateway(lane, Message::Close(..)) | InFlight::Hangup(lane) => {
                 self.feed_gateway(SimInput::Closed(conn_of(lane)));
             }

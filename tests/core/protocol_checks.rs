@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use crate::harness::{Harness, ClientFrame};
+use crate::harness::{ClientFrame, Harness};
 
 /// Everything wrong with what the client saw.
 pub(crate) fn find_violations(harness: &Harness) -> Vec<String> {
@@ -14,7 +14,9 @@ pub(crate) fn find_violations(harness: &Harness) -> Vec<String> {
     for (at, seen) in &harness.log {
         let problem = match seen {
             ClientFrame::Event(event) => event_violation(*at, event, &mut open),
-            ClientFrame::Binary(bytes) if bytes.is_empty() || bytes.len() % 2 != 0 || bytes.len() > 65_536 => {
+            ClientFrame::Binary(bytes)
+                if bytes.is_empty() || bytes.len() % 2 != 0 || bytes.len() > 65_536 =>
+            {
                 Some(format!("a frame of {} bytes", bytes.len()))
             }
             ClientFrame::Binary(_) if !open.contains_key("tts.speaking") => {

@@ -12,7 +12,10 @@ use voxbridge::{
     error::{Error, ErrorKind},
     event::{
         ClientCommand, ClientEvent, Frame, Message, Setting, Speaker,
-        relay::{NoticeMeta, RelayEndReason, RelayUpstreamEvent, RelayInput, RelayOpening, RelayClientEvent, ClientNotice},
+        relay::{
+            ClientNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
+            RelayUpstreamEvent,
+        },
     },
     mapping::Library,
     upstream::Dialect,
@@ -49,7 +52,8 @@ fn assert_contains_printed(of: &str, spelled: &str, example: &Value) {
 fn first_difference(spelled: &Value, example: &Value) -> Option<String> {
     match (spelled, example) {
         (Value::Object(spelled), Value::Object(example)) => example.iter().find_map(|(key, value)| {
-            let found = spelled.get(key).map_or(Some(String::new()), |spelled| first_difference(spelled, value));
+            let found =
+                spelled.get(key).map_or(Some(String::new()), |spelled| first_difference(spelled, value));
             found.map(|rest| format!("/{key}{rest}"))
         }),
         // 20 and 20.0 are one number.
@@ -165,7 +169,10 @@ fn documented_client_messages_round_trip() {
             ("chat", RelayClientEvent::Append(RelayInput { audio: None, .. })) => text.clone(),
             (_, other) => panic!("{of}: {other:?} is no {meaning}"),
         };
-        assert!(read.ineffective_fields(|_| true).is_empty() || meaning == "chat", "{of}: something is unknown");
+        assert!(
+            read.ineffective_fields(|_| true).is_empty() || meaning == "chat",
+            "{of}: something is unknown"
+        );
         assert_contains_printed(&of, &spelled, &serde_json::from_str(&text).unwrap());
     }
 }
@@ -320,26 +327,36 @@ fn documented_server_messages_round_trip() {
         }
         let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
         let mut spelled = None;
-        Dialect::new(library.upstream(dialect).unwrap()).decode_for_relay(Frame::Text(&text), |event, mark| {
-            let about = NoticeMeta {
-                session_id: example.get("session_id").and_then(Value::as_str),
-                response_id: mark.response_id,
-                input_id: mark.input_id,
-                context_tokens: mark.context_tokens,
-                elapsed_s: 0.0,
-            };
-            spelled = encode_for_client(&codec, meaning, event, &about);
-        });
+        Dialect::new(library.upstream(dialect).unwrap()).decode_for_relay(
+            Frame::Text(&text),
+            |event, mark| {
+                let about = NoticeMeta {
+                    session_id: example.get("session_id").and_then(Value::as_str),
+                    response_id: mark.response_id,
+                    input_id: mark.input_id,
+                    context_tokens: mark.context_tokens,
+                    elapsed_s: 0.0,
+                };
+                spelled = encode_for_client(&codec, meaning, event, &about);
+            },
+        );
         let spelled = spelled.unwrap_or_else(|| panic!("{of}: it is no {meaning}"));
         assert_contains_printed(&of, &spelled, &example);
     }
 }
 
 /// The same message for a client, if it means what it is to mean.
-fn encode_for_client(codec: &RelayCodec, meaning: &str, event: &RelayUpstreamEvent<'_>, about: &NoticeMeta<'_>) -> Option<String> {
+fn encode_for_client(
+    codec: &RelayCodec,
+    meaning: &str,
+    event: &RelayUpstreamEvent<'_>,
+    about: &NoticeMeta<'_>,
+) -> Option<String> {
     let ended = |why| ClientNotice::Ended { reason: why, client_reason: Some("user_stop"), detail: None };
     let told = match (meaning, event) {
-        ("queued", RelayUpstreamEvent::Queued(place)) => ClientNotice::Queued { queue: *place, is_update: false },
+        ("queued", RelayUpstreamEvent::Queued(place)) => {
+            ClientNotice::Queued { queue: *place, is_update: false }
+        }
         ("granted", RelayUpstreamEvent::Granted) => ClientNotice::Granted,
         // 58 are the server's own: 256 in all.
         ("opened", RelayUpstreamEvent::Opened(Some(_))) => ClientNotice::Opened { prompt_chars: 256 - 58 },
@@ -480,7 +497,9 @@ fn documented_session_init_is_decoded_completely() {
     let codec =
         RelayCodec::new(Library::embedded().unwrap().client(CURRENT).unwrap(), "mode=video", 0.0).unwrap();
     let read = codec.decode(&text, false).unwrap();
-    let RelayClientEvent::Open(RelayOpening { prompt, config, voice, speech_voice, slice_max }) = read.to_client_event() else {
+    let RelayClientEvent::Open(RelayOpening { prompt, config, voice, speech_voice, slice_max }) =
+        read.to_client_event()
+    else {
         panic!("it opens")
     };
     assert_eq!(prompt, Some("You are a helpful video voice assistant."));

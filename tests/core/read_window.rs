@@ -40,7 +40,8 @@ fn detection_is_never_earlier_than_predicted() {
         let before = harness.log.len();
         harness.send_binary(&frame.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<_>>());
         came += ms(FRAME_MS);
-        let detected = harness.log[before..].iter().filter(|(_, seen)| seen.name().starts_with("vad.")).count();
+        let detected =
+            harness.log[before..].iter().filter(|(_, seen)| seen.name().starts_with("vad.")).count();
         assert!(detected == 0 || came >= next, "found at {came:?}, foretold for {next:?}");
         edges += detected;
         harness.advance(ms(FRAME_MS));

@@ -14,7 +14,7 @@ use serde_json::json;
 use voxbridge::{
     mapping::Library,
     trace::{
-        AudioRetention, TraceRecord, Trace,
+        AudioRetention, Trace, TraceRecord,
         record::InputKind,
         replay::{ReplayOutcome, replay, replay_with_profile},
     },
@@ -46,7 +46,7 @@ fn stream_at_8_khz(harness: &mut Harness, samples: &[i16]) {
     }
 }
 
-fn spoken(ms: usize) -> Vec<i16> {
+fn speech_and_silence(ms: usize) -> Vec<i16> {
     [&recording("goforward_16k.wav")[..16 * ms], &zeros(600)].concat()
 }
 
@@ -75,21 +75,25 @@ fn sessions() -> [(&'static str, RecordSession); 7] {
     [
         ("speech", || {
             let mut harness = Harness::new(trace_config("speech", AudioRetention::All));
-            stream_at_8_khz(&mut harness, &spoken(1500));
+            stream_at_8_khz(&mut harness, &speech_and_silence(1500));
             run_until_event(&mut harness, "vad.speech_end");
             close_and_take_trace(harness)
         }),
         ("settings", || {
             let mut harness = Harness::new(trace_config("speech", AudioRetention::Client));
-            harness.send_json(&json!({"type": "session.configure", "hot_words": ["forward"], "hot_word_boost": 2,
-                "silence_timeout_ms": 200, "language": "zh"}));
-            stream_at_8_khz(&mut harness, &spoken(1200));
+            harness.send_json(
+                &json!({"type": "session.configure", "hot_words": ["forward"], "hot_word_boost": 2,
+                "silence_timeout_ms": 200, "language": "zh"}),
+            );
+            stream_at_8_khz(&mut harness, &speech_and_silence(1200));
             run_until_event(&mut harness, "vad.speech_end");
             close_and_take_trace(harness)
         }),
         ("text", || {
             let mut harness = Harness::new(trace_config("speech", AudioRetention::None));
-            harness.send_json(&json!({"type": "tts.speak", "text": "Good morning & welcome.", "request_id": "a"}));
+            harness.send_json(
+                &json!({"type": "tts.speak", "text": "Good morning & welcome.", "request_id": "a"}),
+            );
             run_until_event(&mut harness, "tts.speaking_end");
             close_and_take_trace(harness)
         }),
@@ -121,14 +125,14 @@ fn sessions() -> [(&'static str, RecordSession); 7] {
             let mut config = trace_config("conversation", AudioRetention::Client);
             config.query.push_str("&rollover_events=true");
             let mut harness = Harness::new(config);
-            stream_at_8_khz(&mut harness, &spoken(1800));
+            stream_at_8_khz(&mut harness, &speech_and_silence(1800));
             let mut waited = 0;
             while harness.events("tts.speaking_start").is_empty() && waited < 100 {
                 stream_at_8_khz(&mut harness, &zeros(100));
                 waited += 1;
             }
             stream_at_8_khz(&mut harness, &zeros(500));
-            stream_at_8_khz(&mut harness, &spoken(800));
+            stream_at_8_khz(&mut harness, &speech_and_silence(800));
             close_and_take_trace(harness)
         }),
     ]
@@ -228,7 +232,7 @@ fn truncated_trace_is_replayed_to_the_cut() {
 #[test]
 fn replay_without_audio_reports_it_as_not_judged() {
     let mut harness = Harness::new(trace_config("speech", AudioRetention::None));
-    stream_at_8_khz(&mut harness, &spoken(1500));
+    stream_at_8_khz(&mut harness, &speech_and_silence(1500));
     run_until_event(&mut harness, "vad.speech_end");
     let (trace, outcome) = read_and_replay(&close_and_take_trace(harness));
     assert!(!trace.records.iter().any(|line| line.base64.is_some()));

@@ -18,9 +18,8 @@ use voxbridge::{
 };
 
 use crate::{
-    counted,
+    audio_input, counted,
     simulation::{self, Scenario},
-    audio_input,
 };
 
 /// Frames, hops and messages before the first that counts: by then buffers have found their size.
@@ -55,7 +54,9 @@ pub(crate) fn count_decode_delta() -> usize {
     let delta = format!(
         r#"{{"type":"response.output.delta","kind":"audio","session_id":"s_1","response_id":"r_1","audio":"{audio}","metrics":{{"backend":"pytorch","kv_cache_length":170,"generate_ms":250}},"server_send_ts":1795148861.85}}"#
     );
-    count_each(&vec![&delta; 30], |delta| dialect.decode(Frame::Text(delta), |event, _| drop(black_box(event))))
+    count_each(&vec![&delta; 30], |delta| {
+        dialect.decode(Frame::Text(delta), |event, _| drop(black_box(event)))
+    })
 }
 
 /// A text to be spoken, from JSON to the vocabulary.
@@ -70,7 +71,9 @@ pub(crate) fn count_decode_command() -> usize {
 pub(crate) fn count_open_session() -> usize {
     let library = Library::embedded().unwrap();
     let mut sessions = Vec::with_capacity(100);
-    count_each(&[(); 50], |()| sessions.push(simulation::new_bridge(&library, Scenario::conversation(audio_input::quiet_room))))
+    count_each(&[(); 50], |()| {
+        sessions.push(simulation::new_bridge(&library, Scenario::conversation(audio_input::quiet_room)))
+    })
 }
 
 /// Frames of audio as a client sends them: masked.
@@ -81,14 +84,16 @@ pub(crate) fn count_websocket_in() -> usize {
         client.send(Message::binary(frame.clone())).unwrap();
     }
     let sent = client.get_ref().get_ref().clone();
-    let mut server = WebSocket::from_raw_socket(Cursor::new(sent), Role::Server, Some(websocket_config(4 * 1024)));
+    let mut server =
+        WebSocket::from_raw_socket(Cursor::new(sent), Role::Server, Some(websocket_config(4 * 1024)));
     count_each(&[(); 100], |()| drop(black_box(server.read().unwrap())))
 }
 
 /// Units as they go to the model: masked, and what the socket takes is for nothing.
 pub(crate) fn count_websocket_out() -> usize {
     let unit = "A".repeat(85_480);
-    let mut socket = WebSocket::from_raw_socket(DiscardSocket, Role::Client, Some(websocket_config(16 * 1024)));
+    let mut socket =
+        WebSocket::from_raw_socket(DiscardSocket, Role::Client, Some(websocket_config(16 * 1024)));
     let mut units: Vec<Message> = (0..30).map(|_| Message::text(unit.clone())).collect();
     count_each(&[(); 30], |()| socket.send(units.pop().unwrap()).unwrap())
 }

@@ -38,7 +38,8 @@ const FILE_HEADER: &str = "\
 impl Figures {
     /// The figures that are kept.
     pub(crate) fn load() -> Result<Self, String> {
-        let text = fs::read_to_string(figures_path()).unwrap_or_else(|_| "made_with = \"\"\n[instructions]\n".into());
+        let text = fs::read_to_string(figures_path())
+            .unwrap_or_else(|_| "made_with = \"\"\n[instructions]\n".into());
         toml::from_str(&text).map_err(|problem| format!("{}: {problem}", figures_path().display()))
     }
 
@@ -63,7 +64,8 @@ impl Figures {
     pub(crate) fn save(&self) -> Result<(), String> {
         let mut text = format!("{FILE_HEADER}made_with = {:?}\n\n[instructions]\n", self.made_with);
         for (name, Figure { call, second }) in &self.instructions {
-            let second = second.map_or_else(String::new, |second| format!(", second = {}", group_thousands(second)));
+            let second =
+                second.map_or_else(String::new, |second| format!(", second = {}", group_thousands(second)));
             let _ = writeln!(text, "{name} = {{ call = {}{second} }}", group_thousands(*call));
         }
         fs::write(figures_path(), text).map_err(|problem| format!("{}: {problem}", figures_path().display()))

@@ -5,15 +5,15 @@
 //! what a session costs; instructions are not time either, but what takes fewer of the same kind takes less of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on should stop")]
 
-mod figures;
-mod components;
-mod simulation;
 mod audio_input;
+mod components;
+mod figures;
+mod simulation;
 
 use std::process::ExitCode;
 
 use figures::Figures;
-use simulation::{StepKind, Scenario, count_steps};
+use simulation::{Scenario, StepKind, count_steps};
 
 /// One thing that is counted.
 struct Benchmark {
@@ -34,15 +34,33 @@ const UNITS_PER_SECOND: Option<f64> = Some(1.0);
 
 /// Frames are 20 ms of int16 at 48 kHz, units and deltas one second.
 static BENCHMARKS: [Benchmark; 17] = [
-    benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])),
-    benchmark("speech-frame-spoken", FRAMES_PER_SECOND, || count_steps(Scenario::transcription(audio_input::speech_48k), &[StepKind::ClientFrame])),
-    benchmark("speech-question", None, || count_steps(Scenario::transcription(audio_input::speech_then_quiet), &[StepKind::UpstreamAudio])),
-    benchmark("speech-delta", UNITS_PER_SECOND, || count_steps(Scenario::read_aloud(), &[StepKind::ModelDelta])),
-    benchmark("talk-frame-quiet", FRAMES_PER_SECOND, || count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::ClientFrame])),
-    benchmark("talk-frame-spoken", FRAMES_PER_SECOND, || count_steps(Scenario::conversation(audio_input::speech_48k), &[StepKind::ClientFrame])),
-    benchmark("talk-frame-answered", FRAMES_PER_SECOND, || count_steps(Scenario::model_turn(), &[StepKind::ClientFrame])),
-    benchmark("talk-unit", UNITS_PER_SECOND, || count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::UpstreamAudio])),
-    benchmark("talk-delta", UNITS_PER_SECOND, || count_steps(Scenario::model_turn(), &[StepKind::ModelDelta, StepKind::PlayoutSent])),
+    benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])
+    }),
+    benchmark("speech-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::transcription(audio_input::speech_48k), &[StepKind::ClientFrame])
+    }),
+    benchmark("speech-question", None, || {
+        count_steps(Scenario::transcription(audio_input::speech_then_quiet), &[StepKind::UpstreamAudio])
+    }),
+    benchmark("speech-delta", UNITS_PER_SECOND, || {
+        count_steps(Scenario::read_aloud(), &[StepKind::ModelDelta])
+    }),
+    benchmark("talk-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::ClientFrame])
+    }),
+    benchmark("talk-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::speech_48k), &[StepKind::ClientFrame])
+    }),
+    benchmark("talk-frame-answered", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::model_turn(), &[StepKind::ClientFrame])
+    }),
+    benchmark("talk-unit", UNITS_PER_SECOND, || {
+        count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::UpstreamAudio])
+    }),
+    benchmark("talk-delta", UNITS_PER_SECOND, || {
+        count_steps(Scenario::model_turn(), &[StepKind::ModelDelta, StepKind::PlayoutSent])
+    }),
     benchmark("hop-quiet", HOPS_PER_SECOND, || components::count_hops(&audio_input::quiet_room())),
     benchmark("hop-spoken", HOPS_PER_SECOND, || components::count_hops(&audio_input::recording_16k())),
     benchmark("resample-frame", FRAMES_PER_SECOND, components::count_resample),

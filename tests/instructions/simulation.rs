@@ -15,12 +15,12 @@ use voxbridge::{
     event::{Frame, Lane, Message, Mode},
     mapping::Library,
     session::SessionSetup,
-    simulator::{ConnId, SimDialect, Gateway, SimInput, SimOutput, SimulatorConfig},
+    simulator::{ConnId, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig},
 };
 
 use crate::{
-    counted,
     audio_input::{self, RATE_HZ},
+    counted,
 };
 
 /// Wall clock of the virtual time's start.
@@ -122,7 +122,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(library: &Library, script: Scenario, counted: BTreeSet<usize>) -> Self {
+    fn new(library: &Library, script: Scenario, counted_steps: BTreeSet<usize>) -> Self {
         let simulator = SimulatorConfig { turn_units: 6, ..SimulatorConfig::default() };
         let mut scene = Self {
             bridge: new_bridge(library, script),
@@ -132,7 +132,7 @@ impl Simulation {
             bridge_wait: None,
             gateway_wait: None,
             step_kinds: Vec::new(),
-            counted_steps: counted,
+            counted_steps,
         };
         scene.bridge_input(Input::Timeout);
         scene

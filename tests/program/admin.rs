@@ -2,9 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use voxbridge_test_support::bench::{RunningServer, ClientFrame, events, instant_simulator, recording, scratch, start_simulator};
-use voxbridge_test_support::certs::{authority, connector, signed};
-use crate::server_process::{PATIENCE, Server, send_request, config, run};
+use crate::server_process::{PATIENCE, Server, config, run, send_request};
 use futures_util::future::join_all;
 use rustls::pki_types::ServerName;
 use serde_json::json;
@@ -14,6 +12,10 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 use voxbridge::simulator::SimulatorConfig;
+use voxbridge_test_support::bench::{
+    ClientFrame, RunningServer, events, instant_simulator, recording, scratch, start_simulator,
+};
+use voxbridge_test_support::certs::{authority, connector, signed};
 
 async fn upstream() -> (String, RunningServer) {
     let simulator = SimulatorConfig { record: false, workers: 4, ..instant_simulator() };
@@ -61,7 +63,11 @@ async fn admin_listener_reports_everything() {
     for (query, count) in
         [("client=macaw", 1), ("client=vosk", 0), ("profile=speech&client=macaw", 1), ("no=1", 0)]
     {
-        assert_eq!(server.request("GET", &format!("/sessions?{query}")).await.json()["count"], count, "{query}");
+        assert_eq!(
+            server.request("GET", &format!("/sessions?{query}")).await.json()["count"],
+            count,
+            "{query}"
+        );
     }
     assert_eq!(server.request("GET", "/sessions/sess_000000000000").await.code(), "no_such_session");
 
@@ -151,7 +157,12 @@ async fn remote_admin_needs_token() {
     let server = Server::start(&url, &["--admin", "0.0.0.0:0", "--admin-token-file", &token_file]).await;
     let with = async |path: &'static str, token: &str| {
         server
-            .request_with("POST", path, &format!("Host: far.example\r\nAuthorization: Bearer {token}\r\n"), "")
+            .request_with(
+                "POST",
+                path,
+                &format!("Host: far.example\r\nAuthorization: Bearer {token}\r\n"),
+                "",
+            )
             .await
     };
     for wrong in ["", "first", "first-s3cr3t-and-more"] {
@@ -188,7 +199,8 @@ async fn reload_cannot_open_remote_admin() {
     let guarded = "[admin]\nlisten = \"0.0.0.0:0\"\ntoken_file = \"token\"\n";
     let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--config", &config(&dir, guarded)];
     let server = Server::spawn(crate::server_process::voxbridge(&args)).await;
-    let reload = async || server.request_with("POST", "/reload", "Authorization: Bearer s3cr3t\r\n", "").await;
+    let reload =
+        async || server.request_with("POST", "/reload", "Authorization: Bearer s3cr3t\r\n", "").await;
     // As it stands it could be started anew; but the socket stays where it is until then.
     config(&dir, "[admin]\nlisten = \"127.0.0.1:0\"\n");
     let refused = reload().await;

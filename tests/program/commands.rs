@@ -2,12 +2,12 @@
 
 use std::{path::Path, process::Output, process::Stdio, time::Duration};
 
-use voxbridge_test_support::bench::{scratch, speech_dir};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
     time::timeout,
 };
+use voxbridge_test_support::bench::{scratch, speech_dir};
 
 /// The longest any command takes here, in real time and on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -110,8 +110,10 @@ async fn help_describes_every_command() {
 
 #[tokio::test]
 async fn configuration_errors_name_line_and_key() {
-    let good =
-        write_file("good.toml", "listen = \"127.0.0.1:0\"\n\n[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n");
+    let good = write_file(
+        "good.toml",
+        "listen = \"127.0.0.1:0\"\n\n[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n",
+    );
     let checked = run(&["check", "--config", &good]).await;
     assert_eq!(checked.code, 0, "{}", checked.stderr);
     assert!(checked.stdout.contains("ws://gpu:8006") && checked.stdout.contains("# ok: client macaw"));

@@ -3,8 +3,6 @@
 
 use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
-use voxbridge_test_support::bench::{Bench, RunningServer, instant_simulator, scratch, start_simulator, open_websocket};
-use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
 use futures_util::{SinkExt as _, StreamExt as _};
 use rcgen::date_time_ymd;
 use serde_json::{Value, json};
@@ -25,10 +23,14 @@ use tokio_tungstenite::{
 use voxbridge::{
     config::Config,
     simulator::{
-        Backend, SimDialect, SimulatorConfig, SimTiming,
-        socket::{RecordedInput, InputRecorder},
+        Backend, SimDialect, SimTiming, SimulatorConfig,
+        socket::{InputRecorder, RecordedInput},
     },
 };
+use voxbridge_test_support::bench::{
+    Bench, RunningServer, instant_simulator, open_websocket, scratch, start_simulator,
+};
+use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
 
 /// The longest any walk takes here, in real time and on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,7 +54,7 @@ struct Report {
 }
 
 impl Report {
-    async fn of(args: &[&str]) -> Self {
+    async fn run(args: &[&str]) -> Self {
         let args: Vec<&str> = args.iter().copied().chain(["--json", "--timeout", STEP]).collect();
         let output = timeout(PATIENCE, voxbridge(&args).output()).await.expect("it does not end").unwrap();
         let (stdout, stderr) =
@@ -96,7 +98,10 @@ impl Report {
 }
 
 /// A simulated upstream that records, and answers in no time.
-async fn start_simulated_server(faults: &[&str], dialect: SimDialect) -> (String, RunningServer, InputRecorder) {
+async fn start_simulated_server(
+    faults: &[&str],
+    dialect: SimDialect,
+) -> (String, RunningServer, InputRecorder) {
     let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
     let config = SimulatorConfig { faults, dialect, ..instant_simulator() };
     let (address, running, recorder) = start_simulator("127.0.0.1:0", config, None).await;
@@ -129,7 +134,7 @@ async fn healthy_servers_pass_every_step() {
         let config = SimulatorConfig { dialect, backend, ..instant_simulator() };
         let (address, _running, recorder) = start_simulator("127.0.0.1:0", config, None).await;
         let url = format!("ws://{address}");
-        let report = Report::of(&[&["--upstream", &url], args].concat()).await;
+        let report = Report::run(&[&["--upstream", &url], args].concat()).await;
         report.assert_healthy();
         for step in ["configuration", "tcp", "upgrade", "queue", "init", "answer", "close"] {
             assert_eq!(report.verdict(step), "ok", "{:#}", report.json);
@@ -146,10 +151,10 @@ async fn healthy_servers_pass_every_step() {
 #[tokio::test]
 async fn chat_is_checked_with_a_question() {
     let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
-    let report = Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
+    let report = Report::run(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
     report.assert_healthy();
     let (url, _running, _) = start_simulated_server(&["empty-transcript"], SimDialect::Current).await;
-    Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await.assert_healthy();
+    Report::run(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await.assert_healthy();
     assert_sessions_closed(&recorder);
 }
 
@@ -166,7 +171,7 @@ async fn failure_after_upgrade_is_named_and_session_closed() {
         ("slow-steps=1.1", "answer", &["slower than real time", "1.1"]),
     ] {
         let (url, _running, recorder) = start_simulated_server(&[fault], SimDialect::Current).await;
-        let report = Report::of(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
+        let report = Report::run(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
         report.assert_failed(step, words);
         // Who is still being made ready hears no goodbye in time.
         if fault != "slow-init=30" {
@@ -179,9 +184,10 @@ async fn failure_after_upgrade_is_named_and_session_closed() {
 async fn slow_server_is_not_reported_broken() {
     let ms = Duration::from_millis;
     let timing = SimTiming { listen_step: ms(900), ..SimTiming::instant() };
-    let (address, _running, _) = start_simulator("127.0.0.1:0", SimulatorConfig { timing, ..instant_simulator() }, None).await;
+    let (address, _running, _) =
+        start_simulator("127.0.0.1:0", SimulatorConfig { timing, ..instant_simulator() }, None).await;
     let url = format!("ws://{address}");
-    let report = Report::of(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
+    let report = Report::run(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
     report.assert_healthy();
     assert!(report.step("answer")["note"].as_str().unwrap().contains("0.9"), "{:#}", report.json);
 }
@@ -194,7 +200,7 @@ async fn dialect_is_detected() {
         (DOCUMENTED_LEGACY, &CONVERSATION_ARGS, "minicpm-o-legacy"),
     ] {
         let (url, _running, recorder) = start_simulated_server(&[], dialect).await;
-        let report = Report::of(&[&["--upstream", &url], args].concat()).await;
+        let report = Report::run(&[&["--upstream", &url], args].concat()).await;
         report.assert_failed("init", &["The server speaks", &format!("dialect = \\\"{right}\\\"")]);
         assert_sessions_closed(&recorder);
     }
@@ -204,12 +210,12 @@ async fn dialect_is_detected() {
 async fn wrong_path_and_mode_are_distinguished_from_authentication() {
     let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
     let wrong = format!("{url}/realtime");
-    let report = Report::of(&[&["--upstream", &wrong], &CONVERSATION_ARGS[..]].concat()).await;
+    let report = Report::run(&[&["--upstream", &wrong], &CONVERSATION_ARGS[..]].concat()).await;
     report.assert_failed("upgrade", &["HTTP 403", "/v1/realtime?mode=audio", "for this upstream"]);
     assert_sessions_closed(&recorder);
     let (url, _running, _) = start_simulated_server(&[], DOCUMENTED_LEGACY).await;
     // Its document knows no chat.
-    let report = Report::of(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
+    let report = Report::run(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
     report.assert_failed("upgrade", &["mode=audio"]);
 }
 
@@ -228,16 +234,16 @@ async fn voice_is_checked_locally_and_on_server() {
     };
     let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
     let file = config("large.toml", &url, &format!("mappings = {dir:?}"));
-    let report = Report::of(&["--config", &file]).await;
+    let report = Report::run(&["--config", &file]).await;
     report.assert_failed("configuration", &["takes 100000", "too large"]);
     assert!(recorder.all().is_empty(), "nobody is bothered with it");
 
     let file = config("voice.toml", &url, "");
-    Report::of(&["--config", &file]).await.assert_healthy();
+    Report::run(&["--config", &file]).await.assert_healthy();
     // The document wants a WAV file, where the real server wants samples.
     let (url, _running, _) = start_simulated_server(&[], DOCUMENTED_LEGACY).await;
     let file = config("wav.toml", &url, "profile = \"conversation\"");
-    let report = Report::of(&["--config", &file, "--upstream-dialect", "minicpm-o-legacy"]).await;
+    let report = Report::run(&["--config", &file, "--upstream-dialect", "minicpm-o-legacy"]).await;
     report.assert_failed("init", &["written as a WAV file it worked", "voice_encodings"]);
 }
 
@@ -256,13 +262,13 @@ async fn hold_worker(address: SocketAddr) -> voxbridge_test_support::bench::Clie
 async fn held_worker_is_detected_and_next_session_served() {
     let (address, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let held = hold_worker(address).await;
-    let report = Report::of(&["--upstream", &format!("ws://{address}")]).await;
+    let report = Report::run(&["--upstream", &format!("ws://{address}")]).await;
     report.assert_failed("queue", &["position 1 of 1", "Another client holds the worker"]);
     assert_eq!(report.verdict("close"), "skipped");
     held.close().await;
     // The place in the queue was given up, and the worker was not left in a mess.
     hold_worker(address).await.close().await;
-    Report::of(&["--upstream", &format!("ws://{address}")]).await.assert_healthy();
+    Report::run(&["--upstream", &format!("ws://{address}")]).await.assert_healthy();
     hold_worker(address).await.close().await;
 }
 
@@ -324,25 +330,25 @@ async fn http_status_is_explained() {
         ("", &["without an answer"]),
     ] {
         let url = serve_http_answer(answer).await;
-        Report::of(&["--upstream", &url]).await.assert_failed("upgrade", words);
+        Report::run(&["--upstream", &url]).await.assert_failed("upgrade", words);
     }
 }
 
 #[tokio::test]
 async fn unresolvable_names_and_closed_ports_are_explained() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let report = Report::of(&["--upstream", &format!("ws://{closed}")]).await;
+    let report = Report::run(&["--upstream", &format!("ws://{closed}")]).await;
     report.assert_failed("tcp", &["Nothing listens"]);
     assert_eq!(report.verdict("dns"), "skipped");
     // No name can be so long, so nobody need be asked.
     let nowhere = format!("ws://{}.invalid", "x".repeat(64));
-    Report::of(&["--upstream", &nowhere]).await.assert_failed("dns", &["has no address"]);
+    Report::run(&["--upstream", &nowhere]).await.assert_failed("dns", &["has no address"]);
     // The system takes the connection, and nobody says anything.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("wss://{}", mute.local_addr().unwrap());
     let pem = certificate("localhost", None).0;
     let args = ["--upstream", &url, "--upstream-ca", &write_pem("mute.pem", &pem)];
-    Report::of(&args).await.assert_failed("tls", &["said nothing to TLS"]);
+    Report::run(&args).await.assert_failed("tls", &["said nothing to TLS"]);
 }
 
 /// A server's certificate, and the authority's that vouches for it; valid until then.
@@ -368,27 +374,28 @@ async fn tls_failures_are_explained() {
     let (plain, _running, recorder) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let (pem, acceptor) = certificate("localhost", None);
     let port = serve_tls(plain, acceptor).await.port();
-    let (own, other) = (write_pem("own.pem", &pem), write_pem("other.pem", &certificate("localhost", None).0));
+    let (own, other) =
+        (write_pem("own.pem", &pem), write_pem("other.pem", &certificate("localhost", None).0));
     let url = format!("wss://localhost:{port}");
-    let report = Report::of(&["--upstream", &url, "--upstream-ca", &own]).await;
+    let report = Report::run(&["--upstream", &url, "--upstream-ca", &own]).await;
     report.assert_healthy();
     assert_eq!(report.verdict("tls"), "ok");
     assert_sessions_closed(&recorder);
 
-    let unknown = Report::of(&["--upstream", &url, "--upstream-ca", &other]).await;
+    let unknown = Report::run(&["--upstream", &url, "--upstream-ca", &other]).await;
     unknown.assert_failed("tls", &["nobody vouches", "`ca`"]);
     let by_number = format!("wss://127.0.0.1:{port}");
-    let wrong_name = Report::of(&["--upstream", &by_number, "--upstream-ca", &own]).await;
+    let wrong_name = Report::run(&["--upstream", &by_number, "--upstream-ca", &own]).await;
     wrong_name.assert_failed("tls", &["for localhost", "certificate's names"]);
     let (pem, acceptor) = certificate("localhost", Some(2020));
     let expired = format!("wss://localhost:{}", serve_tls(plain, acceptor).await.port());
-    let expired = Report::of(&["--upstream", &expired, "--upstream-ca", &write_pem("old.pem", &pem)]).await;
+    let expired = Report::run(&["--upstream", &expired, "--upstream-ca", &write_pem("old.pem", &pem)]).await;
     expired.assert_failed("tls", &["expired", "`date`"]);
 
-    let plain_to_tls = Report::of(&["--upstream", &format!("ws://localhost:{port}")]).await;
+    let plain_to_tls = Report::run(&["--upstream", &format!("ws://localhost:{port}")]).await;
     plain_to_tls.assert_failed("upgrade", &["It speaks TLS, use wss://"]);
     let url = format!("wss://{plain}");
-    let tls_to_plain = Report::of(&["--upstream", &url, "--upstream-ca", &own]).await;
+    let tls_to_plain = Report::run(&["--upstream", &url, "--upstream-ca", &own]).await;
     tls_to_plain.assert_failed("tls", &["Use ws://"]);
 }
 
@@ -417,7 +424,7 @@ async fn other_servers_are_recognised() {
         (r#"{"type": "hello"}"#, &["another kind of server", "hello"]),
     ] {
         let url = serve_text(text).await;
-        Report::of(&["--upstream", &url]).await.assert_failed("queue", words);
+        Report::run(&["--upstream", &url]).await.assert_failed("queue", words);
     }
 }
 
@@ -447,7 +454,7 @@ async fn serve_unoffered_extension() -> (String, tokio::sync::mpsc::UnboundedRec
 #[tokio::test]
 async fn unoffered_extension_is_reported_and_connection_closed() {
     let (url, mut told) = serve_unoffered_extension().await;
-    Report::of(&["--upstream", &url])
+    Report::run(&["--upstream", &url])
         .await
         .assert_failed("upgrade", &["permessage-deflate", "nobody had offered"]);
     let said = timeout(PATIENCE, told.recv()).await.expect("nothing was said").unwrap();
@@ -456,16 +463,16 @@ async fn unoffered_extension_is_reported_and_connection_closed() {
 
 #[tokio::test]
 async fn client_side_check_passes() {
-    let bench = Bench::with(instant_simulator(), Config::default()).await;
+    let bench = Bench::with_config(instant_simulator(), Config::default()).await;
     let (upstream, _running, _) = start_simulated_server(&[], SimDialect::Current).await;
     let url = format!("ws://{}", bench.address());
-    let report = Report::of(&["--upstream", &upstream, "--client-url", &url]).await;
+    let report = Report::run(&["--upstream", &upstream, "--client-url", &url]).await;
     report.assert_healthy();
     let client = &report.json["walks"][1];
     let verdicts: Vec<_> = client["steps"].as_array().unwrap().iter().map(|step| &step["verdict"]).collect();
     assert_eq!(verdicts, ["skipped", "ok", "skipped", "ok", "ok", "ok"], "{client:#}");
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let report = Report::of(&["--upstream", &upstream, "--client-url", &format!("ws://{nobody}")]).await;
+    let report = Report::run(&["--upstream", &upstream, "--client-url", &format!("ws://{nobody}")]).await;
     assert_eq!((report.code, &report.json["walks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
 }
 
@@ -499,10 +506,10 @@ async fn serve_chat_only(gateway: SocketAddr) -> String {
 async fn modes_without_route_are_not_required() {
     let (gateway, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let url = serve_chat_only(gateway).await;
-    let report = Report::of(&["--upstream", &url]).await;
+    let report = Report::run(&["--upstream", &url]).await;
     report.assert_healthy();
     assert_eq!(report.verdict("answer"), "ok");
-    let report = Report::of(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
+    let report = Report::run(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
     report.assert_failed("upgrade", &["HTTP 403", "mode=chat"]);
 }
 
@@ -511,12 +518,12 @@ async fn client_key_is_sent_and_rejection_explained() {
     let keys = write_pem("keys.toml", "[[key]]\nname = \"doctor\"\nkey = \"d0ct0rs-s3cr3t\"\n");
     let mut config = Config::default();
     config.access.keys = Some(keys.into());
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let (upstream, _running, _) = start_simulated_server(&[], SimDialect::Current).await;
     let url = format!("ws://{}", bench.address());
     let walk = async |args: &[&str]| {
         let common = ["--upstream", &upstream, "--client-url", &url];
-        Report::of(&[&common, args].concat()).await
+        Report::run(&[&common, args].concat()).await
     };
     let (good, bad) = (write_pem("good.key", "d0ct0rs-s3cr3t\n"), write_pem("bad.key", "an0th3r-s3cr3t\n"));
     walk(&["--key-file", &good]).await.assert_healthy();
@@ -562,7 +569,7 @@ async fn late_session_is_closed_politely() {
             });
         }
     });
-    Report::of(&["--upstream", &url]).await.assert_failed("upgrade", &["nothing for 1.5 s"]);
+    Report::run(&["--upstream", &url]).await.assert_failed("upgrade", &["nothing for 1.5 s"]);
     let said = timeout(PATIENCE, told.recv()).await.expect("nothing was said").unwrap();
     assert!(said.to_text().is_ok_and(|text| text.contains("session.close")), "{said:?}");
 }

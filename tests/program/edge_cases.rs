@@ -12,8 +12,11 @@ use tokio::{
 };
 use voxbridge::simulator::SimulatorConfig;
 
-use voxbridge_test_support::bench::{Client, RunningServer, ClientFrame, instant_simulator, recording, scratch, start_simulator, open_websocket};
 use crate::server_process::{PATIENCE, Server, config, run, voxbridge};
+use voxbridge_test_support::bench::{
+    Client, ClientFrame, RunningServer, instant_simulator, open_websocket, recording, scratch,
+    start_simulator,
+};
 
 async fn upstream() -> (String, RunningServer) {
     let simulator = SimulatorConfig { record: false, workers: 4, ..instant_simulator() };
@@ -98,7 +101,10 @@ async fn million_key_file_is_rejected_at_once() {
     fs::rename(dir.join("many.toml"), dir.join("keys.toml")).unwrap();
     let refused = server.request("POST", "/reload").await;
     assert!(refused.status == 422 && refused.body.contains("at most 10000 keys"), "{refused:?}");
-    assert!(send_http_head(&server, "X-API-Key: k-e-y\r\n").await.starts_with("HTTP/1.1 101 "), "the old ones hold");
+    assert!(
+        send_http_head(&server, "X-API-Key: k-e-y\r\n").await.starts_with("HTTP/1.1 101 "),
+        "the old ones hold"
+    );
     fs::remove_file(dir.join("keys.toml")).unwrap();
 }
 
@@ -174,7 +180,12 @@ async fn orders_during_shutdown_do_not_change_it() {
         let rest = client.read_to_end().await;
         assert!(rest.iter().any(|seen| matches!(seen, ClientFrame::Close(1012, _))), "{rest:?}");
     }
-    assert_eq!(voxbridge_test_support::bench::events(&speaker.seen, "transcript.final").len(), 1, "{}", speaker.describe_received());
+    assert_eq!(
+        voxbridge_test_support::bench::events(&speaker.seen, "transcript.final").len(),
+        1,
+        "{}",
+        speaker.describe_received()
+    );
     assert_eq!(server.wait_for_end().await, 0);
 }
 

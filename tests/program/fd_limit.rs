@@ -38,7 +38,8 @@ async fn start_server(dir: &Path, first: &str, sessions: usize, connections: usi
 
 /// What the system lets a process have open: soft and hard.
 fn descriptor_limits(process: &Child) -> (u64, u64) {
-    let descriptor_limits = std::fs::read_to_string(format!("/proc/{}/limits", process.id().unwrap())).unwrap();
+    let descriptor_limits =
+        std::fs::read_to_string(format!("/proc/{}/limits", process.id().unwrap())).unwrap();
     let line = descriptor_limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap_or(u64::MAX));
     (numbers.next().unwrap(), numbers.next().unwrap())

@@ -25,9 +25,9 @@ use tokio_tungstenite::{
 };
 use voxbridge::simulator::SimulatorConfig;
 
-use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator};
 use crate::server_process::{PATIENCE, Server, config};
 use crate::tls::Authority;
+use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator};
 
 /// Sessions that live through all of it: so many speak, and as many have texts spoken.
 const LIVE_SESSIONS: usize = 3;
@@ -177,7 +177,11 @@ fn break_files(round: usize, dir: &Path, authority: &Authority) -> &'static str 
     match round % 5 {
         0 => replace_file(dir, "key.pem", &authority.signed().1),
         1 => replace_file(dir, "keys.toml", "[[key]]\nname = \"a\"\nkei = \"x\"\n"),
-        2 => replace_file(&dir.join("mappings"), "macaw.toml", &macaw_with_error_text("Bad").replace("command_key", "comand_key")),
+        2 => replace_file(
+            &dir.join("mappings"),
+            "macaw.toml",
+            &macaw_with_error_text("Bad").replace("command_key", "comand_key"),
+        ),
         3 => replace_file(dir, "cert.pem", "no certificate"),
         _ => replace_file(dir, "keys.toml", "no keys"),
     }
@@ -280,6 +284,9 @@ async fn reloads_under_load_drop_no_session() {
     assert!(first.speak_text().await == voice, "who did nothing meanwhile lives as well");
     let metrics = server.request("GET", "/metrics").await.body;
     let [utterances, texts] = [0, 1].map(|kind: usize| rounds[kind].load(SeqCst));
-    println!("{utterances} utterances and {texts} texts of {} sessions during {ROUNDS} reloads", 2 * LIVE_SESSIONS);
+    println!(
+        "{utterances} utterances and {texts} texts of {} sessions during {ROUNDS} reloads",
+        2 * LIVE_SESSIONS
+    );
     println!("{}", metrics.lines().filter(|line| line.contains("reload")).collect::<Vec<_>>().join("\n"));
 }

@@ -8,17 +8,17 @@ mod append;
 #[path = "../../examples/load/audio_matcher.rs"]
 mod audio_matcher;
 #[allow(dead_code, reason = "the example uses it all")]
-#[path = "../../examples/load/statistics.rs"]
-mod statistics;
-#[allow(dead_code, reason = "the example uses it all")]
-#[path = "../../examples/load/test_audio.rs"]
-mod test_audio;
-#[allow(dead_code, reason = "the example uses it all")]
 #[path = "../../examples/load/fault_schedule.rs"]
 mod fault_schedule;
 #[allow(dead_code, reason = "the example uses it all")]
 #[path = "../../examples/load/sample_tracker.rs"]
 mod sample_tracker;
+#[allow(dead_code, reason = "the example uses it all")]
+#[path = "../../examples/load/statistics.rs"]
+mod statistics;
+#[allow(dead_code, reason = "the example uses it all")]
+#[path = "../../examples/load/test_audio.rs"]
+mod test_audio;
 
 use std::{
     path::{Path, PathBuf},

@@ -2,7 +2,6 @@
 
 use std::{process::Stdio, time::Duration};
 
-use voxbridge_test_support::bench::{Client, ClientFrame, instant_simulator, recording, start_simulator, open_websocket};
 use futures_util::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
@@ -11,6 +10,9 @@ use tokio::{
     time::timeout,
 };
 use voxbridge::simulator::SimulatorConfig;
+use voxbridge_test_support::bench::{
+    Client, ClientFrame, instant_simulator, open_websocket, recording, start_simulator,
+};
 
 /// Longer than anything takes here on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

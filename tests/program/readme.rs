@@ -3,11 +3,11 @@
 
 use std::{fs, path::Path};
 
-use voxbridge_test_support::bench::scratch;
 use voxbridge::{
     config::Config,
     mapping::{Library, check::parse_toml, explain::explain_markdown},
 };
+use voxbridge_test_support::bench::scratch;
 
 /// A file that the README shows.
 fn readme_file(name: &str) -> String {

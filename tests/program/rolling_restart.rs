@@ -18,12 +18,13 @@ use tokio::{
     sync::watch,
     time::Instant,
 };
-use voxbridge::simulator::{SimulatorConfig, SimTiming};
+use voxbridge::simulator::{SimTiming, SimulatorConfig};
 
-use voxbridge_test_support::bench::{
-    Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, recording, scratch, start_simulator, open_websocket,
-};
 use crate::server_process::{PATIENCE, Server, config};
+use voxbridge_test_support::bench::{
+    Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, open_websocket,
+    recording, scratch, start_simulator,
+};
 
 /// A balancer: connections go to who was ready when last asked.
 struct Balancer {
@@ -130,7 +131,11 @@ fn transcript_words(seen: &[ClientFrame]) -> Vec<Value> {
 fn assert_goodbye(client: &Client) {
     assert_pairs_closed(&client.seen);
     let last = client.seen.iter().rev().nth(1);
-    assert!(matches!(last, Some(ClientFrame::Close(1012, why)) if why == "server_shutdown"), "{}", client.describe_received());
+    assert!(
+        matches!(last, Some(ClientFrame::Close(1012, why)) if why == "server_shutdown"),
+        "{}",
+        client.describe_received()
+    );
 }
 
 /// The rounds of everybody: first the rest comes into the middle of something, at last those whose middle is short.
@@ -272,7 +277,8 @@ async fn outcomes_without_restart(upstream: &str) -> [Outcome; 2] {
 async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
     // Slow enough to be in the middle of something.
     let timing = SimTiming { first_delta: Duration::from_millis(1_500), ..SimTiming::default() };
-    let simulator = SimulatorConfig { record: false, workers: 120, timing, turn_units: 6, ..instant_simulator() };
+    let simulator =
+        SimulatorConfig { record: false, workers: 120, timing, turn_units: 6, ..instant_simulator() };
     let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
     let upstream = format!("ws://{address}/v1/realtime");
     let toml = "[drain]\ngrace_ms = 1000\n[[route]]\nmodel = \"talk\"\nprofile = \"conversation\"\n\
@@ -287,7 +293,8 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
     let mut cast = Vec::new();
     for (activity, count) in ACTIVITIES {
         for _ in 0..count {
-            let one = Participant { balancer: balancer.clone(), progress: progress.clone(), phase: phase.clone() };
+            let one =
+                Participant { balancer: balancer.clone(), progress: progress.clone(), phase: phase.clone() };
             cast.push((activity, tokio::spawn(one.play(activity))));
         }
     }
@@ -315,9 +322,16 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
     for (activity, played) in cast {
         let outcome_of = played.await.unwrap_or_else(|problem| panic!("{activity:?}: {problem}"));
         match activity {
-            Activity::Speaking | Activity::AwaitingTranscript => assert_eq!(outcome_of, sentences, "{activity:?}"),
+            Activity::Speaking | Activity::AwaitingTranscript => {
+                assert_eq!(outcome_of, sentences, "{activity:?}")
+            }
             Activity::Text => {
-                assert!(outcome_of == text, "{} samples instead of {}", outcome_of.sound.len(), text.sound.len());
+                assert!(
+                    outcome_of == text,
+                    "{} samples instead of {}",
+                    outcome_of.sound.len(),
+                    text.sound.len()
+                );
             }
             Activity::Idle => assert_eq!(outcome_of.words, sentences.words[1..], "{activity:?}"),
             Activity::Turn | Activity::Relay => {}

@@ -19,10 +19,12 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest as _},
 };
 
-use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator, profile_with_numbers};
 use crate::server_process::{PATIENCE, Server, voxbridge};
 use crate::tls::certificate;
 use voxbridge::simulator::SimulatorConfig;
+use voxbridge_test_support::bench::{
+    bytes, instant_simulator, profile_with_numbers, recording, scratch, start_simulator,
+};
 
 /// Of one client's key, another's in the environment, a third's by its print; of upstreams in a file, in the environment
 /// and in a URL; of operators; and of somebody who guesses.

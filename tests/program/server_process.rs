@@ -112,7 +112,13 @@ impl Server {
     }
 
     /// With further header lines and a body.
-    pub(crate) async fn request_with(&self, method: &str, path: &str, headers: &str, body: &str) -> AdminAnswer {
+    pub(crate) async fn request_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> AdminAnswer {
         let port = self.admin.port();
         let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let host =
@@ -128,7 +134,11 @@ impl Server {
     }
 
     /// Asks until the answer is this one: what it waits for happens by itself.
-    pub(crate) async fn request_until(&self, path: &str, matches: impl Fn(&AdminAnswer) -> bool) -> AdminAnswer {
+    pub(crate) async fn request_until(
+        &self,
+        path: &str,
+        matches: impl Fn(&AdminAnswer) -> bool,
+    ) -> AdminAnswer {
         let asking = async {
             loop {
                 let answer = self.request("GET", path).await;
@@ -162,7 +172,10 @@ impl Server {
 }
 
 /// The answer to a request on a connection of its own.
-pub(crate) async fn send_request(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> AdminAnswer {
+pub(crate) async fn send_request(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &str,
+) -> AdminAnswer {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("no answer");

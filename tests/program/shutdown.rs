@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use voxbridge_test_support::bench::{Client, RunningServer, ClientFrame, assert_pairs_closed, bytes, events, instant_simulator, recording, scratch, start_simulator};
 use crate::server_process::{PATIENCE, Server, config, voxbridge};
 use futures_util::SinkExt as _;
 use serde_json::{Value, json};
@@ -17,6 +16,10 @@ use tokio::{
 };
 use tokio_tungstenite::{accept_async, tungstenite::Message};
 use voxbridge::simulator::{Fault, SimulatorConfig};
+use voxbridge_test_support::bench::{
+    Client, ClientFrame, RunningServer, assert_pairs_closed, bytes, events, instant_simulator, recording,
+    scratch, start_simulator,
+};
 
 async fn upstream_with(simulator: SimulatorConfig) -> (String, RunningServer) {
     let simulator = SimulatorConfig { record: false, workers: 4, ..simulator };
@@ -46,7 +49,11 @@ async fn client_mid_utterance(server: &Server) -> (Client, Vec<i16>) {
 fn assert_goodbye(client: &Client) {
     assert_pairs_closed(&client.seen);
     assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "server_shutdown");
-    assert!(client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())), "{}", client.describe_received());
+    assert!(
+        client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
+        "{}",
+        client.describe_received()
+    );
 }
 
 #[tokio::test]
@@ -55,7 +62,9 @@ async fn speaking_and_listening_clients_finish_before_shutdown() {
     let server = Server::start(&url, &[]).await;
     let (mut speaker, rest) = client_mid_utterance(&server).await;
     let mut listener = server.client().await;
-    listener.send_json(json!({"type": "tts.speak", "text": "Two seconds of this, and some more words."})).await;
+    listener
+        .send_json(json!({"type": "tts.speak", "text": "Two seconds of this, and some more words."}))
+        .await;
     listener.wait_for_event("tts.speaking_start").await;
     let mut idle = server.client().await;
 
@@ -103,7 +112,8 @@ async fn relayed_answer_finishes_before_shutdown() {
     let (url, _simulator) = upstream_with(SimulatorConfig::default()).await;
     let server = Server::start(&url, &[]).await;
     let stream = TcpStream::connect(server.address).await.unwrap();
-    let mut client = voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=chat", "", &[]).await.1;
+    let mut client =
+        voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=chat", "", &[]).await.1;
     client.send_json(json!({"type": "session.init", "payload": {}})).await;
     client.wait_for_event("session.created").await;
     let input = json!({"messages": [{"role": "user", "content": "Hello"}], "streaming": true, "tts": {"enabled": false}});
@@ -115,7 +125,11 @@ async fn relayed_answer_finishes_before_shutdown() {
     server.signal("-INT").await;
     client.wait_for_event("response.done").await;
     assert_eq!(client.wait_for_event("session.closed").await["reason"], "server_shutdown");
-    assert!(client.read_to_end().await.contains(&ClientFrame::Close(1012, "server_shutdown".into())), "{}", client.describe_received());
+    assert!(
+        client.read_to_end().await.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
+        "{}",
+        client.describe_received()
+    );
     assert_eq!(server.wait_for_end().await, 0);
 }
 
@@ -142,7 +156,8 @@ async fn readiness_fails_before_listener_closes() {
 async fn unfinished_session_is_cut_off_at_drain_limit() {
     let (url, _simulator) = upstream().await;
     let dir = empty_scratch("leaving-bound");
-    let never = SimulatorConfig { faults: vec!["never-answers".parse::<Fault>().unwrap()], ..instant_simulator() };
+    let never =
+        SimulatorConfig { faults: vec!["never-answers".parse::<Fault>().unwrap()], ..instant_simulator() };
     let (stuck, _stuck) = upstream_with(never).await;
     let path = config(&dir, "[drain]\ntimeout_ms = 300\n");
     let mut server = Server::start(&stuck, &["--config", &path]).await;
@@ -245,7 +260,8 @@ impl ServiceManager {
         let mut bytes = [0; 4096];
         loop {
             let told = timeout(PATIENCE, self.socket.recv(&mut bytes)).await;
-            let length = told.unwrap_or_else(|_| panic!("never {words:?} after {:?}", self.received)).unwrap();
+            let length =
+                told.unwrap_or_else(|_| panic!("never {words:?} after {:?}", self.received)).unwrap();
             let told = String::from_utf8(bytes[..length].to_vec()).unwrap();
             self.received.push(told.clone());
             if told.starts_with(words) {
@@ -263,7 +279,8 @@ async fn service_manager_is_notified() {
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let socket = std::os::unix::net::UnixDatagram::bind_addr(&address).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let mut manager = ServiceManager { socket: UnixDatagram::from_std(socket).unwrap(), received: Vec::new() };
+    let mut manager =
+        ServiceManager { socket: UnixDatagram::from_std(socket).unwrap(), received: Vec::new() };
     let dir = empty_scratch("leaving-manager");
     let path = config(&dir, "");
     let args =

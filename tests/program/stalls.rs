@@ -19,9 +19,11 @@ use tokio::{
 };
 use voxbridge::simulator::SimulatorConfig;
 
-use voxbridge_test_support::bench::{Client, bytes, instant_simulator, recording, scratch, start_simulator, open_websocket};
 use crate::server_process::{PATIENCE, Server, config};
 use crate::tls::certificate;
+use voxbridge_test_support::bench::{
+    Client, bytes, instant_simulator, open_websocket, recording, scratch, start_simulator,
+};
 
 /// At each stage, where nothing else is said.
 const STALLED: usize = 120;
@@ -75,7 +77,12 @@ impl Stage {
     }
 
     /// Comes as far as this and no further.
-    async fn connect(self, number: usize, server: &Server, tls: &tokio_rustls::TlsConnector) -> StalledConnection {
+    async fn connect(
+        self,
+        number: usize,
+        server: &Server,
+        tls: &tokio_rustls::TlsConnector,
+    ) -> StalledConnection {
         match self {
             Self::Tcp => StalledConnection::Tcp(connect_tcp(server).await),
             Self::PartialTlsHandshake => {
@@ -90,7 +97,9 @@ impl Stage {
                 StalledConnection::Tls(Box::new(stream))
             }
             // Several protocols are at home there.
-            Self::SilentAfterUpgrade => StalledConnection::Tcp(connect_websocket(server, "/v1/realtime").await.socket.into_inner()),
+            Self::SilentAfterUpgrade => {
+                StalledConnection::Tcp(connect_websocket(server, "/v1/realtime").await.socket.into_inner())
+            }
             Self::PartialFrame => {
                 let mut stream = connect_macaw(server).await.socket.into_inner();
                 let length = (16_u64 << 20).to_be_bytes();
@@ -228,7 +237,12 @@ impl ServerPair {
     }
 
     /// So many stall there; the figures stay in their bounds.
-    async fn stall_many(&self, stage: Stage, count: usize, tls: &tokio_rustls::TlsConnector) -> Vec<StalledConnection> {
+    async fn stall_many(
+        &self,
+        stage: Stage,
+        count: usize,
+        tls: &tokio_rustls::TlsConnector,
+    ) -> Vec<StalledConnection> {
         let (kib, raise_descriptor_limit) = memory_and_descriptors(&self.crowded);
         let mut all = Vec::new();
         let from = Instant::now();
@@ -247,7 +261,10 @@ impl ServerPair {
             "{stage:?}: {kib} -> {after} KiB"
         );
         // Whose words are awaited has two lanes at most.
-        assert!(now_open <= raise_descriptor_limit + 3 * count + ALLOWED_DESCRIPTORS, "{stage:?}: {now_open} descriptors");
+        assert!(
+            now_open <= raise_descriptor_limit + 3 * count + ALLOWED_DESCRIPTORS,
+            "{stage:?}: {now_open} descriptors"
+        );
         all
     }
 
@@ -263,9 +280,16 @@ impl ServerPair {
         timeout(PATIENCE, emptied).await.expect("descriptors are left over");
         let (kib, raise_descriptor_limit) = memory_and_descriptors(&self.crowded);
         println!("{count} are gone after {:.1?} more", from.elapsed());
-        println!("gone: {} -> {kib} KiB, {} -> {raise_descriptor_limit} descriptors", self.before.0, self.before.1);
+        println!(
+            "gone: {} -> {kib} KiB, {} -> {raise_descriptor_limit} descriptors",
+            self.before.0, self.before.1
+        );
         // What was freed is the allocator's to keep, and some of it: a few KiB for each of those who were there.
-        assert!(kib < self.before.0 + 2 * ALLOWANCE_KIB + 96 * count as u64, "{} -> {kib} KiB", self.before.0);
+        assert!(
+            kib < self.before.0 + 2 * ALLOWANCE_KIB + 96 * count as u64,
+            "{} -> {kib} KiB",
+            self.before.0
+        );
     }
 }
 
@@ -281,8 +305,12 @@ async fn raise_descriptor_limit(count: usize) {
 async fn stalled_handshakes_cost_little_and_time_out() {
     let count = stalled_count();
     raise_descriptor_limit(4 * count + 2_000).await;
-    let (address, _simulator, _) =
-        start_simulator("127.0.0.1:0", SimulatorConfig { record: false, workers: 8, ..instant_simulator() }, None).await;
+    let (address, _simulator, _) = start_simulator(
+        "127.0.0.1:0",
+        SimulatorConfig { record: false, workers: 8, ..instant_simulator() },
+        None,
+    )
+    .await;
     let upstream = format!("ws://{address}/v1/realtime");
     let dir = scratch("stalls-before");
     let (cert, key, tls) = certificate();
@@ -333,7 +361,8 @@ async fn stalled_sessions_cost_little_and_time_out() {
     let tls = certificate().2;
     let (mut crowded, mut calm) = (ResponseTimes::default(), ResponseTimes::default());
     let mut all = Vec::new();
-    for stage in [Stage::SilentAfterUpgrade, Stage::PartialFrame, Stage::PartialUtterance, Stage::NeverReads] {
+    for stage in [Stage::SilentAfterUpgrade, Stage::PartialFrame, Stage::PartialUtterance, Stage::NeverReads]
+    {
         let is_full = AtomicBool::new(false);
         let crowding = async {
             let stalled = two.stall_many(stage, count, &tls).await;

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use voxbridge_test_support::bench::{Client, ClientFrame, instant_simulator, recording, scratch, start_simulator, open_websocket};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
@@ -18,6 +17,9 @@ use tokio::{
     time::timeout,
 };
 use voxbridge::{simulator::SimulatorConfig, trace::Trace};
+use voxbridge_test_support::bench::{
+    Client, ClientFrame, instant_simulator, open_websocket, recording, scratch, start_simulator,
+};
 
 /// Longer than anything takes here on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -108,7 +110,7 @@ fn only_file(dir: &Path) -> PathBuf {
 }
 
 /// Someone who speaks, has a text spoken, names secrets, and goes.
-async fn one_session(bridge: &Bridge) {
+async fn run_one_session(bridge: &Bridge) {
     let mut client = bridge.client().await;
     client.send_json(json!({"type": "session.configure", "api_key": "s3cr3t-key"})).await;
     client.send_utterance(&recording("goforward")).await;
@@ -124,7 +126,7 @@ async fn recorded_session_replays_identically() {
     let dir = empty_scratch("running-audio");
     let traces = dir.join("made").display().to_string();
     let bridge = Bridge::start(&["--upstream", &url, "--trace", &traces, "--trace-audio"]).await;
-    one_session(&bridge).await;
+    run_one_session(&bridge).await;
     // Who is refused has no session to record.
     bridge.dial("/v1/realtime?language=en").await.read_to_end().await;
     bridge.stop().await;
@@ -139,14 +141,20 @@ async fn recorded_session_replays_identically() {
     assert!(trace.lost_records == 0 && !trace.is_truncated);
 
     let path = file.display().to_string();
-    let (code, told, problem) = run(&["replay", &path]).await;
-    assert!(code == 0 && told.starts_with("same: "), "{told}{problem}");
-    let (code, told, _) = run(&["replay", &path, "--profile", "conversation"]).await;
-    assert!(code == 1 && told.contains("outputs differ") && told.contains("expected"), "{told}");
+    let (code, last_error, problem) = run(&["replay", &path]).await;
+    assert!(code == 0 && last_error.starts_with("same: "), "{last_error}{problem}");
+    let (code, last_error, _) = run(&["replay", &path, "--profile", "conversation"]).await;
+    assert!(
+        code == 1 && last_error.contains("outputs differ") && last_error.contains("expected"),
+        "{last_error}"
+    );
     let changed = dir.join("changed.jsonl");
     fs::write(&changed, text.replacen(r#"\"cancelled\":false"#, r#"\"cancelled\":true"#, 1)).unwrap();
-    let (code, told, _) = run(&["replay", &changed.display().to_string()]).await;
-    assert!(code == 1 && told.contains("1 outputs differ") && told.contains("to the client"), "{told}");
+    let (code, last_error, _) = run(&["replay", &changed.display().to_string()]).await;
+    assert!(
+        code == 1 && last_error.contains("1 outputs differ") && last_error.contains("to the client"),
+        "{last_error}"
+    );
     for (bad, code) in [("Cargo.toml", 65), ("nowhere.jsonl", 66)] {
         assert_eq!(run(&["replay", bad]).await.0, code, "{bad}");
     }
@@ -158,7 +166,7 @@ async fn trace_without_audio_is_small_and_bounded() {
     let dir = empty_scratch("running-bare");
     let traces = dir.display().to_string();
     let bridge = Bridge::start(&["--upstream", &url, "--trace", &traces]).await;
-    one_session(&bridge).await;
+    run_one_session(&bridge).await;
     bridge.stop().await;
     let text = fs::read_to_string(only_file(&dir)).unwrap();
     assert!(text.len() < 100_000, "{} bytes", text.len());
@@ -170,7 +178,7 @@ async fn trace_without_audio_is_small_and_bounded() {
     let config = dir.join("voxbridge.toml");
     fs::write(&config, "[trace]\ndir = \"traces\"\naudio = true\nfile_max_bytes = 65536\n").unwrap();
     let bridge = Bridge::start(&["--upstream", &url, "--config", config.to_str().unwrap()]).await;
-    one_session(&bridge).await;
+    run_one_session(&bridge).await;
     bridge.stop().await;
     let text = fs::read_to_string(only_file(&dir.join("traces"))).unwrap();
     assert!(text.len() < 65_536 + 200, "{} bytes", text.len());
@@ -185,9 +193,9 @@ async fn failed_recording_is_logged_once_and_harms_no_session() {
     let traces = dir.join("traces").display().to_string();
     let mut bridge = Bridge::start(&["--upstream", &url, "--trace", &traces]).await;
     fs::remove_dir_all(&traces).unwrap();
-    one_session(&bridge).await;
+    run_one_session(&bridge).await;
     bridge.wait_for_log("cannot write a trace").await;
-    one_session(&bridge).await;
+    run_one_session(&bridge).await;
     bridge.stop().await;
     let file = dir.join("file");
     fs::write(&file, "").unwrap();
@@ -230,7 +238,11 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
     assert_eq!(error_text(&mut new).await, "Second: 'nope'");
     assert_eq!(error_text(&mut old).await, "First: 'nope'", "who is connected keeps what he has");
 
-    fs::write(mappings.join("macaw.toml"), macaw_with_error_text("Third").replace("command_key", "comand_key")).unwrap();
+    fs::write(
+        mappings.join("macaw.toml"),
+        macaw_with_error_text("Third").replace("command_key", "comand_key"),
+    )
+    .unwrap();
     bridge.signal("-HUP").await;
     let line = bridge.wait_for_log("not reloaded").await;
     assert!(line.contains("macaw.toml:") && line.contains("did you mean `command_key`"), "{line}");
@@ -254,7 +266,7 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
 }
 
 /// The next event of a client whose protocol has no types.
-async fn told(client: &mut Client) -> Value {
+async fn last_error(client: &mut Client) -> Value {
     match client.next().await {
         ClientFrame::Event(event) => event,
         other => panic!("{other:?} is no event"),
@@ -277,12 +289,12 @@ async fn custom_protocol_needs_one_file() {
     let mut client = bridge.dial("/talkie?channel=7").await;
     client.send_utterance(&recording("goforward")).await;
     client.send_json(json!({"do": "over"})).await;
-    let heard = told(&mut client).await;
+    let heard = last_error(&mut client).await;
     assert!(heard["heard"].as_str().is_some_and(|text| !text.is_empty()), "{heard}");
     client.send_json(json!({"do": "jump"})).await;
-    assert_eq!(told(&mut client).await, json!({"problem": "Cannot do 'jump'"}));
+    assert_eq!(last_error(&mut client).await, json!({"problem": "Cannot do 'jump'"}));
     client.send_json(json!({"do": "say", "words": "Good morning."})).await;
-    assert_eq!(told(&mut client).await, json!({"saying": "Good morning."}));
+    assert_eq!(last_error(&mut client).await, json!({"saying": "Good morning."}));
     let mut samples = 0;
     let said = loop {
         match client.next().await {
@@ -294,7 +306,7 @@ async fn custom_protocol_needs_one_file() {
     assert_eq!(said, json!({"said": true, "cut": false}));
     assert!(samples > 16_000 / 4, "a quarter of a second at least, and not {samples} samples");
     client.send_json(json!({"do": "bye"})).await;
-    assert_eq!(told(&mut client).await, json!({"bye": "over and out"}));
+    assert_eq!(last_error(&mut client).await, json!({"bye": "over and out"}));
     assert!(matches!(client.next().await, ClientFrame::Close(1000, _)));
     bridge.stop().await;
 }

@@ -51,7 +51,10 @@ fn stuck_queue_fault_keeps_sending_updates() {
     let mut sim = TestGateway::with_faults(&["stuck-queue,times=1"]);
     let stuck = sim.connect();
     sim.advance(Duration::from_secs(30));
-    assert_eq!(event_names(&sim.events_of(stuck)).iter().filter(|name| *name == "session.queue_update").count(), 10);
+    assert_eq!(
+        event_names(&sim.events_of(stuck)).iter().filter(|name| *name == "session.queue_update").count(),
+        10
+    );
     assert_recovers(&mut sim);
     assert_eq!(sim.last_event(stuck)["type"], "session.queue_update");
 }
@@ -116,10 +119,14 @@ fn empty_transcript_kills_pytorch_and_is_empty_from_cpp() {
     assert_eq!((&closed["reason"], sim.end_of(conn)), (&json!("backend_error"), normal_close()));
     assert_recovers(&mut sim);
     let faults = vec!["empty-transcript".parse().unwrap()];
-    let mut sim = TestGateway::new(SimulatorConfig { faults, backend: Backend::Cpp, ..SimulatorConfig::default() });
+    let mut sim =
+        TestGateway::new(SimulatorConfig { faults, backend: Backend::Cpp, ..SimulatorConfig::default() });
     let conn = sim.open_chat_session();
     sim.append_and_wait(conn, asr_request(16_000));
-    assert_eq!((&sim.last_event(conn)["type"], &sim.last_event(conn)["text"]), (&json!("response.done"), &json!("")));
+    assert_eq!(
+        (&sim.last_event(conn)["type"], &sim.last_event(conn)["text"]),
+        (&json!("response.done"), &json!(""))
+    );
 }
 
 #[test]
@@ -140,8 +147,8 @@ fn no_audio_fault_sends_text_only() {
         assert_eq!((&done["text"], done.get("audio")), (&json!("Hello."), None));
         assert!(!event_names(&sim.events_of(conn)).contains(&"audio".to_owned()));
         sim.append_and_wait(conn, tts_request("Hello.", streaming));
-        let heard =
-            event_names(&sim.events_of(conn)).contains(&"audio".to_owned()) || sim.last_event(conn)["audio"].is_string();
+        let heard = event_names(&sim.events_of(conn)).contains(&"audio".to_owned())
+            || sim.last_event(conn)["audio"].is_string();
         assert!(heard);
     }
 }

@@ -74,7 +74,10 @@ fn field_order_matches_capture() {
     }
     let done = ["type", "session_id", "response_id", "text", "reason", "metrics", "server_send_ts"];
     assert_eq!(delta_fields(&sim, "response.done", None), done);
-    assert_eq!(delta_fields(&sim, "session.closed", None), ["type", "session_id", "reason", "server_send_ts"]);
+    assert_eq!(
+        delta_fields(&sim, "session.closed", None),
+        ["type", "session_id", "reason", "server_send_ts"]
+    );
 }
 
 fn decode_audio(event: &Value) -> Vec<f32> {
@@ -114,7 +117,10 @@ fn unstreamed_speech_matches_capture() {
     let done = sim.last_event(conn);
     assert_eq!(done["text"], "At 10:30 (UTC).", "only streaming bans characters");
     assert!(decode_audio(&done).len() > 24_000);
-    sim.append_and_wait(conn, json!({"messages": [{"role": "user", "content": "Reply with: test"}], "streaming": false}));
+    sim.append_and_wait(
+        conn,
+        json!({"messages": [{"role": "user", "content": "Reply with: test"}], "streaming": false}),
+    );
     let done = sim.last_event(conn);
     assert_eq!(
         (done["text"].as_str(), done.get("audio")),
@@ -154,7 +160,11 @@ fn ids_are_echoed_by_pytorch_but_not_by_cpp() {
 fn cpp_events_have_cpp_fields() {
     let mut sim = TestGateway::with_backend(Backend::Cpp);
     let conn = sim.open_chat_session();
-    assert_eq!(sim.last_event(conn)["metrics"], json!({"backend": "llama.cpp-omni"}), "zero values are left out");
+    assert_eq!(
+        sim.last_event(conn)["metrics"],
+        json!({"backend": "llama.cpp-omni"}),
+        "zero values are left out"
+    );
     sim.append_and_wait(conn, asr_request(16_000));
     let done = sim.last_event(conn);
     assert_eq!(done.get("audio"), Some(&Value::Null));
@@ -162,7 +172,11 @@ fn cpp_events_have_cpp_fields() {
     assert_eq!(sim.events_of(conn)[2]["metrics"]["backend"], "llama.cpp-omni", "its deltas carry metrics");
     let first = done["metrics"]["kv_cache_length"].as_u64().unwrap();
     sim.append_and_wait(conn, asr_request(16_000));
-    assert_eq!(sim.last_event(conn)["metrics"]["kv_cache_length"], first * 2, "the cache is kept between appends");
+    assert_eq!(
+        sim.last_event(conn)["metrics"]["kv_cache_length"],
+        first * 2,
+        "the cache is kept between appends"
+    );
     sim.close_session(conn, "turn_done");
     assert_eq!(sim.last_event(conn)["reason"], "client_closed", "the client's reason is lost");
 }
@@ -203,7 +217,10 @@ fn tts_template_alone_makes_only_cpp_speak() {
     for (backend, speaks) in [(Backend::Pytorch, false), (Backend::Cpp, true)] {
         let mut sim = TestGateway::with_backend(backend);
         let conn = sim.open_chat_session();
-        sim.append_and_wait(conn, json!({"messages": [{"role": "user", "content": "Hi"}], "use_tts_template": true}));
+        sim.append_and_wait(
+            conn,
+            json!({"messages": [{"role": "user", "content": "Hi"}], "use_tts_template": true}),
+        );
         assert_eq!(event_names(&sim.events_of(conn)).contains(&"audio".to_owned()), speaks);
     }
 }

@@ -81,7 +81,8 @@ const CAPTURED_EVENTS: &str = r#"[
 #[test]
 fn conversation_matches_capture() {
     let mut sim = TestGateway::with_backend(Backend::Pytorch);
-    let conn = sim.open_duplex_session(SimMode::Audio, json!({"system_prompt": "You are a helpful assistant."}));
+    let conn =
+        sim.open_duplex_session(SimMode::Audio, json!({"system_prompt": "You are a helpful assistant."}));
     sim.send_user_speech(conn);
     assert_eq!(sim.send_second(conn, 0.0), ["text", "audio"]);
     assert_eq!(sim.send_second(conn, 0.0), ["text", "audio"]);
@@ -161,7 +162,11 @@ fn force_listen_ends_turn_with_its_response_id() {
     assert_eq!(sim.send_second_with(conn, SPEECH_LEVEL, force), ["listen"]);
     assert_eq!(sim.last_event(conn).get("response_id"), None, "the turn was over");
     let chosen = json!({"response_id": "mine"});
-    assert_eq!(sim.send_second_with(conn, 0.0, chosen), ["text", "audio"], "what was said meanwhile is answered");
+    assert_eq!(
+        sim.send_second_with(conn, 0.0, chosen),
+        ["text", "audio"],
+        "what was said meanwhile is answered"
+    );
     assert_eq!(sim.last_event(conn)["response_id"], "mine");
     assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(2, 0));
 }
@@ -191,7 +196,10 @@ fn cpp_turn_has_cpp_events() {
         assert_eq!((done.get("audio"), &done["reason"]), (Some(&Value::Null), &json!("turn_end")));
         said.push_str(done["text"].as_str().unwrap());
     }
-    assert_eq!((said.as_str(), sim.text_of(conn).as_str()), ("I heard 3.0 seconds of speech.", said.as_str()));
+    assert_eq!(
+        (said.as_str(), sim.text_of(conn).as_str()),
+        ("I heard 3.0 seconds of speech.", said.as_str())
+    );
     let audio = sim.audio_of(conn);
     assert!(audio.len() > 6 && audio.iter().all(|part| part.len() != 24_000));
     assert_eq!(audio.concat(), (0..62_400).map(|index| watermark_sample(1, index)).collect::<Vec<_>>());
@@ -261,7 +269,11 @@ fn running_step_finishes_before_session_ends() {
     sim.advance(Duration::from_millis(79));
     assert_eq!(sim.last_event(conn)["type"], "session.created");
     sim.advance(Duration::from_millis(1));
-    assert_eq!(event_names(&sim.events_of(conn))[2..], ["listen", "session.closed"], "what waits is not begun");
+    assert_eq!(
+        event_names(&sim.events_of(conn))[2..],
+        ["listen", "session.closed"],
+        "what waits is not begun"
+    );
     let next = sim.open_duplex_session(SimMode::Audio, json!({}));
     assert_eq!(sim.last_event(next)["type"], "session.created");
     sim.send_append(next, json!({"audio": speech_base64(16_000)}));

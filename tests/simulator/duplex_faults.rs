@@ -38,7 +38,10 @@ fn slow_steps_fault_delays_answers() {
 fn burst_fault_sends_units_at_once() {
     let (mut sim, conn) = session_before_turn(&["burst"]);
     sim.send_second(conn, 0.0);
-    assert_eq!(sim.audio_of(conn).concat(), (0..34 * 24_000).map(|index| watermark_sample(1, index)).collect::<Vec<_>>());
+    assert_eq!(
+        sim.audio_of(conn).concat(),
+        (0..34 * 24_000).map(|index| watermark_sample(1, index)).collect::<Vec<_>>()
+    );
     assert_eq!(sim.send_second(conn, 0.0).last().unwrap(), "listen", "the turn's last unit comes in time");
     let (mut sim, conn) = session_before_turn_on(Backend::Cpp, &["burst=5"]);
     let dones = sim.send_second(conn, 0.0).into_iter().filter(|name| name == "response.done").count();
@@ -150,7 +153,8 @@ fn double_terminal_fault_repeats_terminal_events() {
     let ids: Vec<&Value> = events[events.len() - 5..].iter().map(|event| &event["response_id"]).collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     let faults = vec!["double-terminal,times=1".parse().unwrap()];
-    let mut sim = TestGateway::new(SimulatorConfig { backend: Backend::Cpp, faults, ..SimulatorConfig::default() });
+    let mut sim =
+        TestGateway::new(SimulatorConfig { backend: Backend::Cpp, faults, ..SimulatorConfig::default() });
     let conn = sim.open_duplex_session(SimMode::Audio, json!({}));
     assert_eq!(sim.send_second(conn, 0.0), ["listen", "listen", "response.done"]);
     assert_eq!(sim.send_second(conn, 0.0), ["listen"]);

@@ -35,11 +35,13 @@ fn all_input_spellings_are_accepted() {
         json!({"audio_data": one, "hints": {"max_slice_nums": 1}}),
     ] {
         for backend in [Backend::Pytorch, Backend::Cpp] {
-            let mut sim = TestGateway::new(SimulatorConfig { backend, record: true, ..SimulatorConfig::default() });
+            let mut sim =
+                TestGateway::new(SimulatorConfig { backend, record: true, ..SimulatorConfig::default() });
             let conn = sim.open_duplex_session(SimMode::Video, json!({}));
             sim.append_and_wait(conn, input.clone());
             assert_eq!(sim.last_event(conn)["kind"], "listen", "{input}");
-            let Some(SimOutput::DuplexUnit(_, unit)) = sim.outputs.iter().find(|it| matches!(it, SimOutput::DuplexUnit(..)))
+            let Some(SimOutput::DuplexUnit(_, unit)) =
+                sim.outputs.iter().find(|it| matches!(it, SimOutput::DuplexUnit(..)))
             else {
                 panic!("{input}")
             };
@@ -96,13 +98,15 @@ fn config_is_validated_and_kept_by_pytorch() {
     let is_rejected = |config: Value| {
         let mut sim = TestGateway::with_backend(Backend::Pytorch);
         let conn = sim.open_duplex_session(SimMode::Audio, json!({"config": config}));
-        sim.last_event(conn) == json!({"type": "session.closed", "session_id": null, "reason": "backend_error"})
+        sim.last_event(conn)
+            == json!({"type": "session.closed", "session_id": null, "reason": "backend_error"})
     };
     assert!(is_rejected(json!({"temperature": 2.1})) && is_rejected(json!({"length_penalty": 0.05})));
     assert!(is_rejected(json!({"temperature": "warm"})) && is_rejected(json!("warm")));
     assert!(!is_rejected(json!({"temperature": 0.7, "length_penalty": "1.1", "unknown": true})));
     for (backend, inherited) in [(Backend::Pytorch, json!({"temperature": 0.3})), (Backend::Cpp, json!({}))] {
-        let mut sim = TestGateway::new(SimulatorConfig { backend, record: true, ..SimulatorConfig::default() });
+        let mut sim =
+            TestGateway::new(SimulatorConfig { backend, record: true, ..SimulatorConfig::default() });
         let voice = json!({"ref_audio_base64": speech_base64(160)});
         let first = sim.open_duplex_session(
             SimMode::Audio,

@@ -56,7 +56,10 @@ fn blank_transcript_fails_as_empty_answer() {
     sim.send_append(conn, asr_request(16_000));
     sim.answer_job(JobId(1), EngineAnswer::Transcript(Ok(" ".to_owned())));
     sim.advance(Duration::from_secs(1));
-    assert_eq!(sim.last_event(conn)["diagnostic"]["message"], "torch.cat(): expected a non-empty list of Tensors");
+    assert_eq!(
+        sim.last_event(conn)["diagnostic"]["message"],
+        "torch.cat(): expected a non-empty list of Tensors"
+    );
 }
 
 #[test]
@@ -105,7 +108,10 @@ fn duplex_conversation_uses_engines() {
     assert_eq!(sim.send_second(conn, 0.0), ["audio", "listen"]);
     assert_eq!(sim.audio_of(conn).concat(), speech);
     assert_eq!(sim.send_second(conn, 0.0), ["listen"]);
-    assert!(matches!(&sim.engine_jobs()[2].1, EngineRequest::Recognise(_)), "what was said meanwhile is next");
+    assert!(
+        matches!(&sim.engine_jobs()[2].1, EngineRequest::Recognise(_)),
+        "what was said meanwhile is next"
+    );
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The legacy dialect: against the capture (field notes §6.4), the table of §4, and the document.
 
-use super::*;
-use crate::{
+use voxbridge::{
     audio::wav,
-    simulator::{SimDialect, DuplexOpening, DuplexUnit, watermark_sample},
+    simulator::{DuplexOpening, DuplexUnit, SimDialect, watermark_sample},
 };
+
+use super::*;
 
 const SPEECH_LEVEL: f32 = 0.1;
 
@@ -58,7 +59,9 @@ fn send_user_speech(sim: &mut TestGateway, conn: ConnId) {
 }
 
 fn error_event(code: &str, message: &str, error_type: &str) -> ServerOutput {
-    ServerOutput::Event(json!({"type": "error", "error": {"code": code, "message": message, "type": error_type}}))
+    ServerOutput::Event(
+        json!({"type": "error", "error": {"code": code, "message": message, "type": error_type}}),
+    )
 }
 
 fn closed_event(reason: &str) -> ServerOutput {
@@ -87,7 +90,9 @@ fn session_matches_capture() {
     send_user_speech(&mut sim, conn);
     let (mut deltas, mut last) = (Vec::new(), sim.last_event(conn)["kv_cache_length"].as_u64().unwrap());
     for _ in 0..4 {
-        let [ServerOutput::Event(event)] = &send_second(&mut sim, conn, 0.0)[..] else { panic!("one answer each") };
+        let [ServerOutput::Event(event)] = &send_second(&mut sim, conn, 0.0)[..] else {
+            panic!("one answer each")
+        };
         let tokens = event["kv_cache_length"].as_u64().unwrap();
         assert!(tokens > last, "{tokens} after {last}");
         (last, deltas) = (tokens, [deltas, vec![event.clone()]].concat());
@@ -193,7 +198,9 @@ fn documented_turn_starts_with_short_unit_and_loses_nothing() {
     send_user_speech(&mut sim, conn);
     let (mut heard, mut lengths) = (Vec::new(), Vec::new());
     loop {
-        let [ServerOutput::Event(delta)] = &send_second(&mut sim, conn, 0.0)[..] else { panic!("one answer each") };
+        let [ServerOutput::Event(delta)] = &send_second(&mut sim, conn, 0.0)[..] else {
+            panic!("one answer each")
+        };
         let samples = duplex::decode_audio(delta);
         lengths.push(samples.len());
         heard.extend(samples);
@@ -213,7 +220,10 @@ fn session_update_may_come_early_and_again() {
     let (mut sim, conn) = ready_session(false, &[]);
     send_user_speech(&mut sim, conn);
     let again = exchange(&mut sim, conn, &session_update(json!({})));
-    assert!(matches!(&again[..], [ServerOutput::Event(event)] if event["type"] == "session.created"), "{again:?}");
+    assert!(
+        matches!(&again[..], [ServerOutput::Event(event)] if event["type"] == "session.created"),
+        "{again:?}"
+    );
     send_user_speech(&mut sim, conn);
 
     let mut sim = TestGateway::new(config(false, &[]));
@@ -247,8 +257,7 @@ fn force_listen_mid_turn_is_answered_by_listen() {
 fn voice_encoding_depends_on_server_kind() {
     let voice: Vec<i16> = (0..3_201).map(|at| at * 9).collect();
     let raw: Vec<f32> = voice.iter().map(|sample| voxbridge::audio::pcm::to_f32(*sample)).collect();
-    let file =
-        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, wav::write_s16(&voice, 16_000));
+    let file = STANDARD.encode(wav::write_s16(&voice, 16_000));
     for (follows_document, taken, refused) in
         [(false, base64_f32(&raw), file.clone()), (true, file, base64_f32(&raw))]
     {
@@ -260,7 +269,9 @@ fn voice_encoding_depends_on_server_kind() {
             (sim.duplex_openings(), seen)
         };
         let (openings, _) = open(&taken);
-        let [DuplexOpening { has_video: true, voice: Some(heard), .. }] = &openings[..] else { panic!("{openings:?}") };
+        let [DuplexOpening { has_video: true, voice: Some(heard), .. }] = &openings[..] else {
+            panic!("{openings:?}")
+        };
         assert_eq!(*heard, raw);
         let (openings, seen) = open(&refused);
         assert_eq!(openings, []);
@@ -288,7 +299,9 @@ fn full_context_ends_only_documented_session() {
             let answers = &seen[full + 1..seen.len() - 1];
             assert!(answers.len() > 10, "it goes on: {answers:?}");
             assert!(
-                answers.iter().all(|seen| matches!(seen, ServerOutput::Event(it) if it["type"] == "response.listen"))
+                answers
+                    .iter()
+                    .all(|seen| matches!(seen, ServerOutput::Event(it) if it["type"] == "response.listen"))
             );
             assert_eq!(seen.last(), Some(&ServerOutput::Abort), "and ends without a word");
         }
@@ -318,7 +331,9 @@ fn failed_step_sends_error_and_session_continues() {
             assert_eq!(seen, [error_event(code, "simulated: the step failed", "server_error")]);
         }
         send_user_speech(&mut sim, conn);
-        let unit = |output: &SimOutput| matches!(output, SimOutput::DuplexUnit(_, DuplexUnit { frame_count: 0, .. }));
+        let unit = |output: &SimOutput| {
+            matches!(output, SimOutput::DuplexUnit(_, DuplexUnit { frame_count: 0, .. }))
+        };
         assert_eq!(sim.outputs.iter().filter(|output| unit(output)).count(), 8, "all were heard");
     }
 }
@@ -359,7 +374,8 @@ fn queue_full_and_busy_are_reported() {
 
 #[test]
 fn unknown_mode_is_audio_or_rejected_by_document() {
-    let (real, book) = (SimDialect::Legacy { follows_document: false }, SimDialect::Legacy { follows_document: true });
+    let (real, book) =
+        (SimDialect::Legacy { follows_document: false }, SimDialect::Legacy { follows_document: true });
     for dialect in [real, book] {
         assert_eq!(dialect.parse_mode(Some("mode=video")), Ok(SimMode::Video));
         assert_eq!(dialect.parse_mode(Some("x=1&mode=audio")), Ok(SimMode::Audio));

@@ -1,16 +1,16 @@
 //! The gateway in virtual time: what a client sees, frame by frame.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
+mod chat_faults;
+mod chat_wire_format;
 mod duplex;
 mod duplex_faults;
 mod duplex_input;
-mod session_end;
 mod engines;
-mod chat_faults;
 mod legacy;
 mod properties;
 mod queue;
-mod chat_wire_format;
+mod session_end;
 #[cfg(feature = "io")]
 mod socket;
 mod validation;
@@ -81,7 +81,9 @@ impl TestGateway {
             let output = self.gateway.poll_output(self.now);
             let (conn, seen) = match &output {
                 SimOutput::Wait(until) => return *until,
-                SimOutput::Text(conn, text) => (*conn, ServerOutput::Event(serde_json::from_str(text).unwrap())),
+                SimOutput::Text(conn, text) => {
+                    (*conn, ServerOutput::Event(serde_json::from_str(text).unwrap()))
+                }
                 SimOutput::Close(conn, code, reason) => (*conn, ServerOutput::Close(*code, reason.clone())),
                 SimOutput::Abort(conn) => (*conn, ServerOutput::Abort),
                 SimOutput::AskEngines(..)

@@ -77,8 +77,11 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<String>().prop_map(Value::from),
     ];
     leaf.prop_recursive(3, 16, 4, |inner| {
-        let key =
-            prop_oneof![any_type_name().prop_map(str::to_owned), Just("temperature".to_owned()), any::<String>()];
+        let key = prop_oneof![
+            any_type_name().prop_map(str::to_owned),
+            Just("temperature".to_owned()),
+            any::<String>()
+        ];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::btree_map(key, inner, 0..4)
@@ -126,11 +129,11 @@ fn any_config() -> impl Strategy<Value = SimulatorConfig> {
         "context-full=200",
     ]);
     (any::<bool>(), 0..3usize, 0..3usize, any::<bool>(), prop::collection::vec(fault, 0..3)).prop_map(
-        |(cpp, workers, queue_limit, engines, faults)| SimulatorConfig {
+        |(cpp, workers, queue_limit, use_engines, faults)| SimulatorConfig {
             backend: if cpp { Backend::Cpp } else { Backend::Pytorch },
             workers,
             queue_limit,
-            use_engines: engines,
+            use_engines,
             force_listen_count: 1,
             record: true,
             faults: faults.into_iter().map(|text| text.parse().unwrap()).collect(),
@@ -149,7 +152,9 @@ fn run_actions(cfg: &SimulatorConfig, actions: &[Action]) -> TestGateway {
             Action::Text(conn, text) => sim.input(SimInput::Text(ConnId(*conn), text)),
             Action::Binary(conn) => sim.input(SimInput::Binary(ConnId(*conn))),
             Action::Gone(conn) => sim.input(SimInput::Closed(ConnId(*conn))),
-            Action::Engine(job, true) => sim.answer_job(JobId(*job), EngineAnswer::Speech(Ok(vec![0.1; 30_000]))),
+            Action::Engine(job, true) => {
+                sim.answer_job(JobId(*job), EngineAnswer::Speech(Ok(vec![0.1; 30_000])))
+            }
             Action::Engine(job, false) => {
                 sim.answer_job(JobId(*job), EngineAnswer::Transcript(Ok("words".to_owned())));
             }
@@ -166,7 +171,7 @@ proptest! {
     #[test]
     fn arbitrary_inputs_never_panic_and_end_is_final(cfg in any_config(), actions in prop::collection::vec(action(), 0..60)) {
         let sim = run_actions(&cfg, &actions);
-        for conn in 1..=sim.connections {
+        for conn in 1..=sim.connection_count {
             let seen = sim.outputs_of(ConnId(conn));
             let end = seen.iter().position(|seen| !matches!(seen, ServerOutput::Event(_)));
             prop_assert!(end.is_none_or(|at| at + 1 == seen.len()), "{:?}", seen);
@@ -198,7 +203,7 @@ proptest! {
 
     #[test]
     fn same_inputs_give_same_outputs(cfg in any_config(), actions in prop::collection::vec(action(), 0..40)) {
-        prop_assert_eq!(run_actions(&cfg, &actions).raw, run_actions(&cfg, &actions).raw);
+        prop_assert_eq!(run_actions(&cfg, &actions).outputs, run_actions(&cfg, &actions).outputs);
     }
 
     /// A driver that wakes late gets the same words, only later.

@@ -28,7 +28,10 @@ fn queued_connections_are_served_in_order() {
         sim.last_event(second),
         json!({"type": "session.queued", "position": 1, "estimated_wait_s": 0.8, "ticket_id": ticket, "queue_length": 1})
     );
-    assert_eq!((&sim.last_event(third)["position"], &sim.last_event(third)["queue_length"]), (&json!(2), &json!(2)));
+    assert_eq!(
+        (&sim.last_event(third)["position"], &sim.last_event(third)["queue_length"]),
+        (&json!(2), &json!(2))
+    );
     sim.advance(Duration::from_secs(7));
     assert_eq!(
         event_names(&sim.events_of(second)),

@@ -3,7 +3,7 @@
 use super::*;
 use voxbridge::simulator::CORRUPTED_PREFIX;
 
-/// Closes without waiting, as `bare` says, and tells whether the next session was refused.
+/// Closes without waiting, as the closure says, and tells whether the next session was refused.
 fn connect_after(end: impl FnOnce(&mut TestGateway, ConnId), wait: Duration) -> (TestGateway, ConnId) {
     let mut sim = TestGateway::with_backend(Backend::Pytorch);
     let first = sim.open_chat_session();
@@ -19,7 +19,7 @@ fn drop_connection(sim: &mut TestGateway, conn: ConnId) {
 
 #[test]
 fn dropped_connection_makes_worker_reject_next_session() {
-    let (sim, next) = connect_after(bare, Duration::ZERO);
+    let (sim, next) = connect_after(drop_connection, Duration::ZERO);
     let message = "server rejected WebSocket connection: HTTP 403";
     let error = json!({"code": "session_failed", "message": message, "type": "server_error"});
     assert_eq!(
@@ -27,9 +27,9 @@ fn dropped_connection_makes_worker_reject_next_session() {
         [json!({"type": "session.queue_done"}), json!({"type": "error", "error": error})]
     );
     assert_eq!(sim.end_of(next), normal_close());
-    let (sim, next) = connect_after(bare, Duration::from_millis(299));
+    let (sim, next) = connect_after(drop_connection, Duration::from_millis(299));
     assert_eq!(sim.last_event(next)["type"], "error");
-    let (sim, next) = connect_after(bare, Duration::from_millis(300));
+    let (sim, next) = connect_after(drop_connection, Duration::from_millis(300));
     assert_eq!(sim.last_event(next)["type"], "session.queue_done");
 }
 
@@ -57,13 +57,20 @@ fn close_mid_answer_leaves_generation_running() {
         sim.send_append(first, tts_request(&"a long story ".repeat(20), true));
         sim.advance(Duration::from_millis(500));
         sim.close_session(first, "cancelled");
-        assert_eq!((sim.last_event(first)["type"].as_str(), sim.end_of(first)), (Some("session.closed"), normal_close()));
+        assert_eq!(
+            (sim.last_event(first)["type"].as_str(), sim.end_of(first)),
+            (Some("session.closed"), normal_close())
+        );
         let second = sim.open_chat_session();
         sim.append_and_wait(second, asr_request(16_000));
         let text = sim.last_event(second)["text"].as_str().unwrap().to_owned();
         assert_eq!(text, format!("{CORRUPTED_PREFIX}simulated transcript: 1.00 s of speech"));
         sim.append_and_wait(second, asr_request(16_000));
-        assert_eq!(sim.last_event(second)["text"], "simulated transcript: 1.00 s of speech", "it ends some time");
+        assert_eq!(
+            sim.last_event(second)["text"],
+            "simulated transcript: 1.00 s of speech",
+            "it ends some time"
+        );
     }
 }
 
@@ -114,6 +121,9 @@ fn messages_wait_for_initialisation() {
     sim.send(conn, &json!({"type": "session.init", "payload": {}}));
     sim.send(conn, &json!({"type": "session.close", "reason": "early"}));
     sim.advance(Duration::from_secs(1));
-    assert_eq!(event_names(&sim.events_of(conn)), ["session.queue_done", "session.created", "session.closed"]);
+    assert_eq!(
+        event_names(&sim.events_of(conn)),
+        ["session.queue_done", "session.created", "session.closed"]
+    );
     assert_eq!(sim.last_event(conn)["reason"], "early");
 }

@@ -13,7 +13,7 @@ use super::*;
 use voxbridge::simulator::{
     FaultKind, SimTiming,
     engines::SpeechEngines,
-    socket::{RecordedInput, InputRecorder, Simulator, bind},
+    socket::{InputRecorder, RecordedInput, Simulator, bind},
 };
 
 type Client = WebSocketStream<TcpStream>;
@@ -42,7 +42,9 @@ async fn connect(address: SocketAddr, target: &str) -> Result<Client, Error> {
 async fn next_output(client: &mut Client) -> ServerOutput {
     match client.next().await {
         Some(Ok(Message::Text(text))) => ServerOutput::Event(serde_json::from_str(&text).unwrap()),
-        Some(Ok(Message::Close(Some(frame)))) => ServerOutput::Close(frame.code.into(), frame.reason.to_string()),
+        Some(Ok(Message::Close(Some(frame)))) => {
+            ServerOutput::Close(frame.code.into(), frame.reason.to_string())
+        }
         Some(Err(_)) | None => ServerOutput::Abort,
         other => panic!("{other:?}"),
     }
@@ -93,7 +95,10 @@ async fn chat_session_works_over_socket() {
     assert_eq!((events[0]["reason"].as_str(), end), (Some("done"), normal_close()));
     assert_eq!(recorder.asr_audio(), [vec![0.25; 480_000]]);
     assert_eq!(recorder.all().iter().filter(|one| matches!(one, RecordedInput::Message(..))).count(), 3);
-    assert!(!recorder.take().iter().any(|one| matches!(one, RecordedInput::Disconnected(_))), "it closed politely");
+    assert!(
+        !recorder.take().iter().any(|one| matches!(one, RecordedInput::Disconnected(_))),
+        "it closed politely"
+    );
     drop(stop);
 }
 
@@ -118,7 +123,9 @@ async fn full_duplex_session_works_over_socket() {
         let opened = |one: &RecordedInput| matches!(one, RecordedInput::DuplexOpened(_, opening) if opening.has_video == has_video);
         assert!(received.iter().any(opened));
         let units = received.iter().filter_map(|one| match one {
-            RecordedInput::DuplexUnit(_, unit) => Some((unit.samples[0], unit.samples.len(), unit.force_listen)),
+            RecordedInput::DuplexUnit(_, unit) => {
+                Some((unit.samples[0], unit.samples.len(), unit.force_listen))
+            }
             _ => None,
         });
         let expected = [(0.1, true), (0.2, false), (0.0, false), (0.0, false), (0.0, false), (0.0, false)];
@@ -135,7 +142,10 @@ async fn dropped_socket_makes_worker_reject_next_session() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (_client, events, end) = run_asr_session(address, 16_000).await;
-    assert_eq!((event_names(&events), end), (vec!["session.queue_done".to_owned(), "error".to_owned()], normal_close()));
+    assert_eq!(
+        (event_names(&events), end),
+        (vec!["session.queue_done".to_owned(), "error".to_owned()], normal_close())
+    );
     tokio::time::sleep(Duration::from_millis(350)).await;
     let (_client, _, end) = run_asr_session(address, 16_000).await;
     assert_eq!(end, None);
@@ -145,7 +155,7 @@ async fn dropped_socket_makes_worker_reject_next_session() {
 async fn drop_fault_sends_no_close_frame() {
     let faults = vec!["drop-mid-answer=1".parse().unwrap()];
     let (address, _recorder, _stop) =
-        start(SimulatorConfig { faults, ..quick() }, |simulator| simulator).await;
+        start(SimulatorConfig { faults, ..instant_config() }, |simulator| simulator).await;
     let (_client, _, end) = run_asr_session(address, 16_000).await;
     assert_eq!(end, Some(ServerOutput::Abort));
 }

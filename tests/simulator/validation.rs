@@ -21,7 +21,8 @@ fn after_second_message(backend: Backend, text: &str) -> (TestGateway, ConnId) {
 }
 
 fn after_append(backend: Backend, input: &Value) -> Value {
-    let (sim, conn) = after_second_message(backend, &json!({"type": "input.append", "input": input}).to_string());
+    let (sim, conn) =
+        after_second_message(backend, &json!({"type": "input.append", "input": input}).to_string());
     assert_eq!(sim.end_of(conn), normal_close(), "{input}");
     sim.last_event(conn)
 }
@@ -160,7 +161,10 @@ fn binary_frame_fails_session() {
     let conn = sim.open_chat_session();
     sim.input(SimInput::Binary(conn));
     let error = json!({"code": "session_failed", "message": "'text'", "type": "server_error"});
-    assert_eq!((sim.last_event(conn), sim.end_of(conn)), (json!({"type": "error", "error": error}), normal_close()));
+    assert_eq!(
+        (sim.last_event(conn), sim.end_of(conn)),
+        (json!({"type": "error", "error": error}), normal_close())
+    );
 }
 
 #[test]

@@ -91,13 +91,14 @@ pub(crate) struct DisruptedUpstream {
 
 impl DisruptedUpstream {
     pub(crate) async fn start(backend: Backend) -> Self {
-        let config = SimulatorConfig { backend, audio_time_limit: MAX_SESSION_DURATION, ..SimulatorConfig::default() };
+        let config =
+            SimulatorConfig { backend, audio_time_limit: MAX_SESSION_DURATION, ..SimulatorConfig::default() };
         let simulator = socket::bind("127.0.0.1:0", config.clone()).await.unwrap();
-        let (address, breaker) = (simulator.local_addr(), simulator.fault_injector());
+        let (address, fault_injector) = (simulator.local_addr(), simulator.fault_injector());
         let mut upstream = Self {
             config,
             address: address.to_string(),
-            fault_injector: breaker,
+            fault_injector,
             running: None,
             wire: TcpProxy::to(address).await,
         };
@@ -183,7 +184,10 @@ impl DisruptionRun<'_> {
     async fn speak_until_answer_starts(&mut self, sentence: Vec<i16>) {
         let begun = self.talker.checked_observations().turns_started;
         self.talker.speak(sentence).await;
-        assert!(self.talker.wait_until(EVENT_TIMEOUT, |heard| heard.turns_started > begun).await, "no answer begins");
+        assert!(
+            self.talker.wait_until(EVENT_TIMEOUT, |heard| heard.turns_started > begun).await,
+            "no answer begins"
+        );
     }
 
     async fn cut_during_speech(&self, sentence: Vec<i16>, moment: Duration) {

@@ -6,15 +6,15 @@
 #![cfg(all(feature = "io", target_os = "linux"))]
 
 mod bridge;
-mod observer;
 mod disruption;
+mod observer;
 mod soak_client;
 
 use std::time::Duration;
 
 use bridge::Bridge;
+use disruption::{DISRUPTIONS, DisruptedUpstream, Disruption, DisruptionRun, random_recording};
 use observer::Observations;
-use disruption::{DISRUPTIONS, Disruption, DisruptionRun, DisruptedUpstream, random_recording};
 use soak_client::{EVENT_TIMEOUT, SoakClient};
 use tokio::{
     task::JoinSet,
@@ -58,7 +58,8 @@ async fn run_session(seed: u64, number: usize, until: Instant) -> Report {
     let backend = if number.is_multiple_of(2) { Backend::Pytorch } else { Backend::Cpp };
     let mut upstream = DisruptedUpstream::start(backend).await;
     let bridge = Bridge::start(&name, upstream.wire.address()).await;
-    let mut talker = SoakClient::connect(&format!("{name} ({})", bridge.log.display()), &bridge.address).await;
+    let mut talker =
+        SoakClient::connect(&format!("{name} ({})", bridge.log.display()), &bridge.address).await;
     let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(number as u64));
     let mut report = Report {
         disruptions: Vec::new(),
@@ -93,9 +94,15 @@ async fn expect_answer(talker: &mut SoakClient, mishap: Disruption, rng: &mut fa
     let spoken_s = samples.len() as f64 / 16_000.0;
     talker.speak(samples).await;
     let start = Instant::now();
-    let whole = |heard: &Observations| heard.turns_complete > before.turns_complete && heard.last_answered_speech_s >= spoken_s / 2.0;
+    let whole = |heard: &Observations| {
+        heard.turns_complete > before.turns_complete && heard.last_answered_speech_s >= spoken_s / 2.0
+    };
     let answered = talker.wait_until(EVENT_TIMEOUT, whole).await;
-    assert!(answered, "after {mishap:?} {spoken_s} s of speech are not answered: {:?}", talker.checked_observations());
+    assert!(
+        answered,
+        "after {mishap:?} {spoken_s} s of speech are not answered: {:?}",
+        talker.checked_observations()
+    );
     start.elapsed()
 }
 
@@ -110,10 +117,11 @@ async fn sample_memory(bridge: &Bridge, samples_kib: &mut Vec<u64>) {
 
 impl Report {
     fn print(&self, number: usize) {
-        let Observations { turns_started: begun, turns_cancelled: cancelled, turns_complete: whole, errors, rollovers, .. } = &self.observations;
+        let Observations { turns_started, turns_cancelled, turns_complete, errors, rollovers, .. } =
+            &self.observations;
         let (first, last) = self.peak_memory_kib();
         println!(
-            "talk {number}: {} mishaps; {begun} turns, {whole} whole, {cancelled} cancelled; {errors} errors; \
+            "talk {number}: {} mishaps; {turns_started} turns, {turns_complete} whole, {turns_cancelled} cancelled; {errors} errors; \
              rollovers {rollovers:?}; slowest answer {:.1} s; resident at most {first} KiB first, {last} last",
             self.disruptions.len(),
             self.slowest_answer.as_secs_f64(),
@@ -131,7 +139,8 @@ impl Report {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn soak_every_disruption_next_sentence_is_answered() {
     let seed = env_number("VOXBRIDGE_SOAK_SEED").unwrap_or(1);
-    let until = Instant::now() + Duration::from_secs(env_number("VOXBRIDGE_SOAK_SECONDS").unwrap_or(DEFAULT_SECONDS));
+    let until =
+        Instant::now() + Duration::from_secs(env_number("VOXBRIDGE_SOAK_SECONDS").unwrap_or(DEFAULT_SECONDS));
     let mut talks = JoinSet::new();
     for number in 0..SESSIONS {
         talks.spawn(async move { (number, run_session(seed, number, until).await) });

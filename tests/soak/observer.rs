@@ -60,9 +60,9 @@ struct OpenTurn {
 
 impl ClientObserver {
     pub(crate) fn new() -> (Self, watch::Receiver<Observations>) {
-        let (heard, seen) = watch::channel(Observations::default());
+        let (observations, seen) = watch::channel(Observations::default());
         let listener = Self {
-            observations: heard,
+            observations,
             started: Instant::now(),
             event_log: VecDeque::new(),
             is_user_speaking: false,
@@ -82,7 +82,10 @@ impl ClientObserver {
                 Some(Ok(_)) => {}
                 end @ (Some(Err(_)) | None) => {
                     self.log_event(format!("end {end:?}"));
-                    self.require(!self.is_user_speaking && self.open_turn.is_none(), "a pair is open at the end");
+                    self.require(
+                        !self.is_user_speaking && self.open_turn.is_none(),
+                        "a pair is open at the end",
+                    );
                     return self.observations.send_modify(|heard| heard.is_session_over = true);
                 }
             }
@@ -101,7 +104,11 @@ impl ClientObserver {
                 self.require(open, "speech ends that has not started");
             }
             "tts.speaking_start" => {
-                let open = self.open_turn.replace(OpenTurn { started_at: Instant::now(), samples: 0, last_watermark: None });
+                let open = self.open_turn.replace(OpenTurn {
+                    started_at: Instant::now(),
+                    samples: 0,
+                    last_watermark: None,
+                });
                 self.require(open.is_none(), "the model starts to speak twice");
                 self.observations.send_modify(|heard| heard.turns_started += 1);
             }

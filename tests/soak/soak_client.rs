@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_tungstenite::{client_async, tungstenite::Message};
 
-use super::observer::{Observations, ClientObserver};
+use super::observer::{ClientObserver, Observations};
 
 const FRAME: Duration = Duration::from_millis(20);
 const FRAME_SAMPLES: usize = 320;
@@ -36,11 +36,11 @@ impl SoakClient {
         let url = format!("ws://{address}/v1/realtime?model=soak&rollover_events=true");
         let (socket, _) = client_async(url, stream).await.unwrap();
         let (up, down) = socket.split();
-        let (orders, taken) = mpsc::channel(8);
-        let (listener, heard) = ClientObserver::new();
+        let (commands, taken) = mpsc::channel(8);
+        let (listener, observations) = ClientObserver::new();
         tokio::spawn(run_microphone(up, taken));
         tokio::spawn(listener.run(down));
-        Self { name: name.to_owned(), commands: orders, observations: heard }
+        Self { name: name.to_owned(), commands, observations }
     }
 
     /// What was heard so far; nothing of it was wrong.
@@ -59,8 +59,13 @@ impl SoakClient {
     }
 
     /// Whether this holds within so much time; nothing goes wrong meanwhile, and the session is not over.
-    pub(crate) async fn wait_until(&mut self, within: Duration, holds: impl Fn(&Observations) -> bool) -> bool {
-        let met = |heard: &Observations| heard.first_violation.is_some() || heard.is_session_over || holds(heard);
+    pub(crate) async fn wait_until(
+        &mut self,
+        within: Duration,
+        holds: impl Fn(&Observations) -> bool,
+    ) -> bool {
+        let met =
+            |heard: &Observations| heard.first_violation.is_some() || heard.is_session_over || holds(heard);
         let met = timeout(within, self.observations.wait_for(met)).await.is_ok();
         let heard = self.checked_observations();
         assert!(!heard.is_session_over || holds(&heard), "{}: the session is over", self.name);
@@ -71,7 +76,8 @@ impl SoakClient {
     pub(crate) async fn wait_for_silence(&mut self) {
         let start = Instant::now();
         loop {
-            let closed = self.wait_until(EVENT_TIMEOUT, |heard| heard.turns_started == heard.turns_ended).await;
+            let closed =
+                self.wait_until(EVENT_TIMEOUT, |heard| heard.turns_started == heard.turns_ended).await;
             assert!(
                 closed && start.elapsed() < 2 * EVENT_TIMEOUT,
                 "{}: the model does not stop speaking",
@@ -87,7 +93,11 @@ impl SoakClient {
     /// Says goodbye: everything that was heard.
     pub(crate) async fn close(mut self) -> Observations {
         self.commands.send(MicrophoneCommand::Send(r#"{"type": "session.close"}"#.to_owned())).await.unwrap();
-        assert!(self.wait_until(EVENT_TIMEOUT, |heard| heard.is_session_over).await, "{}: no goodbye", self.name);
+        assert!(
+            self.wait_until(EVENT_TIMEOUT, |heard| heard.is_session_over).await,
+            "{}: no goodbye",
+            self.name
+        );
         self.checked_observations()
     }
 }

@@ -6,7 +6,6 @@ use std::{
     time::Instant,
 };
 
-use voxbridge_test_support::bench::{Bench, Options, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, recording, scratch};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use voxbridge::{
@@ -16,8 +15,12 @@ use voxbridge::{
         wav::{resample_all, write_s16},
     },
     config::Config,
-    server::tap::{TapFrame, Tap, TapPoint},
+    server::tap::{Tap, TapFrame, TapPoint},
     simulator::socket::RecordedInput,
+};
+use voxbridge_test_support::bench::{
+    Bench, ClientFrame, Options, assert_pairs_closed, audio, bytes, events, instant_simulator, recording,
+    scratch,
 };
 
 /// Frames of 10, 20, 40 and 256 ms at 16 kHz mono, and odd ones: cut within samples, now and then to a single byte.
@@ -103,7 +106,9 @@ async fn sixteen_kilohertz_audio_arrives_exactly() {
         for channels in [1, 2] {
             let query = format!("channels={channels}");
             let format = SendFormat { query: &query, configure: None, frames };
-            let heard = concatenate(&audio_heard_upstream(&format, &bytes(&with_channels(&speech_clip, channels))).await);
+            let heard = concatenate(
+                &audio_heard_upstream(&format, &bytes(&with_channels(&speech_clip, channels))).await,
+            );
             assert_eq!(heard.len(), speech_clip.len(), "{channels} channels in frames of {frames:?}");
             assert!(heard == to_float(&speech_clip), "{channels} channels in frames of {frames:?}");
         }
@@ -120,9 +125,14 @@ async fn resampled_audio_is_independent_of_framing() {
             // The names of both ways to say it, in turn.
             let format = match channels {
                 1 => SendFormat { query: &format!("input_sample_rate={rate_hz}"), configure: None, frames },
-                _ => SendFormat { query: &format!("sample_rate={rate_hz}&channels=2"), configure: None, frames },
+                _ => SendFormat {
+                    query: &format!("sample_rate={rate_hz}&channels=2"),
+                    configure: None,
+                    frames,
+                },
             };
-            let heard = concatenate(&audio_heard_upstream(&format, &bytes(&with_channels(&sent, channels))).await);
+            let heard =
+                concatenate(&audio_heard_upstream(&format, &bytes(&with_channels(&sent, channels))).await);
             assert_close(&to_int16(&heard), &expected, 1, &format!("{rate_hz} Hz in frames of {frames:?}"));
             let first = first.get_or_insert_with(|| to_int16(&heard));
             // Rounding may fall to the other side.
@@ -214,10 +224,15 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 const TEXT: &str = "This is read aloud. It has two sentences, and costs $5 & a smile.";
 
 /// What the upstream said and what the client got when it asked so.
-async fn speak_and_compare(query: &str, configure: Option<Value>, text: &str) -> (Vec<f32>, Vec<ClientFrame>) {
+async fn speak_and_compare(
+    query: &str,
+    configure: Option<Value>,
+    text: &str,
+) -> (Vec<f32>, Vec<ClientFrame>) {
     let upstream_audio = Arc::new(UpstreamAudio::default());
     let tap: Option<Arc<dyn Tap>> = Some(upstream_audio.clone());
-    let bench = Bench::with_options(Options { simulator: instant_simulator(), tap, ..Options::default() }).await;
+    let bench =
+        Bench::with_options(Options { simulator: instant_simulator(), tap, ..Options::default() }).await;
     let mut client = bench.client(&format!("model=x&{query}")).await;
     if let Some(configure) = configure {
         client.send_json(configure).await;
@@ -244,7 +259,8 @@ async fn model_audio_reaches_client_exactly() {
         let end = events(&seen, "tts.speaking_end")[0];
         assert_eq!((&end["request_id"], &end["cancelled"]), (&json!("r1"), &json!(false)));
         assert_eq!(end["audio_ms"], upstream_audio.len() / 24);
-        let largest = seen.iter().map(|seen| if let ClientFrame::Audio(frame) = seen { frame.len() } else { 0 });
+        let largest =
+            seen.iter().map(|seen| if let ClientFrame::Audio(frame) = seen { frame.len() } else { 0 });
         assert!(largest.max().unwrap() <= 65_536);
     }
 }
@@ -291,7 +307,7 @@ fn voice_samples(received: &[RecordedInput]) -> Vec<(String, Vec<f32>)> {
 }
 
 async fn voice_samples_for(config: Config, speak: Value) -> Vec<(String, Vec<f32>)> {
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = bench.client("model=x").await;
     let mut command = json!({"type": "tts.speak", "text": "In this voice."});
     command.as_object_mut().unwrap().extend(speak.as_object().unwrap().clone());

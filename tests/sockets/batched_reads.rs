@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use voxbridge_test_support::bench::{Bench, Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, recording, scratch};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, sleep, timeout};
@@ -10,6 +9,10 @@ use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     config::Config,
     simulator::{SimulatorConfig, socket::RecordedInput},
+};
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, recording,
+    scratch,
 };
 
 /// Long for a busy machine, and less than any of voxbridge's own patience: what is not done until then was forgotten.
@@ -53,7 +56,7 @@ async fn wait_until_empty(bench: &Bench) {
 
 /// What the client was told and what the model was asked, but for what is of its own each time.
 async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = bench.client("model=x").await;
     let said = [recording("goforward"), vec![0; 12_000], recording("goforward"), vec![0; 8_000]].concat();
     let frames = bytes(&said);
@@ -83,14 +86,15 @@ async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
 
 #[tokio::test]
 async fn batched_reads_change_no_sample_or_event() {
-    let (gathered, each) = tokio::join!(events_and_questions(Config::default()), events_and_questions(unbatched_config()));
+    let (gathered, each) =
+        tokio::join!(events_and_questions(Config::default()), events_and_questions(unbatched_config()));
     assert_eq!(gathered.0, each.0);
     assert!(gathered.1 == each.1 && gathered.1.len() >= 2, "what is asked differs");
 }
 
 #[tokio::test]
 async fn commands_and_pings_between_frames_are_answered() {
-    let bench = Bench::with(instant_simulator(), Config::default()).await;
+    let bench = Bench::with_config(instant_simulator(), Config::default()).await;
     let mut client = client_streaming_silence(&bench).await;
     let mut ticks = interval(Duration::from_millis(20));
     for round in 0..8 {
@@ -118,7 +122,7 @@ async fn commands_and_pings_between_frames_are_answered() {
 
 #[tokio::test]
 async fn command_after_audio_pause_is_answered() {
-    let bench = Bench::with(instant_simulator(), Config::default()).await;
+    let bench = Bench::with_config(instant_simulator(), Config::default()).await;
     let mut client = client_streaming_silence(&bench).await;
     // Whoever looks finds nothing now.
     sleep(Duration::from_millis(400)).await;
@@ -132,7 +136,7 @@ async fn command_after_audio_pause_is_answered() {
 
 #[tokio::test]
 async fn disconnect_of_streaming_client_is_noticed() {
-    let bench = Bench::with(instant_simulator(), Config::default()).await;
+    let bench = Bench::with_config(instant_simulator(), Config::default()).await;
     for how in 0..3 {
         let mut client = client_streaming_silence(&bench).await;
         assert_eq!(bench.sessions.len(), 1);
@@ -155,14 +159,16 @@ async fn disconnect_of_streaming_client_is_noticed() {
 async fn speech_during_model_turn_interrupts() {
     let simulator = SimulatorConfig { turn_units: 30, ..instant_simulator() };
     let config = Config { profile: Some("conversation".into()), ..Config::default() };
-    let bench = Bench::with(simulator, config).await;
+    let bench = Bench::with_config(simulator, config).await;
     let mut client = bench.client("model=x").await;
     let is = |kind: &'static str| move |seen: &ClientFrame| seen.kind() == kind;
     client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
     // It is streamed for so long that it is looked at.
     let begun = Instant::now();
     client
-        .stream_until(&[], move |seen| seen.kind() == "audio" && begun.elapsed() > Duration::from_millis(1_200))
+        .stream_until(&[], move |seen| {
+            seen.kind() == "audio" && begun.elapsed() > Duration::from_millis(1_200)
+        })
         .await;
     let before = client.seen.len();
     client.stream_until(&recording("cards_005"), is("tts.speaking_end")).await;

@@ -9,11 +9,6 @@ use std::{
     time::Duration,
 };
 
-use voxbridge_test_support::bench::{
-    Bench, Client, Options, ClientFrame, assert_pairs_closed, audio, events, instant_simulator, recording, start_simulator, conversation_profile_with,
-    open_websocket, upstream_at,
-};
-use voxbridge_test_support::tcp_proxy::TcpProxy;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tokio::{
@@ -23,9 +18,14 @@ use tokio::{
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     config::Config,
-    server::tap::{TapFrame, Tap, TapPoint as Place},
+    server::tap::{Tap, TapFrame, TapPoint as Place},
     simulator::{SimDialect, SimulatorConfig, read_watermark, socket::RecordedInput},
 };
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, conversation_profile_with, events,
+    instant_simulator, open_websocket, recording, start_simulator, upstream_at,
+};
+use voxbridge_test_support::tcp_proxy::TcpProxy;
 
 const RATE_HZ: f64 = 24_000.0;
 /// What is sent ahead of what is heard, and a frame, s; a busy machine is late with its clock, not early.
@@ -72,7 +72,10 @@ fn assert_sessions_closed(received: &[RecordedInput], sessions: usize) {
         received.iter().filter(is).count()
     };
     assert_eq!((of_type("session.init"), of_type("session.close")), (sessions, sessions));
-    assert!(!received.iter().any(|received| matches!(received, RecordedInput::Disconnected(_))), "left without a goodbye");
+    assert!(
+        !received.iter().any(|received| matches!(received, RecordedInput::Disconnected(_))),
+        "left without a goodbye"
+    );
 }
 
 /// Lets so much time pass for everything in this process at once; the client goes on reading.
@@ -140,7 +143,7 @@ async fn silently_lost_upstream_is_replaced() {
         idle_timeout_ms: Some(0),
         ..profile_config("conversation")
     };
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = bench.client("model=x").await;
     ask_question(&mut client).await;
     // Nobody says anything for long: no unit is owed an answer, and pings are all that could tell.
@@ -163,7 +166,7 @@ async fn silently_lost_upstream_is_replaced() {
 async fn disconnect_mid_turn_leaves_no_session() {
     for polite in [true, false] {
         let simulator = SimulatorConfig { turn_units: 20, ..instant_simulator() };
-        let bench = Bench::with(simulator, profile_config("conversation")).await;
+        let bench = Bench::with_config(simulator, profile_config("conversation")).await;
         let mut client = bench.client("model=x").await;
         client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
         if polite {
@@ -190,7 +193,7 @@ async fn drain_ends_conversations_politely() {
         let simulator = SimulatorConfig { workers: 2, ..with_fault(fault) };
         let mut config = profile_config("conversation");
         config.drain.timeout_ms = Some(within_ms);
-        let mut bench = Bench::with(simulator, config).await;
+        let mut bench = Bench::with_config(simulator, config).await;
         let mut client = bench.client("model=x").await;
         let mut silent = bench.client("model=x").await;
         client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
@@ -212,8 +215,13 @@ async fn drain_ends_conversations_politely() {
 
 #[tokio::test]
 async fn queued_client_is_informed_and_gets_freed_worker() {
-    let mappings = conversation_profile_with("talks-queue", &[("queue_stuck_ms = 15000", "queue_stuck_ms = 500")]);
-    let bench = Bench::with(instant_simulator(), Config { mappings: Some(mappings), ..profile_config("conversation") }).await;
+    let mappings =
+        conversation_profile_with("talks-queue", &[("queue_stuck_ms = 15000", "queue_stuck_ms = 500")]);
+    let bench = Bench::with_config(
+        instant_simulator(),
+        Config { mappings: Some(mappings), ..profile_config("conversation") },
+    )
+    .await;
     let mut first = bench.client("model=x").await;
     ask_question(&mut first).await;
     let mut second = bench.client("model=x").await;
@@ -238,7 +246,7 @@ fn picture(bytes: usize) -> String {
 
 #[tokio::test]
 async fn large_pictures_do_not_delay_audio() {
-    let bench = Bench::with(instant_simulator(), profile_config("video")).await;
+    let bench = Bench::with_config(instant_simulator(), profile_config("video")).await;
     let mut client = bench.client("model=x").await;
     let frame = json!({"type": "video.frame", "image": picture(300_000)});
     // More of them than seconds: the newest goes, the rest does not.
@@ -265,8 +273,11 @@ async fn large_pictures_do_not_delay_audio() {
 #[tokio::test]
 async fn conversation_works_on_legacy_server() {
     for documented in [false, true] {
-        let simulator = SimulatorConfig { dialect: SimDialect::Legacy { follows_document: documented }, ..instant_simulator() };
-        let bench = Bench::with(simulator, profile_config("conversation")).await;
+        let simulator = SimulatorConfig {
+            dialect: SimDialect::Legacy { follows_document: documented },
+            ..instant_simulator()
+        };
+        let bench = Bench::with_config(simulator, profile_config("conversation")).await;
         let mut client = bench.client("model=x").await;
         ask_question(&mut client).await;
         client.send_json(json!({"type": "tts.speak", "text": "Hello."})).await;
@@ -282,8 +293,7 @@ async fn conversation_works_on_legacy_server() {
         assert_eq!(events(&seen, "error").len(), 1, "{seen:?}");
         let received = bench.recorder.all();
         let of_type = |kind: &str| {
-            let is =
-                |received: &&RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains(kind));
+            let is = |received: &&RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains(kind));
             received.iter().filter(is).count()
         };
         assert_eq!((of_type("\"session.update\""), of_type("\"session.close\"")), (1, 1));

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use voxbridge_test_support::bench::{Bench, audio, instant_simulator, recording, scratch, upstream_at};
-use voxbridge_test_support::certs::self_signed;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -17,6 +15,8 @@ use voxbridge::{
         metrics::{Metrics, RejectReason},
     },
 };
+use voxbridge_test_support::bench::{Bench, audio, instant_simulator, recording, scratch, upstream_at};
+use voxbridge_test_support::certs::self_signed;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -34,10 +34,10 @@ fn read_log_lines(path: &PathBuf) -> Vec<Value> {
 }
 
 /// Samples by name, those with different labels added up that have all of these.
-struct Samples(BTreeMap<String, f64>);
+struct MetricSamples(BTreeMap<String, f64>);
 
-impl Samples {
-    fn of(metrics: &Metrics) -> Self {
+impl MetricSamples {
+    fn scrape(metrics: &Metrics) -> Self {
         let text = metrics.render();
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         Self(
@@ -59,7 +59,7 @@ impl Samples {
 #[tokio::test]
 async fn transcription_and_text_are_counted_and_logged() {
     let (path, config) = logging_config("observed");
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = bench.client("model=x").await;
     let question = recording("goforward");
     client.send_utterance(&question).await;
@@ -75,14 +75,20 @@ async fn transcription_and_text_are_counted_and_logged() {
         (&json!("macaw"), &json!("idle"), &json!(1))
     );
     assert_eq!(view["last_event"], "error");
-    assert_eq!(Samples::of(&bench.metrics).sum("voxbridge_sessions", &["state=\"idle\""]), 1.0);
+    assert_eq!(MetricSamples::scrape(&bench.metrics).sum("voxbridge_sessions", &["state=\"idle\""]), 1.0);
     client.send_json(json!({"type": "session.close"})).await;
     client.read_to_end().await;
     let heard = audio(&client.seen).len() as f64 / 24_000.0;
     let frames_out = client
         .seen
         .iter()
-        .filter(|seen| !matches!(seen, voxbridge_test_support::bench::ClientFrame::Close(..) | voxbridge_test_support::bench::ClientFrame::End(_)))
+        .filter(|seen| {
+            !matches!(
+                seen,
+                voxbridge_test_support::bench::ClientFrame::Close(..)
+                    | voxbridge_test_support::bench::ClientFrame::End(_)
+            )
+        })
         .count();
     let metrics = bench.metrics.clone();
     let Bench { mut bridge, .. } = bench;
@@ -90,7 +96,7 @@ async fn transcription_and_text_are_counted_and_logged() {
     bridge.wait_for_end().await;
 
     let line = &read_log_lines(&path)[0];
-    let samples = Samples::of(&metrics);
+    let samples = MetricSamples::scrape(&metrics);
     let of = ["protocol=\"macaw\"", "profile=\"speech\""];
     // With the silence that ends it.
     let seconds = (question.len() + 8_000) as f64 / 16_000.0;
@@ -113,7 +119,11 @@ async fn transcription_and_text_are_counted_and_logged() {
         ("voxbridge_frames_total", &["side=\"client\"", "direction=\"out\""], frames_out as f64),
         ("voxbridge_errors_total", &["kind=\"unknown_command\"", "origin=\"client\""], 1.0),
         ("voxbridge_errors_total", &[], 1.0),
-        ("voxbridge_connections_closed_total", &["side=\"client\"", "closed_by=\"bridge\"", "code=\"1000\""], 1.0),
+        (
+            "voxbridge_connections_closed_total",
+            &["side=\"client\"", "closed_by=\"bridge\"", "code=\"1000\""],
+            1.0,
+        ),
         ("voxbridge_connections_closed_total", &["side=\"upstream\""], 2.0),
         ("voxbridge_upstream_in_service", &[], 1.0),
         ("voxbridge_connections_rejected_total", &[], 0.0),
@@ -173,11 +183,11 @@ async fn rejected_client_is_counted_and_not_logged() {
     let (path, mut config) = logging_config("refused");
     let route = voxbridge::server::route::RouteConfig::catch_all("speech");
     config.routes = vec![voxbridge::server::route::RouteConfig { model: "whisper*".into(), ..route }];
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     bench.http("GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     bench.http("GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     bench.dial("/v1/realtime?model=nope").await.read_to_end().await;
-    let samples = Samples::of(&bench.metrics);
+    let samples = MetricSamples::scrape(&bench.metrics);
     for reason in [RejectReason::NotFound, RejectReason::NoUpgrade, RejectReason::UnknownModel] {
         let label = format!("reason=\"{}\"", reason.name());
         assert_eq!(samples.sum("voxbridge_connections_rejected_total", &[&label]), 1.0, "{label}");
@@ -194,7 +204,8 @@ async fn rejected_client_is_counted_and_not_logged() {
 /// So many connections were refused for this reason, soon; and none for another.
 async fn wait_for_refused_count(metrics: &Metrics, reason: RejectReason, count: f64) {
     let label = format!("reason=\"{}\"", reason.name());
-    let of = |labels: &[&str]| Samples::of(metrics).sum("voxbridge_connections_rejected_total", labels);
+    let of =
+        |labels: &[&str]| MetricSamples::scrape(metrics).sum("voxbridge_connections_rejected_total", labels);
     let counted = async {
         while of(&[&label]) < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -214,7 +225,7 @@ async fn wait_for_hangup(mut stream: TcpStream) {
 async fn evicted_and_timed_out_handshakes_are_counted() {
     let mut config = Config::default();
     config.limits.handshakes_max = Some(1);
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let tcp = || TcpStream::connect(bench.address());
     let (oldest, _newest) = (tcp().await.unwrap(), tcp().await.unwrap());
     wait_for_hangup(oldest).await;
@@ -222,7 +233,7 @@ async fn evicted_and_timed_out_handshakes_are_counted() {
 
     let mut config = Config::default();
     config.limits.handshake_timeout_ms = Some(100);
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut silent = TcpStream::connect(bench.address()).await.unwrap();
     silent.write_all(b"GET /v1/real").await.unwrap();
     wait_for_hangup(silent).await;
@@ -233,7 +244,7 @@ async fn evicted_and_timed_out_handshakes_are_counted() {
 async fn answered_kept_alive_connection_is_counted_once() {
     let mut config = Config::default();
     config.limits.handshake_timeout_ms = Some(100);
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut kept = TcpStream::connect(bench.address()).await.unwrap();
     kept.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     wait_for_hangup(kept).await;
@@ -249,7 +260,7 @@ async fn connect_only_health_check_is_not_counted() {
     std::fs::write(dir.join("key.pem"), key).unwrap();
     let mut config = Config::default();
     (config.tls.cert, config.tls.key) = (Some(dir.join("cert.pem")), Some(dir.join("key.pem")));
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let tcp = || TcpStream::connect(bench.address());
     for _ in 0..3 {
         let mut checks = tcp().await.unwrap();
@@ -283,7 +294,7 @@ async fn valid_trace_context_is_propagated_and_invalid_one_replaced() {
         let (path, mut config) = logging_config(if kept { "traced" } else { "untraced" });
         config.profile = Some("conversation".into());
         config.upstream = vec![upstream_at(upstream.local_addr().unwrap())];
-        let bench = Bench::with(instant_simulator(), config).await;
+        let bench = Bench::with_config(instant_simulator(), config).await;
         let headers = format!("traceparent: {sent}\r\ntracestate: congo=t61\r\n");
         let (head, client) = bench.open_websocket("/v1/realtime?model=x", &headers).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");

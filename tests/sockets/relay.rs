@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use voxbridge_test_support::bench::{Bench, Client, ClientFrame, events, instant_simulator, upstream_at};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -12,6 +11,7 @@ use voxbridge::{
     config::{Config, UpstreamConfig},
     simulator::{SimDialect, SimulatorConfig},
 };
+use voxbridge_test_support::bench::{Bench, Client, ClientFrame, events, instant_simulator, upstream_at};
 
 fn append_message(samples: &[i16]) -> Value {
     let bytes: Vec<u8> =
@@ -32,7 +32,9 @@ async fn conversation_passes_unchanged() {
     let bench = Bench::start().await;
     let mut client = bench.dial("/v1/realtime?mode=audio").await;
     client.wait_for_event("session.queue_done").await;
-    client.send_json(json!({"type": "session.init", "payload": {"system_prompt": "x", "unknown": 1.50}})).await;
+    client
+        .send_json(json!({"type": "session.init", "payload": {"system_prompt": "x", "unknown": 1.50}}))
+        .await;
     let created = client.wait_for_event("session.created").await;
     assert_eq!(created["mode"], "full_duplex");
     for second in question_seconds() {
@@ -46,7 +48,11 @@ async fn conversation_passes_unchanged() {
         events(seen, "response.output.delta").iter().map(|delta| delta["kind"].clone()).collect();
     assert!(kinds.contains(&json!("audio")) && kinds.contains(&json!("text")), "{kinds:?}");
     assert_eq!(events(seen, "session.closed")[0]["reason"], "user_stop");
-    assert!(seen.iter().any(|seen| matches!(seen, ClientFrame::Close(1000, _))), "{}", client.describe_received());
+    assert!(
+        seen.iter().any(|seen| matches!(seen, ClientFrame::Close(1000, _))),
+        "{}",
+        client.describe_received()
+    );
 }
 
 #[tokio::test]
@@ -73,7 +79,11 @@ async fn drain_is_reported_to_relayed_clients() {
     bench.bridge.stop();
     assert_eq!(client.wait_for_event("session.closed").await["reason"], "server_shutdown");
     client.read_to_end().await;
-    assert!(client.seen.iter().any(|seen| matches!(seen, ClientFrame::Close(1012, _))), "{}", client.describe_received());
+    assert!(
+        client.seen.iter().any(|seen| matches!(seen, ClientFrame::Close(1012, _))),
+        "{}",
+        client.describe_received()
+    );
     bench.bridge.wait_for_end().await;
 }
 
@@ -111,24 +121,28 @@ fn comparable_events(seen: &[ClientFrame]) -> Vec<Value> {
 
 #[tokio::test]
 async fn two_bridges_match_direct_legacy_connection() {
-    let server = SimulatorConfig { dialect: SimDialect::Legacy { follows_document: true }, ..instant_simulator() };
+    let server =
+        SimulatorConfig { dialect: SimDialect::Legacy { follows_document: true }, ..instant_simulator() };
     let relay = |upstream: Option<UpstreamConfig>| Config {
         profile: Some("relay".into()),
         upstream: upstream.into_iter().collect(),
         ..Config::default()
     };
     // One for each: a server numbers its turns, and no two of them sound alike.
-    let (far, _far, _) = voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server.clone(), None).await;
-    let (near, _near, _) = voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server.clone(), None).await;
+    let (far, _far, _) =
+        voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server.clone(), None).await;
+    let (near, _near, _) =
+        voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server.clone(), None).await;
     let (own, _own, _) = voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server, None).await;
     let older = |address| UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(address) };
-    let second = Bench::with(instant_simulator(), relay(Some(older(far)))).await;
-    let first = Bench::with(instant_simulator(), relay(Some(upstream_at(second.address())))).await;
-    let alone = Bench::with(instant_simulator(), relay(Some(older(near)))).await;
+    let second = Bench::with_config(instant_simulator(), relay(Some(older(far)))).await;
+    let first = Bench::with_config(instant_simulator(), relay(Some(upstream_at(second.address())))).await;
+    let alone = Bench::with_config(instant_simulator(), relay(Some(older(near)))).await;
     let through = run_legacy_conversation(first.dial("/v1/realtime?mode=audio").await).await;
     let passed = run_legacy_conversation(alone.dial("/v1/realtime?mode=audio").await).await;
     let stream = tokio::net::TcpStream::connect(own).await.unwrap();
-    let (_, client) = voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    let (_, client) =
+        voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
     let directly = run_legacy_conversation(client).await;
     for seen in [through, passed] {
         let (seen, directly) = (comparable_events(&seen), comparable_events(&directly));
@@ -176,7 +190,9 @@ async fn fast_client_is_held_back_without_loss() {
     const BLOCKED: Duration = Duration::from_secs(2);
     let (url, go, reading) = slow_upstream().await;
     let upstream = UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() };
-    let bench = Bench::with(instant_simulator(), Config { upstream: vec![upstream], ..Config::default() }).await;
+    let bench =
+        Bench::with_config(instant_simulator(), Config { upstream: vec![upstream], ..Config::default() })
+            .await;
     let mut client = bench.dial("/v1/realtime?mode=audio").await;
     client.send_json(json!({"type": "session.init", "payload": {}})).await;
     client.wait_for_event("session.created").await;

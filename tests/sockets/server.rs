@@ -8,10 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use voxbridge_test_support::bench::{
-    Bench, Client, Options, ClientFrame, assert_pairs_closed, audio, bytes as bytes_of, events, instant_simulator, recording, open_websocket,
-    upstream_at,
-};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -26,9 +22,13 @@ use voxbridge::{
     config::Config,
     server::{
         route::RouteConfig,
-        tap::{TapFrame, Tap, TapPoint},
+        tap::{Tap, TapFrame, TapPoint},
     },
     simulator::{SimulatorConfig, socket::RecordedInput},
+};
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, bytes as bytes_of, events,
+    instant_simulator, open_websocket, recording, upstream_at,
 };
 
 const ERROR: &str = "error";
@@ -55,7 +55,9 @@ async fn both_paths_accept_sessions() {
     let bench = Bench::start().await;
     for path in ["/v1/realtime?model=x", "/api/v1/realtime?language=en&model=x&unknown=%00"] {
         let mut client = bench.dial(path).await;
-        let ClientFrame::Event(created) = client.next().await else { panic!("{}", client.describe_received()) };
+        let ClientFrame::Event(created) = client.next().await else {
+            panic!("{}", client.describe_received())
+        };
         assert_eq!((&created["type"], &created["model"]), (&json!("session.created"), &json!("x")));
         assert_speaks(&mut client).await;
     }
@@ -95,7 +97,11 @@ async fn unsupported_handshake_version_is_rejected() {
 
 #[tokio::test]
 async fn unservable_connection_gets_error_and_close() {
-    let bench = Bench::with(instant_simulator(), Config { routes: vec![route_for_model("whisper*")], ..Config::default() }).await;
+    let bench = Bench::with_config(
+        instant_simulator(),
+        Config { routes: vec![route_for_model("whisper*")], ..Config::default() },
+    )
+    .await;
     for (query, code, message, reason) in [
         (
             "",
@@ -111,13 +117,18 @@ async fn unservable_connection_gets_error_and_close() {
         let error = json!({
             "type": ERROR, "code": code, "message": message, "recoverable": false, "resume_segment_id": null,
         });
-        let expected = [ClientFrame::Event(error), ClientFrame::Close(1008, reason.into()), ClientFrame::End(None)];
+        let expected =
+            [ClientFrame::Event(error), ClientFrame::Close(1008, reason.into()), ClientFrame::End(None)];
         assert_eq!(client.seen, expected, "{query}");
     }
     // A reason too long for a close frame is cut, not fatal.
     let mut client = bench.dial(&format!("/v1/realtime?model={}", "%C3%A9".repeat(300))).await;
     client.read_to_end().await;
-    assert!(matches!(&client.seen[1], ClientFrame::Close(1008, reason) if reason.len() > 100), "{}", client.describe_received());
+    assert!(
+        matches!(&client.seen[1], ClientFrame::Close(1008, reason) if reason.len() > 100),
+        "{}",
+        client.describe_received()
+    );
     bench.client("model=whisper-tiny").await;
 }
 
@@ -127,7 +138,7 @@ async fn session_is_created_independently_of_upstream() {
     let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for upstream in [silent.local_addr().unwrap(), dead] {
         let config = Config { upstream: vec![upstream_at(upstream)], ..Config::default() };
-        let bench = Bench::with(instant_simulator(), config).await;
+        let bench = Bench::with_config(instant_simulator(), config).await;
         let asked = tokio::time::Instant::now();
         let mut client = bench.client("model=x").await;
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
@@ -245,7 +256,9 @@ async fn pings_are_sent_and_answered() {
 
 #[tokio::test]
 async fn silently_gone_client_is_closed() {
-    let bench = Bench::with(instant_simulator(), Config { idle_timeout_ms: Some(0), ..Config::default() }).await;
+    let bench =
+        Bench::with_config(instant_simulator(), Config { idle_timeout_ms: Some(0), ..Config::default() })
+            .await;
     let mut client = bench.client("model=x").await;
     for _ in 0..4 {
         // Nothing is read here, so no ping is answered.
@@ -264,7 +277,10 @@ async fn session_close_is_answered_before_close_frame() {
         client.send_json(json!({"type": command})).await;
         let asked = tokio::time::Instant::now();
         let rest = client.read_to_end().await;
-        assert!(matches!(rest, [ClientFrame::Event(_), ClientFrame::Close(1000, _), ClientFrame::End(None)]), "{rest:?}");
+        assert!(
+            matches!(rest, [ClientFrame::Event(_), ClientFrame::Close(1000, _), ClientFrame::End(None)]),
+            "{rest:?}"
+        );
         assert_eq!(events(rest, "session.closed")[0]["reason"], reason);
         // Clients wait for the server to end the transport (RFC 6455 §7.1.1); it must not wait for them.
         assert!(asked.elapsed() < Duration::from_secs(2), "the end took {:?}", asked.elapsed());
@@ -305,13 +321,16 @@ async fn vanished_client_releases_worker_politely() {
     assert_speaks(&mut next).await;
     let seen = next.close().await;
     assert!(events(&seen, ERROR).is_empty(), "{seen:?}");
-    let gone = bench.recorder.all().into_iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
+    let gone =
+        bench.recorder.all().into_iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
     assert_eq!(gone, 0, "a worker was left without a goodbye");
 }
 
 #[tokio::test]
 async fn session_without_audio_times_out() {
-    let bench = Bench::with(instant_simulator(), Config { idle_timeout_ms: Some(100), ..Config::default() }).await;
+    let bench =
+        Bench::with_config(instant_simulator(), Config { idle_timeout_ms: Some(100), ..Config::default() })
+            .await;
     let mut client = bench.client("model=x").await;
     let rest = client.read_to_end().await;
     assert_eq!(events(rest, "session.closed")[0]["reason"], "inactivity_timeout");
@@ -339,7 +358,9 @@ async fn empty_audio_frames_prevent_idle_timeout_and_text_does_not() {
 
 #[tokio::test]
 async fn idle_timeout_can_be_disabled() {
-    let bench = Bench::with(instant_simulator(), Config { idle_timeout_ms: Some(0), ..Config::default() }).await;
+    let bench =
+        Bench::with_config(instant_simulator(), Config { idle_timeout_ms: Some(0), ..Config::default() })
+            .await;
     let mut client = bench.client("model=x").await;
     for _ in 0..10 {
         advance_time(Duration::from_secs(40)).await;
@@ -362,7 +383,11 @@ async fn drain_lets_utterance_finish() {
     assert_pairs_closed(&client.seen);
     assert_eq!(events(&client.seen, "transcript.final").len(), 1, "{}", client.describe_received());
     assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "server_shutdown");
-    assert!(client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())), "{}", client.describe_received());
+    assert!(
+        client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
+        "{}",
+        client.describe_received()
+    );
     assert_eq!(events(idle.read_to_end().await, "session.closed")[0]["reason"], "server_shutdown");
     let address = bench.address();
     bench.bridge.wait_for_end().await;
@@ -372,7 +397,8 @@ async fn drain_lets_utterance_finish() {
 #[tokio::test]
 async fn drain_lets_text_finish() {
     let mut bench =
-        Bench::with(SimulatorConfig { record: true, ..SimulatorConfig::default() }, Config::default()).await;
+        Bench::with_config(SimulatorConfig { record: true, ..SimulatorConfig::default() }, Config::default())
+            .await;
     let mut client = bench.client("model=x").await;
     client.send_json(json!({"type": "tts.speak", "text": "Two seconds of this, and some more words."})).await;
     client.wait_for_event("tts.speaking_start").await;
@@ -385,7 +411,8 @@ async fn drain_lets_text_finish() {
 
 #[tokio::test]
 async fn session_limit_rejects_with_try_again() {
-    let bench = Bench::with(instant_simulator(), Config { sessions_max: Some(1), ..Config::default() }).await;
+    let bench =
+        Bench::with_config(instant_simulator(), Config { sessions_max: Some(1), ..Config::default() }).await;
     let first = bench.client("model=x").await;
     let (head, _) = bench.open_websocket("/v1/realtime?model=x", "").await;
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
@@ -489,7 +516,8 @@ async fn client_that_never_reads_is_closed() {
 
 #[tokio::test]
 async fn unfinished_http_head_is_disconnected() {
-    let bench = Bench::with(instant_simulator(), Config { sessions_max: Some(1), ..Config::default() }).await;
+    let bench =
+        Bench::with_config(instant_simulator(), Config { sessions_max: Some(1), ..Config::default() }).await;
     let mut half = TcpStream::connect(bench.address()).await.unwrap();
     half.write_all(b"GET /v1/realtime?model=x HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.unwrap();
     // It takes nobody's place meanwhile; and its head has certainly arrived when another one is served.
@@ -524,7 +552,8 @@ async fn first_known_subprotocol_is_selected() {
 async fn file_upload_is_held_back_and_fully_transcribed() {
     const PARTS: usize = 24;
     let faults = vec!["slow-init=0.1".parse().unwrap()];
-    let bench = Bench::with(SimulatorConfig { faults, ..instant_simulator() }, Config::default()).await;
+    let bench =
+        Bench::with_config(SimulatorConfig { faults, ..instant_simulator() }, Config::default()).await;
     let mut client = bench.dial("/v1/listen").await;
     let voice = recording("librivox_0870");
     let part: Vec<i16> = voice.into_iter().chain([0; 16_000]).collect();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use voxbridge_test_support::bench::{Bench, assert_pairs_closed, events, recording};
 use serde_json::{Value, json};
 use voxbridge::{
     config::Config,
-    simulator::{SimulatorConfig, SimTiming, socket::RecordedInput},
+    simulator::{SimTiming, SimulatorConfig, socket::RecordedInput},
 };
+use voxbridge_test_support::bench::{Bench, assert_pairs_closed, events, recording};
 
 /// Clients, each of which takes the worker twice.
 const CLIENTS: usize = 100;
@@ -35,8 +35,9 @@ fn count_of_type(received: &[RecordedInput], kind: &str) -> usize {
 
 #[tokio::test]
 async fn two_hundred_consecutive_sessions_are_served() {
-    let simulator = SimulatorConfig { timing: simulator_timing(), record: true, ..SimulatorConfig::default() };
-    let bench = Bench::with(simulator, Config::default()).await;
+    let simulator =
+        SimulatorConfig { timing: simulator_timing(), record: true, ..SimulatorConfig::default() };
+    let bench = Bench::with_config(simulator, Config::default()).await;
     let speech = recording("goforward");
     for client in 0..CLIENTS {
         let mut caller = bench.client("model=x").await;

@@ -2,14 +2,15 @@
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, assert_pairs_closed, events, instant_simulator, recording, start_simulator, profile_with_numbers, upstream_at,
-};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use voxbridge::{
     config::Config,
-    simulator::{SimulatorConfig, SimTiming},
+    simulator::{SimTiming, SimulatorConfig},
+};
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, assert_pairs_closed, events, instant_simulator, profile_with_numbers,
+    recording, start_simulator, upstream_at,
 };
 
 /// The default profile, impatient.
@@ -36,7 +37,7 @@ fn config() -> Config {
 /// A client of a bridge whose upstream has these faults.
 async fn open_client(faults: &[&str]) -> (Bench, Client) {
     let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
-    let bench = Bench::with(SimulatorConfig { faults, ..instant_simulator() }, config()).await;
+    let bench = Bench::with_config(SimulatorConfig { faults, ..instant_simulator() }, config()).await;
     let client = bench.client("model=x").await;
     (bench, client)
 }
@@ -194,8 +195,9 @@ async fn interrupted_audio_yields_error_before_end() {
     for fault in ["die-mid-answer=3,times=1", "drop-mid-answer=3,times=1"] {
         // Not all at once: a connection that is aborted takes with it what was not read yet.
         let timing = SimTiming { speech_second: Duration::from_millis(100), ..SimTiming::instant() };
-        let simulator = SimulatorConfig { faults: vec![fault.parse().unwrap()], timing, ..instant_simulator() };
-        let bench = Bench::with(simulator, config()).await;
+        let simulator =
+            SimulatorConfig { faults: vec![fault.parse().unwrap()], timing, ..instant_simulator() };
+        let bench = Bench::with_config(simulator, config()).await;
         let mut client = bench.client("model=x").await;
         let seen = speak_and_collect(&mut client).await;
         assert_pairs_closed(&seen);
@@ -230,7 +232,9 @@ async fn empty_answer_is_empty_transcript() {
 #[tokio::test]
 async fn missing_upstream_is_named_and_used_once_available() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let bench = Bench::with(instant_simulator(), Config { upstream: vec![upstream_at(address)], ..config() }).await;
+    let bench =
+        Bench::with_config(instant_simulator(), Config { upstream: vec![upstream_at(address)], ..config() })
+            .await;
     let mut client = bench.client("model=x").await;
     let seen = send_utterance_and_collect(&mut client).await;
     assert_pairs_closed(&seen);
@@ -244,7 +248,7 @@ async fn missing_upstream_is_named_and_used_once_available() {
 async fn silent_upstream_is_named() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream = vec![upstream_at(silent.local_addr().unwrap())];
-    let bench = Bench::with(instant_simulator(), Config { upstream, ..config() }).await;
+    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..config() }).await;
     let mut client = bench.client("model=x").await;
     let seen = send_utterance_and_collect(&mut client).await;
     assert_pairs_closed(&seen);

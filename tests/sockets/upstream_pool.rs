@@ -2,19 +2,20 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use voxbridge_test_support::bench::{
-    Bench, Client, RunningServer, ClientFrame, macaw_with_ten_minute_lead, assert_pairs_closed, events, instant_simulator, recording, start_simulator, profile_with_numbers,
-    conversation_profile_with, upstream_at,
-};
 use futures_util::future::{join, join_all};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use voxbridge::{
     config::{Config, UpstreamConfig},
     simulator::{
-        SimulatorConfig, SimTiming,
-        socket::{RecordedInput, InputRecorder},
+        SimTiming, SimulatorConfig,
+        socket::{InputRecorder, RecordedInput},
     },
+};
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, RunningServer, assert_pairs_closed, conversation_profile_with, events,
+    instant_simulator, macaw_with_ten_minute_lead, profile_with_numbers, recording, start_simulator,
+    upstream_at,
 };
 
 const SESSIONS: usize = 50;
@@ -117,10 +118,14 @@ async fn close_all(clients: Vec<Client>) {
 
 #[tokio::test]
 async fn load_is_balanced_and_sessions_survive_upstream_loss() {
-    let (mut first, second) =
-        join(Upstream::start("127.0.0.1:0", reliable_simulator()), Upstream::start("127.0.0.1:0", reliable_simulator())).await;
+    let (mut first, second) = join(
+        Upstream::start("127.0.0.1:0", reliable_simulator()),
+        Upstream::start("127.0.0.1:0", reliable_simulator()),
+    )
+    .await;
     let mappings = Some(macaw_with_ten_minute_lead("upstreams-shared"));
-    let bench = Bench::with(instant_simulator(), Config { mappings, ..config([&first, &second]) }).await;
+    let bench =
+        Bench::with_config(instant_simulator(), Config { mappings, ..config([&first, &second]) }).await;
     let mut clients = open_clients(&bench, SESSIONS).await;
     run_round(&mut clients).await;
     let shares = [first.question_count(), second.question_count()];
@@ -162,7 +167,7 @@ async fn upstream_killing_its_sessions_is_avoided() {
         let dies = Upstream::start("127.0.0.1:0", faulty_simulator(fault)).await;
         let lives = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
         let config = Config { mappings: Some(impatient.clone()), ..config([&dies, &lives]) };
-        let bench = Bench::with(instant_simulator(), config).await;
+        let bench = Bench::with_config(instant_simulator(), config).await;
         let start = Instant::now();
         for _ in 0..20 {
             let mut client = bench.client("model=x").await;
@@ -182,7 +187,7 @@ async fn rejecting_upstream_is_avoided() {
     for fault in ["queue-full", "busy", "403-after-queue", "die-before-created"] {
         let refuses = Upstream::start("127.0.0.1:0", faulty_simulator(fault)).await;
         let takes = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
-        let bench = Bench::with(instant_simulator(), config([&refuses, &takes])).await;
+        let bench = Bench::with_config(instant_simulator(), config([&refuses, &takes])).await;
         let mut clients = open_clients(&bench, 8).await;
         let start = Instant::now();
         run_round(&mut clients).await;
@@ -200,7 +205,7 @@ async fn unreachable_upstream_costs_no_session() {
     gone.running.stop();
     let config = config([&gone, &there]);
     gone.running.wait_for_end().await;
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut clients = open_clients(&bench, 10).await;
     run_round(&mut clients).await;
     assert!(there.question_count() >= 10);
@@ -226,16 +231,20 @@ async fn ask_unanswered(client: &mut Client) {
 
 #[tokio::test]
 async fn conversations_survive_upstream_loss() {
-    let (mut first, second) =
-        join(Upstream::start("127.0.0.1:0", simulator_with_workers()), Upstream::start("127.0.0.1:0", simulator_with_workers())).await;
+    let (mut first, second) = join(
+        Upstream::start("127.0.0.1:0", simulator_with_workers()),
+        Upstream::start("127.0.0.1:0", simulator_with_workers()),
+    )
+    .await;
     // Each upstream session is to be replaced after ten seconds, at the next quiet moment.
-    let mappings = conversation_profile_with("upstreams-talk", &[("soft_before_ms = 50000", "soft_before_ms = 590000")]);
+    let mappings =
+        conversation_profile_with("upstreams-talk", &[("soft_before_ms = 50000", "soft_before_ms = 590000")]);
     let config = Config {
         profile: Some("conversation".into()),
         mappings: Some(mappings),
         ..config([&first, &second])
     };
-    let bench = Bench::with(instant_simulator(), config).await;
+    let bench = Bench::with_config(instant_simulator(), config).await;
     let mut clients = open_clients(&bench, SESSIONS).await;
     join_all(clients.iter_mut().map(ask_question)).await;
     let shares = [first.session_count(), second.session_count()];

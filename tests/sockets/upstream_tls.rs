@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use voxbridge_test_support::bench::{Bench, instant_simulator, scratch, start_simulator};
-use voxbridge_test_support::certs::{acceptor, serve_tls, self_signed};
 use serde_json::json;
 use voxbridge::config::{Config, UpstreamConfig};
+use voxbridge_test_support::bench::{Bench, instant_simulator, scratch, start_simulator};
+use voxbridge_test_support::certs::{acceptor, self_signed, serve_tls};
 
 fn write_pem(name: &str, text: &str) -> PathBuf {
     let path = scratch("tls").join(name);
@@ -21,7 +21,7 @@ async fn start_bridge(port: u16, ca: Option<PathBuf>) -> Bench {
     let impatient = speech.replace("retry_total_ms = 10000", "retry_total_ms = 300");
     std::fs::write(mappings.join("speech.toml"), impatient).unwrap();
     let config = Config { upstream: vec![upstream], mappings: Some(mappings), ..Config::default() };
-    Bench::with(instant_simulator(), config).await
+    Bench::with_config(instant_simulator(), config).await
 }
 
 #[tokio::test]

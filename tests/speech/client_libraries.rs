@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use voxbridge_test_support::bench::{Bench, Options};
-use crate::engines::{engines_dir, word_error_rate};
 use crate::client_programs::{clients_dir, node, project, python, recording, run};
+use crate::engines::{engines_dir, word_error_rate};
 use serde_json::Value;
 use tokio::{process::Command, task::JoinSet};
 use voxbridge::simulator::{SimulatorConfig, process::EngineProcess};
+use voxbridge_test_support::bench::{Bench, Options};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const EXPECTED_WORDS: &str = "he was not an ill disposed young man";

@@ -59,7 +59,11 @@ async fn recordings_are_transcribed() {
         let wer = word_error_rate(&recording.transcript, &text);
         println!("{}: {seconds:.1} s heard in {took:.2} s, WER {wer:.3}: {text}", recording.file);
         assert!(wer <= RECORDING_WER, "{}: {wer:.3}: {text}", recording.file);
-        assert!(took < seconds * MAX_SECONDS_PER_SECOND, "{}: {took:.1} s for {seconds:.1} s", recording.file);
+        assert!(
+            took < seconds * MAX_SECONDS_PER_SECOND,
+            "{}: {took:.1} s for {seconds:.1} s",
+            recording.file
+        );
         let said = normalise(&recording.transcript);
         errors += word_errors(&said, &normalise(&text));
         words += said.len();

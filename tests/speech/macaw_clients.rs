@@ -3,8 +3,8 @@
 
 use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
-use crate::engines::{engines_dir, word_error_rate};
 use crate::client_programs::{clients_dir, node, project, python, recording, run};
+use crate::engines::{engines_dir, word_error_rate};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
@@ -20,7 +20,7 @@ use voxbridge::{
         SimulatorConfig,
         engines::SpeechEngines,
         process::EngineProcess,
-        socket::{self, RecordedInput, InputRecorder},
+        socket::{self, InputRecorder, RecordedInput},
     },
 };
 
@@ -166,8 +166,9 @@ async fn macaw_clients_print_spoken_words() {
     assert_page(&page);
 
     let asked = bench.received.all();
-    let asked =
-        asked.iter().filter(|it| matches!(it, RecordedInput::Message(_, text) if text.contains("ill, disposed")));
+    let asked = asked
+        .iter()
+        .filter(|it| matches!(it, RecordedInput::Message(_, text) if text.contains("ill, disposed")));
     assert_eq!(asked.count(), WEBSOCKETS.len(), "hot words sent before session.created was read");
 
     let [first, second] = <[MacawCommand; 2]>::try_from(macaws).ok().unwrap();
@@ -267,8 +268,10 @@ async fn command_line_prints_model_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn command_line_prints_errors() {
     clients_dir();
-    let nowhere =
-        UpstreamConfig { url: "ws://127.0.0.1:1/v1/realtime".into(), ..UpstreamConfig::with_default_dialect() };
+    let nowhere = UpstreamConfig {
+        url: "ws://127.0.0.1:1/v1/realtime".into(),
+        ..UpstreamConfig::with_default_dialect()
+    };
     let no_upstream = Bench::start(None, Config { upstream: vec![nowhere], ..Config::default() });
     let route = RouteConfig { model: "another".into(), ..RouteConfig::catch_all("speech") };
     let no_model = Bench::start(None, Config { routes: vec![route], ..Config::default() });

@@ -1,13 +1,9 @@
 //! Words survive the bridge: real recordings through real engines, both ways, in every format a client may send.
 //!
-//! What transcripts do not show (aliasing, small drops, gain) is what `sockets/sound.rs` is for.
+//! What transcripts do not show (aliasing, small drops, gain) is what `sockets/audio_fidelity.rs` is for.
 
 use std::{sync::Arc, time::Duration};
 
-use voxbridge_test_support::bench::{
-    Bench, Client, Options, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, scratch, speech_dir, profile_with_numbers,
-    conversation_profile_with,
-};
 use crate::engines::{engines_dir, normalise, word_errors};
 use serde::Deserialize;
 use serde_json::json;
@@ -20,6 +16,10 @@ use voxbridge::{
     audio::wav::resample_all,
     config::Config,
     simulator::{SimulatorConfig, process::EngineProcess},
+};
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, bytes, conversation_profile_with,
+    events, instant_simulator, profile_with_numbers, scratch, speech_dir,
 };
 
 /// Over all recordings and formats, the bridge may cost this share of the words; two words fit in it by chance.
@@ -72,7 +72,13 @@ impl Format {
     }
 }
 
-const FRAMES: [FrameLength; 5] = [FrameLength::Ms(20), FrameLength::Ms(10), FrameLength::Ms(40), FrameLength::Ms(256), FrameLength::Bytes(333)];
+const FRAMES: [FrameLength; 5] = [
+    FrameLength::Ms(20),
+    FrameLength::Ms(10),
+    FrameLength::Ms(40),
+    FrameLength::Ms(256),
+    FrameLength::Bytes(333),
+];
 const RATES_HZ: [u32; 5] = [16_000, 8_000, 24_000, 44_100, 48_000];
 
 /// Every recording in the usual format and once at each other rate; each rate meets each frame and both channel
@@ -90,7 +96,10 @@ fn recordings() -> Vec<(Recording, Vec<f32>)> {
     let recordings: Vec<Recording> = serde_json::from_str(&manifest).unwrap();
     let samples = |recording: Recording| {
         let name = recording.file.trim_end_matches("_16k.wav").to_owned();
-        let samples = voxbridge_test_support::bench::recording(&name).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
+        let samples = voxbridge_test_support::bench::recording(&name)
+            .into_iter()
+            .map(|s| f32::from(s) / 32_768.0)
+            .collect();
         (recording, samples)
     };
     recordings.into_iter().map(samples).collect()
@@ -98,8 +107,10 @@ fn recordings() -> Vec<(Recording, Vec<f32>)> {
 
 async fn bench(engines: Arc<EngineProcess>) -> Bench {
     // A busy machine takes longer for the last words than a session waits for them after its goodbye.
-    let mappings =
-        Some(profile_with_numbers("patient", &[("speech_end_wait_ms", 5000, 60_000), ("answer_max_ms", 30_000, 90_000)]));
+    let mappings = Some(profile_with_numbers(
+        "patient",
+        &[("speech_end_wait_ms", 5000, 60_000), ("answer_max_ms", 30_000, 90_000)],
+    ));
     Bench::with_options(Options {
         config: Config { mappings, ..Config::default() },
         simulator: SimulatorConfig { workers: SESSIONS, record: false, ..instant_simulator() },
@@ -148,7 +159,9 @@ async fn bridge_does_not_increase_word_error_rate() {
             && let Some((at, recording, samples, format)) = cases.next()
         {
             let bench = bench.clone();
-            running.spawn(async move { (at, recording, format, transcribe_through_bridge(&bench, format, &samples).await) });
+            running.spawn(async move {
+                (at, recording, format, transcribe_through_bridge(&bench, format, &samples).await)
+            });
         }
         done.push(running.join_next().await.unwrap().unwrap());
     }
@@ -244,7 +257,8 @@ async fn spoken_question_gets_spoken_answer() {
         ..Options::default()
     };
     let plain = Bench::with_options(talk(scratch("words-plain"))).await;
-    let transcribes = conversation_profile_with("words-user", &[("transcribe_user = false", "transcribe_user = true")]);
+    let transcribes =
+        conversation_profile_with("words-user", &[("transcribe_user = false", "transcribe_user = true")]);
     let transcribing = Bench::with_options(talk(transcribes)).await;
     for (name, rate_hz, bench, user) in [
         ("goforward_16k.wav", 16_000, &plain, false),

@@ -26,7 +26,7 @@ use voxbridge::{
     config::{Config, UpstreamConfig},
     server::{Server, registry::SessionRegistry, tap::Tap},
     simulator::{
-        SimDialect, SimulatorConfig, SimTiming,
+        SimDialect, SimTiming, SimulatorConfig,
         engines::SpeechEngines,
         socket::{self, InputRecorder},
     },
@@ -90,10 +90,10 @@ pub struct Bench {
 impl Bench {
     /// A bridge with the defaults in front of a [`instant_simulator`] simulator.
     pub async fn start() -> Self {
-        Self::with(instant_simulator(), Config::default()).await
+        Self::with_config(instant_simulator(), Config::default()).await
     }
 
-    pub async fn with(simulator: SimulatorConfig, config: Config) -> Self {
+    pub async fn with_config(simulator: SimulatorConfig, config: Config) -> Self {
         Self::with_options(Options { simulator, config, ..Options::default() }).await
     }
 
@@ -267,7 +267,11 @@ impl Client {
     }
 
     /// Says this as a microphone does, 16 kHz, which goes on when it is said, until such a thing came: all that came.
-    pub async fn stream_until(&mut self, samples: &[i16], until: impl Fn(&ClientFrame) -> bool) -> &[ClientFrame] {
+    pub async fn stream_until(
+        &mut self,
+        samples: &[i16],
+        until: impl Fn(&ClientFrame) -> bool,
+    ) -> &[ClientFrame] {
         let from = self.seen.len();
         let speech = bytes(samples);
         let mut frames = speech.chunks_exact(640);
@@ -293,7 +297,9 @@ impl Client {
         let seen = loop {
             match timeout(PATIENCE, self.socket.next()).await {
                 Err(_) => panic!("nothing comes after {}", self.describe_received()),
-                Ok(Some(Ok(Message::Text(text)))) => break ClientFrame::Event(serde_json::from_str(&text).unwrap()),
+                Ok(Some(Ok(Message::Text(text)))) => {
+                    break ClientFrame::Event(serde_json::from_str(&text).unwrap());
+                }
                 Ok(Some(Ok(Message::Binary(bytes)))) => break ClientFrame::Audio(bytes.to_vec()),
                 Ok(Some(Ok(Message::Close(frame)))) => {
                     break frame.map_or(ClientFrame::Close(1005, String::new()), |frame| {
@@ -314,7 +320,9 @@ impl Client {
         loop {
             match self.next().await {
                 ClientFrame::Event(event) if event["type"] == kind => return event,
-                ClientFrame::Close(..) | ClientFrame::End(_) => panic!("waited for {kind}: {}", self.describe_received()),
+                ClientFrame::Close(..) | ClientFrame::End(_) => {
+                    panic!("waited for {kind}: {}", self.describe_received())
+                }
                 _ => {}
             }
         }
@@ -406,7 +414,12 @@ pub fn profile_with_numbers(name: &str, numbers: &[(&str, u32, u32)]) -> PathBuf
 /// A directory with the profile `conversation`, in which these lines are others: old, new.
 pub fn conversation_profile_with(name: &str, lines: &[(&str, &str)]) -> PathBuf {
     let lines: Vec<_> = lines.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect();
-    write_changed_mapping(name, "conversation", include_str!("../../mappings/profile/conversation.toml"), &lines)
+    write_changed_mapping(
+        name,
+        "conversation",
+        include_str!("../../mappings/profile/conversation.toml"),
+        &lines,
+    )
 }
 
 /// A directory with the Macaw protocol, in which a client may be minutes ahead of the clock: on a fast machine, who says one

@@ -38,7 +38,11 @@ pub fn signed(by: &Authority, name: &str) -> CertificateAndKey {
 }
 
 /// With something about it changed.
-pub fn signed_with(by: &Authority, name: &str, change: impl FnOnce(&mut CertificateParams)) -> CertificateAndKey {
+pub fn signed_with(
+    by: &Authority,
+    name: &str,
+    change: impl FnOnce(&mut CertificateParams),
+) -> CertificateAndKey {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);

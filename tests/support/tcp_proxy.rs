@@ -69,8 +69,12 @@ async fn forward(client: TcpStream, target: SocketAddr, mut state: watch::Receiv
         wait_until_open(&mut state).await?;
         // An upstream that is not there ends the connection, as it would its own.
         let server = TcpStream::connect(target).await.ok()?;
-        let ((client_read, client_write), (server_read, server_write)) = (client.into_split(), server.into_split());
-        tokio::join!(copy(client_read, server_write, state.clone()), copy(server_read, client_write, state.clone()));
+        let ((client_read, client_write), (server_read, server_write)) =
+            (client.into_split(), server.into_split());
+        tokio::join!(
+            copy(client_read, server_write, state.clone()),
+            copy(server_read, client_write, state.clone())
+        );
         Some(())
     };
     tokio::select! {

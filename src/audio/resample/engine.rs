@@ -65,7 +65,10 @@ impl OverlapSave {
         let (mut from, count) = (0, chunks.len() / self.chunk_in);
         while from + 1 < count {
             let new_chunks = (count - from - 1).min(2 * MAX_HALF_CHUNKS);
-            self.transform(&chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in], new_chunks.div_ceil(2));
+            self.transform(
+                &chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in],
+                new_chunks.div_ceil(2),
+            );
             let (first, both) = (new_chunks.div_ceil(2) * self.chunk_out, new_chunks * self.chunk_out);
             // What comes before depends on what the transform takes to have come before it.
             let produced = &self.output[self.chunk_out..];
@@ -79,7 +82,8 @@ impl OverlapSave {
     /// Filters a chunk and so many more, and the last of these and what is behind it.
     fn transform(&mut self, chunks: &[f32], half: usize) {
         let Self { chunk_in, chunk_out, spectrum, output, scratch, .. } = self;
-        let block = self.blocks[half - 1].get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half + 1));
+        let block =
+            self.blocks[half - 1].get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half + 1));
         let (first, second) = (&chunks[..(half + 1) * *chunk_in], &chunks[half * *chunk_in..]);
         spectrum.clear();
         spectrum.extend(first.iter().zip(second).map(|(re, im)| Complex32::new(*re, *im)));
@@ -106,7 +110,8 @@ impl BlockFilter {
         let (forward, inverse) = (planner.plan_fft_forward(len_in), planner.plan_fft_inverse(len_out));
         // rustfft does not divide by the length.
         let scale = 1.0 / len_in as f32;
-        let mut filter: Vec<_> = filter_taps(chunk_in, chunk_out).map(|tap| Complex32::from(tap * scale)).collect();
+        let mut filter: Vec<_> =
+            filter_taps(chunk_in, chunk_out).map(|tap| Complex32::from(tap * scale)).collect();
         filter.resize(len_in, Complex32::default());
         forward.process(&mut filter);
         filter.truncate(len_in.min(len_out).div_ceil(2));

@@ -57,7 +57,13 @@ impl Resampler {
     /// # Errors
     /// [`UnsupportedRate`] if either rate is outside [`SUPPORTED_HZ`].
     pub fn new(from_hz: u32, to_hz: u32) -> Result<Self, UnsupportedRate> {
-        Ok(Self { from_hz: check_rate(from_hz)?, to_hz: check_rate(to_hz)?, stream: None, samples_in: 0, samples_out: 0 })
+        Ok(Self {
+            from_hz: check_rate(from_hz)?,
+            to_hz: check_rate(to_hz)?,
+            stream: None,
+            samples_in: 0,
+            samples_out: 0,
+        })
     }
 
     /// Takes samples in and appends to `sink` what is ready. How the input is framed changes the output by no more

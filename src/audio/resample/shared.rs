@@ -51,7 +51,14 @@ impl ResampleStream {
                 (sinc.chunk(), Some(Box::new(sinc)))
             }
         };
-        Self { rates: (from_hz, to_hz), chunk_samples, delay_left: None, tail: Vec::new(), has_previous_chunk: false, sinc }
+        Self {
+            rates: (from_hz, to_hz),
+            chunk_samples,
+            delay_left: None,
+            tail: Vec::new(),
+            has_previous_chunk: false,
+            sinc,
+        }
     }
 
     /// Takes samples in and appends to `sink` what is ready.
@@ -96,7 +103,8 @@ impl ResampleStream {
             let delay = match &mut self.sinc {
                 Some(sinc) => {
                     // It remembers the chunk before.
-                    for chunk in shared.input[self.chunk_samples..whole_len].chunks_exact(self.chunk_samples) {
+                    for chunk in shared.input[self.chunk_samples..whole_len].chunks_exact(self.chunk_samples)
+                    {
                         shared.output.extend_from_slice(sinc.process(chunk));
                     }
                     sinc.delay()

@@ -28,7 +28,7 @@ impl EnergyGate {
 
     /// What it does with a hop of that level.
     pub(super) fn update(&mut self, hop_dbfs: f32, config: &VadConfig) -> GateState {
-        if self.floor.stands_out(hop_dbfs) && hop_dbfs >= config.gate_dbfs {
+        if self.floor.update_and_compare(hop_dbfs) && hop_dbfs >= config.gate_dbfs {
             self.open_hops = HANGOVER_HOPS;
             return GateState::Open;
         }
@@ -61,10 +61,10 @@ impl NoiseFloor {
     const UNKNOWN: Self = Self { dbfs: f32::INFINITY, hops: 0 };
 
     /// Whether a hop of that level is more than the room.
-    fn stands_out(&mut self, hop_dbfs: f32) -> bool {
+    fn update_and_compare(&mut self, hop_dbfs: f32) -> bool {
         self.dbfs = (self.dbfs + FLOOR_RISE_DB).min(hop_dbfs).max(FLOOR_LOWEST_DBFS);
         self.hops = self.hops.saturating_add(1);
-        self.hops < FLOOR_WARM_UP_HOPS || hop_dbfs > self.dbfs + STANDS_OUT_DB
+        self.hops < FLOOR_WARM_UP_HOPS || hop_dbfs > self.dbfs + SPEECH_ABOVE_FLOOR_DB
     }
 }
 
@@ -76,4 +76,4 @@ const FLOOR_LOWEST_DBFS: f32 = -80.0;
 const FLOOR_WARM_UP_HOPS: u32 = 63;
 /// What is louder than the room by this much may be speech. Hops of steady noise vary by less; where speech is as loud as the
 /// noise on average its loud sounds stand out by more, and the gate stays open between them.
-const STANDS_OUT_DB: f32 = 4.0;
+const SPEECH_ABOVE_FLOOR_DB: f32 = 4.0;

@@ -129,7 +129,8 @@ impl<D: Detector> VoiceActivity<D> {
     /// Takes one hop of [`hop_samples`](Self::hop_samples) samples.
     pub fn push_hop(&mut self, hop: &[i16]) -> HopResult {
         let hop_dbfs = rms_dbfs(hop);
-        let is_speech = self.open_gate(hop_dbfs) && self.detector.score(hop, hop_dbfs) > self.config.threshold;
+        let is_speech =
+            self.is_gate_open(hop_dbfs) && self.detector.score(hop, hop_dbfs) > self.config.threshold;
         HopResult { is_speech, edge: self.segmenter.push(is_speech) }
     }
 
@@ -161,7 +162,7 @@ impl<D: Detector> VoiceActivity<D> {
     /// Whether the gate is open. When it shuts, the detector forgets: it meets the next speech fresh, not with a
     /// context from before the silence. On the recordings that starts utterances as early as keeping the context, and
     /// within three hops of running the detector through the silence.
-    fn open_gate(&mut self, hop_dbfs: f32) -> bool {
+    fn is_gate_open(&mut self, hop_dbfs: f32) -> bool {
         let state = self.gate.update(hop_dbfs, &self.config);
         if state == GateState::Closing {
             self.detector.reset();

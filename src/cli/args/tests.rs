@@ -22,12 +22,13 @@ fn help_examples_parse() {
         let Some((_, rest)) = line.split_once("voxbridge ") else { continue };
         // Redirections, pipes and the words beside an example belong to the reader, not to the program.
         let without_remark = rest.split("  ").next().unwrap();
-        let command = without_remark.split(['<', '>', '|']).next().unwrap().replace("\"Good morning.\"", "Hello");
+        let command =
+            without_remark.split(['<', '>', '|']).next().unwrap().replace("\"Good morning.\"", "Hello");
         let arguments = ["voxbridge"].into_iter().chain(command.split_whitespace());
         Cli::try_parse_from(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
         example_count += 1;
     }
-    assert!(example_count >= 15, "{seen}");
+    assert!(example_count >= 15, "{example_count}");
 }
 
 #[test]

@@ -20,7 +20,8 @@ use crate::{
 const DEFAULT_ENGINES_DIR: &str = "target/engines";
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
-    telemetry::init(&LogConfig { level: Some("error".into()), format: None }).map_err(CommandError::failed)?;
+    telemetry::init(&LogConfig { level: Some("error".into()), format: None })
+        .map_err(CommandError::failed)?;
     let recording = match &args.recording {
         None => demo::RECORDING.to_vec(),
         Some(path) => read_recording(path)?,
@@ -97,8 +98,9 @@ fn print_result(result: &demo::DemoResult) {
 }
 
 fn read_recording(path: &Path) -> Result<Vec<u8>, CommandError> {
-    std::fs::read(path)
-        .map_err(|reason| crate::cli::ClientError::UnreadableInput { source_name: path.display().to_string(), reason }.into())
+    std::fs::read(path).map_err(|reason| {
+        crate::cli::ClientError::UnreadableInput { source_name: path.display().to_string(), reason }.into()
+    })
 }
 
 /// Real engines when they are named or set up; otherwise the simulator speaks for itself, and says so.

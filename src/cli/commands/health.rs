@@ -19,13 +19,16 @@ const RESPONSE_MAX_BYTES: u64 = 64 * 1024;
 
 pub(super) async fn run(args: HealthArgs) -> Result<(), CommandError> {
     let endpoint = endpoint(&args)?;
-    let response = timeout(TIMEOUT, send_request(&endpoint, if args.alive { "/healthz" } else { "/readyz" })).await;
-    let unavailable =
-        |reason: String| CommandError::with_code(UNAVAILABLE, format!("no admin listener answers at {}: {reason}", args.admin));
+    let response =
+        timeout(TIMEOUT, send_request(&endpoint, if args.alive { "/healthz" } else { "/readyz" })).await;
+    let unavailable = |reason: String| {
+        CommandError::with_code(UNAVAILABLE, format!("no admin listener answers at {}: {reason}", args.admin))
+    };
     let response = response
         .map_err(|_| unavailable("it took too long".to_owned()))?
         .map_err(|error| unavailable(error.to_string()))?;
-    let (status, body) = parse_response(&response).ok_or_else(|| unavailable("it does not speak HTTP".to_owned()))?;
+    let (status, body) =
+        parse_response(&response).ok_or_else(|| unavailable("it does not speak HTTP".to_owned()))?;
     println!("{}", body.trim());
     match status {
         200 => Ok(()),
@@ -50,7 +53,8 @@ fn endpoint(args: &HealthArgs) -> Result<Endpoint, CommandError> {
     let invalid_address = |error: String| {
         CommandError::usage(format!("{:?} is no address of an admin listener: {error}", args.admin))
     };
-    let uri: Uri = format!("{scheme}://{authority}").parse().map_err(|error| invalid_address(format!("{error}")))?;
+    let uri: Uri =
+        format!("{scheme}://{authority}").parse().map_err(|error| invalid_address(format!("{error}")))?;
     Endpoint::from_uri(&uri, args.ca.as_deref()).map_err(invalid_address)
 }
 

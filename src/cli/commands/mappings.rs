@@ -10,7 +10,7 @@ use crate::{
     cli::args::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, TryFormat},
     config::Config,
     mapping::{
-        MappingKind, Library,
+        Library, MappingKind,
         check::{did_you_mean, quoted_list},
         explain::{
             build_explanation, matrix,
@@ -25,11 +25,14 @@ use crate::{
 };
 
 pub(super) fn run(args: MappingsArgs) -> Result<(), CommandError> {
-    let library =
-        Config { mappings: args.mappings, ..Config::default() }.load_library().map_err(CommandError::usage)?;
+    let library = Config { mappings: args.mappings, ..Config::default() }
+        .load_library()
+        .map_err(CommandError::usage)?;
     match args.command {
         MappingsCommand::List => print!("{}", list_mappings(&library)),
-        MappingsCommand::Show { name, kind } => print!("{}", find_mapping(&library, kind.map(mapping_kind), &name)?.1),
+        MappingsCommand::Show { name, kind } => {
+            print!("{}", find_mapping(&library, kind.map(mapping_kind), &name)?.1)
+        }
         MappingsCommand::Explain { client, profile, dialect, format } => {
             let names = [client, profile, dialect];
             print!("{}", explain(&library, names.each_ref().map(Option::as_deref), format)?);
@@ -60,7 +63,11 @@ fn list_mappings(library: &Library) -> String {
 }
 
 /// A mapping by name, of any kind unless one is given: its kind and text.
-fn find_mapping<'l>(library: &'l Library, kind: Option<MappingKind>, name: &str) -> Result<(MappingKind, &'l str), CommandError> {
+fn find_mapping<'l>(
+    library: &'l Library,
+    kind: Option<MappingKind>,
+    name: &str,
+) -> Result<(MappingKind, &'l str), CommandError> {
     let found =
         library.files().filter(|(of, known, ..)| *known == name && kind.is_none_or(|kind| kind == *of));
     let found: Vec<_> = found.map(|(kind, .., source)| (kind, source)).collect();
@@ -69,16 +76,25 @@ fn find_mapping<'l>(library: &'l Library, kind: Option<MappingKind>, name: &str)
         [] => {
             let known = || library.files().map(|(_, known, ..)| known);
             let hint = did_you_mean(name, known());
-            Err(CommandError::usage(format!("there is no mapping `{name}`{hint}; there is {}", quoted_list(known()))))
+            Err(CommandError::usage(format!(
+                "there is no mapping `{name}`{hint}; there is {}",
+                quoted_list(known())
+            )))
         }
         several => {
             let kinds = quoted_list(several.iter().map(|(kind, _)| kind.name()));
-            Err(CommandError::usage(format!("`{name}` is the name of several: {kinds}; say which with --kind")))
+            Err(CommandError::usage(format!(
+                "`{name}` is the name of several: {kinds}; say which with --kind"
+            )))
         }
     }
 }
 
-fn explain(library: &Library, names: [Option<&str>; 3], format: ExplainFormat) -> Result<String, CommandError> {
+fn explain(
+    library: &Library,
+    names: [Option<&str>; 3],
+    format: ExplainFormat,
+) -> Result<String, CommandError> {
     let [client, profile, dialect] = names;
     let (Some(client), Some(profile), Some(dialect)) = (client, profile, dialect) else {
         let cells = matrix(library, client, profile).map_err(CommandError::usage)?;
@@ -107,7 +123,12 @@ const fn mapping_kind(kind: KindArg) -> MappingKind {
     }
 }
 
-fn new_mapping(library: &Library, kind: Option<KindArg>, from: Option<&str>, name: &str) -> Result<String, CommandError> {
+fn new_mapping(
+    library: &Library,
+    kind: Option<KindArg>,
+    from: Option<&str>,
+    name: &str,
+) -> Result<String, CommandError> {
     let kind = kind.map(mapping_kind);
     let source = match from {
         None => generate(library, kind.unwrap_or(MappingKind::Client), name),
@@ -135,17 +156,23 @@ fn write_mapping(path: &Path, source: &str, force: bool) -> Result<(), CommandEr
 }
 
 /// What a mapping file makes of a recording.
-fn try_mapping(library: Library, file: &Path, trace: &Path, format: TryFormat) -> Result<String, CommandError> {
+fn try_mapping(
+    library: Library,
+    file: &Path,
+    trace: &Path,
+    format: TryFormat,
+) -> Result<String, CommandError> {
     let (name, trace) = (file.display().to_string(), read_trace(trace)?);
-    let source =
-        fs::read_to_string(file).map_err(|error| CommandError::with_code(super::NO_INPUT, format!("{name}: {error}")))?;
+    let source = fs::read_to_string(file)
+        .map_err(|error| CommandError::with_code(super::NO_INPUT, format!("{name}: {error}")))?;
     let mut library = trace.header.library(library).map_err(CommandError::failed)?;
     let (kind, mapping) = library.add_and_identify(&name, &source).map_err(CommandError::usage)?;
     let messages = match kind {
         MappingKind::Client => remap_client(&trace, &library, &mapping),
         MappingKind::Upstream => remap_upstream(&trace, &library, &mapping),
         MappingKind::Profile => {
-            let outcome = replay_with_profile(&trace, &library, &mapping, replay_epoch()).map_err(CommandError::failed)?;
+            let outcome = replay_with_profile(&trace, &library, &mapping, replay_epoch())
+                .map_err(CommandError::failed)?;
             return Ok(match format {
                 TryFormat::Text => format_outcome(&outcome),
                 TryFormat::Json => json(&outcome),

@@ -11,7 +11,9 @@ use crate::{config::ConfigReloader, server::admin::ReloadableConfig as _};
 ///
 /// # Errors
 /// The system cannot tell.
-pub(super) fn reload_on_sighup(reloader: Arc<ConfigReloader>) -> Result<impl Future<Output = ()>, CommandError> {
+pub(super) fn reload_on_sighup(
+    reloader: Arc<ConfigReloader>,
+) -> Result<impl Future<Output = ()>, CommandError> {
     let mut hangup = signal(SignalKind::hangup()).map_err(CommandError::failed)?;
     Ok(async move {
         while hangup.recv().await.is_some() {

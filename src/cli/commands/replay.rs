@@ -6,9 +6,9 @@ use super::{CommandError, INVALID_DATA, NO_INPUT};
 use crate::{
     cli::args::ReplayArgs,
     config::Config,
-    mapping::{MappingKind, Library},
+    mapping::{Library, MappingKind},
     trace::{
-        TraceRecord, Trace,
+        Trace, TraceRecord,
         diff::Difference,
         replay::{ReplayOutcome, replay, replay_with_profile},
     },
@@ -21,8 +21,9 @@ const CONTENT_MAX_CHARS: usize = 400;
 
 pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
     let trace = read_trace(&args.trace)?;
-    let library =
-        Config { mappings: args.mappings.clone(), ..Config::default() }.load_library().map_err(CommandError::usage)?;
+    let library = Config { mappings: args.mappings.clone(), ..Config::default() }
+        .load_library()
+        .map_err(CommandError::usage)?;
     let outcome = match &args.profile {
         None => replay(&trace, library, replay_epoch()).map_err(CommandError::failed)?,
         Some(name_or_file) => {
@@ -40,10 +41,12 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
 /// The file cannot be read, or is no trace.
 pub(super) fn read_trace(path: &Path) -> Result<Trace, CommandError> {
     let name = path.display();
-    let bytes = fs::read(path).map_err(|error| CommandError::with_code(NO_INPUT, format!("{name}: {error}")))?;
+    let bytes =
+        fs::read(path).map_err(|error| CommandError::with_code(NO_INPUT, format!("{name}: {error}")))?;
     // What a crash cut off may end within a letter.
     let text = String::from_utf8_lossy(&bytes);
-    Trace::parse(&text).map_err(|parse_error| CommandError::with_code(INVALID_DATA, format!("{name}: {parse_error}")))
+    Trace::parse(&text)
+        .map_err(|parse_error| CommandError::with_code(INVALID_DATA, format!("{name}: {parse_error}")))
 }
 
 /// The library of a trace with a profile more, by name or file; and the profile's name.
@@ -63,7 +66,10 @@ pub(super) fn library_with_profile(
     };
     let (kind, name) = library.add_and_identify(name_or_file, &source).map_err(CommandError::usage)?;
     if kind != MappingKind::Profile {
-        return Err(CommandError::usage(format!("{name_or_file}: this is a {} file, not a profile file", kind.name())));
+        return Err(CommandError::usage(format!(
+            "{name_or_file}: this is a {} file, not a profile file",
+            kind.name()
+        )));
     }
     Ok((library, name))
 }
@@ -83,7 +89,11 @@ pub(super) fn format_outcome(outcome: &ReplayOutcome) -> String {
         0 => format!("same: {summary}\n"),
         count => format!("{count} outputs differ, of {summary}; the first:\n"),
     };
-    differences.first.iter().take(DIFFERENCES_SHOWN).for_each(|difference| text.push_str(&format_difference(difference)));
+    differences
+        .first
+        .iter()
+        .take(DIFFERENCES_SHOWN)
+        .for_each(|difference| text.push_str(&format_difference(difference)));
     not_judged.iter().for_each(|note| text.push_str(&format!("not judged: {note}\n")));
     text
 }
@@ -94,7 +104,8 @@ fn format_difference(difference: &Difference) -> String {
         Some(record) => format!("  {label} {}\n", truncate_text(&record.content())),
     };
     let record = difference.expected.as_ref().or(difference.got.as_ref());
-    let (seconds, description) = record.map_or((0.0, String::new()), |record| (record.ns as f64 / 1e9, record.description()));
+    let (seconds, description) =
+        record.map_or((0.0, String::new()), |record| (record.ns as f64 / 1e9, record.description()));
     let (expected, got) = (side("expected", &difference.expected), side("got     ", &difference.got));
     format!("{seconds:>9.3} s  {description}\n{expected}{got}")
 }

@@ -5,16 +5,16 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::{SESSIONS_CUT_OFF, CommandError, SIGNAL_BASE, config_layers::load_config, reload, signals};
+use super::{CommandError, SESSIONS_CUT_OFF, SIGNAL_BASE, config_layers::load_config, reload, signals};
 use crate::{
     cli::args::ConfigArgs,
-    config::{AdminSettings, Config, DEFAULT_LISTEN, ConfigReloader, ReloadTargets},
+    config::{AdminSettings, Config, ConfigReloader, DEFAULT_LISTEN, ReloadTargets},
     server::{
         Server, ServiceConfig,
-        admin::{AdminListener, AdminContext},
+        admin::{AdminContext, AdminListener},
         process::{
             fd_limit,
-            lifecycle::{ShutdownOutcome, LifecycleState},
+            lifecycle::{LifecycleState, ShutdownOutcome},
             systemd::ServiceManager,
             workers::Workers,
         },
@@ -35,7 +35,8 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     let service = config.build_service().map_err(CommandError::usage)?;
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {
-        let trace_error = |error| CommandError::failed(format!("cannot record in {}: {error}", traces.dir().display()));
+        let trace_error =
+            |error| CommandError::failed(format!("cannot record in {}: {error}", traces.dir().display()));
         traces.create_dir().map_err(trace_error)?;
     }
     for warning in config.warnings() {
@@ -62,20 +63,35 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     let admin_listener = admin.as_ref().map(|admin| Ok((admin.security(), admin.local_addr()?))).transpose();
     let admin_listener = admin_listener.map_err(|error: std::io::Error| CommandError::failed(error))?;
     let (current, metrics) = (server.active_config(), server.metrics());
-    let targets = ReloadTargets { current, admin: admin_listener, metrics, manager: manager.clone(), access_log };
+    let targets =
+        ReloadTargets { current, admin: admin_listener, metrics, manager: manager.clone(), access_log };
     let reloader = Arc::new(build_reloader(args, config, targets));
     let reloading = tokio::spawn(reload::reload_on_sighup(reloader.clone())?);
-    let watching_certificates = tokio::spawn(tls::watch_certificates(server.active_config(), admin_gate, server.metrics(), CERTIFICATE_CHECK_INTERVAL));
+    let watching_certificates = tokio::spawn(tls::watch_certificates(
+        server.active_config(),
+        admin_gate,
+        server.metrics(),
+        CERTIFICATE_CHECK_INTERVAL,
+    ));
     let address = server.local_addr().map_err(CommandError::failed)?.to_string();
-    let (lifecycle, liveness_probe, registry) = (server.lifecycle(), server.liveness_probe(), server.registry());
-    let notifying = tokio::spawn(manager.report_lifecycle(address.clone(), lifecycle.clone(), liveness_probe, registry, server.active_config()));
+    let (lifecycle, liveness_probe, registry) =
+        (server.lifecycle(), server.liveness_probe(), server.registry());
+    let notifying = tokio::spawn(manager.report_lifecycle(
+        address.clone(),
+        lifecycle.clone(),
+        liveness_probe,
+        registry,
+        server.active_config(),
+    ));
     let control = admin_control(&server, reloader);
     let serving = tokio::spawn(server.serve());
     // Whoever reads where it is finds it there.
     lifecycle.wait_for(LifecycleState::Serving).await;
     println!("listening on {address}");
     // Whether it is ready depends on them; without an admin listener nobody asks.
-    let probing = admin.is_some().then(|| tokio::spawn(probe_idle_periodically(control.current.clone(), IDLE_PROBE_INTERVAL)));
+    let probing = admin
+        .is_some()
+        .then(|| tokio::spawn(probe_idle_periodically(control.current.clone(), IDLE_PROBE_INTERVAL)));
     let answering = admin.map(|admin| serve_admin(admin, control)).transpose()?;
     let outcome = serving.await.map_err(CommandError::failed)?;
     reloading.abort();
@@ -158,7 +174,10 @@ async fn exit_result(outcome: ShutdownOutcome, signals: JoinHandle<u8>) -> Resul
         ShutdownOutcome::Forced(sessions) => {
             // Nothing but a second signal stops at once.
             let signal = signals.await.unwrap_or_default();
-            Err(CommandError::with_code(SIGNAL_BASE + signal, format!("stopped at once; {sessions} sessions were cut off")))
+            Err(CommandError::with_code(
+                SIGNAL_BASE + signal,
+                format!("stopped at once; {sessions} sessions were cut off"),
+            ))
         }
     }
 }

@@ -5,14 +5,17 @@ use std::{path::Path, sync::Arc};
 use super::{CommandError, config_layers::log_config, stop_signal};
 use crate::{
     cli::args::{BackendArg, DialectArg, SimulateArgs},
-    simulator::{Backend, SimDialect, Fault, SimulatorConfig, engines::SpeechEngines, process::EngineProcess, socket},
+    simulator::{
+        Backend, Fault, SimDialect, SimulatorConfig, engines::SpeechEngines, process::EngineProcess, socket,
+    },
     telemetry,
 };
 
 pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let faults = args.faults.iter().map(|fault| fault.parse::<Fault>());
-    let faults =
-        faults.collect::<Result<Vec<_>, _>>().map_err(|error| CommandError::usage(format!("--fault: {error}")))?;
+    let faults = faults
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| CommandError::usage(format!("--fault: {error}")))?;
     telemetry::init(&log_config(args.log)).map_err(CommandError::usage)?;
     let backend = match args.backend {
         BackendArg::Pytorch => Backend::Pytorch,
@@ -22,8 +25,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         (DialectArg::MinicpmOLegacy, documented) => SimDialect::Legacy { follows_document: documented },
         (DialectArg::MinicpmO, false) => SimDialect::Current,
         (DialectArg::MinicpmO, true) => {
-            let message =
-                "--as-documented: only --dialect minicpm-o-legacy has a document that its server does not follow";
+            let message = "--as-documented: only --dialect minicpm-o-legacy has a document that its server does not follow";
             return Err(CommandError::usage(message));
         }
     };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use console::Term;
 
 use crate::audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ};
-use crate::server::tap::{TapFrame, Tap, TapPoint};
+use crate::server::tap::{Tap, TapFrame, TapPoint};
 
 use super::json_summary::summarize_json;
 
@@ -63,7 +63,9 @@ impl SideBySide {
 
     /// The names of the columns; call it before the first session.
     pub fn header(&self) {
-        self.with_printer(|printer| printer.write_row("", Column::Left, "client ⇄ voxbridge", Some("voxbridge ⇄ MiniCPM-o")));
+        self.with_printer(|printer| {
+            printer.write_row("", Column::Left, "client ⇄ voxbridge", Some("voxbridge ⇄ MiniCPM-o"))
+        });
     }
 
     /// Prints audio that is still being summed up; call it when the sessions are over.
@@ -92,8 +94,12 @@ impl Tap for SideBySide {
         self.with_printer(|printer| {
             let after = at.saturating_duration_since(*printer.started_at.get_or_insert(at));
             match (point, frame) {
-                (TapPoint::FromClient, TapFrame::Binary(bytes)) => printer.add_audio(Direction::Up, after, bytes.len()),
-                (TapPoint::ToClient, TapFrame::Binary(bytes)) => printer.add_audio(Direction::Down, after, bytes.len()),
+                (TapPoint::FromClient, TapFrame::Binary(bytes)) => {
+                    printer.add_audio(Direction::Up, after, bytes.len())
+                }
+                (TapPoint::ToClient, TapFrame::Binary(bytes)) => {
+                    printer.add_audio(Direction::Down, after, bytes.len())
+                }
                 _ => printer.print_message(after, point, &text),
             }
         });
@@ -210,7 +216,8 @@ impl ColumnPrinter {
 
 /// How long audio lasts.
 fn audio_duration(bytes: usize, direction: Direction) -> Duration {
-    let per_second = if direction == Direction::Up { MICROPHONE_BYTES_PER_SECOND } else { SPEAKER_BYTES_PER_SECOND };
+    let per_second =
+        if direction == Direction::Up { MICROPHONE_BYTES_PER_SECOND } else { SPEAKER_BYTES_PER_SECOND };
     Duration::from_secs_f64(bytes as f64 / f64::from(per_second))
 }
 

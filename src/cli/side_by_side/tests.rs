@@ -65,7 +65,8 @@ fn client_and_upstream_messages_have_their_own_columns() {
 #[test]
 fn audio_frames_are_summed_until_next_client_message() {
     let frame = [0; 1280];
-    let mut frames: Vec<_> = (0..50).map(|i| (i * 40, TapPoint::FromClient, TapFrame::Binary(&frame))).collect();
+    let mut frames: Vec<_> =
+        (0..50).map(|i| (i * 40, TapPoint::FromClient, TapFrame::Binary(&frame))).collect();
     frames.push((2000, TapPoint::ToLane(Lane(1)), TapFrame::Text(r#"{"type":"session.init"}"#)));
     frames.push((2010, TapPoint::ToClient, TapFrame::Text(r#"{"type":"vad.speech_start"}"#)));
     frames.push((2020, TapPoint::ToClient, TapFrame::Binary(&frame)));
@@ -89,8 +90,10 @@ fn long_audio_is_printed_every_five_seconds() {
 #[test]
 fn lines_fit_the_terminal() {
     let text = format!(r#"{{"type":"transcript.final","text":"{}"}}"#, "词".repeat(50));
-    let frames =
-        [(0, TapPoint::ToClient, TapFrame::Text(&text)), (0, TapPoint::FromLane(Lane(7)), TapFrame::Text(&text))];
+    let frames = [
+        (0, TapPoint::ToClient, TapFrame::Text(&text)),
+        (0, TapPoint::FromLane(Lane(7)), TapFrame::Text(&text)),
+    ];
     for columns in [0, 40, 81, 120] {
         for colour in [false, true] {
             for line in printed_lines(columns, colour, &frames) {

@@ -21,7 +21,8 @@ async fn session_opens_and_closes_politely() {
         (peer.request_uri.clone(), peer.close_with_frame().await)
     })
     .await;
-    let target = ServerTarget { url, model: Some("whisper large".into()), language: Some("de".into()), key: None };
+    let target =
+        ServerTarget { url, model: Some("whisper large".into()), language: Some("de".into()), key: None };
     let (client, created) = Client::connect(&target, quick_timing()).await.unwrap();
     assert_eq!(client.session_id(), "sess_1");
     assert!(matches!(created.event, MacawEvent::SessionCreated { .. }));
@@ -65,7 +66,10 @@ async fn unreachable_server_error_names_url_and_remedy() {
     let error = connect_error(&url).await;
     assert_eq!(error.exit_code(), 69);
     let message = error.to_string();
-    assert!(message.starts_with(&format!("cannot reach {url}: connection refused; start a server")), "{message}");
+    assert!(
+        message.starts_with(&format!("cannot reach {url}: connection refused; start a server")),
+        "{message}"
+    );
     assert!(!message.contains('\n') && message.contains("voxbridge serve --upstream"), "{message}");
 }
 
@@ -100,8 +104,10 @@ async fn wss_url_of_plain_server_is_unreachable() {
 async fn unknown_model_error_is_reported_verbatim() {
     let (url, _server) = fake::serve(|mut peer| async move {
         let message = "Model 'nope' not found in registry";
-        peer.send_event(json!({"type": "error", "code": "model_not_found", "message": message, "recoverable": false}))
-            .await;
+        peer.send_event(
+            json!({"type": "error", "code": "model_not_found", "message": message, "recoverable": false}),
+        )
+        .await;
         peer.send_close_frame(CloseCode::Policy, "Model not found: nope").await;
         while peer.next_command().await.is_some() {}
     })

@@ -22,7 +22,9 @@ pub(super) struct FakePeer {
 }
 
 /// Accepts one connection and plays `script`; the URL without a path, and the script's result.
-pub(super) async fn serve<F, R>(script: impl FnOnce(FakePeer) -> F + Send + 'static) -> (String, JoinHandle<R>)
+pub(super) async fn serve<F, R>(
+    script: impl FnOnce(FakePeer) -> F + Send + 'static,
+) -> (String, JoinHandle<R>)
 where
     F: Future<Output = R> + Send,
     R: Send + 'static,
@@ -46,8 +48,10 @@ where
 impl FakePeer {
     /// Says that the session is open.
     pub(super) async fn send_created(&mut self) {
-        self.send_event(json!({"type": "session.created", "session_id": "sess_1", "model": "m", "config": {}}))
-            .await;
+        self.send_event(
+            json!({"type": "session.created", "session_id": "sess_1", "model": "m", "config": {}}),
+        )
+        .await;
     }
 
     /// Sends an event; a client that is gone is the client's affair.

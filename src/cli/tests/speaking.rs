@@ -99,7 +99,7 @@ async fn empty_frames_keep_slow_session_alive() {
     .await;
     speak_text(&url, "slow").await.1.unwrap();
     let (keep_alives, bytes) = server.await.unwrap();
-    assert!(keep_alives >= 2 && bytes == 0, "{keep_alives} beats, {bytes} bytes");
+    assert!(keep_alives >= 2 && bytes == 0, "{keep_alives} keep-alives, {bytes} bytes");
 }
 
 #[tokio::test]
@@ -109,7 +109,8 @@ async fn errors_before_and_after_first_audio_fail() {
             peer.send_created().await;
             let command = peer.next_command().await.unwrap();
             if after_first_audio {
-                peer.send_event(json!({"type": "tts.speaking_start", "request_id": command["request_id"]})).await;
+                peer.send_event(json!({"type": "tts.speaking_start", "request_id": command["request_id"]}))
+                    .await;
                 peer.send_audio(&[5, 0]).await;
             }
             peer.send_event(
@@ -124,7 +125,11 @@ async fn errors_before_and_after_first_audio_fail() {
         .await;
         let (speech, result) = speak_text(&url, "hello").await;
         assert_eq!(result.unwrap_err().to_string(), "the server reports tts_worker_error: m");
-        assert_eq!(speech.to_wav().len(), 44 + if after_first_audio { 2 } else { 0 }, "what was heard is kept");
+        assert_eq!(
+            speech.to_wav().len(),
+            44 + if after_first_audio { 2 } else { 0 },
+            "what was heard is kept"
+        );
         assert!(server.await.unwrap());
     }
 }
@@ -182,7 +187,9 @@ async fn speech_demo_transcribes_recording_and_saves_reply() {
     let directory = std::env::temp_dir().join(format!("voxbridge-demo-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let out = directory.join("out.wav");
-    let result = demo::run_speech_demo_with_timing(&url, RECORDING.to_vec(), true, &out, quick_timing()).await.unwrap();
+    let result = demo::run_speech_demo_with_timing(&url, RECORDING.to_vec(), true, &out, quick_timing())
+        .await
+        .unwrap();
     assert_eq!(result.transcripts, ["ask not"]);
     assert!(result.final_latency.unwrap() > Duration::ZERO);
     let reply = result.reply.unwrap();

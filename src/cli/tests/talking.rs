@@ -19,7 +19,8 @@ async fn send_answer(peer: &mut FakePeer, words: &str, sample_byte: u8, cancelle
     peer.send_event(json!({"type": "tts.speaking_start", "request_id": "turn_1"})).await;
     peer.send_audio(&[sample_byte; 4]).await;
     peer.send_event(json!({"type": "transcript.final", "text": words, "speaker": "assistant"})).await;
-    peer.send_event(json!({"type": "tts.speaking_end", "request_id": "turn_1", "cancelled": cancelled})).await;
+    peer.send_event(json!({"type": "tts.speaking_end", "request_id": "turn_1", "cancelled": cancelled}))
+        .await;
 }
 
 #[tokio::test]

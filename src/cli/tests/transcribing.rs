@@ -19,7 +19,13 @@ const RECORDING_BYTES: usize = RECORDING.len().div_ceil(FRAME_SAMPLES) * FRAME_S
 
 async fn transcribe_recording(url: &str, json: bool) -> (String, Result<(), ClientError>) {
     let mut out = Vec::new();
-    let result = transcribe(&target(url), quick_timing(), &RECORDING, TranscriptView::without_terminal(&mut out, json)).await;
+    let result = transcribe(
+        &target(url),
+        quick_timing(),
+        &RECORDING,
+        TranscriptView::without_terminal(&mut out, json),
+    )
+    .await;
     (String::from_utf8(out).unwrap(), result)
 }
 
@@ -142,8 +148,10 @@ async fn failed_utterance_makes_transcript_incomplete() {
                 send_utterance(&mut peer, "one", 0).await;
             }
             peer.send_event(json!({"type": "vad.speech_start"})).await;
-            peer.send_event(json!({"type": "error", "code": "worker_crash", "message": "m", "recoverable": true}))
-                .await;
+            peer.send_event(
+                json!({"type": "error", "code": "worker_crash", "message": "m", "recoverable": true}),
+            )
+            .await;
             peer.send_event(json!({"type": "vad.speech_end"})).await;
             peer.close_with_frame().await
         })

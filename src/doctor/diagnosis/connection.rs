@@ -1,6 +1,6 @@
 //! Causes on the way: name, port, certificate, upgrade.
 
-use super::{Diagnosis, CheckedServer};
+use super::{CheckedServer, Diagnosis};
 use crate::doctor::{
     experiments::Clue,
     step::DoctorStep,
@@ -35,7 +35,7 @@ pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Diagnosis {
             "The URL says ws://; a MiniCPM-o gateway speaks TLS unless it is started with --http.",
             "It speaks TLS, use wss://; and name its certificate with `ca` if it is one of its own making.",
         ),
-        Symptom::CertificateProblem(problem) => diagnose_certificate(server, problem),
+        Symptom::UntrustedCertificate(problem) => diagnose_certificate(server, problem),
         Symptom::ClientCertificateRequired(detail) => Diagnosis::new(
             format!("{address} ended TLS: {detail}."),
             "It asks its clients for a certificate, and got none that it trusts.",

@@ -1,7 +1,7 @@
 //! Causes on the way of a client, where voxbridge's own listener is another's server: what it says there it says for reasons
 //! of its own (`server::access`).
 
-use super::{Diagnosis, CheckedServer};
+use super::{CheckedServer, Diagnosis};
 use crate::doctor::symptom::{CertificateProblem, Symptom};
 
 /// What the same does not mean of an upstream; none where it means the same.
@@ -27,7 +27,7 @@ pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Option<Diag
             "The URL says ws://, and this voxbridge has a [tls].",
             "It speaks TLS, use wss://; and name its authority with --client-ca if it is one of your own.",
         ),
-        Symptom::CertificateProblem(CertificateProblem::UnknownIssuer) => Diagnosis::new(
+        Symptom::UntrustedCertificate(CertificateProblem::UnknownIssuer) => Diagnosis::new(
             format!("{address} shows a certificate that nobody vouches for whom this system trusts."),
             "It was signed by an authority of your own, or by none.",
             "Name the file of that authority with --client-ca.",

@@ -50,7 +50,12 @@ impl Diagnosis {
 
 /// What a symptom likely means at a step.
 #[must_use]
-pub fn diagnose(server: &CheckedServer, step: DoctorStep, symptom: &Symptom, clue: Option<&Clue>) -> Diagnosis {
+pub fn diagnose(
+    server: &CheckedServer,
+    step: DoctorStep,
+    symptom: &Symptom,
+    clue: Option<&Clue>,
+) -> Diagnosis {
     if let Some(Clue::SpeaksClientProtocol(title)) = clue {
         return Diagnosis::new(
             format!("{} said: {}.", server.authority, symptom.summary()),
@@ -66,14 +71,18 @@ pub fn diagnose(server: &CheckedServer, step: DoctorStep, symptom: &Symptom, clu
         return diagnosis;
     }
     match symptom {
-        Symptom::Slow { took, usual } => diagnose_slow(step, &format_duration(*took), &format_duration(*usual)),
-        Symptom::NoAnswer { .. } if step < DoctorStep::Upgrade => connection::diagnose_no_answer(server, step, symptom),
+        Symptom::Slow { took, usual } => {
+            diagnose_slow(step, &format_duration(*took), &format_duration(*usual))
+        }
+        Symptom::NoAnswer { .. } if step < DoctorStep::Upgrade => {
+            connection::diagnose_no_answer(server, step, symptom)
+        }
         Symptom::NameNotFound(_)
         | Symptom::ConnectionRefused
         | Symptom::Unreachable(_)
         | Symptom::ServerSpeaksPlaintext
         | Symptom::ServerSpeaksTls
-        | Symptom::CertificateProblem(_)
+        | Symptom::UntrustedCertificate(_)
         | Symptom::ClientCertificateRequired(_)
         | Symptom::TlsFailed(_)
         | Symptom::NotHttp(_)

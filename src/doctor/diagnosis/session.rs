@@ -1,13 +1,13 @@
 //! Causes after the upgrade: queue, initialisation, answer, goodbye.
 
-use super::{Diagnosis, CheckedServer};
+use super::{CheckedServer, Diagnosis};
 use crate::{
     doctor::{
         experiments::Clue,
         step::DoctorStep,
         symptom::{Symptom, format_duration, format_queue_position},
     },
-    event::{EndKind, DisconnectReason},
+    event::{DisconnectReason, EndKind},
     mapping::upstream::VoiceEncoding,
 };
 
@@ -16,7 +16,12 @@ const CLOSE_TRY_AGAIN_LATER: u16 = 1013;
 /// Message too big (RFC 6455 §7.4.1).
 const CLOSE_MESSAGE_TOO_BIG: u16 = 1009;
 
-pub(super) fn diagnose(server: &CheckedServer, step: DoctorStep, symptom: &Symptom, clue: Option<&Clue>) -> Diagnosis {
+pub(super) fn diagnose(
+    server: &CheckedServer,
+    step: DoctorStep,
+    symptom: &Symptom,
+    clue: Option<&Clue>,
+) -> Diagnosis {
     match (step, symptom) {
         (_, Symptom::VoiceTooLarge { bytes, limit }) => Diagnosis::new(
             format!(
@@ -33,9 +38,8 @@ pub(super) fn diagnose(server: &CheckedServer, step: DoctorStep, symptom: &Sympt
         ),
         (_, Symptom::ModesUnavailable(refused)) => diagnose_unavailable_modes(refused),
         (DoctorStep::Queue, symptom) => diagnose_queue(server, symptom),
-        (DoctorStep::Init, symptom) => {
-            clue.map_or_else(|| diagnose_init(server, symptom), |clue| diagnose_with_clue(server, symptom, clue))
-        }
+        (DoctorStep::Init, symptom) => clue
+            .map_or_else(|| diagnose_init(server, symptom), |clue| diagnose_with_clue(server, symptom, clue)),
         (DoctorStep::Close, symptom) => Diagnosis::new(
             format!("{} did not answer the goodbye: {}.", server.authority, symptom.summary()),
             "The server is overloaded, or it is not the kind of server the dialect describes.",
@@ -54,7 +58,11 @@ fn diagnose_queue(server: &CheckedServer, symptom: &Symptom) -> Diagnosis {
     let address = &server.authority;
     match symptom {
         Symptom::StillQueued { position, length, waited } => Diagnosis::new(
-            format!("{address}: {} after {}.", format_queue_position(*position, *length), format_duration(*waited)),
+            format!(
+                "{address}: {} after {}.",
+                format_queue_position(*position, *length),
+                format_duration(*waited)
+            ),
             "Another client holds the worker, or a session that was not ended properly still does.",
             "See who is connected to the gateway; add a worker or another upstream; restart the worker if nobody is.",
         ),
@@ -137,13 +145,12 @@ fn diagnose_init(server: &CheckedServer, symptom: &Symptom) -> Diagnosis {
             "The worker hangs or still loads its model; real ones take 9 to 16 s.",
             "Look at the worker's log and its GPU; give it more time with --timeout.",
         ),
-        Symptom::Disconnected(DisconnectReason::Closed(CLOSE_MESSAGE_TOO_BIG, _)) | Symptom::SessionEnded { code: Some(CLOSE_MESSAGE_TOO_BIG), .. } => {
-            Diagnosis::new(
-                format!("{address} found the opening too large."),
-                "The reference voice is larger than the server, or a proxy in front of it, takes.",
-                "Use a shorter sample as voices.default, or raise the limit of the proxy.",
-            )
-        }
+        Symptom::Disconnected(DisconnectReason::Closed(CLOSE_MESSAGE_TOO_BIG, _))
+        | Symptom::SessionEnded { code: Some(CLOSE_MESSAGE_TOO_BIG), .. } => Diagnosis::new(
+            format!("{address} found the opening too large."),
+            "The reference voice is larger than the server, or a proxy in front of it, takes.",
+            "Use a shorter sample as voices.default, or raise the limit of the proxy.",
+        ),
         other => Diagnosis::new(
             format!("{address} assigned a worker, which did not open the session: {}.", other.summary()),
             "The worker never becomes ready: its back-end is down, out of memory, or refuses the settings. Further attempts failed as well.",

@@ -37,7 +37,8 @@ pub(crate) fn find_all(
     let mut found: Vec<FileError> = Vec::new();
     while let Err(problem) = read(&copy.text) {
         let problems = problem.flatten();
-        let told = problems.iter().map(|problem| copy.original_position(problem)).filter(|it| !found.contains(it));
+        let told =
+            problems.iter().map(|problem| copy.original_position(problem)).filter(|it| !found.contains(it));
         let told: Vec<FileError> = told.collect();
         let ends = told.is_empty() || problems.len() > 1 || found.len() + told.len() >= MAX_PROBLEMS;
         found.extend(told);
@@ -145,7 +146,12 @@ fn value_at(source: &str, path: &[String]) -> Option<String> {
 }
 
 /// All of an entry: a table with a header of its own has entries elsewhere.
-fn collect_ranges(key: Range<usize>, value: &DeValue<'_>, span: Range<usize>, ranges: &mut Vec<Range<usize>>) {
+fn collect_ranges(
+    key: Range<usize>,
+    value: &DeValue<'_>,
+    span: Range<usize>,
+    ranges: &mut Vec<Range<usize>>,
+) {
     ranges.push(key.start..key.end.max(span.end));
     let tables: Vec<&DeTable<'_>> = match value {
         DeValue::Table(table) => vec![table],
@@ -177,7 +183,7 @@ fn blank_out(source: &mut String, range: Range<usize>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::mapping::{Library, FileError};
+    use crate::mapping::{FileError, Library};
 
     fn problems(source: &str) -> Vec<FileError> {
         let problem = Library::default().add("f.toml", source).unwrap_err();

@@ -11,7 +11,7 @@ use crate::{
     mapping::{
         check::FileError,
         extract::Extractor,
-        field::{ProtocolField, FieldFile},
+        field::{FieldFile, ProtocolField},
     },
 };
 
@@ -49,7 +49,7 @@ impl SourceFile<'_> {
 
 pub(super) fn compile_fields(
     files: BTreeMap<Spanned<String>, FieldFile>,
-    shape: &mut Extractor,
+    extractor: &mut Extractor,
     in_query: bool,
     source_file: SourceFile<'_>,
 ) -> Result<Vec<ProtocolField>, FileError> {
@@ -57,7 +57,7 @@ pub(super) fn compile_fields(
     let compiled = files.into_iter().map(|(name, file)| {
         let at = name.span().start;
         let name = name.into_inner();
-        let slot = shape.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
+        let slot = extractor.add(&file.at.clone().unwrap_or_else(|| format!("/{name}")));
         let field = ProtocolField { name, slot, file };
         problems.extend(field.validate(in_query).map(|problem| source_file.problem(at, problem)));
         field
@@ -67,12 +67,16 @@ pub(super) fn compile_fields(
 }
 
 /// Names that may stand in an HTTP header (RFC 9110 §5.6.2).
-pub(super) fn compile_subprotocols(names: Vec<Spanned<String>>, source_file: SourceFile<'_>) -> Result<Vec<String>, FileError> {
+pub(super) fn compile_subprotocols(
+    names: Vec<Spanned<String>>,
+    source_file: SourceFile<'_>,
+) -> Result<Vec<String>, FileError> {
     let token = |letter: u8| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter);
     let checked = names.into_iter().map(|name| {
         let at = name.span().start;
         Some(name.into_inner()).filter(|name| !name.is_empty() && name.bytes().all(token)).ok_or_else(|| {
-            source_file.problem(at, "a subprotocol is letters, digits and `-` or `_`, without a space or a comma")
+            source_file
+                .problem(at, "a subprotocol is letters, digits and `-` or `_`, without a space or a comma")
         })
     });
     checked.collect()
@@ -83,7 +87,7 @@ impl CommandFile {
         self,
         name: Spanned<String>,
         command_key: &str,
-        shape: &mut Extractor,
+        extractor: &mut Extractor,
         source_file: SourceFile<'_>,
     ) -> Result<ProtocolCommand, FileError> {
         let at = name.span().start;
@@ -96,7 +100,12 @@ impl CommandFile {
             let message = "`present` is a JSON pointer, which begins with `/`";
             return Err(source_file.problem(pointer.span().start, message));
         }
-        let present = self.present.map(|pointer| shape.add(pointer.get_ref()));
-        Ok(ProtocolCommand { name, verb: self.verb, present, fields: compile_fields(self.fields, shape, false, source_file)? })
+        let present = self.present.map(|pointer| extractor.add(pointer.get_ref()));
+        Ok(ProtocolCommand {
+            name,
+            verb: self.verb,
+            present,
+            fields: compile_fields(self.fields, extractor, false, source_file)?,
+        })
     }
 }

@@ -18,8 +18,8 @@ pub use self::{
 };
 use super::{
     check::{self, FileError, snake_case_name},
-    extract::{Node, Extractor},
-    field::{ProtocolField, FieldRole},
+    extract::{Extractor, Node},
+    field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
     template::Template,
 };
@@ -55,7 +55,7 @@ pub struct ClientMapping {
     /// What a protocol of the model's own kind is; of the rest only names, paths and the largest message then count.
     pub relay: Option<RelayProtocol>,
     /// Finds the command key (slot 0) and every field.
-    pub(crate) shape: Extractor,
+    pub(crate) extractor: Extractor,
     events: BTreeMap<EventName, Template>,
     errors: BTreeMap<ErrorKey, ErrorSpelling>,
     closes: BTreeMap<CloseReason, CloseSpelling>,
@@ -95,11 +95,12 @@ impl ClientMapping {
         let read: ClientFile = check::parse_toml(file, source)?;
         super::check_kind(file, source, read.kind, super::MappingKind::Client)?;
         let source_file = SourceFile { file, source };
-        let mut shape = Extractor::default();
+        let mut extractor = Extractor::default();
         let command_key = read.command_key.as_ref().map_or("", |key| key.get_ref().as_str());
-        shape.add(command_key);
+        extractor.add(command_key);
         let commands = read.commands.into_iter();
-        let commands = commands.map(|(name, command)| command.compile(name, command_key, &mut shape, source_file));
+        let commands =
+            commands.map(|(name, command)| command.compile(name, command_key, &mut extractor, source_file));
         let commands = commands.collect::<Result<_, FileError>>()?;
         let template = |name: EventName, text: &Spanned<String>| {
             Template::compile(text.get_ref(), &name.all_slots())
@@ -123,12 +124,12 @@ impl ClientMapping {
             commands,
             never_sent: read.never_sent,
             relay: None,
-            shape,
+            extractor,
             events,
             errors: check::collect_compiled(errors, &mut problems),
             closes: read.closes,
         };
-        problems.extend(mapping.check(file, source).err());
+        problems.extend(mapping.check_complete(file, source).err());
         FileError::combine(problems.into_iter().flat_map(FileError::flatten))?;
         Ok(mapping)
     }
@@ -153,7 +154,7 @@ impl ClientMapping {
             commands: Vec::new(),
             never_sent: std::mem::take(&mut read.never_sent),
             relay: Some(read.compile(file, source)?),
-            shape: Extractor::default(),
+            extractor: Extractor::default(),
             events: BTreeMap::new(),
             errors: BTreeMap::new(),
             closes: BTreeMap::new(),
@@ -168,39 +169,43 @@ impl ClientMapping {
     }
 
     /// What the types cannot say.
-    fn check(&self, file: &str, source: &str) -> Result<(), FileError> {
-        let within = |path: &[&str], message: String| FileError::at_key(file, source, path, message);
+    fn check_complete(&self, file: &str, source: &str) -> Result<(), FileError> {
+        let error_at_key = |path: &[&str], message: String| FileError::at_key(file, source, path, message);
         let mut problems = Vec::new();
         for kind in ErrorKind::SESSION_KINDS.iter().filter(|kind| self.error(**kind).is_none()) {
             let message = format!(
                 "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
                 snake_case_name(kind)
             );
-            problems.push(within(&["errors"], message));
+            problems.push(error_at_key(&["errors"], message));
         }
         let needed = CloseReason::ALL.iter().filter(|name| name.fallback().is_none());
         for name in needed.filter(|name| !self.closes.contains_key(name)) {
             let message = format!("[closes] says nothing about `{}`", snake_case_name(name));
-            problems.push(within(&["closes"], message));
+            problems.push(error_at_key(&["closes"], message));
         }
         if self.audio_in.backpressure_ms > 0 && self.audio_in.max_ahead_ms > 0 {
             let message =
                 "`backpressure_ms` keeps all audio and `max_ahead_ms` drops some; one of them must be 0"
                     .to_owned();
-            problems.push(within(&["audio_in", "backpressure_ms"], message));
+            problems.push(error_at_key(&["audio_in", "backpressure_ms"], message));
         }
         let speaks = |command: &ProtocolCommand| matches!(command.verb, Verb::Speak | Verb::AppendText);
         let speaks = self.commands.iter().any(speaks);
         let most = self.audio_out.frame_max_bytes;
         if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
             let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
-            let message =
-                format!("`frame_max_bytes` must hold a sample: {} or more{none}", Encoding::MAX_BYTES_PER_SAMPLE);
-            problems.push(within(&["audio_out", "frame_max_bytes"], message));
+            let message = format!(
+                "`frame_max_bytes` must hold a sample: {} or more{none}",
+                Encoding::MAX_BYTES_PER_SAMPLE
+            );
+            problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
         }
         if self.paths.is_empty() {
-            problems
-                .push(within(&["paths"], "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned()));
+            problems.push(error_at_key(
+                &["paths"],
+                "`paths` must not be empty, such as [\"/v1/realtime\"]".to_owned(),
+            ));
         }
         FileError::combine(problems)
     }
@@ -208,7 +213,9 @@ impl ClientMapping {
     /// The query parameter by which its clients must name a model; none where they need not.
     #[must_use]
     pub fn required_model_parameter(&self) -> Option<&str> {
-        let model = |field: &&ProtocolField| matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice));
+        let model = |field: &&ProtocolField| {
+            matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+        };
         let field = self.query.iter().find(model)?;
         field.file.default.is_none().then_some(field.name.as_str())
     }
@@ -241,7 +248,7 @@ impl ClientMapping {
         if let Some(relay) = &self.relay {
             return relay.has_command(text);
         }
-        let Ok(found) = self.shape.extract(text) else { return false };
+        let Ok(found) = self.extractor.extract(text) else { return false };
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {
             Some(slot) => found.get(slot).is_some(),

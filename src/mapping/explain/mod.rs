@@ -11,7 +11,7 @@ use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
     client::{EventName, Verb},
-    compatibility::check_all,
+    compatibility::check_compatible,
     field::ProtocolField,
     relay::explain as relay_rows,
     upstream::Mode,
@@ -99,13 +99,20 @@ pub struct MatrixCell {
 
 /// Everything about three that are named.
 #[must_use]
-pub fn build_explanation(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> Explanation {
+pub fn build_explanation(
+    client: &ClientMapping,
+    profile: &Profile,
+    dialect: &UpstreamMapping,
+) -> Explanation {
     let (sends, gets, modes) = match &client.relay {
         Some(relay) => {
-            let (sends, gets) = (relay_rows::sent_rows(relay, dialect), relay_rows::received_rows(client, relay, dialect));
+            let (sends, gets) =
+                (relay_rows::sent_rows(relay, dialect), relay_rows::received_rows(client, relay, dialect));
             (sends, gets, relay_rows::common_modes(relay, dialect))
         }
-        None => (sent_rows(client, profile, dialect), received_rows(client, profile, dialect), vec![profile.mode]),
+        None => {
+            (sent_rows(client, profile, dialect), received_rows(client, profile, dialect), vec![profile.mode])
+        }
     };
     Explanation {
         client: client.name.clone(),
@@ -113,7 +120,7 @@ pub fn build_explanation(client: &ClientMapping, profile: &Profile, dialect: &Up
         profile: profile.name.clone(),
         dialect: dialect.name.clone(),
         dialect_title: dialect.title.clone(),
-        because: check_all(client, profile, dialect).err(),
+        because: check_compatible(client, profile, dialect).err(),
         notes: [&client.notes, &profile.notes, &dialect.notes].into_iter().flatten().cloned().collect(),
         sends,
         gets,
@@ -133,7 +140,11 @@ pub fn explain_markdown(client: &ClientMapping, profile: &Profile, dialect: &Ups
 ///
 /// # Errors
 /// A name that does not exist, with the nearest that does.
-pub fn matrix(library: &Library, client: Option<&str>, profile: Option<&str>) -> Result<Vec<MatrixCell>, String> {
+pub fn matrix(
+    library: &Library,
+    client: Option<&str>,
+    profile: Option<&str>,
+) -> Result<Vec<MatrixCell>, String> {
     let client = client.map(|name| library.client(name)).transpose()?;
     let profile = profile.map(|name| library.profile(name)).transpose()?;
     let mut cells = Vec::new();
@@ -148,7 +159,7 @@ pub fn matrix(library: &Library, client: Option<&str>, profile: Option<&str>) ->
 }
 
 fn matrix_cell(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> MatrixCell {
-    let because = check_all(client, profile, dialect).err();
+    let because = check_compatible(client, profile, dialect).err();
     MatrixCell {
         client: client.name.clone(),
         profile: profile.name.clone(),
@@ -168,7 +179,11 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             audio.encoding.description(),
             audio.rate_hz,
             audio.channels,
-            if profile.dialogue.is_some() { "sent to the model second by second" } else { "cut into utterances" }
+            if profile.dialogue.is_some() {
+                "sent to the model second by second"
+            } else {
+                "cut into utterances"
+            }
         ),
     )];
     if audio.frame_max_bytes == 0 {
@@ -176,7 +191,11 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
     }
     rows.extend(client.query.iter().map(|field| field_row(RowKind::Query, field, profile)));
     for command in &client.commands {
-        rows.push(ExplainRow::new(RowKind::Command, &command.name, describe_verb(command.verb, profile, dialect)));
+        rows.push(ExplainRow::new(
+            RowKind::Command,
+            &command.name,
+            describe_verb(command.verb, profile, dialect),
+        ));
         let refused = command.verb == Verb::Speak && !can_speak(dialect);
         let field = |field: &ProtocolField| match refused {
             true => ExplainRow::new(RowKind::Field, &field.name, "nothing: the command is refused"),
@@ -220,7 +239,8 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
         ),
     };
     rows.push(ExplainRow::new(RowKind::Audio, "", voice));
-    let never = |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never: {why}"));
+    let never =
+        |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never: {why}"));
     rows.extend(client.never_sent.iter().map(never));
     rows
 }

@@ -21,13 +21,17 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         Verb::AppendText => "gathered until a flush",
         Verb::Flush => return describe_flush(profile),
         Verb::Clear => "silence at once, and nothing that was gathered or waits is spoken",
-        Verb::Finalize if talk && !transcribes_user(profile) => "nothing: the user's words are not transcribed",
+        Verb::Finalize if talk && !transcribes_user(profile) => {
+            "nothing: the user's words are not transcribed"
+        }
         Verb::Finalize => {
             "the utterance ends; what came so far is transcribed, and its last transcript says so"
         }
         Verb::Finish => "all that came is transcribed and spoken; then the session ends",
         Verb::KeepAlive => "the session is not idle",
-        Verb::Commit if talk && !transcribes_user(profile) => "nothing: the model itself decides when it answers",
+        Verb::Commit if talk && !transcribes_user(profile) => {
+            "nothing: the model itself decides when it answers"
+        }
         Verb::Commit => "the utterance so far is transcribed now; the rest of it follows as another",
         Verb::Frame if profile.mode == Mode::Video => {
             "a picture for the model; the newest goes with the next second of audio (extension)"
@@ -144,7 +148,9 @@ pub(super) const fn describe_field(role: FieldRole, profile: &Profile) -> &'stat
         FieldRole::Microphone if talk => {
             "`open`: who speaks interrupts what is being spoken; `muted`: nobody is heard meanwhile (extension)"
         }
-        FieldRole::Microphone => "accepted without effect: muted while a text is spoken, as on the real server",
+        FieldRole::Microphone => {
+            "accepted without effect: muted while a text is spoken, as on the real server"
+        }
         FieldRole::RolloverEvents if talk => "whether the client is told of rollovers (extension)",
         FieldRole::RolloverEvents => "accepted without effect: in this profile there are none",
         FieldRole::Image => "JPEG in base64",

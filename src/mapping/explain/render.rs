@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{MatrixCell, Explanation, RowKind, ExplainRow};
+use super::{ExplainRow, Explanation, MatrixCell, RowKind};
 use crate::mapping::upstream::Mode;
 
 /// A line of a terminal.
@@ -39,7 +39,8 @@ pub fn markdown(explanation: &Explanation) -> String {
     table(&mut out, "What the client sends", ["client", "becomes"], &explanation.sends);
     table(&mut out, "What the client gets", ["event", "comes from"], &explanation.gets);
     let paths = explanation.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
-    let _ = writeln!(out, "Served at {paths}; upstream at `{upstream_path}`, mode {}.", mode_list(modes, "`"));
+    let _ =
+        writeln!(out, "Served at {paths}; upstream at `{upstream_path}`, mode {}.", mode_list(modes, "`"));
     out
 }
 
@@ -106,8 +107,9 @@ fn write_wrapped(out: &mut String, head: &str, words: &str, indent: usize) {
 /// The matrix in columns.
 #[must_use]
 pub fn matrix_text(cells: &[MatrixCell]) -> String {
-    let width =
-        |name: fn(&MatrixCell) -> &String| cells.iter().map(|cell| name(cell).chars().count()).max().unwrap_or(0);
+    let width = |name: fn(&MatrixCell) -> &String| {
+        cells.iter().map(|cell| name(cell).chars().count()).max().unwrap_or(0)
+    };
     let (client, profile, dialect) = (
         width(|cell| &cell.client).max(6),
         width(|cell| &cell.profile).max(7),

@@ -194,20 +194,20 @@ impl ProtocolField {
     }
 
     fn convert(&self, node: &Node<'_>) -> Result<FieldValue, String> {
-        let meant = node.as_str().and_then(|word| self.file.value_map.get(word));
-        let translated = meant.map(|meant| Node::Str(meant.as_str().into()));
+        let mapped = node.as_str().and_then(|word| self.file.value_map.get(word));
+        let translated = mapped.map(|mapped| Node::Str(mapped.as_str().into()));
         let node = match self.file.type_name {
             // Of a choice only the protocol's own words are known.
             FieldType::Choice => node,
             _ => translated.as_ref().unwrap_or(node),
         };
         match self.file.type_name {
-            FieldType::Text => self.text(node),
-            FieldType::Integer => self.number(node, true),
-            FieldType::Number => self.number(node, false),
-            FieldType::Flag => flag(node).map(FieldValue::Flag),
-            FieldType::TextList => self.text_list(node).map(FieldValue::TextList),
-            FieldType::Choice => self.choice(node),
+            FieldType::Text => self.parse_text(node),
+            FieldType::Integer => self.parse_number(node, true),
+            FieldType::Number => self.parse_number(node, false),
+            FieldType::Flag => parse_flag(node).map(FieldValue::Flag),
+            FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
+            FieldType::Choice => self.parse_choice(node),
             FieldType::Object => match node {
                 Node::Object => Ok(FieldValue::Object),
                 other => Err(format!("Input should be an object, got {}", display_node(other))),
@@ -215,9 +215,10 @@ impl ProtocolField {
         }
     }
 
-    fn text(&self, node: &Node<'_>) -> Result<FieldValue, String> {
-        let text =
-            node.as_str().ok_or_else(|| format!("Input should be a valid string, got {}", display_node(node)))?;
+    fn parse_text(&self, node: &Node<'_>) -> Result<FieldValue, String> {
+        let text = node
+            .as_str()
+            .ok_or_else(|| format!("Input should be a valid string, got {}", display_node(node)))?;
         let letters = text.chars().count() as f64;
         if let Some(min) = self.file.min.filter(|min| letters < *min) {
             return Err(format!("String should have at least {min} character{}, got {letters}", plural(min)));
@@ -228,7 +229,7 @@ impl ProtocolField {
         Ok(FieldValue::Text(text.to_owned()))
     }
 
-    fn text_list(&self, node: &Node<'_>) -> Result<Vec<String>, String> {
+    fn parse_text_list(&self, node: &Node<'_>) -> Result<Vec<String>, String> {
         let Node::List(items) = node else {
             return Err(format!("Input should be a valid list, got {}", display_node(node)));
         };
@@ -237,30 +238,33 @@ impl ProtocolField {
         }
         let texts = items.iter().map(|item| match item.as_str() {
             None => Err(format!("Input should be a valid string, got {}", display_node(item))),
-            Some(text) if text.chars().count() > ITEM_MAX_CHARS => {
-                Err(format!("String should have at most {ITEM_MAX_CHARS} characters, got {}", display_node(item)))
-            }
+            Some(text) if text.chars().count() > ITEM_MAX_CHARS => Err(format!(
+                "String should have at most {ITEM_MAX_CHARS} characters, got {}",
+                display_node(item)
+            )),
             Some(text) => Ok(text.to_owned()),
         });
         texts.collect()
     }
 
-    fn choice(&self, node: &Node<'_>) -> Result<FieldValue, String> {
+    fn parse_choice(&self, node: &Node<'_>) -> Result<FieldValue, String> {
         let means = &self.file.value_map;
         if means.is_empty() {
             return match node.as_str().filter(|text| self.file.values.iter().any(|value| value == text)) {
                 Some(text) => Ok(FieldValue::Text(text.to_owned())),
-                None => Err(format!("Input should be {}, got {}", either(&self.file.values), display_node(node))),
+                None => {
+                    Err(format!("Input should be {}, got {}", one_of(&self.file.values), display_node(node)))
+                }
             };
         }
-        let meant = node.as_str().and_then(|word| means.get(word));
-        meant.map(|meant| FieldValue::Text(meant.clone())).ok_or_else(|| {
+        let mapped = node.as_str().and_then(|word| means.get(word));
+        mapped.map(|mapped| FieldValue::Text(mapped.clone())).ok_or_else(|| {
             let words: Vec<String> = means.keys().cloned().collect();
-            format!("Input should be {}, got {}", either(&words), display_node(node))
+            format!("Input should be {}, got {}", one_of(&words), display_node(node))
         })
     }
 
-    fn number(&self, node: &Node<'_>, whole: bool) -> Result<FieldValue, String> {
+    fn parse_number(&self, node: &Node<'_>, whole: bool) -> Result<FieldValue, String> {
         let kind = if whole { "integer" } else { "number" };
         let number = match node {
             Node::Int(number) => Some(*number as f64),
@@ -286,7 +290,7 @@ impl ProtocolField {
     }
 }
 
-fn flag(node: &Node<'_>) -> Result<bool, String> {
+fn parse_flag(node: &Node<'_>) -> Result<bool, String> {
     let value = match node {
         Node::Bool(flag) => Some(*flag),
         Node::Int(0) => Some(false),
@@ -304,14 +308,14 @@ fn flag(node: &Node<'_>) -> Result<bool, String> {
 
 /// A value as people see it in an error, never longer than a line.
 pub(crate) fn display_node(node: &Node<'_>) -> String {
-    const LONGEST: usize = 40;
+    const MAX_CHARS: usize = 40;
     match node {
         Node::Null => "null".to_owned(),
         Node::Bool(value) => value.to_string(),
         Node::Int(value) => value.to_string(),
         Node::Float(value) => value.to_string(),
-        Node::Str(text) if text.chars().count() > LONGEST => {
-            format!("'{}…'", text.chars().take(LONGEST).collect::<String>())
+        Node::Str(text) if text.chars().count() > MAX_CHARS => {
+            format!("'{}…'", text.chars().take(MAX_CHARS).collect::<String>())
         }
         Node::Str(text) => format!("'{text}'"),
         Node::List(items) => if items.is_empty() { "[]" } else { "an array" }.to_owned(),
@@ -320,7 +324,7 @@ pub(crate) fn display_node(node: &Node<'_>) -> String {
     }
 }
 
-fn either(values: &[String]) -> String {
+fn one_of(values: &[String]) -> String {
     let quoted: Vec<String> = values.iter().map(|value| format!("'{value}'")).collect();
     match quoted.split_last() {
         Some((last, most)) if !most.is_empty() => format!("{} or {last}", most.join(", ")),

@@ -1,6 +1,6 @@
 //! What is wrong with a field before any client sends it.
 
-use super::{ProtocolField, FieldRole, FieldType};
+use super::{FieldRole, FieldType, ProtocolField};
 use crate::{
     audio::encoding::Encoding,
     mapping::check::{did_you_mean, quoted_list},
@@ -10,27 +10,27 @@ impl ProtocolField {
     /// What is wrong with the field itself, whatever a client sends.
     pub(in crate::mapping) fn validate(&self, in_query: bool) -> Option<String> {
         let file = &self.file;
-        let lists = matches!(file.type_name, FieldType::TextList | FieldType::Object);
-        let said = |what: &str| Some(format!("field `{}` {what}", self.name));
+        let is_composite = matches!(file.type_name, FieldType::TextList | FieldType::Object);
+        let problem_with = |what: &str| Some(format!("field `{}` {what}", self.name));
         if file.to.is_none() && file.because.is_none() {
-            return said("has neither `to` nor `because`");
+            return problem_with("has neither `to` nor `because`");
         }
         if file.at.as_ref().is_some_and(|at| !at.starts_with('/')) {
-            return said("has an `at` that is no JSON pointer; one begins with `/`");
+            return problem_with("has an `at` that is no JSON pointer; one begins with `/`");
         }
-        if lists && !file.value_map.is_empty() {
-            return said("has `value_map`, which a list or an object cannot have");
+        if is_composite && !file.value_map.is_empty() {
+            return problem_with("has `value_map`, which a list or an object cannot have");
         }
         if file.type_name == FieldType::Choice && file.values.is_empty() && file.value_map.is_empty() {
-            return said("is a `choice` without `values` and without `value_map`");
+            return problem_with("is a `choice` without `values` and without `value_map`");
         }
         if file.default.is_some() && !in_query {
-            return said(
+            return problem_with(
                 "has a `default`, which is for query parameters; a command without it changes nothing",
             );
         }
         if let Some(problem) = file.default.as_ref().and_then(|text| self.read_text(text).err()) {
-            return said(&format!("has a `default` that it would refuse itself: {problem}"));
+            return problem_with(&format!("has a `default` that it would refuse itself: {problem}"));
         }
         self.unknown_encoding()
     }

@@ -3,11 +3,11 @@
 use super::{
     super::{
         ClientMapping, UpstreamMapping,
-        explain::{RowKind, ExplainRow},
+        explain::{ExplainRow, RowKind},
         template::SlotValue,
         upstream::{Mode, SendName},
     },
-    RelayFieldRole, RelayProtocol, RelayCommand, RelayEvent, RelayField, RelayVerb,
+    RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb,
 };
 
 /// What its client sends, and what becomes of it on this dialect.
@@ -19,7 +19,9 @@ pub(in crate::mapping) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMap
     ];
     for command in &relay.commands {
         rows.push(ExplainRow::new(RowKind::Command, &command.name, describe_verb(command)));
-        let field = |field: &RelayField| ExplainRow::new(RowKind::Field, &field.name, describe_field(field, dialect, native));
+        let field = |field: &RelayField| {
+            ExplainRow::new(RowKind::Field, &field.name, describe_field(field, dialect, native))
+        };
         rows.extend(command.fields.iter().map(field));
     }
     let rest = match native {
@@ -94,7 +96,8 @@ pub(in crate::mapping) fn received_rows(
         let spelled = value.pointer(&client.command_key).and_then(serde_json::Value::as_str);
         rows.push(ExplainRow::new(RowKind::Event, spelled.unwrap_or(&json), describe_event(name, native)));
     }
-    let never = |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never_sent: {why}"));
+    let never =
+        |(name, why): (&String, &String)| ExplainRow::new(RowKind::Event, name, format!("never_sent: {why}"));
     rows.extend(client.never_sent.iter().map(never));
     rows
 }

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 
 use super::super::{
-    extract::{Node, Extractor},
+    extract::{Extractor, Node},
     field::display_node,
 };
 
@@ -114,9 +114,10 @@ pub struct RelayField {
 }
 
 impl RelayFieldFile {
-    pub(super) fn compile(self, name: String, shape: &mut Extractor) -> RelayField {
+    pub(super) fn compile(self, name: String, extractor: &mut Extractor) -> RelayField {
         let at = self.at.unwrap_or_else(|| format!("/{name}"));
-        let slot = if self.field_type == RelayFieldType::Json { shape.add_raw(&at) } else { shape.add(&at) };
+        let slot =
+            if self.field_type == RelayFieldType::Json { extractor.add_raw(&at) } else { extractor.add(&at) };
         let Self { to, field_type, required, checked, because, .. } = self;
         RelayField { name, to, field_type, required, checked, because, slot }
     }
@@ -134,7 +135,9 @@ impl RelayField {
             | (RelayFieldType::Flag, Node::Bool(_))
             | (RelayFieldType::Object, Node::Object) => return Ok(()),
             (RelayFieldType::Json, Node::Raw(json)) if json.starts_with('{') => return Ok(()),
-            (RelayFieldType::TextList, Node::List(items)) if items.iter().all(|item| item.as_str().is_some()) => {
+            (RelayFieldType::TextList, Node::List(items))
+                if items.iter().all(|item| item.as_str().is_some()) =>
+            {
                 return Ok(());
             }
             (RelayFieldType::Samples, Node::Str(text)) => return check_samples(text),

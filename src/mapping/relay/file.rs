@@ -7,7 +7,8 @@ use toml::Spanned;
 
 use super::{
     super::{check::FileError, extract::Extractor, template::Template},
-    RelayEndReason, RelayEndSpelling, RelayModeQuery, RelayProtocol, RelayCommand, RelayErrorSpelling, RelayEvent, RelayVerb,
+    RelayCommand, RelayEndReason, RelayEndSpelling, RelayErrorSpelling, RelayEvent, RelayModeQuery,
+    RelayProtocol, RelayVerb,
     field::RelayFieldFile,
 };
 use crate::error::ErrorKind;
@@ -77,10 +78,10 @@ impl RelayProtocolFile {
     }
 
     pub(in crate::mapping) fn compile(self, file: &str, source: &str) -> Result<RelayProtocol, FileError> {
-        let mut shape = Extractor::default();
-        shape.add(&self.command_key);
+        let mut extractor = Extractor::default();
+        extractor.add(&self.command_key);
         let commands: Vec<RelayCommand> =
-            self.commands.into_iter().map(|(name, command)| command.compile(name, &mut shape)).collect();
+            self.commands.into_iter().map(|(name, command)| command.compile(name, &mut extractor)).collect();
         let template = |name: RelayEvent, text: &Spanned<String>| {
             Template::compile(text.get_ref(), name.slots())
                 .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
@@ -95,42 +96,42 @@ impl RelayProtocolFile {
             append_before_open: self.append_before_open,
             prompt_extra_chars: self.prompt_extra_chars,
             default_prompt: self.default_prompt,
-            shape,
+            extractor,
             events,
             errors: errors.collect::<Result<_, FileError>>()?,
             closes: self.closes,
         };
-        client.check(file)?;
+        client.check_complete(file)?;
         Ok(client)
     }
 }
 
 impl RelayProtocol {
     /// What the types cannot say.
-    fn check(&self, file: &str) -> Result<(), FileError> {
-        let whole = |message: String| Err(FileError::for_file(file, message));
+    fn check_complete(&self, file: &str) -> Result<(), FileError> {
+        let file_error = |message: String| Err(FileError::for_file(file, message));
         if let Some(kind) = ErrorKind::RELAY_KINDS.iter().find(|kind| !self.errors.contains_key(kind)) {
-            return whole(format!("[errors] says nothing about {kind:?}; every kind needs words"));
+            return file_error(format!("[errors] says nothing about {kind:?}; every kind needs words"));
         }
         if let Some(name) = RelayEndReason::ALL.iter().find(|name| !self.closes.contains_key(name)) {
-            return whole(format!("[closes] says nothing about {name:?}"));
+            return file_error(format!("[closes] says nothing about {name:?}"));
         }
         let has = |verb: &&RelayVerb| self.commands.iter().any(|command| command.verb == **verb);
         if let Some(verb) = RelayVerb::ALL.iter().find(|verb| !has(verb)) {
-            return whole(format!("no message under [commands] has the verb {verb:?}"));
+            return file_error(format!("no message under [commands] has the verb {verb:?}"));
         }
         let needed = [RelayEvent::Granted, RelayEvent::Opened, RelayEvent::Listening, RelayEvent::Ended];
         if let Some(name) = needed.iter().find(|name| self.event(**name).is_none()) {
-            return whole(format!("[events] says nothing about {name:?}"));
+            return file_error(format!("[events] says nothing about {name:?}"));
         }
         if !self.has_combined_output()
             && (self.event(RelayEvent::Text).is_none() || self.event(RelayEvent::Speech).is_none())
         {
-            return whole("[events] has neither `output` nor both of `text` and `speech`".to_owned());
+            return file_error("[events] has neither `output` nor both of `text` and `speech`".to_owned());
         }
         for field in self.commands.iter().flat_map(|command| &command.fields) {
             if field.to.is_none() && field.because.is_none() && !field.checked {
-                return whole(format!("field `{}` has neither `to` nor `because`", field.name));
+                return file_error(format!("field `{}` has neither `to` nor `because`", field.name));
             }
         }
         Ok(())
@@ -138,8 +139,8 @@ impl RelayProtocol {
 }
 
 impl RelayCommandFile {
-    fn compile(self, name: String, shape: &mut Extractor) -> RelayCommand {
-        let fields = self.fields.into_iter().map(|(name, field)| field.compile(name, shape)).collect();
+    fn compile(self, name: String, extractor: &mut Extractor) -> RelayCommand {
+        let fields = self.fields.into_iter().map(|(name, field)| field.compile(name, extractor)).collect();
         RelayCommand { name, verb: self.verb, fields }
     }
 }

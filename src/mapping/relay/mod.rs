@@ -16,12 +16,12 @@ use serde::Deserialize;
 
 pub(crate) use self::field::without_data_prefix;
 pub use self::{
-    field::{RelayFieldRole, RelayField, RelayFieldType},
+    field::{RelayField, RelayFieldRole, RelayFieldType},
     profile::RelayRules,
 };
 pub(super) use self::{file::RelayProtocolFile, profile::RelayProfileFile};
 use super::{
-    extract::{Node, Extractor},
+    extract::{Extractor, Node},
     template::Template,
     upstream::Mode,
 };
@@ -229,7 +229,7 @@ pub struct RelayProtocol {
     /// The system prompt of a client that gives none, on its own server; told to upstreams of other dialects.
     pub default_prompt: Option<String>,
     /// Finds the command key (slot 0) and every field.
-    pub(crate) shape: Extractor,
+    pub(crate) extractor: Extractor,
     events: BTreeMap<RelayEvent, Template>,
     errors: BTreeMap<ErrorKind, RelayErrorSpelling>,
     closes: BTreeMap<RelayEndReason, RelayEndSpelling>,
@@ -274,7 +274,7 @@ impl RelayProtocol {
     /// Whether a text frame is a message of this protocol, whatever else is wrong with it.
     #[must_use]
     pub fn has_command(&self, text: &str) -> bool {
-        let Ok(found) = self.shape.extract(text) else { return false };
+        let Ok(found) = self.extractor.extract(text) else { return false };
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| Some(command.name.as_str()) == name)
     }

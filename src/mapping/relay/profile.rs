@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::super::{
     MappingKind,
     check::FileError,
-    profile::{ReadWindowRules, HearRules, LaneTimeouts, ListenRules, PlayoutRules, Profile, SpeakRules},
+    profile::{HearRules, LaneTimeouts, ListenRules, PlayoutRules, Profile, ReadWindowRules, SpeakRules},
     upstream::Mode,
 };
 use crate::mapping::check;

@@ -179,7 +179,7 @@ pub struct UpstreamMapping {
     pub meanings: FailureMeanings,
     /// What bounds its conversations.
     pub duplex: DuplexLimits,
-    pub(crate) shape: Extractor,
+    pub(crate) extractor: Extractor,
     pub(crate) rules: Vec<ReceiveRule>,
     send: BTreeMap<SendName, Template>,
 }
@@ -210,8 +210,8 @@ impl UpstreamMapping {
     pub(super) fn compile(file: &str, source: &str) -> Result<Self, FileError> {
         let read: UpstreamFile = check::parse_toml(file, source)?;
         super::check_kind(file, source, read.kind, super::MappingKind::Upstream)?;
-        let mut shape = Extractor::default();
-        let rules = read.receive.into_iter().map(|rule| rule.compile(&mut shape)).collect();
+        let mut extractor = Extractor::default();
+        let rules = read.receive.into_iter().map(|rule| rule.compile(&mut extractor)).collect();
         let template = |name: SendName, text: &Spanned<String>| {
             Template::compile(text.get_ref(), name.slots())
                 .map_err(|error| FileError::at_offset(file, source, text.span().start, error.to_string()))
@@ -219,7 +219,7 @@ impl UpstreamMapping {
         let mut problems = Vec::new();
         let send = read.send.iter().map(|(name, text)| (*name, template(*name, text)));
         let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
-        for (missing, mode) in missing(&read.send, &read.modes) {
+        for (missing, mode) in missing_messages(&read.send, &read.modes) {
             let (missing, mode) = (check::snake_case_name(&missing), mode.name());
             let message =
                 format!("[send] says nothing about `{missing}`, which mode `{mode}` of [modes] needs");
@@ -242,7 +242,7 @@ impl UpstreamMapping {
             voice_encodings: voice_encodings?,
             meanings: read.meanings,
             duplex: read.duplex,
-            shape,
+            extractor,
             rules,
             send,
         })
@@ -256,7 +256,7 @@ impl UpstreamMapping {
 }
 
 /// Messages that one of the modes needs and that are not there.
-fn missing<T>(
+fn missing_messages<T>(
     send: &BTreeMap<SendName, T>,
     modes: &BTreeMap<Mode, String>,
 ) -> impl Iterator<Item = (SendName, Mode)> {
@@ -284,9 +284,9 @@ fn voice_encodings(
 }
 
 impl RuleFile {
-    fn compile(self, shape: &mut Extractor) -> ReceiveRule {
-        let when = self.when.into_iter().map(|(pointer, value)| (shape.add(&pointer), value)).collect();
-        let mut slot = |pointer: Option<String>| pointer.map(|pointer| shape.add(&pointer));
+    fn compile(self, extractor: &mut Extractor) -> ReceiveRule {
+        let when = self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), value)).collect();
+        let mut slot = |pointer: Option<String>| pointer.map(|pointer| extractor.add(&pointer));
         ReceiveRule {
             when,
             event: self.event,

@@ -57,7 +57,11 @@ impl HttpError {
     }
 
     /// Too much of one's own; not before so long.
-    pub(crate) fn too_many_requests(reason: RejectReason, message: &str, retry: Option<Duration>) -> Box<Self> {
+    pub(crate) fn too_many_requests(
+        reason: RejectReason,
+        message: &str,
+        retry: Option<Duration>,
+    ) -> Box<Self> {
         Self::new(reason, StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message).retry_after(retry)
     }
 

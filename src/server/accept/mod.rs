@@ -41,18 +41,18 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body
 use tracing::{debug, info, warn};
 
 use super::{
-    ServiceConfig, ServerContext,
+    ServerContext, ServiceConfig,
     accept::{
-        http_error::{HttpResponse, HttpError},
+        http_error::{HttpError, HttpResponse},
         protocol_detection::NotServed,
         session_start::{ConnectRequest, run_session, unix_now},
     },
     access::{
         address::client_subnet,
         credential::SUBPROTOCOL,
-        keys::{AccessTarget, ApiKey},
         has_own_subprotocol,
-        quota::{QuotaExceeded, Quota, QuotaTicket, QuotaSubject},
+        keys::{AccessTarget, ApiKey},
+        quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
     },
     session_task::wait_for_drain_order,
     websocket::{pausable_stream::PausableStream, stream::ClientStream},
@@ -188,7 +188,11 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// Upgrades a request to a session, or says why not.
-fn answer_request(request: Request<Incoming>, peer: &ClientPeer, server: &Arc<ServerContext>) -> HttpResponse {
+fn answer_request(
+    request: Request<Incoming>,
+    peer: &ClientPeer,
+    server: &Arc<ServerContext>,
+) -> HttpResponse {
     admit(request, peer, server).unwrap_or_else(|error| {
         server.metrics.record_rejection(error.reason);
         error.response
@@ -196,7 +200,11 @@ fn answer_request(request: Request<Incoming>, peer: &ClientPeer, server: &Arc<Se
 }
 
 /// Every step that may refuse it.
-fn admit(mut request: Request<Incoming>, peer: &ClientPeer, server: &Arc<ServerContext>) -> Result<HttpResponse, Box<HttpError>> {
+fn admit(
+    mut request: Request<Incoming>,
+    peer: &ClientPeer,
+    server: &Arc<ServerContext>,
+) -> Result<HttpResponse, Box<HttpError>> {
     let config = server.config();
     let path = request.uri().path().to_owned();
     let (query, query_key) = config.access.extract_query_key(request.uri().query().unwrap_or_default());
@@ -215,12 +223,25 @@ fn admit(mut request: Request<Incoming>, peer: &ClientPeer, server: &Arc<ServerC
     let session_slot = reserve_slot(&config, server)?;
     let tickets = acquire_quota_tickets(&config, server, key.as_ref(), client_address)?;
 
-    response.headers_mut().extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
+    response
+        .headers_mut()
+        .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     // Of whom a proxy has it there is no port.
     let port = if client_address == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
     let trace_context = trace_context(headers);
-    let connect_request = ConnectRequest { path, query, peer: SocketAddr::new(client_address, port), trace_context, candidates };
-    let admission = Admission { key, subject: peer.certificate_names.first().cloned(), _session_slot: session_slot, _quota_tickets: tickets };
+    let connect_request = ConnectRequest {
+        path,
+        query,
+        peer: SocketAddr::new(client_address, port),
+        trace_context,
+        candidates,
+    };
+    let admission = Admission {
+        key,
+        subject: peer.certificate_names.first().cloned(),
+        _session_slot: session_slot,
+        _quota_tickets: tickets,
+    };
     let upgraded = hyper::upgrade::on(&mut request);
     // In a box, or what waits for it has room for it twice.
     let session = Box::pin(run_session(upgraded, connect_request, (server.clone(), config), admission));
@@ -246,7 +267,11 @@ async fn wait_for_cut_off(mut cut_off: watch::Receiver<bool>) {
 type CandidateResult = Result<Vec<Arc<ClientMapping>>, NotServed>;
 
 /// There is something at the path.
-fn check_path(config: &ServiceConfig, path: &str, candidates: &CandidateResult) -> Result<(), Box<HttpError>> {
+fn check_path(
+    config: &ServiceConfig,
+    path: &str,
+    candidates: &CandidateResult,
+) -> Result<(), Box<HttpError>> {
     match candidates {
         Err(cause @ NotServed::NotFound) => Err(not_served_error(config, path, cause)),
         _ => Ok(()),
@@ -294,7 +319,8 @@ fn authenticate(
 ) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let names: Vec<&str> = at_path.flat_map(|client| &client.subprotocols).map(String::as_str).collect();
-    let authenticated = config.access.authenticate(headers, query_key, &names, &peer.certificate_names, unix_now().as_secs());
+    let authenticated =
+        config.access.authenticate(headers, query_key, &names, &peer.certificate_names, unix_now().as_secs());
     authenticated.map_err(|refused| {
         info!(peer = %peer.address, ?refused, "refused: no key that is good");
         HttpError::unauthorized(&refused.to_string())
@@ -331,12 +357,18 @@ fn handshake_response(request: &Request<Incoming>) -> Result<HttpResponse, Box<H
     if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
         // Who stands in front may take for its end what is the first of the session, or the other way round.
         let message = "A handshake has no body; Content-Length or Transfer-Encoding says that there is one";
-        return Err(HttpError::new(RejectReason::BadHandshake, StatusCode::BAD_REQUEST, "bad_handshake", message));
+        return Err(HttpError::new(
+            RejectReason::BadHandshake,
+            StatusCode::BAD_REQUEST,
+            "bad_handshake",
+            message,
+        ));
     }
     create_response_with_body(request, Full::default).map_err(|error| {
         let (reason, status) = (RejectReason::BadHandshake, StatusCode::BAD_REQUEST);
         // RFC 6455 §4.4: which version would have been right.
-        HttpError::new(reason, status, "bad_handshake", &error.to_string()).with_header(SEC_WEBSOCKET_VERSION, "13")
+        HttpError::new(reason, status, "bad_handshake", &error.to_string())
+            .with_header(SEC_WEBSOCKET_VERSION, "13")
     })
 }
 
@@ -352,7 +384,8 @@ fn acquire_quota_tickets(
         let quota = Quota { sessions_max: key.sessions_max, sessions_per_minute: key.sessions_per_minute };
         (QuotaSubject::Key(key.name.clone()), quota)
     });
-    let quotas = [(QuotaSubject::Address(client_subnet(client_address)), of_address)].into_iter().chain(of_key);
+    let quotas =
+        [(QuotaSubject::Address(client_subnet(client_address)), of_address)].into_iter().chain(of_key);
     let now = Instant::now().into_std();
     let acquired = quotas.map(|(who, quota)| {
         let (reason, subject) = match who {
@@ -362,9 +395,11 @@ fn acquire_quota_tickets(
         server.quotas.acquire(now, who.clone(), quota).map_err(|over| {
             info!(?who, ?over, "refused: too much");
             match over {
-                QuotaExceeded::Sessions(max) => {
-                    HttpError::too_many_requests(reason, &format!("Too many sessions of {subject}; at most {max}"), None)
-                }
+                QuotaExceeded::Sessions(max) => HttpError::too_many_requests(
+                    reason,
+                    &format!("Too many sessions of {subject}; at most {max}"),
+                    None,
+                ),
                 QuotaExceeded::Rate(rate, retry) => {
                     let message = format!("Too many new sessions of {subject}; at most {rate} a minute");
                     HttpError::too_many_requests(RejectReason::RateLimit, &message, Some(retry))
@@ -376,7 +411,10 @@ fn acquire_quota_tickets(
 }
 
 /// There is room, and a future.
-fn reserve_slot(config: &ServiceConfig, server: &ServerContext) -> Result<OwnedSemaphorePermit, Box<HttpError>> {
+fn reserve_slot(
+    config: &ServiceConfig,
+    server: &ServerContext,
+) -> Result<OwnedSemaphorePermit, Box<HttpError>> {
     if server.lifecycle.is_shutting_down() {
         return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));
     }

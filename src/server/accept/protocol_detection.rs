@@ -46,21 +46,26 @@ pub(crate) fn candidates_for_request(
     let mode_error = candidates.iter().find_map(|client| check_mode(client).err());
     candidates.retain(|client| check_mode(client).is_ok());
     // A word for the mode is a better sign than a protocol that takes any.
-    let names_mode = |client: &ClientMapping| client.relay.as_ref().is_none_or(|relay| relay.has_valid_mode(query));
+    let names_mode =
+        |client: &ClientMapping| client.relay.as_ref().is_none_or(|relay| relay.has_valid_mode(query));
     if candidates.iter().any(|client| client.is_relayed() && names_mode(client)) {
         candidates.retain(|client| names_mode(client));
     }
     let parameter_names: Vec<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
-    let count_known_parameters = |client: &ClientMapping| parameter_names.iter().filter(|name| client.has_parameter(name)).count();
+    let count_known_parameters =
+        |client: &ClientMapping| parameter_names.iter().filter(|name| client.has_parameter(name)).count();
     let max_known = candidates.iter().map(|client| count_known_parameters(client)).max();
     candidates.retain(|client| Some(count_known_parameters(client)) == max_known);
     // A relayed client has nobody to talk to where no route leads; it names no model.
-    let has_route = |client: &ClientMapping| !client.is_relayed() || config.routes.find(path, client, "").is_some();
+    let has_route =
+        |client: &ClientMapping| !client.is_relayed() || config.routes.find(path, client, "").is_some();
     let likeliest = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
     candidates.retain(|client| has_route(client));
     // Who names no model is none of those that have to.
     let lacks_model = |client: &ClientMapping| {
-        client.required_model_parameter().is_some_and(|model| parameter_names.iter().all(|name| *name != model))
+        client
+            .required_model_parameter()
+            .is_some_and(|model| parameter_names.iter().all(|name| *name != model))
     };
     candidates.sort_by_key(|client| (lacks_model(client), client.is_relayed()));
     match (candidates.is_empty(), mode_error) {

@@ -13,14 +13,14 @@ use tracing::{Instrument as _, debug, error_span, info};
 
 use super::{Admission, protocol_detection};
 use crate::server::{
-    ServiceConfig, ServerContext,
+    ServerContext, ServiceConfig,
     access::ClientLimits,
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
     },
     route::{Route, RouteUpstreams},
-    session_task::{SessionContext, SessionTask, SessionRegistration},
+    session_task::{SessionContext, SessionRegistration, SessionTask},
     websocket::{
         WebSocket,
         outbox::{MeteredWebSocket, websocket_config},
@@ -79,10 +79,19 @@ pub(crate) async fn run_session(
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
-    let registration = profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
+    let registration =
+        profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
     let (tap, drain, drain_guard) = (config.tap.clone(), server.drain.clone(), server.drain_guard.clone());
     let close_timeout = config.drain_policy.timeout;
-    let context = SessionContext { tap, trace, trace_context: request.trace_context, registration, drain, close_timeout, drain_guard };
+    let context = SessionContext {
+        tap,
+        trace,
+        trace_context: request.trace_context,
+        registration,
+        drain,
+        close_timeout,
+        drain_guard,
+    };
     let task = Box::new(SessionTask::new(bridge, client, upstreams.pool, context));
     drop((server, config));
     task.run(first_message).instrument(span).await;
@@ -117,7 +126,8 @@ async fn detect_protocol(
         debug!(peer = %request.peer, "left before it was known which protocol it speaks");
         return Err(());
     };
-    request.candidates = protocol_detection::candidates_for_message(&request.candidates, first_message.as_ref());
+    request.candidates =
+        protocol_detection::candidates_for_message(&request.candidates, first_message.as_ref());
     Ok(first_message)
 }
 
@@ -186,7 +196,12 @@ struct OpenedSession {
 
 /// The bridge for a connection; one that says why not when there is nobody to serve it, which is no session and has no
 /// trace.
-fn open_session(mapping: &Arc<ClientMapping>, request: &ConnectRequest, config: &ServiceConfig, limits: ClientLimits) -> Option<OpenedSession> {
+fn open_session(
+    mapping: &Arc<ClientMapping>,
+    request: &ConnectRequest,
+    config: &ServiceConfig,
+    limits: ClientLimits,
+) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
     let connect = codec.decode_query(&request.query);
@@ -214,8 +229,13 @@ fn open_session(mapping: &Arc<ClientMapping>, request: &ConnectRequest, config: 
     setup.session_max_ms = limits.session_duration_max_ms;
     setup.voice_catalog = config.voices.clone();
     let start = config.traces.is_some().then(|| {
-        let parts =
-            SessionParts { library: &config.library, client: mapping, dialect, query: &request.query, opened_unix };
+        let parts = SessionParts {
+            library: &config.library,
+            client: mapping,
+            dialect,
+            query: &request.query,
+            opened_unix,
+        };
         (now, TraceHeader::new(parts, &setup))
     });
     let bridge = Bridge::open(now, codec, connect, dialect.clone(), setup);
@@ -224,7 +244,11 @@ fn open_session(mapping: &Arc<ClientMapping>, request: &ConnectRequest, config: 
 }
 
 /// The bridge for a client that is relayed; what it was refused for was said before the upgrade.
-fn open_relay_session(request: &ConnectRequest, config: &ServiceConfig, limits: ClientLimits) -> Option<OpenedSession> {
+fn open_relay_session(
+    request: &ConnectRequest,
+    config: &ServiceConfig,
+    limits: ClientLimits,
+) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let client = request.candidates.first()?;
     let Route { profile, upstreams, .. } = config.routes.find(&request.path, client, "")?;
@@ -240,7 +264,8 @@ fn open_relay_session(request: &ConnectRequest, config: &ServiceConfig, limits: 
         let parts = SessionParts { library, client, dialect, query, opened_unix };
         (now, TraceHeader::relayed(parts, &request.candidates[1..], &setup))
     });
-    let bridge = Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialect.clone(), setup);
+    let bridge =
+        Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialect.clone(), setup);
     // A relay refuses in its own words, and has no id then.
     let profile = Some(profile.name.clone()).filter(|_| !bridge.session_id().is_empty());
     Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })

@@ -56,7 +56,11 @@ impl TrustedProxies {
     }
 
     /// Who is connected, by what proxies wrote into the header's lines, which are one list (RFC 9110 §5.3).
-    pub fn client_address<'h>(&self, peer: IpAddr, lines: impl DoubleEndedIterator<Item = &'h [u8]>) -> IpAddr {
+    pub fn client_address<'h>(
+        &self,
+        peer: IpAddr,
+        lines: impl DoubleEndedIterator<Item = &'h [u8]>,
+    ) -> IpAddr {
         let mut client = peer.to_canonical();
         for hop in lines.rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
             if !self.is_trusted(client) {
@@ -138,7 +142,8 @@ mod tests {
     #[test]
     fn unreadable_entry_stops_the_walk() {
         let proxies = TrustedProxies::new(&["10.0.0.0/8".to_owned()], ProxyHeader::XForwardedFor).unwrap();
-        let client = |lines: &[&[u8]]| proxies.client_address([10, 0, 0, 1].into(), lines.iter().copied()).to_string();
+        let client =
+            |lines: &[&[u8]]| proxies.client_address([10, 0, 0, 1].into(), lines.iter().copied()).to_string();
         assert_eq!(client(&[b"6.6.6.6", b"\xff"]), "10.0.0.1", "a line");
         assert_eq!(client(&[b"6.6.6.6, \xff1.2.3.4, 10.2.3.4"]), "10.2.3.4", "an entry");
         assert_eq!(client(&[b"6.6.6.6,\xff", b"198.51.100.7"]), "198.51.100.7", "who is known is known");
@@ -157,9 +162,11 @@ mod tests {
 
     #[test]
     fn subnet_is_ipv6_64_or_single_ipv4() {
-        let is_same = |a: &str, b: &str| client_subnet(a.parse().unwrap()) == client_subnet(b.parse().unwrap());
+        let is_same =
+            |a: &str, b: &str| client_subnet(a.parse().unwrap()) == client_subnet(b.parse().unwrap());
         assert!(
-            is_same("2001:db8:0:1::1", "2001:db8:0:1:ffff::2") && !is_same("2001:db8:0:1::1", "2001:db8:0:2::1")
+            is_same("2001:db8:0:1::1", "2001:db8:0:1:ffff::2")
+                && !is_same("2001:db8:0:1::1", "2001:db8:0:2::1")
         );
         assert!(is_same("::ffff:192.0.2.1", "192.0.2.1") && !is_same("192.0.2.1", "192.0.2.2"));
     }

@@ -36,14 +36,20 @@ impl Credentials {
             let is_known = ["bearer", "token"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
             is_known.then(|| key.trim())
         });
-        let offered = header_values(SEC_WEBSOCKET_PROTOCOL.as_str()).flat_map(|line| line.split(',')).map(str::trim);
+        let offered =
+            header_values(SEC_WEBSOCKET_PROTOCOL.as_str()).flat_map(|line| line.split(',')).map(str::trim);
         let offered: Vec<&str> = offered.collect();
         let prefixed = offered.iter().filter_map(|name| name.strip_prefix(SUBPROTOCOL_KEY_PREFIX));
         let following = offered.windows(2).filter(|pair| {
-            subprotocols.contains(&pair[0]) && !subprotocols.contains(&pair[1]) && !is_own_subprotocol(pair[1])
+            subprotocols.contains(&pair[0])
+                && !subprotocols.contains(&pair[1])
+                && !is_own_subprotocol(pair[1])
         });
-        let all =
-            authorization.chain(header_values(API_KEY_HEADER)).chain(prefixed).chain(following.map(|pair| pair[1])).chain(query_key);
+        let all = authorization
+            .chain(header_values(API_KEY_HEADER))
+            .chain(prefixed)
+            .chain(following.map(|pair| pair[1]))
+            .chain(query_key);
         Self(all.filter(|key| !key.is_empty()).take(CREDENTIALS_MAX).map(str::to_owned).collect())
     }
 
@@ -105,8 +111,11 @@ mod tests {
         }
         assert_eq!(credentials(&[], Some("k")), ["k"]);
         let two = [("sec-websocket-protocol", "token"), ("sec-websocket-protocol", "k")];
-        assert_eq!(shown(&two, None), ["k"], "lists may be cut into lines");
-        assert_eq!(credentials(&[("x-api-key", "a"), ("authorization", "Bearer b")], Some("c")), ["b", "a", "c"]);
+        assert_eq!(credentials(&two, None), ["k"], "lists may be cut into lines");
+        assert_eq!(
+            credentials(&[("x-api-key", "a"), ("authorization", "Bearer b")], Some("c")),
+            ["b", "a", "c"]
+        );
         for (name, value) in [
             ("authorization", "Basic k"),
             ("authorization", "k"),

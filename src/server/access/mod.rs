@@ -23,7 +23,7 @@ use hyper::{
 
 use self::{
     address::TrustedProxies,
-    credential::{SUBPROTOCOL, Credentials},
+    credential::{Credentials, SUBPROTOCOL},
     keys::{ApiKey, ApiKeys, KeyRejection},
     origin::AllowedOrigins,
 };

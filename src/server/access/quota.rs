@@ -57,7 +57,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 impl Quotas {
     /// Counts one more session.
-    pub(in crate::server) fn acquire(&self, now: Instant, subject: QuotaSubject, quota: Quota) -> Result<QuotaTicket, QuotaExceeded> {
+    pub(in crate::server) fn acquire(
+        &self,
+        now: Instant,
+        subject: QuotaSubject,
+        quota: Quota,
+    ) -> Result<QuotaTicket, QuotaExceeded> {
         let mut usage_by_subject = self.lock();
         let usage = usage_by_subject.entry(subject.clone()).or_default();
         let result = usage.acquire(now, quota);
@@ -83,7 +88,8 @@ impl QuotaUsage {
             self.theoretical_arrival = None;
             return Ok(());
         };
-        let theoretical_arrival = self.theoretical_arrival.map_or(now, |at| at.max(now)) + MINUTE / rate.max(1);
+        let theoretical_arrival =
+            self.theoretical_arrival.map_or(now, |at| at.max(now)) + MINUTE / rate.max(1);
         let too_early_by = (theoretical_arrival - now).saturating_sub(MINUTE);
         if !too_early_by.is_zero() {
             return Err(QuotaExceeded::Rate(rate, too_early_by));
@@ -138,7 +144,11 @@ mod tests {
             assert_eq!(open(0), Ok(()));
         }
         assert_eq!(open(0), Err(QuotaExceeded::Rate(6, Duration::from_secs(10))));
-        assert_eq!(open(7), Err(QuotaExceeded::Rate(6, Duration::from_secs(3))), "who asks too early loses nothing");
+        assert_eq!(
+            open(7),
+            Err(QuotaExceeded::Rate(6, Duration::from_secs(3))),
+            "who asks too early loses nothing"
+        );
         assert_eq!((open(10), open(10)), (Ok(()), Err(QuotaExceeded::Rate(6, Duration::from_secs(10)))));
         for _ in 0..6 {
             assert_eq!(open(600), Ok(()), "nothing is saved up beyond a minute's");

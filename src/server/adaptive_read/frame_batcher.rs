@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use crate::{
-    server::websocket::outbox::{SocketEvent, SessionSocket},
+    server::websocket::outbox::{SessionSocket, SocketEvent},
     session::ReadWindow,
 };
 
@@ -128,7 +128,9 @@ mod tests {
         let mut batcher = FrameBatcher::default();
         batcher.set_read_window(Some(window));
         let event = batcher.read(Some(&mut socket)).await;
-        assert!(matches!(event, Some(SocketEvent::Message(WsMessage::Binary(frames))) if frames.len() == 500));
+        assert!(
+            matches!(event, Some(SocketEvent::Message(WsMessage::Binary(frames))) if frames.len() == 500)
+        );
         assert_eq!((batcher.record_message(true), batcher.last_audio_frames()), (5, 5));
         // It is listened to, and something else is told meanwhile.
         batcher.set_read_window(None);

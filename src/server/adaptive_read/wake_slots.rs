@@ -35,7 +35,8 @@ impl WakeSlots {
 
     /// Those of so many sessions, that begin then.
     pub(crate) fn new(first: Instant, sessions: usize) -> Self {
-        let spacing_ms = (SPACING_TIMES_SESSIONS_MS / sessions.max(1)).clamp(*SPACING_MS.start(), *SPACING_MS.end());
+        let spacing_ms =
+            (SPACING_TIMES_SESSIONS_MS / sessions.max(1)).clamp(*SPACING_MS.start(), *SPACING_MS.end());
         Self { first, spacing: Duration::from_millis(spacing_ms as u64) }
     }
 

@@ -76,11 +76,14 @@ impl AdminAuth {
     }
 
     fn reject_foreign_browser(&self, headers: &HeaderMap) -> Result<(), AuthFailure> {
-        let forbidden = |code, message: String| Err(AuthFailure { status: StatusCode::FORBIDDEN, code, message });
+        let forbidden =
+            |code, message: String| Err(AuthFailure { status: StatusCode::FORBIDDEN, code, message });
         let host = header_text(headers, &HOST).unwrap_or_default();
-        let is_own_origin = |origin: &str| origin.split_once("://").is_some_and(|(_, authority)| authority == host);
+        let is_own_origin =
+            |origin: &str| origin.split_once("://").is_some_and(|(_, authority)| authority == host);
         let is_foreign = header_text(headers, &ORIGIN).is_some_and(|origin| !is_own_origin(origin))
-            || header_text(headers, &SEC_FETCH_SITE).is_some_and(|site| !["same-origin", "none"].contains(&site));
+            || header_text(headers, &SEC_FETCH_SITE)
+                .is_some_and(|site| !["same-origin", "none"].contains(&site));
         if is_foreign {
             return forbidden(
                 "foreign_origin",

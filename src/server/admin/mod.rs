@@ -221,7 +221,10 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, shared: &(AdminCo
 }
 
 /// The stream requests come through, and who they come from.
-async fn accept_tls(stream: TcpStream, tls: Option<&ReloadableAcceptor>) -> Result<(Box<dyn Transport>, AdminPeer), String> {
+async fn accept_tls(
+    stream: TcpStream,
+    tls: Option<&ReloadableAcceptor>,
+) -> Result<(Box<dyn Transport>, AdminPeer), String> {
     let Some(tls) = tls else { return Ok((Box::new(stream), AdminPeer::default())) };
     let handshake = timeout(HEAD_TIMEOUT, tls.accept::<TcpStream>(stream)).await;
     let stream = handshake.map_err(|_| "no TLS handshake in time")?.map_err(|error| error.to_string())?;

@@ -125,7 +125,12 @@ impl<'p> AdminEndpoint<'p> {
         }
     }
 
-    async fn handle(self, request: Request<Incoming>, is_write: bool, context: &AdminContext) -> AdminResponse {
+    async fn handle(
+        self,
+        request: Request<Incoming>,
+        is_write: bool,
+        context: &AdminContext,
+    ) -> AdminResponse {
         match self {
             Self::List => ok_json(&json!({"endpoints": endpoints()})),
             Self::Health => ok_json(&json!({"status": "ok", "state": context.life.state()})),

@@ -74,7 +74,9 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
 pub(super) fn sessions(registry: &SessionRegistry, query: &str) -> Value {
     let filters: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).collect();
     let is_selected = |view: &Value| {
-        filters.iter().all(|(key, value)| view.get(key.as_ref()).is_some_and(|actual| actual == value.as_ref()))
+        filters
+            .iter()
+            .all(|(key, value)| view.get(key.as_ref()).is_some_and(|actual| actual == value.as_ref()))
     };
     let all = registry.all();
     let views = all.iter().filter_map(|live| serde_json::to_value(session(live)).ok());

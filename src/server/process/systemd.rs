@@ -62,7 +62,14 @@ impl ServiceManager {
     }
 
     /// Tells it of a server from its start to its end; `address` is where that listens.
-    pub async fn report_lifecycle(self, address: String, lifecycle: Lifecycle, probe: LivenessProbe, registry: SessionRegistry, config: ActiveConfig) {
+    pub async fn report_lifecycle(
+        self,
+        address: String,
+        lifecycle: Lifecycle,
+        probe: LivenessProbe,
+        registry: SessionRegistry,
+        config: ActiveConfig,
+    ) {
         if self.0.is_none() {
             return;
         }

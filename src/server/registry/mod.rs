@@ -83,7 +83,12 @@ impl SessionRegistry {
     #[must_use]
     pub fn register(&self, info: SessionInfo) -> (RegistryEntry, mpsc::Receiver<OperatorOrder>) {
         let (sender, orders) = mpsc::channel(PENDING_ORDERS_MAX);
-        let session = Arc::new(LiveSession { info, opened: Instant::now(), stats: SessionStats::default(), orders: sender });
+        let session = Arc::new(LiveSession {
+            info,
+            opened: Instant::now(),
+            stats: SessionStats::default(),
+            orders: sender,
+        });
         self.sessions().insert(session.info.id.clone(), Arc::downgrade(&session));
         (RegistryEntry { session, registry: self.clone() }, orders)
     }

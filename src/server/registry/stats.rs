@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::LiveSession;
-use crate::session::{SessionState, AudioTotals};
+use crate::session::{AudioTotals, SessionState};
 
 /// How a session does. Times are ms.
 #[derive(Debug, Default)]

@@ -10,12 +10,12 @@ use tokio::{
     time::Instant,
 };
 
-use super::{SessionTask, SessionRegistration};
+use super::{SessionRegistration, SessionTask};
 use crate::server::{
     adaptive_read::wake_slots::WakeSlots,
-    session_task::socket_poll::{Wakeup, ReadGate, poll_sockets},
+    session_task::socket_poll::{ReadGate, Wakeup, poll_sockets},
     websocket::{
-        outbox::{SocketEvent, SessionSocket},
+        outbox::{SessionSocket, SocketEvent},
         pausable_stream::PausableRead,
     },
 };
@@ -32,20 +32,25 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             return Wakeup::Client(event);
         }
         let deadlines = self.client.iter().map(SessionSocket::timer_deadline);
-        let deadlines = deadlines.chain(self.lanes.iter().filter_map(|(_, lane_socket)| lane_socket.timer_deadline()));
+        let deadlines =
+            deadlines.chain(self.lanes.iter().filter_map(|(_, lane_socket)| lane_socket.timer_deadline()));
         let due = deadlines.chain(due).min();
         // A socket that is never empty must not keep deadlines from coming.
-        if due.is_some_and(|due| due <= Instant::now()) && !std::mem::replace(&mut self.last_was_timer, true) {
+        if due.is_some_and(|due| due <= Instant::now()) && !std::mem::replace(&mut self.last_was_timer, true)
+        {
             return Wakeup::Timer;
         }
         self.last_was_timer = false;
         self.lanes_first = !self.lanes_first;
-        let gate = ReadGate { is_paced: self.bridge.is_paced(), is_client_held: is_held && self.backlog.is_full() };
+        let gate =
+            ReadGate { is_paced: self.bridge.is_paced(), is_client_held: is_held && self.backlog.is_full() };
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);
-            let readable_client =
-                self.client.as_mut().filter(|client| !is_held && !client.is_fully_read() && client.is_read_paused());
+            let readable_client = self
+                .client
+                .as_mut()
+                .filter(|client| !is_held && !client.is_fully_read() && client.is_read_paused());
             if let Some(event) = self.frame_batcher.read(readable_client).await {
                 return Wakeup::Client(event);
             }
@@ -69,7 +74,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
         let Self { client, lanes, drain_order, registration, sleep, lanes_first, .. } = self;
         let wakeup = poll_fn(|cx| {
-            if let Some(Poll::Ready(timeout)) = drain_order.as_mut().map(|drain_order| drain_order.as_mut().poll(cx)) {
+            if let Some(Poll::Ready(timeout)) =
+                drain_order.as_mut().map(|drain_order| drain_order.as_mut().poll(cx))
+            {
                 return Poll::Ready(Some(Wakeup::Drain(timeout)));
             }
             if let Some(SessionRegistration { orders, .. }) = registration

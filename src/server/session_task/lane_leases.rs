@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::server::upstream_pool::lease::Lease;
 use crate::{
-    event::{Lane, DisconnectReason},
+    event::{DisconnectReason, Lane},
     session::Observation,
 };
 

@@ -26,25 +26,25 @@ use self::tapped::TapHandle;
 use super::adaptive_read::{backlog::ReadBacklog, frame_batcher::FrameBatcher, scheduler::ReadScheduler};
 use super::{
     registry::{
-        RegistryEntry, OperatorOrder,
-        observer::{Observer, FrameDirection, close_code},
+        OperatorOrder, RegistryEntry,
+        observer::{FrameDirection, Observer, close_code},
     },
     session_task::{
         lane_leases::LaneLeases,
-        socket_poll::{CLIENT_OUTBOX_MAX_BYTES, Wakeup, LaneSocket},
+        socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
     },
     tap::{Tap, TapPoint},
     trace_files::SessionTrace,
     upstream_pool::{DialledLane, Pool, dial::DialRequest},
     websocket::{
-        outbox::{SocketEvent, MeteredWebSocket, SessionSocket},
+        outbox::{MeteredWebSocket, SessionSocket, SocketEvent},
         pausable_stream::PausableRead,
     },
 };
 use crate::{
     bridge::{Bridge, Input, Output},
     error::{ErrorKind, Origin},
-    event::{Frame, Lane, Message, DisconnectReason},
+    event::{DisconnectReason, Frame, Lane, Message},
     session::Observation,
     telemetry::context::TraceContext,
 };
@@ -108,8 +108,14 @@ pub(super) struct SessionTask<C> {
 }
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
-    pub(super) fn new(bridge: Bridge, client: MeteredWebSocket<C>, pool: Pool, context: SessionContext) -> Self {
-        let SessionContext { tap, trace, trace_context, registration, drain, close_timeout, drain_guard } = context;
+    pub(super) fn new(
+        bridge: Bridge,
+        client: MeteredWebSocket<C>,
+        pool: Pool,
+        context: SessionContext,
+    ) -> Self {
+        let SessionContext { tap, trace, trace_context, registration, drain, close_timeout, drain_guard } =
+            context;
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
             close_timeout,
@@ -281,7 +287,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn send_lane(&mut self, lane: Lane, message: Message) {
         self.tap.on_sent(self.bridge.session_id(), std_now(), TapPoint::ToLane(lane), &message);
         self.with_observer(|observer| observer.count_upstream_frame(FrameDirection::Out));
-        if let Some((_, LaneSocket::Connected(socket))) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
+        if let Some((_, LaneSocket::Connected(socket))) =
+            self.lanes.iter_mut().find(|(known, _)| *known == lane)
+        {
             socket.send(message);
         }
     }
@@ -376,9 +384,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let is_paced = self.bridge.is_paced();
         let check_alive = |client: &mut SessionSocket<C>| {
             let is_lost = is_paced && client.outbox_bytes() > CLIENT_OUTBOX_MAX_BYTES;
-            client
-                .handle_timer(now)
-                .or_else(|| is_lost.then(|| DisconnectReason::Lost("it reads slower than it listens".to_owned())))
+            client.handle_timer(now).or_else(|| {
+                is_lost.then(|| DisconnectReason::Lost("it reads slower than it listens".to_owned()))
+            })
         };
         if let Some(why) = self.client.as_mut().and_then(check_alive) {
             info!(%why, "the client is given up");
@@ -386,8 +394,11 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             self.with_observer(|observer| observer.client_closed(false, None));
             self.feed_bridge(Input::ClientClosed);
         }
-        let ended: Vec<_> =
-            self.lanes.iter_mut().filter_map(|(lane, lane_socket)| Some((*lane, lane_socket.handle_timer(now)?))).collect();
+        let ended: Vec<_> = self
+            .lanes
+            .iter_mut()
+            .filter_map(|(lane, lane_socket)| Some((*lane, lane_socket.handle_timer(now)?)))
+            .collect();
         for (lane, why) in ended {
             self.handle_lane_end(lane, why);
         }

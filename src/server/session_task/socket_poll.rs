@@ -16,10 +16,10 @@ use tokio::{
 use crate::server::{
     registry::OperatorOrder,
     upstream_pool::{DialledLane, dial::UpstreamSocket},
-    websocket::outbox::{SocketEvent, SessionSocket},
+    websocket::outbox::{SessionSocket, SocketEvent},
 };
 use crate::{
-    event::{Lane, DisconnectReason},
+    event::{DisconnectReason, Lane},
     net::Transport,
 };
 

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::super::tap::{TapFrame, Tap, TapPoint};
-use crate::event::{Frame, Message, DisconnectReason};
+use super::super::tap::{Tap, TapFrame, TapPoint};
+use crate::event::{DisconnectReason, Frame, Message};
 
 /// Who looks on.
 pub(super) struct TapHandle(pub(super) Option<Arc<dyn Tap>>);

@@ -186,7 +186,12 @@ impl ReloadableAcceptor {
 
 /// Looks every so often whether the files of what serves now have changed, clients and operators, for ever. A reload finds
 /// it too, but who renews certificates does not always say so.
-pub async fn watch_certificates(current: ActiveConfig, admin: Option<SharedAdminSecurity>, metrics: Metrics, interval: Duration) {
+pub async fn watch_certificates(
+    current: ActiveConfig,
+    admin: Option<SharedAdminSecurity>,
+    metrics: Metrics,
+    interval: Duration,
+) {
     let mut ticks = tokio::time::interval(interval);
     loop {
         ticks.tick().await;
@@ -212,7 +217,8 @@ async fn log_refresh(what: &str, tls: &ReloadableAcceptor) {
 }
 
 /// To a client without TLS; every TLS record begins with a byte below 0x20, every HTTP request with a capital letter.
-const PLAIN_HTTP_RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 115\r\n\
+const PLAIN_HTTP_RESPONSE: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 115\r\n\
 Connection: close\r\n\r\n{\"error\": {\"message\": \"This port speaks TLS; use wss://\", \
 \"type\": \"invalid_request_error\", \"code\": \"tls_required\"}}";
 

@@ -113,8 +113,11 @@ impl TraceDirectory {
             ..TraceBacklog::default()
         });
         let (lines, receiver) = mpsc::channel(PENDING_LINES_MAX);
-        let writer =
-            TraceFileWriter { traces: self.clone(), recorder: TraceWriter::new(self.audio), backlog: backlog.clone() };
+        let writer = TraceFileWriter {
+            traces: self.clone(),
+            recorder: TraceWriter::new(self.audio),
+            backlog: backlog.clone(),
+        };
         let write = async move {
             writer.run(&path, start, receiver).await;
             drop(drain_guard);
@@ -223,7 +226,12 @@ impl TraceFileWriter {
         self.backlog.writer_stopped.store(true, Relaxed);
     }
 
-    async fn write(&mut self, path: &Path, start: TraceHeader, lines: &mut TraceLineReceiver) -> io::Result<()> {
+    async fn write(
+        &mut self,
+        path: &Path,
+        start: TraceHeader,
+        lines: &mut TraceLineReceiver,
+    ) -> io::Result<()> {
         let file = File::options().write(true).create_new(true).mode(0o600).open(path).await?;
         let mut trace_file = TraceFile { file: BufWriter::with_capacity(BUFFER_BYTES, file), bytes: 0 };
         trace_file.write_line(&self.recorder.format_header(start)).await?;
@@ -257,7 +265,15 @@ impl TraceFileWriter {
     async fn write_lost_count(&mut self, trace_file: &mut TraceFile, ns: u64) -> io::Result<()> {
         match self.backlog.lost.swap(0, SeqCst) {
             0 => Ok(()),
-            lost => trace_file.write_line(&self.recorder.format_record(TraceRecord { ns, lost: Some(lost), ..TraceRecord::default() })).await,
+            lost => {
+                trace_file
+                    .write_line(&self.recorder.format_record(TraceRecord {
+                        ns,
+                        lost: Some(lost),
+                        ..TraceRecord::default()
+                    }))
+                    .await
+            }
         }
     }
 }
@@ -275,7 +291,10 @@ impl TraceFile {
     }
 
     /// The next line; what is in the buffer is written while none comes.
-    async fn next_line(&mut self, lines: &mut TraceLineReceiver) -> io::Result<Option<(TraceRecord, BacklogPermit)>> {
+    async fn next_line(
+        &mut self,
+        lines: &mut TraceLineReceiver,
+    ) -> io::Result<Option<(TraceRecord, BacklogPermit)>> {
         match tokio::time::timeout(FLUSH_INTERVAL, lines.recv()).await {
             Ok(line) => Ok(line),
             Err(_) => {

@@ -12,7 +12,10 @@ fn start() -> TraceHeader {
     let setup = SessionSetup::new(&client, library.profile("speech").unwrap(), &dialect, 1);
     let opened_unix = Duration::from_secs(1);
     let (client, dialect) = (&*client, &*dialect);
-    TraceHeader::new(SessionParts { library: &library, client, dialect, query: "model=m", opened_unix }, &setup)
+    TraceHeader::new(
+        SessionParts { library: &library, client, dialect, query: "model=m", opened_unix },
+        &setup,
+    )
 }
 
 fn traces(name: &str) -> Arc<TraceDirectory> {
@@ -66,7 +69,8 @@ async fn pending_bytes_limit_is_shared_by_all_sessions_and_released() {
     let mut sessions = Vec::new();
     for number in 0..8 {
         let directory = if number % 2 == 0 { &traces } else { &reloaded };
-        let mut session_trace = directory.start_session(now, &format!("sess_{number}"), start(), drain_guard.clone());
+        let mut session_trace =
+            directory.start_session(now, &format!("sess_{number}"), start(), drain_guard.clone());
         for _ in 0..3 {
             session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
         }
@@ -83,7 +87,11 @@ async fn pending_bytes_limit_is_shared_by_all_sessions_and_released() {
     std::fs::remove_dir_all(traces.dir()).unwrap();
     let large_lines = all.iter().flat_map(|trace| &trace.records).filter(|line| line.text.is_some());
     assert_eq!(large_lines.count(), kept);
-    assert_eq!(all.iter().map(|trace| trace.lost_records).sum::<u64>(), 3 * 8 - kept as u64, "short lines are kept");
+    assert_eq!(
+        all.iter().map(|trace| trace.lost_records).sum::<u64>(),
+        3 * 8 - kept as u64,
+        "short lines are kept"
+    );
     assert_eq!(traces.pending_bytes.load(SeqCst), 0);
 }
 

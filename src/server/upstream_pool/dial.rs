@@ -32,9 +32,9 @@ use crate::server::websocket::{
     outbox::{MeteredWebSocket, websocket_config},
 };
 use crate::{
-    event::{Mode, DisconnectReason},
+    event::{DisconnectReason, Mode},
     mapping::UpstreamMapping,
-    net::{CountedStream, Endpoint, ClientIdentity, Transport},
+    net::{ClientIdentity, CountedStream, Endpoint, Transport},
     secret::{Secret, redacted_url},
     telemetry::context::{TRACEPARENT, TRACESTATE, TraceContext},
 };
@@ -83,7 +83,11 @@ impl Dialer {
         mapping: Arc<UpstreamMapping>,
     ) -> Result<Self, String> {
         let invalid_url = |problem: String| {
-            format!("{:?}: {problem}; an upstream looks like ws://HOST:8006{}", redacted_url(url), mapping.path)
+            format!(
+                "{:?}: {problem}; an upstream looks like ws://HOST:8006{}",
+                redacted_url(url),
+                mapping.path
+            )
         };
         let uri: Uri = url.parse().map_err(|error| invalid_url(format!("it is no URL ({error})")))?;
         let endpoint = Endpoint::from_uri(&uri, ca).map_err(invalid_url)?;
@@ -201,20 +205,29 @@ impl Probe for Dialer {
 }
 
 impl DialTarget {
-    async fn dial(&self, DialRequest { mode, trace }: DialRequest) -> Result<UpstreamSocket, DisconnectReason> {
+    async fn dial(
+        &self,
+        DialRequest { mode, trace }: DialRequest,
+    ) -> Result<UpstreamSocket, DisconnectReason> {
         let authority = &self.endpoint.authority;
         let Some(mode) = self.mapping.modes.get(&mode) else {
-            return Err(DisconnectReason::Unreachable(format!("{authority}: its dialect has no mode {mode:?}")));
+            return Err(DisconnectReason::Unreachable(format!(
+                "{authority}: its dialect has no mode {mode:?}"
+            )));
         };
         let transport = self.endpoint.connect().await;
-        let transport = transport.map_err(|error| DisconnectReason::Unreachable(format!("{authority}: {error}")))?;
+        let transport =
+            transport.map_err(|error| DisconnectReason::Unreachable(format!("{authority}: {error}")))?;
         let (transport, traffic) = CountedStream::new(transport);
         let transport = HttpHeadStream::new(Box::new(transport) as Box<dyn Transport>);
         match self.upgrade(transport, mode, trace.as_deref()).await {
             Ok((upgraded, _)) => {
                 let config = *upgraded.get_config();
                 let (transport, read) = upgraded.into_inner().into_parts();
-                Ok(MeteredWebSocket { stream: WebSocket::new(transport, read, Role::Client, config), traffic })
+                Ok(MeteredWebSocket {
+                    stream: WebSocket::new(transport, read, Role::Client, config),
+                    traffic,
+                })
             }
             Err(WsError::Http(response)) => Err(DisconnectReason::HttpRejected(response.status().as_u16())),
             Err(error) => Err(DisconnectReason::Unreachable(format!("{authority}: {error}"))),

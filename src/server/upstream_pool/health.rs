@@ -56,7 +56,10 @@ pub(super) struct Health {
 
 impl Health {
     pub(super) fn load(&self, now: Instant) -> UpstreamLoad {
-        UpstreamLoad { ejected_until: self.ejected_until, lanes: self.lanes.saturating_add(self.queue_length_at(now)) }
+        UpstreamLoad {
+            ejected_until: self.ejected_until,
+            lanes: self.lanes.saturating_add(self.queue_length_at(now)),
+        }
     }
 
     /// When it is to be probed, if it is left out.
@@ -65,7 +68,9 @@ impl Health {
     }
 
     fn queue_length_at(&self, now: Instant) -> u32 {
-        self.queue_report.filter(|(_, reported_at)| now < *reported_at + QUEUE_REPORT_VALID_FOR).map_or(0, |(position, _)| position)
+        self.queue_report
+            .filter(|(_, reported_at)| now < *reported_at + QUEUE_REPORT_VALID_FOR)
+            .map_or(0, |(position, _)| position)
     }
 
     /// It carries one more lane.
@@ -94,7 +99,8 @@ impl Health {
     /// is back in service by that.
     pub(super) fn lane_ready(&mut self, had_waited: bool) -> bool {
         self.refusals = 0;
-        self.queue_report = self.queue_report.filter(|_| had_waited).map(|(position, at)| (position.saturating_sub(1), at));
+        self.queue_report =
+            self.queue_report.filter(|_| had_waited).map(|(position, at)| (position.saturating_sub(1), at));
         self.readmit_if_healthy()
     }
 
@@ -109,7 +115,12 @@ impl Health {
 
     /// A lane failed; for how long the upstream is left out from now on, if it is. The end of an upstream is that of many
     /// lanes: what follows says nothing more.
-    pub(super) fn lane_failed(&mut self, now: Instant, failure: LaneFailure, jitter: f64) -> Option<Duration> {
+    pub(super) fn lane_failed(
+        &mut self,
+        now: Instant,
+        failure: LaneFailure,
+        jitter: f64,
+    ) -> Option<Duration> {
         if self.ejected_until.is_some() {
             return None;
         }

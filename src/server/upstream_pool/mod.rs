@@ -33,7 +33,7 @@ use tracing::debug;
 
 pub use self::{health::UpstreamLoad, upstream::UpstreamStatus};
 use self::{
-    lease::{Lease, AvoidedUpstream},
+    lease::{AvoidedUpstream, Lease},
     probe::Probe,
     upstream::PooledUpstream,
 };
@@ -86,7 +86,9 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     /// The same upstreams, but only those whose names are wanted: what is known of one is known in every pool it is in.
     #[must_use]
     pub fn subset(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
-        Self::from_members(self.shared.members.iter().filter(|member| is_wanted(member.upstream.name())).cloned().collect())
+        Self::from_members(
+            self.shared.members.iter().filter(|member| is_wanted(member.upstream.name())).cloned().collect(),
+        )
     }
 
     /// Each upstream's name, and how it stands.
@@ -118,7 +120,10 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 
     fn from_members(members: Vec<PoolMember<D>>) -> Self {
-        Self { shared: Arc::new(PoolShared { members, next_index: Mutex::new(0) }), avoided: AvoidedUpstream::default() }
+        Self {
+            shared: Arc::new(PoolShared { members, next_index: Mutex::new(0) }),
+            avoided: AvoidedUpstream::default(),
+        }
     }
 }
 
@@ -132,7 +137,9 @@ impl Pool {
             let is_same_upstream = |known: &&PoolMember<Dialer>| {
                 known.upstream.name() == member.upstream.name() && known.dialer.has_same_url(&member.dialer)
             };
-            let Some(known) = other.shared.members.iter().find(is_same_upstream) else { return member.clone() };
+            let Some(known) = other.shared.members.iter().find(is_same_upstream) else {
+                return member.clone();
+            };
             if !known.dialer.has_same_settings(&member.dialer) {
                 known.upstream.replace_probe(Arc::new(member.dialer.clone()));
             }
@@ -185,7 +192,8 @@ impl<D: Clone> PoolShared<D> {
         let mut next_index = self.next_index.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, start) = (self.members.len(), *next_index);
         let order = (0..count).map(|step| (start + step) % count);
-        let preference_of = |member: &PoolMember<D>| preference(member.upstream.load(), avoided.is_avoided(&member.upstream));
+        let preference_of =
+            |member: &PoolMember<D>| preference(member.upstream.load(), avoided.is_avoided(&member.upstream));
         let at = order.min_by_key(|at| preference_of(&self.members[*at]))?;
         let chosen = &self.members[at];
         *next_index = (at + 1) % count;

@@ -110,7 +110,7 @@ fn session_starting_at_first(pool: &Pool<FakeDialer>) -> Pool<FakeDialer> {
 
 /// Where so many lanes go, each of a session of its own, all of them kept.
 fn open_lanes(pool: &Pool<FakeDialer>, lanes: usize, count: usize) -> (Vec<usize>, Vec<Lease>) {
-    let leases: Vec<Lease> = (0..lanes).map(|_| lane(pool).unwrap()).collect();
+    let leases: Vec<Lease> = (0..lanes).map(|_| open_lane(pool).unwrap()).collect();
     let at = |index: usize| leases.iter().filter(|lease| lease.upstream() == index.to_string()).count();
     ((0..count).map(at).collect(), leases)
 }
@@ -334,7 +334,7 @@ async fn reload_keeps_load_and_new_credentials_reset_failures() {
     let lane = Lease::new(upstream.clone(), AvoidedUpstream::default());
     upstream.lane_failed(LaneFailure::Unreachable, "no answer");
     let status_of = |pool: &Pool| {
-        let (_, UpstreamStatus { load: burden, failures, .. }) = pool.statuses().remove(0);
+        let (_, UpstreamStatus { load, failures, .. }) = pool.statuses().remove(0);
         (load.lanes, failures, load.ejected_until.is_none())
     };
     let same = pool_with("a", Some(&ca)).with_state_of(&old);

@@ -7,7 +7,7 @@ use tower::load::Load;
 use tracing::{debug, info, warn};
 
 use super::{
-    health::{UpstreamLoad, LaneFailure, Health},
+    health::{Health, LaneFailure, UpstreamLoad},
     probe::{Probe, probe_until_readmitted},
 };
 

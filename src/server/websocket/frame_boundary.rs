@@ -61,7 +61,8 @@ impl FrameBoundary {
             0 => u64::from(second & 0x7f),
             _ => length.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
         };
-        self.longest_payload = self.longest_payload.max(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
+        self.longest_payload =
+            self.longest_payload.max(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
         self.header_bytes = 0;
         // Control frames come in between the frames of a message.
         if first & 0x08 == 0 {

@@ -24,7 +24,7 @@ use tokio_tungstenite::tungstenite::{
 
 use super::{WebSocket, pausable_stream::PausableRead};
 use crate::{
-    event::{Message, DisconnectReason},
+    event::{DisconnectReason, Message},
     net::Traffic,
 };
 
@@ -137,10 +137,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     /// Pings, and notices a peer that is gone or does not read.
     pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
         if now >= self.last_heard + SILENCE_TIMEOUT {
-            return Some(DisconnectReason::Lost(format!("nothing heard for {} s, pings included", SILENCE_TIMEOUT.as_secs())));
+            return Some(DisconnectReason::Lost(format!(
+                "nothing heard for {} s, pings included",
+                SILENCE_TIMEOUT.as_secs()
+            )));
         }
         if self.stalled_since.is_some_and(|since| now >= since + STALL_TIMEOUT) {
-            return Some(DisconnectReason::Lost(format!("it has not read for {} s", STALL_TIMEOUT.as_secs())));
+            return Some(DisconnectReason::Lost(format!(
+                "it has not read for {} s",
+                STALL_TIMEOUT.as_secs()
+            )));
         }
         if now >= self.next_ping {
             self.next_ping = now + PING_INTERVAL;
@@ -210,7 +216,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Poll::Ready(SocketEvent::End(self.answer_protocol_error(&error))),
                 None => {
-                    let reason = self.close_reason.take().unwrap_or_else(|| DisconnectReason::Lost("end of stream".to_owned()));
+                    let reason = self
+                        .close_reason
+                        .take()
+                        .unwrap_or_else(|| DisconnectReason::Lost("end of stream".to_owned()));
                     return Poll::Ready(SocketEvent::End(reason));
                 }
             }
@@ -424,14 +433,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn peer_that_stops_reading_or_sending_is_lost() {
-        for (bytes, timeout, expected) in
-            [(200 * 1024, STALL_TIMEOUT, "has not read for 30 s"), (0, SILENCE_TIMEOUT, "nothing heard for 60 s")]
-        {
+        for (bytes, timeout, expected) in [
+            (200 * 1024, STALL_TIMEOUT, "has not read for 30 s"),
+            (0, SILENCE_TIMEOUT, "nothing heard for 60 s"),
+        ] {
             let (mut socket, _far) = socket_pair();
             socket.send(Message::Binary(vec![1; bytes].into()));
             let start = Instant::now();
             let event = next_event(&mut socket).await;
-            assert!(matches!(&event, SocketEvent::End(DisconnectReason::Lost(reason)) if reason.contains(expected)), "{event:?}");
+            assert!(
+                matches!(&event, SocketEvent::End(DisconnectReason::Lost(reason)) if reason.contains(expected)),
+                "{event:?}"
+            );
             let late = start.elapsed().saturating_sub(timeout);
             assert!(start.elapsed() >= timeout && late < Duration::from_millis(10), "{late:?}");
         }

@@ -10,7 +10,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use super::pausable_stream::{PausableStream, PausableRead};
+use super::pausable_stream::{PausableRead, PausableStream};
 use crate::net::CountedStream;
 use crate::server::tls::names;
 

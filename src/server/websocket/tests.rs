@@ -65,7 +65,8 @@ async fn large_buffers_are_released_after_long_messages() {
 #[tokio::test]
 async fn partly_read_or_written_message_keeps_its_buffers() {
     let (mut socket, mut far) = socket_pair(64 * 1024).await;
-    let fragment = |code, is_final| Message::Frame(Frame::message(vec![7; 10_000], OpCode::Data(code), is_final));
+    let fragment =
+        |code, is_final| Message::Frame(Frame::message(vec![7; 10_000], OpCode::Data(code), is_final));
     far.send(fragment(Data::Binary, false)).await.unwrap();
     assert_nothing_to_read(&mut socket).await;
     assert!(!has_small_buffers(&socket), "the message has begun");

@@ -25,7 +25,7 @@ use std::{
 
 pub use self::uplink::UplinkCounts;
 use self::{
-    rollover::{Outage, DialogueUpstream},
+    rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
     standby::Standby,
     turns::{TranscriptOptions, Turns},
@@ -42,7 +42,8 @@ use super::{
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        ClientCommand, Lane, LaneCommand, LaneEvent, MessageMeta, Mode, RolloverReason, VideoFrame, VoiceSample, DisconnectReason,
+        ClientCommand, DisconnectReason, Lane, LaneCommand, LaneEvent, MessageMeta, Mode, RolloverReason,
+        VideoFrame, VoiceSample,
     },
     mapping::{
         profile::{AssistantText, DialogueRules},
@@ -208,7 +209,14 @@ impl Dialogue {
     }
 
     /// What the model says.
-    fn handle_model_output(&mut self, now: Instant, event: &LaneEvent<'_>, meta: MessageMeta<'_>, view: &SessionSnapshot, context: &mut LaneContext) {
+    fn handle_model_output(
+        &mut self,
+        now: Instant,
+        event: &LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         if let LaneEvent::RecoverableError(detail) = event {
             return self.handle_unit_error(now, detail, view, context);
         }
@@ -219,7 +227,9 @@ impl Dialogue {
             LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, options, context),
             LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, options, context),
             LaneEvent::Audio(samples) => self.turns.handle_audio(now, samples, meta, options, context),
-            LaneEvent::Done { text, audio } => self.turns.handle_done(now, *text, audio, meta, options, context),
+            LaneEvent::Done { text, audio } => {
+                self.turns.handle_done(now, *text, audio, meta, options, context)
+            }
             _ => {}
         }
         if self.turns.is_open() {
@@ -235,7 +245,14 @@ impl Dialogue {
     }
 
     /// A lane's transport is gone.
-    pub(crate) fn handle_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason, view: &SessionSnapshot, context: &mut LaneContext) {
+    pub(crate) fn handle_closed(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        reason: &DisconnectReason,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         let Some(connection) = self.connection_of(lane) else { return };
         let connection_event = connection.handle_closed(now, reason, context);
         if self.is_standby(lane) {
@@ -265,7 +282,9 @@ impl Dialogue {
         if !view.is_tts_active {
             self.uplink.discard_held();
         }
-        let dropped_ms = self.uplink.drop_excess(matches!(self.upstream, DialogueUpstream::Active(_)), &self.rules.converse);
+        let dropped_ms = self
+            .uplink
+            .drop_excess(matches!(self.upstream, DialogueUpstream::Active(_)), &self.rules.converse);
         if dropped_ms > 0 {
             context.out.push_client(ClientCommand::FramesDropped { dropped_ms });
         }
@@ -282,7 +301,13 @@ impl Dialogue {
     fn check_yielding(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         let DialogueUpstream::Active(session) = &self.upstream else { return };
         let rules = &self.rules.barge_in;
-        self.turns.lift_fence_if_due(now, view.voice_at, session.tracker.sent_count(), view.is_tts_active, rules);
+        self.turns.lift_fence_if_due(
+            now,
+            view.voice_at,
+            session.tracker.sent_count(),
+            view.is_tts_active,
+            rules,
+        );
         if self.turns.yield_deadline(rules).is_some_and(|due| due <= now) {
             self.roll_over(now, RolloverReason::NotYielding, view, context);
         }
@@ -337,12 +362,22 @@ impl Dialogue {
         matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.in_flight().is_none() && session.pending_rollover.is_none())
     }
 
-    fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent, view: &SessionSnapshot, context: &mut LaneContext) {
+    fn handle_connection_event(
+        &mut self,
+        now: Instant,
+        connection_event: ConnectionEvent,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         match connection_event {
             ConnectionEvent::None | ConnectionEvent::Queued | ConnectionEvent::EmptyAnswer => {}
             ConnectionEvent::Ready => self.activate_connection(now, view, context),
-            ConnectionEvent::QueueStuck(detail) => context.out.push_error(Error::new(ErrorKind::QueueStuck, detail)),
-            ConnectionEvent::Failed(failure) if failure.was_in_use => self.handle_upstream_loss(now, failure.detail, view, context),
+            ConnectionEvent::QueueStuck(detail) => {
+                context.out.push_error(Error::new(ErrorKind::QueueStuck, detail))
+            }
+            ConnectionEvent::Failed(failure) if failure.was_in_use => {
+                self.handle_upstream_loss(now, failure.detail, view, context)
+            }
             ConnectionEvent::Failed(failure) => self.give_up(failure),
         }
     }

@@ -13,7 +13,12 @@ use crate::session::upstream::reply_tracker::UNIT_DURATION;
 
 impl Dialogue {
     /// When the next unit is to be sent; none as long as nothing changes.
-    pub(super) fn next_unit_at(&self, now: Instant, view: &SessionSnapshot, audible: bool) -> Option<Instant> {
+    pub(super) fn next_unit_at(
+        &self,
+        now: Instant,
+        view: &SessionSnapshot,
+        audible: bool,
+    ) -> Option<Instant> {
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         if session.tracker.in_flight().is_some() || session.pending_rollover.is_some() {
             return None;
@@ -30,7 +35,12 @@ impl Dialogue {
     }
 
     /// When silence fills up what is there of a unit.
-    fn silence_fill_at(&self, session: &UpstreamSession, view: &SessionSnapshot, audible: bool) -> Option<Instant> {
+    fn silence_fill_at(
+        &self,
+        session: &UpstreamSession,
+        view: &SessionSnapshot,
+        audible: bool,
+    ) -> Option<Instant> {
         let rules = &self.rules.converse;
         let next_unit = session.tracker.last_sent_at().unwrap_or(session.ready_at) + UNIT_DURATION;
         let speaking = self.turns.is_open() || self.turns.is_fenced() || audible || view.is_tts_active;
@@ -39,9 +49,11 @@ impl Dialogue {
         let mic_until = view.last_mic_frame.map(|(at, length)| at + length.min(frame_max) + rules.gap);
         let due = mic_until.map_or(next_unit, |until| next_unit.max(until));
         // What was kept while there was no model reaches one later than it came, and is answered later.
-        let audio_ends = view.client_audio_at.into_iter().chain(view.last_mic_frame.map(|(at, length)| at + length));
+        let audio_ends =
+            view.client_audio_at.into_iter().chain(view.last_mic_frame.map(|(at, length)| at + length));
         let last_audio = audio_ends.chain(session.tracker.mic_sent_at()).max();
-        let lingers = last_audio.is_some_and(|last_audio| due <= last_audio + rules.gap + rules.trailing_silence);
+        let lingers =
+            last_audio.is_some_and(|last_audio| due <= last_audio + rules.gap + rules.trailing_silence);
         (speaking || lingers || self.uplink.len() > 0).then_some(due)
     }
 
@@ -52,7 +64,8 @@ impl Dialogue {
         view: &SessionSnapshot,
         context: &crate::session::context::LaneContext,
     ) -> Option<Instant> {
-        let connections = self.connections().filter_map(|connection| connection.next_timeout(&context.lane_times)).min();
+        let connections =
+            self.connections().filter_map(|connection| connection.next_timeout(&context.lane_times)).min();
         let unit = self.next_unit_at(now, view, context.player.is_audible());
         let barge_in = &self.rules.barge_in;
         let fence_lift = self.turns.fence_lift_at(view.voice_at, barge_in).filter(|_| !view.is_tts_active);

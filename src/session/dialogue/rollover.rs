@@ -11,18 +11,18 @@ use super::{
 };
 use crate::session::{
     context::LaneContext,
-    measurement::{Measurement, LanePurpose, SessionState},
+    measurement::{LanePurpose, Measurement, SessionState},
     outbox::{Action, Observation},
     upstream::{
         backoff::{ConnectionFailure, RetryState},
         connection::{UpstreamConnection, millis},
-        reply_tracker::{UnitInFlight, ReplyKind, ReplyTracker, UNIT_DURATION, UplinkUnit},
+        reply_tracker::{ReplyKind, ReplyTracker, UNIT_DURATION, UnitInFlight, UplinkUnit},
     },
 };
 use crate::{
     audio::SPEECH_RATE_HZ,
     error::{Error, ErrorKind},
-    event::{UnitInput, ClientCommand, Lane, LaneCommand, LaneEvent, MessageMeta, RolloverReason},
+    event::{ClientCommand, Lane, LaneCommand, LaneEvent, MessageMeta, RolloverReason, UnitInput},
     mapping::profile::LaneTimeouts,
 };
 
@@ -124,7 +124,12 @@ impl UpstreamSession {
     }
 
     /// Time has passed.
-    pub(super) fn handle_timeout(&mut self, now: Instant, limits: &RolloverLimits, context: &mut LaneContext) {
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        limits: &RolloverLimits,
+        context: &mut LaneContext,
+    ) {
         if let Some(unit) = self.tracker.handle_timeout(now) {
             self.record_answer(now, &unit, limits, context);
         }
@@ -137,8 +142,18 @@ impl UpstreamSession {
         self.tracker.answered_count() >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
     }
 
-    fn record_answer(&mut self, now: Instant, unit: &UnitInFlight, limits: &RolloverLimits, context: &mut LaneContext) {
-        self.context_usage.add_unit(unit.unit.has_speech, std::mem::take(&mut self.frame_since_answer), limits);
+    fn record_answer(
+        &mut self,
+        now: Instant,
+        unit: &UnitInFlight,
+        limits: &RolloverLimits,
+        context: &mut LaneContext,
+    ) {
+        self.context_usage.add_unit(
+            unit.unit.has_speech,
+            std::mem::take(&mut self.frame_since_answer),
+            limits,
+        );
         let (took, lane) = (now - unit.sent_at, self.connection.lane());
         context.out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
         context.out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens() });
@@ -155,13 +170,18 @@ impl Dialogue {
             DialogueUpstream::Active(_) | DialogueUpstream::Stopped => None,
             _ if self.outage.is_some() => Some(SessionState::RollingOver),
             DialogueUpstream::Connecting(connection) if connection.is_queued() => Some(SessionState::Queued),
-            DialogueUpstream::Connecting(_) | DialogueUpstream::Scheduled { .. } => Some(SessionState::Opening),
+            DialogueUpstream::Connecting(_) | DialogueUpstream::Scheduled { .. } => {
+                Some(SessionState::Opening)
+            }
         }
     }
 
     /// Every lane it has.
     pub(super) fn connections(&self) -> impl Iterator<Item = &UpstreamConnection> {
-        self.upstream.connection().into_iter().chain(self.standby.as_ref().map(|standby| &standby.session.connection))
+        self.upstream
+            .connection()
+            .into_iter()
+            .chain(self.standby.as_ref().map(|standby| &standby.session.connection))
     }
 
     /// Whether a lane is the one kept in readiness.
@@ -206,7 +226,9 @@ impl Dialogue {
         }
         // A text that needs the worker goes first. When it is made the worker is free, long before it is heard.
         let worker_lent = self.outage.is_some_and(|outage| outage.reason == RolloverReason::WorkerLent);
-        if worker_lent && (view.is_synthesizing || context.closing.iter().any(UpstreamConnection::holds_worker)) {
+        if worker_lent
+            && (view.is_synthesizing || context.closing.iter().any(UpstreamConnection::holds_worker))
+        {
             return;
         }
         self.dial(now, context);
@@ -220,15 +242,30 @@ impl Dialogue {
     }
 
     /// An upstream session is ready: the conversation goes on in it.
-    pub(super) fn activate_connection(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
-        let DialogueUpstream::Connecting(mut connection) = std::mem::replace(&mut self.upstream, DialogueUpstream::Stopped) else { return };
+    pub(super) fn activate_connection(
+        &mut self,
+        now: Instant,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
+        let DialogueUpstream::Connecting(mut connection) =
+            std::mem::replace(&mut self.upstream, DialogueUpstream::Stopped)
+        else {
+            return;
+        };
         connection.engage();
         self.upstream = DialogueUpstream::Active(Box::new(UpstreamSession::new(now, *connection)));
         self.resume_after_outage(now, false, view, context);
     }
 
     /// The conversation goes on; operators and clients who asked are told.
-    fn resume_after_outage(&mut self, now: Instant, standby: bool, view: &SessionSnapshot, context: &mut LaneContext) {
+    fn resume_after_outage(
+        &mut self,
+        now: Instant,
+        standby: bool,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         self.uplink.allow_catch_up();
         self.standby_unavailable = false;
         self.replaced_standby = None;
@@ -243,7 +280,13 @@ impl Dialogue {
     }
 
     /// Replaces the upstream session now. One that was of no use is trouble: its successor may be no better.
-    pub(super) fn roll_over(&mut self, now: Instant, reason: RolloverReason, view: &SessionSnapshot, context: &mut LaneContext) {
+    pub(super) fn roll_over(
+        &mut self,
+        now: Instant,
+        reason: RolloverReason,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         let was_useful = matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.answered_count() >= USEFUL_UNITS);
         let resend_unanswered = reason == RolloverReason::NotYielding;
         let after = self.leave_upstream(now, resend_unanswered, view, context);
@@ -257,17 +300,28 @@ impl Dialogue {
     }
 
     /// The next upstream session takes over, or is waited for.
-    fn connect_successor(&mut self, now: Instant, after: Option<Lane>, view: &SessionSnapshot, context: &mut LaneContext) {
+    fn connect_successor(
+        &mut self,
+        now: Instant,
+        after: Option<Lane>,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         match self.standby.take().map(|standby| standby.session) {
             Some(session) if session.connection.is_engaged() => {
                 self.upstream = DialogueUpstream::Active(Box::new(session));
                 return self.resume_after_outage(now, true, view, context);
             }
             // Not ready yet, but on its way: sooner there than another.
-            Some(session) if !session.connection.is_gone() => return self.upstream = DialogueUpstream::Connecting(Box::new(session.connection)),
+            Some(session) if !session.connection.is_gone() => {
+                return self.upstream = DialogueUpstream::Connecting(Box::new(session.connection));
+            }
             _ => {}
         }
-        let next_attempt = self.retry.as_ref().map(|retry| retry.next_attempt(now, now, &context.lane_times, &mut context.rng));
+        let next_attempt = self
+            .retry
+            .as_ref()
+            .map(|retry| retry.next_attempt(now, now, &context.lane_times, &mut context.rng));
         match next_attempt {
             Some(Err(failure)) => self.give_up(failure),
             Some(Ok(at)) => self.upstream = DialogueUpstream::Scheduled { at, after },
@@ -277,14 +331,22 @@ impl Dialogue {
 
     /// Leaves the upstream session politely: what came of a turn is heard to its end; what was asked and `resend_unanswered` is asked
     /// again. The lane that is left.
-    fn leave_upstream(&mut self, now: Instant, resend_unanswered: bool, view: &SessionSnapshot, context: &mut LaneContext) -> Option<Lane> {
+    fn leave_upstream(
+        &mut self,
+        now: Instant,
+        resend_unanswered: bool,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) -> Option<Lane> {
         let options = self.transcript_options(view);
         match std::mem::replace(&mut self.upstream, DialogueUpstream::Stopped) {
             DialogueUpstream::Active(mut session) => {
                 self.rollover_requested = false;
                 if session.was_healthy(now, &context.lane_times) {
                     self.retry = None;
-                } else if let Some(retry) = self.retry.as_mut().filter(|_| session.tracker.answered_count() > 0) {
+                } else if let Some(retry) =
+                    self.retry.as_mut().filter(|_| session.tracker.answered_count() > 0)
+                {
                     retry.exclude_uptime(now - session.ready_at);
                 }
                 if let Some(UnitInFlight { mut unit, .. }) = session.tracker.take_in_flight() {
@@ -309,7 +371,13 @@ impl Dialogue {
     }
 
     /// The upstream session is lost: the client is told, and another is looked for.
-    pub(super) fn handle_upstream_loss(&mut self, now: Instant, detail: String, view: &SessionSnapshot, context: &mut LaneContext) {
+    pub(super) fn handle_upstream_loss(
+        &mut self,
+        now: Instant,
+        detail: String,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         let after = self.leave_upstream(now, true, view, context);
         let error = format!(
             "the conversation was interrupted: {detail}; it goes on as soon as another session is there"
@@ -328,7 +396,12 @@ impl Dialogue {
 
     /// Gives a worker to a text that waits for one, until the text is made: the one in readiness rather than the one in
     /// use.
-    pub(crate) fn release_worker_for_tts(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
+    pub(crate) fn release_worker_for_tts(
+        &mut self,
+        now: Instant,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         let standby_had_worker = self.standby.take().is_some_and(|standby| {
             let held = standby.session.connection.holds_worker();
             standby.session.connection.retire(now, context);
@@ -369,12 +442,19 @@ impl Dialogue {
 
     fn rollover_due(&self, now: Instant) -> Option<RolloverDue> {
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
-        let requested = self.rollover_requested.then_some(RolloverDue { reason: RolloverReason::OperatorRequest, hard: false });
+        let requested = self
+            .rollover_requested
+            .then_some(RolloverDue { reason: RolloverReason::OperatorRequest, hard: false });
         self.limits.rollover_due(now, session.connection.granted_at()?, session.context_usage).or(requested)
     }
 
     /// When [`Dialogue::check_limits`] has something to do.
-    pub(super) fn limits_deadline(&self, now: Instant, view: &SessionSnapshot, context: &LaneContext) -> Option<Instant> {
+    pub(super) fn limits_deadline(
+        &self,
+        now: Instant,
+        view: &SessionSnapshot,
+        context: &LaneContext,
+    ) -> Option<Instant> {
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         let granted_at = session.connection.granted_at()?;
         let next = self.limits.next_time_limit(now, granted_at);
@@ -384,7 +464,12 @@ impl Dialogue {
 
     /// Since when nobody would be cut off if it ended; none while somebody would. Who spoke while there was no model to
     /// hear it has waited long enough when a model would have.
-    pub(crate) fn graceful_end_at(&self, now: Instant, view: &SessionSnapshot, context: &LaneContext) -> Option<Instant> {
+    pub(crate) fn graceful_end_at(
+        &self,
+        now: Instant,
+        view: &SessionSnapshot,
+        context: &LaneContext,
+    ) -> Option<Instant> {
         match &self.upstream {
             DialogueUpstream::Active(_) => self.quiet_at(view, context),
             _ if context.player.is_busy() || view.is_tts_active || view.in_speech => None,
@@ -394,8 +479,10 @@ impl Dialogue {
 
     /// Since when nobody speaks and nobody waits for an answer; none while somebody does.
     fn quiet_at(&self, view: &SessionSnapshot, context: &LaneContext) -> Option<Instant> {
-        let busy =
-            self.turns.is_open() || self.turns.is_fenced() || context.player.is_busy() || self.uplink.has_unit();
+        let busy = self.turns.is_open()
+            || self.turns.is_fenced()
+            || context.player.is_busy()
+            || self.uplink.has_unit();
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         if busy || view.is_tts_active || view.in_speech {
             return None;

@@ -61,7 +61,12 @@ impl RolloverLimits {
     }
 
     /// Whether it is time, for a session whose worker was assigned at `granted_at`.
-    pub(super) fn rollover_due(&self, now: Instant, granted_at: Instant, usage: ContextUsage) -> Option<RolloverDue> {
+    pub(super) fn rollover_due(
+        &self,
+        now: Instant,
+        granted_at: Instant,
+        usage: ContextUsage,
+    ) -> Option<RolloverDue> {
         let past = |bound: Option<Duration>| bound.is_some_and(|bound| now >= granted_at + bound);
         let due = |reason, hard| Some(RolloverDue { reason, hard });
         if past(self.hard_time) {
@@ -85,7 +90,8 @@ impl RolloverLimits {
 
     /// How much time is left until there is none to wait for a quiet moment.
     pub(super) fn time_left(&self, now: Instant, granted_at: Instant, usage: ContextUsage) -> Duration {
-        let time = self.hard_time.map_or(Duration::MAX, |hard| (granted_at + hard).saturating_duration_since(now));
+        let time =
+            self.hard_time.map_or(Duration::MAX, |hard| (granted_at + hard).saturating_duration_since(now));
         let tokens = self.hard_tokens.saturating_sub(usage.tokens);
         let units = tokens / self.busy_unit_tokens.max(1);
         time.min(Duration::from_secs(units.into()))
@@ -105,7 +111,8 @@ impl ContextUsage {
     pub(super) fn add_unit(&mut self, has_speech: bool, has_frame: bool, limits: &RolloverLimits) {
         if !std::mem::take(&mut self.reported) {
             let unit_tokens = if has_speech { limits.busy_unit_tokens } else { limits.idle_unit_tokens };
-            self.tokens = self.tokens.saturating_add(unit_tokens + if has_frame { limits.frame_tokens } else { 0 });
+            self.tokens =
+                self.tokens.saturating_add(unit_tokens + if has_frame { limits.frame_tokens } else { 0 });
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::session::{
     context::LaneContext,
     measurement::LanePurpose,
     upstream::{
-        connection::{UpstreamConnection, ConnectionEvent},
+        connection::{ConnectionEvent, UpstreamConnection},
         reply_tracker::UplinkUnit,
     },
 };
@@ -40,7 +40,12 @@ impl Standby {
 impl Dialogue {
     /// Opens the next session, and renews it if it does not know the newest and there is `time` for that. Whether nothing is
     /// to be waited for: it is ready, or there will be none.
-    pub(super) fn prepare_standby(&mut self, now: Instant, has_time: bool, context: &mut LaneContext) -> bool {
+    pub(super) fn prepare_standby(
+        &mut self,
+        now: Instant,
+        has_time: bool,
+        context: &mut LaneContext,
+    ) -> bool {
         let wanted = self.rules.rollover.standby && !self.standby_unavailable;
         match &self.standby {
             None if wanted => {
@@ -67,14 +72,23 @@ impl Dialogue {
 
     fn time_left(&self, now: Instant) -> Duration {
         let DialogueUpstream::Active(session) = &self.upstream else { return Duration::ZERO };
-        session.connection.granted_at().map_or(Duration::ZERO, |at| self.limits.time_left(now, at, session.context_usage))
+        session
+            .connection
+            .granted_at()
+            .map_or(Duration::ZERO, |at| self.limits.time_left(now, at, session.context_usage))
     }
 
     fn open_standby(&mut self, now: Instant, context: &mut LaneContext) {
         self.replaced_standby = None;
-        let connection = UpstreamConnection::open(now, (LanePurpose::Converse, self.mode), self.init_command(context), context);
+        let connection = UpstreamConnection::open(
+            now,
+            (LanePurpose::Converse, self.mode),
+            self.init_command(context),
+            context,
+        );
         let history_version = context.history.version();
-        self.standby = Some(Standby { session: UpstreamSession::new(now, connection), history_version, opened_at: now });
+        self.standby =
+            Some(Standby { session: UpstreamSession::new(now, connection), history_version, opened_at: now });
     }
 
     fn retire_standby(&mut self, now: Instant, context: &mut LaneContext) -> Option<crate::event::Lane> {
@@ -103,7 +117,12 @@ impl Dialogue {
         self.handle_standby_connection_event(now, &connection_event, context);
     }
 
-    pub(super) fn handle_standby_connection_event(&mut self, now: Instant, connection_event: &ConnectionEvent, context: &mut LaneContext) {
+    pub(super) fn handle_standby_connection_event(
+        &mut self,
+        now: Instant,
+        connection_event: &ConnectionEvent,
+        context: &mut LaneContext,
+    ) {
         match connection_event {
             ConnectionEvent::Ready => {
                 if let Some(standby) = &mut self.standby {
@@ -112,7 +131,10 @@ impl Dialogue {
                 }
             }
             // No worker is free, and it is not for us to take one from others.
-            ConnectionEvent::Queued | ConnectionEvent::QueueStuck(_) | ConnectionEvent::Failed(_) | ConnectionEvent::EmptyAnswer => {
+            ConnectionEvent::Queued
+            | ConnectionEvent::QueueStuck(_)
+            | ConnectionEvent::Failed(_)
+            | ConnectionEvent::EmptyAnswer => {
                 self.standby_unavailable = true;
                 self.retire_standby(now, context);
             }
@@ -141,7 +163,8 @@ impl Dialogue {
             return Some(unit.sent_at + self.rules.converse.unit_reply_max);
         }
         let is_fully_fed = session.tracker.sent_count() >= u64::from(self.rules.rollover.standby_units);
-        let at = session.tracker.last_sent_at().map_or(session.ready_at, |at| at + self.rules.converse.unit_min);
+        let at =
+            session.tracker.last_sent_at().map_or(session.ready_at, |at| at + self.rules.converse.unit_min);
         (session.connection.is_engaged() && !is_fully_fed).then_some(at)
     }
 }

@@ -16,7 +16,7 @@ const TEXT_MAX_BYTES: usize = 64 * 1024;
 
 /// A turn going on.
 #[derive(Debug)]
-pub(super) struct ModelTurn {
+pub(super) struct AssistantTurn {
     pub(super) request_id: String,
     pub(super) segment_id: u32,
     pub(super) text: String,
@@ -27,7 +27,7 @@ pub(super) struct ModelTurn {
     pub(super) response_ids: VecDeque<Box<str>>,
 }
 
-impl ModelTurn {
+impl AssistantTurn {
     /// A turn that begins.
     pub(super) fn start(context: &mut LaneContext) -> Self {
         Self {
@@ -42,7 +42,9 @@ impl ModelTurn {
 
     /// It is known by this id too: C++ has one a unit.
     pub(super) fn add_response_id(&mut self, id: Option<&str>) {
-        let Some(id) = id.filter(|id| self.response_ids.back().is_none_or(|last| **last != **id)) else { return };
+        let Some(id) = id.filter(|id| self.response_ids.back().is_none_or(|last| **last != **id)) else {
+            return;
+        };
         if self.response_ids.len() == RESPONSE_IDS_MAX {
             self.response_ids.pop_front();
         }

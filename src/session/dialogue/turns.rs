@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::turn::ModelTurn;
+use super::turn::AssistantTurn;
 use crate::session::{
     context::LaneContext,
-    measurement::{Measurement, BargeInStage},
-    tts::player::SpeechSource,
+    measurement::{BargeInStage, Measurement},
+    tts::player::PlaybackSource,
     upstream::{output_filter::OutputFilter, reply_tracker::UnitInFlight},
 };
 use crate::{
@@ -45,7 +45,7 @@ struct Fence {
 /// One conversation's turns.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    open: Option<ModelTurn>,
+    open: Option<AssistantTurn>,
     /// The last one that was over: its audio may come late (C++ has a thread of its own for it, field notes §1.7).
     last_ended: Option<EndedTurn>,
     fence: Option<Fence>,
@@ -112,7 +112,7 @@ impl Turns {
             return;
         }
         self.unit_contents.has_text = true;
-        let turn = self.open.get_or_insert_with(|| ModelTurn::start(context));
+        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(context));
         turn.add_response_id(meta.response_id);
         let before = turn.text.len();
         turn.push_text(&mut self.filter, delta);
@@ -144,12 +144,12 @@ impl Turns {
             return context.player.append_audio(now, request_id, samples, &mut context.out);
         }
         self.unit_contents.has_audio = true;
-        let turn = self.open.get_or_insert_with(|| ModelTurn::start(context));
+        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(context));
         turn.add_response_id(meta.response_id);
         turn.audio_samples += samples.len() as u64;
         if !std::mem::replace(&mut turn.playout_started, true) {
             let spoken_text = turn.text.trim().to_owned();
-            context.player.begin_item(now, SpeechSource::Turn, turn.request_id.clone(), spoken_text);
+            context.player.begin_item(now, PlaybackSource::Turn, turn.request_id.clone(), spoken_text);
         }
         context.player.push_audio(now, samples, &mut context.out);
     }

@@ -14,7 +14,13 @@ const UNIT_ERRORS_MAX: u32 = 3;
 
 impl Dialogue {
     /// The upstream could not answer.
-    pub(super) fn handle_unit_error(&mut self, now: Instant, detail: &str, view: &SessionSnapshot, context: &mut LaneContext) {
+    pub(super) fn handle_unit_error(
+        &mut self,
+        now: Instant,
+        detail: &str,
+        view: &SessionSnapshot,
+        context: &mut LaneContext,
+    ) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // No answer, so it does not count as one.
         session.tracker.take_in_flight();

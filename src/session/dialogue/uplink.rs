@@ -85,7 +85,11 @@ impl UnansweredSpeech {
         {
             last.audio = StoredAudio::Packed(PackedAudio::new(audio));
         }
-        self.units.push_back(UnansweredUnit { unit: Arc::downgrade(&audio), audio: StoredAudio::Whole(audio), mic_samples });
+        self.units.push_back(UnansweredUnit {
+            unit: Arc::downgrade(&audio),
+            audio: StoredAudio::Whole(audio),
+            mic_samples,
+        });
         if self.units.len() > UNANSWERED_UNITS_MAX {
             self.units.pop_front();
         }
@@ -211,7 +215,9 @@ impl Uplink {
     pub(super) fn drop_excess(&mut self, talking: bool, rules: &ConverseRules) -> u64 {
         let samples = |ms: u64| ms.saturating_mul(u64::from(SPEECH_RATE_HZ) / 1000) as usize;
         let max_samples = if talking {
-            samples(rules.backlog_max_ms).max(self.catch_up_allowance + UNIT_SAMPLES).min(samples(rules.replay_max_ms))
+            samples(rules.backlog_max_ms)
+                .max(self.catch_up_allowance + UNIT_SAMPLES)
+                .min(samples(rules.replay_max_ms))
         } else {
             samples(rules.replay_max_ms)
         };
@@ -271,7 +277,10 @@ mod tests {
         // The second was never answered, so it comes back in any case; but once.
         uplink.give_back(&second);
         uplink.resend_unanswered();
-        assert_eq!((uplink.len(), uplink.take(true).audio[0], uplink.take(true).audio[0]), (2 * UNIT_SAMPLES, 1, 2));
+        assert_eq!(
+            (uplink.len(), uplink.take(true).audio[0], uplink.take(true).audio[0]),
+            (2 * UNIT_SAMPLES, 1, 2)
+        );
         uplink.resend_unanswered();
         assert_eq!(uplink.len(), 0, "not a third time");
         uplink.clear_unanswered();

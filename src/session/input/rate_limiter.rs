@@ -83,7 +83,8 @@ mod tests {
         let mut warnings = Vec::new();
         for frame in 0..150 {
             let now = start + Duration::from_millis(20 * frame);
-            if let RateDecision::AcceptAndWarn(delay_ms) = limiter.check_frame(now, Duration::from_millis(40)) {
+            if let RateDecision::AcceptAndWarn(delay_ms) = limiter.check_frame(now, Duration::from_millis(40))
+            {
                 warnings.push((20 * frame, delay_ms));
             }
         }
@@ -107,16 +108,25 @@ mod tests {
         let (mut limiter, start) = (RateLimiter::new(1.2, 10_000), start());
         let decisions: Vec<RateDecision> =
             (0..120).map(|_| limiter.check_frame(start, Duration::from_millis(100))).collect();
-        assert_eq!(decisions.iter().filter(|decision| **decision == RateDecision::Drop).count(), 20, "golden c12b");
+        assert_eq!(
+            decisions.iter().filter(|decision| **decision == RateDecision::Drop).count(),
+            20,
+            "golden c12b"
+        );
     }
 
     #[test]
     fn real_time_audio_and_disabled_limits_are_never_warned() {
         for frame_ms in [20, 40, 100, 256, 400] {
-            let (mut limiter, mut disabled, start) = (RateLimiter::new(1.2, 10_000), RateLimiter::new(0.0, 0), start());
+            let (mut limiter, mut disabled, start) =
+                (RateLimiter::new(1.2, 10_000), RateLimiter::new(0.0, 0), start());
             for frame in 0..200 {
                 let now = start + Duration::from_millis(frame_ms * frame);
-                assert_eq!(limiter.check_frame(now, Duration::from_millis(frame_ms)), RateDecision::Accept, "{frame_ms} ms");
+                assert_eq!(
+                    limiter.check_frame(now, Duration::from_millis(frame_ms)),
+                    RateDecision::Accept,
+                    "{frame_ms} ms"
+                );
                 assert_eq!(disabled.check_frame(start, Duration::from_secs(1)), RateDecision::Accept);
             }
         }

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES};
-use crate::session::{SessionPhase, Session};
+use crate::session::{Session, SessionPhase};
 
 /// Who was told words, or heard speech to its end, may have something to say to that: commands are read at once for so long.
 const REPLY_WINDOW: Duration = Duration::from_secs(3);
@@ -35,7 +35,11 @@ impl Session {
         let gather = self.setup.profile.read_window;
         let max_delay_ms = if self.context.player.is_audible() { gather.playing_ms } else { gather.quiet_ms };
         let max_delay = Duration::from_millis(max_delay_ms.into());
-        if max_delay.is_zero() || self.phase != SessionPhase::Open || self.setup.lock_step || self.expects_urgent_command(now) {
+        if max_delay.is_zero()
+            || self.phase != SessionPhase::Open
+            || self.setup.lock_step
+            || self.expects_urgent_command(now)
+        {
             return None;
         }
         let until_unit = self.dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
@@ -58,6 +62,9 @@ impl Session {
     fn expects_urgent_command(&self, now: Instant) -> bool {
         let may_reply = self.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
         self.dialogue.is_none()
-            && (may_reply || self.is_speaking() || self.tts_queue.has_waiting() || self.transcriber.backlog_ms() > 0)
+            && (may_reply
+                || self.is_speaking()
+                || self.tts_queue.has_waiting()
+                || self.transcriber.backlog_ms() > 0)
     }
 }

@@ -80,7 +80,12 @@ impl Lockstep {
 fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
     match (first, second) {
         (
-            ClientCommand::TranscriptFinal { text: first_text, start_ms: first_start_ms, segment_id: first_id, .. },
+            ClientCommand::TranscriptFinal {
+                text: first_text,
+                start_ms: first_start_ms,
+                segment_id: first_id,
+                ..
+            },
             ClientCommand::TranscriptFinal {
                 speaker,
                 text: second_text,

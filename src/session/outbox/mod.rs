@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::{
     measurement::Measurement,
-    outbox::lockstep::{Lockstep, AwaitedReply},
+    outbox::lockstep::{AwaitedReply, Lockstep},
 };
 use crate::{
     error::Error,

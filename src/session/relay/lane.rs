@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::{RelayStart, RelayPhase, Relay, ClientMessage};
+use super::{ClientMessage, Relay, RelayPhase, RelayStart};
 use crate::session::{
     measurement::LanePurpose,
     outbox::{Action, Observation},
     upstream::{
         backoff::{ConnectionFailure, RetryState},
-        connection::{UpstreamConnection, ConnectionEvent, millis},
+        connection::{ConnectionEvent, UpstreamConnection, millis},
     },
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{Lane, LaneCommand, LaneEvent, Mode, DisconnectReason, relay::RelayTranslator},
+    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, relay::RelayTranslator},
 };
 
 /// An upstream session that has answered so often was of use: its successor is dialled at once, unless it was over in less
@@ -50,13 +50,21 @@ impl Relay {
     /// A lane's transport is up.
     pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
         match &mut self.upstream {
-            RelayUpstream::Connected(connection) if connection.lane() == lane => connection.handle_opened(now, &mut self.context),
+            RelayUpstream::Connected(connection) if connection.lane() == lane => {
+                connection.handle_opened(now, &mut self.context)
+            }
             _ => self.with_closing(lane, |connection, context| connection.handle_opened(now, context)),
         }
     }
 
     /// A lane's transport is gone.
-    pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason, translator: &dyn RelayTranslator) {
+    pub(crate) fn handle_lane_closed(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        reason: &DisconnectReason,
+        translator: &dyn RelayTranslator,
+    ) {
         if !self.owns_lane(lane) {
             return self.with_closing(lane, |connection, context| {
                 connection.handle_closed(now, reason, context);
@@ -64,11 +72,16 @@ impl Relay {
         }
         let refused_init = !self.opened_sent && self.is_initialising();
         self.try_next_init_variant(now);
-        let connection_event = self.with_connection(|connection, context| connection.handle_closed(now, reason, context));
+        let connection_event =
+            self.with_connection(|connection, context| connection.handle_closed(now, reason, context));
         self.refusals += u32::from(refused_init);
         if refused_init && self.is_init_exhausted() {
             let detail = format!("the upstream {reason} whenever the session was to be opened");
-            return self.fail_permanently(now, ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false }, translator);
+            return self.fail_permanently(
+                now,
+                ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false },
+                translator,
+            );
         }
         self.handle_connection_event(now, connection_event, translator);
     }
@@ -98,8 +111,14 @@ impl Relay {
         });
     }
 
-    fn with_closing(&mut self, lane: Lane, act: impl FnOnce(&mut UpstreamConnection, &mut super::LaneContext)) {
-        let Some(at) = self.context.closing.iter().position(|connection| connection.lane() == lane) else { return };
+    fn with_closing(
+        &mut self,
+        lane: Lane,
+        act: impl FnOnce(&mut UpstreamConnection, &mut super::LaneContext),
+    ) {
+        let Some(at) = self.context.closing.iter().position(|connection| connection.lane() == lane) else {
+            return;
+        };
         let mut connection = self.context.closing.swap_remove(at);
         act(&mut connection, &mut self.context);
         if !connection.is_gone() {
@@ -107,7 +126,10 @@ impl Relay {
         }
     }
 
-    pub(super) fn with_connection(&mut self, act: impl FnOnce(&mut UpstreamConnection, &mut super::LaneContext) -> ConnectionEvent) -> ConnectionEvent {
+    pub(super) fn with_connection(
+        &mut self,
+        act: impl FnOnce(&mut UpstreamConnection, &mut super::LaneContext) -> ConnectionEvent,
+    ) -> ConnectionEvent {
         match &mut self.upstream {
             RelayUpstream::Connected(connection) => act(connection, &mut self.context),
             RelayUpstream::Scheduled(_) | RelayUpstream::Stopped => ConnectionEvent::None,
@@ -115,16 +137,27 @@ impl Relay {
     }
 
     /// What the link has to say.
-    pub(super) fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent, translator: &dyn RelayTranslator) {
+    pub(super) fn handle_connection_event(
+        &mut self,
+        now: Instant,
+        connection_event: ConnectionEvent,
+        translator: &dyn RelayTranslator,
+    ) {
         match connection_event {
-            ConnectionEvent::Failed(failure) if failure.was_in_use => self.handle_upstream_loss(now, failure.detail, translator),
+            ConnectionEvent::Failed(failure) if failure.was_in_use => {
+                self.handle_upstream_loss(now, failure.detail, translator)
+            }
             ConnectionEvent::Failed(failure) => self.fail_permanently(now, failure, translator),
             ConnectionEvent::QueueStuck(detail) => {
                 let RelayUpstream::Connected(connection) = &self.upstream else { return };
-                let queued = Observation::LaneQueued { lane: connection.lane(), position: None, words: detail };
+                let queued =
+                    Observation::LaneQueued { lane: connection.lane(), position: None, words: detail };
                 self.context.out.observe(queued);
             }
-            ConnectionEvent::None | ConnectionEvent::Queued | ConnectionEvent::Ready | ConnectionEvent::EmptyAnswer => {}
+            ConnectionEvent::None
+            | ConnectionEvent::Queued
+            | ConnectionEvent::Ready
+            | ConnectionEvent::EmptyAnswer => {}
         }
         self.send_early(translator);
         if matches!(self.phase, RelayPhase::Closing(_)) && !self.has_live_connection() {
@@ -139,10 +172,12 @@ impl Relay {
     /// Initialises the upstream session with what the client said, when there is one and it has said something.
     pub(super) fn initialise(&mut self, now: Instant) {
         let init = match (&self.start, &self.first_message) {
-            (RelayStart::Init(variants), _) => match variants.get(self.init_variant % variants.len().max(1)) {
-                Some(init) => init.clone(),
-                None => return,
-            },
+            (RelayStart::Init(variants), _) => {
+                match variants.get(self.init_variant % variants.len().max(1)) {
+                    Some(init) => init.clone(),
+                    None => return,
+                }
+            }
             (RelayStart::FirstMessage, Some(message)) => message.text.clone(),
             _ => return,
         };
@@ -160,7 +195,12 @@ impl Relay {
     }
 
     /// What the client said first has opened nothing: this does.
-    pub(super) fn replace_first_message(&mut self, now: Instant, variants: Vec<String>, translator: &dyn RelayTranslator) {
+    pub(super) fn replace_first_message(
+        &mut self,
+        now: Instant,
+        variants: Vec<String>,
+        translator: &dyn RelayTranslator,
+    ) {
         let sent_early = self.sent_early_count() + usize::from(self.is_initialising());
         if let Some(first) = self.first_message.take() {
             self.pending.push_front(first);
@@ -222,7 +262,9 @@ impl Relay {
         self.sent_early = None;
         for at in 0.. {
             match self.pending.pop() {
-                Some(ClientMessage { text, append: Some(append) }) if at < sent_early => self.in_flight.push(text, append),
+                Some(ClientMessage { text, append: Some(append) }) if at < sent_early => {
+                    self.in_flight.push(text, append)
+                }
                 Some(_) if at < sent_early => {}
                 Some(message) => self.send_upstream(message),
                 None => break,
@@ -231,7 +273,12 @@ impl Relay {
     }
 
     /// The upstream is lost in the middle of a session: another takes its place, and the client sees a pause.
-    pub(super) fn handle_upstream_loss(&mut self, now: Instant, detail: String, translator: &dyn RelayTranslator) {
+    pub(super) fn handle_upstream_loss(
+        &mut self,
+        now: Instant,
+        detail: String,
+        translator: &dyn RelayTranslator,
+    ) {
         self.detach_connection();
         if self.phase != RelayPhase::Open {
             return self.end_after_loss(now, translator);
@@ -288,7 +335,12 @@ impl Relay {
             self.upstream = RelayUpstream::Scheduled(now + pause);
             return;
         }
-        let connection = UpstreamConnection::open_with_optional_init(now, (LanePurpose::Relay, self.mode), None, &mut self.context);
+        let connection = UpstreamConnection::open_with_optional_init(
+            now,
+            (LanePurpose::Relay, self.mode),
+            None,
+            &mut self.context,
+        );
         self.upstream = RelayUpstream::Connected(Box::new(connection));
         self.initialise(now);
         self.init_with_first_message(now);
@@ -318,15 +370,30 @@ impl Relay {
     }
 
     fn fail_resume(&mut self, now: Instant, translator: &dyn RelayTranslator) {
-        let last_error = if let RelayUpstream::Connected(connection) = &self.upstream { connection.last_error() } else { None };
+        let last_error = if let RelayUpstream::Connected(connection) = &self.upstream {
+            connection.last_error()
+        } else {
+            None
+        };
         let last_error = last_error.map_or(String::new(), |error| format!("; last, {error}"));
         let resume_max_ms = self.rules.resume_max_ms;
-        let detail = format!("the upstream was lost, and there was no other one within {resume_max_ms} ms{last_error}");
-        self.fail_permanently(now, ConnectionFailure { kind: ErrorKind::ConversationLost, detail, was_in_use: false }, translator);
+        let detail = format!(
+            "the upstream was lost, and there was no other one within {resume_max_ms} ms{last_error}"
+        );
+        self.fail_permanently(
+            now,
+            ConnectionFailure { kind: ErrorKind::ConversationLost, detail, was_in_use: false },
+            translator,
+        );
     }
 
     /// No upstream is to be had.
-    fn fail_permanently(&mut self, now: Instant, failure: ConnectionFailure, translator: &dyn RelayTranslator) {
+    fn fail_permanently(
+        &mut self,
+        now: Instant,
+        failure: ConnectionFailure,
+        translator: &dyn RelayTranslator,
+    ) {
         // One that would try again does not.
         self.leave_upstream(now);
         let kind = if self.opened_sent { ErrorKind::ConversationLost } else { failure.kind };
@@ -335,7 +402,8 @@ impl Relay {
 
     /// A link on its way out is waited for by the session.
     pub(super) fn detach_connection(&mut self) {
-        if let RelayUpstream::Connected(connection) = std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
+        if let RelayUpstream::Connected(connection) =
+            std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
             && !connection.is_gone()
         {
             self.context.closing.push(*connection);
@@ -344,7 +412,11 @@ impl Relay {
 
     /// Leaves the upstream politely; an answer that goes on is waited out.
     pub(super) fn leave_upstream(&mut self, now: Instant) {
-        let RelayUpstream::Connected(mut connection) = std::mem::replace(&mut self.upstream, RelayUpstream::Stopped) else { return };
+        let RelayUpstream::Connected(mut connection) =
+            std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
+        else {
+            return;
+        };
         if self.mode == Mode::Chat {
             connection.await_replies(now, u16::try_from(self.in_flight.len()).unwrap_or(u16::MAX));
         }
@@ -361,7 +433,8 @@ impl Relay {
         {
             self.dial(now);
         }
-        let connection_event = self.with_connection(|connection, context| connection.handle_timeout(now, context));
+        let connection_event =
+            self.with_connection(|connection, context| connection.handle_timeout(now, context));
         self.handle_connection_event(now, connection_event, translator);
         for mut connection in std::mem::take(&mut self.context.closing) {
             connection.handle_timeout(now, &mut self.context);

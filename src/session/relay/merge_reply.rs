@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::event::relay::{StepOutput, ClientNotice};
+use crate::event::relay::{ClientNotice, StepOutput};
 
 /// Takes what is told, with the positions of the context in use then.
 pub(super) type NoticeSink<'t> = dyn FnMut(&ClientNotice<'_>, Option<u32>) + 't;
@@ -64,7 +64,13 @@ impl ReplyMerger {
     }
 
     /// A piece of text.
-    pub(super) fn push_text(&mut self, now: Instant, text: &str, step: StepMeta<'_>, emit: &mut NoticeSink<'_>) {
+    pub(super) fn push_text(
+        &mut self,
+        now: Instant,
+        text: &str,
+        step: StepMeta<'_>,
+        emit: &mut NoticeSink<'_>,
+    ) {
         if self.audio.is_some() || self.is_for_other_input(step) {
             self.flush(emit);
         }
@@ -74,7 +80,13 @@ impl ReplyMerger {
     }
 
     /// A piece of audio.
-    pub(super) fn push_audio(&mut self, now: Instant, audio: &str, step: StepMeta<'_>, emit: &mut NoticeSink<'_>) {
+    pub(super) fn push_audio(
+        &mut self,
+        now: Instant,
+        audio: &str,
+        step: StepMeta<'_>,
+        emit: &mut NoticeSink<'_>,
+    ) {
         if self.audio.is_some() || self.is_for_other_input(step) {
             self.flush(emit);
         }
@@ -147,7 +159,10 @@ impl ReplyMerger {
     fn emit_held(&mut self, end_of_turn: bool, emit: &mut NoticeSink<'_>) {
         let (text, audio) = (std::mem::take(&mut self.text), self.audio.take());
         self.flush_at = None;
-        emit(&ClientNotice::Output(StepOutput { text: &text, audio: audio.as_deref(), end_of_turn }), self.context_tokens);
+        emit(
+            &ClientNotice::Output(StepOutput { text: &text, audio: audio.as_deref(), end_of_turn }),
+            self.context_tokens,
+        );
     }
 
     fn begin_step(&mut self, step: StepMeta<'_>) {

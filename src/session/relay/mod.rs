@@ -22,7 +22,7 @@ use std::{
 use self::{
     lane::RelayUpstream,
     merge_reply::ReplyMerger,
-    pending::{AppendMeta, InFlightAppends, Pending, ClientMessage},
+    pending::{AppendMeta, ClientMessage, InFlightAppends, Pending},
 };
 use super::{
     context::LaneContext,
@@ -35,7 +35,7 @@ use crate::{
     error::{Error, ErrorKind},
     event::{
         Lane, LaneCommand, Message, Mode,
-        relay::{NoticeMeta, RelayEndReason, RelayInput, RelayOpening, RelayClientEvent, RelayTranslator},
+        relay::{NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening, RelayTranslator},
     },
     mapping::{Profile, relay::RelayRules},
 };
@@ -141,8 +141,13 @@ impl Relay {
         let rules = setup.profile.relay?;
         // Nothing is ever spoken here; the mouth comes with what lanes share.
         let player = Player::new(2, setup.profile.playout);
-        let mut context =
-            LaneContext::new(setup.profile.lanes, VoiceEncodingChoice::new([].into()), player, History::new(0), setup.seed);
+        let mut context = LaneContext::new(
+            setup.profile.lanes,
+            VoiceEncodingChoice::new([].into()),
+            player,
+            History::new(0),
+            setup.seed,
+        );
         let id = format!("relay_{:012x}", context.rng.u64(..) & 0xffff_ffff_ffff);
         let idle = Duration::from_millis(setup.idle_ms.unwrap_or(rules.idle_ms));
         Some(Self {
@@ -182,7 +187,9 @@ impl Relay {
 
     /// Dials in this mode, unless it has already.
     pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
-        if self.phase == RelayPhase::Open && (mode != self.mode || matches!(self.upstream, RelayUpstream::Stopped)) {
+        if self.phase == RelayPhase::Open
+            && (mode != self.mode || matches!(self.upstream, RelayUpstream::Stopped))
+        {
             self.mode = mode;
             self.leave_upstream(now);
             self.dial(now);
@@ -194,7 +201,13 @@ impl Relay {
     }
 
     /// The client said something; `text` is how it came.
-    pub(crate) fn handle_client_message(&mut self, now: Instant, message: &RelayClientEvent<'_>, text: &str, translator: &dyn RelayTranslator) {
+    pub(crate) fn handle_client_message(
+        &mut self,
+        now: Instant,
+        message: &RelayClientEvent<'_>,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) {
         if !matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..)) {
             return;
         }
@@ -206,12 +219,24 @@ impl Relay {
             RelayClientEvent::Unknown(_) if translator.is_passthrough() => {
                 self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, translator);
             }
-            RelayClientEvent::Unknown(name) => self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name), translator),
+            RelayClientEvent::Unknown(name) => {
+                self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name), translator)
+            }
         }
     }
 
-    fn handle_client_open(&mut self, now: Instant, opening: &RelayOpening<'_>, text: &str, translator: &dyn RelayTranslator) {
-        let variants = if translator.is_passthrough() { Ok(vec![text.to_owned()]) } else { translator.encode_opening(opening) };
+    fn handle_client_open(
+        &mut self,
+        now: Instant,
+        opening: &RelayOpening<'_>,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) {
+        let variants = if translator.is_passthrough() {
+            Ok(vec![text.to_owned()])
+        } else {
+            translator.encode_opening(opening)
+        };
         let variants = match variants {
             Ok(variants) => variants,
             Err(error) => return self.report_error(now, &error, translator),
@@ -228,7 +253,11 @@ impl Relay {
             } else if self.first_message.as_ref().is_some_and(|first| first.append.is_none()) {
                 return self.replace_first_message(now, variants, translator);
             }
-            return self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, translator);
+            return self.send_or_queue(
+                now,
+                ClientMessage { text: text.to_owned(), append: None },
+                translator,
+            );
         }
         self.max_slices = opening.slice_max;
         self.prompt_chars = opening.prompt.map_or(0, |prompt| prompt.chars().count() as u64);
@@ -237,7 +266,13 @@ impl Relay {
         if is_reopening { self.reopen(now, translator) } else { self.initialise(now) }
     }
 
-    fn handle_client_append(&mut self, now: Instant, input: &RelayInput<'_>, text: &str, translator: &dyn RelayTranslator) {
+    fn handle_client_append(
+        &mut self,
+        now: Instant,
+        input: &RelayInput<'_>,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) {
         if !self.opened_sent && !translator.accepts_early_appends() {
             let detail = "the session is not open yet: wait for the event that says so";
             return self.report_error(now, &Error::new(ErrorKind::NotReady, detail), translator);
@@ -311,8 +346,9 @@ impl Relay {
 
     /// Who has sent too much before there is an upstream to take it is read no further until there is one.
     pub(crate) fn needs_backpressure(&self) -> bool {
-        let is_waiting =
-            !self.is_open() && !self.can_drop_pending() && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
+        let is_waiting = !self.is_open()
+            && !self.can_drop_pending()
+            && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
         is_waiting && self.pending.bytes() > self.rules.buffer_max_bytes
     }
 
@@ -332,7 +368,8 @@ impl Relay {
             self.send_client(Message::Text(text));
         }
         if ends_session {
-            let (code, reason) = notice.close.unwrap_or_else(|| translator.close_frame(RelayEndReason::Failed));
+            let (code, reason) =
+                notice.close.unwrap_or_else(|| translator.close_frame(RelayEndReason::Failed));
             self.send_client(Message::Close(code, reason));
             self.stop(now);
         }
@@ -345,7 +382,12 @@ impl Relay {
     }
 
     /// Something that the upstream cannot be told: operators know, and clients whose protocol has words for it.
-    pub(crate) fn report_no_effect(&mut self, now: Instant, detail: String, translator: &dyn RelayTranslator) {
+    pub(crate) fn report_no_effect(
+        &mut self,
+        now: Instant,
+        detail: String,
+        translator: &dyn RelayTranslator,
+    ) {
         let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
         let notice = translator.encode_error(&error, &self.notice_meta(now));
         self.context.out.observe(super::Observation::NoEffect(detail));

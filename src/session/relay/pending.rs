@@ -200,7 +200,9 @@ impl InFlightAppends {
         response_id: Option<&str>,
         in_turn: bool,
     ) -> AppendMeta {
-        if stage == ReplyStage::Done && std::mem::replace(&mut self.boundaries, StepBoundaries::Ended) == StepBoundaries::Guessed {
+        if stage == ReplyStage::Done
+            && std::mem::replace(&mut self.boundaries, StepBoundaries::Ended) == StepBoundaries::Guessed
+        {
             self.current = 0;
         }
         if let Some(at) = self.position_of(input_id) {
@@ -209,7 +211,9 @@ impl InFlightAppends {
         } else if !self.continues_answer(stage, response_id, in_turn) {
             self.advance();
         }
-        if self.boundaries == StepBoundaries::Guessed && ((stage == ReplyStage::Listening && in_turn) || self.current >= GUESSED_MAX) {
+        if self.boundaries == StepBoundaries::Guessed
+            && ((stage == ReplyStage::Listening && in_turn) || self.current >= GUESSED_MAX)
+        {
             self.boundaries = StepBoundaries::Ordered;
             self.drop_answered();
         }
@@ -234,7 +238,9 @@ impl InFlightAppends {
         }
         match self.boundaries {
             StepBoundaries::Ended => last < ReplyStage::Listening || stage == ReplyStage::Done,
-            StepBoundaries::Guessed | StepBoundaries::Ordered => stage > last && (stage != ReplyStage::Listening || in_turn),
+            StepBoundaries::Guessed | StepBoundaries::Ordered => {
+                stage > last && (stage != ReplyStage::Listening || in_turn)
+            }
         }
     }
 
@@ -242,7 +248,9 @@ impl InFlightAppends {
     fn advance(&mut self) {
         let has_begun = self.current > 0 || self.sent.front().is_some_and(|sent| sent.answered);
         self.current = (self.current + usize::from(has_begun)).min(self.sent.len());
-        if self.boundaries != StepBoundaries::Guessed || matches!(self.stage, ReplyStage::Nothing | ReplyStage::Listening | ReplyStage::Done) {
+        if self.boundaries != StepBoundaries::Guessed
+            || matches!(self.stage, ReplyStage::Nothing | ReplyStage::Listening | ReplyStage::Done)
+        {
             self.drop_answered();
         }
     }
@@ -295,7 +303,7 @@ mod tests {
         pending.drop_oldest(100, 3000);
         assert_eq!((pending.len(), pending.dropped, pending.bytes()), (3, 1, 3));
         pending.drop_oldest(1, 3000);
-        assert_eq!(pending.pop(), Some(words("d")));
+        assert_eq!(pending.pop(), Some(message("d")));
         assert_eq!((pending.bytes(), pending.dropped), (0, 3));
     }
 
@@ -324,7 +332,7 @@ mod tests {
         let mut named = InFlightAppends::new(100);
         ["a", "b", "c"].iter().for_each(|id| named.push((*id).to_owned(), append(id)));
         assert_eq!(named.match_reply(ReplyStage::Text, Some("b"), None, false), append("b"));
-        assert_eq!(named.take_unanswered(), (vec![words("c")], 0));
+        assert_eq!(named.take_unanswered(), (vec![message("c")], 0));
         assert_eq!(named.len(), 0);
     }
 
@@ -351,7 +359,11 @@ mod tests {
     #[test]
     fn appends_without_a_certain_answer_are_resent() {
         assert_eq!(resent_after_loss(4, "lta"), "cd");
-        assert_eq!(resent_after_loss(4, "tattaa"), "bcd", "one step of the C++ back-end, before it has said so");
+        assert_eq!(
+            resent_after_loss(4, "tattaa"),
+            "bcd",
+            "one step of the C++ back-end, before it has said so"
+        );
         assert_eq!(resent_after_loss(4, "tattaad"), "bcd");
         assert_eq!(resent_after_loss(4, "tattaadtta"), "cd");
         assert_eq!(resent_after_loss(4, "tadlta"), "d", "it listens to another append than it has answered");
@@ -376,6 +388,6 @@ mod tests {
     fn appends_too_long_to_keep_are_counted() {
         let mut in_flight = InFlightAppends::new(2);
         ["a", "b", "c"].iter().for_each(|id| in_flight.push((*id).to_owned(), append(id)));
-        assert_eq!(in_flight.take_unanswered(), (vec![words("b"), words("a")], 1));
+        assert_eq!(in_flight.take_unanswered(), (vec![message("b"), message("a")], 1));
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{RelayStart, Message, RelayPhase, RelayUpstream, Relay};
+use super::{Message, Relay, RelayPhase, RelayStart, RelayUpstream};
 use crate::event::{
     Mode,
-    relay::{RelayEndReason, ClientNotice, RelayTranslator},
+    relay::{ClientNotice, RelayEndReason, RelayTranslator},
 };
 use crate::session::{
-    drain_plan::{TIME_LIMIT_GRACE, DrainPlan},
-    measurement::{Measurement, EndReason, SessionState},
+    drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
+    measurement::{EndReason, Measurement, SessionState},
     outbox::{Action, Observation},
     upstream::connection::ConnectionEvent,
 };
@@ -25,17 +25,26 @@ impl Relay {
             },
             _ if self.outage.is_some() => SessionState::RollingOver,
             RelayUpstream::Connected(connection) if connection.is_queued() => SessionState::Queued,
-            RelayUpstream::Connected(_) | RelayUpstream::Scheduled(_) | RelayUpstream::Stopped => SessionState::Opening,
+            RelayUpstream::Connected(_) | RelayUpstream::Scheduled(_) | RelayUpstream::Stopped => {
+                SessionState::Opening
+            }
         }
     }
 
     /// The client says goodbye.
-    pub(super) fn handle_client_close(&mut self, now: Instant, reason: Option<&str>, text: &str, translator: &dyn RelayTranslator) {
+    pub(super) fn handle_client_close(
+        &mut self,
+        now: Instant,
+        reason: Option<&str>,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) {
         self.phase = RelayPhase::Closing(reason.map(str::to_owned));
         if !self.is_open() {
             return self.confirm_close(now, translator);
         }
-        let message = if translator.is_passthrough() { text.to_owned() } else { translator.encode_close(reason) };
+        let message =
+            if translator.is_passthrough() { text.to_owned() } else { translator.encode_close(reason) };
         self.with_connection(|connection, context| {
             connection.close_with_message(now, message, context);
             ConnectionEvent::None
@@ -48,7 +57,13 @@ impl Relay {
     }
 
     /// Tells the client that it is over, and why.
-    pub(super) fn end(&mut self, now: Instant, reason: RelayEndReason, detail: Option<&str>, translator: &dyn RelayTranslator) {
+    pub(super) fn end(
+        &mut self,
+        now: Instant,
+        reason: RelayEndReason,
+        detail: Option<&str>,
+        translator: &dyn RelayTranslator,
+    ) {
         if self.phase == RelayPhase::Over {
             return;
         }
@@ -72,7 +87,13 @@ impl Relay {
     }
 
     /// The upstream's own last words, as they came.
-    pub(super) fn close_passthrough(&mut self, now: Instant, reason: RelayEndReason, text: &str, translator: &dyn RelayTranslator) {
+    pub(super) fn close_passthrough(
+        &mut self,
+        now: Instant,
+        reason: RelayEndReason,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) {
         self.context.out.measure(Measurement::SessionEnding(reason.into()));
         self.send_client(Message::Text(text.to_owned()));
         self.close_client(now, reason, translator);
@@ -101,7 +122,13 @@ impl Relay {
     }
 
     /// voxbridge stops, an operator ends the session, or its time is up: what is being answered is finished first, within a bound.
-    pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: RelayEndReason, translator: &dyn RelayTranslator) {
+    pub(crate) fn drain(
+        &mut self,
+        now: Instant,
+        within: Duration,
+        reason: RelayEndReason,
+        translator: &dyn RelayTranslator,
+    ) {
         let DrainPlan { reply_deadline, drain_deadline, .. } = DrainPlan::new(now, within, ());
         self.context.set_drain_deadline(drain_deadline);
         let until = reply_deadline.min(now + Duration::from_millis(self.rules.finish_max_ms));
@@ -150,15 +177,20 @@ impl Relay {
         };
         let held = self.merger.next_timeout();
         let ends_at = self.ends_at.filter(|_| self.phase != RelayPhase::Over);
-        [finishing, held, ends_at, self.idle_deadline(), self.next_lanes_timeout()].into_iter().flatten().min()
+        [finishing, held, ends_at, self.idle_deadline(), self.next_lanes_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
         let RelayUpstream::Connected(connection) = &self.upstream else { return None };
-        let worker_since = connection.granted_at().filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());
+        let worker_since =
+            connection.granted_at().filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());
         // While it waits in a queue nobody expects anything of it.
         let granted_at = worker_since?;
-        let silent_since = if self.opened_sent { self.client_heard_at } else { self.client_heard_at.max(granted_at) };
+        let silent_since =
+            if self.opened_sent { self.client_heard_at } else { self.client_heard_at.max(granted_at) };
         let idle = self.idle_limit.map(|idle| silent_since + idle);
         let granted_max = Duration::from_millis(self.rules.open_wait_max_ms);
         let unopened = (!self.opened_sent && self.has_no_opening()).then(|| granted_at + granted_max);
@@ -170,7 +202,9 @@ impl Relay {
         match self.start {
             RelayStart::Unknown => true,
             RelayStart::Init(_) => false,
-            RelayStart::FirstMessage => self.first_message.as_ref().is_some_and(|first| first.append.is_none()),
+            RelayStart::FirstMessage => {
+                self.first_message.as_ref().is_some_and(|first| first.append.is_none())
+            }
         }
     }
 

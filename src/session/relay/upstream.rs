@@ -3,16 +3,16 @@
 use std::time::Instant;
 
 use super::{
-    ReplyMerger, RelayPhase, RelayUpstream, Relay, RelayTurn,
-    merge_reply::{StepMeta, NoticeSink},
+    Relay, RelayPhase, RelayTurn, RelayUpstream, ReplyMerger,
+    merge_reply::{NoticeSink, StepMeta},
     pending::{AppendMeta, ReplyStage},
 };
 use crate::session::measurement::Measurement;
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        UpstreamEnd, Lane, MessageMeta, Message, Mode,
-        relay::{NoticeMeta, RelayEndReason, RelayUpstreamEvent, StepOutput, ClientNotice, RelayTranslator},
+        Lane, Message, MessageMeta, Mode, UpstreamEnd,
+        relay::{ClientNotice, NoticeMeta, RelayEndReason, RelayTranslator, RelayUpstreamEvent, StepOutput},
     },
 };
 
@@ -34,18 +34,26 @@ impl Relay {
             self.context.out.measure(Measurement::ContextUsage { lane, tokens });
         }
         match event {
-            RelayUpstreamEvent::Queued(_) | RelayUpstreamEvent::Granted => self.report_opening_progress(now, event, text, translator),
+            RelayUpstreamEvent::Queued(_) | RelayUpstreamEvent::Granted => {
+                self.report_opening_progress(now, event, text, translator)
+            }
             RelayUpstreamEvent::Opened(session_id) => {
                 self.session_id = session_id.map(str::to_owned);
                 self.report_opening_progress(now, event, text, translator);
             }
-            RelayUpstreamEvent::Ended(reason, end) => return self.handle_upstream_end(now, *reason, end, text, translator),
-            RelayUpstreamEvent::Failed(end, goes_on) => return self.handle_failure(now, event, end, *goes_on, text, translator),
+            RelayUpstreamEvent::Ended(reason, end) => {
+                return self.handle_upstream_end(now, *reason, end, text, translator);
+            }
+            RelayUpstreamEvent::Failed(end, goes_on) => {
+                return self.handle_failure(now, event, end, *goes_on, text, translator);
+            }
             RelayUpstreamEvent::Unknown(_) => self.forward_unknown(text, translator),
             _ if self.needs_forwarding() => self.handle_model_output(now, event, meta, text, translator),
             _ => {}
         }
-        let connection_event = self.with_connection(|connection, context| connection.handle_event(now, &event.to_lane_event(), context));
+        let connection_event = self.with_connection(|connection, context| {
+            connection.handle_event(now, &event.to_lane_event(), context)
+        });
         let opened = connection_event == crate::session::upstream::connection::ConnectionEvent::Ready;
         self.handle_connection_event(now, connection_event, translator);
         if opened {
@@ -60,14 +68,25 @@ impl Relay {
     }
 
     /// Queue and opening: told once each, however many attempts it takes.
-    fn report_opening_progress(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, text: &str, translator: &dyn RelayTranslator) {
+    fn report_opening_progress(
+        &mut self,
+        now: Instant,
+        event: &RelayUpstreamEvent<'_>,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) {
         let notice = match event {
             // An open session that says so again: some can be set up anew.
-            _ if self.is_open() && translator.is_passthrough() => return self.send_client(Message::Text(text.to_owned())),
-            RelayUpstreamEvent::Queued(place) if !self.granted_sent => {
-                ClientNotice::Queued { queue: *place, is_update: std::mem::replace(&mut self.queued_sent, true) }
+            _ if self.is_open() && translator.is_passthrough() => {
+                return self.send_client(Message::Text(text.to_owned()));
             }
-            RelayUpstreamEvent::Granted if !std::mem::replace(&mut self.granted_sent, true) => ClientNotice::Granted,
+            RelayUpstreamEvent::Queued(place) if !self.granted_sent => ClientNotice::Queued {
+                queue: *place,
+                is_update: std::mem::replace(&mut self.queued_sent, true),
+            },
+            RelayUpstreamEvent::Granted if !std::mem::replace(&mut self.granted_sent, true) => {
+                ClientNotice::Granted
+            }
             RelayUpstreamEvent::Opened(_) if !std::mem::replace(&mut self.opened_sent, true) => {
                 ClientNotice::Opened { prompt_chars: self.prompt_chars }
             }
@@ -90,11 +109,23 @@ impl Relay {
     }
 
     /// What the model says in an open session.
-    fn handle_model_output(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>, text: &str, translator: &dyn RelayTranslator) {
+    fn handle_model_output(
+        &mut self,
+        now: Instant,
+        event: &RelayUpstreamEvent<'_>,
+        meta: MessageMeta<'_>,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) {
         let append = match event {
             _ if self.mode == Mode::Chat => self.in_flight.current_append(meta.input_id),
             RelayUpstreamEvent::Output(_) => self.in_flight.match_whole_answer(),
-            _ => self.in_flight.match_reply(reply_stage(event), meta.input_id, meta.response_id, self.turn.is_some()),
+            _ => self.in_flight.match_reply(
+                reply_stage(event),
+                meta.input_id,
+                meta.response_id,
+                self.turn.is_some(),
+            ),
         };
         self.answer_count += 1;
         self.start_turn_if_speaking(event, meta, &append);
@@ -109,7 +140,12 @@ impl Relay {
     }
 
     /// An answer has begun: the upstream's name for it, the client's, or one of our own.
-    fn start_turn_if_speaking(&mut self, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>, append: &AppendMeta) {
+    fn start_turn_if_speaking(
+        &mut self,
+        event: &RelayUpstreamEvent<'_>,
+        meta: MessageMeta<'_>,
+        append: &AppendMeta,
+    ) {
         let is_speaking = match event {
             RelayUpstreamEvent::Text(_) | RelayUpstreamEvent::Speech(_) => true,
             RelayUpstreamEvent::Output(output) => !output.text.is_empty() || output.audio.is_some(),
@@ -125,7 +161,8 @@ impl Relay {
 
     fn end_turn_if_complete(&mut self, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>) {
         match event {
-            RelayUpstreamEvent::Listening | RelayUpstreamEvent::Output(StepOutput { end_of_turn: true, .. }) => self.turn = None,
+            RelayUpstreamEvent::Listening
+            | RelayUpstreamEvent::Output(StepOutput { end_of_turn: true, .. }) => self.turn = None,
             RelayUpstreamEvent::Answered(..) if self.mode == Mode::Chat => {
                 self.turn = None;
                 self.in_flight.complete_answer(meta.input_id);
@@ -135,7 +172,13 @@ impl Relay {
     }
 
     /// All of a step in one event.
-    fn send_merged(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>, translator: &dyn RelayTranslator) {
+    fn send_merged(
+        &mut self,
+        now: Instant,
+        event: &RelayUpstreamEvent<'_>,
+        meta: MessageMeta<'_>,
+        translator: &dyn RelayTranslator,
+    ) {
         let step = StepMeta {
             reply_id: meta.input_id.or(meta.response_id),
             input_id: meta.input_id,
@@ -155,7 +198,14 @@ impl Relay {
     }
 
     /// Every part of a step in an event of its own.
-    fn send_separately(&mut self, now: Instant, event: &RelayUpstreamEvent<'_>, meta: MessageMeta<'_>, append: &AppendMeta, translator: &dyn RelayTranslator) {
+    fn send_separately(
+        &mut self,
+        now: Instant,
+        event: &RelayUpstreamEvent<'_>,
+        meta: MessageMeta<'_>,
+        append: &AppendMeta,
+        translator: &dyn RelayTranslator,
+    ) {
         let client_input_id = append.input_id.as_deref().filter(|_| append.is_client_id);
         let response_id = self.turn.as_ref().map(|turn| turn.response_id.as_str());
         let notice_meta = NoticeMeta {
@@ -173,13 +223,18 @@ impl Relay {
             RelayUpstreamEvent::Output(output) => {
                 // A step in which nothing was said is answered too: some clients wait for it.
                 let is_empty_step = output.audio.is_none() && !output.end_of_turn;
-                notices.extend(Some(output.text).filter(|text| is_empty_step || !text.is_empty()).map(ClientNotice::Text));
+                notices.extend(
+                    Some(output.text)
+                        .filter(|text| is_empty_step || !text.is_empty())
+                        .map(ClientNotice::Text),
+                );
                 notices.extend(output.audio.map(ClientNotice::Speech));
                 notices.extend(output.end_of_turn.then_some(ClientNotice::Listening));
             }
             _ => {}
         }
-        let encoded: Vec<_> = notices.iter().filter_map(|notice| translator.encode_notice(notice, &notice_meta)).collect();
+        let encoded: Vec<_> =
+            notices.iter().filter_map(|notice| translator.encode_notice(notice, &notice_meta)).collect();
         encoded.into_iter().for_each(|text| self.send_client(Message::Text(text)));
     }
 
@@ -212,7 +267,12 @@ impl Relay {
         self.with_merger(now, translator, |merger, emit| merger.handle_timeout(now, emit));
     }
 
-    fn with_merger(&mut self, now: Instant, translator: &dyn RelayTranslator, act: impl FnOnce(&mut ReplyMerger, &mut NoticeSink<'_>)) {
+    fn with_merger(
+        &mut self,
+        now: Instant,
+        translator: &dyn RelayTranslator,
+        act: impl FnOnce(&mut ReplyMerger, &mut NoticeSink<'_>),
+    ) {
         let Self { merger, context, session_id, context_tokens, opened_at, .. } = self;
         let elapsed_s = (now - *opened_at).as_secs_f64();
         act(merger, &mut |notice, tokens| {
@@ -241,7 +301,9 @@ impl Relay {
         if !goes_on || !self.needs_forwarding() {
             // Before the session is open another attempt follows; in the middle it is as good as lost.
             self.try_next_init_variant(now);
-            let connection_event = self.with_connection(|connection, context| connection.handle_event(now, &event.to_lane_event(), context));
+            let connection_event = self.with_connection(|connection, context| {
+                connection.handle_event(now, &event.to_lane_event(), context)
+            });
             return self.handle_connection_event(now, connection_event, translator);
         }
         if self.mode == Mode::Chat {
@@ -260,7 +322,13 @@ impl Relay {
 
     /// An upstream that refuses what would open the session, and waits for something better: where messages pass as they
     /// come that is for the client to know, else after as many attempts as there are ways to say it.
-    fn handle_refused_open(&mut self, now: Instant, end: &UpstreamEnd, text: &str, translator: &dyn RelayTranslator) -> bool {
+    fn handle_refused_open(
+        &mut self,
+        now: Instant,
+        end: &UpstreamEnd,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) -> bool {
         if !self.is_initialising() {
             return false;
         }
@@ -278,7 +346,14 @@ impl Relay {
     }
 
     /// The upstream ends the session.
-    fn handle_upstream_end(&mut self, now: Instant, reason: RelayEndReason, end: &UpstreamEnd, text: &str, translator: &dyn RelayTranslator) {
+    fn handle_upstream_end(
+        &mut self,
+        now: Instant,
+        reason: RelayEndReason,
+        end: &UpstreamEnd,
+        text: &str,
+        translator: &dyn RelayTranslator,
+    ) {
         let was_initialising = self.is_initialising();
         let is_opening = !self.is_open() && !matches!(self.phase, RelayPhase::Closing(_));
         self.refusals += u32::from(was_initialising);
@@ -286,7 +361,9 @@ impl Relay {
         let is_final = matches!(reason, RelayEndReason::Timeout | RelayEndReason::ContextFull);
         let can_retry = is_opening && self.refusals < self.rules.open_attempts.max(1) && !is_final;
         let event = RelayUpstreamEvent::Ended(reason, end.clone());
-        let connection_event = self.with_connection(|connection, context| connection.handle_event(now, &event.to_lane_event(), context));
+        let connection_event = self.with_connection(|connection, context| {
+            connection.handle_event(now, &event.to_lane_event(), context)
+        });
         if can_retry {
             return self.handle_connection_event(now, connection_event, translator);
         }

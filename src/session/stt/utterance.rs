@@ -118,7 +118,13 @@ impl Utterance {
         true
     }
 
-    fn push_final(&self, text: String, duration_ms: u64, language: Option<String>, context: &mut LaneContext) {
+    fn push_final(
+        &self,
+        text: String,
+        duration_ms: u64,
+        language: Option<String>,
+        context: &mut LaneContext,
+    ) {
         context.out.push_client(ClientCommand::TranscriptFinal {
             speaker: Speaker::User,
             text,

@@ -5,19 +5,19 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use super::player::SpeechSource;
+use super::player::PlaybackSource;
 use crate::session::{
     context::LaneContext,
     measurement::LanePurpose,
     outbox::Observation,
     upstream::{
         backoff::ConnectionFailure,
-        connection::{UpstreamConnection, ConnectionEvent},
+        connection::{ConnectionEvent, UpstreamConnection},
     },
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{Lane, LaneCommand, LaneEvent, Mode, VoiceSample, DisconnectReason},
+    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, VoiceSample},
     mapping::profile::{LaneTimeouts, SpeakRules},
 };
 
@@ -86,7 +86,13 @@ impl Synthesizer {
     }
 
     /// Speaks a text; what was being spoken is cancelled first.
-    pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn start_job(
+        &mut self,
+        now: Instant,
+        job: SpeechJob,
+        options: &SpeakOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         context.player.cancel_all(now, &mut context.out);
         let init = LaneCommand::Init(job.voice.clone());
         let reusable = self.current.take().and_then(|active| active.connection).and_then(|connection| {
@@ -96,7 +102,7 @@ impl Synthesizer {
             connection.retire(now, context);
             None
         });
-        context.player.begin_item(now, SpeechSource::Request, job.request_id.clone(), job.text.clone());
+        context.player.begin_item(now, PlaybackSource::Request, job.request_id.clone(), job.text.clone());
         self.current = Some(ActiveJob {
             job,
             connection: reusable,
@@ -110,7 +116,7 @@ impl Synthesizer {
 
     /// Stops speaking; silent when nothing is being spoken (golden c10i).
     pub(crate) fn cancel(&mut self, now: Instant, context: &mut LaneContext) {
-        if context.player.is_busy_with(SpeechSource::Request) {
+        if context.player.is_busy_with(PlaybackSource::Request) {
             context.player.cancel_all(now, &mut context.out);
         }
         self.retire_connection(now, context);
@@ -153,7 +159,13 @@ impl Synthesizer {
     }
 
     /// One part of the text is spoken; `audio` is all of it where the upstream did not stream.
-    fn finish_part(&mut self, now: Instant, audio: &[f32], options: &SpeakOptions<'_>, context: &mut LaneContext) {
+    fn finish_part(
+        &mut self,
+        now: Instant,
+        audio: &[f32],
+        options: &SpeakOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         let Some(active) = &mut self.current else { return };
         if let Some(connection) = &mut active.connection {
             connection.complete_reply();
@@ -186,11 +198,19 @@ impl Synthesizer {
         self.retire_connection(now, context);
     }
 
-    fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+    fn handle_connection_event(
+        &mut self,
+        now: Instant,
+        connection_event: ConnectionEvent,
+        options: &SpeakOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         match connection_event {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
             ConnectionEvent::Ready => self.advance(now, options, context),
-            ConnectionEvent::QueueStuck(words) => context.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            ConnectionEvent::QueueStuck(words) => {
+                context.out.push_error(Error::new(ErrorKind::QueueStuck, words))
+            }
             ConnectionEvent::EmptyAnswer => {
                 // The connection ended with its answer; what is left of the text needs another.
                 if let Some(connection) = self.current.as_mut().and_then(|active| active.connection.take()) {
@@ -202,7 +222,13 @@ impl Synthesizer {
         }
     }
 
-    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+    fn handle_failure(
+        &mut self,
+        now: Instant,
+        failure: ConnectionFailure,
+        options: &SpeakOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         let Some(active) = &mut self.current else { return };
         if let Some(connection) = active.connection.take() {
             connection.retire(now, context);
@@ -228,14 +254,25 @@ impl Synthesizer {
         }
     }
 
-    pub(crate) fn handle_closed(&mut self, now: Instant, reason: &DisconnectReason, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn handle_closed(
+        &mut self,
+        now: Instant,
+        reason: &DisconnectReason,
+        options: &SpeakOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         if let Some(connection) = self.connection_mut() {
             let connection_event = connection.handle_closed(now, reason, context);
             self.handle_connection_event(now, connection_event, options, context);
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        options: &SpeakOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         if let Some(connection) = self.connection_mut() {
             let connection_event = connection.handle_timeout(now, context);
             self.handle_connection_event(now, connection_event, options, context);
@@ -244,7 +281,12 @@ impl Synthesizer {
     }
 
     /// Another lane may be dialled again.
-    pub(crate) fn resume_dialling(&mut self, now: Instant, options: &SpeakOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn resume_dialling(
+        &mut self,
+        now: Instant,
+        options: &SpeakOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         self.advance(now, options, context);
     }
 
@@ -258,7 +300,8 @@ impl Synthesizer {
         match &mut active.connection {
             None if context.can_dial() => {
                 let init = LaneCommand::Init(active.job.voice.clone());
-                active.connection = Some(UpstreamConnection::open(now, (LanePurpose::Speak, Mode::Chat), init, context));
+                active.connection =
+                    Some(UpstreamConnection::open(now, (LanePurpose::Speak, Mode::Chat), init, context));
             }
             // What is made long before it is heard is made for nobody if it is cancelled.
             Some(connection) if connection.is_ready() && !context.player.is_far_ahead(now) => {

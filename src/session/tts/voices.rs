@@ -67,7 +67,8 @@ impl VoiceCatalog {
         let note = named
             .filter(|_| found.is_none() && sample.is_none())
             .map(|voice| format!("voice {voice:?} is not configured; the default voice speaks"));
-        let voice = sample.or_else(|| found.or(model_voice).or_else(|| self.voices.get(DEFAULT_VOICE)).cloned());
+        let voice =
+            sample.or_else(|| found.or(model_voice).or_else(|| self.voices.get(DEFAULT_VOICE)).cloned());
         Ok(VoiceChoice { voice, note })
     }
 }
@@ -111,7 +112,8 @@ impl VoiceEncodingChoice {
 
     /// An upstream took it.
     pub(crate) fn mark_worked(&mut self, encoding: VoiceEncoding) {
-        self.index = self.candidates.iter().position(|candidate| *candidate == encoding).unwrap_or(self.index);
+        self.index =
+            self.candidates.iter().position(|candidate| *candidate == encoding).unwrap_or(self.index);
         (self.worked, self.failures) = (true, 0);
     }
 

@@ -27,8 +27,7 @@ pub(crate) struct RetryState {
 impl RetryState {
     /// Another attempt failed.
     pub(crate) fn record_failure(retry: &mut Option<Self>, now: Instant, kind: ErrorKind, detail: String) {
-        let (since, attempts) =
-            retry.as_ref().map_or((now, 0), |retry| (retry.since, retry.attempts));
+        let (since, attempts) = retry.as_ref().map_or((now, 0), |retry| (retry.since, retry.attempts));
         *retry = Some(Self { since, attempts: attempts + 1, kind, detail });
     }
 
@@ -97,7 +96,10 @@ mod tests {
         );
         for (attempt, pause) in pauses[..pauses.len() - 1].iter().enumerate() {
             let longest_pause = (times.retry_first_ms << attempt).min(times.retry_max_ms) as f64 / 1000.0;
-            assert!((longest_pause / 2.0..=longest_pause).contains(&pause.as_secs_f64()), "{attempt}: {pause:?}");
+            assert!(
+                (longest_pause / 2.0..=longest_pause).contains(&pause.as_secs_f64()),
+                "{attempt}: {pause:?}"
+            );
         }
         assert_eq!((failure.kind, failure.was_in_use), (ErrorKind::QueueFull, false));
         assert!(

@@ -134,12 +134,18 @@ impl ReplyTracker {
         self.last_sent_at = Some(now);
         self.mic_sent_at = Some(now).filter(|_| unit.mic_samples > 0).or(self.mic_sent_at);
         let number = self.sent_count;
-        self.in_flight = Some(UnitInFlight { number, sent_at: now, unit, last_delta_at: None, response_id: None });
+        self.in_flight =
+            Some(UnitInFlight { number, sent_at: now, unit, last_delta_at: None, response_id: None });
         number.to_string().into()
     }
 
     /// The model said something; the unit that was all about.
-    pub(crate) fn handle_reply(&mut self, now: Instant, kind: ReplyKind, meta: MessageMeta<'_>) -> Option<UnitInFlight> {
+    pub(crate) fn handle_reply(
+        &mut self,
+        now: Instant,
+        kind: ReplyKind,
+        meta: MessageMeta<'_>,
+    ) -> Option<UnitInFlight> {
         let named_number = meta.input_id.and_then(|id| id.parse::<u64>().ok());
         let is_repeat = self.is_repeat(kind, meta);
         if let (ReplyKind::Listen | ReplyKind::Done, Some(id)) = (kind, meta.response_id) {
@@ -218,7 +224,11 @@ mod tests {
 
     fn meta<'a>(response_id: &'a str, input_id: &'a str) -> MessageMeta<'a> {
         let non_empty = |text: &'a str| Some(text).filter(|text| !text.is_empty());
-        MessageMeta { response_id: non_empty(response_id), input_id: non_empty(input_id), ..MessageMeta::default() }
+        MessageMeta {
+            response_id: non_empty(response_id),
+            input_id: non_empty(input_id),
+            ..MessageMeta::default()
+        }
     }
 
     fn send_unit(tracker: &mut ReplyTracker, now: Instant) {
@@ -237,7 +247,10 @@ mod tests {
             "the end of the turn ends no second step"
         );
         send_unit(&mut tracker, now);
-        assert!(tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_none(), "nor does it come late");
+        assert!(
+            tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_none(),
+            "nor does it come late"
+        );
         assert!(tracker.handle_reply(now, ReplyKind::Listen, meta("", "2")).is_some());
     }
 
@@ -252,7 +265,10 @@ mod tests {
             (vec![ReplyKind::Listen, ReplyKind::Listen], "s_5"),
         ] {
             send_unit(&mut tracker, now);
-            let ended = ends.iter().filter(|end| tracker.handle_reply(now, **end, meta(answer, "")).is_some()).count();
+            let ended = ends
+                .iter()
+                .filter(|end| tracker.handle_reply(now, **end, meta(answer, "")).is_some())
+                .count();
             assert_eq!(ended, 1, "{answer}");
             send_unit(&mut tracker, now);
             assert!(
@@ -290,11 +306,18 @@ mod tests {
             assert!(tracker.handle_timeout(later + REPLY_END_TIMEOUT).is_some());
         }
         send_unit(&mut tracker, now);
-        assert!(tracker.handle_reply(now, ReplyKind::Done, meta("s_1", "")).is_none(), "that was the one before");
+        assert!(
+            tracker.handle_reply(now, ReplyKind::Done, meta("s_1", "")).is_none(),
+            "that was the one before"
+        );
         assert!(tracker.handle_reply(now, ReplyKind::Done, meta("s_2", "")).is_some());
         send_unit(&mut tracker, now);
         assert!(tracker.handle_reply(now, ReplyKind::Text, meta("s_3", "")).is_none());
-        assert_eq!(tracker.reply_end_deadline(), Some(now + REPLY_END_TIMEOUT_WITH_DONE), "this upstream says when it is done");
+        assert_eq!(
+            tracker.reply_end_deadline(),
+            Some(now + REPLY_END_TIMEOUT_WITH_DONE),
+            "this upstream says when it is done"
+        );
         assert_eq!(tracker.answered_count(), 3);
     }
 

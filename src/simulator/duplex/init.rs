@@ -32,26 +32,26 @@ const SAMPLES_PER_TOKEN: u64 = 1_600;
 const RANGES: [(&str, f64, f64); 2] = [("temperature", 0.0, 2.0), ("length_penalty", 0.1, 5.0)];
 
 impl DuplexOpening {
-    /// `kept` is the worker's configuration from before.
+    /// `worker_config` is the worker's configuration from before.
     pub(super) fn from_payload(
         backend: Backend,
-        sees: bool,
+        has_video: bool,
         payload: &Map<String, Value>,
-        kept: &mut Map<String, Value>,
+        worker_config: &mut Map<String, Value>,
     ) -> Result<Self, InitRejected> {
         let voice = decode_init_voice(backend, payload).map_err(|_| InitRejected)?;
         let prompt = ["system_prompt", "instructions"].iter().find_map(|key| payload.get(*key)?.as_str());
         let given = ["config", "duplex"].iter().find_map(|key| payload.get(*key));
         let config = match (backend, given) {
             (Backend::Pytorch, Some(Value::Object(config))) if has_valid_ranges(config) => {
-                kept.clone_from(config);
+                worker_config.clone_from(config);
                 config.clone()
             }
             (Backend::Pytorch, Some(value)) if python::is_truthy(value) => return Err(InitRejected),
-            (Backend::Pytorch, _) => kept.clone(),
+            (Backend::Pytorch, _) => worker_config.clone(),
             (Backend::Cpp, given) => given.and_then(Value::as_object).cloned().unwrap_or_default(),
         };
-        Ok(Self { has_video: sees, prompt: prompt.map(str::to_owned), config, voice })
+        Ok(Self { has_video, prompt: prompt.map(str::to_owned), config, voice })
     }
 
     /// What the initialisation takes of the context.
@@ -71,7 +71,9 @@ impl DuplexOpening {
 
 fn has_valid_ranges(config: &Map<String, Value>) -> bool {
     RANGES.iter().all(|(key, least, most)| {
-        config.get(*key).is_none_or(|value| as_number(value).is_some_and(|it| (*least..=*most).contains(&it)))
+        config
+            .get(*key)
+            .is_none_or(|value| as_number(value).is_some_and(|number| (*least..=*most).contains(&number)))
     })
 }
 

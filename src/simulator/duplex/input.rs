@@ -36,16 +36,26 @@ const NOT_AN_IMAGE: &str = "cannot identify image file <_io.BytesIO object>";
 const IMAGE_SIGNATURES: [&[u8]; 2] = [b"\xFF\xD8\xFF", b"\x89PNG"];
 
 impl DuplexAppend {
-    pub(super) fn parse(backend: Backend, sees: bool, input: &Map<String, Value>) -> Result<Self, AppendRejection> {
+    pub(super) fn parse(
+        backend: Backend,
+        has_video: bool,
+        input: &Map<String, Value>,
+    ) -> Result<Self, AppendRejection> {
         let samples = decode_samples(backend, input)?;
-        let frames = if sees { frame_values(input) } else { Vec::new() };
+        let frames = if has_video { frame_values(input) } else { Vec::new() };
         for frame in &frames {
             check_frame(backend, frame)?;
         }
-        let python = |key: &str| input.get(key).filter(|_| backend == Backend::Pytorch);
-        let response_id = python("response_id").filter(|value| python::is_truthy(value)).map(python::to_str);
-        let input_id = python("input_id").filter(|value| !value.is_null()).cloned();
-        let unit = DuplexUnit { samples, force_listen: has_force_listen(backend, input), frame_count: frames.len(), input_id };
+        let pytorch_field = |key: &str| input.get(key).filter(|_| backend == Backend::Pytorch);
+        let response_id =
+            pytorch_field("response_id").filter(|value| python::is_truthy(value)).map(python::to_str);
+        let input_id = pytorch_field("input_id").filter(|value| !value.is_null()).cloned();
+        let unit = DuplexUnit {
+            samples,
+            force_listen: has_force_listen(backend, input),
+            frame_count: frames.len(),
+            input_id,
+        };
         Ok(Self { unit, response_id })
     }
 }
@@ -53,11 +63,15 @@ impl DuplexAppend {
 fn decode_samples(backend: Backend, input: &Map<String, Value>) -> Result<Vec<f32>, AppendRejection> {
     match (backend, audio_text(input)) {
         (Backend::Pytorch, Some(text)) => python::decode_float32(text).map_err(AppendRejection::Exception),
-        (Backend::Pytorch, None) => Err(AppendRejection::Exception("full_duplex input requires audio".to_owned())),
+        (Backend::Pytorch, None) => {
+            Err(AppendRejection::Exception("full_duplex input requires audio".to_owned()))
+        }
         (Backend::Cpp, Some(text)) => Some(decode_cpp_audio(text)?)
             .filter(|samples| !samples.is_empty())
             .ok_or(AppendRejection::Reason("missing_audio")),
-        (Backend::Cpp, None) if input.contains_key("messages") => Err(AppendRejection::Reason("mode_mismatch")),
+        (Backend::Cpp, None) if input.contains_key("messages") => {
+            Err(AppendRejection::Reason("mode_mismatch"))
+        }
         (Backend::Cpp, None) => Err(AppendRejection::Reason("missing_audio")),
     }
 }
@@ -93,20 +107,20 @@ fn check_frame(backend: Backend, frame: &Value) -> Result<(), AppendRejection> {
         (Some(text), Backend::Cpp) => python::decode_base64(strip_data_url_prefix(text)),
         (None, _) => Err("argument should be a bytes-like object or ASCII string".to_owned()),
     };
-    let picture = |bytes: Vec<u8>| {
-        let known = IMAGE_SIGNATURES.iter().any(|start| bytes.starts_with(start));
-        if known { Ok(()) } else { Err(NOT_AN_IMAGE.to_owned()) }
+    let check_signature = |bytes: Vec<u8>| {
+        let is_known = IMAGE_SIGNATURES.iter().any(|start| bytes.starts_with(start));
+        if is_known { Ok(()) } else { Err(NOT_AN_IMAGE.to_owned()) }
     };
-    bytes.and_then(picture).map_err(|why| match backend {
-        Backend::Pytorch => AppendRejection::Exception(why),
+    bytes.and_then(check_signature).map_err(|reason| match backend {
+        Backend::Pytorch => AppendRejection::Exception(reason),
         Backend::Cpp => AppendRejection::Reason("video_decode_failed"),
     })
 }
 
 /// At the top, or under `hints`.
 fn has_force_listen(backend: Backend, input: &Map<String, Value>) -> bool {
-    let hinted = input.get("hints").and_then(|hints| hints.get("force_listen"));
-    input.get("force_listen").or(hinted).is_some_and(|value| match backend {
+    let hint = input.get("hints").and_then(|hints| hints.get("force_listen"));
+    input.get("force_listen").or(hint).is_some_and(|value| match backend {
         Backend::Pytorch => python::is_truthy(value),
         Backend::Cpp => value == &Value::Bool(true),
     })

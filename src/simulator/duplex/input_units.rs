@@ -73,20 +73,20 @@ impl InputUnits {
     /// Listens to one unit; whether it is audible.
     pub(super) fn observe_unit(&mut self, unit: Vec<f32>) -> bool {
         // What was looked ahead at belongs to the second before.
-        let own = if self.cuts_units { unit.get(LOOK_AHEAD_SAMPLES..) } else { None };
-        let audible = rms(own.unwrap_or(&unit)) >= AUDIBLE_RMS;
-        if audible {
+        let own_samples = if self.cuts_units { unit.get(LOOK_AHEAD_SAMPLES..) } else { None };
+        let is_audible = rms(own_samples.unwrap_or(&unit)) >= AUDIBLE_RMS;
+        if is_audible {
             self.audible_samples += unit.len();
             self.utterance.append(&mut self.previous_unit);
         }
-        if audible || (self.audible_samples > 0 && !self.has_ended) {
+        if is_audible || (self.audible_samples > 0 && !self.has_ended) {
             self.utterance.extend_from_slice(&unit);
             let excess = self.utterance.len().saturating_sub(MAX_UTTERANCE_SAMPLES);
             self.utterance.drain(..excess);
         }
-        self.has_ended = !audible;
-        self.previous_unit = if audible { Vec::new() } else { unit };
-        audible
+        self.has_ended = !is_audible;
+        self.previous_unit = if is_audible { Vec::new() } else { unit };
+        is_audible
     }
 
     /// What the user has said, once silent; asking takes it away.
@@ -109,30 +109,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_cut_as_the_back_end_cuts_them() {
-        let mut ear = InputUnits::new(Backend::Pytorch);
-        let first = ear.push_append(vec![1.0; 16_000]).unwrap();
+    fn units_are_cut_like_pytorch_cuts_them() {
+        let mut input_units = InputUnits::new(Backend::Pytorch);
+        let first = input_units.push_append(vec![1.0; 16_000]).unwrap();
         assert_eq!((first.len(), first.iter().filter(|sample| **sample == 0.0).count()), (16_480, 560));
-        assert_eq!(ear.push_append(vec![2.0; 8_000]), None, "too short");
-        let second = ear.push_append(vec![2.0; 8_000]).unwrap();
+        assert_eq!(input_units.push_append(vec![2.0; 8_000]), None, "too short");
+        let second = input_units.push_append(vec![2.0; 8_000]).unwrap();
         assert_eq!((second.len(), second[79], second[80]), (16_000, 1.0, 2.0));
-        ear.push_append(vec![3.0; 48_000]).unwrap();
-        assert_eq!(ear.push_append(vec![4.0]).unwrap()[80..], [3.0; 15_920], "the rest waited");
+        input_units.push_append(vec![3.0; 48_000]).unwrap();
+        assert_eq!(input_units.push_append(vec![4.0]).unwrap()[80..], [3.0; 15_920], "the rest waited");
     }
 
     #[test]
-    fn an_utterance_has_its_surroundings() {
-        let mut ear = InputUnits::new(Backend::Cpp);
+    fn utterance_includes_units_before_and_after() {
+        let mut input_units = InputUnits::new(Backend::Cpp);
         for level in [0.0, 0.001, 0.5, 0.5] {
-            ear.observe_unit(vec![level; 16_000]);
+            input_units.observe_unit(vec![level; 16_000]);
         }
-        assert!(ear.take_utterance().is_none(), "still speaking");
+        assert!(input_units.take_utterance().is_none(), "still speaking");
         for _ in 0..3 {
-            ear.observe_unit(vec![0.0; 16_000]);
+            input_units.observe_unit(vec![0.0; 16_000]);
         }
-        let utterance = ear.take_utterance().unwrap();
+        let utterance = input_units.take_utterance().unwrap();
         assert_eq!((utterance.seconds, utterance.audio.len()), (2.0, 64_000));
-        assert!(ear.take_utterance().is_none());
-        ear.observe_unit(vec![f32::NAN; 16_000]);
+        assert!(input_units.take_utterance().is_none());
+        input_units.observe_unit(vec![f32::NAN; 16_000]);
     }
 }

@@ -22,7 +22,7 @@ impl DuplexSession {
     pub(super) fn finish_legacy_step(
         &mut self,
         step: DuplexStep,
-        documented: bool,
+        follows_document: bool,
         ctx: &mut SimContext<'_>,
     ) -> Result<(), SimSessionEnd> {
         let tokens = ctx.model.kv_cache_length;
@@ -30,17 +30,17 @@ impl DuplexSession {
         let reason = match step.outcome {
             StepOutcome::Continue => return Ok(()),
             StepOutcome::Failed => {
-                send_inference_error(ctx, documented, "simulated: the step failed");
+                send_inference_error(ctx, follows_document, "simulated: the step failed");
                 return Ok(());
             }
-            StepOutcome::ContextFull if !documented => {
+            StepOutcome::ContextFull if !follows_document => {
                 if !std::mem::replace(&mut self.context_full_sent, true) {
                     ctx.send_text(messages::legacy_closed("context_full"));
                 }
                 return Ok(());
             }
             StepOutcome::ContextFull => "context_full",
-            StepOutcome::Crash(_) if documented => "error",
+            StepOutcome::Crash(_) if follows_document => "error",
             StepOutcome::Crash(_) | StepOutcome::Abort => return Err(SimSessionEnd::Aborted),
         };
         ctx.send_text(messages::legacy_closed(reason));
@@ -49,21 +49,21 @@ impl DuplexSession {
 }
 
 /// All of a step in one message. Listening that was doubled comes twice; what would come behind it has no place here.
-fn combined_messages(says: &[StepEvent], tokens: u64) -> Vec<String> {
-    let listens = says.iter().filter(|say| matches!(say.kind, StepEventKind::Listen)).count();
-    if says.first().is_some_and(|say| matches!(say.kind, StepEventKind::Listen)) {
+fn combined_messages(events: &[StepEvent], tokens: u64) -> Vec<String> {
+    let listens = events.iter().filter(|event| matches!(event.kind, StepEventKind::Listen)).count();
+    if events.first().is_some_and(|event| matches!(event.kind, StepEventKind::Listen)) {
         let listen = json!({"type": "response.listen", "kv_cache_length": tokens}).to_string();
         return vec![listen; listens];
     }
     let (mut text, mut audio) = (String::new(), Vec::new());
-    for say in says {
-        match &say.kind {
+    for event in events {
+        match &event.kind {
             StepEventKind::Text(part) => text.push_str(part),
             StepEventKind::Audio(part) => audio.extend_from_slice(part),
             StepEventKind::Listen | StepEventKind::Done(_) => {}
         }
     }
-    if says.is_empty() {
+    if events.is_empty() {
         return Vec::new();
     }
     let audio = Some(messages::base64_f32(&audio)).filter(|audio| !audio.is_empty());

@@ -20,19 +20,19 @@ use serde_json::{Map, Value};
 pub(super) use init::DEFAULT_PROMPT;
 pub use init::DuplexOpening;
 pub use input::DuplexUnit;
-pub use watermark::{watermark_sample, read_watermark};
+pub use watermark::{read_watermark, watermark_sample};
 
 use super::{
-    Backend, SimDialect, EngineAnswer, FaultKind, JobId,
+    Backend, EngineAnswer, FaultKind, JobId, SimDialect,
     messages::{self, StepMetrics},
-    session_context::{SimContext, SessionOutput, SimSessionEnd, random_hex12},
+    session_context::{SessionOutput, SimContext, SimSessionEnd, random_hex12},
     session_mode::{InitRejected, reject_append},
 };
 use input::DuplexAppend;
 use input_units::InputUnits;
 use reply::{ReplyBuilder, StepEvent};
 use responder::{ModelAnswer, Responder};
-use turn::{TurnFault, ModelTurn};
+use turn::{ModelTurn, TurnFault};
 
 /// Positions of the context that a unit takes, idle and busy, and a frame (field notes §7).
 const IDLE_TOKENS: u64 = 13;
@@ -93,23 +93,23 @@ impl DuplexStep {
 
 impl DuplexSession {
     pub(super) fn prepare(
-        sees: bool,
+        has_video: bool,
         payload: &Map<String, Value>,
         ctx: &mut SimContext<'_>,
     ) -> Result<Self, InitRejected> {
         let backend = ctx.cfg.backend;
-        let opening = DuplexOpening::from_payload(backend, sees, payload, &mut ctx.model.config)?;
-        let start = ctx.faults.trigger_with(|kind| match kind {
+        let opening = DuplexOpening::from_payload(backend, has_video, payload, &mut ctx.model.config)?;
+        let start_tokens = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::KvStart(start) => Some(start),
             _ => None,
         });
-        ctx.model.kv_cache_length = start.unwrap_or_else(|| opening.context_tokens());
+        ctx.model.kv_cache_length = start_tokens.unwrap_or_else(|| opening.context_tokens());
         let force_listen_count = opening.force_listen_count(backend).unwrap_or(ctx.cfg.force_listen_count);
         if ctx.cfg.record {
             ctx.emit(SessionOutput::DuplexOpened(opening));
         }
         Ok(Self {
-            has_video: sees,
+            has_video,
             force_listen_count,
             context_limit: context_limit(ctx),
             context_full_sent: false,
@@ -146,7 +146,7 @@ impl DuplexSession {
         self.append_count += 1;
         let mut append = match DuplexAppend::parse(ctx.cfg.backend, self.has_video, input) {
             Ok(append) => append,
-            Err(refusal) => return reject_append(id, &refusal, ctx),
+            Err(rejection) => return reject_append(id, &rejection, ctx),
         };
         if ctx.cfg.record {
             ctx.emit(SessionOutput::DuplexUnit(append.unit.clone()));
@@ -160,7 +160,7 @@ impl DuplexSession {
         }
         let mut reply = ReplyBuilder::new(id, self.append_count, ctx);
         let samples = std::mem::take(&mut append.unit.samples);
-        let (took, then) = match self.input_units.push_append(samples) {
+        let (duration, outcome) = match self.input_units.push_append(samples) {
             Some(unit) => self.process_unit(&append, unit, &mut reply, ctx),
             None => {
                 ctx.model.kv_cache_length += SHORT_UNIT_TOKENS;
@@ -168,7 +168,7 @@ impl DuplexSession {
                 (Duration::ZERO, StepOutcome::Continue)
             }
         };
-        self.step = Some(self.build_step(append, reply, took, then, ctx));
+        self.step = Some(self.build_step(append, reply, duration, outcome, ctx));
         Ok(())
     }
 
@@ -181,24 +181,25 @@ impl DuplexSession {
         ctx: &mut SimContext<'_>,
     ) -> (Duration, StepOutcome) {
         self.unit_count = self.unit_count.saturating_add(1);
-        let audible = self.input_units.observe_unit(samples);
-        let forced = append.unit.force_listen || self.unit_count <= self.force_listen_count;
-        let stops = append.unit.force_listen || (audible && self.turn.as_ref().is_some_and(|turn| turn.yields_to_speech));
-        if let Some(turn) = self.turn.take_if(|turn| stops && turn.try_stop()) {
+        let is_audible = self.input_units.observe_unit(samples);
+        let must_listen = append.unit.force_listen || self.unit_count <= self.force_listen_count;
+        let should_stop = append.unit.force_listen
+            || (is_audible && self.turn.as_ref().is_some_and(|turn| turn.yields_to_speech));
+        if let Some(turn) = self.turn.take_if(|turn| should_stop && turn.try_stop()) {
             self.interrupt_turn(turn, reply, ctx);
         } else if self.turn.is_none() {
-            self.turn = self.open_turn(append, audible, forced, ctx);
+            self.turn = self.open_turn(append, is_audible, must_listen, ctx);
         }
-        let speaking = self.turn.is_some() && !reply.is_listening();
-        let then = if speaking { self.speak_units(reply, ctx) } else { StepOutcome::Continue };
-        if !speaking && !reply.is_listening() {
+        let is_speaking = self.turn.is_some() && !reply.is_listening();
+        let outcome = if is_speaking { self.speak_units(reply, ctx) } else { StepOutcome::Continue };
+        if !is_speaking && !reply.is_listening() {
             reply.push_listen(None);
         }
-        let tokens = if audible || speaking { BUSY_TOKENS } else { IDLE_TOKENS };
+        let tokens = if is_audible || is_speaking { BUSY_TOKENS } else { IDLE_TOKENS };
         ctx.model.kv_cache_length += tokens + append.unit.frame_count as u64 * FRAME_TOKENS;
         let timing = &ctx.cfg.timing;
-        let took = if speaking { timing.speak_step } else { timing.listen_step };
-        (took + extra_step_time(ctx), then)
+        let duration = if is_speaking { timing.speak_step } else { timing.listen_step };
+        (duration + extra_step_time(ctx), outcome)
     }
 
     /// The turn is over before its end; what it would have said next may still come out of the C++ back-end's thread.
@@ -212,20 +213,31 @@ impl DuplexSession {
     }
 
     /// The turn that begins with this unit, if one does.
-    fn open_turn(&mut self, append: &DuplexAppend, audible: bool, forced: bool, ctx: &mut SimContext<'_>) -> Option<ModelTurn> {
-        let chosen = append.response_id.clone();
-        if !forced && let Some(mut turn) = self.resuming.take() {
-            turn.response_id = chosen.unwrap_or_else(|| new_response_id(ctx));
+    fn open_turn(
+        &mut self,
+        append: &DuplexAppend,
+        is_audible: bool,
+        must_listen: bool,
+        ctx: &mut SimContext<'_>,
+    ) -> Option<ModelTurn> {
+        let requested_id = append.response_id.clone();
+        if !must_listen && let Some(mut turn) = self.resuming.take() {
+            turn.response_id = requested_id.unwrap_or_else(|| new_response_id(ctx));
             return Some(turn);
         }
-        let answer = self.take_answer(audible, forced, ctx)?;
-        Some(ModelTurn::start(answer, chosen.unwrap_or_else(|| new_response_id(ctx)), ctx))
+        let answer = self.take_answer(is_audible, must_listen, ctx)?;
+        Some(ModelTurn::start(answer, requested_id.unwrap_or_else(|| new_response_id(ctx)), ctx))
     }
 
     /// Engines start to work when the user falls silent; the rule answers when it may speak.
-    fn take_answer(&mut self, audible: bool, forced: bool, ctx: &mut SimContext<'_>) -> Option<ModelAnswer> {
-        let may_speak = !audible && !forced;
-        if !audible && (may_speak || ctx.cfg.use_engines) && self.responder.is_idle() {
+    fn take_answer(
+        &mut self,
+        is_audible: bool,
+        must_listen: bool,
+        ctx: &mut SimContext<'_>,
+    ) -> Option<ModelAnswer> {
+        let may_speak = !is_audible && !must_listen;
+        if !is_audible && (may_speak || ctx.cfg.use_engines) && self.responder.is_idle() {
             let utterance = self.input_units.take_utterance()?;
             self.responder.begin_answer(utterance, ctx);
         }
@@ -255,48 +267,60 @@ impl DuplexSession {
         &self,
         append: DuplexAppend,
         mut reply: ReplyBuilder,
-        took: Duration,
-        then: StepOutcome,
+        duration: Duration,
+        outcome: StepOutcome,
         ctx: &mut SimContext<'_>,
     ) -> DuplexStep {
         if ctx.faults.trigger(FaultKind::DoubleTerminal) {
             reply.duplicate_terminals();
         }
-        let full = self.context_limit.is_some_and(|limit| ctx.model.kv_cache_length >= limit);
+        let is_full = self.context_limit.is_some_and(|limit| ctx.model.kv_cache_length >= limit);
         DuplexStep {
-            ends_at: ctx.now + took,
-            metrics: reply.step_metrics(ctx.cfg.backend, took, append.unit.frame_count as u64),
+            ends_at: ctx.now + duration,
+            metrics: reply.step_metrics(ctx.cfg.backend, duration, append.unit.frame_count as u64),
             events: reply.events,
             input_id: append.unit.input_id.filter(|_| ctx.cfg.backend == Backend::Pytorch),
-            outcome: if full && matches!(then, StepOutcome::Continue) { StepOutcome::ContextFull } else { then },
+            outcome: if is_full && matches!(outcome, StepOutcome::Continue) {
+                StepOutcome::ContextFull
+            } else {
+                outcome
+            },
         }
     }
 
     /// Says what the step brought.
     pub(super) fn finish_step(&mut self, id: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let Some(step) = self.step.take() else { return Ok(()) };
-        if let SimDialect::Legacy { follows_document: documented } = ctx.cfg.dialect {
-            return self.finish_legacy_step(step, documented, ctx);
+        if let SimDialect::Legacy { follows_document } = ctx.cfg.dialect {
+            return self.finish_legacy_step(step, follows_document, ctx);
         }
-        for say in &step.events {
-            let event = say.to_json(id, step.input_id.as_ref(), &step.metrics, ctx);
-            ctx.send_text(event);
+        for event in &step.events {
+            let message = event.to_json(id, step.input_id.as_ref(), &step.metrics, ctx);
+            ctx.send_text(message);
         }
-        let last = match (step.outcome, ctx.cfg.backend) {
+        let final_message = match (step.outcome, ctx.cfg.backend) {
             (StepOutcome::Continue | StepOutcome::Failed, _) => return Ok(()),
             (StepOutcome::Abort, _) => return Err(SimSessionEnd::Aborted),
             (StepOutcome::ContextFull, _) => ctx.session_closed(id, "context_full", None),
-            (StepOutcome::Crash(message), Backend::Pytorch) => ctx.session_closed(id, "backend_error", Some(&message)),
+            (StepOutcome::Crash(message), Backend::Pytorch) => {
+                ctx.session_closed(id, "backend_error", Some(&message))
+            }
             (StepOutcome::Crash(_), Backend::Cpp) => messages::worker_closed(Some(id)),
         };
-        ctx.send_text(last);
+        ctx.send_text(final_message);
         Err(SimSessionEnd::Closed)
     }
 
     /// The engines' answer; a failure ends the step under way, or the session at once.
-    pub(super) fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
-        let Err(why) = self.responder.handle_engine_answer(job, answer, ctx) else { return };
-        self.step.get_or_insert(DuplexStep::silent(ctx.now, StepOutcome::Continue)).outcome = StepOutcome::Crash(why);
+    pub(super) fn handle_engine_answer(
+        &mut self,
+        job: JobId,
+        answer: &EngineAnswer,
+        ctx: &mut SimContext<'_>,
+    ) {
+        let Err(reason) = self.responder.handle_engine_answer(job, answer, ctx) else { return };
+        self.step.get_or_insert(DuplexStep::silent(ctx.now, StepOutcome::Continue)).outcome =
+            StepOutcome::Crash(reason);
     }
 }
 
@@ -306,17 +330,17 @@ fn new_response_id(ctx: &mut SimContext<'_>) -> String {
 
 /// How many positions of the context end the session.
 fn context_limit(ctx: &mut SimContext<'_>) -> Option<u64> {
-    let struck = ctx.faults.trigger_with(|kind| match kind {
+    let fault_limit = ctx.faults.trigger_with(|kind| match kind {
         FaultKind::ContextFull(limit) => Some(limit),
         _ => None,
     });
-    struck.or((ctx.cfg.dialect != SimDialect::Current).then_some(LEGACY_CONTEXT_TOKENS))
+    fault_limit.or((ctx.cfg.dialect != SimDialect::Current).then_some(LEGACY_CONTEXT_TOKENS))
 }
 
 fn extra_step_time(ctx: &mut SimContext<'_>) -> Duration {
-    let slow = ctx.faults.trigger_with(|kind| match kind {
+    let extra_time = ctx.faults.trigger_with(|kind| match kind {
         FaultKind::SlowSteps(by) => Some(by),
         _ => None,
     });
-    slow.unwrap_or_default()
+    extra_time.unwrap_or_default()
 }

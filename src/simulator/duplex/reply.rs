@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::{
     super::{Backend, SimDialect, script},
-    turn::{SpokenUnit, ModelTurn},
+    turn::{ModelTurn, SpokenUnit},
 };
 use crate::simulator::{
     hum_voice::SAMPLE_RATE_HZ,
-    messages::{self, ServerEvent, EventMetrics, StepMetrics},
+    messages::{self, EventMetrics, ServerEvent, StepMetrics},
     session_context::SimContext,
 };
 
@@ -54,13 +54,13 @@ pub(super) struct ReplyBuilder {
 }
 
 impl ReplyBuilder {
-    pub(super) fn new(session_id: &str, input: u64, ctx: &SimContext<'_>) -> Self {
+    pub(super) fn new(session_id: &str, append_number: u64, ctx: &SimContext<'_>) -> Self {
         Self {
             events: Vec::new(),
             backend: ctx.cfg.backend,
             has_null_audio: ctx.cfg.dialect != SimDialect::Current,
-            own_id: format!("{session_id}_resp_{input}"),
-            previous_id: format!("{session_id}_resp_{}", input.saturating_sub(1)),
+            own_id: format!("{session_id}_resp_{append_number}"),
+            previous_id: format!("{session_id}_resp_{}", append_number.saturating_sub(1)),
             tokens: 0,
             samples: 0,
         }
@@ -68,13 +68,13 @@ impl ReplyBuilder {
 
     /// Whether it says that the model listens.
     pub(super) fn is_listening(&self) -> bool {
-        self.events.iter().any(|say| matches!(say.kind, StepEventKind::Listen))
+        self.events.iter().any(|event| matches!(event.kind, StepEventKind::Listen))
     }
 
     /// C++ names its listening by the input, PyTorch by the turn that it ends.
-    pub(super) fn push_listen(&mut self, ended: Option<&str>) {
+    pub(super) fn push_listen(&mut self, ended_turn: Option<&str>) {
         let response_id = match self.backend {
-            Backend::Pytorch => ended.map(str::to_owned),
+            Backend::Pytorch => ended_turn.map(str::to_owned),
             Backend::Cpp => Some(self.own_id.clone()),
         };
         self.events.push(StepEvent { response_id, kind: StepEventKind::Listen });
@@ -95,8 +95,8 @@ impl ReplyBuilder {
     /// Text first, each at most once; without a waveform a second of silence (field notes §1.6).
     fn push_pytorch_unit(&mut self, response_id: &str, unit: SpokenUnit) {
         self.samples += unit.audio.len();
-        let fills = unit.audio.is_empty() && !self.has_null_audio;
-        let audio = if fills { vec![0.0; SAMPLE_RATE_HZ] } else { unit.audio };
+        let fills_silence = unit.audio.is_empty() && !self.has_null_audio;
+        let audio = if fills_silence { vec![0.0; SAMPLE_RATE_HZ] } else { unit.audio };
         if !unit.text.is_empty() {
             self.push(response_id, StepEventKind::Text(unit.text));
         }
@@ -104,8 +104,8 @@ impl ReplyBuilder {
     }
 
     /// Several texts, sound in pieces of any size between and after them, and a `response.done` for each unit.
-    fn push_cpp_unit(&mut self, unit: SpokenUnit, said: Option<&String>, rng: &mut fastrand::Rng) {
-        let own = self.own_id.clone();
+    fn push_cpp_unit(&mut self, unit: SpokenUnit, spoken_text: Option<&String>, rng: &mut fastrand::Rng) {
+        let own_id = self.own_id.clone();
         self.samples += unit.audio.len();
         let characters: Vec<char> = unit.text.chars().collect();
         let mut texts = characters.chunks(CPP_TEXT_CHUNK_CHARS);
@@ -113,17 +113,17 @@ impl ReplyBuilder {
         loop {
             let text = texts.next();
             if let Some(text) = text {
-                self.push(&own, StepEventKind::Text(text.iter().collect()));
+                self.push(&own_id, StepEventKind::Text(text.iter().collect()));
             }
-            let (now, later) = audio.split_at(rng.usize(CPP_AUDIO_CHUNK_SAMPLES).min(audio.len()));
-            audio = later;
-            match (now.is_empty(), text) {
+            let (chunk, rest) = audio.split_at(rng.usize(CPP_AUDIO_CHUNK_SAMPLES).min(audio.len()));
+            audio = rest;
+            match (chunk.is_empty(), text) {
                 (true, None) => break,
                 (true, Some(_)) => {}
-                (false, _) => self.push(&own, StepEventKind::Audio(now.to_vec())),
+                (false, _) => self.push(&own_id, StepEventKind::Audio(chunk.to_vec())),
             }
         }
-        self.push(&own, StepEventKind::Done(said.cloned().unwrap_or(unit.text)));
+        self.push(&own_id, StepEventKind::Done(spoken_text.cloned().unwrap_or(unit.text)));
     }
 
     /// The turn is over; C++ does not say so.
@@ -144,38 +144,38 @@ impl ReplyBuilder {
 
     /// Every terminal event twice, and a `response.done` behind each listening that has a name (field notes §7).
     pub(super) fn duplicate_terminals(&mut self) {
-        let doubled = self.events.drain(..).flat_map(|say| match say.kind {
-            StepEventKind::Listen if say.response_id.is_some() => {
-                let done = StepEvent { kind: StepEventKind::Done(String::new()), ..say.clone() };
-                vec![say.clone(), say, done]
+        let duplicated = self.events.drain(..).flat_map(|event| match event.kind {
+            StepEventKind::Listen if event.response_id.is_some() => {
+                let done = StepEvent { kind: StepEventKind::Done(String::new()), ..event.clone() };
+                vec![event.clone(), event, done]
             }
-            StepEventKind::Listen | StepEventKind::Done(_) => vec![say.clone(), say],
-            StepEventKind::Text(_) | StepEventKind::Audio(_) => vec![say],
+            StepEventKind::Listen | StepEventKind::Done(_) => vec![event.clone(), event],
+            StepEventKind::Text(_) | StepEventKind::Audio(_) => vec![event],
         });
-        self.events = doubled.collect();
+        self.events = duplicated.collect();
     }
 
-    fn push(&mut self, response_id: &str, what: StepEventKind) {
-        self.events.push(StepEvent { response_id: Some(response_id.to_owned()), kind: what });
+    fn push(&mut self, response_id: &str, kind: StepEventKind) {
+        self.events.push(StepEvent { response_id: Some(response_id.to_owned()), kind });
     }
 
     /// What the step cost; C++ leaves zeros out.
-    pub(super) fn step_metrics(&self, backend: Backend, took: Duration, frames: u64) -> StepMetrics {
-        let milliseconds = took.as_secs_f64() * 1000.0;
-        let speech = if self.samples > 0 { 0.6 } else { 0.0 };
-        let tts = self.samples * TTS_TOKENS_PER_SECOND / SAMPLE_RATE_HZ;
-        let cpp = backend == Backend::Cpp;
-        let count = |value: u64| Some(value).filter(|value| !cpp || *value > 0);
-        let time = |value: f64| Some((value * 10.0).round() / 10.0).filter(|value| !cpp || *value > 0.0);
+    pub(super) fn step_metrics(&self, backend: Backend, duration: Duration, frame_count: u64) -> StepMetrics {
+        let milliseconds = duration.as_secs_f64() * 1000.0;
+        let speech_share = if self.samples > 0 { 0.6 } else { 0.0 };
+        let tts_tokens = self.samples * TTS_TOKENS_PER_SECOND / SAMPLE_RATE_HZ;
+        let is_cpp = backend == Backend::Cpp;
+        let count = |value: u64| Some(value).filter(|value| !is_cpp || *value > 0);
+        let time = |value: f64| Some((value * 10.0).round() / 10.0).filter(|value| !is_cpp || *value > 0.0);
         StepMetrics {
             generate_ms: count(milliseconds as u64),
-            cost_llm_ms: time(milliseconds * (1.0 - speech)),
+            cost_llm_ms: time(milliseconds * (1.0 - speech_share)),
             n_tokens: count(self.tokens as u64),
-            n_tts_tokens: count(tts as u64),
+            n_tts_tokens: count(tts_tokens as u64),
             prefill_ms: time(0.1),
             wall_clock_ms: time(milliseconds + 0.8),
-            vision_slices: count(frames),
-            vision_tokens: count(frames * super::FRAME_TOKENS),
+            vision_slices: count(frame_count),
+            vision_tokens: count(frame_count * super::FRAME_TOKENS),
         }
     }
 }

@@ -60,19 +60,21 @@ impl Responder {
         answer: &EngineAnswer,
         ctx: &mut SimContext<'_>,
     ) -> Result<(), String> {
-        let awaited = match self {
-            Self::Recognising(asked) | Self::Synthesising(asked, _) => *asked == job,
+        let is_awaited = match self {
+            Self::Recognising(pending) | Self::Synthesising(pending, _) => *pending == job,
             Self::Idle | Self::Ready(_) => false,
         };
-        if !awaited {
+        if !is_awaited {
             return Ok(());
         }
         *self = match (std::mem::take(self), answer) {
-            (_, EngineAnswer::Transcript(Err(why)) | EngineAnswer::Speech(Err(why))) => {
-                return Err(why.clone());
+            (_, EngineAnswer::Transcript(Err(reason)) | EngineAnswer::Speech(Err(reason))) => {
+                return Err(reason.clone());
             }
-            (Self::Recognising(_), EngineAnswer::Transcript(Ok(words))) if !words.trim().is_empty() => {
-                let text = format!("You said: {}.", words.trim().trim_end_matches(['.', '?', '!']));
+            (Self::Recognising(_), EngineAnswer::Transcript(Ok(transcript)))
+                if !transcript.trim().is_empty() =>
+            {
+                let text = format!("You said: {}.", transcript.trim().trim_end_matches(['.', '?', '!']));
                 Self::Synthesising(ctx.ask_engines(EngineRequest::Speak(text.clone())), text)
             }
             (Self::Synthesising(_, text), EngineAnswer::Speech(Ok(samples))) => {

@@ -1,7 +1,7 @@
 //! One turn of the model: which text and which second of sound each of its units has.
 
 use super::{
-    super::{SimDialect, FaultKind, script},
+    super::{FaultKind, SimDialect, script},
     responder::ModelAnswer,
     watermark::watermark_sample,
 };
@@ -122,27 +122,27 @@ impl ModelTurn {
             burst_units: burst.unwrap_or(1),
             is_endless: ctx.faults.trigger(FaultKind::NeverListens),
             ignored_stops_left: ignored_stop_count(ctx),
-            fault: fate(ctx),
+            fault: turn_fault(ctx),
         }
     }
 
     /// Whether the turn ends when it is told to.
     pub(super) fn try_stop(&mut self) -> bool {
-        let ignored = self.ignored_stops_left > 0;
+        let is_ignored = self.ignored_stops_left > 0;
         self.ignored_stops_left = self.ignored_stops_left.saturating_sub(1);
-        !ignored && !self.is_endless
+        !is_ignored && !self.is_endless
     }
 
     /// What happens instead of the next unit; at the latest instead of the last one.
     pub(super) fn due_fault(&self) -> Option<TurnFault> {
-        let (after, fate) = self.fault?;
-        (self.units_spoken >= after.min(self.texts.len() - 1)).then_some(fate)
+        let (after_units, fault) = self.fault?;
+        (self.units_spoken >= after_units.min(self.texts.len() - 1)).then_some(fault)
     }
 
     /// Units that come out of the next step.
     pub(super) fn units_in_next_step(&self) -> usize {
-        let first = if self.units_spoken == 0 { self.burst_units } else { 1 };
-        first.min(self.texts.len().saturating_sub(self.units_spoken)).max(1)
+        let units = if self.units_spoken == 0 { self.burst_units } else { 1 };
+        units.min(self.texts.len().saturating_sub(self.units_spoken)).max(1)
     }
 
     pub(super) const fn is_over(&self) -> bool {
@@ -152,14 +152,19 @@ impl ModelTurn {
     /// The next unit.
     pub(super) fn next_unit(&mut self) -> SpokenUnit {
         let text = self.texts.get(self.units_spoken).map_or(ENDLESS_TEXT, String::as_str).to_owned();
-        let start = self.units_spoken.checked_sub(1).map_or(0, |full| self.first_unit_samples + full * SAMPLE_RATE_HZ);
+        let start = self
+            .units_spoken
+            .checked_sub(1)
+            .map_or(0, |full_units| self.first_unit_samples + full_units * SAMPLE_RATE_HZ);
         let end = self.first_unit_samples + self.units_spoken * SAMPLE_RATE_HZ;
         let end = if self.is_endless { end } else { end.min(self.samples) };
         self.units_spoken += 1;
         self.spoken_text.push_str(&text);
         let audio = match &self.audio {
             TurnAudio::Watermark(turn) => (start..end).map(|index| watermark_sample(*turn, index)).collect(),
-            TurnAudio::Engine(samples) => samples.get(start..end.min(samples.len())).unwrap_or_default().to_vec(),
+            TurnAudio::Engine(samples) => {
+                samples.get(start..end.min(samples.len())).unwrap_or_default().to_vec()
+            }
             TurnAudio::Missing => Vec::new(),
         };
         SpokenUnit { text, audio }
@@ -167,14 +172,14 @@ impl ModelTurn {
 }
 
 fn ignored_stop_count(ctx: &mut SimContext<'_>) -> u32 {
-    let ignores = ctx.faults.trigger_with(|kind| match kind {
+    let stop_count = ctx.faults.trigger_with(|kind| match kind {
         FaultKind::IgnoresForce(times) => Some(times),
         _ => None,
     });
-    ignores.unwrap_or(0)
+    stop_count.unwrap_or(0)
 }
 
-fn fate(ctx: &mut SimContext<'_>) -> Option<(usize, TurnFault)> {
+fn turn_fault(ctx: &mut SimContext<'_>) -> Option<(usize, TurnFault)> {
     ctx.faults.trigger_with(|kind| match kind {
         FaultKind::DieMidTurn(units) => Some((units as usize, TurnFault::Crash)),
         FaultKind::DropMidTurn(units) => Some((units as usize, TurnFault::Abort)),
@@ -183,14 +188,14 @@ fn fate(ctx: &mut SimContext<'_>) -> Option<(usize, TurnFault)> {
 }
 
 /// The text over at least so many units, evenly, ahead by `lead` units; broken after a space where one is near.
-fn spread_text(text: &str, units: usize, lead: usize) -> Vec<String> {
+fn spread_text(text: &str, units: usize, lead_units: usize) -> Vec<String> {
     let total = text.chars().count();
     let mut parts = Vec::with_capacity(units);
     let (mut rest, mut done) = (text, 0);
     while parts.len() < units || !rest.is_empty() {
-        let due = (total * (parts.len() + 1 + lead)).div_ceil(units.max(1)).min(total);
-        let most = due.saturating_sub(done).min(MAX_UNIT_CHARS);
-        let part = take_prefix(rest, most, due == total && total - done <= MAX_UNIT_CHARS);
+        let due = (total * (parts.len() + 1 + lead_units)).div_ceil(units.max(1)).min(total);
+        let max_chars = due.saturating_sub(done).min(MAX_UNIT_CHARS);
+        let part = take_prefix(rest, max_chars, due == total && total - done <= MAX_UNIT_CHARS);
         done += part.chars().count();
         rest = &rest[part.len()..];
         parts.push(part.to_owned());
@@ -199,16 +204,17 @@ fn spread_text(text: &str, units: usize, lead: usize) -> Vec<String> {
 }
 
 /// The beginning of a text, at most so long.
-fn take_prefix(text: &str, chars: usize, whole: bool) -> &str {
+fn take_prefix(text: &str, chars: usize, is_last: bool) -> &str {
     let end = text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at);
-    let space = text[..end].rfind(' ').map(|at| at + 1).filter(|_| !whole);
+    let space = text[..end].rfind(' ').map(|at| at + 1).filter(|_| !is_last);
     &text[..space.unwrap_or(end)]
 }
 
 /// The text with a thought before it and a control token in it, cut through the tags.
 fn add_control_tags(text: &str) -> Vec<String> {
     let at = text.char_indices().nth(CONTROL_AFTER_CHARS).map_or(text.len(), |(at, _)| at);
-    let whole: Vec<char> = format!("{THOUGHT}{}{CONTROL_TOKEN}{}", &text[..at], &text[at..]).chars().collect();
+    let whole: Vec<char> =
+        format!("{THOUGHT}{}{CONTROL_TOKEN}{}", &text[..at], &text[at..]).chars().collect();
     whole.chunks(TAGGED_UNIT_CHARS).map(|part| part.iter().collect()).collect()
 }
 
@@ -217,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_spread_over_the_units() {
+    fn text_is_spread_evenly_over_units() {
         let text = "I heard 3.0 seconds of speech.";
         assert_eq!(spread_text(text, 3, 0), ["I heard ", "3.0 seconds ", "of speech."]);
         assert_eq!(spread_text(text, 3, 1), ["I heard 3.0 seconds ", "of speech.", ""]);
@@ -230,9 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn no_tag_stays_in_one_piece() {
+    fn tags_are_split_across_units() {
         let parts = add_control_tags("I heard 3.0 seconds of speech.");
         assert_eq!(parts.concat(), "<think>they spoke to me</think>I heard 3.0 seconds<|speak|> of speech.");
-        assert!(parts.iter().all(|part| !part.contains("</think>") && !part.contains(CONTROL_TOKEN)), "{parts:?}");
+        assert!(
+            parts.iter().all(|part| !part.contains("</think>") && !part.contains(CONTROL_TOKEN)),
+            "{parts:?}"
+        );
     }
 }

@@ -34,7 +34,7 @@ mod tests {
     use crate::audio::pcm::to_i16;
 
     #[test]
-    fn every_sample_is_itself_after_int16() {
+    fn watermark_survives_int16_round_trip() {
         for turn in 0..9 {
             for index in 0..20_000 {
                 let sample = to_i16(watermark_sample(turn, index));
@@ -43,6 +43,9 @@ mod tests {
                 assert_eq!(read_watermark(sample), Some((turn % 8, index % 8190)));
             }
         }
-        assert_eq!((read_watermark(0), read_watermark(i16::MAX), read_watermark(i16::MIN)), (None, None, None));
+        assert_eq!(
+            (read_watermark(0), read_watermark(i16::MAX), read_watermark(i16::MIN)),
+            (None, None, None)
+        );
     }
 }

@@ -88,8 +88,8 @@ impl Helper {
         else {
             return Err(io::Error::other("the process has no pipes"));
         };
-        let complaints = tokio::spawn(drain_stderr(stderr));
-        Ok(Self { child, stdin, stdout: BufReader::new(stdout), last_stderr_line: complaints, request_count: 0 })
+        let last_stderr_line = tokio::spawn(drain_stderr(stderr));
+        Ok(Self { child, stdin, stdout: BufReader::new(stdout), last_stderr_line, request_count: 0 })
     }
 
     pub(super) fn process_id(&self) -> u32 {
@@ -99,11 +99,11 @@ impl Helper {
     /// One question and its answer, or the refusal; an error here means that the helper is lost.
     pub(super) async fn request(
         &mut self,
-        demand: &HelperRequest,
+        request: &HelperRequest,
         audio: Vec<u8>,
     ) -> io::Result<Result<HelperAnswer, String>> {
         self.request_count += 1;
-        let mut message = serde_json::to_vec(&RequestHeader { id: self.request_count, request: demand })?;
+        let mut message = serde_json::to_vec(&RequestHeader { id: self.request_count, request })?;
         message.push(b'\n');
         self.stdin.write_all(&message).await?;
         self.stdin.write_all(&audio).await?;
@@ -144,11 +144,11 @@ impl Helper {
     }
 
     async fn describe_exit(&mut self, status: io::Result<ExitStatus>) -> String {
-        let end = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let exit = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         // Bounded: a child of the helper may hold its standard error open.
         match timeout(EXIT_BOUND, &mut self.last_stderr_line).await {
-            Ok(Ok(complaint)) if !complaint.is_empty() => format!("{end}, {complaint}"),
-            _ => end,
+            Ok(Ok(stderr_line)) if !stderr_line.is_empty() => format!("{exit}, {stderr_line}"),
+            _ => exit,
         }
     }
 }
@@ -156,18 +156,18 @@ impl Helper {
 /// Drains what the helper says on standard error, so that it never blocks on it, and keeps the last line.
 async fn drain_stderr(stderr: ChildStderr) -> String {
     let mut stderr = BufReader::new(stderr);
-    let (mut line, mut last) = (Vec::new(), String::new());
+    let (mut line, mut last_line) = (Vec::new(), String::new());
     loop {
         line.clear();
         match (&mut stderr).take(HEADER_LIMIT_BYTES).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return last,
+            Ok(0) | Err(_) => return last_line,
             Ok(_) => {}
         }
-        let said = String::from_utf8_lossy(&line);
-        let said = said.trim();
-        if !said.is_empty() {
-            tracing::debug!(said, "speech engines");
-            said.clone_into(&mut last);
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim();
+        if !text.is_empty() {
+            tracing::debug!(line = text, "speech engines");
+            text.clone_into(&mut last_line);
         }
     }
 }

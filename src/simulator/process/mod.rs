@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use self::helper::{HelperAnswer, HelperRequest, Helper, ReadyHeader};
+use self::helper::{Helper, HelperAnswer, HelperRequest, ReadyHeader};
 use super::engines::SpeechEngines;
 use crate::audio::SPEECH_RATE_HZ;
 
@@ -48,12 +48,12 @@ const QUEUE_CAPACITY: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// The directory is not a complete set of engines.
-    #[error("no speech engines in {dir}: {why}; set them up with: examples/engines/setup {dir}", dir = dir.display())]
+    #[error("no speech engines in {dir}: {reason}; set them up with: examples/engines/setup {dir}", dir = dir.display())]
     Missing {
         /// The directory asked for.
         dir: PathBuf,
         /// What it lacks.
-        why: String,
+        reason: String,
     },
     /// The helper did not come up.
     #[error("the speech engines do not start: {0}")]
@@ -88,7 +88,7 @@ pub struct EngineProcess {
 /// # Errors
 /// [`EngineError::Missing`], which says in one line what is missing and how to set the engines up.
 pub fn find_engines(dir: &Path) -> Result<EngineSet, EngineError> {
-    let missing = |why: String| EngineError::Missing { dir: dir.to_owned(), why };
+    let missing = |reason: String| EngineError::Missing { dir: dir.to_owned(), reason };
     if !dir.is_dir() {
         return Err(missing("there is no such directory".into()));
     }
@@ -130,24 +130,26 @@ impl EngineProcess {
         let set = find_engines(dir)?;
         let mut helper =
             Helper::spawn(&set.python, &set.dir).map_err(|e| EngineError::Start(e.to_string()))?;
-        let id = helper.process_id();
+        let process_id = helper.process_id();
         let ready = match timeout(START_TIMEOUT, helper.read_header::<ReadyHeader>()).await {
             Ok(Ok(ready)) => ready,
             Ok(Err(error)) => return Err(EngineError::Start(helper.describe_failure(&error).await)),
-            Err(_) => return Err(EngineError::Start(format!("not ready after {} s", START_TIMEOUT.as_secs()))),
+            Err(_) => {
+                return Err(EngineError::Start(format!("not ready after {} s", START_TIMEOUT.as_secs())));
+            }
         };
         if !ready.ready {
             return Err(EngineError::Start(ready.error.unwrap_or_else(|| "for no given reason".into())));
         }
         tracing::info!(
-            pid = id,
+            pid = process_id,
             recogniser = ready.recogniser,
             synthesiser = ready.synthesiser,
             "speech engines ready"
         );
         let (requests, queue) = mpsc::channel(QUEUE_CAPACITY);
         tokio::spawn(run_helper(helper, queue));
-        Ok(Self { requests, recogniser: ready.recogniser, synthesiser: ready.synthesiser, process_id: id })
+        Ok(Self { requests, recogniser: ready.recogniser, synthesiser: ready.synthesiser, process_id })
     }
 
     /// The words in float32 mono samples at 16 kHz; empty if there are none.
@@ -159,8 +161,8 @@ impl EngineProcess {
     ) -> impl Future<Output = Result<String, EngineError>> + Send + use<> {
         let seconds = samples.len() as u64 / u64::from(SPEECH_RATE_HZ);
         let audio: Vec<u8> = samples.into_iter().flat_map(f32::to_le_bytes).collect();
-        let bound = ANSWER_TIMEOUT + Duration::from_secs(seconds);
-        let answer = self.ask(HelperRequest::Recognise { bytes: audio.len() }, audio, bound);
+        let timeout = ANSWER_TIMEOUT + Duration::from_secs(seconds);
+        let answer = self.ask(HelperRequest::Recognise { bytes: audio.len() }, audio, timeout);
         async move { answer.await.map(|(text, _)| text) }
     }
 
@@ -192,16 +194,16 @@ impl EngineProcess {
 
     fn ask(
         &self,
-        demand: HelperRequest,
+        request: HelperRequest,
         audio: Vec<u8>,
-        bound: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = Result<HelperAnswer, EngineError>> + Send + use<> {
         let requests = self.requests.clone();
         async move {
             let (reply, answer) = oneshot::channel();
             // The task outlives every handle, unless the runtime itself is going down.
             let gone = || EngineError::Stopped("voxbridge is shutting down".into());
-            requests.send(QueuedRequest { request: demand, audio, timeout: bound, reply }).await.map_err(|_| gone())?;
+            requests.send(QueuedRequest { request, audio, timeout, reply }).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
         }
     }
@@ -217,11 +219,11 @@ struct QueuedRequest {
 
 /// Answers in order until nobody can ask any more; after the helper's death, with the reason of it.
 async fn run_helper(mut helper: Helper, mut requests: mpsc::Receiver<QueuedRequest>) {
-    let why = loop {
+    let reason = loop {
         let queued = tokio::select! {
             queued = requests.recv() => queued,
             // Noticed when it happens, not at the next queued.
-            why = helper.wait_for_exit() => break why,
+            reason = helper.wait_for_exit() => break reason,
         };
         let Some(mut queued) = queued else { return };
         if queued.reply.is_closed() {
@@ -241,11 +243,11 @@ async fn run_helper(mut helper: Helper, mut requests: mpsc::Receiver<QueuedReque
         let _ = queued.reply.send(Err(EngineError::Stopped(stop_reason.clone())));
         break stop_reason;
     };
-    tracing::warn!(why, "speech engines stopped");
+    tracing::warn!(reason, "speech engines stopped");
     // An answer that came too late would be taken for the next one, so such a helper has to go as well.
     drop(helper);
     while let Some(queued) = requests.recv().await {
-        let _ = queued.reply.send(Err(EngineError::Stopped(why.clone())));
+        let _ = queued.reply.send(Err(EngineError::Stopped(reason.clone())));
     }
 }
 
@@ -263,9 +265,9 @@ mod tests {
     const READY: &str = r#"echo '{"ready":true,"recogniser":"r","synthesiser":"s"}'"#;
 
     /// A directory that looks complete, whose "Python" is a shell script.
-    struct Fake(PathBuf);
+    struct FakeEngines(PathBuf);
 
-    impl Fake {
+    impl FakeEngines {
         fn new(name: &str, script: &str) -> Self {
             let dir = std::env::temp_dir().join(format!("voxbridge-{}-{name}", std::process::id()));
             for part in REQUIRED_PARTS {
@@ -274,7 +276,8 @@ mod tests {
             let python = dir.join("python3");
             std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
             std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
-            std::fs::write(dir.join("stamp"), format!("{STAMP_HEADER}\nx=y\npython={}\n", python.display())).unwrap();
+            std::fs::write(dir.join("stamp"), format!("{STAMP_HEADER}\nx=y\npython={}\n", python.display()))
+                .unwrap();
             Self(dir)
         }
 
@@ -283,14 +286,14 @@ mod tests {
         }
     }
 
-    impl Drop for Fake {
+    impl Drop for FakeEngines {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn the_setup_prepares_what_this_module_asks_for() {
+    fn setup_script_writes_expected_stamp() {
         let setup = include_str!("../../../examples/engines/setup");
         assert!(
             setup.lines().any(|line| line == STAMP_HEADER.to_uppercase()),
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_engines_says_how_to_get_them() {
+    fn missing_directory_error_names_setup_command() {
         let error = find_engines(Path::new("/nowhere/engines")).unwrap_err().to_string();
         assert_eq!(
             error,
@@ -309,38 +312,46 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_directory_says_what_it_lacks() {
-        let fake = Fake::new("incomplete", READY);
-        find_engines(&fake.0).unwrap();
-        std::fs::remove_dir_all(fake.0.join(REQUIRED_PARTS[3])).unwrap();
-        assert!(find_engines(&fake.0).unwrap_err().to_string().contains("python/onnxruntime is gone"));
-        std::fs::write(fake.0.join("stamp"), "set=0\n").unwrap();
-        assert!(find_engines(&fake.0).unwrap_err().to_string().contains("another version"));
-        std::fs::remove_file(fake.0.join("stamp")).unwrap();
-        assert!(find_engines(&fake.0).unwrap_err().to_string().contains("not prepared"));
+    fn incomplete_directory_error_names_missing_part() {
+        let engines_dir = FakeEngines::new("incomplete", READY);
+        find_engines(&engines_dir.0).unwrap();
+        std::fs::remove_dir_all(engines_dir.0.join(REQUIRED_PARTS[3])).unwrap();
+        assert!(find_engines(&engines_dir.0).unwrap_err().to_string().contains("python/onnxruntime is gone"));
+        std::fs::write(engines_dir.0.join("stamp"), "set=0\n").unwrap();
+        assert!(find_engines(&engines_dir.0).unwrap_err().to_string().contains("another version"));
+        std::fs::remove_file(engines_dir.0.join("stamp")).unwrap();
+        assert!(find_engines(&engines_dir.0).unwrap_err().to_string().contains("not prepared"));
     }
 
     #[tokio::test]
-    async fn a_helper_that_cannot_start_says_why() {
-        let fake =
-            Fake::new("refusing", r#"echo '{"ready":false,"error":"flite is not installed"}'; exit 1"#);
-        assert_eq!(fake.start().await.unwrap_err(), EngineError::Start("flite is not installed".into()));
-        let fake = Fake::new("failing", "echo 'no module' >&2; exit 3");
-        assert_eq!(fake.start().await.unwrap_err(), EngineError::Start("exit status: 3, no module".into()));
-        let fake = Fake::new("babbling", "echo hello; exec sleep 100");
-        assert!(matches!(fake.start().await.unwrap_err(), EngineError::Start(_)));
+    async fn helper_start_failure_is_reported() {
+        let engines_dir = FakeEngines::new(
+            "refusing",
+            r#"echo '{"ready":false,"error":"flite is not installed"}'; exit 1"#,
+        );
+        assert_eq!(
+            engines_dir.start().await.unwrap_err(),
+            EngineError::Start("flite is not installed".into())
+        );
+        let engines_dir = FakeEngines::new("failing", "echo 'no module' >&2; exit 3");
+        assert_eq!(
+            engines_dir.start().await.unwrap_err(),
+            EngineError::Start("exit status: 3, no module".into())
+        );
+        let engines_dir = FakeEngines::new("babbling", "echo hello; exec sleep 100");
+        assert!(matches!(engines_dir.start().await.unwrap_err(), EngineError::Start(_)));
     }
 
     #[tokio::test]
-    async fn answers_and_refusals_keep_their_order() {
-        let fake = Fake::new(
+    async fn answers_and_rejections_keep_request_order() {
+        let engines_dir = FakeEngines::new(
             "answering",
             &format!(
                 "{READY}\nread a; echo '{{\"id\":1,\"error\":\"not now\"}}'\n\
                  read b; printf '{{\"id\":2,\"bytes\":8}}\\n\\0\\0\\200\\077\\0\\0\\0\\300'\ncat >/dev/null"
             ),
         );
-        let engines = fake.start().await.unwrap();
+        let engines = engines_dir.start().await.unwrap();
         assert_eq!((engines.recogniser(), engines.synthesiser()), ("r", "s"));
         let (first, second) = tokio::join!(engines.speak("one".into()), engines.speak("two".into()));
         assert_eq!(first.unwrap_err(), EngineError::Refused("not now".into()));
@@ -348,9 +359,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn death_is_the_answer_to_everything_pending_and_later() {
-        let fake = Fake::new("dying", &format!("{READY}\nread a\necho 'out of memory' >&2\nexit 9"));
-        let engines = fake.start().await.unwrap();
+    async fn helper_exit_fails_pending_and_later_requests() {
+        let engines_dir =
+            FakeEngines::new("dying", &format!("{READY}\nread a\necho 'out of memory' >&2\nexit 9"));
+        let engines = engines_dir.start().await.unwrap();
         let stopped = EngineError::Stopped("exit status: 9, out of memory".into());
         let (first, second) =
             tokio::join!(engines.speak("one".into()), engines.recognise(vec![0.0; 1 << 20]));
@@ -360,12 +372,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_to_another_question_ends_it() {
-        let fake = Fake::new(
+    async fn answer_with_wrong_id_stops_engines() {
+        let engines_dir = FakeEngines::new(
             "mixing",
             &format!("{READY}\nread a; echo '{{\"id\":7,\"text\":\"x\"}}'\nexec sleep 100"),
         );
-        let engines = fake.start().await.unwrap();
+        let engines = engines_dir.start().await.unwrap();
         let error = engines.speak("one".into()).await.unwrap_err();
         assert_eq!(error, EngineError::Stopped("its answers make no sense".into()));
     }

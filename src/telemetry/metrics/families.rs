@@ -8,8 +8,8 @@ use prometheus_client::{
 };
 
 use super::labels::{
-    TriggerLabel, StageLabel, ReasonLabel, CertificateLabel, CloseLabels, SessionEndLabels, LaneLabels, RejectionLabels, SessionLabels, UpstreamLabels,
-    ResultLabel, ErrorLabels, TrafficLabels,
+    CertificateLabel, CloseLabels, ErrorLabels, LaneLabels, ReasonLabel, RejectionLabels, ResultLabel,
+    SessionEndLabels, SessionLabels, StageLabel, TrafficLabels, TriggerLabel, UpstreamLabels,
 };
 
 /// A counter of seconds.
@@ -187,7 +187,12 @@ impl Registrar<'_> {
         metric
     }
 
-    fn seconds_histogram<L>(&mut self, name: &str, help: &str, new_histogram: fn() -> Histogram) -> HistogramFamily<L>
+    fn seconds_histogram<L>(
+        &mut self,
+        name: &str,
+        help: &str,
+        new_histogram: fn() -> Histogram,
+    ) -> HistogramFamily<L>
     where
         L: std::hash::Hash + Eq + Clone,
         HistogramFamily<L>: Metric,
@@ -196,7 +201,6 @@ impl Registrar<'_> {
         self.0.register_with_unit(name, help, Unit::Seconds, family.clone());
         family
     }
-
 
     fn histogram<L>(&mut self, name: &str, help: &str, new_histogram: fn() -> Histogram) -> HistogramFamily<L>
     where

@@ -8,11 +8,14 @@ use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Hist
 use super::{
     Metrics, SessionLabels,
     families::SecondsCounter,
-    labels::{TriggerLabel, StageLabel, ReasonLabel, CloseLabels, SessionEndLabels, LaneLabels, UpstreamLabels, ErrorLabels, TrafficLabels},
+    labels::{
+        CloseLabels, ErrorLabels, LaneLabels, ReasonLabel, SessionEndLabels, StageLabel, TrafficLabels,
+        TriggerLabel, UpstreamLabels,
+    },
 };
 use crate::{
     error::{Error, Origin},
-    session::{AudioOrigin, LanePurpose, EndReason, BargeInStage},
+    session::{AudioOrigin, BargeInStage, EndReason, LanePurpose},
 };
 
 /// Whose connection.
@@ -59,8 +62,10 @@ impl TrafficMeters {
         let traffic_labels = |direction| TrafficLabels { side: side.name(), direction };
         let families = metrics.families();
         Self {
-            bytes: ["in", "out"].map(|direction| families.transferred_bytes.get_or_create_owned(&traffic_labels(direction))),
-            frames: ["in", "out"].map(|direction| families.frames.get_or_create_owned(&traffic_labels(direction))),
+            bytes: ["in", "out"]
+                .map(|direction| families.transferred_bytes.get_or_create_owned(&traffic_labels(direction))),
+            frames: ["in", "out"]
+                .map(|direction| families.frames.get_or_create_owned(&traffic_labels(direction))),
         }
     }
 }

@@ -64,7 +64,9 @@ impl ScrapeCollector {
     fn sessions(&self, snapshot: &ServerSnapshot, writer: &mut MetricWriter<'_>) -> fmt::Result {
         let mut kinds = self.known_kinds.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.extend(snapshot.kinds.iter().cloned());
-        kinds.extend(snapshot.sessions.iter().map(|(protocol, profile, _)| (protocol.clone(), profile.clone())));
+        kinds.extend(
+            snapshot.sessions.iter().map(|(protocol, profile, _)| (protocol.clone(), profile.clone())),
+        );
         let mut family = Vec::new();
         for (protocol, profile) in kinds.iter() {
             for state in SessionState::ALL {
@@ -91,7 +93,12 @@ impl ScrapeCollector {
             &in_service,
         )?;
         let load = per_upstream(|it| it.load.into());
-        writer.gauges("upstream_load", "Lanes an upstream carries, and those its queue told of.", None, &load)?;
+        writer.gauges(
+            "upstream_load",
+            "Lanes an upstream carries, and those its queue told of.",
+            None,
+            &load,
+        )?;
         let failures = per_upstream(|it| it.failures.cast_signed());
         writer.counters("upstream_failures", "Lanes that an upstream failed.", &failures)?;
         let ejections = per_upstream(|it| it.ejections.cast_signed());
@@ -101,7 +108,12 @@ impl ScrapeCollector {
     fn process(&self, writer: &mut MetricWriter<'_>) -> fmt::Result {
         let now = process::read_stats();
         let seconds = Some(&Unit::Seconds);
-        writer.gauge("process_start_timestamp", "When the server began, since 1970.", seconds, self.started_at)?;
+        writer.gauge(
+            "process_start_timestamp",
+            "When the server began, since 1970.",
+            seconds,
+            self.started_at,
+        )?;
         if let Some(cpu_s) = now.cpu_s {
             writer.counter("process_cpu", "Processor time of the process.", seconds, cpu_s)?;
         }
@@ -169,7 +181,9 @@ impl MetricWriter<'_> {
         family: &[(L, i64)],
     ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        family.iter().try_for_each(|(labels, value)| ConstGauge::new(*value).encode(metric.encode_family(labels)?))
+        family
+            .iter()
+            .try_for_each(|(labels, value)| ConstGauge::new(*value).encode(metric.encode_family(labels)?))
     }
 
     fn counters<L: EncodeLabelSet>(&mut self, name: &str, help: &str, family: &[(L, i64)]) -> fmt::Result {

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    meters::{SessionMeters, ConnectionSide},
+    meters::{ConnectionSide, SessionMeters},
     scrape::{ServerSnapshot, UpstreamSnapshot},
     *,
 };
 use crate::{
     error::{Error, ErrorKind},
-    session::{AudioOrigin, LanePurpose, EndReason, BargeInStage, SessionState},
+    session::{AudioOrigin, BargeInStage, EndReason, LanePurpose, SessionState},
 };
 
 /// Metrics in which everything has happened once.
@@ -99,12 +99,18 @@ fn rendered_metrics_are_valid_openmetrics_with_expected_values() {
         (format!("voxbridge_sessions{{{session_labels},state=\"listening\"}}"), 1.0),
         (format!("voxbridge_sessions{{{session_labels},state=\"idle\"}}"), 0.0),
         (format!("voxbridge_sessions_opened_total{{{session_labels}}}"), 1.0),
-        (format!("voxbridge_sessions_ended_total{{{session_labels},reason=\"idle\",origin=\"bridge\"}}"), 1.0),
+        (
+            format!("voxbridge_sessions_ended_total{{{session_labels},reason=\"idle\",origin=\"bridge\"}}"),
+            1.0,
+        ),
         (format!("voxbridge_audio_in_seconds_total{{{session_labels}}}"), 1.5),
         (format!("voxbridge_errors_total{{{session_labels},kind=\"queue_stuck\",origin=\"upstream\"}}"), 1.0),
         (r#"voxbridge_connections_rejected_total{reason="not_found",status="404"}"#.to_owned(), 1.0),
         (r#"voxbridge_connections_rejected_total{reason="tls",status="none"}"#.to_owned(), 0.0),
-        (r#"voxbridge_connections_closed_total{side="client",closed_by="peer",code="other"}"#.to_owned(), 1.0),
+        (
+            r#"voxbridge_connections_closed_total{side="client",closed_by="peer",code="other"}"#.to_owned(),
+            1.0,
+        ),
         (r#"voxbridge_lanes{upstream="gpu",purpose="speak"}"#.to_owned(), 0.0),
         (r#"voxbridge_upstream_load{upstream="gpu \"a\"\\"}"#.to_owned(), 3.0),
         ("voxbridge_trace_lines_lost_total".to_owned(), 7.0),
@@ -119,7 +125,10 @@ fn session_gauges_stay_after_the_last_session() {
     let metrics = Metrics::new(move || {
         let first = !seen.swap(true, std::sync::atomic::Ordering::Relaxed);
         let session = ("macaw".into(), "speech".into(), SessionState::Idle);
-        ServerSnapshot { sessions: if first { vec![session] } else { Vec::new() }, ..ServerSnapshot::default() }
+        ServerSnapshot {
+            sessions: if first { vec![session] } else { Vec::new() },
+            ..ServerSnapshot::default()
+        }
     });
     let series = r#"voxbridge_sessions{protocol="macaw",profile="speech",state="idle"}"#;
     let counts = [metrics.render(), metrics.render()].map(|text| parse_samples(&text).get(series).copied());
@@ -177,7 +186,8 @@ fn session_gauges_start_at_zero_for_configured_routes() {
     let kinds = || vec![("macaw".into(), "speech".into()), ("vosk".into(), "speech".into())];
     let metrics = Metrics::new(move || ServerSnapshot { kinds: kinds(), ..ServerSnapshot::default() });
     let text = metrics.render();
-    let counted = parse_samples(&text).into_iter().filter(|(series, _)| series.starts_with("voxbridge_sessions{"));
+    let counted =
+        parse_samples(&text).into_iter().filter(|(series, _)| series.starts_with("voxbridge_sessions{"));
     let counts: Vec<f64> = counted.map(|(_, count)| count).collect();
     assert_eq!(counts, [0.0].repeat(2 * SessionState::ALL.len()), "{text}");
 }

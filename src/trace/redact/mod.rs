@@ -59,7 +59,9 @@ impl Redactor {
     /// A line without what nobody is to read.
     pub fn redact(&mut self, record: &mut TraceRecord) {
         let treatment = match (self.audio, record.input) {
-            (AudioRetention::All, Some(_)) | (AudioRetention::Client, Some(InputKind::Client)) => AudioTreatment::Keep,
+            (AudioRetention::All, Some(_)) | (AudioRetention::Client, Some(InputKind::Client)) => {
+                AudioTreatment::Keep
+            }
             (AudioRetention::All, None) => AudioTreatment::Digest,
             _ => AudioTreatment::Measure,
         };
@@ -92,7 +94,9 @@ impl Redactor {
     pub fn redact_voice_sample(&self, base64: &str) -> String {
         match self.audio {
             AudioRetention::All => base64.to_owned(),
-            AudioRetention::Client | AudioRetention::None => redact_json(base64, AudioTreatment::Measure, &mut |_| {}),
+            AudioRetention::Client | AudioRetention::None => {
+                redact_json(base64, AudioTreatment::Measure, &mut |_| {})
+            }
         }
     }
 
@@ -240,7 +244,7 @@ mod tests {
         for malformed in
             ["[base64 x]", "[base64 99999999999999999999]", "[base64 1==]", "[base64 4", "[base64 ]"]
         {
-            assert_eq!(super::fill_with_silence(malformed), (malformed.to_owned(), 0));
+            assert_eq!(fill_with_silence(malformed), (malformed.to_owned(), 0));
         }
     }
 

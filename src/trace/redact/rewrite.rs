@@ -1,6 +1,6 @@
 //! A JSON text written again letter by letter: secrets are masked, long runs of base64 measured, all else stays.
 
-use super::{MASK, AudioTreatment, is_secret_name};
+use super::{AudioTreatment, MASK, is_secret_name};
 use crate::trace::record::fnv1a_digest;
 
 /// A string of base64 longer than this is taken for audio or a picture.
@@ -40,7 +40,8 @@ pub(super) fn redact_json(text: &str, treatment: AudioTreatment, on_secret: &mut
     let (mut out, mut at) = (String::with_capacity(text.len().min(64 * 1024)), 0);
     let mut position = JsonPosition::default();
     while at < bytes.len() {
-        let plain = bytes[at..].iter().position(|byte| is_structural(*byte, &position)).unwrap_or(bytes.len() - at);
+        let plain =
+            bytes[at..].iter().position(|byte| is_structural(*byte, &position)).unwrap_or(bytes.len() - at);
         copy_plain(&mut out, &text[at..at + plain], on_secret);
         at += plain;
         match bytes.get(at) {

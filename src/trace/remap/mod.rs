@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    TraceRecord, Trace,
+    Trace, TraceRecord,
     record::{InputKind, OutputKind},
     redact::fill_with_silence,
-    template_match::{SlotValues, render_slots, extract_slots},
+    template_match::{SlotValues, extract_slots, render_slots},
 };
 use crate::{
     bridge::Input,
@@ -48,7 +48,8 @@ pub struct RemappedMessage {
 /// # Errors
 /// A mapping of the recording that is not there any more.
 pub fn remap_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<RemappedMessage>, String> {
-    let recorded_library = trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
+    let recorded_library =
+        trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
     let (from, to) = (recorded_library.client(&trace.header.client)?, library.client(name)?);
     match (&to.relay, from.is_relayed()) {
         (Some(relay), true) => return relayed::remap_relayed(trace, library, &to, relay),
@@ -92,7 +93,8 @@ pub fn remap_client(trace: &Trace, library: &Library, name: &str) -> Result<Vec<
 /// # Errors
 /// A mapping of the recording that is not there any more.
 pub fn remap_upstream(trace: &Trace, library: &Library, name: &str) -> Result<Vec<RemappedMessage>, String> {
-    let recorded_library = trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
+    let recorded_library =
+        trace.header.library(Library::embedded().map_err(|problem| problem.to_string())?)?;
     let (from, to) = (recorded_library.upstream(&trace.header.dialect)?, library.upstream(name)?);
     let mut dialect = Dialect::new(to.clone());
     let mut steps = Vec::new();
@@ -115,7 +117,13 @@ pub fn remap_upstream(trace: &Trace, library: &Library, name: &str) -> Result<Ve
 
 fn remapped(record: &TraceRecord, becomes: Vec<String>, trouble: bool) -> RemappedMessage {
     let becomes = becomes.iter().map(|words| truncate_text(words)).collect();
-    RemappedMessage { ns: record.ns, place: record.description(), recorded: truncate_text(&record.content()), becomes, trouble }
+    RemappedMessage {
+        ns: record.ns,
+        place: record.description(),
+        recorded: truncate_text(&record.content()),
+        becomes,
+        trouble,
+    }
 }
 
 fn truncate_text(text: &str) -> String {
@@ -170,7 +178,11 @@ fn remap_lane_frame(record: &TraceRecord, dialect: &mut Dialect) -> Result<Remap
 
 fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMapping) -> RemappedMessage {
     if let Some(code) = record.code {
-        return remapped(record, vec![remap_close(code, record.words.as_deref().unwrap_or_default(), from, to)], false);
+        return remapped(
+            record,
+            vec![remap_close(code, record.words.as_deref().unwrap_or_default(), from, to)],
+            false,
+        );
     }
     let Some(text) = &record.text else { return remapped(record, vec!["audio, as it is".to_owned()], false) };
     let message: Value = serde_json::from_str(text).unwrap_or_default();
@@ -187,11 +199,14 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
 
 /// Codes and reasons are words of a protocol, too.
 fn translate_codes(name: EventName, slot_values: &mut SlotValues, from: &ClientMapping, to: &ClientMapping) {
-    let slot_text = |slot_values: &SlotValues, slot: &str| slot_values.get(slot).and_then(Value::as_str).map(str::to_owned);
+    let slot_text = |slot_values: &SlotValues, slot: &str| {
+        slot_values.get(slot).and_then(Value::as_str).map(str::to_owned)
+    };
     if name == EventName::Error {
         let code = slot_text(slot_values, "code");
-        let kind =
-            ErrorKind::SESSION_KINDS.into_iter().find(|kind| from.error(*kind).map(|words| words.code.clone()) == code);
+        let kind = ErrorKind::SESSION_KINDS
+            .into_iter()
+            .find(|kind| from.error(*kind).map(|words| words.code.clone()) == code);
         if let Some(words) = kind.and_then(|kind| to.error(kind)) {
             slot_values.insert("code".to_owned(), words.code.clone().into());
             slot_values.insert("recoverable".to_owned(), words.recoverable.into());
@@ -228,5 +243,9 @@ fn remap_lane_output(record: &TraceRecord, from: &UpstreamMapping, to: &Upstream
     };
     let spelled = to.message(name).map(|template| render_slots(template, name.slots(), &slot_values));
     let trouble = spelled.is_none();
-    remapped(record, vec![spelled.unwrap_or_else(|| format!("nothing: the dialect has no {name:?}"))], trouble)
+    remapped(
+        record,
+        vec![spelled.unwrap_or_else(|| format!("nothing: the dialect has no {name:?}"))],
+        trouble,
+    )
 }

@@ -9,7 +9,7 @@ use crate::{
     event::{Frame, relay::RelayUpstreamEvent},
     mapping::{ClientMapping, Library, relay::RelayProtocol},
     trace::{
-        TraceRecord, Trace,
+        Trace, TraceRecord,
         record::{InputKind, OutputKind},
     },
     upstream::Dialect,

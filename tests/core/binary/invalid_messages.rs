@@ -34,7 +34,8 @@ fn invalid_messages_close_with_protocol_error_code() {
         ("deepgram-speak", r#"{"type": "Finalize"}"#, 1008, "'Finalize'"),
     ] {
         let mut harness = open_and_send(protocol, "", text);
-        let (came, reason) = close_frame(&harness).unwrap_or_else(|| panic!("{protocol} {text}: {:?}", harness.names()));
+        let (came, reason) =
+            close_frame(&harness).unwrap_or_else(|| panic!("{protocol} {text}: {:?}", harness.names()));
         assert!(came == code && reason.contains(words), "{protocol} {text}: {came} {reason}");
         assert_session_ends(&mut harness);
     }
@@ -52,7 +53,8 @@ fn unsupported_query_is_rejected_at_once() {
         ("deepgram-speak", "sample_rate=1000000", "1000000 Hz"),
     ] {
         let mut harness = open_client(protocol, query, &[]);
-        let (code, reason) = close_frame(&harness).unwrap_or_else(|| panic!("{query}: {:?}", harness.names()));
+        let (code, reason) =
+            close_frame(&harness).unwrap_or_else(|| panic!("{query}: {:?}", harness.names()));
         assert!(code == 1008 && reason.contains(words), "{query}: {code} {reason}");
         assert!(harness.names().iter().any(|name| name == "Error" || name == "Warning"), "{query}");
         assert_session_ends(&mut harness);

@@ -33,9 +33,16 @@ fn every_frame_is_answered_at_once_and_eof_returns_pending_text() {
         assert!(!harness.bridge().needs_backpressure());
     }
     let frames = answer_count(&harness);
-    assert_eq!(final_utterance_count(&harness), 0, "no time has passed in which anything could be understood");
+    assert_eq!(
+        final_utterance_count(&harness),
+        0,
+        "no time has passed in which anything could be understood"
+    );
     harness.send_text(EOF);
-    assert!(harness.bridge().sample_counts().0.recorded > 0 && answer_count(&harness) == frames, "its answer takes a while");
+    assert!(
+        harness.bridge().sample_counts().0.recorded > 0 && answer_count(&harness) == frames,
+        "its answer takes a while"
+    );
     harness.run_until(Harness::is_closed, secs(60));
     assert_eq!((answer_count(&harness), final_utterance_count(&harness)), (frames + 1, 3));
     assert_eq!(harness.names().last().unwrap(), "close 1000");

@@ -1,13 +1,13 @@
 //! What clients of other binary-PCM protocols live through on the `speech` profile, in virtual time.
 
 mod invalid_messages;
+mod lock_step;
 mod stt;
 mod tts;
-mod lock_step;
 
 use std::time::Duration;
 
-use crate::harness::{Harness, HarnessConfig, ClientFrame, bytes_of, recording, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
 use serde_json::{Value, json};
 
 fn ms(ms: u64) -> Duration {
@@ -20,7 +20,11 @@ fn secs(seconds: u64) -> Duration {
 
 /// A client of this protocol with this query, against a gateway with these faults.
 fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness {
-    Harness::new(HarnessConfig { client: protocol, query: query.to_owned(), ..HarnessConfig::with_faults(faults) })
+    Harness::new(HarnessConfig {
+        client: protocol,
+        query: query.to_owned(),
+        ..HarnessConfig::with_faults(faults)
+    })
 }
 
 /// Someone who speaks without a pause.

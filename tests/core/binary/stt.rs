@@ -38,8 +38,9 @@ fn default_query_yields_finals_only() {
 
 #[test]
 fn optional_events_are_sent_when_requested() {
-    let mut harness =
-        open_listen_client("model=nova-2&interim_results=true&vad_events=true&utterance_end_ms=1000&endpointing=300");
+    let mut harness = open_listen_client(
+        "model=nova-2&interim_results=true&vad_events=true&utterance_end_ms=1000&endpointing=300",
+    );
     harness.stream(&[zeros(500), utterance(), zeros(2500), utterance(), zeros(2500)].concat(), 40);
     let mut names = harness.names();
     names.dedup();
@@ -55,7 +56,12 @@ fn optional_events_are_sent_when_requested() {
 fn utterance_end_waits_for_continuing_speech() {
     let mut harness = open_listen_client("utterance_end_ms=2000");
     harness.stream(&[utterance(), utterance(), utterance(), zeros(3000)].concat(), 40);
-    assert_eq!((finals(&harness).len(), events(&harness, "UtteranceEnd").len()), (3, 1), "{:?}", harness.names());
+    assert_eq!(
+        (finals(&harness).len(), events(&harness, "UtteranceEnd").len()),
+        (3, 1),
+        "{:?}",
+        harness.names()
+    );
     assert_session_ends(&mut harness);
 }
 

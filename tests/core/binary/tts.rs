@@ -34,7 +34,8 @@ fn flushed_texts_are_spoken_in_order_with_flushed_after_audio() {
     send_command(&mut harness, "Flush");
     harness.advance(secs(30));
     assert_eq!(harness.names(), ["Metadata", "binary", "Flushed", "binary", "Flushed", "Flushed"]);
-    let numbers: Vec<_> = events(&harness, "Flushed").iter().map(|event| event["sequence_id"].clone()).collect();
+    let numbers: Vec<_> =
+        events(&harness, "Flushed").iter().map(|event| event["sequence_id"].clone()).collect();
     assert_eq!(numbers, [0, 1, 2]);
     let asked: Vec<_> = harness.sent_containing("input.append");
     assert_eq!(asked.len(), 2);
@@ -66,7 +67,9 @@ fn clear_stops_playback_and_discards_queued_texts() {
     harness.advance(secs(30));
     let names = harness.names();
     assert_eq!(names[3..], ["Flushed", "Cleared", "binary", "Flushed"], "{names:?}");
-    assert!(harness.sent_containing("And this.").len() == 1 && harness.sent_containing("Nor is this.").is_empty());
+    assert!(
+        harness.sent_containing("And this.").len() == 1 && harness.sent_containing("Nor is this.").is_empty()
+    );
     assert_session_ends(&mut harness);
 }
 

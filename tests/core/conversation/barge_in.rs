@@ -12,11 +12,10 @@ use voxbridge::{
 };
 
 use super::{
-    server_kind::ServerKind,
-    microphone::{Microphone, ask, spoken, turns_heard, voices},
-    ms,
     harness::{Harness, HarnessConfig, Traffic},
-    protocol_checks,
+    microphone::{Microphone, ask, spoken_texts, turns_heard, voices},
+    ms, protocol_checks,
+    server_kind::ServerKind,
 };
 
 /// The profile's `start_ms`.
@@ -68,7 +67,13 @@ struct InterruptionCase {
 impl InterruptionCase {
     fn new(seed: u64, backend: ServerKind) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let cause = match [InterruptionCause::Voice, InterruptionCause::Voice, InterruptionCause::Cancel, InterruptionCause::Text][rng.usize(..4)] {
+        let cause = match [
+            InterruptionCause::Voice,
+            InterruptionCause::Voice,
+            InterruptionCause::Cancel,
+            InterruptionCause::Text,
+        ][rng.usize(..4)]
+        {
             InterruptionCause::Text if ServerKind::LEGACY.contains(&backend) => InterruptionCause::Cancel,
             cause => cause,
         };
@@ -116,11 +121,16 @@ impl InterruptionCase {
 
     /// Plays it; for a voice, how long silence took.
     fn play(&self) -> Option<SilenceDelays> {
-        let (mut harness, mut microphone) = (self.open_harness(), Microphone::new(self.rate_hz, self.frame_bytes));
+        let (mut harness, mut microphone) =
+            (self.open_harness(), Microphone::new(self.rate_hz, self.frame_bytes));
         microphone.silence(&mut harness, 1200);
         ask(&mut harness, &mut microphone, self.question);
         assert!(
-            microphone.stream_until(&mut harness, |harness| !harness.events("tts.speaking_start").is_empty(), 15_000),
+            microphone.stream_until(
+                &mut harness,
+                |harness| !harness.events("tts.speaking_start").is_empty(),
+                15_000
+            ),
             "no answer to interrupt"
         );
         microphone.silence(&mut harness, self.after_ms);
@@ -137,7 +147,7 @@ impl InterruptionCase {
             }
         };
         self.assert_continues(&mut harness, &mut microphone);
-        let all = spoken(&harness);
+        let all = spoken_texts(&harness);
         let (first, later) = all.split_first().unwrap();
         assert_eq!((first.model_turn(), first.is_cancelled()), (1, true));
         assert!(
@@ -161,18 +171,22 @@ impl InterruptionCase {
         let watched = harness.now();
         microphone.record(harness, &voice.samples[from..(voice.onset + 20_800).min(voice.samples.len())]);
         microphone.stream_until(harness, |harness| !harness.events("tts.speaking_end").is_empty(), 300);
-        let first = spoken(harness).swap_remove(0);
+        let first = spoken_texts(harness).swap_remove(0);
         assert!(first.is_cancelled(), "the voice was not heard");
         let ended = first.ended.unwrap();
         let (from_voiced, decided) = detection_times(microphone, self.rate_hz, watched);
         assert_eq!(ended, decided, "not with the frame that decides");
-        let onset = microphone.arrival(began);
+        let onset = microphone.arrival_time(began);
         let delays = SilenceDelays {
             from_loud: ended.saturating_sub(onset),
             from_voiced: ended - from_voiced,
             audio: first.frames.last().unwrap().0.saturating_sub(onset),
         };
-        assert!(delays.audio <= delays.from_loud && delays.from_loud <= microphone.frame_length() + DECISION_TIME + SOFT_ONSET_MAX, "{delays:?}");
+        assert!(
+            delays.audio <= delays.from_loud
+                && delays.from_loud <= microphone.frame_length() + DECISION_TIME + SOFT_ONSET_MAX,
+            "{delays:?}"
+        );
         delays
     }
 
@@ -181,7 +195,7 @@ impl InterruptionCase {
         harness.advance(ms(self.seed % 10));
         let ended = harness.now();
         harness.send_json(command);
-        let end = spoken(harness).swap_remove(0);
+        let end = spoken_texts(harness).swap_remove(0);
         assert_eq!((end.ended, end.is_cancelled()), (Some(ended), true));
     }
 
@@ -190,7 +204,11 @@ impl InterruptionCase {
         if self.cause != InterruptionCause::Voice {
             if self.cause == InterruptionCause::Text {
                 let said = |harness: &Harness| harness.events("tts.speaking_end").len() == 2;
-                assert!(microphone.stream_until(harness, said, 20_000), "the text is not spoken: {:?}", harness.names());
+                assert!(
+                    microphone.stream_until(harness, said, 20_000),
+                    "the text is not spoken: {:?}",
+                    harness.names()
+                );
             }
             microphone.silence(harness, self.seed % 1500);
             ask(harness, microphone, self.interrupting_voice);
@@ -243,7 +261,8 @@ fn forced_at_once(harness: &Harness, interrupted: Duration) -> bool {
         answer.expect("one in flight at a time").0.max(interrupted),
         "it does not go at once"
     );
-    let listens = harness.traffic.iter().skip(first.place).position(|(_, traffic)| on_lane(traffic, "listen\""));
+    let listens =
+        harness.traffic.iter().skip(first.place).position(|(_, traffic)| on_lane(traffic, "listen\""));
     let until = listens.map_or(usize::MAX, |after| first.place + after);
     let meanwhile =
         units.iter().filter(|unit| unit.lane == lane && (first.place..until).contains(&unit.place));

@@ -6,11 +6,10 @@ use serde_json::json;
 use voxbridge::{event::RolloverReason, session::Observation};
 
 use super::{
-    server_kind::ServerKind,
-    microphone::{Microphone, SpokenText, ask, spoken, turns_heard, voices},
-    ms,
     harness::{Harness, HarnessConfig},
-    protocol_checks,
+    microphone::{Microphone, SpokenText, ask, spoken_texts, turns_heard, voices},
+    ms, protocol_checks,
+    server_kind::ServerKind,
 };
 
 pub(crate) const BACKENDS: [ServerKind; 4] = ServerKind::ALL;
@@ -30,7 +29,11 @@ pub(crate) fn ask_and_await_answer(harness: &mut Harness, microphone: &mut Micro
     let started = harness.events("tts.speaking_start").len();
     microphone.silence(harness, 1200);
     ask(harness, microphone, 2);
-    let begun = microphone.stream_until(harness, |harness| harness.events("tts.speaking_start").len() > started, 15_000);
+    let begun = microphone.stream_until(
+        harness,
+        |harness| harness.events("tts.speaking_start").len() > started,
+        15_000,
+    );
     assert!(begun, "no answer: {:?}", harness.names());
 }
 
@@ -40,7 +43,7 @@ fn barge_in(harness: &mut Harness, microphone: &mut Microphone) {
     let voice = &voices()[2];
     microphone.record(harness, &voice.samples[voice.onset..voice.onset + 14_000]);
     assert_eq!(harness.events("tts.speaking_end").len(), ended + 1, "{:?}", harness.names());
-    assert!(spoken(harness).pop().unwrap().is_cancelled());
+    assert!(spoken_texts(harness).pop().unwrap().is_cancelled());
 }
 
 /// A model's turn that was heard to its end, from its first sample to its last.
@@ -72,12 +75,17 @@ pub(crate) fn close_and_check(mut harness: Harness) {
 fn late_yielding_model_is_silenced() {
     for backend in BACKENDS {
         for times in 1..=3 {
-            let (mut harness, mut microphone) = open_conversation(backend, &[&format!("ignores-force={times},times=1")]);
+            let (mut harness, mut microphone) =
+                open_conversation(backend, &[&format!("ignores-force={times},times=1")]);
             ask_and_await_answer(&mut harness, &mut microphone);
             microphone.silence(&mut harness, 700);
             barge_in(&mut harness, &mut microphone);
-            assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
-            let all = spoken(&harness);
+            assert!(
+                microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
+                "{:?}",
+                harness.names()
+            );
+            let all = spoken_texts(&harness);
             assert_eq!((all.len(), all[0].model_turn()), (2, 1));
             assert_complete_turn(&all[1], 2, 5);
             assert_eq!(rollover_reasons(&harness), []);
@@ -93,16 +101,16 @@ fn never_yielding_model_is_replaced_and_question_kept() {
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 1500);
         barge_in(&mut harness, &mut microphone);
-        let interrupted = spoken(&harness)[0].ended.unwrap();
+        let interrupted = spoken_texts(&harness)[0].ended.unwrap();
         let replaced = |harness: &Harness| !rollover_reasons(harness).is_empty();
         assert!(microphone.stream_until(&mut harness, replaced, 20_000), "it is not replaced");
         assert_eq!(rollover_reasons(&harness), [RolloverReason::NotYielding]);
         assert!(harness.now() - interrupted < ms(5000 + 1000), "{:?} after {interrupted:?}", harness.now());
         microphone.silence(&mut harness, 1000);
-        assert_eq!(spoken(&harness).len(), 1, "it goes on talking");
+        assert_eq!(spoken_texts(&harness).len(), 1, "it goes on talking");
         // Nobody asks again: the next session hears what the last one did not listen to.
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
-        assert_complete_turn(&spoken(&harness)[1], 2, 5);
+        assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         close_and_check(harness);
     }
 }
@@ -116,7 +124,7 @@ fn late_audio_after_interruption_is_discarded() {
             microphone.silence(&mut harness, after_ms);
             harness.send_json(&json!({"type": "tts.cancel"}));
             microphone.silence(&mut harness, 3000);
-            let all = spoken(&harness);
+            let all = spoken_texts(&harness);
             assert_eq!(
                 (all.len(), all[0].model_turn(), all[0].is_cancelled()),
                 (1, 1, true),
@@ -124,7 +132,7 @@ fn late_audio_after_interruption_is_discarded() {
             );
             ask_and_await_answer(&mut harness, &mut microphone);
             assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
-            assert_complete_turn(&spoken(&harness)[1], 2, 5);
+            assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
             close_and_check(harness);
         }
     }
@@ -140,13 +148,21 @@ fn resumed_turn_is_silenced_while_user_speaks() {
         microphone.silence(&mut harness, 500);
         let spoke_from = harness.now();
         microphone.record(&mut harness, &voices()[4].samples[16 * 200..16 * 6700]);
-        let all = spoken(&harness);
+        let all = spoken_texts(&harness);
         assert_eq!((all.len(), all[0].is_cancelled()), (1, true), "{:?}", harness.names());
         assert!(all[0].ended.unwrap() < spoke_from + ms(500));
-        microphone.stream_until(&mut harness, |harness| harness.events("tts.speaking_start").len() == 2, 10_000);
+        microphone.stream_until(
+            &mut harness,
+            |harness| harness.events("tts.speaking_start").len() == 2,
+            10_000,
+        );
         barge_in(&mut harness, &mut microphone);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 3, 30_000), "{:?}", harness.names());
-        assert_complete_turn(&spoken(&harness)[2], 2, 5);
+        assert!(
+            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 3, 30_000),
+            "{:?}",
+            harness.names()
+        );
+        assert_complete_turn(&spoken_texts(&harness)[2], 2, 5);
         close_and_check(harness);
     }
 }
@@ -157,11 +173,15 @@ fn interrupted_burst_is_recalled() {
         let (mut harness, mut microphone) = open_conversation(backend, &["burst=34,times=1"]);
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 2000);
-        let heard_ms = spoken(&harness)[0].samples.len() / 24;
+        let heard_ms = spoken_texts(&harness)[0].samples.len() / 24;
         assert!((2000..=2400).contains(&heard_ms), "{heard_ms} ms of 34 s have left after 2 s");
         barge_in(&mut harness, &mut microphone);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
-        let all = spoken(&harness);
+        assert!(
+            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
+            "{:?}",
+            harness.names()
+        );
+        let all = spoken_texts(&harness);
         assert_eq!((all.len(), all[0].model_turn()), (2, 1));
         assert_complete_turn(&all[1], 2, 5);
         close_and_check(harness);
@@ -176,8 +196,12 @@ fn completed_burst_is_recalled_on_interruption() {
         microphone.silence(&mut harness, 3000);
         assert!(harness.events("tts.speaking_end").is_empty());
         barge_in(&mut harness, &mut microphone);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
-        assert_complete_turn(&spoken(&harness)[1], 2, 5);
+        assert!(
+            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
+            "{:?}",
+            harness.names()
+        );
+        assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         close_and_check(harness);
     }
 }
@@ -189,8 +213,12 @@ fn duplicate_turn_ends_are_reported_once() {
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 800);
         barge_in(&mut harness, &mut microphone);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
-        assert_complete_turn(&spoken(&harness)[1], 2, 5);
+        assert!(
+            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
+            "{:?}",
+            harness.names()
+        );
+        assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         let finals = harness.events("transcript.final");
         let texts: Vec<&str> = finals.iter().map(|told| told["text"].as_str().unwrap()).collect();
         assert_eq!(texts.len(), 2, "{texts:?}");
@@ -213,10 +241,10 @@ fn muted_microphone_does_not_interrupt() {
         assert!(heard.iter().all(|(_, unit)| unit.samples.iter().all(|sample| *sample == 0.0)));
         assert!(harness.events("tts.speaking_end").is_empty());
         harness.send_json(&json!({"type": "tts.cancel"}));
-        assert!(spoken(&harness)[0].is_cancelled());
+        assert!(spoken_texts(&harness)[0].is_cancelled());
         ask_and_await_answer(&mut harness, &mut microphone);
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
-        assert_complete_turn(&spoken(&harness)[1], 2, 5);
+        assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         close_and_check(harness);
     }
 }
@@ -275,7 +303,7 @@ fn stuck_detector_interrupts_only_once() {
             // There the first turn is interrupted while its short beginning is held: nothing of it is heard.
             let unheard = usize::from(backend == ServerKind::Documented);
             assert!(harness.observations.contains(&Observation::Interrupted), "{backend:?}");
-            let all = spoken(&harness);
+            let all = spoken_texts(&harness);
             assert_eq!(all.len() + unheard, question, "{backend:?}: {:?}", harness.names());
             assert!(question == 1 || !all.last().unwrap().is_cancelled(), "{backend:?}, question {question}");
         }
@@ -307,7 +335,7 @@ fn speech_before_model_turn_interrupts_it() {
         while !harness.observations.contains(&Observation::Interrupted) {
             microphone.record(&mut harness, hops.next().expect("it is interrupted"));
         }
-        let spoken = spoken(&harness);
+        let spoken = spoken_texts(&harness);
         let Some(first) = spoken.first() else {
             // Its short beginning was held, and the user needed nobody to fall silent.
             assert_eq!((backend, harness.audio().len()), (ServerKind::Documented, 0));

@@ -15,7 +15,7 @@ fn drain_does_not_wait_for_model_to_open() {
         conversation.harness.drain();
         assert_eq!(conversation.harness.events("session.closed")[0]["reason"], "server_shutdown");
         // Ten seconds, and three for a goodbye: less than a server that stops waits for its sessions.
-        conversation.wait(secs(14));
+        conversation.wait_without_audio(secs(14));
         assert!(conversation.harness.finished, "it waits for a worker that nobody needs");
         assert_eq!(protocol_checks::find_violations(&conversation.harness), [""; 0]);
     }

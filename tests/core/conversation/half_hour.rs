@@ -45,7 +45,10 @@ fn run_half_hour(backend: ServerKind, profile: &'static str, standby: bool) {
     assert!(rollovers.iter().all(|(_, gap, by)| (*gap, *by) == (gap_ms, standby)), "{rollovers:?}");
     let told: Vec<_> = rollovers.iter().map(|(why, gap, by)| (why.name().to_owned(), *gap, *by)).collect();
     assert_eq!(conversation.reported_rollovers(), told);
-    assert_eq!((conversation.errors(), conversation.resent_samples, conversation.frames_heard), (Vec::new(), 0, frames));
+    assert_eq!(
+        (conversation.errors(), conversation.resent_samples, conversation.frames_heard),
+        (Vec::new(), 0, frames)
+    );
     println!(
         "{backend:?} {profile} standby {standby}: {:.0} s, {} questions, {} rollovers {:?}, {} samples up, {played} down",
         conversation.harness.now().as_secs_f64(),
@@ -59,20 +62,20 @@ fn run_half_hour(backend: ServerKind, profile: &'static str, standby: bool) {
 
 #[test]
 fn half_hour_of_audio_with_one_worker() {
-    ServerKind::ALL.into_iter().for_each(|flavour| run_half_hour(flavour, "conversation", false));
+    ServerKind::ALL.into_iter().for_each(|server_kind| run_half_hour(server_kind, "conversation", false));
 }
 
 #[test]
 fn half_hour_of_audio_with_standby() {
-    ServerKind::ALL.into_iter().for_each(|flavour| run_half_hour(flavour, "conversation", true));
+    ServerKind::ALL.into_iter().for_each(|server_kind| run_half_hour(server_kind, "conversation", true));
 }
 
 #[test]
 fn half_hour_of_video_with_one_worker() {
-    ServerKind::ALL.into_iter().for_each(|flavour| run_half_hour(flavour, "video", false));
+    ServerKind::ALL.into_iter().for_each(|server_kind| run_half_hour(server_kind, "video", false));
 }
 
 #[test]
 fn half_hour_of_video_with_standby() {
-    ServerKind::ALL.into_iter().for_each(|flavour| run_half_hour(flavour, "video", true));
+    ServerKind::ALL.into_iter().for_each(|server_kind| run_half_hour(server_kind, "video", true));
 }

@@ -15,31 +15,44 @@ use voxbridge::{
 };
 
 use super::{
-    server_kind::ServerKind,
     harness::{HarnessConfig, recording},
+    server_kind::ServerKind,
     support::*,
 };
 
-fn retries(conversation: &Conversation) -> usize {
-    conversation.harness.observations.iter().filter(|seen| matches!(seen, Observation::LaneRetry { .. })).count()
+fn lane_retry_count(conversation: &Conversation) -> usize {
+    conversation
+        .harness
+        .observations
+        .iter()
+        .filter(|seen| matches!(seen, Observation::LaneRetry { .. }))
+        .count()
 }
 
-fn troubles(conversation: &Conversation) -> usize {
-    conversation.harness.observations.iter().filter(|seen| matches!(seen, Observation::LaneTrouble { .. })).count()
+fn lane_trouble_count(conversation: &Conversation) -> usize {
+    conversation
+        .harness
+        .observations
+        .iter()
+        .filter(|seen| matches!(seen, Observation::LaneTrouble { .. }))
+        .count()
 }
 
 #[test]
 fn failed_units_do_not_block_conversation() {
-    for flavour in ServerKind::LEGACY {
+    for server_kind in ServerKind::LEGACY {
         for times in 1..=2 {
-            let mut conversation = Conversation::new(config(flavour, &[]));
+            let mut conversation = Conversation::new(config(server_kind, &[]));
             conversation.ask();
             conversation.harness.inject_fault(&format!("inference-fails,times={times}"));
             conversation.ask();
             conversation.ask();
-            assert_eq!((troubles(&conversation), conversation.rollovers(), conversation.errors()), (times, vec![], vec![]));
+            assert_eq!(
+                (lane_trouble_count(&conversation), conversation.rollovers(), conversation.errors()),
+                (times, vec![], vec![])
+            );
             let (asked, answered) = conversation.questions[1];
-            assert!(answered - asked < secs(8), "{flavour:?}: it waits {:?}", answered - asked);
+            assert!(answered - asked < secs(8), "{server_kind:?}: it waits {:?}", answered - asked);
             conversation.assert_turns_complete(3);
             conversation.assert_continues();
         }
@@ -48,13 +61,20 @@ fn failed_units_do_not_block_conversation() {
 
 #[test]
 fn permanently_failing_upstream_is_replaced_and_question_kept() {
-    for flavour in ServerKind::LEGACY {
-        let mut conversation = Conversation::new(with_init(config(flavour, &[]), 1_000));
+    for server_kind in ServerKind::LEGACY {
+        let mut conversation = Conversation::new(with_init(config(server_kind, &[]), 1_000));
         conversation.ask();
         conversation.harness.inject_fault("inference-fails,times=3");
         conversation.ask();
-        assert_eq!((troubles(&conversation), conversation.errors()), (3, vec![("worker_crash".to_owned(), true)]));
-        assert!(matches!(conversation.rollovers()[..], [(UpstreamLost, _, false)]), "{:?}", conversation.rollovers());
+        assert_eq!(
+            (lane_trouble_count(&conversation), conversation.errors()),
+            (3, vec![("worker_crash".to_owned(), true)])
+        );
+        assert!(
+            matches!(conversation.rollovers()[..], [(UpstreamLost, _, false)]),
+            "{:?}",
+            conversation.rollovers()
+        );
         assert_eq!(conversation.goodbyes.len(), 1, "politely");
         conversation.assert_turns_complete(2);
         conversation.assert_continues();
@@ -63,32 +83,38 @@ fn permanently_failing_upstream_is_replaced_and_question_kept() {
 
 #[test]
 fn full_context_triggers_rollover() {
-    for flavour in ServerKind::LEGACY {
+    for server_kind in ServerKind::LEGACY {
         for tokens in (300..420).step_by(17) {
             let fault = format!("context-full={tokens},times=1");
-            let mut conversation = Conversation::new(with_init(config(flavour, &[&fault]), 1_000));
+            let mut conversation = Conversation::new(with_init(config(server_kind, &[&fault]), 1_000));
             for _ in 0..2 {
                 conversation.send_question();
                 conversation.stream_silence(9_000);
             }
-            let [(UpstreamLost, gap, false)] = conversation.rollovers()[..] else { panic!("{:?}", conversation.rollovers()) };
-            assert!(gap < 2_000, "{flavour:?} {tokens}: {gap} ms");
-            assert_eq!(conversation.goodbyes.len(), 1, "{flavour:?} {tokens}: politely");
+            let [(UpstreamLost, gap, false)] = conversation.rollovers()[..] else {
+                panic!("{:?}", conversation.rollovers())
+            };
+            assert!(gap < 2_000, "{server_kind:?} {tokens}: {gap} ms");
+            assert_eq!(conversation.goodbyes.len(), 1, "{server_kind:?} {tokens}: politely");
             conversation.turns();
             conversation.assert_continues();
         }
-        let mut conversation = Conversation::new(with_init(config(flavour, &["kv=7100,times=1"]), 1_000));
+        let mut conversation = Conversation::new(with_init(config(server_kind, &["kv=7100,times=1"]), 1_000));
         conversation.ask();
         conversation.stream_silence(10_000);
-        assert!(matches!(conversation.rollovers()[..], [(ContextFull, ..)]), "before it is full: {:?}", conversation.rollovers());
+        assert!(
+            matches!(conversation.rollovers()[..], [(ContextFull, ..)]),
+            "before it is full: {:?}",
+            conversation.rollovers()
+        );
         conversation.assert_continues();
     }
 }
 
 #[test]
 fn speak_command_is_rejected_without_interrupting() {
-    for flavour in ServerKind::LEGACY {
-        let mut conversation = Conversation::new(config(flavour, &[]));
+    for server_kind in ServerKind::LEGACY {
+        let mut conversation = Conversation::new(config(server_kind, &[]));
         conversation.send_question();
         while conversation.harness.events("tts.speaking_start").is_empty() {
             conversation.stream_silence(100);
@@ -117,9 +143,9 @@ fn voice(samples: usize) -> (VoiceCatalog, Vec<f32>) {
     (VoiceCatalog::new(BTreeMap::from([("default".to_owned(), sample)]), Vec::new()), heard)
 }
 
-fn with_voice(flavour: ServerKind, samples: usize, order: &str) -> (HarnessConfig, Vec<f32>) {
+fn with_voice(server_kind: ServerKind, samples: usize, order: &str) -> (HarnessConfig, Vec<f32>) {
     let (voices, heard) = voice(samples);
-    let mut config = HarnessConfig { voices, ..with_init(config(flavour, &[]), 500) };
+    let mut config = HarnessConfig { voices, ..with_init(config(server_kind, &[]), 500) };
     let files = config.library.clone();
     let is_it = |kind: MappingKind, name: &str| kind == MappingKind::Upstream && name == config.upstream;
     let (_, _, file, source) = files.files().find(|(kind, name, ..)| is_it(*kind, name)).unwrap();
@@ -130,7 +156,7 @@ fn with_voice(flavour: ServerKind, samples: usize, order: &str) -> (HarnessConfi
 
 #[test]
 fn accepted_voice_encoding_is_found_and_remembered() {
-    for (flavour, order, attempts) in [
+    for (server_kind, order, attempts) in [
         (ServerKind::Legacy, r#"["f32le", "wav"]"#, 0),
         (ServerKind::Legacy, r#"["wav", "f32le"]"#, 1),
         (ServerKind::Documented, r#"["f32le", "wav"]"#, 1),
@@ -138,14 +164,18 @@ fn accepted_voice_encoding_is_found_and_remembered() {
     ] {
         // Of an even number of samples and of an odd one: neither is ever taken for what it is not.
         for samples in [16_000, 16_001] {
-            let (config, heard) = with_voice(flavour, samples, order);
+            let (config, heard) = with_voice(server_kind, samples, order);
             let mut conversation = Conversation::new(config);
             conversation.ask();
-            assert_eq!(retries(&conversation), attempts, "{flavour:?} {order}");
+            assert_eq!(lane_retry_count(&conversation), attempts, "{server_kind:?} {order}");
             conversation.harness.break_lanes();
             conversation.stream_silence(3_000);
             conversation.ask();
-            assert_eq!((retries(&conversation), conversation.harness.openings.len()), (attempts, 2), "what worked is kept");
+            assert_eq!(
+                (lane_retry_count(&conversation), conversation.harness.openings.len()),
+                (attempts, 2),
+                "what worked is kept"
+            );
             for (_, opening) in &conversation.harness.openings {
                 let voice = opening.voice.as_ref().unwrap();
                 assert_eq!(voice[..samples], heard);
@@ -158,8 +188,9 @@ fn accepted_voice_encoding_is_found_and_remembered() {
 
 #[test]
 fn server_rejecting_all_voice_encodings_is_given_up() {
-    for (flavour, order) in [(ServerKind::Legacy, r#"["wav"]"#), (ServerKind::Documented, r#"["f32le"]"#)] {
-        let (config, _) = with_voice(flavour, 16_000, order);
+    for (server_kind, order) in [(ServerKind::Legacy, r#"["wav"]"#), (ServerKind::Documented, r#"["f32le"]"#)]
+    {
+        let (config, _) = with_voice(server_kind, 16_000, order);
         let mut conversation = Conversation::new(config);
         while !conversation.harness.is_closed() {
             conversation.harness.stream(&[1; 16_000], 100);

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use serde_json::json;
-use voxbridge::session::{AudioOrigin, Measurement, Observation, LanePurpose, EndReason, BargeInStage, SessionState};
+use voxbridge::session::{
+    AudioOrigin, BargeInStage, EndReason, LanePurpose, Measurement, Observation, SessionState,
+};
 
 use super::{
-    server_kind::ServerKind,
-    microphone::{Microphone, ask, spoken, voices},
-    ms,
     harness::{Harness, HarnessConfig, recording, zeros},
+    microphone::{Microphone, ask, spoken_texts, voices},
+    ms,
+    server_kind::ServerKind,
 };
 
 fn measurements(harness: &Harness) -> impl Iterator<Item = Measurement> {
@@ -43,17 +45,21 @@ fn interrupted_conversation_reports_measurements() {
     microphone.silence(&mut harness, 4200);
     assert_eq!(harness.bridge().state(), SessionState::Idle);
     ask(&mut harness, &mut microphone, 0);
-    assert!(microphone.stream_until(&mut harness, |harness| !harness.events("tts.speaking_start").is_empty(), 15_000));
+    assert!(microphone.stream_until(
+        &mut harness,
+        |harness| !harness.events("tts.speaking_start").is_empty(),
+        15_000
+    ));
     assert_eq!(harness.bridge().state(), SessionState::Speaking);
     microphone.silence(&mut harness, 300);
     microphone.record(&mut harness, &voices()[1].samples);
     microphone.silence(&mut harness, 3000);
-    assert!(spoken(&harness)[0].is_cancelled());
+    assert!(spoken_texts(&harness)[0].is_cancelled());
     let steps = collect_measurements(&harness, |figure| match figure {
         Measurement::UnitProcessed { took, unit, .. } => Some((took, unit)),
         _ => None,
     });
-    let answered = harness.received_count("\"response.listen\"") + spoken(&harness).len();
+    let answered = harness.received_count("\"response.listen\"") + spoken_texts(&harness).len();
     assert!(steps.len() >= answered.min(8), "{} steps", steps.len());
     for (took, unit) in &steps {
         assert_eq!(*unit, Duration::from_secs(1));
@@ -134,7 +140,12 @@ fn utterance_and_text_report_measurements() {
         _ => None,
     });
     assert_eq!(lanes, [LanePurpose::Transcribe, LanePurpose::Speak]);
-    assert_eq!(collect_measurements(&harness, |figure| matches!(figure, Measurement::LaneGranted { .. }).then_some(())).len(), 2);
+    assert_eq!(
+        collect_measurements(&harness, |figure| matches!(figure, Measurement::LaneGranted { .. })
+            .then_some(()))
+        .len(),
+        2
+    );
     assert_eq!(collect_measurements(&harness, end_reason), [EndReason::ClientGone]);
     let tally = harness.bridge().audio_totals().unwrap();
     assert_eq!(tally.received.as_millis(), question.len() as u128 / 16);
@@ -147,7 +158,12 @@ fn relayed_session_reports_lane_measurements() {
     config.query = "mode=chat".into();
     let mut harness = Harness::new_relay(config, &["minicpm-o"]);
     harness.advance(Duration::from_secs(1));
-    assert_eq!(collect_measurements(&harness, |figure| matches!(figure, Measurement::LaneGranted { .. }).then_some(())).len(), 1);
+    assert_eq!(
+        collect_measurements(&harness, |figure| matches!(figure, Measurement::LaneGranted { .. })
+            .then_some(()))
+        .len(),
+        1
+    );
     harness.close_client();
     assert_eq!(collect_measurements(&harness, end_reason), [EndReason::ClientGone]);
     assert_eq!(harness.bridge().audio_totals(), None);

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::OnceLock, time::Duration};
 use serde_json::Value;
 use voxbridge::simulator::read_watermark;
 
-use super::harness::{Harness, ClientFrame, recording};
+use super::harness::{ClientFrame, Harness, recording};
 
 /// Frames of one size in real time; each arrives when its last sample has been spoken.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Microphone {
     }
 
     /// When the frame with this sample (of 16 kHz, counted over all that was recorded) arrived.
-    pub(crate) fn arrival(&self, sample: usize) -> Duration {
+    pub(crate) fn arrival_time(&self, sample: usize) -> Duration {
         let byte = sample * 2 * (self.rate_hz as usize / 16_000);
         self.sent[byte / self.frame_bytes].0
     }
@@ -143,14 +143,20 @@ impl SpokenText {
     pub(crate) fn model_turn(&self) -> u64 {
         let turn = read_watermark(self.samples[0]).expect("a marker").0;
         for (at, sample) in self.samples.iter().enumerate() {
-            assert_eq!(read_watermark(*sample), Some((turn, at % 8190)), "sample {at} of {}", self.request_id);
+            assert_eq!(
+                read_watermark(*sample),
+                Some((turn, at % 8190)),
+                "sample {at} of {}",
+                self.request_id
+            );
         }
         turn
     }
 
     /// Whether a stretch of this turn of the model is in it.
     pub(crate) fn contains_turn(&self, turn: u64) -> bool {
-        let places = self.samples.iter().map(|sample| read_watermark(*sample).filter(|(of, _)| *of == turn % 8));
+        let places =
+            self.samples.iter().map(|sample| read_watermark(*sample).filter(|(of, _)| *of == turn % 8));
         let (mut last, mut run) = (None, 0);
         for place in places {
             let follows =
@@ -166,7 +172,7 @@ impl SpokenText {
 }
 
 /// Everything the client heard, text by text.
-pub(crate) fn spoken(harness: &Harness) -> Vec<SpokenText> {
+pub(crate) fn spoken_texts(harness: &Harness) -> Vec<SpokenText> {
     let mut all: Vec<SpokenText> = Vec::new();
     for (at, seen) in &harness.log {
         match seen {

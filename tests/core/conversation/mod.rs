@@ -1,24 +1,24 @@
 //! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
 
-mod properties;
-mod session_end;
-mod measurements;
-mod server_kind;
-mod dead_upstream;
 mod barge_in;
-mod legacy;
+mod barge_in_faults;
+mod dead_upstream;
 mod half_hour;
+mod legacy;
+mod measurements;
 mod microphone;
 mod model_quirks;
 mod operator_orders;
+mod properties;
 mod reconnect;
 mod rollover;
+mod server_kind;
+mod session_end;
 mod silence;
-mod tts;
 mod standby;
 mod support;
+mod tts;
 mod user_transcripts;
-mod barge_in_faults;
 
 use crate::harness;
 use crate::protocol_checks;

@@ -8,7 +8,12 @@ use super::{harness::ClientFrame, support::*};
 
 /// The words of the model's turns.
 fn finals(conversation: &Conversation) -> Vec<&str> {
-    conversation.harness.events("transcript.final").iter().map(|event| event["text"].as_str().unwrap()).collect()
+    conversation
+        .harness
+        .events("transcript.final")
+        .iter()
+        .map(|event| event["text"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -17,8 +22,16 @@ fn thoughts_and_control_tokens_are_removed() {
         let mut conversation = Conversation::new(config(backend, &["think"]));
         conversation.ask();
         conversation.ask();
-        assert!(finals(&conversation).iter().all(|text| text.starts_with("I heard ") && text.ends_with(" speech.")));
-        for event in [conversation.harness.events("transcript.partial"), conversation.harness.events("tts.speaking_start")].concat()
+        assert!(
+            finals(&conversation)
+                .iter()
+                .all(|text| text.starts_with("I heard ") && text.ends_with(" speech."))
+        );
+        for event in [
+            conversation.harness.events("transcript.partial"),
+            conversation.harness.events("tts.speaking_start"),
+        ]
+        .concat()
         {
             let text = event["text"].as_str().unwrap();
             assert!(!text.contains(['<', '>', '|']) && !text.contains("spoke to me"), "{backend:?}: {text}");
@@ -67,8 +80,11 @@ fn slow_units_drop_oldest_audio_and_report_it() {
             conversation.stream_silence(5_000);
         }
         assert!(conversation.dropped() >= 16_000, "{backend:?}");
-        let slow =
-            conversation.harness.observations.iter().filter(|observations| matches!(observations, Observation::SlowStep { .. }));
+        let slow = conversation
+            .harness
+            .observations
+            .iter()
+            .filter(|observations| matches!(observations, Observation::SlowStep { .. }));
         assert_eq!(slow.count(), 1, "{backend:?}: one of thirty is told");
         conversation.stream_silence(10_000);
         let before = conversation.dropped();
@@ -121,9 +137,13 @@ fn interrupted_burst_is_not_played() {
                 }
                 let end = conversation.harness.events("tts.speaking_end")[0].clone();
                 assert_eq!(end["cancelled"], true, "{backend:?} {by_voice} {after_ms}");
-                let cancelled = conversation.harness.log.iter().position(|(_, seen)| seen.name() == "tts.speaking_end");
+                let cancelled =
+                    conversation.harness.log.iter().position(|(_, seen)| seen.name() == "tts.speaking_end");
                 let heard = conversation.harness.log[cancelled.unwrap()..].iter();
-                assert!(heard.clone().all(|(_, seen)| !matches!(seen, ClientFrame::Binary(_))), "{backend:?}");
+                assert!(
+                    heard.clone().all(|(_, seen)| !matches!(seen, ClientFrame::Binary(_))),
+                    "{backend:?}"
+                );
                 conversation.stream_silence(3_000);
                 if !by_voice {
                     conversation.send_question();

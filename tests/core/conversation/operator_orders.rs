@@ -34,13 +34,13 @@ fn ordered_rollover_in_question_follows_its_answer() {
     for backend in BACKENDS {
         let mut conversation = Conversation::new(with_init(config(backend, &[]), 2_000));
         conversation.ask();
-        conversation.say(&recording("goforward_16k.wav")[..16_000]);
+        conversation.stream_speech(&recording("goforward_16k.wav")[..16_000]);
         for _ in 0..3 {
             // Ordered over and over, it is one.
             conversation.harness.order_rollover();
         }
         assert_eq!(conversation.rollovers(), [], "somebody speaks");
-        conversation.say(&recording("goforward_16k.wav")[16_000..]);
+        conversation.stream_speech(&recording("goforward_16k.wav")[16_000..]);
         conversation.stream_until_answered(1);
         assert_eq!(conversation.rollovers(), [], "the answer belongs to the question");
         conversation.stream_silence(10_000);
@@ -56,16 +56,20 @@ fn drain_answers_pending_question_first() {
         for operator in [false, true] {
             let mut conversation = Conversation::new(config(backend, &[]));
             conversation.ask();
-            conversation.say(&recording("goforward_16k.wav")[..16_000]);
+            conversation.stream_speech(&recording("goforward_16k.wav")[..16_000]);
             if operator {
                 conversation.harness.order_close();
             } else {
                 conversation.harness.drain();
             }
-            conversation.say(&recording("goforward_16k.wav")[16_000..]);
+            conversation.stream_speech(&recording("goforward_16k.wav")[16_000..]);
             while !conversation.harness.is_closed() {
                 conversation.harness.stream(&[1; 8_000], 100);
-                assert!(conversation.harness.now() < secs(60), "{backend:?}: {:?}", conversation.harness.names());
+                assert!(
+                    conversation.harness.now() < secs(60),
+                    "{backend:?}: {:?}",
+                    conversation.harness.names()
+                );
             }
             let ends = conversation.harness.events("tts.speaking_end");
             assert!(
@@ -88,7 +92,7 @@ fn drain_hears_endless_speaker_for_two_thirds_of_drain_time() {
     for backend in BACKENDS {
         let mut conversation = Conversation::new(config(backend, &[]));
         conversation.stream_silence(1_000);
-        conversation.say(&endless_speech(3));
+        conversation.stream_speech(&endless_speech(3));
         conversation.harness.drain();
         let from = conversation.harness.now();
         let frames = endless_speech(30);
@@ -178,17 +182,22 @@ fn time_limit_mid_sentence_lets_it_be_answered() {
 fn time_limit_in_conversation_waits_for_answer() {
     for backend in BACKENDS {
         let asks = |session_max_ms| {
-            let mut conversation = Conversation::new(HarnessConfig { session_max_ms, ..config(backend, &[]) });
+            let mut conversation =
+                Conversation::new(HarnessConfig { session_max_ms, ..config(backend, &[]) });
             conversation.ask();
-            conversation.say(&recording("goforward_16k.wav")[..16_000]);
+            conversation.stream_speech(&recording("goforward_16k.wav")[..16_000]);
             conversation
         };
         let asked_at = asks(0).harness.now();
         let mut conversation = asks(asked_at.as_millis() as u64 + 100);
-        conversation.say(&recording("goforward_16k.wav")[16_000..]);
+        conversation.stream_speech(&recording("goforward_16k.wav")[16_000..]);
         while !conversation.harness.is_closed() {
             conversation.harness.stream(&[1; 8_000], 100);
-            assert!(conversation.harness.now() < asked_at + secs(26), "{backend:?}: {:?}", conversation.harness.names());
+            assert!(
+                conversation.harness.now() < asked_at + secs(26),
+                "{backend:?}: {:?}",
+                conversation.harness.names()
+            );
         }
         let ends = conversation.harness.events("tts.speaking_end");
         assert!(ends.len() == 2 && ends.iter().all(|end| end["cancelled"] == false), "{backend:?}: {ends:?}");

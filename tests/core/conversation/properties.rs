@@ -6,11 +6,10 @@ use proptest::prelude::*;
 use voxbridge::{event::Lane, simulator::read_watermark};
 
 use super::{
-    server_kind::ServerKind,
-    microphone::{spoken, voices},
-    ms,
     harness::{Harness, HarnessConfig, Traffic, zeros},
-    protocol_checks,
+    microphone::{spoken_texts, voices},
+    ms, protocol_checks,
+    server_kind::ServerKind,
 };
 
 #[derive(Debug, Clone)]
@@ -174,7 +173,7 @@ impl Scenario {
         harness
     }
 
-    fn breaks(&self) -> bool {
+    fn has_lane_break(&self) -> bool {
         self.actions.iter().any(|action| matches!(action, ClientAction::BreakLanes))
     }
 }
@@ -227,7 +226,7 @@ impl LaneChecker {
 /// Everything the model said is heard in its order, and nothing of what was cancelled is heard again.
 fn assert_turns_valid(harness: &Harness) {
     let mut cancelled: Option<u64> = None;
-    for spoken in spoken(harness).iter().filter(|spoken| spoken.is_model_turn()) {
+    for spoken in spoken_texts(harness).iter().filter(|spoken| spoken.is_model_turn()) {
         let mut last: Option<(u64, usize)> = None;
         for (place, sample) in spoken.samples.iter().enumerate() {
             // Without a waveform there is silence.
@@ -245,7 +244,8 @@ fn assert_turns_valid(harness: &Harness) {
 }
 
 fn assert_accounts_balance(harness: &Harness) {
-    let ((account, _), streamed) = (harness.bridge().sample_counts(), harness.bridge().uplink_counts().unwrap());
+    let ((account, _), streamed) =
+        (harness.bridge().sample_counts(), harness.bridge().uplink_counts().unwrap());
     let placed = streamed.appended + streamed.silenced + streamed.dropped + streamed.waiting;
     assert_eq!(account.streamed, placed, "{streamed:?}");
 }
@@ -277,7 +277,7 @@ proptest! {
         }
         assert_accounts_balance(&harness);
         let refused = harness.received_count("server rejected WebSocket");
-        let faulty = scenario.breaks() || !scenario.faults.is_empty() || scenario.latency_ms > 0;
+        let faulty = scenario.has_lane_break() || !scenario.faults.is_empty() || scenario.latency_ms > 0;
         prop_assert!(refused == 0 || faulty, "{} sessions refused", refused);
         if !sends("input_sample_rate") {
             let (account, dropped) = harness.bridge().sample_counts();

@@ -5,8 +5,8 @@ use serde_json::json;
 use voxbridge::event::RolloverReason::UpstreamLost;
 
 use super::{
-    server_kind::ServerKind,
     harness::{Harness, HarnessConfig},
+    server_kind::ServerKind,
     support::*,
 };
 
@@ -22,7 +22,11 @@ fn model_dying_mid_turn_is_replaced() {
                 conversation.send_question();
                 conversation.stream_silence(12_000);
                 assert_eq!(conversation.errors(), [(INTERRUPTED.to_owned(), true)], "{backend:?} {fault}");
-                assert!(matches!(conversation.rollovers()[..], [(UpstreamLost, _, false)]), "{:?}", conversation.rollovers());
+                assert!(
+                    matches!(conversation.rollovers()[..], [(UpstreamLost, _, false)]),
+                    "{:?}",
+                    conversation.rollovers()
+                );
                 let heard: Vec<_> = conversation.turns().iter().map(|(_, samples)| *samples).collect();
                 // Before it had begun to answer, the question was nobody's, and is asked again; afterwards only the unit
                 // in which it died was never answered.
@@ -33,7 +37,11 @@ fn model_dying_mid_turn_is_replaced() {
                     _ => (24_000 * units, 16_000..=16_000),
                 };
                 assert_eq!(heard, [expected], "{backend:?} {fault}: what came was heard");
-                assert!(again.contains(&conversation.resent_samples), "{backend:?} {fault}: {}", conversation.resent_samples);
+                assert!(
+                    again.contains(&conversation.resent_samples),
+                    "{backend:?} {fault}: {}",
+                    conversation.resent_samples
+                );
                 conversation.assert_continues();
             }
         }
@@ -53,9 +61,9 @@ fn network_break_keeps_user_audio() {
             let mut said = endless_speech(2);
             said.extend(vec![0; 16 * 7_000]);
             let (before, after) = said.split_at(16 * at as usize);
-            conversation.say(before);
+            conversation.stream_speech(before);
             conversation.harness.break_lanes();
-            conversation.say(after);
+            conversation.stream_speech(after);
         }
         // One that breaks while nobody is there yet has interrupted nobody.
         let known = [INTERRUPTED, "worker_unavailable"];
@@ -73,9 +81,10 @@ fn network_break_keeps_user_audio() {
 #[test]
 fn unanswered_unit_is_sent_again() {
     for backend in BACKENDS {
-        let mut conversation = Conversation::new(with_init(config(backend, &["never-answers,times=1"]), 2_000));
+        let mut conversation =
+            Conversation::new(with_init(config(backend, &["never-answers,times=1"]), 2_000));
         conversation.stream_silence(2_900);
-        conversation.wait(secs(20));
+        conversation.wait_without_audio(secs(20));
         assert_eq!(
             (conversation.resent_samples, conversation.errors()),
             (16_000, vec![(INTERRUPTED.to_owned(), true)]),
@@ -102,7 +111,11 @@ fn gateway_outage_keeps_recent_audio() {
         conversation.stream_until_answered(before);
         assert_eq!(conversation.dropped() > 0, seconds > 31, "{fault}: {}", conversation.dropped());
         conversation.assert_all_heard();
-        assert!(conversation.errors().iter().all(|(_, recoverable)| *recoverable), "{:?}", conversation.errors());
+        assert!(
+            conversation.errors().iter().all(|(_, recoverable)| *recoverable),
+            "{:?}",
+            conversation.errors()
+        );
         conversation.stream_silence(20_000);
         conversation.close_and_check();
     }
@@ -112,7 +125,8 @@ fn gateway_outage_keeps_recent_audio() {
 fn assert_ends_with_error(mut harness: Harness) {
     harness.advance(secs(120));
     assert!(harness.finished && harness.connections() == 0);
-    let last: Vec<String> = harness.log[harness.log.len() - 3..].iter().map(|(_, seen)| seen.name()).collect();
+    let last: Vec<String> =
+        harness.log[harness.log.len() - 3..].iter().map(|(_, seen)| seen.name()).collect();
     assert_eq!(last, ["error", "session.closed", "close 1011"]);
     let error = *harness.events("error").last().unwrap();
     assert_eq!(error["recoverable"], false, "{error}");
@@ -124,7 +138,8 @@ fn lasting_gateway_outage_ends_session_at_cap() {
     for fault in ["queue-full", "busy", "403-after-queue", "die-before-created"] {
         for under_way in [false, true] {
             let faulty = HarnessConfig { profile: "conversation", ..HarnessConfig::with_faults(&[fault]) };
-            let mut conversation = Conversation::new(if under_way { config(ServerKind::Pytorch, &[]) } else { faulty });
+            let mut conversation =
+                Conversation::new(if under_way { config(ServerKind::Pytorch, &[]) } else { faulty });
             if under_way {
                 conversation.ask();
                 conversation.harness.replace_gateway(HarnessConfig::with_faults(&[fault]).simulator);
@@ -156,7 +171,8 @@ fn short_lived_upstreams_end_session_at_cap() {
 #[test]
 fn resolved_trouble_resets_retries() {
     // One is lost early, the next one lives long and is replaced in good order, and the one after is lost early again.
-    let mut conversation = Conversation::new(config(ServerKind::Pytorch, &["timeout=5,times=1", "kv=6100,times=2"]));
+    let mut conversation =
+        Conversation::new(config(ServerKind::Pytorch, &["timeout=5,times=1", "kv=6100,times=2"]));
     while conversation.rollovers().len() < 2 {
         conversation.stream_silence(1_000);
     }
@@ -170,13 +186,14 @@ fn resolved_trouble_resets_retries() {
 #[test]
 fn old_trouble_is_forgotten_in_quiet_session() {
     let mut config = config(ServerKind::Pytorch, &[]);
-    config.library = with_profile_changes(config.library, &[("trailing_silence_ms = 6000", "trailing_silence_ms = 0")]);
+    config.library =
+        with_profile_changes(config.library, &[("trailing_silence_ms = 6000", "trailing_silence_ms = 0")]);
     let mut conversation = Conversation::new(config);
     for _ in 0..3 {
         conversation.harness.break_lanes();
         for _ in 0..2 {
             conversation.stream_silence(20);
-            conversation.wait(secs(40));
+            conversation.wait_without_audio(secs(40));
         }
     }
     assert!(conversation.errors().iter().all(|(_, recoverable)| *recoverable), "{:?}", conversation.errors());

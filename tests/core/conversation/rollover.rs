@@ -3,11 +3,11 @@
 
 use serde_json::json;
 use voxbridge::{
-    event::RolloverReason::{ContextFull, UpstreamLost, TimeLimit},
-    mapping::{MappingKind, Library},
+    event::RolloverReason::{ContextFull, TimeLimit, UpstreamLost},
+    mapping::{Library, MappingKind},
 };
 
-use super::{server_kind::ServerKind, harness::HarnessConfig, support::*};
+use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 
 /// The upstream does not say how full the context is.
 fn without_metrics(mut config: HarnessConfig) -> HarnessConfig {
@@ -26,10 +26,13 @@ fn lane_end_times(conversation: &Conversation) -> Vec<u64> {
 #[test]
 fn rollover_happens_before_time_limit() {
     for (profile, from, to) in [("conversation", 550, 580), ("video", 270, 290)] {
-        let mut conversation = Conversation::new(HarnessConfig { profile, ..with_init(config(ServerKind::Pytorch, &[]), 2_000) });
+        let mut conversation = Conversation::new(HarnessConfig {
+            profile,
+            ..with_init(config(ServerKind::Pytorch, &[]), 2_000)
+        });
         while conversation.rollovers().len() < 2 {
             conversation.ask();
-            conversation.wait(secs(30));
+            conversation.wait_without_audio(secs(30));
         }
         assert_eq!(conversation.rollovers(), [(TimeLimit, 2_020, false); 2], "{profile}");
         assert_eq!(conversation.reported_rollovers(), vec![("time_limit".to_owned(), 2_020, false); 2]);
@@ -44,7 +47,10 @@ fn rollover_happens_before_time_limit() {
 
 #[test]
 fn rollover_is_invisible_unless_requested() {
-    let mut conversation = Conversation::without_rollover_events(with_init(config(ServerKind::Pytorch, &["kv=7150,times=1"]), 2_000));
+    let mut conversation = Conversation::without_rollover_events(with_init(
+        config(ServerKind::Pytorch, &["kv=7150,times=1"]),
+        2_000,
+    ));
     conversation.stream_silence(12_000);
     conversation.ask();
     assert_eq!(conversation.rollovers(), [(ContextFull, 2_020, false)]);
@@ -58,14 +64,19 @@ fn initially_full_sessions_do_not_cause_rollover_storm() {
     conversation.stream_silence(120_000);
     let ends = conversation.harness.events("error");
     assert_eq!(ends.last().map(|error| &error["recoverable"]), Some(&json!(false)), "it ends loudly");
-    assert!(conversation.harness.openings.len() < 30, "{} sessions in a minute", conversation.harness.openings.len());
+    assert!(
+        conversation.harness.openings.len() < 30,
+        "{} sessions in a minute",
+        conversation.harness.openings.len()
+    );
 }
 
 #[test]
 fn rollover_precedes_full_context_outside_questions() {
     for backend in BACKENDS {
         for kv in (7_040..7_200).step_by(13) {
-            let mut conversation = Conversation::new(with_init(config(backend, &[&format!("kv={kv},times=1")]), 2_000));
+            let mut conversation =
+                Conversation::new(with_init(config(backend, &[&format!("kv={kv},times=1")]), 2_000));
             for _ in 0..3 {
                 conversation.ask();
                 conversation.stream_silence(2_000);
@@ -89,7 +100,7 @@ fn unreported_context_is_estimated_including_pictures() {
             config.profile = if frames { "video" } else { "conversation" };
             let mut conversation = Conversation::new(config);
             while conversation.rollovers().is_empty() {
-                conversation.say(&endless_speech(1));
+                conversation.stream_speech(&endless_speech(1));
                 for _ in 0..9 {
                     if frames {
                         conversation.harness.send_text(r#"{"type": "video.frame", "image": "/9j/4AAQ"}"#);
@@ -98,7 +109,11 @@ fn unreported_context_is_estimated_including_pictures() {
                 }
             }
             assert_eq!(conversation.rollovers()[0].0, ContextFull, "{backend:?}");
-            assert!((from..to).contains(&lane_end_times(&conversation)[0]), "{backend:?}: {:?}", lane_end_times(&conversation));
+            assert!(
+                (from..to).contains(&lane_end_times(&conversation)[0]),
+                "{backend:?}: {:?}",
+                lane_end_times(&conversation)
+            );
             conversation.assert_all_heard();
             conversation.close_and_check();
         }
@@ -110,9 +125,13 @@ fn endless_speaker_does_not_prevent_rollover() {
     for backend in BACKENDS {
         // The user: no quiet moment from the soft bound on, 28 positions a second until the hard one.
         let mut conversation = Conversation::new(with_init(config(backend, &["kv=7100,times=1"]), 2_000));
-        conversation.say(&endless_speech(60));
+        conversation.stream_speech(&endless_speech(60));
         assert_eq!(conversation.rollovers(), [(ContextFull, 2_020, false)], "{backend:?}");
-        assert!((30..=36).contains(&lane_end_times(&conversation)[0]), "{backend:?}: {:?}", lane_end_times(&conversation));
+        assert!(
+            (30..=36).contains(&lane_end_times(&conversation)[0]),
+            "{backend:?}: {:?}",
+            lane_end_times(&conversation)
+        );
         conversation.stream_until_answered(0);
         conversation.assert_all_heard();
         conversation.close_and_check();
@@ -146,7 +165,9 @@ fn server_ending_session_at_any_second_loses_nothing() {
             conversation.stream_silence(12_000);
             let told = [("worker_crash".to_owned(), true)];
             assert_eq!(conversation.errors(), told, "{backend:?} {second}");
-            let [(UpstreamLost, gap, false)] = conversation.rollovers()[..] else { panic!("{:?}", conversation.rollovers()) };
+            let [(UpstreamLost, gap, false)] = conversation.rollovers()[..] else {
+                panic!("{:?}", conversation.rollovers())
+            };
             assert!((900..1_100).contains(&gap), "{backend:?} {second}: {gap} ms");
             assert!(conversation.resent_samples <= 64_000, "a question at most");
             conversation.turns();
@@ -160,11 +181,12 @@ fn server_ending_session_at_any_second_loses_nothing() {
 #[test]
 fn next_session_receives_history() {
     let mut config = config(ServerKind::Pytorch, &["kv=5900,times=1"]);
-    config.library = with_profile_changes(config.library, &[("history_max_chars = 2000", "history_max_chars = 120")]);
+    config.library =
+        with_profile_changes(config.library, &[("history_max_chars = 2000", "history_max_chars = 120")]);
     let mut conversation = Conversation::new(config);
     for seconds in 1..=6 {
         let before = conversation.turns_ended;
-        conversation.say(&endless_speech(seconds));
+        conversation.stream_speech(&endless_speech(seconds));
         conversation.stream_until_answered(before);
     }
     conversation.stream_silence(5_000);

@@ -28,8 +28,12 @@ impl ServerKind {
         let (dialect, backend, upstream) = match self {
             Self::Pytorch => (SimDialect::Current, Backend::Pytorch, "minicpm-o"),
             Self::Cpp => (SimDialect::Current, Backend::Cpp, "minicpm-o"),
-            Self::Legacy => (SimDialect::Legacy { follows_document: false }, Backend::Pytorch, "minicpm-o-legacy"),
-            Self::Documented => (SimDialect::Legacy { follows_document: true }, Backend::Pytorch, "minicpm-o-legacy"),
+            Self::Legacy => {
+                (SimDialect::Legacy { follows_document: false }, Backend::Pytorch, "minicpm-o-legacy")
+            }
+            Self::Documented => {
+                (SimDialect::Legacy { follows_document: true }, Backend::Pytorch, "minicpm-o-legacy")
+            }
         };
         (config.simulator.dialect, config.simulator.backend, config.upstream) = (dialect, backend, upstream);
     }

@@ -22,7 +22,8 @@ fn assert_ended(harness: &Harness, close: Option<&str>) {
         assert_eq!(harness.events("tts.speaking_start").len(), harness.events("tts.speaking_end").len());
     }
     assert_eq!(
-        harness.sent_containing("\"session.init\"").len() + harness.sent_containing("\"session.update\"").len(),
+        harness.sent_containing("\"session.init\"").len()
+            + harness.sent_containing("\"session.update\"").len(),
         harness.sent_containing("\"session.close\"").len(),
         "all said goodbye to"
     );
@@ -57,7 +58,10 @@ fn drain_ends_conversation_after_turn() {
             conversation.harness.traffic.clear();
             conversation.harness.drain();
             conversation.harness.advance(secs(25));
-            assert!(conversation.harness.finished && conversation.harness.connections() == 0, "{backend:?} {after_ms}");
+            assert!(
+                conversation.harness.finished && conversation.harness.connections() == 0,
+                "{backend:?} {after_ms}"
+            );
             assert_eq!(protocol_checks::find_violations(&conversation.harness), [""; 0]);
             assert_eq!(conversation.harness.names().last().unwrap(), "close 1012", "{backend:?}");
             assert_eq!(
@@ -78,7 +82,10 @@ fn client_disconnect_ends_upstream_session() {
             conversation.harness.traffic.clear();
             conversation.harness.close_client();
             conversation.harness.advance(secs(10));
-            assert!(conversation.harness.finished && conversation.harness.connections() == 0, "{backend:?} {after_ms}");
+            assert!(
+                conversation.harness.finished && conversation.harness.connections() == 0,
+                "{backend:?} {after_ms}"
+            );
             assert_eq!(conversation.harness.sent_containing("\"session.close\"").len(), 1);
 
             let conversation = start_long_turn(backend, after_ms);

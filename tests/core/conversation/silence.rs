@@ -12,12 +12,12 @@ fn units(conversation: &Conversation) -> usize {
 #[test]
 fn missing_audio_sends_no_units() {
     let mut conversation = Conversation::new(config(ServerKind::Pytorch, &[]));
-    conversation.wait(secs(55));
+    conversation.wait_without_audio(secs(55));
     assert_eq!(units(&conversation), 0);
     conversation.ask();
-    conversation.wait(secs(20));
+    conversation.wait_without_audio(secs(20));
     let before = units(&conversation);
-    conversation.wait(secs(30));
+    conversation.wait_without_audio(secs(30));
     assert_eq!(units(&conversation), before, "nobody speaks and nobody is there to speak");
     conversation.assert_all_heard();
     conversation.close_and_check();
@@ -29,12 +29,20 @@ fn question_is_answered_after_microphone_stops() {
         let mut conversation = Conversation::new(config(backend, &[]));
         for turn in 1..=5 {
             conversation.send_question();
-            conversation.wait(secs(12));
+            conversation.wait_without_audio(secs(12));
             assert_eq!(conversation.turns_ended, turn, "{backend:?}");
-            assert_eq!(conversation.harness.bridge().uplink_counts().unwrap().waiting, 0, "the last part went out, padded");
+            assert_eq!(
+                conversation.harness.bridge().uplink_counts().unwrap().waiting,
+                0,
+                "the last part went out, padded"
+            );
             let before = units(&conversation);
-            conversation.wait(secs(30));
-            assert!(units(&conversation) <= before + 2, "{backend:?}: {} units more", units(&conversation) - before);
+            conversation.wait_without_audio(secs(30));
+            assert!(
+                units(&conversation) <= before + 2,
+                "{backend:?}: {} units more",
+                units(&conversation) - before
+            );
         }
         conversation.assert_turns_complete(5);
         // Three units of each question, and silence until its answer was heard or the model was given up.
@@ -51,7 +59,7 @@ fn silence_is_sent_while_model_speaks() {
         config.simulator.turn_units = 20;
         let mut conversation = Conversation::new(config);
         conversation.send_question();
-        conversation.wait(secs(40));
+        conversation.wait_without_audio(secs(40));
         assert_eq!(conversation.turns(), [(1, 19 * 24_000 + 14_400)], "{backend:?}");
         conversation.assert_all_heard();
         conversation.close_and_check();
@@ -64,7 +72,7 @@ fn question_before_model_is_ready_is_answered_later() {
         for init_ms in (500..16_000).step_by(1_500) {
             let mut conversation = Conversation::new(with_init(config(backend, &[]), init_ms));
             conversation.send_question();
-            conversation.wait(ms(init_ms) + secs(14));
+            conversation.wait_without_audio(ms(init_ms) + secs(14));
             assert_eq!(conversation.turns_ended, 1, "{backend:?}: ready after {init_ms} ms");
             conversation.assert_all_heard();
             conversation.close_and_check();
@@ -76,12 +84,13 @@ fn question_before_model_is_ready_is_answered_later() {
 fn question_during_rollover_is_answered_by_next_session() {
     for backend in BACKENDS {
         for init_ms in [2_000, 9_200, 15_800] {
-            let mut conversation = Conversation::new(with_init(config(backend, &["kv=7200,times=1"]), init_ms));
+            let mut conversation =
+                Conversation::new(with_init(config(backend, &["kv=7200,times=1"]), init_ms));
             while conversation.goodbyes.is_empty() {
                 conversation.stream_silence(500);
             }
             conversation.send_question();
-            conversation.wait(ms(init_ms) + secs(14));
+            conversation.wait_without_audio(ms(init_ms) + secs(14));
             assert_eq!(conversation.turns_ended, 1, "{backend:?}: ready after {init_ms} ms");
             conversation.assert_all_heard();
             conversation.assert_continues();

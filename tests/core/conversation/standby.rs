@@ -4,7 +4,7 @@
 use serde_json::json;
 use voxbridge::event::RolloverReason::{ContextFull, UpstreamLost};
 
-use super::{server_kind::ServerKind, harness::HarnessConfig, support::*};
+use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 
 /// The context is soon used up; two workers, or as many as there are.
 fn standby_conversation(backend: ServerKind, workers: usize, kv: u32) -> Conversation {
@@ -103,8 +103,12 @@ fn outdated_standby_is_renewed() {
         conversation.ask();
         conversation.stream_silence(10_000);
         assert_eq!(conversation.rollovers(), [(ContextFull, 0, true)], "{backend:?}");
-        let prompts: Vec<_> =
-            conversation.harness.openings.iter().map(|(_, opening)| opening.prompt.clone().unwrap()).collect();
+        let prompts: Vec<_> = conversation
+            .harness
+            .openings
+            .iter()
+            .map(|(_, opening)| opening.prompt.clone().unwrap())
+            .collect();
         assert!((3..=5).contains(&prompts.len()), "{backend:?}: {prompts:?}");
         assert_eq!(prompts.last().unwrap().lines().count(), 3, "{backend:?}: {prompts:?}");
         conversation.assert_no_goodbye_during_answer();
@@ -121,9 +125,18 @@ fn text_takes_standby_worker_first() {
         conversation.stream_silence(2_500);
         conversation.harness.send_json(&json!({"type": "tts.speak", "text": "Hello there."}));
         // The model would hear silence instead of what is said meanwhile.
-        conversation.wait(secs(6));
-        assert_eq!(conversation.harness.events("tts.speaking_end").len(), 1, "{backend:?}: {:?}", conversation.harness.names());
-        assert!(conversation.rollovers().iter().all(|(why, ..)| *why == ContextFull), "{:?}", conversation.rollovers());
+        conversation.wait_without_audio(secs(6));
+        assert_eq!(
+            conversation.harness.events("tts.speaking_end").len(),
+            1,
+            "{backend:?}: {:?}",
+            conversation.harness.names()
+        );
+        assert!(
+            conversation.rollovers().iter().all(|(why, ..)| *why == ContextFull),
+            "{:?}",
+            conversation.rollovers()
+        );
         conversation.forget_turns();
         conversation.assert_continues();
     }

@@ -15,13 +15,13 @@ use voxbridge::{
     event::{Lane, RolloverReason},
     mapping::Library,
     session::Observation,
-    simulator::{watermark_sample, read_watermark},
+    simulator::{read_watermark, watermark_sample},
 };
 
 use super::{
-    server_kind::ServerKind,
-    harness::{Harness, HarnessConfig, ClientFrame, Traffic, recording},
+    harness::{ClientFrame, Harness, HarnessConfig, Traffic, recording},
     protocol_checks,
+    server_kind::ServerKind,
 };
 
 /// Root mean square 37 of 32768: neither the bridge nor the simulator takes it for speech.
@@ -143,7 +143,7 @@ impl Conversation {
     }
 
     /// The user says this, in real time.
-    pub(crate) fn say(&mut self, samples: &[i16]) {
+    pub(crate) fn stream_speech(&mut self, samples: &[i16]) {
         let marked: Vec<i16> = samples.iter().map(|sample| with_noise(*sample, &mut self.rng)).collect();
         self.sent.extend(&marked);
         for frame in marked.chunks(16 * FRAME_MS as usize) {
@@ -154,11 +154,11 @@ impl Conversation {
 
     /// The user's microphone is on and nobody speaks.
     pub(crate) fn stream_silence(&mut self, ms: u64) {
-        self.say(&vec![0; (16 * ms) as usize]);
+        self.stream_speech(&vec![0; (16 * ms) as usize]);
     }
 
     /// The user's microphone is off.
-    pub(crate) fn wait(&mut self, time: Duration) {
+    pub(crate) fn wait_without_audio(&mut self, time: Duration) {
         self.harness.advance(time);
         self.check_recorded();
     }
@@ -166,7 +166,7 @@ impl Conversation {
     /// A question, without waiting for its answer.
     pub(crate) fn send_question(&mut self) {
         let question = std::mem::take(&mut self.question);
-        self.say(&question);
+        self.stream_speech(&question);
         self.question = question;
     }
 

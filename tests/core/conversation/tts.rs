@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use voxbridge::{event::RolloverReason, session::Observation};
 
 use super::{
-    server_kind::ServerKind,
-    microphone::{Microphone, SpokenText, ask, spoken, turns_heard, voices},
-    ms,
+    barge_in_faults::{ask_and_await_answer, assert_complete_turn, close_and_check, rollover_reasons},
     harness::{Harness, HarnessConfig, Traffic},
-    barge_in_faults::{ask_and_await_answer, close_and_check, rollover_reasons, assert_complete_turn},
+    microphone::{Microphone, SpokenText, ask, spoken_texts, turns_heard, voices},
+    ms,
+    server_kind::ServerKind,
 };
 
 /// About five seconds of speech.
@@ -26,7 +26,8 @@ fn open_conversation(backend: ServerKind, workers: usize) -> (Harness, Microphon
 }
 
 fn for_each_server(check: impl Fn(Harness, Microphone, usize)) {
-    for (backend, workers) in ServerKind::WITH_CHAT.into_iter().flat_map(|backend| [(backend, 1), (backend, 2)])
+    for (backend, workers) in
+        ServerKind::WITH_CHAT.into_iter().flat_map(|backend| [(backend, 1), (backend, 2)])
     {
         let (harness, microphone) = open_conversation(backend, workers);
         check(harness, microphone, workers);
@@ -45,8 +46,12 @@ fn is_audible(harness: &Harness) -> bool {
 fn assert_answered(harness: &mut Harness, microphone: &mut Microphone, turn: u64) {
     let heard = turns_heard(harness);
     ask_and_await_answer(harness, microphone);
-    assert!(microphone.stream_until(harness, |harness| turns_heard(harness) > heard, 20_000), "{:?}", harness.names());
-    assert_complete_turn(spoken(harness).last().unwrap(), turn, 5);
+    assert!(
+        microphone.stream_until(harness, |harness| turns_heard(harness) > heard, 20_000),
+        "{:?}",
+        harness.names()
+    );
+    assert_complete_turn(spoken_texts(harness).last().unwrap(), turn, 5);
 }
 
 /// A hum the model can hear and nobody takes for speech.
@@ -70,7 +75,10 @@ fn lent_worker_returns_before_playback_ends() {
         let (mut harness, mut microphone) = open_conversation(backend, 1);
         microphone.silence(&mut harness, 2500);
         send_speak(&mut harness, "one");
-        assert!(microphone.stream_until(&mut harness, |harness| harness.openings.len() == 2, 5000), "it is not back");
+        assert!(
+            microphone.stream_until(&mut harness, |harness| harness.openings.len() == 2, 5000),
+            "it is not back"
+        );
         assert!(is_audible(&harness), "only when the text was heard to its end");
         assert!(microphone.stream_until(&mut harness, |harness| !is_audible(harness), 10_000));
         assert_answered(&mut harness, &mut microphone, 1);
@@ -96,7 +104,10 @@ fn text_in_silence_is_spoken_with_microphone_silenced() {
         let (unit, hushed) = (harness.units.len(), harness.bridge().uplink_counts().unwrap().silenced);
         microphone.record(&mut harness, &quiet_hum(2500));
         assert!(is_audible(&harness), "it was too short for this test");
-        assert!(samples_from_unit(&harness, unit).iter().all(|sample| *sample == 0), "the model hears the hum");
+        assert!(
+            samples_from_unit(&harness, unit).iter().all(|sample| *sample == 0),
+            "the model hears the hum"
+        );
         // With one worker it is back only when the text is made.
         let least = if workers == 2 { 2 } else { 1 };
         assert!(
@@ -107,7 +118,8 @@ fn text_in_silence_is_spoken_with_microphone_silenced() {
         assert!(microphone.stream_until(&mut harness, |harness| !is_audible(harness), 10_000));
         microphone.silence(&mut harness, 40);
         let now_hushed = harness.bridge().uplink_counts().unwrap().silenced - hushed;
-        let since_ms = (spoken(&harness)[0].ended.unwrap() - spoken(&harness)[0].started).as_millis() as u64;
+        let since_ms =
+            (spoken_texts(&harness)[0].ended.unwrap() - spoken_texts(&harness)[0].started).as_millis() as u64;
         assert!(now_hushed / 16 <= since_ms && now_hushed / 16 + 200 >= 2500, "{now_hushed}");
         assert_answered(&mut harness, &mut microphone, 1);
         assert_eq!(speaking_ends(&harness)[0], (json!("one"), json!(false)));
@@ -123,11 +135,15 @@ fn text_interrupts_model_turn() {
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 1200);
         send_speak(&mut harness, "one");
-        assert!(spoken(&harness)[0].is_cancelled(), "the turn ends before anything else");
-        assert!(microphone.stream_until(&mut harness, |harness| harness.events("tts.speaking_end").len() == 2, 15_000));
+        assert!(spoken_texts(&harness)[0].is_cancelled(), "the turn ends before anything else");
+        assert!(microphone.stream_until(
+            &mut harness,
+            |harness| harness.events("tts.speaking_end").len() == 2,
+            15_000
+        ));
         assert_eq!(speaking_ends(&harness)[1], (json!("one"), json!(false)));
         microphone.silence(&mut harness, 4000);
-        assert_eq!(spoken(&harness).len(), 2, "the model goes on with what was interrupted");
+        assert_eq!(spoken_texts(&harness).len(), 2, "the model goes on with what was interrupted");
         assert_answered(&mut harness, &mut microphone, 2);
         close_and_check(harness);
     });
@@ -139,11 +155,19 @@ fn model_turn_during_text_is_suppressed() {
         microphone.silence(&mut harness, 2500);
         ask(&mut harness, &mut microphone, 2);
         send_speak(&mut harness, "one");
-        assert!(microphone.stream_until(&mut harness, |harness| harness.events("tts.speaking_end").len() == 1, 15_000));
-        let all = spoken(&harness);
+        assert!(microphone.stream_until(
+            &mut harness,
+            |harness| harness.events("tts.speaking_end").len() == 1,
+            15_000
+        ));
+        let all = spoken_texts(&harness);
         assert!(all.len() == 1 && !all[0].is_model_turn(), "{:?}", harness.names());
         microphone.silence(&mut harness, 12_000);
-        assert!(spoken(&harness).iter().skip(1).all(|spoken| !spoken.is_cancelled()), "{:?}", harness.names());
+        assert!(
+            spoken_texts(&harness).iter().skip(1).all(|spoken| !spoken.is_cancelled()),
+            "{:?}",
+            harness.names()
+        );
         ask_and_await_answer(&mut harness, &mut microphone);
         close_and_check(harness);
     });
@@ -164,7 +188,7 @@ fn forced_listen_repeats_until_model_listens_during_text() {
         microphone.silence(&mut harness, 700);
         send_speak(&mut harness, "one");
         assert!(microphone.stream_until(&mut harness, |harness| !speaking_ends(harness).is_empty(), 15_000));
-        assert_eq!(spoken(&harness).len(), 1, "{:?}", harness.names());
+        assert_eq!(spoken_texts(&harness).len(), 1, "{:?}", harness.names());
         let forced = harness.units.iter().filter(|(_, unit)| unit.force_listen).count();
         assert!(forced >= 3, "{backend:?}: told {forced} times");
         assert_eq!(rollover_reasons(&harness), []);
@@ -181,7 +205,11 @@ fn second_text_replaces_first() {
         microphone.silence(&mut harness, 500);
         send_speak(&mut harness, "two");
         assert_eq!(speaking_ends(&harness), [(json!("one"), json!(true))]);
-        assert!(microphone.stream_until(&mut harness, |harness| harness.events("tts.speaking_end").len() == 2, 20_000));
+        assert!(microphone.stream_until(
+            &mut harness,
+            |harness| harness.events("tts.speaking_end").len() == 2,
+            20_000
+        ));
         assert_eq!(speaking_ends(&harness)[1], (json!("two"), json!(false)));
         assert_answered(&mut harness, &mut microphone, 1);
         close_and_check(harness);
@@ -233,9 +261,13 @@ fn barge_in_on_text_is_heard_from_onset() {
         let words = &voice.samples[voice.onset - 800..voice.onset + 20_000];
         microphone.record(&mut harness, words);
         assert_eq!(speaking_ends(&harness), [(json!("cut"), json!(true))]);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000), "{:?}", harness.names());
+        assert!(
+            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000),
+            "{:?}",
+            harness.names()
+        );
         assert!(contains_samples(&samples_from_unit(&harness, unit), words), "words are missing");
-        assert_complete_turn(&spoken(&harness)[1], 1, 5);
+        assert_complete_turn(&spoken_texts(&harness)[1], 1, 5);
         close_and_check(harness);
     });
 }
@@ -247,7 +279,7 @@ fn audio_is_paced_and_end_follows_playout() {
         send_speak(&mut harness, "one");
         assert!(microphone.stream_until(&mut harness, |harness| !speaking_ends(harness).is_empty(), 20_000));
         assert_answered(&mut harness, &mut microphone, 1);
-        for spoken in spoken(&harness) {
+        for spoken in spoken_texts(&harness) {
             assert_paced(&spoken, 24_000);
         }
         close_and_check(harness);
@@ -290,10 +322,10 @@ fn burst_is_sent_unpaced_when_pacing_is_off() {
         let (mut harness, mut microphone) = (Harness::new(config), Microphone::of_ms(20));
         microphone.silence(&mut harness, 3000);
         ask_and_await_answer(&mut harness, &mut microphone);
-        let first = spoken(&harness).swap_remove(0);
+        let first = spoken_texts(&harness).swap_remove(0);
         assert!(first.samples.len() >= 240_000, "{} samples have left", first.samples.len());
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 5_000));
-        assert_complete_turn(&spoken(&harness)[0], 1, 11);
+        assert_complete_turn(&spoken_texts(&harness)[0], 1, 11);
         close_and_check(harness);
     }
 }
@@ -314,7 +346,7 @@ fn output_rates_are_paced_and_change_with_next_turn() {
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000));
         ask_and_await_answer(&mut harness, &mut microphone);
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
-        for (spoken, rate_hz) in spoken(&harness).iter().zip([rate_hz, next_hz]) {
+        for (spoken, rate_hz) in spoken_texts(&harness).iter().zip([rate_hz, next_hz]) {
             assert_paced(spoken, rate_hz);
             assert!(spoken.samples.len().abs_diff(rate_hz * 26 / 10) <= 1, "{}", spoken.samples.len());
         }
@@ -331,7 +363,7 @@ fn underrun_increases_initial_hold() {
     for turn in 1..=2 {
         ask_and_await_answer(&mut harness, &mut microphone);
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000));
-        let spoken = spoken(&harness).pop().unwrap();
+        let spoken = spoken_texts(&harness).pop().unwrap();
         assert_eq!(spoken.model_turn(), turn as u64);
         // Two gaps of 0.3 s, less what left ahead; the next turn was held for that.
         let gaps = spoken.ended.unwrap() - spoken.started - ms(2600);

@@ -4,15 +4,16 @@ use super::server_kind::ServerKind;
 use serde_json::{Value, json};
 
 use super::{
-    microphone::{Microphone, ask, spoken, turns_heard},
-    ms,
+    barge_in_faults::{assert_complete_turn, close_and_check, rollover_reasons},
     harness::{Harness, HarnessConfig},
-    barge_in_faults::{close_and_check, rollover_reasons, assert_complete_turn},
+    microphone::{Microphone, ask, spoken_texts, turns_heard},
+    ms,
 };
 
 /// A conversation that transcribes its user.
 fn open_conversation(backend: ServerKind, workers: usize, latency_ms: u64) -> (Harness, Microphone) {
-    let mut config = HarnessConfig { profile: "transcribed", latency: ms(latency_ms), ..HarnessConfig::default() };
+    let mut config =
+        HarnessConfig { profile: "transcribed", latency: ms(latency_ms), ..HarnessConfig::default() };
     let conversation = include_str!("../../../mappings/profile/conversation.toml");
     let profile = conversation
         .replace("name = \"conversation\"", "name = \"transcribed\"")
@@ -44,8 +45,12 @@ fn user_and_model_are_transcribed_by_speaker() {
         microphone.silence(&mut harness, 1500);
         for turn in 1..=3 {
             ask(&mut harness, &mut microphone, 2);
-            assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000), "{:?}", harness.names());
-            assert_complete_turn(&spoken(&harness)[turn - 1], turn as u64, 5);
+            assert!(
+                microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000),
+                "{:?}",
+                harness.names()
+            );
+            assert_complete_turn(&spoken_texts(&harness)[turn - 1], turn as u64, 5);
         }
         let told = finals(&harness);
         assert_eq!(told.len(), 6, "{told:#?}");
@@ -55,7 +60,11 @@ fn user_and_model_are_transcribed_by_speaker() {
             } else {
                 ("assistant", "model", "I heard")
             };
-            assert_eq!((&told["speaker"], &told["source"]), (&json!(endless_speech), &json!(source)), "{place}");
+            assert_eq!(
+                (&told["speaker"], &told["source"]),
+                (&json!(endless_speech), &json!(source)),
+                "{place}"
+            );
             assert!(told["text"].as_str().unwrap().starts_with(words), "{told}");
             assert_eq!(told["segment_id"], place);
         }
@@ -70,12 +79,20 @@ fn user_and_model_are_transcribed_by_speaker() {
 
 #[test]
 fn user_is_not_transcribed_by_default() {
-    let (mut harness, mut microphone) =
-        (Harness::new(HarnessConfig { profile: "conversation", ..HarnessConfig::default() }), Microphone::of_ms(20));
+    let (mut harness, mut microphone) = (
+        Harness::new(HarnessConfig { profile: "conversation", ..HarnessConfig::default() }),
+        Microphone::of_ms(20),
+    );
     microphone.silence(&mut harness, 3000);
     ask(&mut harness, &mut microphone, 2);
     assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000));
-    assert_eq!((texts_by_speaker(&finals(&harness), "user").len(), texts_by_speaker(&finals(&harness), "assistant").len()), (0, 1));
+    assert_eq!(
+        (
+            texts_by_speaker(&finals(&harness), "user").len(),
+            texts_by_speaker(&finals(&harness), "assistant").len()
+        ),
+        (0, 1)
+    );
     assert_eq!(harness.openings.len(), 1);
     close_and_check(harness);
 }
@@ -86,10 +103,18 @@ fn interrupting_speech_is_transcribed() {
         let (mut harness, mut microphone) = open_conversation(backend, 2, 20);
         microphone.silence(&mut harness, 1500);
         ask(&mut harness, &mut microphone, 2);
-        assert!(microphone.stream_until(&mut harness, |harness| !harness.events("tts.speaking_start").is_empty(), 20_000));
+        assert!(microphone.stream_until(
+            &mut harness,
+            |harness| !harness.events("tts.speaking_start").is_empty(),
+            20_000
+        ));
         microphone.silence(&mut harness, 900);
         ask(&mut harness, &mut microphone, 0);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000), "{:?}", harness.names());
+        assert!(
+            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
+            "{:?}",
+            harness.names()
+        );
         assert_eq!(texts_by_speaker(&finals(&harness), "user").len(), 2);
         assert_eq!(texts_by_speaker(&finals(&harness), "assistant").len(), 2);
         close_and_check(harness);
@@ -103,8 +128,12 @@ fn conversation_continues_without_transcription_worker() {
         microphone.silence(&mut harness, 1500);
         for turn in 1..=4 {
             ask(&mut harness, &mut microphone, 2);
-            assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000), "{:?}", harness.names());
-            assert_complete_turn(&spoken(&harness)[turn - 1], turn as u64, 5);
+            assert!(
+                microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000),
+                "{:?}",
+                harness.names()
+            );
+            assert_complete_turn(&spoken_texts(&harness)[turn - 1], turn as u64, 5);
         }
         let names = harness.names();
         let count = |name: &str| names.iter().filter(|seen| *seen == name).count();
@@ -112,12 +141,21 @@ fn conversation_continues_without_transcription_worker() {
         assert_eq!(rollover_reasons(&harness), []);
         // Nor do those who wait stand in the way of a text.
         harness.send_json(&json!({"type": "tts.speak", "text": "Excuse me.", "request_id": "text"}));
-        let said =
-            |harness: &Harness| spoken(harness).last().is_some_and(|last| !last.is_model_turn() && last.ended.is_some());
+        let said = |harness: &Harness| {
+            spoken_texts(harness).last().is_some_and(|last| !last.is_model_turn() && last.ended.is_some())
+        };
         assert!(microphone.stream_until(&mut harness, said, 30_000), "{:?}", harness.names());
         ask(&mut harness, &mut microphone, 2);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 5, 40_000), "{:?}", harness.names());
-        assert!(texts_by_speaker(&finals(&harness), "user").iter().all(|text| text.starts_with("simulated transcript")));
+        assert!(
+            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 5, 40_000),
+            "{:?}",
+            harness.names()
+        );
+        assert!(
+            texts_by_speaker(&finals(&harness), "user")
+                .iter()
+                .all(|text| text.starts_with("simulated transcript"))
+        );
         close_and_check(harness);
     }
 }

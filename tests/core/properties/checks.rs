@@ -22,7 +22,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) struct Checks {
-    lanes: BTreeMap<Lane, ClientFrame>,
+    lanes: BTreeMap<Lane, LaneState>,
     client: ClientState,
     /// The byte that waits for its other half.
     half: Option<u8>,
@@ -62,7 +62,7 @@ struct UnitState {
 
 /// What a lane was told and has said.
 #[derive(Debug, Default)]
-struct ClientFrame {
+struct LaneState {
     up: bool,
     gone: bool,
     init_at: Option<Instant>,
@@ -110,7 +110,7 @@ impl Checks {
 
     /// A lane gets a number of its own, and there are never many.
     pub(crate) fn on_dial(&mut self, lane: Lane) {
-        assert!(self.lanes.insert(lane, ClientFrame::default()).is_none(), "{lane:?} is used twice");
+        assert!(self.lanes.insert(lane, LaneState::default()).is_none(), "{lane:?} is used twice");
         let open = self.lanes.values().filter(|lane| !lane.gone).count();
         assert!(open <= MAX_LANES, "{open} lanes are open");
     }
@@ -184,8 +184,8 @@ impl Checks {
             let mut unit: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
             // Silence fills up what is not there yet.
             unit.truncate(unit.iter().rposition(|sample| *sample != 0).map_or(0, |last| last + 1));
-            talk.end =
-                find_with_gap(&self.heard, &unit, talk.end).expect("a unit is nothing that was heard since the last");
+            talk.end = find_with_gap(&self.heard, &unit, talk.end)
+                .expect("a unit is nothing that was heard since the last");
         }
         input["input_id"].as_str().and_then(|id| id.parse().ok()).expect("units are numbered")
     }
@@ -231,7 +231,12 @@ impl Checks {
     }
 
     /// A frame was taken: every sample of it is listened to, muted or dropped, and the account says which.
-    pub(crate) fn after_frame(&mut self, bytes: &[u8], before: (SampleCounts, u64), after: (SampleCounts, u64)) {
+    pub(crate) fn after_frame(
+        &mut self,
+        bytes: &[u8],
+        before: (SampleCounts, u64),
+        after: (SampleCounts, u64),
+    ) {
         if self.formats_change {
             return;
         }
@@ -312,8 +317,10 @@ impl Checks {
         let sample = i16::from_le_bytes([audio[0], audio[1]]);
         assert!(audio.chunks_exact(2).all(|two| i16::from_le_bytes([two[0], two[1]]) == sample));
         let Some(text) = text else {
-            let talks =
-                self.lanes.iter().any(|(lane, seen)| lane_sample(lane.0) == sample && seen.talk.last.is_some());
+            let talks = self
+                .lanes
+                .iter()
+                .any(|(lane, seen)| lane_sample(lane.0) == sample && seen.talk.last.is_some());
             return assert!(talks, "the audio {sample} is of no lane that talks");
         };
         let first_sentence = text.split('.').next().unwrap_or(text);

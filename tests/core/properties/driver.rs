@@ -8,7 +8,7 @@ use std::{
 use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
-    event::{Frame, Lane, Message, DisconnectReason},
+    event::{DisconnectReason, Frame, Lane, Message},
     mapping::Library,
     session::SessionSetup,
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
@@ -18,7 +18,7 @@ use super::{
     checks::{Checks, LaneMessage},
     script::{Script, Step, Upstream},
     test_audio::{Microphone, Sound, bytes},
-    upstream::{UpstreamEvents, UpstreamEvent},
+    upstream::{UpstreamEvent, UpstreamEvents},
 };
 
 /// Outputs after one input above which the bridge goes round in circles. The longest Burst makes far fewer.
@@ -87,7 +87,8 @@ impl Driver {
         let connect = codec.decode_query(query);
         let client = codec.mapping().clone();
         let opened_unix = Duration::from_secs(1_000_000_000);
-        let parts = SessionParts { library: &library, client: &client, dialect: &upstream, query, opened_unix };
+        let parts =
+            SessionParts { library: &library, client: &client, dialect: &upstream, query, opened_unix };
         let begin = TraceHeader::new(parts, &setup);
         // Early enough in the clock's life that it can be set back, late enough that nothing comes before its start.
         #[expect(
@@ -142,7 +143,11 @@ impl Driver {
     /// The session of a script, before its first step.
     pub(crate) fn for_script(script: &Script) -> Self {
         let speech = profile_source(script.interim, script.noise_is_speech);
-        let profile = if script.profile == "speech" { speech } else { conversation_profile_source(script.profile, &speech) };
+        let profile = if script.profile == "speech" {
+            speech
+        } else {
+            conversation_profile_source(script.profile, &speech)
+        };
         Self::with_profile(script.profile, &profile, script.upstreams.clone(), "model=m")
     }
 

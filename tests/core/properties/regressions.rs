@@ -7,7 +7,7 @@ use voxbridge::{audio::pcm, bridge::Output, event::Message};
 
 use super::{
     driver::{Driver, profile_source},
-    script::{Reaction::*, UnitReply, Script, Step, Upstream},
+    script::{Reaction::*, Script, Step, UnitReply, Upstream},
     test_audio::{Sound, bytes, recordings},
 };
 
@@ -59,7 +59,8 @@ fn questions(driver: &Driver) -> Vec<&str> {
 
 #[test]
 fn empty_part_answer_does_not_end_text() {
-    let mut driver = new_driver(&[Upstream { asked: EmptyListError(20), ..CORRECT_UPSTREAM }, CORRECT_UPSTREAM]);
+    let mut driver =
+        new_driver(&[Upstream { asked: EmptyListError(20), ..CORRECT_UPSTREAM }, CORRECT_UPSTREAM]);
     driver.step(&Step::Speak { long: true, voice: None });
     advance_seconds(&mut driver, 20);
     let ends = client_events(&driver, "tts.speaking_end");
@@ -96,8 +97,11 @@ fn single_byte_frames_are_metered() {
 
 #[test]
 fn interim_decode_is_not_due_after_session_end() {
-    let mut driver =
-        Driver::new(&profile_source(true, true), vec![Upstream { close: Never, ..CORRECT_UPSTREAM }], "model=m");
+    let mut driver = Driver::new(
+        &profile_source(true, true),
+        vec![Upstream { close: Never, ..CORRECT_UPSTREAM }],
+        "model=m",
+    );
     driver.step(&Step::StreamAudio { sound: Sound::Noise, ms: 800, frame_bytes: 640 });
     driver.finish();
 }
@@ -107,7 +111,10 @@ fn output_rate_change_applies_from_next_text() {
     let mut driver = new_driver(&[CORRECT_UPSTREAM]);
     driver.step(&Step::Speak { long: false, voice: None });
     driver.advance_to(driver.now + Duration::from_millis(150));
-    assert!(!client_events(&driver, "tts.speaking_start").is_empty() && client_events(&driver, "tts.speaking_end").is_empty());
+    assert!(
+        !client_events(&driver, "tts.speaking_start").is_empty()
+            && client_events(&driver, "tts.speaking_end").is_empty()
+    );
     driver.send_text(r#"{"type":"session.configure","output_sample_rate":8000}"#);
     advance_seconds(&mut driver, 5);
     assert_eq!(audio_bytes(&driver), 2 * 3 * 480);
@@ -137,7 +144,8 @@ fn audio_of_failed_attempt_is_discarded() {
 #[test]
 fn repeated_speak_and_cancel_uses_few_lanes() {
     // Workers that take their time: only the checks know how many lanes are too many.
-    let mut driver = new_driver(&[Upstream { init: Correct(20_000), close: Correct(20_000), ..CORRECT_UPSTREAM }]);
+    let mut driver =
+        new_driver(&[Upstream { init: Correct(20_000), close: Correct(20_000), ..CORRECT_UPSTREAM }]);
     for _ in 0..50 {
         driver.step(&Step::Speak { long: false, voice: None });
         driver.advance_to(driver.now + Duration::from_millis(50));
@@ -224,14 +232,22 @@ fn very_late_audio_is_discarded() {
         interim: false,
         noise_is_speech: false,
         upstreams: vec![Upstream {
-            units: vec![UnitReply::Listen, UnitReply::Speak, UnitReply::Speak, UnitReply::Listen, UnitReply::Listen, UnitReply::Listen],
+            units: vec![
+                UnitReply::Listen,
+                UnitReply::Speak,
+                UnitReply::Speak,
+                UnitReply::Listen,
+                UnitReply::Listen,
+                UnitReply::Listen,
+            ],
             ..CORRECT_UPSTREAM
         }],
         steps: Vec::new(),
     };
     let mut driver = Driver::for_script(&script);
-    let hiss =
-        |driver: &mut Driver, ms| driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms, frame_bytes: 640 });
+    let hiss = |driver: &mut Driver, ms| {
+        driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms, frame_bytes: 640 })
+    };
     hiss(&mut driver, 1_500);
     assert_eq!(client_events(&driver, "tts.speaking_start").len(), 1);
     driver.send_text(r#"{"type":"tts.cancel"}"#);
@@ -256,7 +272,14 @@ fn very_late_audio_is_discarded() {
 
 /// A talk with an upstream whose first turn is over at once, and still to be heard.
 fn driver_with_turn_playing() -> Driver {
-    let units = vec![UnitReply::Listen, UnitReply::SpeakLast, UnitReply::Listen, UnitReply::Listen, UnitReply::Listen, UnitReply::Listen];
+    let units = vec![
+        UnitReply::Listen,
+        UnitReply::SpeakLast,
+        UnitReply::Listen,
+        UnitReply::Listen,
+        UnitReply::Listen,
+        UnitReply::Listen,
+    ];
     let script = Script {
         profile: "conversation",
         interim: false,
@@ -267,7 +290,13 @@ fn driver_with_turn_playing() -> Driver {
     let mut driver = Driver::for_script(&script);
     driver.checks.formats_change = true;
     driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms: 1_200, frame_bytes: 640 });
-    assert_eq!((client_events(&driver, "tts.speaking_start").len(), client_events(&driver, "tts.speaking_end").len()), (1, 0));
+    assert_eq!(
+        (
+            client_events(&driver, "tts.speaking_start").len(),
+            client_events(&driver, "tts.speaking_end").len()
+        ),
+        (1, 0)
+    );
     driver
 }
 
@@ -286,7 +315,11 @@ fn late_audio_is_played_with_its_turn() {
     assert_eq!(audio_bytes(&driver), 2 * (14_400 + 2), "the turn, and the two late samples");
     assert_eq!(client_events(&driver, "tts.speaking_end").len(), 1);
     send_late_audio(&mut driver);
-    assert_eq!(client_events(&driver, "tts.speaking_start").len(), 1, "what is later than that is no turn of its own");
+    assert_eq!(
+        client_events(&driver, "tts.speaking_start").len(),
+        1,
+        "what is later than that is no turn of its own"
+    );
     driver.finish();
 }
 

@@ -3,7 +3,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::script::{STRAY_LINES, Reaction, UnitReply, Upstream};
+use super::script::{Reaction, STRAY_LINES, UnitReply, Upstream};
 use voxbridge::event::DisconnectReason;
 
 /// What reaches the bridge, after so many ms.
@@ -33,19 +33,27 @@ impl Upstream {
                     text(r#"{"type":"session.queued","position":1}"#),
                     text(r#"{"type":"session.queue_done"}"#),
                 ];
-                replies.extend(reaction_events(self.up, queue).into_iter().map(|(after, reply)| (ms + after, reply)));
+                replies.extend(
+                    reaction_events(self.up, queue).into_iter().map(|(after, reply)| (ms + after, reply)),
+                );
                 replies
             }
             Reaction::Never => vec![],
-            Reaction::CloseSession(ms) => vec![(ms, UpstreamEvent::Closed(DisconnectReason::Unreachable("no route".into())))],
-            Reaction::LoseTransport(ms) | Reaction::HalfThenLost(ms) => vec![(ms, UpstreamEvent::Closed(DisconnectReason::HttpRejected(403)))],
+            Reaction::CloseSession(ms) => {
+                vec![(ms, UpstreamEvent::Closed(DisconnectReason::Unreachable("no route".into())))]
+            }
+            Reaction::LoseTransport(ms) | Reaction::HalfThenLost(ms) => {
+                vec![(ms, UpstreamEvent::Closed(DisconnectReason::HttpRejected(403)))]
+            }
         }
     }
 
     /// What it says to `session.init`, an `input.append` or `session.close` on that lane.
     pub(crate) fn replies_to(&self, lane: u32, kind: &str, wants_audio: bool) -> UpstreamEvents {
         match kind {
-            "session.init" => reaction_events(self.init, vec![text(r#"{"type":"session.created","session_id":"s"}"#)]),
+            "session.init" => {
+                reaction_events(self.init, vec![text(r#"{"type":"session.created","session_id":"s"}"#)])
+            }
             "input.append" => {
                 let mut replies = reaction_events(self.asked, self.answer(lane, wants_audio));
                 for (place, (after, _)) in replies.iter_mut().enumerate() {

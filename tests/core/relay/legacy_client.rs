@@ -6,7 +6,10 @@ use voxbridge::{session::Observation, simulator::Backend};
 
 use super::{
     harness::{Harness, HarnessConfig, zeros},
-    support::{any_script, base64_of, config, cpp_config, ms, received_texts, unique_second, question_seconds, sent_texts, text_and_audio},
+    support::{
+        any_script, base64_of, config, cpp_config, ms, question_seconds, received_texts, sent_texts,
+        text_and_audio, unique_second,
+    },
 };
 
 fn connect_legacy(config: HarnessConfig) -> Harness {
@@ -73,8 +76,11 @@ fn every_append_yields_one_event() {
 
 #[test]
 fn turn_is_complete_and_unrepeated_on_both_backends() {
-    for config in [config("mode=audio", &[]), cpp_config("mode=audio", &[]), cpp_config("mode=audio", &["double-terminal"])]
-    {
+    for config in [
+        config("mode=audio", &[]),
+        cpp_config("mode=audio", &[]),
+        cpp_config("mode=audio", &["double-terminal"]),
+    ] {
         let mut harness = open_session(config);
         for second in question_seconds(8) {
             harness.send_json(&append_message(&second));
@@ -97,7 +103,11 @@ fn forced_listen_ends_turn_with_listen_event() {
         harness.send_json(&append_message(&second));
         harness.advance(ms(1000));
     }
-    assert!(describe_events(&harness, 2).last().unwrap().ends_with("/audio"), "{:?}", describe_events(&harness, 2));
+    assert!(
+        describe_events(&harness, 2).last().unwrap().ends_with("/audio"),
+        "{:?}",
+        describe_events(&harness, 2)
+    );
     let mut forced = append_message(&zeros(1000));
     forced["force_listen"] = json!(true);
     harness.send_json(&forced);
@@ -138,7 +148,8 @@ fn session_update_is_translated_to_session_init() {
         seeing["force_listen"] = json!(false);
         harness.send_json(&seeing);
         harness.advance(ms(1000));
-        let said: Vec<Value> = sent_texts(&harness).iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+        let said: Vec<Value> =
+            sent_texts(&harness).iter().map(|text| serde_json::from_str(text).unwrap()).collect();
         let payload = json!({
             "system_prompt": "p", "config": {"length_penalty": 1.10},
             "voice": {"ref_audio_base64": raw, "tts_ref_audio_base64": raw}
@@ -236,7 +247,8 @@ fn untranslatable_field_is_reported_once() {
         harness.send_json(&message);
         harness.advance(ms(1000));
     }
-    let told: Vec<_> = harness.observations.iter().filter(|seen| matches!(seen, Observation::NoEffect(_))).collect();
+    let told: Vec<_> =
+        harness.observations.iter().filter(|seen| matches!(seen, Observation::NoEffect(_))).collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(format!("{told:?}").contains("volume"));
 }

@@ -7,7 +7,8 @@ use voxbridge::simulator::SimDialect;
 use super::{
     harness::{Harness, HarnessConfig, zeros},
     support::{
-        any_script, append_message, base64_of, config, connect_current, init_message, ms, received_texts, unique_second, question_seconds, sent_texts, text_and_audio,
+        any_script, append_message, base64_of, config, connect_current, init_message, ms, question_seconds,
+        received_texts, sent_texts, text_and_audio, unique_second,
     },
 };
 
@@ -58,8 +59,14 @@ fn legacy_upstream_provides_all_current_event_fields() {
         assert!(name.starts_with("resp_") && name.len() == 17, "{name}");
         assert!(deltas[first..=end].iter().all(|delta| delta["response_id"] == name));
         assert!(deltas[end + 1..].iter().all(|delta| delta.get("response_id").is_none()), "idle");
-        assert_eq!(harness.units.iter().map(|(_, unit)| unit.samples.len()).sum::<usize>(), 16_000 * all.len());
-        assert_eq!(text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
+        assert_eq!(
+            harness.units.iter().map(|(_, unit)| unit.samples.len()).sum::<usize>(),
+            16_000 * all.len()
+        );
+        assert_eq!(
+            text_and_audio(harness.texts.iter().map(String::as_str)),
+            text_and_audio(received_texts(&harness).into_iter())
+        );
         harness.send_json(&json!({"type": "session.close", "reason": "enough"}));
         harness.advance(ms(1000));
         let closed = harness.events("session.closed")[0];
@@ -118,7 +125,8 @@ fn voice_sample_uses_encoding_accepted_by_server() {
     for documented in [false, true] {
         let mut harness = connect_current(legacy_config("mode=audio", documented, &[]));
         let voice = base64_of(&vec![100; 3200]);
-        harness.send_json(&json!({"type": "session.init", "payload": {"voice": {"ref_audio_base64": voice}}}));
+        harness
+            .send_json(&json!({"type": "session.init", "payload": {"voice": {"ref_audio_base64": voice}}}));
         harness.advance(ms(20_000));
         assert_eq!(harness.names(), ["session.queue_done", "session.created"], "documented: {documented}");
         harness.send_json(&append_message(&zeros(1000)));
@@ -156,7 +164,11 @@ fn lost_legacy_upstream_is_replaced() {
             harness.send_json(&if native { older } else { append_message(&zeros(1000)) });
             harness.advance(ms(1000));
         };
-        harness.send_json(&if native { json!({"type": "session.update", "session": {}}) } else { init_message() });
+        harness.send_json(&if native {
+            json!({"type": "session.update", "session": {}})
+        } else {
+            init_message()
+        });
         harness.advance(ms(500));
         (0..4).for_each(|_| say(&mut harness));
         harness.break_lanes();
@@ -227,7 +239,8 @@ fn legacy_end_reasons_are_translated() {
 #[test]
 fn legacy_session_passes_unchanged_to_legacy_server() {
     for documented in [false, true] {
-        let mut harness = Harness::new_relay(legacy_config("mode=audio", documented, &[]), &["minicpm-o-legacy"]);
+        let mut harness =
+            Harness::new_relay(legacy_config("mode=audio", documented, &[]), &["minicpm-o-legacy"]);
         let mut said =
             vec![json!({"type": "session.update", "session": {"instructions": "p", "x": [1]}}).to_string()];
         harness.send_text(&said[0]);

@@ -1,13 +1,13 @@
 //! Clients that speak the model's own protocol, relayed in virtual time: one bridge, one gateway, no socket and no sleep.
 
+mod client_errors;
+mod legacy_client;
+mod legacy_upstream;
+mod open_failures;
+mod passthrough;
 mod pending_answers;
 mod properties;
-mod client_errors;
-mod open_failures;
-mod legacy_upstream;
-mod passthrough;
-mod upstream_replacement;
 mod support;
 mod two_bridges;
-mod legacy_client;
+mod upstream_replacement;
 use crate::harness;

@@ -8,7 +8,10 @@ use voxbridge::{
 
 use super::{
     harness::{Harness, HarnessConfig, zeros},
-    support::{base64_of, config, connect_current, dial_count, init_message, newest_lane, ms, open_session, sent_texts},
+    support::{
+        base64_of, config, connect_current, dial_count, init_message, ms, newest_lane, open_session,
+        sent_texts,
+    },
 };
 
 fn session_update(prompt: &str) -> serde_json::Value {
@@ -22,7 +25,9 @@ fn upstream_dropping_every_open_is_given_up() {
         harness.send_json(&if client == "minicpm-o" { init_message() } else { session_update("p") });
         for _ in 0..20 {
             harness.advance(ms(5000));
-            if harness.sent_containing("session.init").len() > dial_count(&harness) - 1 && !harness.is_closed() {
+            if harness.sent_containing("session.init").len() > dial_count(&harness) - 1
+                && !harness.is_closed()
+            {
                 harness.break_lanes();
             }
         }
@@ -41,7 +46,8 @@ fn second_session_update_keeps_queue_position() {
     harness.send_json(&session_update("second"));
     harness.advance(ms(1000));
     assert_eq!(dial_count(&harness), before);
-    let mut harness = Harness::new_relay(config("mode=audio", &["stuck-queue,times=1"]), &["minicpm-o-legacy"]);
+    let mut harness =
+        Harness::new_relay(config("mode=audio", &["stuck-queue,times=1"]), &["minicpm-o-legacy"]);
     harness.send_json(&session_update("first"));
     harness.send_json(&session_update("second"));
     harness.replace_gateway(config("", &[]).simulator);
@@ -145,7 +151,9 @@ fn empty_legacy_delta_is_answered_with_empty_text() {
 
 #[test]
 fn unknown_message_does_not_select_protocol() {
-    for (upstream, opening) in [("minicpm-o-legacy", session_update("p")), ("minicpm-o-legacy", init_message())] {
+    for (upstream, opening) in
+        [("minicpm-o-legacy", session_update("p")), ("minicpm-o-legacy", init_message())]
+    {
         let mut settings = HarnessConfig { upstream, ..config("mode=audio", &[]) };
         settings.simulator.dialect = SimDialect::Legacy { follows_document: false };
         let mut harness = Harness::new_relay(settings, &["minicpm-o", "minicpm-o-legacy"]);

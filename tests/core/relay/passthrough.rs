@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use super::{
     harness::zeros,
-    support::{append_message, chat_message, config, cpp_config, connect_current, init_message, newest_lane, ms, open_session, received_texts, question_seconds, sent_texts},
+    support::{
+        append_message, chat_message, config, connect_current, cpp_config, init_message, ms, newest_lane,
+        open_session, question_seconds, received_texts, sent_texts,
+    },
 };
 
 #[test]

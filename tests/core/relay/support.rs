@@ -102,7 +102,10 @@ pub(crate) fn any_script() -> impl proptest::strategy::Strategy<Value = Vec<Scri
     use proptest::prelude::*;
     let second =
         (prop::bool::weighted(0.3), prop::bool::weighted(0.1), prop_oneof![Just(1000u64), 0..2000u64]);
-    prop::collection::vec(second.prop_map(|(loud, forced, pause_ms)| ScriptSecond { loud, forced, pause_ms }), 1..24)
+    prop::collection::vec(
+        second.prop_map(|(loud, forced, pause_ms)| ScriptSecond { loud, forced, pause_ms }),
+        1..24,
+    )
 }
 
 /// A second of audio that no other one of the script has.

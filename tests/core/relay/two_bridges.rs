@@ -11,14 +11,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use voxbridge::{
     bridge::{Bridge, Input, Output},
-    event::{Frame, Lane, Message, DisconnectReason},
+    event::{DisconnectReason, Frame, Lane, Message},
     mapping::Library,
     session::RelaySetup,
-    simulator::{ConnId, SimDialect, Gateway, SimInput, SimOutput, SimulatorConfig},
+    simulator::{ConnId, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig},
 };
 
 use super::{
-    harness::{Harness, HarnessConfig, ClientFrame, zeros},
+    harness::{ClientFrame, Harness, HarnessConfig, zeros},
     support::{base64_of, config, ms, question_seconds},
 };
 
@@ -144,7 +144,9 @@ impl BridgeChain<'_> {
             let lane = *lane;
             match seen {
                 ClientFrame::Event(_) => {
-                    let texts = harness.log[..*passed].iter().filter(|(_, seen)| matches!(seen, ClientFrame::Event(_)));
+                    let texts = harness.log[..*passed]
+                        .iter()
+                        .filter(|(_, seen)| matches!(seen, ClientFrame::Event(_)));
                     let text = harness.texts[texts.count() - 1].clone();
                     self.bridge.handle_input(self.now, Input::Lane(lane, Frame::Text(&text)));
                 }
@@ -208,7 +210,10 @@ fn append_message(samples: &[i16]) -> Value {
 fn talk_steps(silence: usize) -> Vec<ScriptStep> {
     let opening = [ScriptStep::Wait(100), session_update(), ScriptStep::Wait(200)];
     let units = question_seconds(silence);
-    opening.into_iter().chain(units.iter().flat_map(|unit| [send_step(&append_message(unit)), ScriptStep::Wait(1000)])).collect()
+    opening
+        .into_iter()
+        .chain(units.iter().flat_map(|unit| [send_step(&append_message(unit)), ScriptStep::Wait(1000)]))
+        .collect()
 }
 
 fn scripts() -> Vec<Script> {
@@ -231,21 +236,42 @@ fn scripts() -> Vec<Script> {
         script(
             "an interruption",
             &[],
-            with(talk_steps(2), vec![send_step(&forced), ScriptStep::Wait(1000), send_step(&append_message(&zeros(1000))), ScriptStep::Wait(1000)]),
+            with(
+                talk_steps(2),
+                vec![
+                    send_step(&forced),
+                    ScriptStep::Wait(1000),
+                    send_step(&append_message(&zeros(1000))),
+                    ScriptStep::Wait(1000),
+                ],
+            ),
         ),
         script("a time-out", &["timeout=6"], with(talk_steps(6), vec![ScriptStep::Wait(3000)])),
         script("a full context", &["context-full=120"], talk_steps(6)),
         script(
             "too early",
             &[],
-            vec![ScriptStep::Wait(100), send_step(&append_message(&zeros(1000))), ScriptStep::Wait(100), session_update(), ScriptStep::Wait(200)],
+            vec![
+                ScriptStep::Wait(100),
+                send_step(&append_message(&zeros(1000))),
+                ScriptStep::Wait(100),
+                session_update(),
+                ScriptStep::Wait(200),
+            ],
         ),
         script(
             "errors",
             &[],
-            with(talk_steps(0), errors.iter().flat_map(|bad| [send_step(bad), ScriptStep::Wait(100)]).collect()),
+            with(
+                talk_steps(0),
+                errors.iter().flat_map(|bad| [send_step(bad), ScriptStep::Wait(100)]).collect(),
+            ),
         ),
-        script("no JSON", &[], with(talk_steps(0), vec![ScriptStep::Send("{".to_owned()), ScriptStep::Wait(5000)])),
+        script(
+            "no JSON",
+            &[],
+            with(talk_steps(0), vec![ScriptStep::Send("{".to_owned()), ScriptStep::Wait(5000)]),
+        ),
         script("no room", &["queue-full"], vec![ScriptStep::Wait(60_000)]),
     ]
 }
@@ -284,7 +310,8 @@ fn two_chained_bridges_match_direct_connection() {
     for script in scripts() {
         let (direct, chained) = (run_directly(&script), BridgeChain::run(&script));
         for at in 0..direct.len().max(chained.len()) {
-            let text = |seen: &[String]| seen.get(at).map_or("nothing".to_owned(), |text| with_short_audio(text));
+            let text =
+                |seen: &[String]| seen.get(at).map_or("nothing".to_owned(), |text| with_short_audio(text));
             let (direct, chained) = (text(&direct), text(&chained));
             if direct == chained {
                 continue;

@@ -5,7 +5,10 @@ use voxbridge::{session::Observation, simulator::SimulatorConfig};
 
 use super::{
     harness::{HarnessConfig, zeros},
-    support::{append_message, chat_message, config, connect_current, dial_count, init_message, newest_lane, ms, open_session, question_seconds, sent_texts},
+    support::{
+        append_message, chat_message, config, connect_current, dial_count, init_message, ms, newest_lane,
+        open_session, question_seconds, sent_texts,
+    },
 };
 
 #[test]
@@ -64,7 +67,8 @@ fn lost_upstream_is_replaced_and_every_append_answered() {
     let after = &harness.names()[before..];
     assert_eq!(after, ["response.output.delta"; 3], "every append of the gap is answered");
     assert_eq!(harness.openings.len(), openings + 1);
-    let inits: Vec<_> = sent_texts(&harness).into_iter().filter(|text| text.contains("session.init")).collect();
+    let inits: Vec<_> =
+        sent_texts(&harness).into_iter().filter(|text| text.contains("session.init")).collect();
     assert!(inits.len() > 1 && inits.iter().all(|text| *text == inits[0]), "{inits:?}");
     let resumed = |seen: &&Observation| matches!(seen, Observation::RelayResumed { dropped: 0, .. });
     assert_eq!(harness.observations.iter().filter(resumed).count(), 1);
@@ -196,8 +200,9 @@ fn drain_lets_chat_answer_finish_and_sends_server_shutdown() {
 
 #[test]
 fn session_time_limit_waits_for_pending_answer() {
-    let limited =
-        |query: &str, faults: &[&str]| open_session(HarnessConfig { session_max_ms: 300, ..config(query, faults) });
+    let limited = |query: &str, faults: &[&str]| {
+        open_session(HarnessConfig { session_max_ms: 300, ..config(query, faults) })
+    };
     let mut idle = limited("mode=audio", &[]);
     idle.advance(ms(199));
     assert!(!idle.is_closed());

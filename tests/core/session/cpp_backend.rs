@@ -25,7 +25,10 @@ fn cpp_backend_transcribes_and_speaks() {
     assert_transcribes(&mut harness);
     assert_speaks(&mut harness);
     assert_eq!(errors(&harness), []);
-    assert_eq!(harness.received_count("client_closed") as u64, harness.received_count("session.closed") as u64);
+    assert_eq!(
+        harness.received_count("client_closed") as u64,
+        harness.received_count("session.closed") as u64
+    );
     assert_closes_cleanly(harness);
 }
 

@@ -1,10 +1,10 @@
 //! What a client of the `speech` profile lives through, in virtual time.
 
-mod properties;
 mod cpp_backend;
-mod upstream_faults;
+mod properties;
 mod stt;
 mod tts;
+mod upstream_faults;
 
 use crate::harness;
 use crate::protocol_checks;
@@ -44,7 +44,8 @@ fn send_speak(harness: &mut Harness, text: &str, request_id: &str) {
 fn assert_transcribes(harness: &mut Harness) {
     let before = harness.log.len();
     harness.stream(&utterance(), 40);
-    let ended = |harness: &Harness| harness.log[before..].iter().any(|(_, seen)| seen.name() == "vad.speech_end");
+    let ended =
+        |harness: &Harness| harness.log[before..].iter().any(|(_, seen)| seen.name() == "vad.speech_end");
     harness.run_until(ended, secs(10));
     let names: Vec<String> = harness.log[before..].iter().map(|(_, seen)| seen.name()).collect();
     let told: Vec<&String> = names.iter().filter(|name| *name != "transcript.partial").collect();

@@ -56,7 +56,13 @@ fn any_action() -> impl Strategy<Value = ClientAction> {
     ]
 }
 
-fn play_session(actions: &[ClientAction], faults: &[&str], workers: usize, latency_ms: u64, seed: u64) -> Harness {
+fn play_session(
+    actions: &[ClientAction],
+    faults: &[&str],
+    workers: usize,
+    latency_ms: u64,
+    seed: u64,
+) -> Harness {
     let mut config = HarnessConfig { latency: ms(latency_ms), seed, ..HarnessConfig::with_faults(faults) };
     config.simulator.workers = workers;
     let mut harness = Harness::new(config);

@@ -205,7 +205,9 @@ fn two_hundred_chat_sessions_share_one_worker() {
         assert_transcribes(&mut harness);
         assert_speaks(&mut harness);
     }
-    assert!(harness.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count() >= 200);
+    assert!(
+        harness.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count() >= 200
+    );
     assert_eq!(harness.received_count("session_failed"), 0, "a worker refused");
     assert_eq!(errors(&harness), []);
     assert_closes_cleanly(harness);

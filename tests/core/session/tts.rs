@@ -186,7 +186,9 @@ fn own_cancelled_text_in_queue_reports_no_error() {
     harness.next_event("tts.speaking_start");
     harness.send_json(&json!({"type": "tts.cancel"}));
     send_speak(&mut harness, "And now this.", "two");
-    harness.run_until(|harness| harness.events("tts.speaking_end").len() == 2, secs(90)).expect("it is spoken");
+    harness
+        .run_until(|harness| harness.events("tts.speaking_end").len() == 2, secs(90))
+        .expect("it is spoken");
     assert_eq!(errors(&harness), []);
     assert_closes_cleanly(harness);
 }

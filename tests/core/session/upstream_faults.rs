@@ -70,7 +70,10 @@ fn unanswered_utterance_is_reported_after_a_minute() {
     harness.stream(&utterance(), 40);
     // The microphone stays open, or the session would be idle before.
     harness.stream(&zeros(66_000), 100);
-    assert_eq!(without_partials(&harness), ["session.created", "vad.speech_start", "vad.speech_end", "error"]);
+    assert_eq!(
+        without_partials(&harness),
+        ["session.created", "vad.speech_start", "vad.speech_end", "error"]
+    );
     assert!(errors(&harness)[0].1.contains("did not answer"), "{:?}", errors(&harness));
     assert_transcribes(&mut harness);
     assert_closes_cleanly(harness);
@@ -81,7 +84,10 @@ fn empty_model_answer_is_empty_transcript() {
     let mut harness = Harness::new(HarnessConfig::with_faults(&["empty-transcript,times=1"]));
     harness.stream(&utterance(), 40);
     harness.advance(secs(3));
-    assert_eq!(harness.names(), ["session.created", "vad.speech_start", "transcript.final", "vad.speech_end"]);
+    assert_eq!(
+        harness.names(),
+        ["session.created", "vad.speech_start", "transcript.final", "vad.speech_end"]
+    );
     assert_eq!(harness.events("transcript.final")[0]["text"], "");
     assert_transcribes(&mut harness);
     assert_closes_cleanly(harness);

@@ -80,7 +80,11 @@ fn every_contestant_carries_conversations() {
     let who: Vec<_> = turns.iter().map(|measured_round| measured_round["who"].as_str().unwrap()).collect();
     assert_eq!(who, ["voxbridge", "relay", "python", "voxbridge", "relay"]);
     for measured_round in turns {
-        assert_eq!((&measured_round["lost"], &measured_round["sessions_lost"]), (&json!(0), &json!(0)), "{measured_round}");
+        assert_eq!(
+            (&measured_round["lost"], &measured_round["sessions_lost"]),
+            (&json!(0), &json!(0)),
+            "{measured_round}"
+        );
         assert!(measured_round["cpu_us"].as_f64().unwrap() > 0.0, "{measured_round}");
     }
 }

@@ -77,7 +77,9 @@ fn dependency_licences_are_allowed() {
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let (packages, allowed_licences) = (metadata["packages"].as_array().unwrap(), allowed_licences());
     assert!(packages.len() > 50, "only {} packages", packages.len());
-    let bad = packages.iter().filter(|package| !is_allowed(package["license"].as_str().unwrap_or(""), &allowed_licences));
+    let bad = packages
+        .iter()
+        .filter(|package| !is_allowed(package["license"].as_str().unwrap_or(""), &allowed_licences));
     let bad: Vec<_> = bad.map(|package| format!("{}: {}", package["name"], package["license"])).collect();
     assert!(bad.is_empty(), ".deny.toml allows none of these: {bad:#?}");
 }

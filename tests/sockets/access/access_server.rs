@@ -22,7 +22,9 @@ use voxbridge::{
     server::{ActiveConfig, Server},
 };
 
-use voxbridge_test_support::bench::{RunningServer, instant_simulator, scratch, start_simulator, upstream_at};
+use voxbridge_test_support::bench::{
+    RunningServer, instant_simulator, scratch, start_simulator, upstream_at,
+};
 
 /// Longer than anything takes here on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -45,7 +47,8 @@ impl AccessServer {
         let dir = scratch(&format!("access-{name}"));
         files.iter().for_each(|(name, text)| std::fs::write(dir.join(name), text).unwrap());
         let (upstream, simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
-        let service = parse_config(&dir, toml, upstream).build_service().unwrap_or_else(|problem| panic!("{problem}"));
+        let service =
+            parse_config(&dir, toml, upstream).build_service().unwrap_or_else(|problem| panic!("{problem}"));
         let server = Server::bind("127.0.0.1:0", service).await.unwrap();
         let (address, current) = (server.local_addr().unwrap(), server.active_config());
         tokio::spawn(server.run(std::future::pending()));
@@ -73,7 +76,11 @@ impl AccessServer {
     }
 
     /// Until somebody is let in: a session's end is seen by its client a moment before its place is free.
-    pub(crate) async fn connect_until_accepted(&self, path: &str, headers: &str) -> HandshakeAnswer<TcpStream> {
+    pub(crate) async fn connect_until_accepted(
+        &self,
+        path: &str,
+        headers: &str,
+    ) -> HandshakeAnswer<TcpStream> {
         let accepted = async {
             loop {
                 let answer = self.connect(path, headers).await;
@@ -163,7 +170,10 @@ pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Any request, and all of its answer.
-pub(crate) async fn send_request<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, request: &[u8]) -> HandshakeAnswer<S> {
+pub(crate) async fn send_request<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    request: &[u8],
+) -> HandshakeAnswer<S> {
     stream.write_all(request).await.unwrap();
     let mut read = Vec::new();
     let end = loop {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::access_server::{HandshakeAnswer, AccessServer, MACAW, send_request};
+use super::access_server::{AccessServer, HandshakeAnswer, MACAW, send_request};
 
 const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n\
     [[key]]\nname = \"old\"\nkey = \"old-s3cret\"\nexpires = 2020-01-01\n\
@@ -27,8 +27,11 @@ async fn unauthenticated_clients_learn_nothing() {
     let server = server_with_keys("order").await;
     let nowhere = server.connect("/nowhere", "").await;
     assert_eq!((nowhere.status, nowhere.code().as_str()), (404, "not_found"));
-    let posted =
-        send_request(server.tcp().await, b"POST /v1/realtime HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
+    let posted = send_request(
+        server.tcp().await,
+        b"POST /v1/realtime HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+    )
+    .await;
     assert_eq!((posted.status, posted.header("allow")), (405, Some("get")));
     let plain = send_request(server.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!((plain.status, plain.header("upgrade")), (426, Some("websocket")));
@@ -94,7 +97,11 @@ async fn every_credential_form_is_accepted() {
         assert_eq!(answer.header("sec-websocket-protocol"), agreed, "{path} {headers}");
         assert!(!answer.head.contains("s3cret"), "{}", answer.head);
     }
-    assert_eq!(server.connect(MACAW, &protocol("token, ann-s3cret")).await.status, 401, "it is another's way");
+    assert_eq!(
+        server.connect(MACAW, &protocol("token, ann-s3cret")).await.status,
+        401,
+        "it is another's way"
+    );
     server.reload("[access]\nkeys = \"DIR/keys.toml\"\n").unwrap();
     assert_eq!(
         server.connect("/v1/realtime?api_key=ann-s3cret&model=m", "").await.status,
@@ -141,5 +148,9 @@ async fn key_reload_keeps_live_sessions() {
     second.assert_alive().await;
     live.send(Message::text(json!({"type": "session.close"}).to_string())).await;
     while live.message().await.is_some() {}
-    assert_eq!(server.connect_until_accepted(MACAW, &bearer("ann-n3w")).await.status, 101, "what held before holds");
+    assert_eq!(
+        server.connect_until_accepted(MACAW, &bearer("ann-n3w")).await.status,
+        101,
+        "what held before holds"
+    );
 }

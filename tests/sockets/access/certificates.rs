@@ -16,7 +16,7 @@ use voxbridge::{
 
 use voxbridge_test_support::certs::{Authority, authority, connector, signed};
 
-use super::access_server::{AccessServer, MACAW, PATIENCE, send_request, assert_disconnected, connect};
+use super::access_server::{AccessServer, MACAW, PATIENCE, assert_disconnected, connect, send_request};
 
 async fn connect_tls(server: &AccessServer, with: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("localhost").unwrap();
@@ -117,7 +117,12 @@ async fn certificate_is_replaced_during_session() {
     assert!(expires.as_secs() > 1_800_000_000, "{expires:?}");
     write(&server.dir, &signed(&new, "localhost"));
     let metrics = Metrics::new(ServerSnapshot::default);
-    let looks = tls::watch_certificates(server.current(), None, metrics.clone(), std::time::Duration::from_millis(20));
+    let looks = tls::watch_certificates(
+        server.current(),
+        None,
+        metrics.clone(),
+        std::time::Duration::from_millis(20),
+    );
     let watching = tokio::spawn(looks);
     timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("it is not seen");
     assert!(!sees(&old).await);

@@ -3,7 +3,7 @@
 use tokio::{io::AsyncWriteExt as _, net::TcpSocket};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::access_server::{AccessServer, MACAW, send_request, assert_disconnected};
+use super::access_server::{AccessServer, MACAW, assert_disconnected, send_request};
 
 fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}\r\n")
@@ -13,7 +13,8 @@ fn bearer(key: &str) -> String {
 async fn key_quota_is_released_when_session_ends() {
     let keys =
         "[[key]]\nname = \"one\"\nkey = \"k1\"\nsessions_max = 1\n[[key]]\nname = \"two\"\nkey = \"k2\"\n";
-    let server = AccessServer::start("per-key", "[access]\nkeys = \"DIR/keys.toml\"\n", &[("keys.toml", keys)]).await;
+    let server =
+        AccessServer::start("per-key", "[access]\nkeys = \"DIR/keys.toml\"\n", &[("keys.toml", keys)]).await;
     let first = server.connect(MACAW, &bearer("k1")).await;
     assert_eq!(first.status, 101);
     let refused = server.connect(MACAW, &bearer("k1")).await;
@@ -34,7 +35,8 @@ async fn key_quota_is_released_when_session_ends() {
 #[tokio::test]
 async fn rate_limited_client_gets_retry_after() {
     let keys = "[[key]]\nname = \"slow\"\nkey = \"k\"\nsessions_per_minute = 2\n";
-    let server = AccessServer::start("rate", "[access]\nkeys = \"DIR/keys.toml\"\n", &[("keys.toml", keys)]).await;
+    let server =
+        AccessServer::start("rate", "[access]\nkeys = \"DIR/keys.toml\"\n", &[("keys.toml", keys)]).await;
     for _ in 0..2 {
         assert_eq!(server.connect(MACAW, &bearer("k")).await.status, 101);
     }

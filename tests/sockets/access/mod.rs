@@ -1,8 +1,8 @@
 //! Who may in, how much, and over TLS: over real sockets.
 
+mod access_server;
 mod admission;
 mod certificates;
-mod access_server;
 mod limits;
 mod secrets;
 mod upstream_credentials;

@@ -18,15 +18,20 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::access_server::{AccessServer, MACAW, PATIENCE};
 use voxbridge_test_support::{
-    bench::{instant_simulator, start_simulator, profile_with_numbers},
+    bench::{instant_simulator, profile_with_numbers, start_simulator},
     certs::{authority, serve_tls, signed},
 };
 
 /// A server that refuses everybody with these words, and the head of the first request it has.
-async fn captured_request(toml: impl Fn(u16) -> String, name: &str, files: &[(&str, &str)]) -> (String, String) {
+async fn captured_request(
+    toml: impl Fn(u16) -> String,
+    name: &str,
+    files: &[(&str, &str)],
+) -> (String, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let impatient = profile_with_numbers(&format!("access-{name}-mappings"), &[("retry_total_ms", 10_000, 300)]);
+    let impatient =
+        profile_with_numbers(&format!("access-{name}-mappings"), &[("retry_total_ms", 10_000, 300)]);
     let toml = format!("mappings = {impatient:?}\n{}", toml(port));
     let server = AccessServer::start(name, &toml, files).await;
     let mut client = server.connect(MACAW, "").await;
@@ -83,7 +88,11 @@ async fn client_certificate_is_presented_upstream() {
 }
 
 /// TLS in front of a server without it, for those who show a certificate of this authority.
-async fn serve_with_client_certificates(plain: std::net::SocketAddr, ca: &str, own: &(String, String)) -> u16 {
+async fn serve_with_client_certificates(
+    plain: std::net::SocketAddr,
+    ca: &str,
+    own: &(String, String),
+) -> u16 {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

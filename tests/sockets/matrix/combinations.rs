@@ -16,7 +16,7 @@ const RELAY_TURN_UNITS: usize = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientKind {
     Macaw,
-    Older,
+    Legacy,
     Current,
 }
 
@@ -39,10 +39,10 @@ impl Combination {
     /// All that can be; what cannot is refused, as other tests show.
     fn all() -> Vec<Self> {
         let mut combinations = Vec::new();
-        for client in [ClientKind::Macaw, ClientKind::Older, ClientKind::Current] {
+        for client in [ClientKind::Macaw, ClientKind::Legacy, ClientKind::Current] {
             for server in SERVERS {
                 for mode in [Mode::Audio, Mode::Video, Mode::Chat] {
-                    if mode != Mode::Chat || (server.is_current() && client != ClientKind::Older) {
+                    if mode != Mode::Chat || (server.is_current() && client != ClientKind::Legacy) {
                         combinations.push(Self { client, server, mode });
                     }
                 }
@@ -59,8 +59,13 @@ impl Combination {
             }
             (_, Mode::Chat) => self.check_chat().await,
             (client, _) => {
-                let dialect = if client == ClientKind::Older { RelayDialect::Older } else { RelayDialect::Current };
-                tokio::join!(self.check_relayed_conversation(dialect), self.check_fatal_error(dialect), self.check_timeout(dialect));
+                let dialect =
+                    if client == ClientKind::Legacy { RelayDialect::Legacy } else { RelayDialect::Current };
+                tokio::join!(
+                    self.check_relayed_conversation(dialect),
+                    self.check_fatal_error(dialect),
+                    self.check_timeout(dialect)
+                );
             }
         }
     }
@@ -178,7 +183,10 @@ fn assert_interrupted(answer: &ModelAnswer, turn_units: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_client_works_on_every_server() {
-    let running: Vec<_> = Combination::all().into_iter().map(|combination| (combination, tokio::spawn(combination.run()))).collect();
+    let running: Vec<_> = Combination::all()
+        .into_iter()
+        .map(|combination| (combination, tokio::spawn(combination.run())))
+        .collect();
     assert_eq!(running.len(), 28);
     let mut failed = Vec::new();
     for (Combination { client, server, mode }, combination) in running {
@@ -200,7 +208,11 @@ async fn chat_on_server_without_chat_is_rejected() {
         assert!(words.contains("has no mode chat; it has `audio` and `video`"), "{words}");
         assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "backend_error");
         assert_close(&client, 1000);
-        assert!(!client.seen.iter().any(|seen| matches!(seen, ClientFrame::Audio(_))), "{}", describe_received(&client));
+        assert!(
+            !client.seen.iter().any(|seen| matches!(seen, ClientFrame::Audio(_))),
+            "{}",
+            describe_received(&client)
+        );
         assert!(bench.recorder.all().is_empty(), "the server was troubled with it");
     }
 }

@@ -24,7 +24,7 @@ use voxbridge::{
 };
 
 use super::{
-    bench::{Client, scratch, open_websocket, upstream_at},
+    bench::{Client, open_websocket, scratch, upstream_at},
     protocols::send_ignoring_errors,
     relay_client::{RelayDialect, chat_message},
 };
@@ -73,13 +73,13 @@ pub(crate) struct FaultCase {
 
 pub(crate) const FAULT_CASES: [FaultCase; 8] = [
     FaultCase { client: ClientKind::Conversation, server_dialect: RelayDialect::Current },
-    FaultCase { client: ClientKind::Conversation, server_dialect: RelayDialect::Older },
+    FaultCase { client: ClientKind::Conversation, server_dialect: RelayDialect::Legacy },
     FaultCase { client: ClientKind::Speech, server_dialect: RelayDialect::Current },
     FaultCase { client: ClientKind::Chat, server_dialect: RelayDialect::Current },
     FaultCase { client: ClientKind::Relayed(RelayDialect::Current), server_dialect: RelayDialect::Current },
-    FaultCase { client: ClientKind::Relayed(RelayDialect::Older), server_dialect: RelayDialect::Current },
-    FaultCase { client: ClientKind::Relayed(RelayDialect::Current), server_dialect: RelayDialect::Older },
-    FaultCase { client: ClientKind::Relayed(RelayDialect::Older), server_dialect: RelayDialect::Older },
+    FaultCase { client: ClientKind::Relayed(RelayDialect::Legacy), server_dialect: RelayDialect::Current },
+    FaultCase { client: ClientKind::Relayed(RelayDialect::Current), server_dialect: RelayDialect::Legacy },
+    FaultCase { client: ClientKind::Relayed(RelayDialect::Legacy), server_dialect: RelayDialect::Legacy },
 ];
 
 /// What the client saw: its texts as they came, and how it ended.
@@ -90,19 +90,21 @@ pub(crate) struct ClientLog {
 }
 
 impl FaultCase {
-    const fn native(self) -> bool {
+    const fn is_native(self) -> bool {
         matches!(
             (self.client, self.server_dialect),
             (ClientKind::Relayed(RelayDialect::Current) | ClientKind::Chat, RelayDialect::Current)
-                | (ClientKind::Relayed(RelayDialect::Older), RelayDialect::Older)
+                | (ClientKind::Relayed(RelayDialect::Legacy), RelayDialect::Legacy)
         )
     }
 
     /// They meet: the liar says all this, the client leaves when it was heard, and it has an end.
     pub(crate) async fn run(self, point: FaultPoint, outputs: Vec<FaultyOutput>) {
         let (done, heard) = watch::channel(false);
-        let (address, faulty_server) = start_faulty_server(self.server_dialect, point, outputs.clone(), done).await;
-        let dialect = if self.server_dialect == RelayDialect::Older { "minicpm-o-legacy" } else { "minicpm-o" };
+        let (address, faulty_server) =
+            start_faulty_server(self.server_dialect, point, outputs.clone(), done).await;
+        let dialect =
+            if self.server_dialect == RelayDialect::Legacy { "minicpm-o-legacy" } else { "minicpm-o" };
         let upstream = vec![UpstreamConfig { dialect: dialect.into(), ..upstream_at(address) }];
         let profile = if self.client == ClientKind::Speech { "speech" } else { "conversation" };
         let config = Config {
@@ -122,7 +124,12 @@ impl FaultCase {
         self.assert_ended_properly(&log, &format!("{self:?} {point:?} {short:?}"));
     }
 
-    async fn run_client(self, bridge: SocketAddr, point: FaultPoint, mut heard: watch::Receiver<bool>) -> ClientLog {
+    async fn run_client(
+        self,
+        bridge: SocketAddr,
+        point: FaultPoint,
+        mut heard: watch::Receiver<bool>,
+    ) -> ClientLog {
         let path = match self.client {
             ClientKind::Conversation | ClientKind::Speech => "/v1/realtime?model=x",
             ClientKind::Relayed(_) => "/v1/realtime?mode=audio",
@@ -154,7 +161,9 @@ impl FaultCase {
     fn first_message(self) -> Message {
         match self.client {
             ClientKind::Conversation => Message::binary(vec![0; 64_000]),
-            ClientKind::Speech => Message::text(json!({"type": "tts.speak", "text": "Hello there."}).to_string()),
+            ClientKind::Speech => {
+                Message::text(json!({"type": "tts.speak", "text": "Hello there."}).to_string())
+            }
             ClientKind::Relayed(dialect) => Message::text(dialect.opening().to_string()),
             ClientKind::Chat => Message::text(RelayDialect::Current.opening().to_string()),
         }
@@ -169,7 +178,7 @@ impl FaultCase {
         };
         let closed = log.closed.is_some_and(|code| codes.contains(&code));
         assert!(closed, "{what}: {:?} {told:?}", log.closed);
-        if self.native() {
+        if self.is_native() {
             return;
         }
         let mut speaking = false;
@@ -200,7 +209,7 @@ impl FaultCase {
                 "session.frames_dropped",
                 "session.rate_limit",
             ],
-            ClientKind::Relayed(RelayDialect::Older) => &[
+            ClientKind::Relayed(RelayDialect::Legacy) => &[
                 "session.queued",
                 "session.queue_update",
                 "session.queue_done",
@@ -270,13 +279,20 @@ async fn start_faulty_server(
 type Socket = WebSocketStream<TcpStream>;
 
 /// One session: `None` when the other end is gone.
-async fn serve(stream: TcpStream, dialect: RelayDialect, point: FaultPoint, outputs: Vec<FaultyOutput>) -> Option<()> {
+async fn serve(
+    stream: TcpStream,
+    dialect: RelayDialect,
+    point: FaultPoint,
+    outputs: Vec<FaultyOutput>,
+) -> Option<()> {
     let mut socket = accept_async(stream).await.ok()?;
     send_json(&mut socket, &json!({"type": "session.queue_done"})).await?;
     read_text(&mut socket).await?;
     if point == FaultPoint::Answering {
         let created = match dialect {
-            RelayDialect::Older => json!({"type": "session.created", "session_id": "rt_1", "prompt_length": 58}),
+            RelayDialect::Legacy => {
+                json!({"type": "session.created", "session_id": "rt_1", "prompt_length": 58})
+            }
             RelayDialect::Current => {
                 json!({"type": "session.created", "session_id": "sess_1", "mode": "full_duplex"})
             }

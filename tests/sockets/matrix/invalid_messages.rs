@@ -9,9 +9,9 @@ use tokio_tungstenite::tungstenite::Message;
 use super::{
     bench::{Bench, Client},
     protocols::{
-        PROTOCOLS, Protocol,
-        Protocol::{Current, Listen, Macaw, Older, Speak, Vosk},
-        Outcome, bench, send_ignoring_errors,
+        Outcome, PROTOCOLS, Protocol,
+        Protocol::{Current, Legacy, Listen, Macaw, Speak, Vosk},
+        bench, send_ignoring_errors,
     },
     relay_client::describe_received,
 };
@@ -24,24 +24,31 @@ enum Expected {
     /// An error of this code; the session goes on.
     ModelOutput(&'static str),
     /// The end, with this code.
-    End(u16),
+    Closed(u16),
     /// The session goes on as if nothing had been.
-    Nothing,
+    NoEffect,
 }
 
-use Expected::{End, Nothing, ModelOutput};
+use Expected::{Closed, ModelOutput, NoEffect};
 
 /// For each door, in the order of [`PROTOCOLS`].
 type Row = (&'static str, [Expected; 6]);
 
 /// What is no message of the protocol.
 fn invalid_messages() -> Vec<(String, [Expected; 6])> {
-    let not_json = [ModelOutput("malformed_json"), End(1000), End(1003), End(1007), End(1008), End(1008)];
-    let not_known =
-        [ModelOutput("unknown_command"), End(1000), ModelOutput("unknown_event"), End(1008), End(1008), End(1008)];
+    let not_json =
+        [ModelOutput("malformed_json"), Closed(1000), Closed(1003), Closed(1007), Closed(1008), Closed(1008)];
+    let not_known = [
+        ModelOutput("unknown_command"),
+        Closed(1000),
+        ModelOutput("unknown_event"),
+        Closed(1008),
+        Closed(1008),
+        Closed(1008),
+    ];
     // Who asks for no type does not look at one.
     let mut without_type = not_json;
-    without_type[3] = End(1008);
+    without_type[3] = Closed(1008);
     let rows: [Row; 14] = [
         ("", not_json),
         ("{", not_json),
@@ -76,30 +83,44 @@ const INVALID_FIELDS: [(Protocol, &str, Expected); 22] = [
         ModelOutput("validation_error"),
     ),
     (Macaw, r#"{"type": "tts.speak", "text": "Hi", "ref_audio": "AAAAA"}"#, ModelOutput("invalid_request")),
-    (Macaw, r#"{"type": "what", "type": "input_audio_buffer.commit"}"#, Nothing),
-    (Current, r#"{"type": "session.init"}"#, End(1000)),
-    (Current, r#"{"type": "input.append"}"#, End(1000)),
-    (Current, r#"{"type": "input.append", "input": []}"#, End(1000)),
-    (Current, r#"{"type": "input.append", "input": {"audio": "AAA"}}"#, End(1000)),
-    (Current, r#"{"type": "input.append", "input": {"audio": {"data": {"data": []}}}}"#, End(1000)),
-    (Older, r#"{"type": "session.update", "session": []}"#, ModelOutput("invalid_payload")),
-    (Older, r#"{"type": "session.update"}"#, ModelOutput("missing_field")),
-    (Older, r#"{"type": "session.update", "session": {"ref_audio": "///"}}"#, ModelOutput("invalid_payload")),
-    (Older, r#"{"type": "input_audio_buffer.append"}"#, ModelOutput("missing_field")),
-    (Older, r#"{"type": "input_audio_buffer.append", "audio": 7}"#, ModelOutput("invalid_payload")),
-    (Vosk, r#"{"config": 5}"#, End(1008)),
-    (Vosk, r#"{"config": {"sample_rate": -1}}"#, End(1008)),
-    (Listen, r#"{"type": "Configure", "keyterms": "a"}"#, End(1008)),
-    (Listen, r#"{"type": "Speak", "text": "Hi"}"#, End(1008)),
-    (Speak, r#"{"type": "Speak"}"#, End(1008)),
-    (Speak, r#"{"type": "Speak", "text": ["Hi"]}"#, End(1008)),
+    (Macaw, r#"{"type": "what", "type": "input_audio_buffer.commit"}"#, NoEffect),
+    (Current, r#"{"type": "session.init"}"#, Closed(1000)),
+    (Current, r#"{"type": "input.append"}"#, Closed(1000)),
+    (Current, r#"{"type": "input.append", "input": []}"#, Closed(1000)),
+    (Current, r#"{"type": "input.append", "input": {"audio": "AAA"}}"#, Closed(1000)),
+    (Current, r#"{"type": "input.append", "input": {"audio": {"data": {"data": []}}}}"#, Closed(1000)),
+    (Legacy, r#"{"type": "session.update", "session": []}"#, ModelOutput("invalid_payload")),
+    (Legacy, r#"{"type": "session.update"}"#, ModelOutput("missing_field")),
+    (
+        Legacy,
+        r#"{"type": "session.update", "session": {"ref_audio": "///"}}"#,
+        ModelOutput("invalid_payload"),
+    ),
+    (Legacy, r#"{"type": "input_audio_buffer.append"}"#, ModelOutput("missing_field")),
+    (Legacy, r#"{"type": "input_audio_buffer.append", "audio": 7}"#, ModelOutput("invalid_payload")),
+    (Vosk, r#"{"config": 5}"#, Closed(1008)),
+    (Vosk, r#"{"config": {"sample_rate": -1}}"#, Closed(1008)),
+    (Listen, r#"{"type": "Configure", "keyterms": "a"}"#, Closed(1008)),
+    (Listen, r#"{"type": "Speak", "text": "Hi"}"#, Closed(1008)),
+    (Speak, r#"{"type": "Speak"}"#, Closed(1008)),
+    (Speak, r#"{"type": "Speak", "text": ["Hi"]}"#, Closed(1008)),
 ];
 
 /// Binary frames of so many bytes.
 const BINARY_FRAMES: [(usize, [Expected; 6]); 3] = [
-    (0, [Nothing, End(1000), End(1003), Nothing, Nothing, Nothing]),
-    (3, [Nothing, End(1000), End(1003), Nothing, Nothing, End(1003)]),
-    (MIB + 2, [ModelOutput("frame_too_large"), End(1000), End(1003), End(1009), End(1009), End(1009)]),
+    (0, [NoEffect, Closed(1000), Closed(1003), NoEffect, NoEffect, NoEffect]),
+    (3, [NoEffect, Closed(1000), Closed(1003), NoEffect, NoEffect, Closed(1003)]),
+    (
+        MIB + 2,
+        [
+            ModelOutput("frame_too_large"),
+            Closed(1000),
+            Closed(1003),
+            Closed(1009),
+            Closed(1009),
+            Closed(1009),
+        ],
+    ),
 ];
 
 /// Bytes beyond the longest message of each door.
@@ -143,8 +164,8 @@ async fn check_outcome(protocol: Protocol, mut client: Client, expected: Expecte
     let what = what.chars().take(100).collect::<String>();
     let story = || format!("{protocol:?} {what}: {}", describe_received(&client));
     match expected {
-        End(code) => assert_eq!(outcome, Outcome::Closed(code), "{}", story()),
-        Nothing => {
+        Closed(code) => assert_eq!(outcome, Outcome::Closed(code), "{}", story()),
+        NoEffect => {
             assert_eq!(outcome, Outcome::Works, "{}", story());
             assert_eq!(protocol.first_error_code(&client), None, "{}", story());
         }
@@ -249,13 +270,13 @@ async fn floods_and_partial_messages_are_tolerated() {
     let attempts = PROTOCOLS.into_iter().zip(not_known).map(|(protocol, not_known)| {
         let (pings, pieces) = (&pings, &pieces);
         async move {
-            check_outcome(protocol, write_raw(bench, protocol, pings).await, Nothing, "pings").await;
+            check_outcome(protocol, write_raw(bench, protocol, pings).await, NoEffect, "pings").await;
             check_outcome(protocol, write_raw(bench, protocol, pieces).await, not_known, "pieces").await;
         }
     });
     run_beside_bystander(bench, attempts.collect()).await;
     drop(halves);
     for protocol in PROTOCOLS {
-        check_outcome(protocol, protocol.open_session(bench).await, Nothing, "after all").await;
+        check_outcome(protocol, protocol.open_session(bench).await, NoEffect, "after all").await;
     }
 }

@@ -2,14 +2,14 @@
 //! clients and servers may do to each of them.
 
 mod combinations;
-mod protocols;
-mod invalid_messages;
 mod faulty_server;
-mod server_faults;
+mod invalid_messages;
 mod macaw_client;
-mod protocol_detection;
-mod relay_client;
-mod servers;
-mod mutation;
 mod mutated_clients;
+mod mutation;
+mod protocol_detection;
+mod protocols;
+mod relay_client;
+mod server_faults;
+mod servers;
 use voxbridge_test_support::bench;

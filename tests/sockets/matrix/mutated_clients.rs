@@ -7,9 +7,9 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::{
     bench::ClientFrame,
-    protocols::{PROTOCOLS, Protocol, Outcome, bench, send_ignoring_errors},
-    relay_client::describe_received,
     mutation::{Mutation, any_mutation},
+    protocols::{Outcome, PROTOCOLS, Protocol, bench, send_ignoring_errors},
+    relay_client::describe_received,
 };
 
 /// What one client says: which of the valid messages, and what is wrong with it.

@@ -28,7 +28,9 @@ async fn detected_protocol(mut client: Client) -> DetectedProtocol {
     loop {
         match client.next().await {
             ClientFrame::Event(event) if event["type"] == "session.queue_done" => {}
-            ClientFrame::Event(event) if event["type"] == "session.created" => return protocol_of_created(&event),
+            ClientFrame::Event(event) if event["type"] == "session.created" => {
+                return protocol_of_created(&event);
+            }
             ClientFrame::Event(event) if event["type"] == "error" => {
                 assert_eq!(event["message"], "Query parameter 'model' is required");
                 client.read_to_end().await;
@@ -43,7 +45,7 @@ async fn detected_protocol(mut client: Client) -> DetectedProtocol {
 fn protocol_of_created(event: &Value) -> DetectedProtocol {
     match (event.get("config"), event.get("prompt_length"), event.get("mode")) {
         (Some(_), None, None) => DetectedProtocol::Macaw,
-        (None, Some(_), None) => DetectedProtocol::Relayed(RelayDialect::Older),
+        (None, Some(_), None) => DetectedProtocol::Relayed(RelayDialect::Legacy),
         (None, None, Some(_)) => DetectedProtocol::Relayed(RelayDialect::Current),
         _ => panic!("nobody's: {event}"),
     }
@@ -56,7 +58,8 @@ fn text(message: Value) -> Option<Message> {
 #[tokio::test]
 async fn protocol_is_detected_from_path_query_and_first_message() {
     let bench = Bench::start().await;
-    let (older, current) = (DetectedProtocol::Relayed(RelayDialect::Older), DetectedProtocol::Relayed(RelayDialect::Current));
+    let (older, current) =
+        (DetectedProtocol::Relayed(RelayDialect::Legacy), DetectedProtocol::Relayed(RelayDialect::Current));
     let configure = || text(json!({"type": "session.configure", "language": "en"}));
     let opens = |dialect: RelayDialect| text(dialect.opening());
     for (path, first, expected) in [
@@ -64,13 +67,13 @@ async fn protocol_is_detected_from_path_query_and_first_message() {
         ("/api/v1/realtime?model=x", None, DetectedProtocol::Macaw),
         ("/v1/realtime?language=en", None, DetectedProtocol::MacawWithoutModel),
         ("/v1/realtime?mode=audio", opens(RelayDialect::Current), current),
-        ("/v1/realtime?mode=audio", opens(RelayDialect::Older), older),
+        ("/v1/realtime?mode=audio", opens(RelayDialect::Legacy), older),
         ("/v1/realtime?mode=video", opens(RelayDialect::Current), current),
-        ("/v1/realtime?mode=video", opens(RelayDialect::Older), older),
+        ("/v1/realtime?mode=video", opens(RelayDialect::Legacy), older),
         ("/v1/realtime?mode=chat", opens(RelayDialect::Current), current),
         ("/v1/realtime", opens(RelayDialect::Current), current),
-        ("/v1/realtime", opens(RelayDialect::Older), older),
-        ("/v1/realtime?unknown=1", opens(RelayDialect::Older), older),
+        ("/v1/realtime", opens(RelayDialect::Legacy), older),
+        ("/v1/realtime?unknown=1", opens(RelayDialect::Legacy), older),
         ("/v1/realtime?model=x&mode=audio", opens(RelayDialect::Current), current),
         ("/v1/realtime?model=x&mode=audio", configure(), DetectedProtocol::Macaw),
         ("/v1/realtime?model=x&mode=audio", None, DetectedProtocol::Macaw),
@@ -93,7 +96,7 @@ async fn protocol_is_detected_from_path_query_and_first_message() {
 #[tokio::test]
 async fn silent_unnamed_client_gets_queue_events() {
     let bench = Bench::start().await;
-    for dialect in [RelayDialect::Current, RelayDialect::Older] {
+    for dialect in [RelayDialect::Current, RelayDialect::Legacy] {
         let mut client = bench.dial("/v1/realtime").await;
         assert_eq!(client.next().await.kind(), "session.queue_done");
         client.send(Message::text(dialect.opening().to_string())).await;
@@ -105,23 +108,35 @@ async fn silent_unnamed_client_gets_queue_events() {
 #[tokio::test]
 async fn unknown_mode_is_rejected_before_upgrade_when_detectable() {
     const ROUTE: &str = "[[route]]\npath = \"/current\"\nprotocol = \"minicpm-o\"\nprofile = \"relay\"\n";
-    let bench = Bench::with(instant_simulator(), config(&format!("profile = \"speech\"\n{ROUTE}"))).await;
+    let bench =
+        Bench::with_config(instant_simulator(), config(&format!("profile = \"speech\"\n{ROUTE}"))).await;
     for query in ["mode=", "mode=Audio", "mode=audio&mode=telepathy", "mode=%00"] {
         let (head, _) = bench.open_websocket(&format!("/current?{query}"), "").await;
         assert!(head.starts_with("HTTP/1.1 403 "), "{query}: {head}");
         let mut client = bench.dial(&format!("/v1/realtime?{query}")).await;
-        client.send(Message::text(RelayDialect::Older.opening().to_string())).await;
-        assert_eq!(detected_protocol(client).await, DetectedProtocol::Relayed(RelayDialect::Older), "{query}");
+        client.send(Message::text(RelayDialect::Legacy.opening().to_string())).await;
+        assert_eq!(
+            detected_protocol(client).await,
+            DetectedProtocol::Relayed(RelayDialect::Legacy),
+            "{query}"
+        );
     }
 }
 
 #[tokio::test]
 async fn relayed_client_without_route_gets_error() {
-    let bench = Bench::with(instant_simulator(), config("[[route]]\nclient = \"macaw\"\nprofile = \"speech\"\n")).await;
+    let bench = Bench::with_config(
+        instant_simulator(),
+        config("[[route]]\nclient = \"macaw\"\nprofile = \"speech\"\n"),
+    )
+    .await;
     let (head, _) = bench.open_websocket("/v1/realtime?mode=audio", "").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
     // Without one the path is Macaw's alone.
-    assert_eq!(detected_protocol(bench.dial("/v1/realtime").await).await, DetectedProtocol::MacawWithoutModel);
+    assert_eq!(
+        detected_protocol(bench.dial("/v1/realtime").await).await,
+        DetectedProtocol::MacawWithoutModel
+    );
 }
 
 fn config(toml: &str) -> Config {
@@ -141,10 +156,10 @@ async fn route_can_fix_protocol() {
         ("/newer", "minicpm-o", "relay"),
         ("/v1/*", "macaw", "conversation"),
     ]));
-    let bench = Bench::with(instant_simulator(), forced).await;
+    let bench = Bench::with_config(instant_simulator(), forced).await;
     for (path, expected) in [
-        ("/older?mode=audio", DetectedProtocol::Relayed(RelayDialect::Older)),
-        ("/older", DetectedProtocol::Relayed(RelayDialect::Older)),
+        ("/older?mode=audio", DetectedProtocol::Relayed(RelayDialect::Legacy)),
+        ("/older", DetectedProtocol::Relayed(RelayDialect::Legacy)),
         ("/newer?mode=audio", DetectedProtocol::Relayed(RelayDialect::Current)),
         ("/newer", DetectedProtocol::Relayed(RelayDialect::Current)),
         ("/v1/realtime?mode=audio", DetectedProtocol::MacawWithoutModel),
@@ -160,7 +175,7 @@ async fn route_can_fix_protocol() {
     let mut stranger = bench.dial("/older?mode=audio").await;
     stranger.send_json(RelayDialect::Current.opening()).await;
     assert_eq!(stranger.wait_for_event("error").await["error"]["code"], "unknown_event");
-    stranger.send_json(RelayDialect::Older.opening()).await;
+    stranger.send_json(RelayDialect::Legacy.opening()).await;
     stranger.wait_for_event("session.created").await;
     // The older server takes any mode, the current one does not.
     assert!(bench.open_websocket("/older?mode=chat", "").await.0.starts_with("HTTP/1.1 101 "));
@@ -198,12 +213,12 @@ async fn routes_select_their_upstream() {
     let (new, _new, to_new) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let older = UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(old) };
     let upstream = vec![named("new", upstream_at(new)), named("old", older)];
-    let bench = Bench::with(instant_simulator(), Config { upstream, ..config(TWO) }).await;
+    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..config(TWO) }).await;
     for (query, speaks, opened_old, opened_new) in [
-        ("mode=audio", Some(RelayDialect::Older), 1, 0),
+        ("mode=audio", Some(RelayDialect::Legacy), 1, 0),
         ("mode=audio", Some(RelayDialect::Current), 0, 1),
-        ("mode=video", Some(RelayDialect::Older), 1, 0),
-        ("", Some(RelayDialect::Older), 1, 0),
+        ("mode=video", Some(RelayDialect::Legacy), 1, 0),
+        ("", Some(RelayDialect::Legacy), 1, 0),
         ("", Some(RelayDialect::Current), 0, 1),
         ("model=talk-1", None, 1, 0),
         ("model=whisper", None, 0, 1),
@@ -239,8 +254,8 @@ async fn client_waiting_for_server_is_detected() {
         UpstreamConfig { name: Some("new".into()), ..upstream_at(new) },
         UpstreamConfig { name: Some("old".into()), ..older },
     ];
-    let bench = Bench::with(instant_simulator(), Config { upstream, ..config(TWO) }).await;
-    for dialect in [RelayDialect::Older, RelayDialect::Current] {
+    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..config(TWO) }).await;
+    for dialect in [RelayDialect::Legacy, RelayDialect::Current] {
         let mut client = bench.dial("/v1/realtime?mode=audio").await;
         client.wait_for_event("session.queue_done").await;
         client.send_json(dialect.opening()).await;

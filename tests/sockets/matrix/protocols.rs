@@ -15,14 +15,14 @@ use super::{
 pub(crate) enum Protocol {
     Macaw,
     Current,
-    Older,
+    Legacy,
     Vosk,
     Listen,
     Speak,
 }
 
 pub(crate) const PROTOCOLS: [Protocol; 6] =
-    [Protocol::Macaw, Protocol::Current, Protocol::Older, Protocol::Vosk, Protocol::Listen, Protocol::Speak];
+    [Protocol::Macaw, Protocol::Current, Protocol::Legacy, Protocol::Vosk, Protocol::Listen, Protocol::Speak];
 
 /// How it went.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) async fn bench() -> Bench {
         profile = "speech"
     "#;
     let simulator = SimulatorConfig { workers: 64, record: false, ..instant_simulator() };
-    Bench::with(simulator, toml::from_str::<Config>(routes).unwrap()).await
+    Bench::with_config(simulator, toml::from_str::<Config>(routes).unwrap()).await
 }
 
 impl Protocol {
@@ -61,7 +61,7 @@ impl Protocol {
         let path = match self {
             Self::Macaw => "/v1/realtime?model=x",
             Self::Current => "/newer?mode=audio",
-            Self::Older => "/older?mode=audio",
+            Self::Legacy => "/older?mode=audio",
             Self::Vosk => "/",
             Self::Listen => "/v1/listen",
             Self::Speak => "/v1/speak",
@@ -73,8 +73,8 @@ impl Protocol {
                 client.send_json(RelayDialect::Current.opening()).await;
                 client.wait_for_event("session.created").await;
             }
-            Self::Older => {
-                client.send_json(RelayDialect::Older.opening()).await;
+            Self::Legacy => {
+                client.send_json(RelayDialect::Legacy.opening()).await;
                 client.wait_for_event("session.created").await;
             }
             Self::Speak => drop(client.wait_for_event("Metadata").await),
@@ -106,7 +106,7 @@ impl Protocol {
                 append["input"]["input_id"] = json!("probe");
                 vec![append]
             }
-            Self::Older => vec![RelayDialect::Older.opening()],
+            Self::Legacy => vec![RelayDialect::Legacy.opening()],
             Self::Vosk => vec![json!({"eof": 1})],
             Self::Listen => vec![json!({"type": "CloseStream"})],
             Self::Speak => vec![json!({"type": "Speak", "text": "Hello."}), json!({"type": "Flush"})],
@@ -117,7 +117,7 @@ impl Protocol {
         match self {
             Self::Macaw => event["type"] == "tts.speaking_end" && event["request_id"] == "probe",
             Self::Current => event["input_id"] == "probe",
-            Self::Older => event["type"] == "session.created",
+            Self::Legacy => event["type"] == "session.created",
             Self::Vosk => event.get("text").is_some(),
             Self::Listen => event["type"] == "Metadata",
             Self::Speak => event["type"] == "Flushed",
@@ -157,7 +157,7 @@ impl Protocol {
                     "hints": {"max_slice_nums": 1}, "response_id": "r"}}),
                 json!({"type": "session.close", "reason": "user_stop"}),
             ],
-            Self::Older => vec![
+            Self::Legacy => vec![
                 json!({"type": "session.update", "session": {"instructions": "p", "ref_audio": audio,
                     "tts_ref_audio": audio, "max_slice_nums": 1, "voice_config": {"top_k": 5}}}),
                 json!({"type": "input_audio_buffer.append", "audio": audio, "force_listen": true,

@@ -19,7 +19,7 @@ const PATIENCE_S: usize = 60;
 /// How a client spells things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RelayDialect {
-    Older,
+    Legacy,
     Current,
 }
 
@@ -36,7 +36,7 @@ impl RelayDialect {
     pub(crate) fn opening(self) -> Value {
         let prompt = "You are a helpful assistant.";
         match self {
-            Self::Older => json!({"type": "session.update", "session": {"instructions": prompt}}),
+            Self::Legacy => json!({"type": "session.update", "session": {"instructions": prompt}}),
             Self::Current => json!({"type": "session.init", "payload": {"system_prompt": prompt}}),
         }
     }
@@ -49,7 +49,7 @@ impl RelayDialect {
             input["video_frames"] = json!([PICTURE]);
         }
         match self {
-            Self::Older => {
+            Self::Legacy => {
                 input["type"] = json!("input_audio_buffer.append");
                 input
             }
@@ -59,13 +59,13 @@ impl RelayDialect {
 
     fn decode_event(self, event: &Value) -> Vec<ModelOutput> {
         let text = |event: &Value| ModelOutput::Text(event["text"].as_str().unwrap().to_owned());
-        let audio = |event: &Value| ModelOutput::Audio(decoded(event["audio"].as_str().unwrap()));
+        let audio = |event: &Value| ModelOutput::Audio(decode_audio(event["audio"].as_str().unwrap()));
         match (self, event["type"].as_str().unwrap(), event["kind"].as_str()) {
             (Self::Current, "response.output.delta", Some("listen")) => vec![ModelOutput::Listening],
             (Self::Current, "response.output.delta", Some("text")) => vec![text(event)],
             (Self::Current, "response.output.delta", Some("audio")) => vec![audio(event)],
-            (Self::Older, "response.listen", None) => vec![ModelOutput::Listening],
-            (Self::Older, "response.output_audio.delta", None) => {
+            (Self::Legacy, "response.listen", None) => vec![ModelOutput::Listening],
+            (Self::Legacy, "response.output_audio.delta", None) => {
                 let mut told = vec![text(event)];
                 told.extend(event["audio"].is_string().then(|| audio(event)));
                 told.extend(event["end_of_turn"].as_bool().unwrap().then_some(ModelOutput::Listening));
@@ -78,7 +78,7 @@ impl RelayDialect {
     }
 }
 
-fn decoded(audio: &str) -> Vec<i16> {
+fn decode_audio(audio: &str) -> Vec<i16> {
     let bytes = STANDARD.decode(audio).unwrap();
     let sample = |four: &[u8]| f32::from_le_bytes(four.try_into().unwrap()) * 32_768.0;
     bytes.chunks_exact(4).map(|four| sample(four) as i16).collect()
@@ -107,7 +107,7 @@ impl RelayClient {
         client.send_json(dialect.opening()).await;
         let created = client.wait_for_event("session.created").await;
         match (dialect, mode) {
-            (RelayDialect::Older, _) => assert!(created["prompt_length"].is_u64(), "{created}"),
+            (RelayDialect::Legacy, _) => assert!(created["prompt_length"].is_u64(), "{created}"),
             (RelayDialect::Current, "chat") => assert_eq!(created["mode"], "turn_based"),
             (RelayDialect::Current, _) => assert_eq!(created["mode"], "full_duplex"),
         }
@@ -121,7 +121,9 @@ impl RelayClient {
             match self.client.next().await {
                 ClientFrame::Event(event) if event["type"] == "error" => panic!("{event}"),
                 ClientFrame::Event(event) if event["kind"] == "text" => {}
-                ClientFrame::Event(event) if event["type"].as_str().unwrap().starts_with("response.") => return,
+                ClientFrame::Event(event) if event["type"].as_str().unwrap().starts_with("response.") => {
+                    return;
+                }
                 other => panic!("not an answer: {other:?}"),
             }
         }
@@ -201,7 +203,7 @@ impl RelayClient {
     /// A message that is wrong and ends nothing, where the protocol has one.
     pub(crate) async fn send_recoverable_error(&mut self, native: bool) {
         let (wrong, code) = match self.dialect {
-            RelayDialect::Older => (json!({"type": "input_audio_buffer.append"}), "missing_field"),
+            RelayDialect::Legacy => (json!({"type": "input_audio_buffer.append"}), "missing_field"),
             RelayDialect::Current if !native => (json!({"type": "response.cancel"}), "unknown_event"),
             RelayDialect::Current => return,
         };
@@ -214,7 +216,7 @@ impl RelayClient {
         self.client.send(Message::text("{")).await;
         self.client.read_to_end().await;
         match self.dialect {
-            RelayDialect::Older => {
+            RelayDialect::Legacy => {
                 assert_close(&self.client, 1003);
                 assert!(events(&self.client.seen, "session.closed").is_empty());
             }
@@ -231,7 +233,7 @@ impl RelayClient {
     pub(crate) async fn close_and_check(mut self, told: &str) {
         self.client.send_json(json!({"type": "session.close", "reason": "enough"})).await;
         self.client.read_to_end().await;
-        let reason = if self.dialect == RelayDialect::Older { "stopped" } else { told };
+        let reason = if self.dialect == RelayDialect::Legacy { "stopped" } else { told };
         let closed = self.closed_event();
         assert_eq!(closed["reason"], reason);
         if self.dialect == RelayDialect::Current {
@@ -270,7 +272,9 @@ impl RelayClient {
     /// Leaves in the middle of an answer, which is the only way to interrupt one.
     pub(crate) async fn chat_and_close_early(mut self, told: &str) {
         // What is read aloud is as long as it is written: seconds, also where the machine is busy.
-        self.client.send_json(chat_message(&format!("{READ_ALOUD_PROMPT} {}", "A long story. ".repeat(40)))).await;
+        self.client
+            .send_json(chat_message(&format!("{READ_ALOUD_PROMPT} {}", "A long story. ".repeat(40))))
+            .await;
         self.client.wait_for_event("response.output.delta").await;
         self.client.send_json(json!({"type": "session.close", "reason": "enough"})).await;
         self.client.read_to_end().await;

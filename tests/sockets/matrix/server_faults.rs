@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::{
-    faulty_server::{FaultyOutput, FAULT_CASES, FaultCase, FaultPoint},
-    relay_client::RelayDialect,
+    faulty_server::{FAULT_CASES, FaultCase, FaultPoint, FaultyOutput},
     mutation::{Mutation, any_mutation},
+    relay_client::RelayDialect,
 };
 
 /// Messages of a good server, of either dialect.
@@ -40,7 +40,7 @@ fn valid_messages(dialect: RelayDialect) -> Vec<String> {
             delta("audio", "audio", audio),
             json!({"type": "response.done", "text": "word", "audio": audio, "reason": "turn_end", "metrics": metrics}),
         ],
-        RelayDialect::Older => vec![
+        RelayDialect::Legacy => vec![
             json!({"type": "response.listen", "kv_cache_length": 100}),
             output("word ", false),
             output("", true),
@@ -81,7 +81,7 @@ fn outputs() -> Vec<Vec<FaultyOutput>> {
         vec![FaultyOutput::Half(b"\x81\x10{\"type\"".to_vec())],
         vec![FaultyOutput::Half(b"\x01\x01{".to_vec())],
     ];
-    for dialect in [RelayDialect::Current, RelayDialect::Older] {
+    for dialect in [RelayDialect::Current, RelayDialect::Legacy] {
         let messages = valid_messages(dialect);
         outputs.extend(messages.iter().map(|text| say(text)));
         // All of it, and of what the model says far too much.

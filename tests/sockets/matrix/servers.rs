@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::LazyLock, time::Duration};
 use voxbridge::{
     config::Config,
     mapping::Library,
-    simulator::{Backend, SimDialect, SimulatorConfig, SimTiming, read_watermark, socket::RecordedInput},
+    simulator::{Backend, SimDialect, SimTiming, SimulatorConfig, read_watermark, socket::RecordedInput},
 };
 
 use super::bench::{Bench, instant_simulator, scratch};
@@ -18,19 +18,23 @@ pub(crate) struct ServerKind {
     backend: Backend,
 }
 
-const fn older(name: &'static str, documented: bool) -> ServerKind {
-    ServerKind { name, dialect: SimDialect::Legacy { follows_document: documented }, backend: Backend::Pytorch }
+const fn legacy_server(name: &'static str, documented: bool) -> ServerKind {
+    ServerKind {
+        name,
+        dialect: SimDialect::Legacy { follows_document: documented },
+        backend: Backend::Pytorch,
+    }
 }
 
-const fn current(name: &'static str, backend: Backend) -> ServerKind {
+const fn current_server(name: &'static str, backend: Backend) -> ServerKind {
     ServerKind { name, dialect: SimDialect::Current, backend }
 }
 
 pub(crate) const SERVERS: [ServerKind; 4] = [
-    older("older", false),
-    older("older by the book", true),
-    current("current PyTorch", Backend::Pytorch),
-    current("current C++", Backend::Cpp),
+    legacy_server("older", false),
+    legacy_server("older by the book", true),
+    current_server("current PyTorch", Backend::Pytorch),
+    current_server("current C++", Backend::Cpp),
 ];
 
 /// What a user with clients of every kind writes: Macaw's tell by their model what they want.
@@ -70,7 +74,7 @@ impl ServerKind {
 
     /// The bridge before it.
     pub(crate) async fn bench(self, turn_units: usize, faults: &[&str]) -> Bench {
-        Bench::with(self.simulator(turn_units, faults), self.config(None)).await
+        Bench::with_config(self.simulator(turn_units, faults), self.config(None)).await
     }
 
     /// The same for chat: answers take a moment, so that there is something to interrupt.
@@ -78,15 +82,22 @@ impl ServerKind {
         let moment = Duration::from_millis(100);
         let timing = SimTiming { text_delta: moment, speech_second: moment, ..SimTiming::instant() };
         let simulator = SimulatorConfig { timing, ..self.simulator(1, &[]) };
-        Bench::with(simulator, self.config(idle_timeout_ms)).await
+        Bench::with_config(simulator, self.config(idle_timeout_ms)).await
     }
 
     /// The same for conversations that may last ten seconds, as both sides know.
     pub(crate) async fn short_bench(self, turn_units: usize) -> Bench {
         let limit = Duration::from_secs(10);
-        let simulator =
-            SimulatorConfig { audio_time_limit: limit, video_time_limit: limit, ..self.simulator(turn_units, &[]) };
-        Bench::with(simulator, Config { mappings: Some(TEN_SECOND_SESSIONS.clone()), ..self.config(None) }).await
+        let simulator = SimulatorConfig {
+            audio_time_limit: limit,
+            video_time_limit: limit,
+            ..self.simulator(turn_units, &[])
+        };
+        Bench::with_config(
+            simulator,
+            Config { mappings: Some(TEN_SECOND_SESSIONS.clone()), ..self.config(None) },
+        )
+        .await
     }
 
     /// Why it says that a session is over which the client has left for this reason.
@@ -167,7 +178,10 @@ pub(crate) async fn assert_sessions_closed(mut bench: Bench, sessions: usize) {
     };
     let told = (of_type(&["session.init", "session.update"]), of_type(&["session.close"]));
     assert_eq!(told, (sessions, sessions), "sessions opened and closed");
-    assert!(!received.iter().any(|received| matches!(received, RecordedInput::Disconnected(_))), "left without a goodbye");
+    assert!(
+        !received.iter().any(|received| matches!(received, RecordedInput::Disconnected(_))),
+        "left without a goodbye"
+    );
 }
 
 /// Pictures that the server looked at.

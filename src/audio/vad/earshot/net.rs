@@ -91,7 +91,9 @@ impl Net {
         [near, far]: &mut [[i16; CELLS]; 2],
     ) -> i32 {
         let bias = f32x16::load_array(simd, self.second_bias);
-        let second = self.second.apply::<S, { POSITIONS[0] }, { POSITIONS[1] }>(simd, &self.first(simd, bands));
+        let second = self
+            .second
+            .apply::<S, { POSITIONS[0] }, { POSITIONS[1] }>(simd, &self.first_convolution(simd, bands));
         let second = second.map(|channels| relu(channels + bias));
         let third = self.third.apply::<S, { POSITIONS[1] }, { POSITIONS[2] }>(simd, &second);
         let mut found = [0; CONVOLUTION_OUTPUTS];
@@ -106,7 +108,11 @@ impl Net {
 
     /// Convolves over bands and hops, and takes the largest of three at every second place, or zero.
     #[inline(always)]
-    fn first<S: Simd>(&self, simd: S, bands: &[f32; CONTEXT_HOPS * BANDS]) -> [f32x16<S>; POSITIONS[0]] {
+    fn first_convolution<S: Simd>(
+        &self,
+        simd: S,
+        bands: &[f32; CONTEXT_HOPS * BANDS],
+    ) -> [f32x16<S>; POSITIONS[0]] {
         let mut row = [f32x8::splat(simd, 0.0); BANDS / LANES];
         for (frame, kernel) in bands.as_chunks::<BANDS>().0.iter().zip(&self.kernel) {
             // Behind the last place there is nothing to know.
@@ -127,8 +133,8 @@ impl Net {
             #[inline(always)]
             |at| {
                 let three = &row[2 * at..2 * at + 3];
-                let most = larger(larger(three[0], three[1]), three[2]);
-                let least = -larger(larger(-three[0], -three[1]), -three[2]);
+                let most = max_ignoring_nan(max_ignoring_nan(three[0], three[1]), three[2]);
+                let least = -max_ignoring_nan(max_ignoring_nan(-three[0], -three[1]), -three[2]);
                 // What is largest times a weight depends on the weight's sign.
                 relu(above.mul_add(most, below.mul_add(least, bias)))
             },
@@ -212,7 +218,7 @@ impl<const IN: usize> RecurrentLayer<IN> {
         let weights = self.values.chunks_exact(IN / 2).zip(self.gates.chunks_exact(IN / 2));
         for (cells, (values, gates)) in cells.as_chunks_mut::<LANES>().0.iter_mut().zip(weights) {
             // Q15 by Q9 is Q24.
-            let (values, gates) = dots(simd, input, (values, gates));
+            let (values, gates) = dot_products(simd, input, (values, gates));
             for ((cell, value), gate) in cells.iter_mut().zip(values).zip(gates) {
                 let gate = (gate << 2).clamp(0, ONE_Q24);
                 let kept = i64::from(ONE_Q24 - gate) * (i64::from(*cell) << 9);
@@ -225,7 +231,7 @@ impl<const IN: usize> RecurrentLayer<IN> {
 
 /// The input times one set of weights of each of eight cells, and times another.
 #[inline(always)]
-fn dots<S: Simd, const IN: usize>(
+fn dot_products<S: Simd, const IN: usize>(
     simd: S,
     input: &[i16; IN],
     (one, other): (&[[i16; 2 * LANES]], &[[i16; 2 * LANES]]),
@@ -257,7 +263,7 @@ fn relu<S: Simd>(channels: f32x16<S>) -> f32x16<S> {
 
 /// `max` takes NaN into account, at three times the cost.
 #[inline(always)]
-const fn larger(left: f32, right: f32) -> f32 {
+const fn max_ignoring_nan(left: f32, right: f32) -> f32 {
     if left > right { left } else { right }
 }
 

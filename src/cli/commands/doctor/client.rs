@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     cli::{
-        Client, ClientError, ServerTarget, ClientTiming,
+        Client, ClientError, ClientTiming, ServerTarget,
         dial::{endpoint_and_uri, upgrade},
         key,
     },
@@ -18,7 +18,7 @@ use crate::{
         connect_check::{OutcomeLog, connect, upgrade_failure_symptom},
         diagnosis::CheckedServer,
         report::CheckReport,
-        step::{StepLimits, CheckOutcome, DoctorStep},
+        step::{CheckOutcome, DoctorStep, StepLimits},
         symptom::Symptom,
     },
     net::Endpoint,
@@ -79,7 +79,8 @@ impl ClientCheck {
         let connected = connect(&self.endpoint, limits, stop, log).await?;
         let start = Instant::now();
         let upgraded =
-            timeout(limits.step_timeout, upgrade(&self.uri, connected.transport, self.target.key.as_ref())).await;
+            timeout(limits.step_timeout, upgrade(&self.uri, connected.transport, self.target.key.as_ref()))
+                .await;
         let took = start.elapsed();
         let socket = match upgraded {
             Ok(Ok(socket)) => socket,
@@ -88,13 +89,20 @@ impl ClientCheck {
                 return fail_step(log, DoctorStep::Upgrade, took, symptom);
             }
             Err(_) => {
-                let symptom = Symptom::ClosedWithoutAnswer(format!("nothing for {} s", limits.step_timeout.as_secs_f64()));
+                let symptom = Symptom::ClosedWithoutAnswer(format!(
+                    "nothing for {} s",
+                    limits.step_timeout.as_secs_f64()
+                ));
                 return fail_step(log, DoctorStep::Upgrade, took, symptom);
             }
         };
         log.push(CheckOutcome::completed(DoctorStep::Upgrade, took, limits.upgrade_usual, self.uri.path()));
         let start = Instant::now();
-        let timing = ClientTiming { created_timeout: limits.step_timeout, close_timeout: limits.close_timeout, ..ClientTiming::default() };
+        let timing = ClientTiming {
+            created_timeout: limits.step_timeout,
+            close_timeout: limits.close_timeout,
+            ..ClientTiming::default()
+        };
         let client = match Client::await_created(socket, &self.target, timing).await {
             Ok((client, _)) => client,
             Err(error) => {
@@ -102,10 +110,20 @@ impl ClientCheck {
                 return fail_step(log, DoctorStep::Session, start.elapsed(), symptom);
             }
         };
-        log.push(CheckOutcome::completed(DoctorStep::Session, start.elapsed(), SESSION_OPEN_USUAL, client.session_id()));
+        log.push(CheckOutcome::completed(
+            DoctorStep::Session,
+            start.elapsed(),
+            SESSION_OPEN_USUAL,
+            client.session_id(),
+        ));
         let start = Instant::now();
         match client.close(|_| {}).await {
-            true => log.push(CheckOutcome::completed(DoctorStep::Close, start.elapsed(), limits.close_timeout, "")),
+            true => log.push(CheckOutcome::completed(
+                DoctorStep::Close,
+                start.elapsed(),
+                limits.close_timeout,
+                "",
+            )),
             false => {
                 let symptom = Symptom::CloseNotAcknowledged("no answer to the goodbye".to_owned());
                 log.push(CheckOutcome::failed(DoctorStep::Close, start.elapsed(), symptom));

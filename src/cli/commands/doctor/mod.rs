@@ -14,7 +14,7 @@ use crate::{
     doctor::{
         report::{self, CheckReport},
         runner::{CheckTarget, SessionTexts, check_upstream},
-        step::{StepLimits, CheckOutcome},
+        step::{CheckOutcome, StepLimits},
     },
     mapping::{Library, Profile, UpstreamMapping, upstream::Mode},
     secret::redacted_url,
@@ -53,7 +53,8 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     }
     watching.abort();
     if args.json {
-        let json = serde_json::to_string_pretty(&report::reports_to_json(&reports)).map_err(CommandError::failed)?;
+        let json =
+            serde_json::to_string_pretty(&report::reports_to_json(&reports)).map_err(CommandError::failed)?;
         print_line(&json)?;
     }
     if reports.iter().all(CheckReport::is_ok) { Ok(()) } else { Err(CommandError::already_reported()) }
@@ -97,8 +98,10 @@ async fn check_client_path(
     is_printing: bool,
 ) -> CheckReport {
     let (live_sender, steps) = mpsc::channel(STEPS_MAX);
-    let (report, ()) =
-        tokio::join!(client.run(limits, stop.clone(), live_sender), print_steps(client.title(), steps, is_printing));
+    let (report, ()) = tokio::join!(
+        client.run(limits, stop.clone(), live_sender),
+        print_steps(client.title(), steps, is_printing)
+    );
     print_diagnoses(&report, is_printing);
     report
 }
@@ -161,12 +164,19 @@ fn check_targets(config: &Config, service: &ServiceConfig) -> Result<Vec<CheckTa
 fn choose_mode(dialect: &UpstreamMapping, mode_in_url: Option<&str>, needed_modes: &[Mode]) -> Mode {
     let requested =
         dialect.modes.iter().find(|(_, value)| Some(value.as_str()) == mode_in_url).map(|(mode, _)| *mode);
-    let is_available = |mode: &Mode| dialect.modes.contains_key(mode) && (needed_modes.is_empty() || needed_modes.contains(mode));
-    requested.or_else(|| [Mode::Audio, Mode::Video, Mode::Chat].into_iter().find(is_available)).unwrap_or(Mode::Chat)
+    let is_available = |mode: &Mode| {
+        dialect.modes.contains_key(mode) && (needed_modes.is_empty() || needed_modes.contains(mode))
+    };
+    requested
+        .or_else(|| [Mode::Audio, Mode::Video, Mode::Chat].into_iter().find(is_available))
+        .unwrap_or(Mode::Chat)
 }
 
 /// The profiles whose sessions may go to upstreams of this dialect.
-fn profiles_of_dialect<'s>(service: &'s ServiceConfig, dialect: &UpstreamMapping) -> impl Iterator<Item = &'s Arc<Profile>> {
+fn profiles_of_dialect<'s>(
+    service: &'s ServiceConfig,
+    dialect: &UpstreamMapping,
+) -> impl Iterator<Item = &'s Arc<Profile>> {
     let routes = service.routes.iter().filter(|route| route.upstreams.dialect.name == dialect.name);
     routes.map(|route| &route.profile).filter(|profile| !profile.is_relay())
 }

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use toml::value::Datetime;
 
 use crate::{
-    mapping::check::{MAX_MS, FileError},
-    secret::{SecretDigest, Secret},
+    mapping::check::{FileError, MAX_MS},
+    secret::{Secret, SecretDigest},
     server::route::matches_glob,
 };
 
@@ -146,7 +146,8 @@ impl ApiKeys {
     /// # Errors
     /// Every mistake with its place; never a secret.
     pub fn parse(file: &str, source: &str, env: impl Fn(&str) -> Option<String>) -> Result<Self, FileError> {
-        let read: KeysFile = toml::from_str(source).map_err(|error| problem_without_values(file, source, &error))?;
+        let read: KeysFile =
+            toml::from_str(source).map_err(|error| problem_without_values(file, source, &error))?;
         if read.keys.len() > KEYS_MAX {
             let message = format!("it has {} keys; at most {KEYS_MAX} are looked through", read.keys.len());
             return Err(FileError::for_file(file, message));
@@ -156,7 +157,9 @@ impl ApiKeys {
             let name = entry.name.clone();
             match entry.compile(&env).and_then(|key| seen.insert(key)) {
                 Ok(key) => keys.push(key),
-                Err(problem) => problems.push(FileError::for_file(file, format!("[[key]] {name:?}: {problem}"))),
+                Err(problem) => {
+                    problems.push(FileError::for_file(file, format!("[[key]] {name:?}: {problem}")))
+                }
             }
         }
         FileError::combine(problems)?;
@@ -182,7 +185,8 @@ impl ApiKeys {
                 None => rejection = KeyRejection::Unknown,
             }
         }
-        let is_named = |key: &&Arc<ApiKey>| key.certificate.as_ref().is_some_and(|own| certificate_names.contains(own));
+        let is_named =
+            |key: &&Arc<ApiKey>| key.certificate.as_ref().is_some_and(|own| certificate_names.contains(own));
         match self.0.iter().find(is_named) {
             Some(key) if rejection == KeyRejection::Missing => key.check_expiry(unix_s),
             _ => Err(rejection),

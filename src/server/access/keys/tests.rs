@@ -88,9 +88,15 @@ fn key_can_access_only_matching_targets() {
     )
     .unwrap();
     let key = keys.iter().next().unwrap();
-    let target =
-        AccessTarget { path: "/v1/realtime", protocol: "macaw", model: Some("whisper-1"), profile: Some("speech") };
-    assert!(key.can_access(&target) && key.can_access(&AccessTarget { model: None, profile: None, ..target }));
+    let target = AccessTarget {
+        path: "/v1/realtime",
+        protocol: "macaw",
+        model: Some("whisper-1"),
+        profile: Some("speech"),
+    };
+    assert!(
+        key.can_access(&target) && key.can_access(&AccessTarget { model: None, profile: None, ..target })
+    );
     for other in [
         AccessTarget { path: "/v2", ..target },
         AccessTarget { protocol: "vosk", ..target },
@@ -106,7 +112,9 @@ fn key_can_access_only_matching_targets() {
 fn empty_model_needs_a_pattern_matching_empty() {
     let can_access = |models: &str| {
         let keys = keys(&format!("[[key]]\nname = \"a\"\nkey = \"k\"\n{models}")).unwrap();
-        keys.iter().all(|key| key.can_access(&AccessTarget { path: "/", protocol: "p", model: Some(""), profile: None }))
+        keys.iter().all(|key| {
+            key.can_access(&AccessTarget { path: "/", protocol: "p", model: Some(""), profile: None })
+        })
     };
     for models in ["", "models = [\"*\"]", "models = [\"whisper-*\", \"\"]"] {
         assert!(can_access(models), "{models}");

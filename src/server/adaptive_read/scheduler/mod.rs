@@ -73,7 +73,8 @@ impl ReadScheduler {
             // Nothing new says nothing: something else has woken up who asks.
             if window.received > self.audio_at_last_read {
                 let late_us = self.offset_us_at(now, window.received) - self.offset_us;
-                let is_slightly_late = self.is_streaming && (0..micros(window.last_frame_length)).contains(&late_us);
+                let is_slightly_late =
+                    self.is_streaming && (0..micros(window.last_frame_length)).contains(&late_us);
                 self.offset_us += if is_slightly_late { late_us.min(LATE_MAX_US) } else { late_us };
             }
             (self.last_read, self.futile_reads, self.pending_read) = (now, 0, None);
@@ -114,7 +115,8 @@ impl ReadScheduler {
 
     fn adjust_forecast(&mut self, now: Instant, window: &ReadWindow, awaited_audio: Option<Duration>) {
         // What was decided already is no reason to look again.
-        let is_futile = window.received == self.audio_at_last_read || awaited_audio.is_some_and(|awaited_audio| window.received < awaited_audio);
+        let is_futile = window.received == self.audio_at_last_read
+            || awaited_audio.is_some_and(|awaited_audio| window.received < awaited_audio);
         // It cannot have come later than it was found.
         self.offset_us = self.offset_us.min(self.offset_us_at(now, window.received));
         if !is_futile {
@@ -134,10 +136,12 @@ impl ReadScheduler {
     fn decision_time(&self, window: &ReadWindow) -> Instant {
         let frame = window.last_frame_length.max(Duration::from_millis(1));
         let frames = window.until_decision.as_micros().div_ceil(frame.as_micros()).max(1);
-        let audio_us =
-            micros(window.received) + micros(frame) * i64::try_from(frames).unwrap_or(i64::MAX / 1_000_000_000);
+        let audio_us = micros(window.received)
+            + micros(frame) * i64::try_from(frames).unwrap_or(i64::MAX / 1_000_000_000);
         self.start
-            + Duration::from_micros(u64::try_from(self.offset_us.saturating_add(audio_us)).unwrap_or_default())
+            + Duration::from_micros(
+                u64::try_from(self.offset_us.saturating_add(audio_us)).unwrap_or_default(),
+            )
     }
 
     fn offset_us_at(&self, now: Instant, received: Duration) -> i64 {

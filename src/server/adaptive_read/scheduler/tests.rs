@@ -40,7 +40,14 @@ impl ReadLog {
 }
 
 fn window_of(received: Duration, frame: Duration, until_decision: Duration) -> ReadWindow {
-    ReadWindow { received, last_frame_length: frame, until_decision, urgent: true, frame_max_bytes: 0, max_delay: WITHIN }
+    ReadWindow {
+        received,
+        last_frame_length: frame,
+        until_decision,
+        urgent: true,
+        frame_max_bytes: 0,
+        max_delay: WITHIN,
+    }
 }
 
 /// A client whose frames arrive then, all in order, and by whose audio something is decided each time that so much of it has
@@ -61,7 +68,8 @@ fn simulate_with_urgency(arrivals: &[Duration], decided_every: Duration, urgent:
         let next = decided_every * u32::try_from(decided).unwrap();
         let frame = if read == 0 { Duration::ZERO } else { FRAME };
         let window = Some(ReadWindow { urgent, ..window_of(received, frame, next - received) });
-        let at = scheduler.next_read(start + now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
+        let at =
+            scheduler.next_read(start + now, WakeSlots::new(start, MANY_SESSIONS), window, !is_scheduled);
         is_scheduled = at.is_some();
         match at {
             None => {
@@ -211,8 +219,9 @@ fn client_without_read_window_is_event_driven() {
         let received = Duration::from_millis(came_ms);
         window_of(received, FRAME, SECOND)
     };
-    let next =
-        |scheduler: &mut ReadScheduler, ms, window| scheduler.next_read(start + Duration::from_millis(ms), slots, window, true);
+    let next = |scheduler: &mut ReadScheduler, ms, window| {
+        scheduler.next_read(start + Duration::from_millis(ms), slots, window, true)
+    };
     for ms in (20..=600).step_by(20) {
         assert_eq!(next(&mut scheduler, ms, None), None);
         let long = ReadWindow { last_frame_length: WITHIN, ..window(ms) };
@@ -279,7 +288,11 @@ fn non_urgent_read_is_aligned_to_wake_slot() {
     assert!(listened > 0);
     assert_eq!(next, Some(start + ms(640)), "when the second frame is there");
     let idle = ReadWindow { urgent: false, ..window_of(ms(600), FRAME, 2 * FRAME) };
-    assert_eq!(scheduler.next_read(start + ms(600), slots, Some(idle), true), Some(start + ms(641)), "on a tick");
+    assert_eq!(
+        scheduler.next_read(start + ms(600), slots, Some(idle), true),
+        Some(start + ms(641)),
+        "on a tick"
+    );
     let bound = window_of(ms(600), FRAME, SECOND);
     assert_eq!(
         scheduler.next_read(start + ms(600), slots, Some(bound), true),

@@ -17,15 +17,15 @@ use super::LiveSession;
 use crate::{
     bridge::Bridge,
     error::Error,
-    event::{Lane, DisconnectReason},
+    event::{DisconnectReason, Lane},
     net::Traffic,
-    session::{Measurement, Observation, LanePurpose, EndReason, AudioTotals},
+    session::{AudioTotals, EndReason, LanePurpose, Measurement, Observation},
     telemetry::{
         access_log::AccessLog,
         context::TraceContext,
         metrics::{
             Metrics,
-            meters::{LaneMeters, SessionMeters, ConnectionSide, TrafficMeters},
+            meters::{ConnectionSide, LaneMeters, SessionMeters, TrafficMeters},
         },
     },
 };
@@ -92,7 +92,11 @@ fn traffic_bytes(traffic: &Traffic) -> [u64; 2] {
 
 impl Observer {
     /// A session begins.
-    pub(crate) fn begin(session: Arc<LiveSession>, client_traffic: Arc<Traffic>, sinks: ObserverSinks) -> Self {
+    pub(crate) fn begin(
+        session: Arc<LiveSession>,
+        client_traffic: Arc<Traffic>,
+        sinks: ObserverSinks,
+    ) -> Self {
         let meters = SessionMeters::begin(&sinks.metrics, &session.info.client, &session.info.profile);
         session.stats.record_event("opened");
         Self {
@@ -175,7 +179,9 @@ impl Observer {
                 stats.record_event("lane_retried");
                 self.meters.record_lane_retry();
             }
-            Observation::LaneFailed { .. } | Observation::LaneTrouble { .. } => stats.record_event("lane_failed"),
+            Observation::LaneFailed { .. } | Observation::LaneTrouble { .. } => {
+                stats.record_event("lane_failed")
+            }
             Observation::RolledOver { reason, gap_ms, .. } => self.record_rollover(reason.name(), *gap_ms),
             Observation::RelayResumed { gap_ms, .. } => self.record_rollover("upstream_lost", *gap_ms),
             Observation::Interrupted => {

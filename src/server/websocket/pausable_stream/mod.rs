@@ -88,7 +88,9 @@ impl PausableRead for PausableStream {
 
     fn resume(&mut self) {
         self.transition(|stream| match stream {
-            TcpRegistration::Unregistered(stream) => TcpStream::from_std(stream).map(TcpRegistration::Registered),
+            TcpRegistration::Unregistered(stream) => {
+                TcpStream::from_std(stream).map(TcpRegistration::Registered)
+            }
             other => Ok(other),
         });
     }

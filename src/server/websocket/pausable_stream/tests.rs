@@ -98,7 +98,10 @@ async fn paused_stream_never_wakes_its_reader() {
     assert!(read_now(&mut near, 4096).await.is_none(), "not even if it is asked again");
     assert_eq!(read_available(&mut near, 4096).await, [1; 1000]);
     assert!(read_now(&mut near, 4096).await.is_none());
-    assert!(read_available(&mut near, 4096).await.is_empty(), "a look in vain finds nothing, and is no error");
+    assert!(
+        read_available(&mut near, 4096).await.is_empty(),
+        "a look in vain finds nothing, and is no error"
+    );
 }
 
 #[tokio::test]
@@ -172,7 +175,8 @@ async fn full_send_buffer_resumes_reading_without_loss() {
     let reading = async {
         far.read_exact(&mut received).await.unwrap();
     };
-    let (mut near, ()) = timeout(TEST_TIMEOUT, async { tokio::join!(writing, reading) }).await.expect("stuck");
+    let (mut near, ()) =
+        timeout(TEST_TIMEOUT, async { tokio::join!(writing, reading) }).await.expect("stuck");
     assert!(received[..5] == *b"small" && received[5..] == sent);
     assert!(!near.is_paused(), "who waits for room waits for an event");
     // What came in the meantime is still there.

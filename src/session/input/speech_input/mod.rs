@@ -16,7 +16,7 @@ use crate::{
     },
     mapping::profile::{BargeInRules, ListenRules},
 };
-use pipeline::{Recording, Pipeline, vad_config};
+use pipeline::{Pipeline, Recording, vad_config};
 
 /// Samples at 16 kHz in a millisecond.
 const SAMPLES_PER_MS: u64 = SPEECH_RATE_HZ as u64 / 1000;
@@ -128,7 +128,10 @@ impl SpeechInput {
 
     /// What is to be handed on, to be taken away.
     pub(crate) fn pending_stream(&mut self) -> Option<&mut Vec<i16>> {
-        self.pipeline.as_mut().map(|pipeline| &mut pipeline.pending_stream).filter(|stream| !stream.is_empty())
+        self.pipeline
+            .as_mut()
+            .map(|pipeline| &mut pipeline.pending_stream)
+            .filter(|stream| !stream.is_empty())
     }
 
     /// Whether something was speech since last asked.
@@ -162,7 +165,11 @@ impl SpeechInput {
     ///
     /// # Errors
     /// [`FormatError`] for a rate or channel count that cannot be taken in; the old way stays.
-    pub(crate) fn apply_settings(&mut self, settings: InputSettings, out: &mut Vec<SpeechEvent>) -> Result<(), FormatError> {
+    pub(crate) fn apply_settings(
+        &mut self,
+        settings: InputSettings,
+        out: &mut Vec<SpeechEvent>,
+    ) -> Result<(), FormatError> {
         let format_changed = settings.format() != self.settings.format();
         let (encoding, rate_hz, channels) = settings.format();
         let converter = InputConverter::with_encoding(encoding, rate_hz, channels)?;
@@ -184,7 +191,10 @@ impl SpeechInput {
     pub(crate) fn count_groups(&self, bytes: usize) -> u64 {
         let groups = match &self.pipeline {
             Some(pipeline) => pipeline.converter.completed_groups(bytes),
-            None => bytes / (self.settings.encoding.bytes_per_sample() * usize::from(self.settings.channels.max(1))),
+            None => {
+                bytes
+                    / (self.settings.encoding.bytes_per_sample() * usize::from(self.settings.channels.max(1)))
+            }
         };
         groups as u64
     }
@@ -248,7 +258,8 @@ impl SpeechInput {
     /// Drops what is being recorded; the session is over.
     pub(crate) fn stop(&mut self) {
         if let Some(pipeline) = &mut self.pipeline {
-            pipeline.silent_samples += pipeline.recording.take().map_or(0, |recording| recording.audio.len() as u64);
+            pipeline.silent_samples +=
+                pipeline.recording.take().map_or(0, |recording| recording.audio.len() as u64);
         }
     }
 
@@ -270,7 +281,8 @@ impl SpeechInput {
             // The format was checked when it was set, so this cannot fail.
             let (encoding, rate_hz, channels) = self.settings.format();
             let converter = InputConverter::with_encoding(encoding, rate_hz, channels).ok()?;
-            self.pipeline = Some(Box::new(Pipeline::new(converter, &self.rules, &self.settings, self.input_use)));
+            self.pipeline =
+                Some(Box::new(Pipeline::new(converter, &self.rules, &self.settings, self.input_use)));
         }
         self.pipeline.as_deref_mut()
     }

@@ -1,6 +1,6 @@
 //! What listening needs once there is something to listen to: hop by hop, voice activity, pre-roll, recording.
 
-use super::{SpeechEvent, InputSettings, SpeechSegment, SAMPLES_PER_MS, InputUse};
+use super::{InputSettings, InputUse, SAMPLES_PER_MS, SpeechEvent, SpeechSegment};
 use crate::{
     audio::{
         input_converter::InputConverter,
@@ -44,7 +44,12 @@ pub(crate) struct Recording {
 }
 
 impl Pipeline {
-    pub(crate) fn new(converter: InputConverter, rules: &ListenRules, settings: &InputSettings, input_use: InputUse) -> Self {
+    pub(crate) fn new(
+        converter: InputConverter,
+        rules: &ListenRules,
+        settings: &InputSettings,
+        input_use: InputUse,
+    ) -> Self {
         Self {
             converter,
             voice_activity: VoiceActivity::new(vad_config(rules, settings)),
@@ -158,8 +163,10 @@ impl Pipeline {
     /// Samples at 16 kHz without which nothing can be found out.
     pub(crate) fn samples_to_decision(&self) -> u64 {
         let hops_to_edge = self.voice_activity.min_hops_to_edge();
-        let hops = self.barge_in_watch.map_or(hops_to_edge, |watch| watch.min_hops_to_edge().min(hops_to_edge));
-        (u64::from(hops) * self.voice_activity.hop_samples() as u64).saturating_sub(self.resampled.len() as u64)
+        let hops =
+            self.barge_in_watch.map_or(hops_to_edge, |watch| watch.min_hops_to_edge().min(hops_to_edge));
+        (u64::from(hops) * self.voice_activity.hop_samples() as u64)
+            .saturating_sub(self.resampled.len() as u64)
     }
 
     pub(crate) const fn listened_ms(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{TranscribeOptions, Transcriber};
 use crate::session::{
     context::LaneContext,
-    stt::utterance::{UtteranceState, Utterance, length_ms},
+    stt::utterance::{Utterance, UtteranceState, length_ms},
 };
 
 /// Utterances at a time above which a client's wish to have them final is not noted one by one.
@@ -22,8 +22,14 @@ impl Transcriber {
     }
 
     /// What came so far is to be final, and the client to know when it is: by one transcript more, were it empty.
-    pub(crate) fn finalize(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
-        let can_be_finalized = |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
+    pub(crate) fn finalize(
+        &mut self,
+        now: Instant,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
+        let can_be_finalized =
+            |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
         if let Some(last) = self.utterances.back_mut().filter(can_be_finalized) {
             last.finalized = true;
         } else if self.utterances.len() < MAX_FINALITY_MARKERS {

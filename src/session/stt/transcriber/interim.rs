@@ -42,14 +42,28 @@ impl Transcriber {
         let ready_connection = self.connection.as_mut().filter(|connection| connection.is_ready());
         if let (Some(connection), None) = (ready_connection, &self.interim) {
             let (audio, audio_ms) = (Arc::new(audio.to_vec()), length_ms(audio));
-            connection.send_request(now, LaneCommand::Transcribe { prompt: options.prompt(), audio }, context);
-            self.interim =
-                Some(InterimDecode { text: String::new(), audio_ms, audio_start_ms: end_ms.saturating_sub(audio_ms) });
+            connection.send_request(
+                now,
+                LaneCommand::Transcribe { prompt: options.prompt(), audio },
+                context,
+            );
+            self.interim = Some(InterimDecode {
+                text: String::new(),
+                audio_ms,
+                audio_start_ms: end_ms.saturating_sub(audio_ms),
+            });
         }
     }
 
-    pub(crate) fn report_interim(&self, text: &str, interim: &InterimDecode, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
-        let front = self.utterances.front().filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
+    pub(crate) fn report_interim(
+        &self,
+        text: &str,
+        interim: &InterimDecode,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
+        let front =
+            self.utterances.front().filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
         if let (Some(utterance), true, false) = (front, options.partials, text.trim().is_empty()) {
             context.out.push_client(ClientCommand::TranscriptPartial {
                 speaker: Speaker::User,

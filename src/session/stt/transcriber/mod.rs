@@ -8,7 +8,7 @@ mod interim;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
-use super::utterance::{UtteranceState, Utterance, Transcript, length_ms};
+use super::utterance::{Transcript, Utterance, UtteranceState, length_ms};
 use crate::session::{
     context::LaneContext,
     input::speech_input::{SpeechEvent, SpeechSegment},
@@ -16,12 +16,12 @@ use crate::session::{
     outbox::Observation,
     upstream::{
         backoff::ConnectionFailure,
-        connection::{UpstreamConnection, ConnectionEvent},
+        connection::{ConnectionEvent, UpstreamConnection},
     },
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, Lane, LaneCommand, LaneEvent, Mode, Speaker, DisconnectReason},
+    event::{ClientCommand, DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, Speaker},
     mapping::profile::{HearRules, LaneTimeouts},
 };
 use interim::InterimDecode;
@@ -92,12 +92,19 @@ impl Transcriber {
     }
 
     /// The ear heard something.
-    pub(crate) fn handle_speech_event(&mut self, now: Instant, event: SpeechEvent, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn handle_speech_event(
+        &mut self,
+        now: Instant,
+        event: SpeechEvent,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         match event {
             SpeechEvent::Started { at_ms } => {
                 self.utterances.push_back(Utterance::open(context.segment_ids.next_id(), Some(at_ms)));
                 self.worker_released = false;
-                self.next_interim_at = (!options.rules.interim.is_zero()).then(|| now + options.rules.interim);
+                self.next_interim_at =
+                    (!options.rules.interim.is_zero()).then(|| now + options.rules.interim);
             }
             SpeechEvent::Segment(segment) => self.complete_segment(now, segment, options, context),
             SpeechEvent::Interrupted => {}
@@ -106,7 +113,13 @@ impl Transcriber {
         self.advance(now, options, context);
     }
 
-    fn complete_segment(&mut self, now: Instant, segment: SpeechSegment, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    fn complete_segment(
+        &mut self,
+        now: Instant,
+        segment: SpeechSegment,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         self.next_interim_at = None;
         self.segment_count += u32::from(options.wants_transcript);
         let Some(utterance) = self.utterances.back_mut() else { return };
@@ -178,14 +191,21 @@ impl Transcriber {
         }
     }
 
-    fn append_text(&mut self, now: Instant, text: &str, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    fn append_text(
+        &mut self,
+        now: Instant,
+        text: &str,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         if let Some(interim) = &mut self.interim {
             interim.text.push_str(text);
             return;
         }
         // Words are told of the utterance whose turn it is; a late one only gets its final.
         let front = self.utterances.iter().position(|utterance| !utterance.released);
-        let requested = self.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
+        let requested =
+            self.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
         let Some((index, utterance)) = requested else { return };
         let UtteranceState::Requested(audio, reply) = &mut utterance.state else { return };
         reply.push_str(text);
@@ -202,7 +222,13 @@ impl Transcriber {
     }
 
     /// The answer is complete; `text` is all of it where the upstream repeats it.
-    fn complete_reply(&mut self, now: Instant, text: Option<&str>, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    fn complete_reply(
+        &mut self,
+        now: Instant,
+        text: Option<&str>,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         if let Some(connection) = &mut self.connection {
             connection.complete_reply();
         }
@@ -212,7 +238,8 @@ impl Transcriber {
             && let UtteranceState::Requested(audio, reply) = &utterance.state
         {
             let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(reply).trim().to_owned();
-            let transcript = Transcript { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
+            let transcript =
+                Transcript { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
             utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
         }
         // One fresh session an utterance (field notes §5): what was asked before must not colour the next answer.
@@ -220,11 +247,19 @@ impl Transcriber {
         self.advance(now, options, context);
     }
 
-    fn handle_connection_event(&mut self, now: Instant, connection_event: ConnectionEvent, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    fn handle_connection_event(
+        &mut self,
+        now: Instant,
+        connection_event: ConnectionEvent,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         match connection_event {
             ConnectionEvent::None | ConnectionEvent::Queued => {}
             ConnectionEvent::Ready => self.advance(now, options, context),
-            ConnectionEvent::QueueStuck(words) => context.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            ConnectionEvent::QueueStuck(words) => {
+                context.out.push_error(Error::new(ErrorKind::QueueStuck, words))
+            }
             ConnectionEvent::EmptyAnswer => self.complete_reply(now, Some(""), options, context),
             ConnectionEvent::Failed(failure) => {
                 self.handle_failure(failure, options, context);
@@ -234,12 +269,21 @@ impl Transcriber {
         }
     }
 
-    fn handle_failure(&mut self, failure: ConnectionFailure, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    fn handle_failure(
+        &mut self,
+        failure: ConnectionFailure,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         if self.interim.take().is_some() {
             return;
         }
         let requested = self.utterances.iter_mut().find(|utterance| {
-            if failure.was_in_use { utterance.is_requested() } else { matches!(utterance.state, UtteranceState::Waiting(_)) }
+            if failure.was_in_use {
+                utterance.is_requested()
+            } else {
+                matches!(utterance.state, UtteranceState::Waiting(_))
+            }
         });
         let Some(utterance) = requested else {
             // The user still speaks: there is time, and nobody to disappoint yet.
@@ -266,14 +310,25 @@ impl Transcriber {
         }
     }
 
-    pub(crate) fn handle_closed(&mut self, now: Instant, reason: &DisconnectReason, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn handle_closed(
+        &mut self,
+        now: Instant,
+        reason: &DisconnectReason,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         if let Some(connection) = &mut self.connection {
             let connection_event = connection.handle_closed(now, reason, context);
             self.handle_connection_event(now, connection_event, options, context);
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         if let Some(connection) = &mut self.connection {
             let connection_event = connection.handle_timeout(now, context);
             self.handle_connection_event(now, connection_event, options, context);
@@ -282,13 +337,22 @@ impl Transcriber {
     }
 
     /// Another lane may be dialled again.
-    pub(crate) fn resume_dialling(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn resume_dialling(
+        &mut self,
+        now: Instant,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         self.advance(now, options, context);
     }
 
     pub(crate) fn next_timeout(&self, times: &LaneTimeouts, rules: &HearRules) -> Option<Instant> {
-        let connection_timeout = self.connection.as_ref().and_then(|connection| connection.next_timeout(times));
-        let release = self.oldest_unreleased().and_then(|front| front.completed_at).map(|at| at + rules.speech_end_wait);
+        let connection_timeout =
+            self.connection.as_ref().and_then(|connection| connection.next_timeout(times));
+        let release = self
+            .oldest_unreleased()
+            .and_then(|front| front.completed_at)
+            .map(|at| at + rules.speech_end_wait);
         [connection_timeout, release, self.next_interim_at].into_iter().flatten().min()
     }
 
@@ -310,8 +374,10 @@ impl Transcriber {
         options: &TranscribeOptions<'_>,
         context: &mut LaneContext,
     ) {
-        if let Some(utterance) =
-            self.utterances.back_mut().filter(|utterance| matches!(utterance.state, UtteranceState::Recording))
+        if let Some(utterance) = self
+            .utterances
+            .back_mut()
+            .filter(|utterance| matches!(utterance.state, UtteranceState::Recording))
         {
             utterance.state = UtteranceState::Settled(None);
             utterance.speech_end_ms = Some(at_ms);
@@ -322,7 +388,13 @@ impl Transcriber {
     }
 
     /// Whatever is still owed will not come: pairs are closed, an open one at `at_ms`, and the lane is left.
-    pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
+    pub(crate) fn stop(
+        &mut self,
+        now: Instant,
+        at_ms: u64,
+        options: &TranscribeOptions<'_>,
+        context: &mut LaneContext,
+    ) {
         for utterance in &mut self.utterances {
             if !matches!(utterance.state, UtteranceState::Settled(_)) {
                 utterance.state = UtteranceState::Settled(None);
@@ -347,25 +419,41 @@ impl Transcriber {
     fn advance(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
         self.report_progress(now, options, context);
         let is_settled = self.utterances.is_empty();
-        let waiting =
-            self.utterances.iter_mut().find(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
+        let waiting = self
+            .utterances
+            .iter_mut()
+            .find(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
         match (&mut self.connection, waiting) {
             (Some(connection), Some(utterance)) => {
                 if let (UtteranceState::Waiting(audio), true) = (&utterance.state, connection.is_ready()) {
                     let audio = audio.clone();
                     let prompt = utterance.prompt.clone();
-                    connection.send_request(now, LaneCommand::Transcribe { prompt, audio: audio.clone() }, context);
+                    connection.send_request(
+                        now,
+                        LaneCommand::Transcribe { prompt, audio: audio.clone() },
+                        context,
+                    );
                     utterance.state = UtteranceState::Requested(audio, String::new());
                 }
             }
             (None, _) if !context.can_dial() => {}
             (None, Some(_)) => {
                 self.worker_released = false;
-                self.connection = Some(UpstreamConnection::open(now, LANE_PURPOSE_AND_MODE, LaneCommand::Init(None), context));
+                self.connection = Some(UpstreamConnection::open(
+                    now,
+                    LANE_PURPOSE_AND_MODE,
+                    LaneCommand::Init(None),
+                    context,
+                ));
             }
             // Dialled at the first sound, so that queueing and initialising overlap the user's speech.
             (None, None) if !is_settled && !self.worker_released && options.wants_transcript => {
-                self.connection = Some(UpstreamConnection::open(now, LANE_PURPOSE_AND_MODE, LaneCommand::Init(None), context));
+                self.connection = Some(UpstreamConnection::open(
+                    now,
+                    LANE_PURPOSE_AND_MODE,
+                    LaneCommand::Init(None),
+                    context,
+                ));
             }
             (Some(_), None) if is_settled && self.interim.is_none() => self.retire_connection(now, context),
             (Some(_) | None, None) => {}
@@ -388,8 +476,9 @@ impl Transcriber {
                 self.utterances.remove(index);
                 continue;
             }
-            let is_overdue =
-                utterance.completed_at.is_some_and(|complete| now >= complete + options.rules.speech_end_wait);
+            let is_overdue = utterance
+                .completed_at
+                .is_some_and(|complete| now >= complete + options.rules.speech_end_wait);
             if is_overdue && !utterance.released {
                 utterance.released = true;
                 if let Some(at_ms) = utterance.speech_end_ms {

@@ -18,11 +18,12 @@ use crate::session::{
 };
 use crate::{
     audio::{
-        MODEL_RATE_HZ, encoding::Encoding, output_converter::OutputConverter, playout::PlayoutPacer, resample::UnsupportedRate,
+        MODEL_RATE_HZ, encoding::Encoding, output_converter::OutputConverter, playout::PlayoutPacer,
+        resample::UnsupportedRate,
     },
     error::{Error, ErrorKind},
     event::ClientCommand,
-    mapping::profile::{PlayoutRules, PlayoutPace},
+    mapping::profile::{PlayoutPace, PlayoutRules},
 };
 
 /// With more than this waiting to be heard, no more of a text is asked for.
@@ -35,7 +36,7 @@ const UNPLAYED_MAX: Duration = Duration::from_secs(90);
 
 /// Whose text it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SpeechSource {
+pub(crate) enum PlaybackSource {
     /// The client's: it asked for it.
     Request,
     /// The model's own.
@@ -63,7 +64,7 @@ pub(crate) struct Player {
 
 #[derive(Debug)]
 struct PlaybackItem {
-    source: SpeechSource,
+    source: PlaybackSource,
     request_id: String,
     text: String,
     requested_at: Instant,
@@ -105,13 +106,21 @@ impl Player {
     /// # Errors
     /// [`UnsupportedRate`] for a rate out of range; the old one stays.
     pub(crate) fn set_format(&mut self, encoding: Encoding, out_rate_hz: u32) -> Result<(), UnsupportedRate> {
-        self.next_format = Some((OutputConverter::with_encoding(encoding, out_rate_hz)?, encoding, out_rate_hz));
+        self.next_format =
+            Some((OutputConverter::with_encoding(encoding, out_rate_hz)?, encoding, out_rate_hz));
         Ok(())
     }
 
     /// A text begins; `text` is told with its first audio.
-    pub(crate) fn begin_item(&mut self, now: Instant, source: SpeechSource, request_id: String, text: String) {
-        if let Some((converter, encoding, out_rate_hz)) = self.next_format.take_if(|_| self.items.is_empty()) {
+    pub(crate) fn begin_item(
+        &mut self,
+        now: Instant,
+        source: PlaybackSource,
+        request_id: String,
+        text: String,
+    ) {
+        if let Some((converter, encoding, out_rate_hz)) = self.next_format.take_if(|_| self.items.is_empty())
+        {
             self.converter = converter;
             self.encoding = encoding;
             self.out_rate_hz = out_rate_hz;
@@ -152,7 +161,7 @@ impl Player {
     }
 
     /// Whether it is a text the client asked for.
-    pub(crate) fn is_busy_with(&self, source: SpeechSource) -> bool {
+    pub(crate) fn is_busy_with(&self, source: PlaybackSource) -> bool {
         self.items.iter().any(|item| item.source == source)
     }
 
@@ -191,7 +200,13 @@ impl Player {
     }
 
     /// Takes audio that comes after its text was made; of one that is over already it is nothing any more.
-    pub(crate) fn append_audio(&mut self, now: Instant, request_id: &str, samples: &[f32], out: &mut Actions) {
+    pub(crate) fn append_audio(
+        &mut self,
+        now: Instant,
+        request_id: &str,
+        samples: &[f32],
+        out: &mut Actions,
+    ) {
         if self.items.back().is_some_and(|item| item.request_id == request_id) {
             self.push_audio(now, samples, out);
         }
@@ -281,11 +296,19 @@ impl Player {
                 out.observe(Observation::Underrun);
             }
             self.sent_audio += length;
-            let requested_at = if item.source == SpeechSource::Turn { &mut self.user_spoke_at } else { &mut Some(item.requested_at) };
+            let requested_at = if item.source == PlaybackSource::Turn {
+                &mut self.user_spoke_at
+            } else {
+                &mut Some(item.requested_at)
+            };
             if !item.start_reported
                 && let Some(at) = requested_at.take()
             {
-                let origin = if item.source == SpeechSource::Turn { AudioOrigin::Utterance } else { AudioOrigin::Text };
+                let origin = if item.source == PlaybackSource::Turn {
+                    AudioOrigin::Utterance
+                } else {
+                    AudioOrigin::Text
+                };
                 out.measure(Measurement::FirstAudio { origin, after: now - at });
             }
             item.send_frame(now, frame, out);
@@ -308,7 +331,9 @@ impl Player {
 
     fn duration_of(&self, bytes: usize) -> Duration {
         // Rounded up: frames that follow one another without a gap must not look as if there were one.
-        Duration::from_nanos((self.sample_count(bytes as u64) * 1_000_000_000).div_ceil(self.out_rate_hz.into()))
+        Duration::from_nanos(
+            (self.sample_count(bytes as u64) * 1_000_000_000).div_ceil(self.out_rate_hz.into()),
+        )
     }
 
     const fn sample_count(&self, bytes: u64) -> u64 {
@@ -347,8 +372,8 @@ impl PlaybackItem {
     /// By how much it is too short to last until the model makes more of it. Of a text all is made as fast as it can be.
     fn shortfall(&self) -> Duration {
         let missing = match self.source {
-            SpeechSource::Turn if !self.complete => UNIT_SAMPLES.saturating_sub(self.model_samples),
-            SpeechSource::Turn | SpeechSource::Request => 0,
+            PlaybackSource::Turn if !self.complete => UNIT_SAMPLES.saturating_sub(self.model_samples),
+            PlaybackSource::Turn | PlaybackSource::Request => 0,
         };
         Duration::from_nanos(missing * 1_000_000_000 / UNIT_SAMPLES)
     }

@@ -32,7 +32,7 @@ fn client_events(out: &mut Actions) -> Vec<String> {
 #[test]
 fn chunks_of_any_size_are_sent_in_whole_frames_at_playout_pace() {
     let (mut player, now, mut out) = player();
-    player.begin_item(now, SpeechSource::Turn, "t".into(), String::new());
+    player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
     for piece in SECOND[..9_600].chunks(1_000) {
         player.push_audio(now, piece, &mut out);
     }
@@ -51,7 +51,7 @@ fn chunks_of_any_size_are_sent_in_whole_frames_at_playout_pace() {
 #[test]
 fn audio_too_far_ahead_is_dropped_and_reported_once() {
     let (mut player, now, mut out) = player();
-    player.begin_item(now, SpeechSource::Turn, "t".into(), String::new());
+    player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
     for second in 1..=100 {
         player.push_audio(now, &SECOND, &mut out);
         assert_eq!(player.is_far_ahead(now), second > 30, "{second}");
@@ -63,7 +63,7 @@ fn audio_too_far_ahead_is_dropped_and_reported_once() {
 }
 
 /// How long the first audio of a text with such first pieces is held, ms.
-fn hold_ms(source: SpeechSource, pieces: &[usize], hold_max_ms: u32) -> u128 {
+fn hold_ms(source: PlaybackSource, pieces: &[usize], hold_max_ms: u32) -> u128 {
     let (mut player, now, mut out) = player_with_hold(hold_max_ms);
     player.begin_item(now, source, "t".into(), String::new());
     for piece in pieces {
@@ -76,16 +76,20 @@ fn hold_ms(source: SpeechSource, pieces: &[usize], hold_max_ms: u32) -> u128 {
 
 #[test]
 fn turn_with_short_first_chunk_is_held_until_the_next_is_due() {
-    assert_eq!(hold_ms(SpeechSource::Turn, &[12_000], 600), 500);
-    assert_eq!(hold_ms(SpeechSource::Turn, &[2_400], 600), 600, "no longer than the profile says");
-    assert_eq!(hold_ms(SpeechSource::Turn, &[12_000], 0), 0);
-    assert_eq!(hold_ms(SpeechSource::Turn, &[24_000], 600), 0, "nothing for a whole unit");
-    assert_eq!(hold_ms(SpeechSource::Turn, &[2_400; 10], 600), 0, "in however many pieces");
-    assert_eq!(hold_ms(SpeechSource::Request, &[12_000], 600), 0, "nothing for a text");
+    assert_eq!(hold_ms(PlaybackSource::Turn, &[12_000], 600), 500);
+    assert_eq!(hold_ms(PlaybackSource::Turn, &[2_400], 600), 600, "no longer than the profile says");
+    assert_eq!(hold_ms(PlaybackSource::Turn, &[12_000], 0), 0);
+    assert_eq!(hold_ms(PlaybackSource::Turn, &[24_000], 600), 0, "nothing for a whole unit");
+    assert_eq!(hold_ms(PlaybackSource::Turn, &[2_400; 10], 600), 0, "in however many pieces");
+    assert_eq!(hold_ms(PlaybackSource::Request, &[12_000], 600), 0, "nothing for a text");
     let (mut player, now, mut out) = player_with_hold(600);
-    player.begin_item(now, SpeechSource::Turn, "t".into(), String::new());
+    player.begin_item(now, PlaybackSource::Turn, "t".into(), String::new());
     player.push_audio(now, &SECOND[..12_000], &mut out);
     assert_eq!(client_events(&mut out), [""; 0]);
     player.finish_item(now, &mut out);
-    assert_eq!(client_events(&mut out), ["start", "100", "100", "100"], "a turn that is over waits for nothing");
+    assert_eq!(
+        client_events(&mut out),
+        ["start", "100", "100", "100"],
+        "a turn that is over waits for nothing"
+    );
 }

@@ -89,7 +89,12 @@ pub(crate) struct UpstreamConnection {
 
 impl UpstreamConnection {
     /// Dials.
-    pub(crate) fn open(now: Instant, purpose_and_mode: (LanePurpose, Mode), init: LaneCommand, context: &mut LaneContext) -> Self {
+    pub(crate) fn open(
+        now: Instant,
+        purpose_and_mode: (LanePurpose, Mode),
+        init: LaneCommand,
+        context: &mut LaneContext,
+    ) -> Self {
         Self::open_with_optional_init(now, purpose_and_mode, Some(init), context)
     }
 
@@ -141,7 +146,10 @@ impl UpstreamConnection {
     /// A worker is at work for it, or about to be.
     pub(crate) const fn holds_worker(&self) -> bool {
         self.granted_at.is_some()
-            && !matches!(self.phase, ConnectionPhase::Gone | ConnectionPhase::BackingOff { .. } | ConnectionPhase::Dialling { .. })
+            && !matches!(
+                self.phase,
+                ConnectionPhase::Gone | ConnectionPhase::BackingOff { .. } | ConnectionPhase::Dialling { .. }
+            )
     }
 
     /// When its worker was assigned: the upstream's time limit counts from then (field notes §1.6).
@@ -151,8 +159,9 @@ impl UpstreamConnection {
 
     /// Is to be gone by then, whatever it waits for.
     pub(crate) fn shorten_deadline(&mut self, by: Instant) {
-        if let ConnectionPhase::Draining { until } | ConnectionPhase::Closing { until, .. } | ConnectionPhase::AbandonedDial { until } =
-            &mut self.phase
+        if let ConnectionPhase::Draining { until }
+        | ConnectionPhase::Closing { until, .. }
+        | ConnectionPhase::AbandonedDial { until } = &mut self.phase
         {
             *until = (*until).min(by);
         }
@@ -244,7 +253,9 @@ impl UpstreamConnection {
     pub(crate) fn close(&mut self, now: Instant, context: &mut LaneContext) {
         match &mut self.phase {
             // The handshake may have been answered already.
-            ConnectionPhase::Dialling { until } => self.phase = ConnectionPhase::AbandonedDial { until: *until },
+            ConnectionPhase::Dialling { until } => {
+                self.phase = ConnectionPhase::AbandonedDial { until: *until }
+            }
             // In the queue nobody has been assigned yet, so there is nobody to say goodbye to.
             ConnectionPhase::Queued(queue) if queue.position.is_some() => {
                 context.out.push(Action::DropLane(self.lane));
@@ -257,7 +268,11 @@ impl UpstreamConnection {
                 let ready_at = *until;
                 self.send_close(ready_at, context);
             }
-            ConnectionPhase::Granted | ConnectionPhase::Ready | ConnectionPhase::Engaged | ConnectionPhase::AwaitingReply { .. } | ConnectionPhase::Draining { .. } => {
+            ConnectionPhase::Granted
+            | ConnectionPhase::Ready
+            | ConnectionPhase::Engaged
+            | ConnectionPhase::AwaitingReply { .. }
+            | ConnectionPhase::Draining { .. } => {
                 self.send_close(now, context);
             }
             ConnectionPhase::Closing { retry, .. } => *retry = false,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    event::{EndKind, UpstreamEnd, LaneEvent, DisconnectReason},
+    event::{DisconnectReason, EndKind, LaneEvent, UpstreamEnd},
     mapping::Library,
 };
 
@@ -11,7 +11,12 @@ fn start() -> (Instant, LaneContext, UpstreamConnection) {
     let now = Instant::now();
     let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
     let mut context = LaneContext::for_lane_tests(times);
-    let connection = UpstreamConnection::open(now, (LanePurpose::Speak, Mode::Chat), LaneCommand::Init(None), &mut context);
+    let connection = UpstreamConnection::open(
+        now,
+        (LanePurpose::Speak, Mode::Chat),
+        LaneCommand::Init(None),
+        &mut context,
+    );
     (now, context, connection)
 }
 
@@ -29,7 +34,10 @@ fn closed_transport_receives_no_messages() {
         connection.handle_opened(now, &mut context);
         connection.handle_event(now, &LaneEvent::Granted, &mut context);
         assert_eq!(actions(&mut context), [Action::ToLane(lane, LaneCommand::Init(None))]);
-        if matches!(connection.handle_closed(now, &DisconnectReason::Lost("reset".into()), &mut context), ConnectionEvent::Failed(_)) {
+        if matches!(
+            connection.handle_closed(now, &DisconnectReason::Lost("reset".into()), &mut context),
+            ConnectionEvent::Failed(_)
+        ) {
             break;
         }
         now = connection.next_timeout(&context.lane_times).unwrap();
@@ -66,7 +74,8 @@ fn abandoned_transport_is_dropped_once() {
     loop {
         let now = connection.next_timeout(&context.lane_times).unwrap();
         let failed = matches!(connection.handle_timeout(now, &mut context), ConnectionEvent::Failed(_));
-        let dropped = actions(&mut context).into_iter().filter(|action| matches!(action, Action::DropLane(_)));
+        let dropped =
+            actions(&mut context).into_iter().filter(|action| matches!(action, Action::DropLane(_)));
         assert!(dropped.count() <= 1);
         if failed {
             break;
@@ -88,7 +97,10 @@ fn unwanted_answer_is_not_drained_after_the_drain_deadline() {
         let lane = connection.lane();
         connection.retire(now, &mut context);
         assert_eq!(context.closing[0].is_draining(), drains);
-        assert!(context.closing[0].next_timeout(&context.lane_times).unwrap() > now, "no deadline in the past");
+        assert!(
+            context.closing[0].next_timeout(&context.lane_times).unwrap() > now,
+            "no deadline in the past"
+        );
         let close = Action::ToLane(lane, LaneCommand::Close);
         assert_eq!(actions(&mut context).contains(&close), !drains);
     }

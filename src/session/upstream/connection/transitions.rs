@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{UpstreamConnection, ConnectionEvent, ConnectionPhase, QueueState, millis};
+use super::{ConnectionEvent, ConnectionPhase, QueueState, UpstreamConnection, millis};
 use crate::session::upstream::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
     context::LaneContext,
@@ -11,7 +11,7 @@ use crate::session::{
 };
 use crate::{
     error::ErrorKind,
-    event::{EndKind, UpstreamEnd, LaneCommand, LaneEvent, DisconnectReason},
+    event::{DisconnectReason, EndKind, LaneCommand, LaneEvent, UpstreamEnd},
     mapping::profile::LaneTimeouts,
 };
 
@@ -20,7 +20,12 @@ impl UpstreamConnection {
     pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
         match self.phase {
             ConnectionPhase::Dialling { .. } => {
-                self.phase = ConnectionPhase::Queued(QueueState { since: now, moved_at: now, position: None, stuck_reported: false });
+                self.phase = ConnectionPhase::Queued(QueueState {
+                    since: now,
+                    moved_at: now,
+                    position: None,
+                    stuck_reported: false,
+                });
             }
             ConnectionPhase::AbandonedDial { .. } => self.send_close(now, context),
             _ => {}
@@ -28,7 +33,12 @@ impl UpstreamConnection {
     }
 
     /// The upstream said something.
-    pub(crate) fn handle_event(&mut self, now: Instant, event: &LaneEvent<'_>, context: &mut LaneContext) -> ConnectionEvent {
+    pub(crate) fn handle_event(
+        &mut self,
+        now: Instant,
+        event: &LaneEvent<'_>,
+        context: &mut LaneContext,
+    ) -> ConnectionEvent {
         match (&mut self.phase, event) {
             (_, LaneEvent::Unknown(detail)) => {
                 context.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
@@ -41,11 +51,17 @@ impl UpstreamConnection {
                 }
                 self.retry = None;
                 let detail = describe_queue(*position, *length, *wait_s);
-                context.out.observe(Observation::LaneQueued { lane: self.lane, position: *position, words: detail });
+                context.out.observe(Observation::LaneQueued {
+                    lane: self.lane,
+                    position: *position,
+                    words: detail,
+                });
                 ConnectionEvent::Queued
             }
             // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
-            (ConnectionPhase::Closing { retry: false, .. }, LaneEvent::Queued { .. }) if self.granted_at.is_none() => {
+            (ConnectionPhase::Closing { retry: false, .. }, LaneEvent::Queued { .. })
+                if self.granted_at.is_none() =>
+            {
                 context.out.push(Action::DropLane(self.lane));
                 self.phase = ConnectionPhase::Gone;
                 ConnectionEvent::None
@@ -75,7 +91,10 @@ impl UpstreamConnection {
                 });
                 ConnectionEvent::Ready
             }
-            (ConnectionPhase::AwaitingReply { active_at: heard_at }, LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen) => {
+            (
+                ConnectionPhase::AwaitingReply { active_at: heard_at },
+                LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen,
+            ) => {
                 *heard_at = now;
                 ConnectionEvent::None
             }
@@ -95,15 +114,24 @@ impl UpstreamConnection {
 
     /// Initialises a worker that waits for it.
     pub(crate) fn initialise(&mut self, now: Instant, context: &mut LaneContext) {
-        let Some(init) = self.init.clone().filter(|_| matches!(self.phase, ConnectionPhase::Granted)) else { return };
+        let Some(init) = self.init.clone().filter(|_| matches!(self.phase, ConnectionPhase::Granted)) else {
+            return;
+        };
         let (init, encoding) = context.voice_encoding.encode_voice(init);
         self.voice_encoding = encoding;
         context.out.push(Action::ToLane(self.lane, init));
-        self.phase = ConnectionPhase::Initialising { until: now + Duration::from_millis(context.lane_times.init_max_ms) };
+        self.phase = ConnectionPhase::Initialising {
+            until: now + Duration::from_millis(context.lane_times.init_max_ms),
+        };
     }
 
     /// Something went wrong upstream, and its session goes on: what that means depends on what was wanted of it.
-    fn handle_recoverable_error(&mut self, now: Instant, detail: &str, context: &mut LaneContext) -> ConnectionEvent {
+    fn handle_recoverable_error(
+        &mut self,
+        now: Instant,
+        detail: &str,
+        context: &mut LaneContext,
+    ) -> ConnectionEvent {
         context.out.observe(Observation::LaneTrouble { lane: self.lane, words: detail.to_owned() });
         match self.phase {
             ConnectionPhase::Initialising { .. } => {
@@ -140,7 +168,12 @@ impl UpstreamConnection {
         self.phase = ConnectionPhase::Closing { until, retry: true };
     }
 
-    fn handle_session_end(&mut self, now: Instant, end: &UpstreamEnd, context: &mut LaneContext) -> ConnectionEvent {
+    fn handle_session_end(
+        &mut self,
+        now: Instant,
+        end: &UpstreamEnd,
+        context: &mut LaneContext,
+    ) -> ConnectionEvent {
         // Its close frame follows; until then the worker is still being cleaned up.
         let until = now + Duration::from_millis(context.lane_times.close_max_ms);
         // A conversation owes no answer that could be empty: it is lost, whatever it ended with.
@@ -151,7 +184,9 @@ impl UpstreamConnection {
                 self.phase = ConnectionPhase::Closing { until, retry: false };
                 return ConnectionEvent::None;
             }
-            ConnectionPhase::Closing { .. } | ConnectionPhase::BackingOff { .. } | ConnectionPhase::Gone => return ConnectionEvent::None,
+            ConnectionPhase::Closing { .. } | ConnectionPhase::BackingOff { .. } | ConnectionPhase::Gone => {
+                return ConnectionEvent::None;
+            }
             _ => false,
         };
         let retry = !was_in_use;
@@ -164,7 +199,11 @@ impl UpstreamConnection {
                 if kind == EndKind::LimitReachedStillOpen {
                     context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
                 }
-                ConnectionEvent::Failed(ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use })
+                ConnectionEvent::Failed(ConnectionFailure {
+                    kind: ErrorKind::Unavailable,
+                    detail,
+                    was_in_use,
+                })
             }
             (true, _) => self.fail_in_use(detail, context),
             (false, kind) => {
@@ -177,10 +216,17 @@ impl UpstreamConnection {
     }
 
     /// The transport is gone.
-    pub(crate) fn handle_closed(&mut self, now: Instant, reason: &DisconnectReason, context: &mut LaneContext) -> ConnectionEvent {
+    pub(crate) fn handle_closed(
+        &mut self,
+        now: Instant,
+        reason: &DisconnectReason,
+        context: &mut LaneContext,
+    ) -> ConnectionEvent {
         match self.phase {
             ConnectionPhase::Gone | ConnectionPhase::BackingOff { .. } => ConnectionEvent::None,
-            ConnectionPhase::AbandonedDial { .. } | ConnectionPhase::Draining { .. } | ConnectionPhase::Closing { retry: false, .. } => {
+            ConnectionPhase::AbandonedDial { .. }
+            | ConnectionPhase::Draining { .. }
+            | ConnectionPhase::Closing { retry: false, .. } => {
                 self.phase = ConnectionPhase::Gone;
                 ConnectionEvent::None
             }
@@ -193,7 +239,12 @@ impl UpstreamConnection {
             _ => {
                 self.phase = ConnectionPhase::Gone;
                 self.report_encoding_failure(context);
-                RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, format!("the upstream {reason}"));
+                RetryState::record_failure(
+                    &mut self.retry,
+                    now,
+                    ErrorKind::Unavailable,
+                    format!("the upstream {reason}"),
+                );
                 self.retry_or_fail(now, context)
             }
         }
@@ -224,7 +275,11 @@ impl UpstreamConnection {
                 );
                 if waited >= Duration::from_millis(times.queue_max_ms) {
                     context.out.push(Action::DropLane(self.lane));
-                    return self.fail_permanently(ConnectionFailure { kind: ErrorKind::QueueStuck, detail, was_in_use: false });
+                    return self.fail_permanently(ConnectionFailure {
+                        kind: ErrorKind::QueueStuck,
+                        detail,
+                        was_in_use: false,
+                    });
                 }
                 if context.holds_worker {
                     // It is this session itself that holds the queue up, and not for long.
@@ -261,7 +316,10 @@ impl UpstreamConnection {
                 self.dial(now, context);
                 ConnectionEvent::None
             }
-            ConnectionPhase::Granted | ConnectionPhase::Ready | ConnectionPhase::Engaged | ConnectionPhase::Gone => ConnectionEvent::None,
+            ConnectionPhase::Granted
+            | ConnectionPhase::Ready
+            | ConnectionPhase::Engaged
+            | ConnectionPhase::Gone => ConnectionEvent::None,
         }
     }
 
@@ -275,12 +333,19 @@ impl UpstreamConnection {
             | ConnectionPhase::Draining { until }
             | ConnectionPhase::Closing { until, .. }
             | ConnectionPhase::BackingOff { until } => Some(*until),
-            ConnectionPhase::Queued(queue) if queue.stuck_reported => Some(queue.since + ms(times.queue_max_ms)),
+            ConnectionPhase::Queued(queue) if queue.stuck_reported => {
+                Some(queue.since + ms(times.queue_max_ms))
+            }
             ConnectionPhase::Queued(queue) => {
                 Some((queue.moved_at + ms(times.queue_stuck_ms)).min(queue.since + ms(times.queue_max_ms)))
             }
-            ConnectionPhase::AwaitingReply { active_at: heard_at } => Some(*heard_at + ms(times.answer_max_ms)),
-            ConnectionPhase::Granted | ConnectionPhase::Ready | ConnectionPhase::Engaged | ConnectionPhase::Gone => None,
+            ConnectionPhase::AwaitingReply { active_at: heard_at } => {
+                Some(*heard_at + ms(times.answer_max_ms))
+            }
+            ConnectionPhase::Granted
+            | ConnectionPhase::Ready
+            | ConnectionPhase::Engaged
+            | ConnectionPhase::Gone => None,
         }
     }
 
@@ -291,7 +356,8 @@ impl UpstreamConnection {
         self.voice_encoding = None;
         context.out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
         context.out.push(Action::OpenLane(self.lane, self.mode));
-        self.phase = ConnectionPhase::Dialling { until: now + Duration::from_millis(context.lane_times.dial_max_ms) };
+        self.phase =
+            ConnectionPhase::Dialling { until: now + Duration::from_millis(context.lane_times.dial_max_ms) };
     }
 
     /// Another attempt after a pause, or the end of all attempts. The last transport is gone.
@@ -302,7 +368,9 @@ impl UpstreamConnection {
         };
         match retry.next_attempt(now, self.opened_at, &context.lane_times, &mut context.rng) {
             Err(failure) => {
-                context.out.observe(Observation::LaneFailed { lane: self.lane, words: failure.detail.clone() });
+                context
+                    .out
+                    .observe(Observation::LaneFailed { lane: self.lane, words: failure.detail.clone() });
                 self.fail_permanently(failure)
             }
             Ok(until) => {
