@@ -82,8 +82,8 @@ fn find_string_value<'a>(payload: &'a [u8], key: &str) -> Option<&'a [u8]> {
     Some(&text[..end])
 }
 
-fn find_text(bytes: &[u8], words: &str) -> Option<usize> {
-    bytes.windows(words.len()).position(|window| window == words.as_bytes())
+fn find_text(bytes: &[u8], text: &str) -> Option<usize> {
+    bytes.windows(text.len()).position(|window| window == text.as_bytes())
 }
 
 #[cfg(test)]
@@ -91,16 +91,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn appends_are_read_however_they_are_written() {
+    fn append_is_parsed_with_any_field_order() {
         let unit = STANDARD.encode(vec![0; 4 * SECOND_SAMPLES]);
-        for words in [
+        for text in [
             format!(
                 r#"{{"type":"input.append","input":{{"audio":"{unit}","input_id":"7","force_listen":false}}}}"#
             ),
             format!(r#"{{"type": "input.append", "input": {{"input_id": "7", "audio": "{unit}"}}}}"#),
         ] {
-            assert!(has_type(words.as_bytes(), "input.append"));
-            let append = Append::parse(words.as_bytes()).unwrap();
+            assert!(has_type(text.as_bytes(), "input.append"));
+            let append = Append::parse(text.as_bytes()).unwrap();
             assert!(append.is_unit() && append.samples().len() == SECOND_SAMPLES && append.input_id == "7");
             assert_eq!(append.spot_check_blocks(3).len(), SPOT_CHECKS);
         }

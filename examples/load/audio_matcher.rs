@@ -52,18 +52,18 @@ impl AudioMatcher {
 
     /// Finds where in the loop this stretch begins.
     pub(crate) fn locate_in_loop(sound: &TestAudio, samples: &[f32]) -> Option<(u64, Self)> {
-        let first = (0..LOOP_SAMPLES as u64).find(|place| {
-            is_match_at(sound, samples, SKIPPED_START_SAMPLES, place + SKIPPED_START_SAMPLES as u64, 4)
+        let first = (0..LOOP_SAMPLES as u64).find(|position| {
+            is_match_at(sound, samples, SKIPPED_START_SAMPLES, position + SKIPPED_START_SAMPLES as u64, 4)
         })?;
-        let place = refine_position(
+        let position = refine_position(
             sound,
             &samples[SKIPPED_START_SAMPLES..SKIPPED_START_SAMPLES + BLOCK_SAMPLES],
             first + SKIPPED_START_SAMPLES as u64,
         ) - SKIPPED_START_SAMPLES as u64;
         let tracker = SampleTracker::starting_at(SKIPPED_START_SAMPLES as u64);
         Some((
-            place,
-            Self { loop_offset: place, tracker, has_started: false, lead_in_samples: 0, silence_samples: 0 },
+            position,
+            Self { loop_offset: position, tracker, has_started: false, lead_in_samples: 0, silence_samples: 0 },
         ))
     }
 
@@ -112,14 +112,14 @@ impl AudioMatcher {
     /// The block at `at` is not the one that was expected.
     fn search_block(&mut self, sound: &TestAudio, samples: &[f32], at: usize, length: usize) {
         let here = self.tracker.next_position;
-        let places = (1..SEARCH_RADIUS_SAMPLES).flat_map(|far| [Some(here + far), here.checked_sub(far)]);
+        let position = (1..SEARCH_RADIUS_SAMPLES).flat_map(|far| [Some(here + far), here.checked_sub(far)]);
         let found =
-            places.flatten().find(|place| is_match_at(sound, samples, at, self.loop_offset + place, 1));
+            position.flatten().find(|position| is_match_at(sound, samples, at, self.loop_offset + position, 1));
         match found {
-            Some(place) => {
-                let place = refine_position(sound, &samples[at..at + length], self.loop_offset + place)
+            Some(position) => {
+                let position = refine_position(sound, &samples[at..at + length], self.loop_offset + position)
                     - self.loop_offset;
-                self.tracker.next_position = place;
+                self.tracker.next_position = position;
                 self.tracker.receive(length as u64);
             }
             // Silence behind it: the last of what there was.
@@ -132,21 +132,21 @@ impl AudioMatcher {
 }
 
 /// Whether these samples are, from `at` on and for so many blocks, those of this place of the loop.
-fn is_match_at(sound: &TestAudio, samples: &[f32], at: usize, place: u64, blocks: usize) -> bool {
+fn is_match_at(sound: &TestAudio, samples: &[f32], at: usize, position: u64, blocks: usize) -> bool {
     let Some(block) = samples.get(at..at + BLOCK_SAMPLES) else { return false };
-    let expected = sound.expected_samples(place, BLOCK_SAMPLES);
+    let expected = sound.expected_samples(position, BLOCK_SAMPLES);
     // Nearly all places are wrong ones, and a few samples tell.
     let far = block.iter().zip(expected).step_by(20).any(|(a, b)| (a - b).abs() > 0.5 * b.abs() + 0.002);
     !far && is_similar(block, expected)
         && (blocks <= 1
-            || is_match_at(sound, samples, at + BLOCK_SAMPLES, place + BLOCK_SAMPLES as u64, blocks - 1))
+            || is_match_at(sound, samples, at + BLOCK_SAMPLES, position + BLOCK_SAMPLES as u64, blocks - 1))
 }
 
 /// The place within a few of this one that these samples are most like: what is near a match is one, too.
-fn refine_position(sound: &TestAudio, samples: &[f32], place: u64) -> u64 {
+fn refine_position(sound: &TestAudio, samples: &[f32], position: u64) -> u64 {
     const NEAR: u64 = 8;
-    let (mut best, mut least) = (place, f32::INFINITY);
-    for near in place.saturating_sub(NEAR)..=place + NEAR {
+    let (mut best, mut least) = (position, f32::INFINITY);
+    for near in position.saturating_sub(NEAR)..=position + NEAR {
         let (error, _) = error_and_energy(samples, sound.expected_samples(near, samples.len()));
         if error < least {
             (best, least) = (near, error);
@@ -181,12 +181,12 @@ fn error_and_energy(block: &[f32], expected: &[f32]) -> (f32, f32) {
 mod tests {
     use super::*;
 
-    fn sound() -> TestAudio {
+    fn test_audio() -> TestAudio {
         TestAudio::new(48_000, 960, 0.5).unwrap()
     }
 
     /// Client 20's first five seconds.
-    fn stream(sound: &TestAudio) -> Vec<f32> {
+    fn client_audio(sound: &TestAudio) -> Vec<f32> {
         let begins = TestAudio::loop_offset(20) as u64;
         (0..5)
             .flat_map(|second| {
@@ -195,48 +195,48 @@ mod tests {
             .collect()
     }
 
-    fn heard(sound: &TestAudio, samples: &[f32], lag: usize) -> AudioMatcher {
-        let (client, mut ear) =
-            AudioMatcher::identify_client(sound, &samples[..SECOND_SAMPLES], 500, lag).unwrap();
+    fn match_stream(sound: &TestAudio, samples: &[f32], lead_in_samples: usize) -> AudioMatcher {
+        let (client, mut matcher) =
+            AudioMatcher::identify_client(sound, &samples[..SECOND_SAMPLES], 500, lead_in_samples).unwrap();
         assert_eq!(client, 20);
-        samples.chunks(SECOND_SAMPLES).for_each(|unit| ear.match_all(sound, unit));
-        ear
+        samples.chunks(SECOND_SAMPLES).for_each(|unit| matcher.match_all(sound, unit));
+        matcher
     }
 
     #[test]
-    fn every_client_is_recognised_and_every_sample_counted() {
-        let (sound, mut late) = (sound(), vec![0.0; 300]);
-        let samples = stream(&sound);
-        let counts = heard(&sound, &samples, 0).tracker.counts(samples.len() as u64, 0);
+    fn client_is_identified_and_all_samples_counted() {
+        let (sound, mut late) = (test_audio(), vec![0.0; 300]);
+        let samples = client_audio(&sound);
+        let counts = match_stream(&sound, &samples, 0).tracker.counts(samples.len() as u64, 0);
         assert!(counts.is_clean() && counts.tail == 0, "{counts:?}");
         late.extend(&samples[..2 * SECOND_SAMPLES]);
-        let ear = heard(&sound, &late, 300);
-        assert!(ear.tracker.counts(2 * SECOND_SAMPLES as u64, 0).is_clean());
+        let matcher = match_stream(&sound, &late, 300);
+        assert!(matcher.tracker.counts(2 * SECOND_SAMPLES as u64, 0).is_clean());
     }
 
     #[test]
-    fn a_frame_that_is_missing_repeated_or_swapped_is_found() {
-        let sound = sound();
-        let whole = stream(&sound);
+    fn lost_repeated_and_swapped_frames_are_counted() {
+        let sound = test_audio();
+        let whole = client_audio(&sound);
         let (mut less, mut more, mut swapped) = (whole.clone(), whole.clone(), whole.clone());
         less.drain(30_000..30_320);
         let again = whole[30_000..30_320].to_vec();
         more.splice(30_320..30_320, again);
         swapped[30_080..30_720].rotate_left(320);
         let total = whole.len() as u64;
-        assert_eq!(heard(&sound, &less, 0).tracker.counts(total, 0).lost, 320);
-        assert_eq!(heard(&sound, &more, 0).tracker.counts(total, 0).duplicated, 320);
-        let counts = heard(&sound, &swapped, 0).tracker.counts(total, 0);
+        assert_eq!(match_stream(&sound, &less, 0).tracker.counts(total, 0).lost, 320);
+        assert_eq!(match_stream(&sound, &more, 0).tracker.counts(total, 0).duplicated, 320);
+        let counts = match_stream(&sound, &swapped, 0).tracker.counts(total, 0);
         assert!(counts.reordered == 320 && counts.lost == 0, "{counts:?}");
     }
 
     #[test]
-    fn silence_behind_the_end_is_not_what_was_sent() {
-        let sound = sound();
-        let mut samples = stream(&sound);
+    fn silence_after_end_is_not_counted_as_audio() {
+        let sound = test_audio();
+        let mut samples = client_audio(&sound);
         samples[4 * SECOND_SAMPLES + 4_000..].fill(0.0);
-        let ear = heard(&sound, &samples, 0);
-        assert!(ear.tracker.counts(4 * SECOND_SAMPLES as u64 + 4_000, 160).is_clean());
-        assert!(ear.silence_samples >= 11_840);
+        let matcher = match_stream(&sound, &samples, 0);
+        assert!(matcher.tracker.counts(4 * SECOND_SAMPLES as u64 + 4_000, 160).is_clean());
+        assert!(matcher.silence_samples >= 11_840);
     }
 }

@@ -20,45 +20,45 @@ const SESSION_DURATION: Duration = Duration::from_millis(100);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens and closes sessions until it is aborted.
-pub(crate) fn start(world: &Rc<RunContext>, address: &str) -> JoinHandle<()> {
-    let (world, address) = (Rc::clone(world), address.to_owned());
+pub(crate) fn start(context: &Rc<RunContext>, address: &str) -> JoinHandle<()> {
+    let (context, address) = (Rc::clone(context), address.to_owned());
     spawn_local(async move {
-        let Some(a_second) = world.options.churn.filter(|a_second| *a_second > 0.0) else { return };
+        let Some(a_second) = context.options.churn.filter(|a_second| *a_second > 0.0) else { return };
         let began = Instant::now();
         for number in 1u32.. {
-            spawn_local(run_session(Rc::clone(&world), address.clone()));
+            spawn_local(run_session(Rc::clone(&context), address.clone()));
             sleep_until(began + Duration::from_secs_f64(f64::from(number) / a_second)).await;
         }
     })
 }
 
-async fn run_session(world: Rc<RunContext>, address: String) {
+async fn run_session(context: Rc<RunContext>, address: String) {
     let begun = Instant::now();
-    match timeout(OPEN_TIMEOUT, open_and_close(&world, &address, begun)).await {
+    match timeout(OPEN_TIMEOUT, open_and_close(&context, &address, begun)).await {
         Ok(Ok(())) => {}
-        Ok(Err(words)) => count_failed_open(&world, &words),
-        Err(_) => count_failed_open(&world, "a session did not open in time"),
+        Ok(Err(error)) => count_failed_open(&context, &error),
+        Err(_) => count_failed_open(&context, "a session did not open in time"),
     }
 }
 
-fn count_failed_open(world: &RunContext, words: &str) {
-    let mut tally = world.tally.borrow_mut();
-    if !world.is_leaving.get() {
+fn count_failed_open(context: &RunContext, error: &str) {
+    let mut tally = context.tally.borrow_mut();
+    if !context.is_leaving.get() {
         tally.failed_opens += 1;
-        tally.record_error(words);
+        tally.record_error(error);
     }
 }
 
-async fn open_and_close(world: &Rc<RunContext>, address: &str, begun: Instant) -> Result<(), String> {
+async fn open_and_close(context: &Rc<RunContext>, address: &str, begun: Instant) -> Result<(), String> {
     // No standing client has so high a number.
-    let (host, path) = connect_target(world, address, usize::MAX);
+    let (host, path) = connect_target(context, address, usize::MAX);
     let tcp = TcpStream::connect(host).await.map_err(|error| error.to_string())?;
     let (read, write) = tcp.into_split();
-    let mut inbox = FrameReader::new(read, Rc::clone(&world.buffer_pool));
+    let mut inbox = FrameReader::new(read, Rc::clone(&context.buffer_pool));
     websocket::request_upgrade(&mut inbox, &write, host, &path).await?;
     inbox.next_frame().await.ok_or("a session ended before its first message")?;
-    if world.tally.borrow().is_measuring.get() {
-        world.tally.borrow_mut().open_latency.add(begun.elapsed().as_micros() as u64);
+    if context.tally.borrow().is_measuring.get() {
+        context.tally.borrow_mut().open_latency.add(begun.elapsed().as_micros() as u64);
     }
     sleep(SESSION_DURATION).await;
     websocket::write_all(&write, &[&websocket::CLIENT_CLOSE]).await.map_err(|error| error.to_string())?;

@@ -50,16 +50,16 @@ pub(crate) struct Client {
 impl Client {
     /// Connects and listens from then on.
     pub(crate) async fn connect(
-        world: &Rc<RunContext>,
+        context: &Rc<RunContext>,
         address: &str,
         number: usize,
     ) -> Result<Rc<Self>, String> {
-        let (host, path) = connect_target(world, address, number);
+        let (host, path) = connect_target(context, address, number);
         let tcp =
             TcpStream::connect(host).await.map_err(|error| format!("cannot connect to {host}: {error}"))?;
         tcp.set_nodelay(true).map_err(|error| error.to_string())?;
         let (read, write) = tcp.into_split();
-        let mut inbox = FrameReader::new(read, Rc::clone(&world.buffer_pool));
+        let mut inbox = FrameReader::new(read, Rc::clone(&context.buffer_pool));
         websocket::request_upgrade(&mut inbox, &write, host, &path).await?;
         let client = Rc::new(Self {
             loop_offset: TestAudio::loop_offset(number),
@@ -68,19 +68,19 @@ impl Client {
             send_times: RefCell::new(vec![0; SEND_TIMES_KEPT]),
             relay_message_sent_at: Cell::new(0),
             fault_schedule: RefCell::new(FaultSchedule::new(if number == 0 {
-                world.options.spoil
+                context.options.spoil
             } else {
                 0
             })),
             // A relay says nothing.
-            is_ready: Cell::new(world.options.path == BridgeKind::Relay),
+            is_ready: Cell::new(context.options.path == BridgeKind::Relay),
             is_closed: Cell::new(false),
             receiver: RefCell::default(),
             transcript_check: RefCell::default(),
             audio_matcher: RefCell::default(),
             relay_tracker: RefCell::default(),
         });
-        spawn_local(crate::receiver::run_receiver(Rc::clone(world), Rc::clone(&client), inbox));
+        spawn_local(crate::receiver::run_receiver(Rc::clone(context), Rc::clone(&client), inbox));
         Ok(client)
     }
 
@@ -95,37 +95,37 @@ impl Client {
     }
 
     /// Samples it has sent, or meant to, at 16 kHz.
-    pub(crate) fn samples_sent(&self, world: &RunContext) -> u64 {
-        let samples = self.frames_sent() * world.options.frame_samples() as u64;
-        samples * SECOND_SAMPLES as u64 / u64::from(world.options.rate)
+    pub(crate) fn samples_sent(&self, context: &RunContext) -> u64 {
+        let samples = self.frames_sent() * context.options.frame_samples() as u64;
+        samples * SECOND_SAMPLES as u64 / u64::from(context.options.rate)
     }
 
     /// Where in the loop it is, at 16 kHz.
-    pub(crate) fn loop_position(&self, world: &RunContext) -> u64 {
-        (self.loop_offset + LOOP_SAMPLES) as u64 + self.samples_sent(world)
+    pub(crate) fn loop_position(&self, context: &RunContext) -> u64 {
+        (self.loop_offset + LOOP_SAMPLES) as u64 + self.samples_sent(context)
     }
 
     /// Sends the next frame.
-    pub(crate) fn send_next_frame(self: &Rc<Self>, world: &RunContext, head: &[u8], now: u64) {
+    pub(crate) fn send_next_frame(self: &Rc<Self>, context: &RunContext, head: &[u8], now: u64) {
         let (sent, number) = self.fault_schedule.borrow_mut().schedule_frame();
         self.send_times.borrow_mut()[sent as usize % SEND_TIMES_KEPT] = now;
         if let Some(number) = number {
-            let samples = number * world.options.frame_samples() as u64;
-            self.send(world, head, world.sound.frame(self.loop_offset, samples));
+            let samples = number * context.options.frame_samples() as u64;
+            self.send(context, head, context.sound.frame(self.loop_offset, samples));
         }
     }
 
     /// When the frame with the sample before this place (at 16 kHz, from its beginning) was sent.
-    pub(crate) fn frame_sent_at(&self, world: &RunContext, place: u64) -> Option<u64> {
-        let samples = (place * u64::from(world.options.rate)).div_ceil(SECOND_SAMPLES as u64);
-        let frame = samples.checked_sub(1)? / world.options.frame_samples() as u64;
+    pub(crate) fn frame_sent_at(&self, context: &RunContext, position: u64) -> Option<u64> {
+        let samples = (position * u64::from(context.options.rate)).div_ceil(SECOND_SAMPLES as u64);
+        let frame = samples.checked_sub(1)? / context.options.frame_samples() as u64;
         let frames = self.frames_sent();
-        let known = frame < frames && frames - frame < SEND_TIMES_KEPT as u64;
-        known.then(|| self.send_times.borrow()[frame as usize % SEND_TIMES_KEPT])
+        let is_remembered = frame < frames && frames - frame < SEND_TIMES_KEPT as u64;
+        is_remembered.then(|| self.send_times.borrow()[frame as usize % SEND_TIMES_KEPT])
     }
 
     /// Sends what one write takes, and the rest as soon as there is room.
-    pub(crate) fn send(self: &Rc<Self>, world: &RunContext, head: &[u8], body: &[u8]) {
+    pub(crate) fn send(self: &Rc<Self>, context: &RunContext, head: &[u8], body: &[u8]) {
         let mut pending = self.pending.borrow_mut();
         let slices = [std::io::IoSlice::new(head), std::io::IoSlice::new(body)];
         let written =
@@ -133,23 +133,23 @@ impl Client {
         if written == head.len() + body.len() {
             return;
         }
-        world.tally.borrow_mut().blocked_frames += 1;
-        let waits = !pending.is_empty();
+        context.tally.borrow_mut().blocked_frames += 1;
+        let is_flushing = !pending.is_empty();
         pending.extend(head.iter().chain(body).skip(written));
-        if !waits {
+        if !is_flushing {
             spawn_local(Rc::clone(self).flush());
         }
     }
 
     async fn flush(self: Rc<Self>) {
         loop {
-            let there = self.pending.borrow().clone();
-            if websocket::write_all(&self.write, &[&there]).await.is_err() {
+            let chunk = self.pending.borrow().clone();
+            if websocket::write_all(&self.write, &[&chunk]).await.is_err() {
                 self.is_closed.set(true);
                 return;
             }
             let mut pending = self.pending.borrow_mut();
-            pending.drain(..there.len());
+            pending.drain(..chunk.len());
             if pending.is_empty() {
                 return;
             }
@@ -157,19 +157,19 @@ impl Client {
     }
 
     /// Answers a ping.
-    pub(crate) fn send_pong(self: &Rc<Self>, world: &RunContext, payload: &[u8]) {
-        self.send(world, &websocket::frame_header(websocket::PONG, payload.len(), true), payload);
+    pub(crate) fn send_pong(self: &Rc<Self>, context: &RunContext, payload: &[u8]) {
+        self.send(context, &websocket::frame_header(websocket::PONG, payload.len(), true), payload);
     }
 
     /// Says something.
-    pub(crate) fn send_text(self: &Rc<Self>, world: &RunContext, words: &str) {
-        self.send(world, &websocket::frame_header(websocket::TEXT, words.len(), true), words.as_bytes());
+    pub(crate) fn send_text(self: &Rc<Self>, context: &RunContext, text: &str) {
+        self.send(context, &websocket::frame_header(websocket::TEXT, text.len(), true), text.as_bytes());
     }
 
     /// Leaves.
-    pub(crate) fn send_close(self: &Rc<Self>, world: &RunContext) {
+    pub(crate) fn send_close(self: &Rc<Self>, context: &RunContext) {
         if !self.is_closed.get() {
-            self.send(world, &websocket::CLIENT_CLOSE, &[]);
+            self.send(context, &websocket::CLIENT_CLOSE, &[]);
         }
     }
 }
@@ -181,14 +181,14 @@ fn host_of(address: &str) -> &str {
 }
 
 /// Where to connect, and what to ask for there.
-pub(crate) fn connect_target<'a>(world: &RunContext, address: &'a str, number: usize) -> (&'a str, String) {
+pub(crate) fn connect_target<'a>(context: &RunContext, address: &'a str, number: usize) -> (&'a str, String) {
     let host = host_of(address);
     let path = address.trim_start_matches("ws://").strip_prefix(host).filter(|path| !path.is_empty());
     let path = path.unwrap_or("/v1/realtime");
-    let query = match world.options.path {
+    let query = match context.options.path {
         BridgeKind::Relay => format!("relayed={number}"),
-        BridgeKind::Macaw => format!("model=load&input_sample_rate={}", world.options.rate),
+        BridgeKind::Macaw => format!("model=load&input_sample_rate={}", context.options.rate),
     };
-    let mark = if path.contains('?') { '&' } else { '?' };
-    (host, format!("{path}{mark}{query}"))
+    let separator = if path.contains('?') { '&' } else { '?' };
+    (host, format!("{path}{separator}{query}"))
 }

@@ -61,12 +61,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_lost_one_repeated_two_swapped_and_all_else_in_order() {
-        let mut spoil = FaultSchedule::new(3);
-        let frames: Vec<u64> = (0..70).filter_map(|_| spoil.schedule_frame().1).collect();
+    fn schedule_loses_repeats_and_swaps_one_frame_each() {
+        let mut schedule = FaultSchedule::new(3);
+        let frames: Vec<u64> = (0..70).filter_map(|_| schedule.schedule_frame().1).collect();
         assert_eq!(frames[18..20], [18, 20], "19 is lost");
         assert_eq!(frames[37..40], [38, 38, 39]);
         assert_eq!(frames[57..62], [57, 59, 58, 60, 61]);
-        assert_eq!(spoil.frames_sent(), 69);
+        assert_eq!(schedule.frames_sent(), 69);
     }
 }

@@ -6,15 +6,15 @@
 //! alone; without `--url` it is `voxbridge serve`, the one beside this example. Everybody sends for some seconds before
 //! anything is measured. What is measured, and how:
 //!
-//! - **Samples.** Up: each unit that reaches the upstream is compared with what the client sent (`ear`); down: every byte
-//!   of the model's voice with what was said (`heard`). Lost, duplicated and reordered samples are counted (`track`) and
+//! - **Samples.** Up: each unit that reaches the upstream is compared with what the client sent (`audio_matcher`); down: every byte
+//!   of the model's voice with what was said (`receiver`). Lost, duplicated and reordered samples are counted (`sample_tracker`) and
 //!   must be none. Of an utterance that voice detection cut out, all that is clearly heard must be transcribed
-//!   (`utterances`).
+//!   (`transcript_check`).
 //! - **Latency up.** From the moment the frame with a unit's last sample is given to the socket to the moment the upstream
 //!   has read the whole append. A resampler needs 10 ms of the future, so *beyond* is the same from the frame that brings
 //!   those. Through a relay: of each frame, and *beyond* of the long messages.
 //! - **Latency down.** From a delta's first byte given to the socket, or from when the playout lets it leave, to its
-//!   first audio read by the client (`heard`). Through a relay: of the long messages.
+//!   first audio read by the client (`receiver`). Through a relay: of the long messages.
 //! - **Cost.** CPU time, context switches and memory of the bridge's processes, by the system's accounting (`process`).
 //! - **The generator itself.** How late it was; when that is more than 5 ms for one frame in a hundred, nothing it says
 //!   holds.
@@ -52,8 +52,8 @@ use crate::{options::Options, run::Outcome, test_audio::TestAudio};
 fn main() -> ExitCode {
     match run_all(&Options::parse()) {
         Ok(code) => ExitCode::from(code),
-        Err(words) => {
-            eprintln!("load: {words}");
+        Err(error) => {
+            eprintln!("load: {error}");
             ExitCode::from(2)
         }
     }
@@ -89,8 +89,8 @@ fn run_once(options: Options, sound: Rc<TestAudio>) -> Result<Outcome, String> {
 }
 
 fn write_results(options: &Options, outcomes: &[Outcome]) -> Result<(), String> {
-    let write = |path: &Path, words: String| {
-        fs::write(path, words).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    let write = |path: &Path, text: String| {
+        fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
     };
     if let Some(path) = &options.json {
         let runs: Vec<_> = outcomes.iter().map(Outcome::to_json).collect();

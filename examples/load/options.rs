@@ -94,31 +94,31 @@ pub(crate) struct Options {
 impl Options {
     /// What cannot be measured, and why.
     pub(crate) fn validate(&self) -> Result<(), String> {
-        let whole = |what: bool, words: &str| if what { Ok(()) } else { Err(words.to_owned()) };
-        whole(
+        let require = |is_met: bool, error: &str| if is_met { Ok(()) } else { Err(error.to_owned()) };
+        require(
             self.rate.is_multiple_of(2_000) && (8_000..=96_000).contains(&self.rate),
             "--rate is to be a multiple of 2000 from 8000 to 96000 Hz, so that clients can begin anywhere",
         )?;
-        whole((5..=200).contains(&self.frame_ms), "--frame-ms is to be from 5 to 200")?;
-        whole(1000 % self.frame_ms == 0, "--frame-ms is to divide a second, so that units end with frames")?;
-        whole(
+        require((5..=200).contains(&self.frame_ms), "--frame-ms is to be from 5 to 200")?;
+        require(1000 % self.frame_ms == 0, "--frame-ms is to divide a second, so that units end with frames")?;
+        require(
             matches!(self.profile.as_str(), "conversation" | "speech"),
             "--profile is to be conversation or speech: the stub knows no others",
         )?;
-        whole((0.0..=1.0).contains(&self.speech), "--speech is to be from 0 to 1")?;
-        whole(
+        require((0.0..=1.0).contains(&self.speech), "--speech is to be from 0 to 1")?;
+        require(
             (0.5..=500.0).contains(&self.seconds),
             "--seconds is to be from 0.5 to 500: after that conversations move to other upstream sessions",
         )?;
-        whole(
+        require(
             self.path == BridgeKind::Macaw || self.url.is_some(),
             "--path relay needs --url: which relay is to be measured?",
         )?;
-        whole(
+        require(
             self.path == BridgeKind::Macaw || self.churn.is_none(),
             "--churn is for bridges: a relay says nothing when a session is there",
         )?;
-        whole(
+        require(
             self.url.is_none() || self.curve.is_empty() || !self.pid.is_empty(),
             "--curve with --url needs --pid",
         )

@@ -30,51 +30,51 @@ struct SendSlot {
 }
 
 /// Sends frames from `begin` on until the world stops.
-pub(crate) async fn run_pacer(world: Rc<RunContext>, begin: Instant) {
-    let frame = Duration::from_millis(world.options.frame_ms.into());
-    let head = websocket::frame_header(BINARY, 2 * world.options.frame_samples(), true);
-    let message = relay_message(&world);
-    let turns = send_slots(&world, frame);
-    let mut in_a_row = 0u32;
+pub(crate) async fn run_pacer(context: Rc<RunContext>, begin: Instant) {
+    let frame = Duration::from_millis(context.options.frame_ms.into());
+    let head = websocket::frame_header(BINARY, 2 * context.options.frame_samples(), true);
+    let message = relay_message(&context);
+    let slots = send_slots(&context, frame);
+    let mut frames_since_yield = 0u32;
     for tick in 0.. {
-        for turn in turns.iter().filter(|turn| turn.first_tick <= tick && !turn.client.is_closed.get()) {
-            let due = begin + frame * tick + turn.phase;
+        for slot in slots.iter().filter(|slot| slot.first_tick <= tick && !slot.client.is_closed.get()) {
+            let due = begin + frame * tick + slot.phase;
             if due > Instant::now() {
-                in_a_row = 0;
+                frames_since_yield = 0;
                 sleep_until(due).await;
             }
-            in_a_row += 1;
-            if in_a_row.is_multiple_of(FRAMES_PER_YIELD) {
+            frames_since_yield += 1;
+            if frames_since_yield.is_multiple_of(FRAMES_PER_YIELD) {
                 yield_now().await;
             }
-            if world.is_stopping.get() {
+            if context.is_stopping.get() {
                 return;
             }
-            send_due_frame(&world, turn, due, &head, &message, tick - turn.first_tick);
+            send_due_frame(&context, slot, due, &head, &message, tick - slot.first_tick);
         }
-        if turns.iter().all(|turn| turn.client.is_closed.get() || turn.first_tick > tick) {
+        if slots.iter().all(|slot| slot.client.is_closed.get() || slot.first_tick > tick) {
             sleep_until(begin + frame * (tick + 1)).await;
         }
     }
 }
 
-fn send_slots(world: &RunContext, frame: Duration) -> Vec<SendSlot> {
+fn send_slots(context: &RunContext, frame: Duration) -> Vec<SendSlot> {
     /// The golden ratio's part after the point spreads any number of clients evenly.
-    const GOLDEN: f64 = 0.618_033_988_749_895;
-    let clients = world.clients.borrow();
-    let turn = |(number, client): (usize, &Rc<Client>)| {
-        let start = Duration::from_secs_f64((number as f64 * GOLDEN).fract());
+    const GOLDEN_RATIO_FRACTION: f64 = 0.618_033_988_749_895;
+    let clients = context.clients.borrow();
+    let slot = |(number, client): (usize, &Rc<Client>)| {
+        let start = Duration::from_secs_f64((number as f64 * GOLDEN_RATIO_FRACTION).fract());
         let first_tick = (start.as_nanos() / frame.as_nanos()) as u32;
         SendSlot { phase: start - frame * first_tick, first_tick, client: Rc::clone(client) }
     };
-    let mut turns: Vec<SendSlot> = clients.iter().enumerate().map(turn).collect();
-    turns.sort_by_key(|turn| turn.phase);
-    turns
+    let mut slots: Vec<SendSlot> = clients.iter().enumerate().map(slot).collect();
+    slots.sort_by_key(|slot| slot.phase);
+    slots
 }
 
 fn send_due_frame(
-    world: &RunContext,
-    turn: &SendSlot,
+    context: &RunContext,
+    slot: &SendSlot,
     due: Instant,
     head: &[u8],
     message: &[u8],
@@ -83,29 +83,29 @@ fn send_due_frame(
     let now = Instant::now();
     let late = now - due;
     {
-        let mut tally = world.tally.borrow_mut();
+        let mut tally = context.tally.borrow_mut();
         if tally.is_measuring.get() {
             tally.send_lateness.add(late.as_micros() as u64);
             tally.frames += 1;
-            tally.late_frames += u64::from(2 * late.as_millis() > u128::from(world.options.frame_ms));
+            tally.late_frames += u64::from(2 * late.as_millis() > u128::from(context.options.frame_ms));
         }
     }
-    let micros = (now - world.started).as_micros() as u64;
-    turn.client.send_next_frame(world, head, micros);
-    if !message.is_empty() && ((frame + 1) * world.options.frame_ms).is_multiple_of(1000) {
-        turn.client.relay_message_sent_at.set(world.now_us());
-        turn.client.send(world, message, &[]);
+    let micros = (now - context.started).as_micros() as u64;
+    slot.client.send_next_frame(context, head, micros);
+    if !message.is_empty() && ((frame + 1) * context.options.frame_ms).is_multiple_of(1000) {
+        slot.client.relay_message_sent_at.set(context.now_us());
+        slot.client.send(context, message, &[]);
     }
 }
 
 /// What goes through a relay besides the frames, ready to be sent.
-fn relay_message(world: &RunContext) -> Vec<u8> {
-    if world.options.path != BridgeKind::Relay || !world.options.has_relay_messages() {
+fn relay_message(context: &RunContext) -> Vec<u8> {
+    if context.options.path != BridgeKind::Relay || !context.options.has_relay_messages() {
         return Vec::new();
     }
     let audio = "A".repeat(MESSAGE_BYTES);
-    let words = format!(r#"{{"type":"input.append","input":{{"audio":"{audio}","force_listen":false}}}}"#);
-    let mut frame = websocket::frame_header(TEXT, words.len(), true);
-    frame.extend(words.bytes());
+    let text = format!(r#"{{"type":"input.append","input":{{"audio":"{audio}","force_listen":false}}}}"#);
+    let mut frame = websocket::frame_header(TEXT, text.len(), true);
+    frame.extend(text.bytes());
     frame
 }

@@ -117,9 +117,9 @@ fn draw_line(picture: &mut String, points: &[(f64, f64)], colour: &str) {
         writeln!(picture, "<polyline fill=\"none\" stroke=\"{colour}\" points=\"{}\"/>", points.join(" "));
 }
 
-fn draw_text(picture: &mut String, (x, y): (f64, f64), anchor: &str, words: &str) {
+fn draw_text(picture: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
     let _written =
-        writeln!(picture, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>");
+        writeln!(picture, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
 }
 
 fn draw_bar(picture: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {

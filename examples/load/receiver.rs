@@ -1,7 +1,7 @@
 //! What a client hears: every byte of the model's voice, when it came, and the messages that matter.
 //!
 //! Latency down is from the delta's sending (or from when its audio is due, if that is later) to the arrival of its first
-//! audio. A bridge lets audio leave [`LEAD`] ahead of being heard, so a delta whose turn is still being heard is due when
+//! audio. A bridge lets audio leave [`LEAD_US`] ahead of being heard, so a delta whose turn is still being heard is due when
 //! less than that is left. The first delta of a turn counts apart: bridges may hold it on purpose, once audio has come
 //! too late to be heard without a gap; as long as it has not, it counts as the others do.
 
@@ -76,27 +76,27 @@ impl AudioReceiver {
         self.tracker.next_position >= self.samples_expected
     }
 
-    fn receive_audio(&mut self, world: &RunContext, now: u64, payload: &[u8]) {
+    fn receive_audio(&mut self, context: &RunContext, now: u64, payload: &[u8]) {
         let samples = payload.len() as u64 / 2;
-        if !is_expected_audio(&world.sound, self.tracker.next_position, payload) {
-            match find_position(&world.sound, self.tracker.next_position, payload) {
-                Some(place) => self.tracker.next_position = place,
+        if !is_expected_audio(&context.sound, self.tracker.next_position, payload) {
+            match find_position(&context.sound, self.tracker.next_position, payload) {
+                Some(position) => self.tracker.next_position = position,
                 None => return self.tracker.receive_unrecognised(samples),
             }
         }
-        self.measure_latency(world, now, samples);
+        self.measure_latency(context, now, samples);
         self.tracker.receive(samples);
     }
 
     /// Measures the first audio of each delta.
-    fn measure_latency(&mut self, world: &RunContext, now: u64, samples: u64) {
+    fn measure_latency(&mut self, context: &RunContext, now: u64, samples: u64) {
         let length = samples * 1_000_000 / MODEL_SECOND_SAMPLES as u64;
         let end = self.tracker.next_position + samples;
         while self.pending_deltas.front().is_some_and(|delta| delta.first_sample < end) {
             let Some(delta) = self.pending_deltas.pop_front() else { return };
             let waited = now.saturating_sub(delta.sent_at);
             let due = self.playback_ends_at.saturating_sub(LEAD_US.saturating_sub(length)).max(delta.sent_at);
-            let mut tally = world.tally.borrow_mut();
+            let mut tally = context.tally.borrow_mut();
             if tally.is_measuring.get() && delta.starts_turn {
                 tally.turn_start_latency.add(waited);
             }
@@ -117,11 +117,11 @@ impl AudioReceiver {
     }
 
     /// A long message came through a relay.
-    fn receive_relay_message(&mut self, world: &RunContext, now: u64, number: u64) {
+    fn receive_relay_message(&mut self, context: &RunContext, now: u64, number: u64) {
         self.tracker.next_position = number;
         self.tracker.receive(1);
         if let Some(delta) = self.pending_deltas.pop_front() {
-            let mut tally = world.tally.borrow_mut();
+            let mut tally = context.tally.borrow_mut();
             if tally.is_measuring.get() {
                 tally.down_latency.add(now.saturating_sub(delta.sent_at));
             }
@@ -129,8 +129,8 @@ impl AudioReceiver {
     }
 }
 
-fn is_expected_audio(sound: &TestAudio, place: u64, payload: &[u8]) -> bool {
-    let at = (2 * place % VOICE_LOOP_BYTES) as usize;
+fn is_expected_audio(sound: &TestAudio, position: u64, payload: &[u8]) -> bool {
+    let at = (2 * position % VOICE_LOOP_BYTES) as usize;
     let first = payload.len().min(sound.model_voice.len() - at);
     let (head, tail) = payload.split_at(first);
     sound.model_voice[at..at + first] == *head && sound.model_voice.get(..tail.len()) == Some(tail)
@@ -146,42 +146,42 @@ fn find_position(sound: &TestAudio, expected: u64, payload: &[u8]) -> Option<u64
         .position(|(at, _)| sound.model_voice[2 * at..].starts_with(head))? as u64;
     let round = VOICE_LOOP_BYTES / 2;
     let ahead = (at + round - expected % round) % round;
-    let place = if ahead <= round / 2 { expected + ahead } else { (expected + ahead).checked_sub(round)? };
-    is_expected_audio(sound, place, payload).then_some(place)
+    let position = if ahead <= round / 2 { expected + ahead } else { (expected + ahead).checked_sub(round)? };
+    is_expected_audio(sound, position, payload).then_some(position)
 }
 
 /// Reads all that comes to a client.
-pub(crate) async fn run_receiver(world: Rc<RunContext>, client: Rc<Client>, mut inbox: FrameReader) {
+pub(crate) async fn run_receiver(context: Rc<RunContext>, client: Rc<Client>, mut inbox: FrameReader) {
     while let Some(frame) = inbox.next_frame().await {
-        let now = world.now_us();
+        let now = context.now_us();
         let payload = inbox.payload(&frame);
         match frame.opcode {
-            websocket::BINARY => client.receiver.borrow_mut().receive_audio(&world, now, payload),
-            websocket::TEXT if world.options.path == BridgeKind::Relay => {
+            websocket::BINARY => client.receiver.borrow_mut().receive_audio(&context, now, payload),
+            websocket::TEXT if context.options.path == BridgeKind::Relay => {
                 let number = crate::upstream_stub::relay_message_number(payload).unwrap_or(u64::MAX / 2);
-                client.receiver.borrow_mut().receive_relay_message(&world, now, number);
+                client.receiver.borrow_mut().receive_relay_message(&context, now, number);
             }
-            websocket::TEXT => message(&world, &client, &String::from_utf8_lossy(payload)),
-            websocket::PING => client.send_pong(&world, payload),
+            websocket::TEXT => handle_text(&context, &client, &String::from_utf8_lossy(payload)),
+            websocket::PING => client.send_pong(&context, payload),
             _ => {}
         }
     }
     client.is_closed.set(true);
-    if !world.is_leaving.get() {
-        world.tally.borrow_mut().closed_early += 1;
+    if !context.is_leaving.get() {
+        context.tally.borrow_mut().closed_early += 1;
     }
 }
 
-fn message(world: &RunContext, client: &Client, words: &str) {
+fn handle_text(context: &RunContext, client: &Client, text: &str) {
     client.is_ready.set(true);
-    let says = |what: &str| words.contains(what);
-    if says("\"tts.speaking_end\"") && (says("\"cancelled\":true") || says("\"cancelled\": true")) {
-        world.tally.borrow_mut().interrupted_turns += 1;
+    let contains = |key: &str| text.contains(key);
+    if contains("\"tts.speaking_end\"") && (contains("\"cancelled\":true") || contains("\"cancelled\": true")) {
+        context.tally.borrow_mut().interrupted_turns += 1;
         client.receiver.borrow_mut().cancel_pending();
-    } else if says("\"transcript.final\"") {
-        world.tally.borrow_mut().transcripts += 1;
-        client.transcript_check.borrow_mut().add_transcript(client.loop_position(world), words);
-    } else if says("\"error\"") || says("\"session.frames_dropped\"") || says("\"session.rate_limit\"") {
-        world.tally.borrow_mut().record_error(words);
+    } else if contains("\"transcript.final\"") {
+        context.tally.borrow_mut().transcripts += 1;
+        client.transcript_check.borrow_mut().add_transcript(client.loop_position(context), text);
+    } else if contains("\"error\"") || contains("\"session.frames_dropped\"") || contains("\"session.rate_limit\"") {
+        context.tally.borrow_mut().record_error(text);
     }
 }

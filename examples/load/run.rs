@@ -48,43 +48,43 @@ pub(crate) async fn run(options: Options, sound: Rc<TestAudio>) -> Result<Outcom
         .map_err(|error| format!("cannot listen on {}: {error}", options.upstream_listen))?;
     let local = listener.local_addr().map_err(|error| error.to_string())?;
     let bridge = Bridge::start(&options, &format!("ws://{local}/v1/realtime"))?;
-    let world = Rc::new(RunContext::new(options, sound));
-    let serving = spawn_local(upstream_stub::accept_connections(Rc::clone(&world), listener));
+    let context = Rc::new(RunContext::new(options, sound));
+    let serving = spawn_local(upstream_stub::accept_connections(Rc::clone(&context), listener));
     sleep(Duration::from_millis(200)).await;
     let rest = bridge.measure_cost();
-    connect_all(&world, &bridge.address).await?;
+    connect_all(&context, &bridge.address).await?;
     sleep(Duration::from_millis(500)).await;
     let idle = bridge.measure_cost();
-    let outcome = measure(&world, &bridge, (rest, idle)).await;
+    let outcome = measure(&context, &bridge, (rest, idle)).await;
     serving.abort();
     Ok(outcome)
 }
 
 /// Everybody connects, and waits until all sessions are there.
-async fn connect_all(world: &Rc<RunContext>, address: &str) -> Result<(), String> {
-    for number in 0..world.options.sessions {
-        let client = Client::connect(world, address, number).await?;
-        if world.options.mostly_idle && world.options.path == BridgeKind::Macaw {
-            client.send_text(world, r#"{"type":"session.configure","enable_partial_transcripts":true}"#);
+async fn connect_all(context: &Rc<RunContext>, address: &str) -> Result<(), String> {
+    for number in 0..context.options.sessions {
+        let client = Client::connect(context, address, number).await?;
+        if context.options.mostly_idle && context.options.path == BridgeKind::Macaw {
+            client.send_text(context, r#"{"type":"session.configure","enable_partial_transcripts":true}"#);
         }
-        world.clients.borrow_mut().push(client);
+        context.clients.borrow_mut().push(client);
         if number % CONNECT_BATCH == CONNECT_BATCH - 1 {
             sleep(Duration::from_millis(5)).await;
         }
     }
-    let dials = world.options.path == BridgeKind::Relay || world.options.is_conversation();
-    let wanted = if dials { world.options.sessions } else { 0 };
+    let dials = context.options.path == BridgeKind::Relay || context.options.is_conversation();
+    let wanted = if dials { context.options.sessions } else { 0 };
     let begun = Instant::now();
-    while world.upstream_sessions_created.get() < wanted
-        || !world.clients.borrow().iter().all(|client| client.is_ready.get())
+    while context.upstream_sessions_created.get() < wanted
+        || !context.clients.borrow().iter().all(|client| client.is_ready.get())
     {
         if begun.elapsed() > CONNECT_TIMEOUT {
-            let ready = world.clients.borrow().iter().filter(|client| client.is_ready.get()).count();
-            let created = world.upstream_sessions_created.get();
+            let ready = context.clients.borrow().iter().filter(|client| client.is_ready.get()).count();
+            let created = context.upstream_sessions_created.get();
             return Err(format!(
                 "after {} s {ready} of {} clients have a session, and {created} of {wanted} upstream sessions were created",
                 CONNECT_TIMEOUT.as_secs(),
-                world.options.sessions
+                context.options.sessions
             ));
         }
         sleep(Duration::from_millis(10)).await;
@@ -92,81 +92,81 @@ async fn connect_all(world: &Rc<RunContext>, address: &str) -> Result<(), String
     Ok(())
 }
 
-async fn measure(world: &Rc<RunContext>, bridge: &Bridge, (at_rest, when_idle): (Cost, Cost)) -> Outcome {
+async fn measure(context: &Rc<RunContext>, bridge: &Bridge, (at_rest, when_idle): (Cost, Cost)) -> Outcome {
     let begin = Instant::now() + Duration::from_millis(100);
-    if !world.options.mostly_idle {
-        spawn_local(pacer::run_pacer(Rc::clone(world), begin));
+    if !context.options.mostly_idle {
+        spawn_local(pacer::run_pacer(Rc::clone(context), begin));
     }
-    let churning = churn::start(world, &bridge.address);
-    sleep_until(begin + Duration::from_secs_f64(world.options.warmup)).await;
+    let churning = churn::start(context, &bridge.address);
+    sleep_until(begin + Duration::from_secs_f64(context.options.warmup)).await;
     let (before, own_before, began) = (bridge.measure_cost(), Cost::of_this_process(), Instant::now());
-    world.tally.borrow().is_measuring.set(true);
-    sleep_until(began + Duration::from_secs_f64(world.options.seconds)).await;
-    world.tally.borrow().is_measuring.set(false);
+    context.tally.borrow().is_measuring.set(true);
+    sleep_until(began + Duration::from_secs_f64(context.options.seconds)).await;
+    context.tally.borrow().is_measuring.set(false);
     let (after, own_after, seconds) =
         (bridge.measure_cost(), Cost::of_this_process(), began.elapsed().as_secs_f64());
     churning.abort();
-    world.is_stopping.set(true);
-    wait_for_audio(world).await;
-    collect_counts(world);
-    world.is_leaving.set(true);
-    disconnect_all(world).await;
+    context.is_stopping.set(true);
+    wait_for_audio(context).await;
+    collect_counts(context);
+    context.is_leaving.set(true);
+    disconnect_all(context).await;
     Outcome {
-        options: world.options.clone(),
+        options: context.options.clone(),
         seconds,
         at_rest,
         when_idle,
         while_measured: after - before,
         generator: own_after - own_before,
         cost_is_known: bridge.has_processes(),
-        tally: world.tally.take(),
+        tally: context.tally.take(),
     }
 }
 
 /// Waits until all that is under way has come, or should have.
-async fn wait_for_audio(world: &RunContext) {
+async fn wait_for_audio(context: &RunContext) {
     let until = Instant::now() + SETTLE_TIME;
     // The last unit is filled with silence and sent once the bridge misses the next frame.
-    sleep(Duration::from_millis(if world.options.mostly_idle { 0 } else { 1_500 })).await;
-    let complete = || world.clients.borrow().iter().all(|client| client.receiver.borrow().is_complete());
+    sleep(Duration::from_millis(if context.options.mostly_idle { 0 } else { 1_500 })).await;
+    let complete = || context.clients.borrow().iter().all(|client| client.receiver.borrow().is_complete());
     while Instant::now() < until && !complete() {
         sleep(Duration::from_millis(20)).await;
     }
 }
 
 /// Adds up what became of everybody's samples.
-fn collect_counts(world: &RunContext) {
+fn collect_counts(context: &RunContext) {
     let (mut up, mut down) = (SampleCounts::default(), SampleCounts::default());
-    for client in world.clients.borrow().iter() {
+    for client in context.clients.borrow().iter() {
         down += client.receiver.borrow().counts();
-        up += up_counts(world, client);
+        up += up_counts(context, client);
     }
-    let mut tally = world.tally.borrow_mut();
+    let mut tally = context.tally.borrow_mut();
     tally.up_samples += up;
     tally.down_samples += down;
 }
 
-fn up_counts(world: &RunContext, client: &Client) -> SampleCounts {
-    if world.options.mostly_idle {
+fn up_counts(context: &RunContext, client: &Client) -> SampleCounts {
+    if context.options.mostly_idle {
         SampleCounts::default()
-    } else if world.options.path == BridgeKind::Relay {
-        relay_upstream::frame_counts(world, client, &client.relay_tracker.borrow())
-    } else if world.options.is_conversation() {
+    } else if context.options.path == BridgeKind::Relay {
+        relay_upstream::frame_counts(context, client, &client.relay_tracker.borrow())
+    } else if context.options.is_conversation() {
         // The last unit may not have been full yet.
-        let ear = client.audio_matcher.borrow();
-        let sent = client.samples_sent(world);
-        ear.as_ref().map_or(SampleCounts { sent, lost: sent, ..SampleCounts::default() }, |ear| {
-            ear.tracker.counts(sent, SECOND_SAMPLES as u64)
+        let matcher = client.audio_matcher.borrow();
+        let sent = client.samples_sent(context);
+        matcher.as_ref().map_or(SampleCounts { sent, lost: sent, ..SampleCounts::default() }, |matcher| {
+            matcher.tracker.counts(sent, SECOND_SAMPLES as u64)
         })
     } else {
-        client.transcript_check.borrow().counts(world, client)
+        client.transcript_check.borrow().counts(context, client)
     }
 }
 
-async fn disconnect_all(world: &RunContext) {
-    let clients = world.clients.take();
+async fn disconnect_all(context: &RunContext) {
+    let clients = context.clients.take();
     for client in &clients {
-        client.send_close(world);
+        client.send_close(context);
     }
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until && !clients.iter().all(|client| client.is_closed.get()) {

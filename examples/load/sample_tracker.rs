@@ -51,8 +51,8 @@ pub(crate) struct SampleTracker {
 
 impl SampleTracker {
     /// One that begins here.
-    pub(crate) fn starting_at(place: u64) -> Self {
-        Self { next_position: place, high_water: place, ..Self::default() }
+    pub(crate) fn starting_at(position: u64) -> Self {
+        Self { next_position: position, high_water: position, ..Self::default() }
     }
 
     /// Takes samples that belong where the last ones ended, or to where `next` was set.
@@ -95,9 +95,9 @@ impl SampleTracker {
     }
 
     /// Goes on elsewhere; what is between was given up on purpose.
-    pub(crate) fn skip_to(&mut self, place: u64) {
-        self.next_position = place;
-        self.high_water = self.high_water.max(place);
+    pub(crate) fn skip_to(&mut self, position: u64) {
+        self.next_position = position;
+        self.high_water = self.high_water.max(position);
     }
 
     /// What became of a stream of so many samples, of which the last `tail_max` may still be under way.
@@ -114,22 +114,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_stream_is_clean() {
-        let mut track = SampleTracker::default();
-        (0..10).for_each(|_| track.receive(160));
-        let counts = track.counts(1_700, 160);
+    fn complete_stream_is_clean() {
+        let mut tracker = SampleTracker::default();
+        (0..10).for_each(|_| tracker.receive(160));
+        let counts = tracker.counts(1_700, 160);
         assert!(counts.is_clean());
-        assert_eq!((counts.received, counts.tail, track.counts(1_800, 160).lost), (1_600, 100, 200));
+        assert_eq!((counts.received, counts.tail, tracker.counts(1_800, 160).lost), (1_600, 100, 200));
     }
 
     #[test]
-    fn what_is_missing_repeated_or_swapped_is_told_apart() {
-        let mut track = SampleTracker::default();
-        for place in [0, 320, 640, 640, 1_280, 960, 1_600] {
-            track.next_position = place;
-            track.receive(320);
+    fn lost_duplicated_and_reordered_samples_are_distinguished() {
+        let mut tracker = SampleTracker::default();
+        for position in [0, 320, 640, 640, 1_280, 960, 1_600] {
+            tracker.next_position = position;
+            tracker.receive(320);
         }
-        let counts = track.counts(2_240, 0);
+        let counts = tracker.counts(2_240, 0);
         assert_eq!((counts.lost, counts.duplicated, counts.reordered), (320, 320, 320));
     }
 }

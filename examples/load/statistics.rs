@@ -33,8 +33,8 @@ impl Histogram {
     }
 
     /// The longest duration at this place, µs.
-    fn bucket_max_us(place: usize) -> u64 {
-        let (doublings, step) = (place as u64 / STEPS_PER_DOUBLING, place as u64 % STEPS_PER_DOUBLING);
+    fn bucket_max_us(bucket: usize) -> u64 {
+        let (doublings, step) = (bucket as u64 / STEPS_PER_DOUBLING, bucket as u64 % STEPS_PER_DOUBLING);
         if doublings == 0 { step } else { ((STEPS_PER_DOUBLING + step + 1) << (doublings - 1)) - 1 }
     }
 
@@ -50,11 +50,11 @@ impl Histogram {
     pub(crate) fn quantile_ms(&self, part: f64) -> f64 {
         let wanted = (self.total as f64 * part).ceil() as u64;
         let mut seen = 0;
-        let place = self.counts.iter().position(|count| {
+        let bucket = self.counts.iter().position(|count| {
             seen += count;
             seen >= wanted
         });
-        place.map_or(0.0, |place| Self::bucket_max_us(place).min(self.max) as f64 / 1000.0)
+        bucket.map_or(0.0, |bucket| Self::bucket_max_us(bucket).min(self.max) as f64 / 1000.0)
     }
 }
 
@@ -107,10 +107,10 @@ impl Tally {
             && self.failed_opens == 0
     }
 
-    pub(crate) fn record_error(&mut self, words: &str) {
+    pub(crate) fn record_error(&mut self, message: &str) {
         self.errors += 1;
         if self.last_error.is_empty() {
-            self.last_error = words.chars().take(200).collect();
+            self.last_error = message.chars().take(200).collect();
         }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_right_within_a_step() {
+    fn quantiles_are_exact_within_one_bucket() {
         let mut histogram = Histogram::default();
         (1..=10_000).for_each(|micros| histogram.add(micros));
         for part in [0.01, 0.5, 0.99, 0.999] {
@@ -131,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn places_and_durations_belong_together() {
+    fn bucket_index_and_duration_are_inverse() {
         for micros in (0..5_000).chain([70_000, 1 << 30]) {
-            let place = Histogram::bucket_index(micros);
+            let bucket = Histogram::bucket_index(micros);
             assert!(
-                Histogram::bucket_max_us(place) >= micros
-                    && (place == 0 || Histogram::bucket_max_us(place - 1) < micros)
+                Histogram::bucket_max_us(bucket) >= micros
+                    && (bucket == 0 || Histogram::bucket_max_us(bucket - 1) < micros)
             );
         }
     }

@@ -38,7 +38,7 @@ pub(crate) struct TestAudio {
     model_input: Vec<f32>,
     /// Seconds of speech in the loop.
     speech_seconds: usize,
-    /// What the model says, int16 bytes, [`VARIANTS`] seconds.
+    /// What the model says, int16 bytes, [`MODEL_SECONDS`] seconds.
     pub(crate) model_voice: Vec<u8>,
     /// The same as base64 of float32, by second.
     pub(crate) model_voice_base64: Vec<String>,

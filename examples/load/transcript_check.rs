@@ -22,15 +22,15 @@ pub(crate) struct TranscriptCheck {
 
 impl TranscriptCheck {
     /// A transcript names the stretch of the loop it is of; the client is at `place` of its loops now.
-    pub(crate) fn add_transcript(&mut self, place: u64, words: &str) {
-        let Some((_, rest)) = words.split_once(TRANSCRIPT_PREFIX) else { return };
+    pub(crate) fn add_transcript(&mut self, position: u64, text: &str) {
+        let Some((_, rest)) = text.split_once(TRANSCRIPT_PREFIX) else { return };
         let mut numbers =
             rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse::<u64>().ok());
         let (Some(from), Some(length)) = (numbers.next(), numbers.next()) else { return };
         // The last time that this was said.
         let round = LOOP_SAMPLES as u64;
         let end = from % round + length;
-        let Some(behind) = place.checked_sub(end) else { return };
+        let Some(behind) = position.checked_sub(end) else { return };
         let from = behind / round * round + from % round;
         self.tracker.next_position = from;
         self.tracker.receive(length);
@@ -38,7 +38,7 @@ impl TranscriptCheck {
     }
 
     /// What became of what was said clearly, by blocks; a start or an end in the middle of speech does not count.
-    pub(crate) fn counts(&self, world: &RunContext, client: &Client) -> SampleCounts {
+    pub(crate) fn counts(&self, context: &RunContext, client: &Client) -> SampleCounts {
         let begins = (client.loop_offset + LOOP_SAMPLES) as u64;
         let order = self.tracker.counts(0, u64::MAX);
         let mut counts = SampleCounts {
@@ -46,14 +46,14 @@ impl TranscriptCheck {
             reordered: order.reordered,
             ..SampleCounts::default()
         };
-        let last = client.loop_position(world).saturating_sub(TAIL_SAMPLES);
-        for place in (begins + SECOND_SAMPLES as u64..last).step_by(BLOCK_SAMPLES) {
-            if world.sound.is_loud(place) {
+        let last = client.loop_position(context).saturating_sub(TAIL_SAMPLES);
+        for position in (begins + SECOND_SAMPLES as u64..last).step_by(BLOCK_SAMPLES) {
+            if context.sound.is_loud(position) {
                 counts.sent += BLOCK_SAMPLES as u64;
                 // Speech that goes on at the end is not over.
-                let heard = self.transcribed.iter().any(|range| range.contains(&place));
+                let heard = self.transcribed.iter().any(|range| range.contains(&position));
                 let may_go_on =
-                    (place..last).step_by(BLOCK_SAMPLES).all(|later| !world.sound.is_quiet(later));
+                    (position..last).step_by(BLOCK_SAMPLES).all(|later| !context.sound.is_quiet(later));
                 counts.received += if heard { BLOCK_SAMPLES as u64 } else { 0 };
                 counts.tail += if !heard && may_go_on { BLOCK_SAMPLES as u64 } else { 0 };
                 counts.lost += if heard || may_go_on { 0 } else { BLOCK_SAMPLES as u64 };

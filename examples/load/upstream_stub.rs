@@ -1,6 +1,6 @@
 //! The upstream: as much of MiniCPM-o's Realtime API (current dialect) as sessions under load need, answered at once.
 //!
-//! Full duplex: every second of audio is recognised (`ear`) and answered by listening, or by a second of speech where the
+//! Full duplex: every second of audio is recognised (`audio_matcher`) and answered by listening, or by a second of speech where the
 //! user is silent. Chat: every utterance is answered with the place where it was said. Behind a relay: frames and long
 //! messages are counted, and answered alike. Nothing here takes time, so what is measured is the bridge's.
 
@@ -24,30 +24,30 @@ use crate::{
 };
 
 /// Takes upstream connections until the world ends.
-pub(crate) async fn accept_connections(world: Rc<RunContext>, listener: TcpListener) {
+pub(crate) async fn accept_connections(context: Rc<RunContext>, listener: TcpListener) {
     let mut number = 0;
     while let Ok((tcp, _)) = listener.accept().await {
         number += 1;
-        spawn_local(serve_connection(Rc::clone(&world), tcp, number));
+        spawn_local(serve_connection(Rc::clone(&context), tcp, number));
     }
 }
 
-async fn serve_connection(world: Rc<RunContext>, tcp: TcpStream, number: usize) {
+async fn serve_connection(context: Rc<RunContext>, tcp: TcpStream, number: usize) {
     // A connection that breaks is seen by the client, or was to be.
     let _gone = tcp.set_nodelay(true);
     let (read, write) = tcp.into_split();
-    let mut inbox = FrameReader::new(read, Rc::clone(&world.buffer_pool));
+    let mut inbox = FrameReader::new(read, Rc::clone(&context.buffer_pool));
     let path = match websocket::accept_upgrade(&mut inbox, &write).await {
         Ok(path) => path,
-        Err(words) => return world.tally.borrow_mut().record_error(&words),
+        Err(error) => return context.tally.borrow_mut().record_error(&error),
     };
-    let relayed = path.rsplit("relayed=").next().filter(|_| world.options.path == BridgeKind::Relay);
+    let relayed = path.rsplit("relayed=").next().filter(|_| context.options.path == BridgeKind::Relay);
     if let Some(client) = relayed.and_then(|number| number.parse::<usize>().ok()) {
-        return RelayConnection::new(world, write, client).serve(inbox).await;
+        return RelayConnection::new(context, write, client).serve(inbox).await;
     }
     let is_chat = path.contains("mode=chat");
     let mut session = UpstreamSession {
-        world,
+        context,
         write,
         id: format!("sess_{number}"),
         is_chat,
@@ -60,7 +60,7 @@ async fn serve_connection(world: Rc<RunContext>, tcp: TcpStream, number: usize) 
 
 /// One upstream session.
 struct UpstreamSession {
-    world: Rc<RunContext>,
+    context: Rc<RunContext>,
     write: OwnedWriteHalf,
     id: String,
     is_chat: bool,
@@ -74,7 +74,7 @@ impl UpstreamSession {
     async fn serve(&mut self, mut inbox: FrameReader) -> std::io::Result<()> {
         self.send_text(r#"{"type":"session.queue_done"}"#).await?;
         while let Some(frame) = inbox.next_frame().await {
-            let now = self.world.now_us();
+            let now = self.context.now_us();
             let payload = inbox.payload(&frame);
             match frame.opcode {
                 TEXT => self.handle_message(payload, now).await?,
@@ -91,8 +91,8 @@ impl UpstreamSession {
         Ok(())
     }
 
-    async fn send_text(&self, words: &str) -> std::io::Result<()> {
-        websocket::write_all(&self.write, &[&websocket::text_frame(words, false)]).await
+    async fn send_text(&self, text: &str) -> std::io::Result<()> {
+        websocket::write_all(&self.write, &[&websocket::text_frame(text, false)]).await
     }
 
     async fn handle_message(&mut self, payload: &[u8], now: u64) -> std::io::Result<()> {
@@ -101,7 +101,7 @@ impl UpstreamSession {
             return self.handle_append(payload, now).await;
         }
         if crate::append::has_type(payload, "session.init") {
-            self.world.upstream_sessions_created.set(self.world.upstream_sessions_created.get() + 1);
+            self.context.upstream_sessions_created.set(self.context.upstream_sessions_created.get() + 1);
             let mode = if self.is_chat { "turn_based" } else { "full_duplex" };
             return self
                 .send_text(&format!(
@@ -121,15 +121,15 @@ impl UpstreamSession {
 
     async fn handle_append(&mut self, payload: &[u8], now: u64) -> std::io::Result<()> {
         let Some(append) = Append::parse(payload) else {
-            self.world.tally.borrow_mut().record_error("an input.append without audio");
+            self.context.tally.borrow_mut().record_error("an input.append without audio");
             return Ok(());
         };
         if self.is_chat {
             return self.transcribe(&append).await;
         }
         self.match_unit(&append, now);
-        let answers = !self.world.is_stopping.get() && self.is_answered_after(0);
-        if answers {
+        let has_answer = !self.context.is_stopping.get() && self.is_answered_after(0);
+        if has_answer {
             self.send_speech(append.input_id).await
         } else {
             self.send_listen(append.input_id).await
@@ -139,53 +139,53 @@ impl UpstreamSession {
     /// Whether it speaks after the unit that comes so many samples later.
     fn is_answered_after(&self, later: u64) -> bool {
         let Some(client) = &self.client else { return false };
-        let ear = client.audio_matcher.borrow();
-        ear.as_ref().is_some_and(|ear| {
-            ear.silence_samples == 0 && self.world.sound.is_answered_at(ear.loop_position() + later)
+        let matcher = client.audio_matcher.borrow();
+        matcher.as_ref().is_some_and(|matcher| {
+            matcher.silence_samples == 0 && self.context.sound.is_answered_at(matcher.loop_position() + later)
         })
     }
 
     /// Recognises a unit, and measures how long it took to come.
     fn match_unit(&mut self, append: &Append<'_>, now: u64) {
-        let world = Rc::clone(&self.world);
-        let number = world.tally.borrow().units;
-        world.tally.borrow_mut().units += 1;
+        let context = Rc::clone(&self.context);
+        let number = context.tally.borrow().units;
+        context.tally.borrow_mut().units += 1;
         if self.client.is_none() {
             self.identify_client(&append.samples());
         }
         let Some(client) = &self.client else {
-            world.tally.borrow_mut().unidentified_units += u64::from(!world.is_stopping.get());
+            context.tally.borrow_mut().unidentified_units += u64::from(!context.is_stopping.get());
             return;
         };
-        let mut ear = client.audio_matcher.borrow_mut();
-        let Some(ear) = ear.as_mut() else { return };
-        let (skimmed, blocks) = (!world.needs_full_check(number), append.spot_check_blocks(number));
+        let mut matcher = client.audio_matcher.borrow_mut();
+        let Some(matcher) = matcher.as_mut() else { return };
+        let (skimmed, blocks) = (!context.needs_full_check(number), append.spot_check_blocks(number));
         let blocks: Vec<(usize, &[f32])> = blocks.iter().map(|(at, block)| (*at, block.as_slice())).collect();
-        if skimmed && append.is_unit() && ear.spot_check(&world.sound, &blocks, SECOND_SAMPLES) {
-            world.tally.borrow_mut().units_spot_checked += 1;
+        if skimmed && append.is_unit() && matcher.spot_check(&context.sound, &blocks, SECOND_SAMPLES) {
+            context.tally.borrow_mut().units_spot_checked += 1;
         } else {
-            let before = ear.silence_samples;
-            ear.match_all(&world.sound, &append.samples());
-            if !world.is_stopping.get() {
-                world.tally.borrow_mut().silence_samples += ear.silence_samples - before;
+            let before = matcher.silence_samples;
+            matcher.match_all(&context.sound, &append.samples());
+            if !context.is_stopping.get() {
+                context.tally.borrow_mut().silence_samples += matcher.silence_samples - before;
             }
         }
-        if ear.silence_samples == 0 {
-            record_up_latency(&world, client, ear.tracker.next_position, now);
+        if matcher.silence_samples == 0 {
+            record_up_latency(&context, client, matcher.tracker.next_position, now);
         }
     }
 
     /// Finds out whose session this is.
     fn identify_client(&mut self, samples: &[f32]) {
-        let clients = self.world.clients.borrow().len();
-        let Some((number, ear)) =
-            AudioMatcher::identify_client(&self.world.sound, samples, clients, self.world.options.lag)
+        let clients = self.context.clients.borrow().len();
+        let Some((number, matcher)) =
+            AudioMatcher::identify_client(&self.context.sound, samples, clients, self.context.options.lag)
         else {
             return;
         };
-        self.client = self.world.client(number);
+        self.client = self.context.client(number);
         if let Some(client) = &self.client {
-            *client.audio_matcher.borrow_mut() = Some(ear);
+            *client.audio_matcher.borrow_mut() = Some(matcher);
         }
     }
 
@@ -201,35 +201,35 @@ impl UpstreamSession {
     /// A second of speech: its words, its sound, and the end of the turn if nothing follows.
     async fn send_speech(&mut self, input_id: &str) -> std::io::Result<()> {
         let Some(client) = self.client.clone() else { return Ok(()) };
-        let first = !std::mem::replace(&mut self.is_in_turn, true);
-        self.turn_count += u64::from(first);
-        if client.has_injected_faults() && !first && client.receiver.borrow().next_second() == 1 {
+        let starts_turn = !std::mem::replace(&mut self.is_in_turn, true);
+        self.turn_count += u64::from(starts_turn);
+        if client.has_injected_faults() && !starts_turn && client.receiver.borrow().next_second() == 1 {
             client.receiver.borrow_mut().skip_second();
         }
         let second = client.receiver.borrow().next_second();
-        let marks = format!(
+        let ids = format!(
             r#""session_id":"{}","response_id":"resp_{}_{}","input_id":"{input_id}""#,
             self.id, self.id, self.turn_count
         );
         let metrics =
             r#""metrics":{"backend":"pytorch","kv_cache_length":500},"server_send_ts":1700000000.5}"#;
-        let words = format!(
-            r#"{{"type":"response.output.delta","kind":"text",{marks},"text":"word {second} ",{metrics}"#
+        let text = format!(
+            r#"{{"type":"response.output.delta","kind":"text",{ids},"text":"word {second} ",{metrics}"#
         );
-        let words = websocket::text_frame(&words, false);
-        let begin = format!(r#"{{"type":"response.output.delta","kind":"audio",{marks},"audio":""#);
+        let text = websocket::text_frame(&text, false);
+        let begin = format!(r#"{{"type":"response.output.delta","kind":"audio",{ids},"audio":""#);
         let end = format!(r#"",{metrics}"#);
-        let sound = Rc::clone(&self.world.sound);
+        let sound = Rc::clone(&self.context.sound);
         let audio = sound.model_voice_base64[second as usize % MODEL_SECONDS].as_bytes();
         let head = websocket::frame_header(TEXT, begin.len() + audio.len() + end.len(), false);
-        let mut over = Vec::new();
+        let mut listen_frame = Vec::new();
         if !self.is_answered_after(SECOND_SAMPLES as u64) {
             self.is_in_turn = false;
-            let words = format!(r#"{{"type":"response.output.delta","kind":"listen",{marks},{metrics}"#);
-            over = websocket::text_frame(&words, false);
+            let text = format!(r#"{{"type":"response.output.delta","kind":"listen",{ids},{metrics}"#);
+            listen_frame = websocket::text_frame(&text, false);
         }
-        client.receiver.borrow_mut().expect_delta(MODEL_SECOND_SAMPLES as u64, self.world.now_us(), first);
-        websocket::write_all(&self.write, &[&words, &head, begin.as_bytes(), audio, end.as_bytes(), &over])
+        client.receiver.borrow_mut().expect_delta(MODEL_SECOND_SAMPLES as u64, self.context.now_us(), starts_turn);
+        websocket::write_all(&self.write, &[&text, &head, begin.as_bytes(), audio, end.as_bytes(), &listen_frame])
             .await
     }
 
@@ -252,31 +252,31 @@ impl UpstreamSession {
 
     /// Where in the loop it was said, and that nothing in it is missing.
     fn locate_utterance(&self, samples: &[f32]) -> String {
-        let mut tally = self.world.tally.borrow_mut();
+        let mut tally = self.context.tally.borrow_mut();
         tally.utterances += 1;
-        let Some((place, mut ear)) = AudioMatcher::locate_in_loop(&self.world.sound, samples) else {
+        let Some((position, mut matcher)) = AudioMatcher::locate_in_loop(&self.context.sound, samples) else {
             tally.unidentified_units += 1;
             return "something else".to_owned();
         };
-        ear.match_all(&self.world.sound, samples);
-        tally.up_samples += ear.tracker.counts(samples.len() as u64, SECOND_SAMPLES as u64);
-        format!("{TRANSCRIPT_PREFIX}{place} for {}", samples.len())
+        matcher.match_all(&self.context.sound, samples);
+        tally.up_samples += matcher.tracker.counts(samples.len() as u64, SECOND_SAMPLES as u64);
+        format!("{TRANSCRIPT_PREFIX}{position} for {}", samples.len())
     }
 }
 
 /// How long a unit that ends at this place of its client's audio took to come.
-fn record_up_latency(world: &RunContext, client: &Client, place: u64, now: u64) {
+fn record_up_latency(context: &RunContext, client: &Client, position: u64, now: u64) {
     /// What a resampler needs of the future: half of a filter of 20 ms, samples at 16 kHz.
     const AHEAD: u64 = SECOND_SAMPLES as u64 / 100;
-    let ahead = if world.options.rate as usize == SECOND_SAMPLES { 0 } else { AHEAD };
-    let mut tally = world.tally.borrow_mut();
+    let ahead = if context.options.rate as usize == SECOND_SAMPLES { 0 } else { AHEAD };
+    let mut tally = context.tally.borrow_mut();
     if !tally.is_measuring.get() {
         return;
     }
-    if let Some(sent_at) = client.frame_sent_at(world, place) {
+    if let Some(sent_at) = client.frame_sent_at(context, position) {
         tally.up_latency.add(now.saturating_sub(sent_at));
     }
-    if let Some(sent_at) = client.frame_sent_at(world, place + ahead) {
+    if let Some(sent_at) = client.frame_sent_at(context, position + ahead) {
         tally.up_excess_latency.add(now.saturating_sub(sent_at));
     }
 }

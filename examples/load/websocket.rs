@@ -63,15 +63,15 @@ impl FrameReader {
             }
             let mut into = ReadBuf::new(&mut buffer[*end..]);
             let polled = Pin::new(&mut *read).poll_read(cx, &mut into);
-            let come = into.filled().len();
+            let count = into.filled().len();
             if polled.is_pending() && *end == 0 {
                 pool.borrow_mut().push(std::mem::take(buffer));
             }
-            polled.map(|done| done.map(|()| come))
+            polled.map(|done| done.map(|()| count))
         });
-        let come = read.await.unwrap_or(0);
-        self.end += come;
-        come > 0
+        let count = read.await.unwrap_or(0);
+        self.end += count;
+        count > 0
     }
 
     fn compact(&mut self) {
@@ -127,9 +127,9 @@ impl FrameReader {
     /// The head of an HTTP message; what follows it stays.
     pub(crate) async fn read_http_head(&mut self) -> Result<String, String> {
         loop {
-            let there = &self.buffer[self.start..self.end];
-            if let Some(end) = there.windows(4).position(|four| four == b"\r\n\r\n") {
-                let head = String::from_utf8_lossy(&there[..end]).into_owned();
+            let received = &self.buffer[self.start..self.end];
+            if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+                let head = String::from_utf8_lossy(&received[..end]).into_owned();
                 self.start += end + 4;
                 return Ok(head);
             }
@@ -183,9 +183,9 @@ pub(crate) fn frame_header(opcode: u8, length: usize, client: bool) -> Vec<u8> {
 }
 
 /// A whole text frame.
-pub(crate) fn text_frame(words: &str, client: bool) -> Vec<u8> {
-    let mut frame = frame_header(TEXT, words.len(), client);
-    frame.extend(words.as_bytes());
+pub(crate) fn text_frame(text: &str, client: bool) -> Vec<u8> {
+    let mut frame = frame_header(TEXT, text.len(), client);
+    frame.extend(text.as_bytes());
     frame
 }
 

@@ -6,7 +6,7 @@
 //! process) the text and the speech are real.
 //!
 //! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets around it are in
-//! `socket`, behind the `io` feature. `mode=chat` is answered in `talk` and `generate`, the full-duplex modes in
+//! `socket`, behind the `io` feature. `mode=chat` is answered in `session_mode` and `generate`, the full-duplex modes in
 //! `duplex`. It speaks the current dialect in `session`, the legacy one in `legacy`.
 
 mod backend;
@@ -94,11 +94,11 @@ impl SimDialect {
     /// has no other modes than these two.
     ///
     /// # Errors
-    /// [`Refused`] for an unknown mode.
+    /// [`HandshakeRejected`] for an unknown mode.
     pub fn parse_mode(self, query: Option<&str>) -> Result<SimMode, HandshakeRejected> {
         let given = mode_parameter(query);
         match (self, given.as_deref()) {
-            (Self::Current, _) => decide(query),
+            (Self::Current, _) => parse_mode(query),
             (Self::Legacy { .. }, Some("video")) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { follows_document: false }, _) => {
                 Ok(SimMode::Audio)
@@ -113,8 +113,8 @@ impl SimDialect {
 /// Exact and case-sensitive, `video` when absent, the last one wins when repeated.
 ///
 /// # Errors
-/// [`Refused`] for an unknown mode.
-pub fn decide(query: Option<&str>) -> Result<SimMode, HandshakeRejected> {
+/// [`HandshakeRejected`] for an unknown mode.
+pub fn parse_mode(query: Option<&str>) -> Result<SimMode, HandshakeRejected> {
     match mode_parameter(query).as_deref() {
         Some("chat") => Ok(SimMode::Chat),
         Some("audio") => Ok(SimMode::Audio),
@@ -215,8 +215,8 @@ pub struct SimulatorConfig {
     pub turn_units: usize,
     /// Where the ids come from: same seed and inputs, same outputs.
     pub seed: u64,
-    /// Report every ASR request's samples with [`SimOutput::Heard`], every full-duplex session with
-    /// [`SimOutput::Opened`] and its input with [`SimOutput::Unit`]; the socket driver records messages as well.
+    /// Report every ASR request's samples with [`SimOutput::AsrAudio`], every full-duplex session with
+    /// [`SimOutput::DuplexOpened`] and its input with [`SimOutput::DuplexUnit`]; the socket driver records messages as well.
     pub record: bool,
 }
 
@@ -243,7 +243,7 @@ impl Default for SimulatorConfig {
 /// What came in.
 #[derive(Debug)]
 pub enum SimInput<'a> {
-    /// A handshake that [`decide`] accepted.
+    /// A handshake that [`parse_mode`] accepted.
     Connected(ConnId, SimMode),
     /// A text frame.
     Text(ConnId, &'a str),

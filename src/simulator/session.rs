@@ -1,7 +1,7 @@
 //! One session on a worker: initialise, answer appends one after the other, close (field notes §1.3–§1.5).
 //!
 //! The worker reads each message at once and judges its form; the back-end takes the appends in order and judges their
-//! content when their turn comes (`talk`). Every violation ends the session.
+//! content when their turn comes (`session_mode`). Every violation ends the session.
 
 use std::time::Instant;
 

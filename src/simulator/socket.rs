@@ -1,6 +1,6 @@
 //! The sockets around the [`Gateway`]: one task owns it, one task per connection, bounded channels between them.
 //!
-//! Nothing here decides anything; path and query are judged by `decide`, everything else by the core.
+//! Nothing here decides anything; path and query are judged by `parse_mode`, everything else by the core.
 
 use std::{collections::HashMap, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 

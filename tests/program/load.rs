@@ -29,10 +29,10 @@ use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
 /// Longer than a run of a few seconds takes here on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The example as `cargo test` has built it.
-fn generator() -> PathBuf {
+fn generator_path() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let generator = own.parent().and_then(Path::parent).unwrap().join("examples/load");
     assert!(generator.exists(), "build it first, as `cargo test` does: cargo build --example load");
@@ -41,14 +41,14 @@ fn generator() -> PathBuf {
 
 /// Runs it against the program under test; what it says, and whether it was content. Its own lateness, which is another
 /// code, is the machine's.
-async fn run(name: &str, options: &[&str]) -> (Value, bool) {
+async fn run_generator(name: &str, options: &[&str]) -> (Value, bool) {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{name}.json"));
-    let mut command = Command::new(generator());
+    let mut command = Command::new(generator_path());
     command.args(["--program", env!("CARGO_BIN_EXE_voxbridge"), "--warmup", "0.5"]).args(options);
     command.arg("--json").arg(&file).kill_on_drop(true);
-    let output = timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{:?}: {said}", output.status);
+    let output = timeout(RUN_TIMEOUT, command.output()).await.expect("the generator does not end").unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{:?}: {stderr}", output.status);
     let results: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     let run = results["runs"][0].clone();
     let clean = run["clean"].as_bool().unwrap();
@@ -57,15 +57,15 @@ async fn run(name: &str, options: &[&str]) -> (Value, bool) {
 }
 
 /// The options of a run in which the model has its say within seconds: a second of speech, and then quiet.
-const TALK: [&str; 6] = ["--sessions", "8", "--speech", "0.1", "--seconds", "4"];
+const SHORT_CONVERSATION: [&str; 6] = ["--sessions", "8", "--speech", "0.1", "--seconds", "4"];
 
 #[tokio::test]
-async fn a_bridge_loses_nothing_under_load() {
-    let (run, clean) = run("clean", &TALK).await;
+async fn bridge_loses_no_samples_under_load() {
+    let (run, clean) = run_generator("clean", &SHORT_CONVERSATION).await;
     assert!(clean, "{run:#}");
-    for way in ["up", "down"] {
-        assert!(run["samples"][way]["received"].as_u64() > Some(100_000), "{run:#}");
-        assert!(run["latency_ms"][way]["count"].as_u64() > Some(4), "{run:#}");
+    for direction in ["up", "down"] {
+        assert!(run["samples"][direction]["received"].as_u64() > Some(100_000), "{run:#}");
+        assert!(run["latency_ms"][direction]["count"].as_u64() > Some(4), "{run:#}");
     }
     assert_eq!(run["units"]["strange"], 0, "{run:#}");
     assert!(run["cpu"]["us_per_session_second"].as_f64() > Some(0.0), "{run:#}");
@@ -73,11 +73,11 @@ async fn a_bridge_loses_nothing_under_load() {
 }
 
 #[tokio::test]
-async fn what_is_lost_repeated_or_swapped_is_counted() {
-    let (run, clean) = run("spoiled", &[&TALK[..], &["--spoil", "3"]].concat()).await;
+async fn injected_faults_are_counted() {
+    let (run, clean) = run_generator("spoiled", &[&SHORT_CONVERSATION[..], &["--spoil", "3"]].concat()).await;
     assert!(!clean, "{run:#}");
-    for what in ["lost", "duplicated", "reordered"] {
-        assert_eq!(run["samples"]["up"][what], 320, "a frame of 20 ms, {what}: {run:#}");
+    for count in ["lost", "duplicated", "reordered"] {
+        assert_eq!(run["samples"]["up"][count], 320, "a frame of 20 ms, {count}: {run:#}");
     }
     assert_eq!(run["samples"]["down"]["lost"], 24_000, "a second of the model: {run:#}");
 }

@@ -144,8 +144,8 @@ fn any_config() -> impl Strategy<Value = SimulatorConfig> {
 
 fn run_actions(cfg: &SimulatorConfig, actions: &[Action]) -> TestGateway {
     let mut sim = TestGateway::new(cfg.clone());
-    for act in actions {
-        match act {
+    for action in actions {
+        match action {
             Action::Connect(mode) => {
                 sim.connect_with_mode(*mode);
             }
@@ -167,7 +167,7 @@ fn run_actions(cfg: &SimulatorConfig, actions: &[Action]) -> TestGateway {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// `TestGateway::drain` fails when there is no bound, and nothing may be said after an end.
+    /// `TestGateway::drain_outputs` fails when there is no bound, and nothing may be said after an end.
     #[test]
     fn arbitrary_inputs_never_panic_and_end_is_final(cfg in any_config(), actions in prop::collection::vec(action(), 0..60)) {
         let sim = run_actions(&cfg, &actions);

@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn query_selects_mode() {
-    use voxbridge::simulator::decide;
-    assert_eq!(decide(Some("mode=chat")), Ok(SimMode::Chat));
-    assert_eq!(decide(Some("client_id=x&mode=ch%61t")), Ok(SimMode::Chat));
-    assert_eq!(decide(Some("mode=audio")), Ok(SimMode::Audio));
+    use voxbridge::simulator::parse_mode;
+    assert_eq!(parse_mode(Some("mode=chat")), Ok(SimMode::Chat));
+    assert_eq!(parse_mode(Some("client_id=x&mode=ch%61t")), Ok(SimMode::Chat));
+    assert_eq!(parse_mode(Some("mode=audio")), Ok(SimMode::Audio));
     for video in [None, Some(""), Some("client_id=x"), Some("mode=chat&mode=video")] {
-        assert_eq!(decide(video), Ok(SimMode::Video), "{video:?}");
+        assert_eq!(parse_mode(video), Ok(SimMode::Video), "{video:?}");
     }
     for refused in [Some("mode="), Some("mode=Chat"), Some("mode=Audio"), Some("mode=chat&mode=x")] {
-        assert_eq!(decide(refused).unwrap_err().status, 403, "{refused:?}");
+        assert_eq!(parse_mode(refused).unwrap_err().status, 403, "{refused:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! (field notes §1.6 for PyTorch, §1.7 for C++; captured in §6.1).
 //!
 //! One append is one step of the model and takes its time; the next one waits. What stands in for the model's mind is a
-//! rule: a stretch of audible units followed by a silent one is answered. Its speech is the [`marker()`], or an engine's.
+//! rule: a stretch of audible units followed by a silent one is answered. Its speech is the [`watermark_sample`], or an engine's.
 
 mod init;
 mod input;

@@ -19,7 +19,7 @@ pub fn watermark_sample(turn: u64, index: usize) -> f32 {
     signed / 32_768.0
 }
 
-/// What an int16 sample of [`marker()`] says: the turn modulo 8 and the index modulo 8190. `None` for what is none.
+/// What an int16 sample of [`watermark_sample`] says: the turn modulo 8 and the index modulo 8190. `None` for what is none.
 #[must_use]
 pub fn read_watermark(sample: i16) -> Option<(u64, usize)> {
     let level = usize::from(sample.unsigned_abs()).checked_sub(1)?;

@@ -134,7 +134,7 @@ impl Spectrum {
         })
     }
 
-    /// The bands of `heard` and `hop` behind it.
+    /// The bands of `previous` and `hop` behind it.
     #[inline(always)]
     fn bands<S: Simd>(&mut self, simd: S, previous: &[f32], hop: &[f32], bands: &mut [f32]) {
         let (window, padding) = self.pairs.split_at_mut(WINDOW_SAMPLES / 2);
