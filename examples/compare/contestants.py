@@ -43,7 +43,7 @@ class Contestants:
 
     def build(self):
         self.log("building")
-        target = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target")) / "release"
+        target = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target")) / "dist"
         cargo_build("--bin", "voxbridge", "--example", "load")
         self.program, self.load_generator = target / "voxbridge", target / "examples/load"
 
@@ -209,7 +209,7 @@ def free_port():
 
 def cargo_build(*what, target=None):
     env = dict(os.environ) | ({"CARGO_TARGET_DIR": str(target)} if target else {})
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path", str(PROJECT / "Cargo.toml"), *what]
+    command = ["cargo", "build", "--profile", "dist", "--locked", "--quiet", "--manifest-path", str(PROJECT / "Cargo.toml"), *what]
     if subprocess.run(command, env=env).returncode:
         raise ComparisonError("cargo cannot build it")
 
