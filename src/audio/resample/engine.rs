@@ -1,9 +1,10 @@
-//! The two ways from one rate to another, chunk by chunk: which of them fits is decided here.
+//! The two resampling methods, chunk by chunk, and the choice between them.
 //!
-//! Where the rates meet within a short chunk it is overlap-save in the frequency domain, with the filter that rubato's FFT
-//! resampler has (field notes "Resampling quality") and a quarter of its work: the more chunks there are the longer is the
-//! transform, so that less of it is what came before; and filtering is linear, so one half of them is its real and the other
-//! its imaginary part, and nobody has to take their spectra apart. Elsewhere it is rubato's windowed sinc.
+//! Overlap-save in the frequency domain serves rates that have a short common chunk. Its filter is the one of rubato's FFT
+//! resampler (field notes "Resampling quality"), at a quarter of the work for two reasons. The more chunks arrive at once,
+//! the longer the transform, so that less of it repeats the past. And filtering is linear: one half of the new audio is the
+//! real part and the other the imaginary part, and their spectra never need to be separated. Other rates use rubato's
+//! windowed sinc.
 
 use std::{f64::consts::TAU, sync::Arc};
 
@@ -13,11 +14,11 @@ use rubato::{
 };
 use rustfft::{Fft, FftPlanner, num_complex::Complex32};
 
-/// Length of a chunk, hence half of it the delay, that the measurements of the field notes found best.
+/// Length of a chunk; the delay is half of it. The field notes' measurements found this length best.
 const CHUNK_MS: u32 = 20;
 
-/// The longest chunk overlap-save may need for two rates to meet (11 025 Hz needs 40 ms); beyond it the sinc takes over,
-/// since a chunk is what voice detection has to wait for.
+/// Longest chunk of overlap-save (11 025 Hz needs 40 ms). Rates that need more use the sinc, because voice activity
+/// detection waits for a whole chunk.
 const MAX_CHUNK_MS: u32 = 40;
 
 /// Length of the sinc filter in samples of the lower rate: half the FFT's, flat up to 0.87 of the Nyquist frequency.
@@ -28,84 +29,91 @@ const SINC_OVERSAMPLING: usize = 256;
 
 const WINDOW: WindowFunction = WindowFunction::BlackmanHarris2;
 
-/// Chunks that half a transform takes at most. What comes in a look at a client that streams is fewer than twice as many.
-const MAX_HALF_CHUNKS: usize = 5;
+/// New chunks that one transform takes at most. A gathered read of a streaming client holds fewer than this.
+const MAX_NEW_CHUNKS: usize = 10;
 
-/// Overlap-save for one pair of rates: tables and room to work in, and no memory of what was done.
+/// Overlap-save for one pair of rates: tables and working buffers, without any state of a stream.
 pub(super) struct OverlapSave {
+    /// Samples of a chunk at the input and at the output. The filter is as long as a chunk.
     chunk_in: usize,
     chunk_out: usize,
-    /// By how many chunks they take in half a transform, from one on.
-    blocks: [Option<BlockFilter>; MAX_HALF_CHUNKS],
+    /// The transform for each number of half chunks that one half of the new audio has, from one on.
+    blocks: [Option<BlockFilter>; MAX_NEW_CHUNKS],
     spectrum: Vec<Complex32>,
     output: Vec<Complex32>,
     scratch: Vec<Complex32>,
 }
 
 impl OverlapSave {
-    /// For chunks of that many samples, which [`overlap_save_chunk`] gives.
+    /// An engine for chunks of `chunk_in` samples, as [`overlap_save_chunk`] gives them.
     pub(super) fn new(from_hz: u32, to_hz: u32, chunk_in: usize) -> Self {
         Self {
             chunk_in,
             chunk_out: chunk_in * to_hz as usize / from_hz as usize,
-            blocks: [const { None }; MAX_HALF_CHUNKS],
+            blocks: [const { None }; MAX_NEW_CHUNKS],
             spectrum: Vec::new(),
             output: Vec::new(),
             scratch: Vec::new(),
         }
     }
 
-    /// Samples of the filter's delay, at the output.
+    /// Delay of the filter in output samples.
     pub(super) const fn delay(&self) -> usize {
         self.chunk_out / 2
     }
 
-    /// What whole chunks in a row become, appended to `sink`, but for the first one, which is what came before.
+    /// Filters consecutive whole chunks and appends the result to `sink`. The first chunk is the one before the new ones:
+    /// it only gives the filter its past.
     pub(super) fn process(&mut self, chunks: &[f32], sink: &mut Vec<f32>) {
         let (mut from, count) = (0, chunks.len() / self.chunk_in);
         while from + 1 < count {
-            let new_chunks = (count - from - 1).min(2 * MAX_HALF_CHUNKS);
-            self.transform(
-                &chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in],
-                new_chunks.div_ceil(2),
-            );
-            let (first, both) = (new_chunks.div_ceil(2) * self.chunk_out, new_chunks * self.chunk_out);
-            // What comes before depends on what the transform takes to have come before it.
+            let new_chunks = (count - from - 1).min(MAX_NEW_CHUNKS);
+            let first = self.transform(&chunks[from * self.chunk_in..][..(new_chunks + 1) * self.chunk_in]);
+            let both = new_chunks * self.chunk_out;
+            // The first chunk of the output lacks its past.
             let produced = &self.output[self.chunk_out..];
             sink.reserve(both);
-            sink.extend(produced[..first].iter().map(|produced| produced.re));
-            sink.extend(produced[..both - first].iter().map(|produced| produced.im));
+            sink.extend(produced[..first].iter().map(|sample| sample.re));
+            sink.extend(produced[..both - first].iter().map(|sample| sample.im));
             from += new_chunks;
         }
     }
 
-    /// Filters a chunk and so many more, and the last of these and what is behind it.
-    fn transform(&mut self, chunks: &[f32], half: usize) {
+    /// Filters both halves of the new chunks at once: the first as the real part, the second as the imaginary part, each
+    /// behind the chunk of audio before it. Gives the length of a half in output samples.
+    fn transform(&mut self, chunks: &[f32]) -> usize {
         let Self { chunk_in, chunk_out, spectrum, output, scratch, .. } = self;
-        let block =
-            self.blocks[half - 1].get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half + 1));
-        let (first, second) = (&chunks[..(half + 1) * *chunk_in], &chunks[half * *chunk_in..]);
+        let new_chunks = chunks.len() / *chunk_in - 1;
+        // Half a chunk may be no whole number of samples; then a half is rounded up to whole chunks.
+        let splits = chunk_in.is_multiple_of(2) && chunk_out.is_multiple_of(2);
+        let half_chunks = if splits { new_chunks } else { new_chunks.next_multiple_of(2) };
+        let (half_in, half_out) = (half_chunks * *chunk_in / 2, half_chunks * *chunk_out / 2);
+        let block = self.blocks[half_chunks - 1]
+            .get_or_insert_with(|| BlockFilter::new(*chunk_in, *chunk_out, half_chunks));
+        let (first, second) = (&chunks[..*chunk_in + half_in], &chunks[half_in..]);
         spectrum.clear();
         spectrum.extend(first.iter().zip(second).map(|(re, im)| Complex32::new(*re, *im)));
         spectrum.extend(first[second.len()..].iter().map(|re| Complex32::new(*re, 0.0)));
-        output.resize((half + 1) * *chunk_out, Complex32::default());
+        output.resize(*chunk_out + half_out, Complex32::default());
         scratch.resize(block.scratch, Complex32::default());
         block.filter(spectrum, output, scratch);
+        half_out
     }
 }
 
-/// A transform of a number of chunks, and the filter's at that length.
+/// The transforms for one block length, and the filter's spectrum at that length.
 struct BlockFilter {
     forward: Arc<dyn Fft<f32>>,
     inverse: Arc<dyn Fft<f32>>,
-    /// The filter's spectrum from zero up, as far as both rates reach. The one below zero is its mirror.
+    /// The filter's spectrum at positive frequencies, up to the lower of both Nyquist frequencies. The rest is its mirror.
     filter: Vec<Complex32>,
     scratch: usize,
 }
 
 impl BlockFilter {
-    fn new(chunk_in: usize, chunk_out: usize, chunks: usize) -> Self {
-        let (len_in, len_out) = (chunks * chunk_in, chunks * chunk_out);
+    fn new(chunk_in: usize, chunk_out: usize, half_chunks: usize) -> Self {
+        let len = |chunk: usize| chunk + half_chunks * chunk / 2;
+        let (len_in, len_out) = (len(chunk_in), len(chunk_out));
         let mut planner = FftPlanner::new();
         let (forward, inverse) = (planner.plan_fft_forward(len_in), planner.plan_fft_inverse(len_out));
         // rustfft does not divide by the length.
@@ -134,7 +142,7 @@ impl BlockFilter {
     }
 }
 
-/// A windowed sinc as long as a chunk, of unit gain.
+/// Taps of the filter: a windowed sinc as long as a chunk, with unit gain.
 fn filter_taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<Item = f32> {
     let cutoff = match chunk_in > chunk_out {
         true => calculate_cutoff::<f64>(chunk_out, WINDOW) * chunk_out as f64 / chunk_in as f64,
@@ -152,7 +160,7 @@ fn filter_taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<Item = f32> {
     (0..chunk_in).map(move |at| (tap(at) / sum) as f32)
 }
 
-/// rubato's sinc for one stretch at a time, with its buffers.
+/// rubato's sinc resampler for one stretch of audio, with its buffers.
 pub(super) struct Sinc {
     core: Async<f32>,
     output: Vec<f32>,
@@ -162,8 +170,8 @@ impl Sinc {
     #[expect(clippy::expect_used, reason = "construction fails for zeros and ratios out of range only")]
     pub(super) fn new(from_hz: u32, to_hz: u32) -> Self {
         let ratio = f64::from(to_hz) / f64::from(from_hz);
-        // rubato's automatic cutoff takes the filter for as long at the lower rate as it is at the input rate, which
-        // leaves 24 dB of alias rejection near the Nyquist frequency when going down; so both are given.
+        // rubato's automatic cutoff ignores that a longer filter is needed when going down, which leaves 24 dB of alias
+        // rejection near the Nyquist frequency. So both length and cutoff are given.
         let len = (SINC_LEN as f64 * (1.0 / ratio).max(1.0)).ceil() as usize;
         let parameters = SincInterpolationParameters::new(len, WINDOW)
             .f_cutoff(calculate_cutoff(SINC_LEN, WINDOW))
@@ -186,7 +194,7 @@ impl Sinc {
         rubato::Resampler::output_delay(&self.core)
     }
 
-    /// What a chunk becomes, given those before it.
+    /// Resamples the next chunk.
     pub(super) fn process(&mut self, chunk: &[f32]) -> &[f32] {
         let frames = self.output.len();
         let done = InterleavedSlice::new(chunk, 1, chunk.len())
@@ -195,7 +203,7 @@ impl Sinc {
             .and_then(|(input, mut output)| {
                 rubato::Resampler::process_into_buffer(&mut self.core, &input, &mut output, None).ok()
             });
-        // The buffers have the sizes rubato asked for, so this cannot fail; should it, silence keeps the time.
+        // The buffers have the sizes that rubato asked for, so this cannot fail. If it did, silence would keep the timing.
         let produced = match done {
             Some((_, produced)) => produced,
             None => {
@@ -207,14 +215,14 @@ impl Sinc {
         &self.output[..produced]
     }
 
-    /// Forgets every chunk.
+    /// Starts a new stretch.
     pub(super) fn reset(&mut self) {
         rubato::Resampler::reset(&mut self.core);
     }
 }
 
-/// The input chunk of overlap-save in samples: the multiple of the shortest common chunk of the two rates that is nearest
-/// above [`CHUNK_MS`], or none if that is longer than [`MAX_CHUNK_MS`].
+/// Input chunk of overlap-save in samples: the smallest multiple of the two rates' shortest common chunk that lasts at least
+/// [`CHUNK_MS`]; `None` if that exceeds [`MAX_CHUNK_MS`].
 pub(super) fn overlap_save_chunk(from_hz: u32, to_hz: u32) -> Option<usize> {
     let common_chunk = from_hz / gcd(from_hz, to_hz);
     let chunk = (from_hz * CHUNK_MS / 1000).next_multiple_of(common_chunk);
