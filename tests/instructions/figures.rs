@@ -40,18 +40,18 @@ impl Figures {
     pub(crate) fn load() -> Result<Self, String> {
         let text = fs::read_to_string(figures_path())
             .unwrap_or_else(|_| "made_with = \"\"\n[instructions]\n".into());
-        toml::from_str(&text).map_err(|problem| format!("{}: {problem}", figures_path().display()))
+        toml::from_str(&text).map_err(|error| format!("{}: {error}", figures_path().display()))
     }
 
     /// Puts a figure in and prints what has become of it; whether it is another one.
-    pub(crate) fn update(&mut self, bench: &Benchmark, call: u64) -> bool {
-        let second = bench.per_second.map(|calls| (call as f64 * calls).round() as u64);
-        let before = self.instructions.insert(bench.name.to_owned(), Figure { call, second });
+    pub(crate) fn update(&mut self, benchmark: &Benchmark, call: u64) -> bool {
+        let second = benchmark.per_second.map(|calls| (call as f64 * calls).round() as u64);
+        let before = self.instructions.insert(benchmark.name.to_owned(), Figure { call, second });
         let percent = before.as_ref().map(|before| (call as f64 / before.call as f64 - 1.0) * 100.0);
         let changed = percent.is_none_or(|percent| percent.abs() > CHANGE_PERCENT);
         println!(
             "{:<22} {:>12} {:>12} {:>9}  {:>14} {}",
-            bench.name,
+            benchmark.name,
             before.map_or_else(|| "-".into(), |before| group_thousands(before.call)),
             group_thousands(call),
             percent.map_or_else(|| "new".into(), |percent| format!("{percent:+.2} %")),
@@ -68,19 +68,19 @@ impl Figures {
                 second.map_or_else(String::new, |second| format!(", second = {}", group_thousands(second)));
             let _ = writeln!(text, "{name} = {{ call = {}{second} }}", group_thousands(*call));
         }
-        fs::write(figures_path(), text).map_err(|problem| format!("{}: {problem}", figures_path().display()))
+        fs::write(figures_path(), text).map_err(|error| format!("{}: {error}", figures_path().display()))
     }
 }
 
 /// Counts one bench, in a process of its own that finds the same environment everywhere.
 pub(crate) fn count_per_call(name: &str) -> Result<u64, String> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
-    fs::create_dir_all(&folder).map_err(|problem| format!("{}: {problem}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let counts = folder.join(name);
-    let program = std::env::current_exe().map_err(|problem| problem.to_string())?;
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut out_file = std::ffi::OsString::from("--callgrind-out-file=");
     out_file.push(&counts);
-    let ran = Command::new("valgrind")
+    let output = Command::new("valgrind")
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("GLIBC_TUNABLES", TUNABLES)
@@ -90,18 +90,18 @@ pub(crate) fn count_per_call(name: &str) -> Result<u64, String> {
         .arg(program)
         .args(["--one", name])
         .output()
-        .map_err(|problem| format!("valgrind: {problem}"))?;
-    let said = String::from_utf8_lossy(&ran.stdout);
-    let calls = said.trim().parse::<u64>().ok().filter(|calls| *calls > 0);
+        .map_err(|error| format!("valgrind: {error}"))?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let calls = stdout.trim().parse::<u64>().ok().filter(|calls| *calls > 0);
     let calls = calls.ok_or_else(|| {
-        format!("{name} counted no calls: {said}{}", String::from_utf8_lossy(&ran.stderr).trim())
+        format!("{name} counted no calls: {stdout}{}", String::from_utf8_lossy(&output.stderr).trim())
     })?;
     Ok(read_total(&counts)?.div_ceil(calls))
 }
 
 /// What callgrind has counted.
 fn read_total(counts: &PathBuf) -> Result<u64, String> {
-    let text = fs::read_to_string(counts).map_err(|problem| format!("{}: {problem}", counts.display()))?;
+    let text = fs::read_to_string(counts).map_err(|error| format!("{}: {error}", counts.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
     total.filter(|total| *total > 0).ok_or_else(|| {
         format!("{}: nothing was counted; is the function `counted` still called so?", counts.display())
@@ -111,10 +111,10 @@ fn read_total(counts: &PathBuf) -> Result<u64, String> {
 /// Compiler, valgrind and processor.
 pub(crate) fn current_toolchain() -> Result<String, String> {
     let version = |program: &str, at: usize| {
-        let ran = Command::new(program).arg("--version").output();
-        let ran = ran.map_err(|problem| format!("{program} cannot be run: {problem}"))?;
-        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-        Ok::<_, String>(said.split_whitespace().take(at).collect::<Vec<_>>().join(" "))
+        let output = Command::new(program).arg("--version").output();
+        let output = output.map_err(|error| format!("{program} cannot be run: {error}"))?;
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok::<_, String>(stdout.split_whitespace().take(at).collect::<Vec<_>>().join(" "))
     };
     Ok(format!("{}, {}, {}", version("rustc", 2)?, version("valgrind", 1)?, processor()))
 }

@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     if let [flag, name] = arguments.as_slice()
         && flag == "--one"
     {
-        let found = BENCHMARKS.iter().find(|bench| bench.name == name).expect("a bench of that name");
+        let found = BENCHMARKS.iter().find(|benchmark| benchmark.name == name).expect("a bench of that name");
         println!("{}", (found.run)());
         return ExitCode::SUCCESS;
     }
@@ -96,8 +96,8 @@ fn main() -> ExitCode {
         eprintln!("instructions: {problem}");
         return ExitCode::from(2);
     }
-    let wanted = |bench: &Benchmark| names.is_empty() || names.iter().any(|name| bench.name.contains(name));
-    match compare(wanted, has("--save")) {
+    let is_wanted = |benchmark: &Benchmark| names.is_empty() || names.iter().any(|name| benchmark.name.contains(name));
+    match compare(is_wanted, has("--save")) {
         Ok(changed) if changed && has("--strict") => ExitCode::FAILURE,
         Ok(_) => ExitCode::SUCCESS,
         Err(problem) => {
@@ -112,13 +112,13 @@ fn argument_error(flags: &[&str], names: &[&str]) -> Option<String> {
     if let Some(flag) = flags.iter().find(|flag| !["--save", "--strict"].contains(flag)) {
         return Some(format!("{flag} is not known; there are --save and --strict"));
     }
-    let unknown = names.iter().find(|name| !BENCHMARKS.iter().any(|bench| bench.name.contains(**name)))?;
-    let known: Vec<&str> = BENCHMARKS.iter().map(|bench| bench.name).collect();
+    let unknown = names.iter().find(|name| !BENCHMARKS.iter().any(|benchmark| benchmark.name.contains(**name)))?;
+    let known: Vec<&str> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
     Some(format!("no bench has {unknown} in its name; there are {}", known.join(", ")))
 }
 
 /// Counts what is wanted and prints it beside what was; whether anything changed.
-fn compare(wanted: impl Fn(&Benchmark) -> bool, save: bool) -> Result<bool, String> {
+fn compare(is_wanted: impl Fn(&Benchmark) -> bool, save: bool) -> Result<bool, String> {
     let made_with = figures::current_toolchain()?;
     let mut figures = Figures::load()?;
     if figures.made_with != made_with {
@@ -126,8 +126,8 @@ fn compare(wanted: impl Fn(&Benchmark) -> bool, save: bool) -> Result<bool, Stri
     }
     println!("{:<22} {:>12} {:>12} {:>9}  {:>14}", "bench", "before", "per call", "change", "per second");
     let mut changed = false;
-    for bench in BENCHMARKS.iter().filter(|bench| wanted(bench)) {
-        changed |= figures.update(bench, figures::count_per_call(bench.name)?);
+    for benchmark in BENCHMARKS.iter().filter(|benchmark| is_wanted(benchmark)) {
+        changed |= figures.update(benchmark, figures::count_per_call(benchmark.name)?);
     }
     if save {
         figures.made_with = made_with;

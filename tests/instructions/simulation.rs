@@ -27,7 +27,7 @@ use crate::{
 const UNIX_START: Duration = Duration::from_secs(1_795_148_864);
 
 /// A message with audio in it is longer than this; one with a whole second of the model's, which alone compares, than
-/// [`DELTA_BYTES`].
+/// [`MODEL_DELTA_BYTES`].
 const AUDIO_BYTES: usize = 10_000;
 const MODEL_DELTA_BYTES: usize = 128_000;
 
@@ -83,28 +83,28 @@ impl Scenario {
 }
 
 /// Plays a scene and counts the steps that did one of these; how many did the first of them.
-pub(crate) fn count_steps(script: Scenario, wanted: &[StepKind]) -> usize {
+pub(crate) fn count_steps(scenario: Scenario, kinds: &[StepKind]) -> usize {
     let library = Library::embedded().unwrap();
-    let microphone = (script.microphone)();
-    let mut rehearsal = Simulation::new(&library, script, BTreeSet::new());
-    rehearsal.run(&microphone);
+    let microphone = (scenario.microphone)();
+    let mut first_pass = Simulation::new(&library, scenario, BTreeSet::new());
+    first_pass.run(&microphone);
     let mut calls = 0;
     let mut steps = BTreeSet::new();
-    for (step, (at, did)) in rehearsal.step_kinds.iter().enumerate() {
-        if *at >= script.count_from && wanted.contains(did) {
+    for (step, (at, did)) in first_pass.step_kinds.iter().enumerate() {
+        if *at >= scenario.count_from && kinds.contains(did) {
             steps.insert(step);
-            calls += usize::from(*did == wanted[0]);
+            calls += usize::from(*did == kinds[0]);
         }
     }
-    Simulation::new(&library, script, steps).run(&microphone);
+    Simulation::new(&library, scenario, steps).run(&microphone);
     calls
 }
 
 /// A session as the server makes one.
-pub(crate) fn new_bridge(library: &Library, script: Scenario) -> Bridge {
+pub(crate) fn new_bridge(library: &Library, scenario: Scenario) -> Bridge {
     let client = library.client("macaw").unwrap();
     let upstream = library.upstream("minicpm-o").unwrap();
-    let setup = SessionSetup::new(&client, library.profile(script.profile).unwrap(), &upstream, 1);
+    let setup = SessionSetup::new(&client, library.profile(scenario.profile).unwrap(), &upstream, 1);
     let mut codec = Codec::new(client, UNIX_START.as_secs_f64());
     let connect = codec.decode_query(&format!("model=any&sample_rate={RATE_HZ}"));
     Bridge::open(epoch(), codec, connect, upstream, setup)
@@ -113,7 +113,7 @@ pub(crate) fn new_bridge(library: &Library, script: Scenario) -> Bridge {
 struct Simulation {
     bridge: Bridge,
     gateway: Gateway,
-    script: Scenario,
+    scenario: Scenario,
     now: Instant,
     bridge_wait: Option<Instant>,
     gateway_wait: Option<Instant>,
@@ -122,25 +122,25 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(library: &Library, script: Scenario, counted_steps: BTreeSet<usize>) -> Self {
+    fn new(library: &Library, scenario: Scenario, counted_steps: BTreeSet<usize>) -> Self {
         let simulator = SimulatorConfig { turn_units: 6, ..SimulatorConfig::default() };
-        let mut scene = Self {
-            bridge: new_bridge(library, script),
+        let mut simulation = Self {
+            bridge: new_bridge(library, scenario),
             gateway: Gateway::new(simulator, epoch(), UNIX_START),
-            script,
+            scenario,
             now: epoch(),
             bridge_wait: None,
             gateway_wait: None,
             step_kinds: Vec::new(),
             counted_steps,
         };
-        scene.bridge_input(Input::Timeout);
-        scene
+        simulation.bridge_input(Input::Timeout);
+        simulation
     }
 
     /// Frames of 20 ms in real time.
     fn run(&mut self, microphone: &[i16]) {
-        if let Some(text) = self.script.text {
+        if let Some(text) = self.scenario.text {
             let speak = format!(r#"{{"type":"tts.speak","text":"{text}"}}"#);
             self.bridge_input(Input::Client(Frame::Text(&speak)));
         }
@@ -167,7 +167,7 @@ impl Simulation {
 
     fn bridge_input(&mut self, input: Input<'_>) {
         let now = self.now;
-        let counts = self.counted_steps.contains(&self.step_kinds.len());
+        let is_counted = self.counted_steps.contains(&self.step_kinds.len());
         let kind = kind_of_input(&input);
         let mut outputs = Vec::with_capacity(100);
         let mut input = Some(input);
@@ -181,7 +181,7 @@ impl Simulation {
                 }
             };
         };
-        if counts {
+        if is_counted {
             counted(&mut step);
         } else {
             step();
@@ -232,12 +232,12 @@ fn kind_of_input(input: &Input<'_>) -> StepKind {
 }
 
 fn kind_of_step(kind: StepKind, outputs: &[Output]) -> StepKind {
-    let up = |output: &Output| matches!(output, Output::ToLane(_, Message::Text(text)) if text.len() > AUDIO_BYTES);
-    let down = |output: &Output| matches!(output, Output::ToClient(Message::Binary(_)));
+    let is_upstream_audio = |output: &Output| matches!(output, Output::ToLane(_, Message::Text(text)) if text.len() > AUDIO_BYTES);
+    let is_client_audio = |output: &Output| matches!(output, Output::ToClient(Message::Binary(_)));
     match kind {
         StepKind::ModelDelta => StepKind::ModelDelta,
-        _ if outputs.iter().any(up) => StepKind::UpstreamAudio,
-        StepKind::PlayoutSent if !outputs.iter().any(down) => StepKind::Other,
+        _ if outputs.iter().any(is_upstream_audio) => StepKind::UpstreamAudio,
+        StepKind::PlayoutSent if !outputs.iter().any(is_client_audio) => StepKind::Other,
         kind => kind,
     }
 }

@@ -7,8 +7,8 @@ mod duplex;
 mod duplex_faults;
 mod duplex_input;
 mod engines;
+mod gateway_properties;
 mod legacy;
-mod properties;
 mod queue;
 mod session_end;
 #[cfg(feature = "io")]

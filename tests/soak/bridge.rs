@@ -69,7 +69,7 @@ impl Bridge {
 }
 
 /// The built-in files with less time for everything, so that a minute shows what an hour would: upstream sessions last
-/// [`SESSION_MAX`], and patience is short.
+/// [`MAX_SESSION_DURATION`], and patience is short.
 fn write_shortened_mappings(dir: &Path) -> PathBuf {
     let dir = dir.join("mappings");
     fs::create_dir_all(&dir).unwrap();

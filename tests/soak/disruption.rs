@@ -132,94 +132,94 @@ impl DisruptedUpstream {
 /// Who a mishap happens to, and when.
 pub(crate) struct DisruptionRun<'a> {
     pub(crate) upstream: &'a mut DisruptedUpstream,
-    pub(crate) talker: &'a mut SoakClient,
+    pub(crate) client: &'a mut SoakClient,
     pub(crate) rng: &'a mut fastrand::Rng,
 }
 
 impl DisruptionRun<'_> {
     /// Lets it happen while something is said, and waits until it is over, answered or not.
-    pub(crate) async fn apply(&mut self, mishap: Disruption) {
-        let moment = Duration::from_millis(self.rng.u64(200..2500));
-        let sentence = random_recording(self.rng);
-        let mut lasts_s = 1;
-        match mishap {
-            Disruption::None => self.talker.speak(sentence).await,
+    pub(crate) async fn apply(&mut self, disruption: Disruption) {
+        let delay = Duration::from_millis(self.rng.u64(200..2500));
+        let speech = random_recording(self.rng);
+        let mut settle_s = 1;
+        match disruption {
+            Disruption::None => self.client.speak(speech).await,
             Disruption::Fault(fault) => {
                 self.upstream.inject_fault(fault).await;
-                self.talker.speak(sentence).await;
-                lasts_s = 6;
+                self.client.speak(speech).await;
+                settle_s = 6;
             }
             Disruption::FaultAtReconnect(fault, seconds) => {
                 self.upstream.inject_fault(fault).await;
-                self.cut_during_speech(sentence, moment).await;
-                lasts_s += seconds;
+                self.cut_during_speech(speech, delay).await;
+                settle_s += seconds;
             }
             Disruption::BargeIn(fault) => {
                 self.upstream.inject_fault(fault).await;
-                self.barge_in_on_answer(sentence, moment).await;
+                self.barge_in_on_answer(speech, delay).await;
                 // A model that does not listen is given up after five seconds.
-                lasts_s = 4;
+                settle_s = 4;
             }
-            Disruption::CutDuringSpeech => self.cut_during_speech(sentence, moment).await,
+            Disruption::CutDuringSpeech => self.cut_during_speech(speech, delay).await,
             Disruption::CutDuringTurn => {
-                self.speak_until_answer_starts(sentence).await;
-                sleep(moment).await;
+                self.speak_until_answer_starts(speech).await;
+                sleep(delay).await;
                 self.upstream.wire.cut();
             }
-            Disruption::HalfOpen => self.stall_wire(sentence, moment, false).await,
-            Disruption::BlackHole => self.stall_wire(sentence, moment, true).await,
+            Disruption::HalfOpen => self.stall_wire(speech, delay, false).await,
+            Disruption::BlackHole => self.stall_wire(speech, delay, true).await,
             Disruption::Restart => {
                 let restart = async {
-                    sleep(moment).await;
-                    self.upstream.restart(moment).await;
+                    sleep(delay).await;
+                    self.upstream.restart(delay).await;
                 };
-                join(self.talker.speak(sentence), restart).await;
+                join(self.client.speak(speech), restart).await;
             }
         }
-        sleep(Duration::from_secs(lasts_s)).await;
+        sleep(Duration::from_secs(settle_s)).await;
         self.upstream.fault_injector.clear_faults().await;
     }
 
     /// Something is said, and its answer begins.
-    async fn speak_until_answer_starts(&mut self, sentence: Vec<i16>) {
-        let begun = self.talker.checked_observations().turns_started;
-        self.talker.speak(sentence).await;
+    async fn speak_until_answer_starts(&mut self, speech: Vec<i16>) {
+        let turns_before = self.client.checked_observations().turns_started;
+        self.client.speak(speech).await;
         assert!(
-            self.talker.wait_until(EVENT_TIMEOUT, |heard| heard.turns_started > begun).await,
+            self.client.wait_until(EVENT_TIMEOUT, |seen| seen.turns_started > turns_before).await,
             "no answer begins"
         );
     }
 
-    async fn cut_during_speech(&self, sentence: Vec<i16>, moment: Duration) {
+    async fn cut_during_speech(&self, speech: Vec<i16>, delay: Duration) {
         let cut = async {
-            sleep(moment).await;
+            sleep(delay).await;
             self.upstream.wire.cut();
         };
-        join(self.talker.speak(sentence), cut).await;
+        join(self.client.speak(speech), cut).await;
     }
 
-    async fn barge_in_on_answer(&mut self, first: Vec<i16>, moment: Duration) {
+    async fn barge_in_on_answer(&mut self, first: Vec<i16>, delay: Duration) {
         self.speak_until_answer_starts(first).await;
-        let ended = self.talker.checked_observations().turns_ended;
-        sleep(moment.min(Duration::from_millis(1500))).await;
-        self.talker.speak(random_recording(self.rng)).await;
-        let yields = self.talker.wait_until(Duration::from_secs(3), |heard| heard.turns_ended > ended).await;
-        assert!(yields, "the model is heard on while the user speaks");
+        let ended_before = self.client.checked_observations().turns_ended;
+        sleep(delay.min(Duration::from_millis(1500))).await;
+        self.client.speak(random_recording(self.rng)).await;
+        let has_yielded = self.client.wait_until(Duration::from_secs(3), |seen| seen.turns_ended > ended_before).await;
+        assert!(has_yielded, "the model is heard on while the user speaks");
     }
 
     /// For longer than a step of the model may take.
-    async fn stall_wire(&self, sentence: Vec<i16>, moment: Duration, cut: bool) {
+    async fn stall_wire(&self, speech: Vec<i16>, delay: Duration, cut: bool) {
         let wire = &self.upstream.wire;
         let hold = async {
-            sleep(moment).await;
+            sleep(delay).await;
             wire.set_paused(true);
             if cut {
                 wire.cut();
             }
-            sleep(Duration::from_secs(5) + moment).await;
+            sleep(Duration::from_secs(5) + delay).await;
             wire.set_paused(false);
         };
-        join(self.talker.speak(sentence), hold).await;
+        join(self.client.speak(speech), hold).await;
     }
 }
 

@@ -45,9 +45,9 @@ struct Report {
 /// The mishaps of one talk, in an order of its own: together the talks go through all of them first.
 fn disruption_order(seed: u64, number: usize) -> impl Iterator<Item = Disruption> {
     let mut shared = fastrand::Rng::with_seed(seed);
-    let mut mishaps = DISRUPTIONS;
-    shared.shuffle(&mut mishaps);
-    let first: Vec<Disruption> = mishaps.into_iter().skip(number).step_by(SESSIONS).collect();
+    let mut disruptions = DISRUPTIONS;
+    shared.shuffle(&mut disruptions);
+    let first: Vec<Disruption> = disruptions.into_iter().skip(number).step_by(SESSIONS).collect();
     let mut own = fastrand::Rng::with_seed(seed.wrapping_add(1 + number as u64));
     first.into_iter().chain(std::iter::repeat_with(move || DISRUPTIONS[own.usize(..DISRUPTIONS.len())]))
 }
@@ -58,7 +58,7 @@ async fn run_session(seed: u64, number: usize, until: Instant) -> Report {
     let backend = if number.is_multiple_of(2) { Backend::Pytorch } else { Backend::Cpp };
     let mut upstream = DisruptedUpstream::start(backend).await;
     let bridge = Bridge::start(&name, upstream.wire.address()).await;
-    let mut talker =
+    let mut client =
         SoakClient::connect(&format!("{name} ({})", bridge.log.display()), &bridge.address).await;
     let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(number as u64));
     let mut report = Report {
@@ -68,40 +68,40 @@ async fn run_session(seed: u64, number: usize, until: Instant) -> Report {
         resident_kib: Vec::new(),
     };
     let mut resident_kib = Vec::new();
-    let talking = async {
-        for mishap in disruption_order(seed, number).take_while(|_| Instant::now() < until) {
-            DisruptionRun { upstream: &mut upstream, talker: &mut talker, rng: &mut rng }.apply(mishap).await;
-            talker.wait_for_silence().await;
-            let took = expect_answer(&mut talker, mishap, &mut rng).await;
+    let session = async {
+        for disruption in disruption_order(seed, number).take_while(|_| Instant::now() < until) {
+            DisruptionRun { upstream: &mut upstream, client: &mut client, rng: &mut rng }.apply(disruption).await;
+            client.wait_for_silence().await;
+            let took = expect_answer(&mut client, disruption, &mut rng).await;
             report.slowest_answer = report.slowest_answer.max(took);
-            report.disruptions.push(mishap);
+            report.disruptions.push(disruption);
         }
     };
     tokio::select! {
-        () = talking => {}
+        () = session => {}
         () = sample_memory(&bridge, &mut resident_kib) => {}
     }
     report.resident_kib = resident_kib;
-    report.observations = talker.close().await;
+    report.observations = client.close().await;
     bridge.stop().await;
     report
 }
 
 /// The next sentence is answered, to the last sample, and heard for the most part; how long that took.
-async fn expect_answer(talker: &mut SoakClient, mishap: Disruption, rng: &mut fastrand::Rng) -> Duration {
-    let before = talker.checked_observations();
+async fn expect_answer(client: &mut SoakClient, disruption: Disruption, rng: &mut fastrand::Rng) -> Duration {
+    let before = client.checked_observations();
     let samples = random_recording(rng);
     let spoken_s = samples.len() as f64 / 16_000.0;
-    talker.speak(samples).await;
+    client.speak(samples).await;
     let start = Instant::now();
-    let whole = |heard: &Observations| {
-        heard.turns_complete > before.turns_complete && heard.last_answered_speech_s >= spoken_s / 2.0
+    let is_answered = |seen: &Observations| {
+        seen.turns_complete > before.turns_complete && seen.last_answered_speech_s >= spoken_s / 2.0
     };
-    let answered = talker.wait_until(EVENT_TIMEOUT, whole).await;
+    let answered = client.wait_until(EVENT_TIMEOUT, is_answered).await;
     assert!(
         answered,
-        "after {mishap:?} {spoken_s} s of speech are not answered: {:?}",
-        talker.checked_observations()
+        "after {disruption:?} {spoken_s} s of speech are not answered: {:?}",
+        client.checked_observations()
     );
     start.elapsed()
 }
@@ -121,7 +121,7 @@ impl Report {
             &self.observations;
         let (first, last) = self.peak_memory_kib();
         println!(
-            "talk {number}: {} mishaps; {turns_started} turns, {turns_complete} whole, {turns_cancelled} cancelled; {errors} errors; \
+            "session {number}: {} disruptions; {turns_started} turns, {turns_complete} whole, {turns_cancelled} cancelled; {errors} errors; \
              rollovers {rollovers:?}; slowest answer {:.1} s; resident at most {first} KiB first, {last} last",
             self.disruptions.len(),
             self.slowest_answer.as_secs_f64(),
@@ -141,14 +141,14 @@ async fn soak_every_disruption_next_sentence_is_answered() {
     let seed = env_number("VOXBRIDGE_SOAK_SEED").unwrap_or(1);
     let until =
         Instant::now() + Duration::from_secs(env_number("VOXBRIDGE_SOAK_SECONDS").unwrap_or(DEFAULT_SECONDS));
-    let mut talks = JoinSet::new();
+    let mut sessions = JoinSet::new();
     for number in 0..SESSIONS {
-        talks.spawn(async move { (number, run_session(seed, number, until).await) });
+        sessions.spawn(async move { (number, run_session(seed, number, until).await) });
     }
-    while let Some(done) = talks.join_next().await {
+    while let Some(done) = sessions.join_next().await {
         let (number, report) = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
         report.print(number);
         let (first, last) = report.peak_memory_kib();
-        assert!(last <= first + MAX_GROWTH_KIB, "talk {number} grows from {first} to {last} KiB");
+        assert!(last <= first + MAX_GROWTH_KIB, "session {number} grows from {first} to {last} KiB");
     }
 }

@@ -60,8 +60,8 @@ struct OpenTurn {
 
 impl ClientObserver {
     pub(crate) fn new() -> (Self, watch::Receiver<Observations>) {
-        let (observations, seen) = watch::channel(Observations::default());
-        let listener = Self {
+        let (observations, receiver) = watch::channel(Observations::default());
+        let observer = Self {
             observations,
             started: Instant::now(),
             event_log: VecDeque::new(),
@@ -69,7 +69,7 @@ impl ClientObserver {
             open_turn: None,
             answered_speech_s: 0.0,
         };
-        (listener, seen)
+        (observer, receiver)
     }
 
     /// Listens until the session is over.
@@ -86,7 +86,7 @@ impl ClientObserver {
                         !self.is_user_speaking && self.open_turn.is_none(),
                         "a pair is open at the end",
                     );
-                    return self.observations.send_modify(|heard| heard.is_session_over = true);
+                    return self.observations.send_modify(|seen| seen.is_session_over = true);
                 }
             }
         }
@@ -96,21 +96,21 @@ impl ClientObserver {
         self.log_event(event.to_string());
         match event["type"].as_str().unwrap_or_default() {
             "vad.speech_start" => {
-                let open = std::mem::replace(&mut self.is_user_speaking, true);
-                self.require(!open, "speech starts twice");
+                let was_open = std::mem::replace(&mut self.is_user_speaking, true);
+                self.require(!was_open, "speech starts twice");
             }
             "vad.speech_end" => {
-                let open = std::mem::replace(&mut self.is_user_speaking, false);
-                self.require(open, "speech ends that has not started");
+                let was_open = std::mem::replace(&mut self.is_user_speaking, false);
+                self.require(was_open, "speech ends that has not started");
             }
             "tts.speaking_start" => {
-                let open = self.open_turn.replace(OpenTurn {
+                let was_open = self.open_turn.replace(OpenTurn {
                     started_at: Instant::now(),
                     samples: 0,
                     last_watermark: None,
                 });
-                self.require(open.is_none(), "the model starts to speak twice");
-                self.observations.send_modify(|heard| heard.turns_started += 1);
+                self.require(was_open.is_none(), "the model starts to speak twice");
+                self.observations.send_modify(|seen| seen.turns_started += 1);
             }
             "tts.speaking_end" => self.handle_speaking_end(event),
             "transcript.partial" | "transcript.final" => {
@@ -121,52 +121,52 @@ impl ClientObserver {
             }
             "session.rollover" => {
                 let reason = event["reason"].as_str().unwrap_or("?").to_owned();
-                self.observations.send_modify(|heard| *heard.rollovers.entry(reason).or_default() += 1);
+                self.observations.send_modify(|seen| *seen.rollovers.entry(reason).or_default() += 1);
             }
             "error" => {
                 self.require(event["recoverable"] == true, "an error is not recoverable");
-                self.observations.send_modify(|heard| heard.errors += 1);
+                self.observations.send_modify(|seen| seen.errors += 1);
             }
             _ => {}
         }
     }
 
     fn handle_speaking_end(&mut self, event: &Value) {
-        let Some(pair) = self.open_turn.take() else {
+        let Some(turn) = self.open_turn.take() else {
             return self.require(false, "the model ends without a start");
         };
         let cancelled = event["cancelled"] == true;
-        let heard_ms = pair.samples * 1000 / 24_000;
+        let heard_ms = turn.samples * 1000 / 24_000;
         self.require(
             cancelled || event["audio_ms"] == heard_ms,
             "a turn's length is not what was heard of it",
         );
-        let whole = !cancelled && pair.samples == TURN_SAMPLES;
+        let is_complete = !cancelled && turn.samples == TURN_SAMPLES;
         let answers_s = std::mem::take(&mut self.answered_speech_s);
-        self.observations.send_modify(|heard| {
-            heard.turns_ended += 1;
-            heard.turns_cancelled += u64::from(cancelled);
-            if whole {
-                heard.turns_complete += 1;
-                heard.last_answered_speech_s = answers_s;
+        self.observations.send_modify(|seen| {
+            seen.turns_ended += 1;
+            seen.turns_cancelled += u64::from(cancelled);
+            if is_complete {
+                seen.turns_complete += 1;
+                seen.last_answered_speech_s = answers_s;
             }
         });
     }
 
     fn handle_audio(&mut self, audio: &[u8]) {
-        let Some(pair) = &mut self.open_turn else { return self.require(false, "audio outside its pair") };
+        let Some(turn) = &mut self.open_turn else { return self.require(false, "audio outside its pair") };
         let mut in_order = audio.len().is_multiple_of(2);
         for sample in audio.chunks_exact(2) {
-            let mark = read_watermark(i16::from_le_bytes([sample[0], sample[1]]));
-            in_order &= match (pair.last_watermark, mark) {
+            let watermark = read_watermark(i16::from_le_bytes([sample[0], sample[1]]));
+            in_order &= match (turn.last_watermark, watermark) {
                 (None, Some((_, index))) => index == 0,
-                (Some((turn, index)), Some(mark)) => mark == (turn, (index + 1) % WATERMARK_PERIOD_SAMPLES),
+                (Some((turn, index)), Some(watermark)) => watermark == (turn, (index + 1) % WATERMARK_PERIOD_SAMPLES),
                 (_, None) => false,
             };
-            pair.last_watermark = mark;
+            turn.last_watermark = watermark;
         }
-        pair.samples += audio.len() as u64 / 2;
-        let ahead_s = pair.samples as f64 / RATE_HZ - pair.started_at.elapsed().as_secs_f64();
+        turn.samples += audio.len() as u64 / 2;
+        let ahead_s = turn.samples as f64 / RATE_HZ - turn.started_at.elapsed().as_secs_f64();
         self.require(in_order, "audio is lost, repeated or another turn's");
         self.require(ahead_s < MAX_AHEAD_S, "audio comes faster than it is heard");
     }
@@ -178,15 +178,15 @@ impl ClientObserver {
         self.event_log.push_back(format!("{:8.3} {what}", self.started.elapsed().as_secs_f64()));
     }
 
-    fn require(&self, holds: bool, otherwise: &str) {
-        if !holds {
-            let story = self.event_log.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
-            self.observations.send_if_modified(|heard| {
-                let first = heard.first_violation.is_none();
-                if first {
-                    heard.first_violation = Some(format!("{otherwise} after\n{story}"));
+    fn require(&self, is_met: bool, violation: &str) {
+        if !is_met {
+            let log = self.event_log.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
+            self.observations.send_if_modified(|seen| {
+                let is_first = seen.first_violation.is_none();
+                if is_first {
+                    seen.first_violation = Some(format!("{violation} after\n{log}"));
                 }
-                first
+                is_first
             });
         }
     }

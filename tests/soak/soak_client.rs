@@ -45,16 +45,16 @@ impl SoakClient {
 
     /// What was heard so far; nothing of it was wrong.
     pub(crate) fn checked_observations(&self) -> Observations {
-        let heard = self.observations.borrow().clone();
-        assert!(heard.first_violation.is_none(), "{}: {}", self.name, heard.first_violation.unwrap());
-        heard
+        let observations = self.observations.borrow().clone();
+        assert!(observations.first_violation.is_none(), "{}: {}", self.name, observations.first_violation.unwrap());
+        observations
     }
 
     /// Says this; done when the last of it is said.
     pub(crate) async fn speak(&self, samples: Vec<i16>) {
-        let (said, done) = oneshot::channel();
+        let (done_sender, done) = oneshot::channel();
         // A session that is over is noticed by whoever waits for an answer.
-        drop(self.commands.send(MicrophoneCommand::Say(samples, said)).await);
+        drop(self.commands.send(MicrophoneCommand::Say(samples, done_sender)).await);
         drop(done.await);
     }
 
@@ -62,29 +62,29 @@ impl SoakClient {
     pub(crate) async fn wait_until(
         &mut self,
         within: Duration,
-        holds: impl Fn(&Observations) -> bool,
+        condition: impl Fn(&Observations) -> bool,
     ) -> bool {
-        let met =
-            |heard: &Observations| heard.first_violation.is_some() || heard.is_session_over || holds(heard);
-        let met = timeout(within, self.observations.wait_for(met)).await.is_ok();
-        let heard = self.checked_observations();
-        assert!(!heard.is_session_over || holds(&heard), "{}: the session is over", self.name);
-        met
+        let is_done =
+            |seen: &Observations| seen.first_violation.is_some() || seen.is_session_over || condition(seen);
+        let is_met = timeout(within, self.observations.wait_for(is_done)).await.is_ok();
+        let observations = self.checked_observations();
+        assert!(!observations.is_session_over || condition(&observations), "{}: the session is over", self.name);
+        is_met
     }
 
     /// Nobody speaks for a second.
     pub(crate) async fn wait_for_silence(&mut self) {
         let start = Instant::now();
         loop {
-            let closed =
-                self.wait_until(EVENT_TIMEOUT, |heard| heard.turns_started == heard.turns_ended).await;
+            let is_silent =
+                self.wait_until(EVENT_TIMEOUT, |seen| seen.turns_started == seen.turns_ended).await;
             assert!(
-                closed && start.elapsed() < 2 * EVENT_TIMEOUT,
+                is_silent && start.elapsed() < 2 * EVENT_TIMEOUT,
                 "{}: the model does not stop speaking",
                 self.name
             );
-            let begun = self.checked_observations().turns_started;
-            if !self.wait_until(Duration::from_secs(1), |heard| heard.turns_started > begun).await {
+            let turns_before = self.checked_observations().turns_started;
+            if !self.wait_until(Duration::from_secs(1), |seen| seen.turns_started > turns_before).await {
                 return;
             }
         }
@@ -94,7 +94,7 @@ impl SoakClient {
     pub(crate) async fn close(mut self) -> Observations {
         self.commands.send(MicrophoneCommand::Send(r#"{"type": "session.close"}"#.to_owned())).await.unwrap();
         assert!(
-            self.wait_until(EVENT_TIMEOUT, |heard| heard.is_session_over).await,
+            self.wait_until(EVENT_TIMEOUT, |seen| seen.is_session_over).await,
             "{}: no goodbye",
             self.name
         );
@@ -103,32 +103,32 @@ impl SoakClient {
 }
 
 /// Sends audio in real time, silence where nothing is said.
-async fn run_microphone(mut up: impl Sink<Message> + Unpin, mut orders: mpsc::Receiver<MicrophoneCommand>) {
+async fn run_microphone(mut up: impl Sink<Message> + Unpin, mut commands: mpsc::Receiver<MicrophoneCommand>) {
     let mut ticks = interval(FRAME);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let mut waiting: VecDeque<i16> = VecDeque::new();
-    let mut saying = None;
+    let mut queued_samples: VecDeque<i16> = VecDeque::new();
+    let mut done_sender = None;
     loop {
         tokio::select! {
-            order = orders.recv(), if saying.is_none() => match order {
-                Some(MicrophoneCommand::Say(samples, said)) => {
-                    waiting.extend(samples);
-                    saying = Some(said);
+            command = commands.recv(), if done_sender.is_none() => match command {
+                Some(MicrophoneCommand::Say(samples, sender)) => {
+                    queued_samples.extend(samples);
+                    done_sender = Some(sender);
                 }
                 Some(MicrophoneCommand::Send(text)) => drop(up.send(Message::text(text)).await),
                 // Nobody is there any more; what is to be said has been.
                 None => return sleep(EVENT_TIMEOUT).await,
             },
             _ = ticks.tick() => {
-                let count = waiting.len().min(FRAME_SAMPLES);
-                let mut frame: Vec<i16> = waiting.drain(..count).collect();
+                let count = queued_samples.len().min(FRAME_SAMPLES);
+                let mut frame: Vec<i16> = queued_samples.drain(..count).collect();
                 frame.resize(FRAME_SAMPLES, 0);
                 let bytes: Vec<u8> = frame.iter().flat_map(|sample| sample.to_le_bytes()).collect();
                 if up.send(Message::binary(bytes)).await.is_err() {
                     return;
                 }
-                if waiting.is_empty() && let Some(said) = saying.take() {
-                    let _nobody_waits = said.send(());
+                if queued_samples.is_empty() && let Some(sender) = done_sender.take() {
+                    let _nobody_waits = sender.send(());
                 }
             }
         }
