@@ -1,4 +1,4 @@
-//! One captured exchange: what the client sent, and when; what the real server answered.
+//! One captured exchange: the client's messages with their times, and the real server's answers.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 
 use crate::harness::{bytes_of, recording};
 
-/// Where the recording that stands for speech begins to speak; until 6.8 s it pauses for 0.1 s at most.
+/// Sample at which the speech recording starts to speak. Until 6.8 s its pauses are at most 0.1 s.
 const SPEECH_START: usize = 16 * 200;
 
 /// A captured exchange.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CapturedExchange {
-    /// Path and query.
+    /// Path and query of the connection.
     pub(crate) connect: String,
-    /// What the upstream must do for the exchange to come about.
+    /// Simulator settings that reproduce the exchange.
     #[serde(default)]
     pub(crate) simulate: SimulatorOverrides,
     steps: Vec<CapturedStep>,
@@ -27,7 +27,7 @@ pub(crate) struct CapturedExchange {
 pub(crate) struct SimulatorOverrides {
     #[serde(default)]
     pub(crate) faults: Vec<String>,
-    /// Times to the first delta and for a second of speech.
+    /// Time to the first delta, ms.
     pub(crate) first_delta_ms: Option<u64>,
     pub(crate) speech_second_ms: Option<u64>,
     pub(crate) workers: Option<usize>,
@@ -35,17 +35,17 @@ pub(crate) struct SimulatorOverrides {
 
 #[derive(Debug, Deserialize)]
 struct CapturedStep {
-    /// When, ms since the connection was made.
+    /// Time since the connection was made, ms.
     t: u64,
     #[serde(flatten)]
     kind: StepKind,
 }
 
-/// What the client did, or what it was told.
+/// A client action or a server answer.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum StepKind {
-    /// A text frame, with `%s` for a letter repeated.
+    /// A text frame; `%s` stands for a long run of one letter.
     SendLong {
         send: String,
         repeat: (String, usize),
@@ -56,7 +56,8 @@ enum StepKind {
     SendZeroBytes {
         send_zero_bytes: usize,
     },
-    /// Audio, as a recipe of sounds and their lengths in ms, in frames at so many times real time (0: at once).
+    /// Audio described as sounds with their lengths in ms, in frames, at this multiple of real time (0: at
+    /// once).
     Audio {
         audio: Vec<(String, u64)>,
         frame_ms: u64,
@@ -90,7 +91,7 @@ enum StepKind {
     },
 }
 
-/// What the client does.
+/// An action of the client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ClientAction {
     Text(String),
@@ -98,13 +99,13 @@ pub(crate) enum ClientAction {
     Close,
 }
 
-/// What the client is told, runs of binary frames and of partials being one item each.
+/// A server answer. A run of binary frames or of partials is one item.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ServerItem {
     Event(Map<String, Value>),
     Binary,
     Close(u16, String),
-    /// The connection ended without a close frame, or never became one.
+    /// The connection ended without a close frame, or the upgrade failed.
     Lost,
 }
 
@@ -132,7 +133,7 @@ impl CapturedExchange {
         std::fs::read_dir(&folder).unwrap().map(read).collect()
     }
 
-    /// What the client does, and when.
+    /// The client's actions and their times.
     pub(crate) fn client_actions(&self) -> Vec<(Duration, ClientAction)> {
         let mut sounds = SoundSource::default();
         let mut client_actions: Vec<(Duration, ClientAction)> = Vec::new();
@@ -163,7 +164,7 @@ impl CapturedExchange {
         client_actions
     }
 
-    /// What the real server answered.
+    /// The real server's answers.
     pub(crate) fn server_answers(&self) -> Vec<ServerItem> {
         let items = self.steps.iter().filter_map(|step| match &step.kind {
             StepKind::Event { event } => Some(ServerItem::Event(event.clone())),
@@ -176,7 +177,7 @@ impl CapturedExchange {
     }
 }
 
-/// Makes one item of a run of binary frames, and of a run of partials its last.
+/// Collapses each run of binary frames into one item, and each run of partials into its last one.
 pub(crate) fn collapse_runs(mut items: Vec<ServerItem>) -> Vec<ServerItem> {
     items.dedup_by(|next, last| {
         let run =
@@ -189,7 +190,7 @@ pub(crate) fn collapse_runs(mut items: Vec<ServerItem>) -> Vec<ServerItem> {
     items
 }
 
-/// The sounds of the recipes; speech goes on where it stopped.
+/// Source of the recipes' sounds. Speech continues where it stopped.
 #[derive(Default)]
 struct SoundSource {
     spoken: usize,
@@ -209,7 +210,7 @@ impl SoundSource {
                 recording("librivox_0870_16k.wav").into_iter().skip(from).take(length).collect()
             }
             "jfk" => recording("jfk_16k.wav").into_iter().take(length).collect(),
-            other => panic!("no sound is called {other}"),
+            other => panic!("unknown sound {other}"),
         };
         assert_eq!(sound.len(), length, "the recording is too short for {kind}");
         sound

@@ -1,4 +1,4 @@
-//! Every seed of the fuzz targets through its target's body, so that the bodies stay true without a fuzzer.
+//! Runs every fuzz seed through its target's body, so that the bodies are tested without a fuzzer.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! Replays exchanges captured from a real Macaw server and compares what the client is told.
+//! Replays exchanges captured from a real Macaw server and compares the events the client receives.
 //!
-//! `tests/golden/macaw*/` holds the exchanges; where voxbridge means to differ, `tests/golden/differences.toml` says so
-//! and why. A difference that is listed and does not occur fails as much as one that occurs and is not listed.
+//! `tests/golden/macaw*/` holds the exchanges. `tests/golden/differences.toml` lists the intended differences
+//! with reasons. A listed difference that does not occur is a failure, like an unlisted one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,17 +20,18 @@ use voxbridge::{
 /// Sets of exchanges: an engine without partials, and one with them.
 const EXCHANGE_SETS: [&str; 2] = ["macaw", "macaw-partials"];
 
-/// The models the captured server had; the speech model is the second.
+/// The models of the captured server; the second one is the speech model.
 const MODELS: [&str; 2] = ["faster-whisper-tiny", "kokoro-v1"];
 
-/// How far the detectors may be apart: another one, other speech, and frames of up to 256 ms that only it is bound to.
+/// Tolerance between the two detectors: they differ in algorithm, speech and frame size (up to 256 ms in the
+/// captured one).
 const VAD_TOLERANCE_MS: u64 = 350;
 
-/// Captured values that belong to the moment.
+/// Fields whose captured values depend on the time of capture.
 const TIME_FIELDS: [&str; 6] =
     ["timestamp_ms", "duration_ms", "total_duration_ms", "start_ms", "end_ms", "delay_ms"];
 
-/// The deliberate differences.
+/// The intended differences.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Differences {
@@ -38,7 +39,7 @@ struct Differences {
     exchange: Vec<ExchangeDifference>,
 }
 
-/// A difference in every exchange where it can occur.
+/// A difference in every exchange in which it can occur.
 #[derive(Debug, Deserialize)]
 struct GeneralDifference {
     reason: String,
@@ -49,35 +50,35 @@ struct GeneralDifference {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Rule {
-    /// A connection that ended without a close frame ends with this one.
+    /// A connection that ended without a close frame ends with this code.
     Ends { ends_with: u16 },
-    /// An event that a captured exchange without any may be given.
+    /// An event that voxbridge sends in addition.
     Extra { extra: String },
-    /// Fields of an event that have other values.
+    /// Fields of an event with other values.
     Fields { event: String, fields: Vec<String> },
-    /// A message in other words.
+    /// A message with other wording.
     Message { captured: String, told: String },
 }
 
-/// One exchange that goes otherwise.
+/// An exchange with a different course.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExchangeDifference {
     /// `SET/NAME`.
     name: String,
     reason: String,
-    /// The whole of it: events with the values that matter, `binary` and `close` in the place of a type.
+    /// The whole expected course: events with the values that matter; `binary` and `close` stand as types.
     expect: Vec<Map<String, Value>>,
     /// The client sends `session.close` two seconds after its last captured step.
     #[serde(default)]
     goes_on: bool,
 }
 
-/// What was found different.
+/// Differences found.
 #[derive(Debug, Default)]
 struct Findings {
     problems: Vec<String>,
-    /// General rules that were needed, by index.
+    /// Indices of the general rules that applied.
     used: BTreeSet<usize>,
 }
 
@@ -104,7 +105,7 @@ fn captured_exchanges_match_real_server() {
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// Every field the real server was seen to give an event.
+/// Every field the real server gave each event.
 fn fields_by_event<'e>(
     exchanges: impl Iterator<Item = &'e CapturedExchange>,
 ) -> BTreeMap<String, BTreeSet<String>> {
@@ -132,7 +133,7 @@ fn unused_differences(
     general.chain(special).collect()
 }
 
-/// Does what the client did, at the same times, until everything is over.
+/// Repeats the client's actions at their captured times until the session is over.
 fn replay_exchange(exchange: &CapturedExchange, goes_on: bool) -> Harness {
     let mut harness = open_harness(exchange);
     let mut client_actions = exchange.client_actions();
@@ -164,8 +165,8 @@ fn open_harness(exchange: &CapturedExchange) -> Harness {
     let (path, query) = exchange.connect.split_once('?').unwrap_or((&exchange.connect, ""));
     assert!(config.library.clients_at(path).any(|client| client.name == "macaw"), "{path}");
     config.query = query.to_owned();
-    // What the routes would say that know these models only.
-    let model = query.split('&').find_map(|harness| harness.strip_prefix("model="));
+    // Stands in for routes that know only these models.
+    let model = query.split('&').find_map(|parameter| parameter.strip_prefix("model="));
     match model {
         None => Harness::new_refused(config, &Error::new(ErrorKind::NoModel, "")),
         Some(model) if !MODELS.contains(&model) => {
@@ -209,7 +210,7 @@ fn judge_exchange(
     findings
 }
 
-/// What the client was told.
+/// The items the client received.
 fn received_items(harness: &Harness) -> Vec<ServerItem> {
     let items = harness.log.iter().map(|(_, seen)| match seen {
         ClientFrame::Event(event) => ServerItem::Event(event.as_object().unwrap().clone()),
@@ -286,13 +287,13 @@ fn compare_event(
     }
 }
 
-/// Whether a value is the captured one, as far as it can be.
+/// True if a value equals the captured one, as far as values can be compared.
 fn values_match(name: &str, field: &str, captured: &Value, told: &Value, event: &Map<String, Value>) -> bool {
     match (name, field) {
         ("vad.speech_start" | "vad.speech_end", "timestamp_ms") => {
             is_within_tolerance(captured, told, VAD_TOLERANCE_MS)
         }
-        // It is computed from instants a millisecond or two apart.
+        // Computed from instants that are 1–2 ms apart.
         ("session.rate_limit", "delay_ms") => is_within_tolerance(captured, told, 4),
         (_, "session_id") => is_id(told, "sess_", 12),
         (_, "request_id") if is_id(captured, "tts_", 8) => is_id(told, "tts_", 8),
@@ -315,7 +316,7 @@ fn is_id(value: &Value, prefix: &str, digits: usize) -> bool {
     rest.is_some_and(|rest| rest.len() == digits && rest.chars().all(|c| c.is_ascii_hexdigit()))
 }
 
-/// Whether a message says the same: to the letter, but for what another parser or another engine says.
+/// True if two messages agree: literally, except for the wording of another parser or engine.
 fn messages_match(code: &str, captured: &str, told: &str) -> bool {
     let same_start = |end: &str| {
         let start = captured.split_inclusive(end).next().unwrap_or_default();
@@ -323,7 +324,7 @@ fn messages_match(code: &str, captured: &str, told: &str) -> bool {
     };
     match code {
         "validation_error" => {
-            // Pydantic gives each bad field a line of its own.
+            // Pydantic reports each bad field on its own line.
             let field = |line: &&str| !line.starts_with(' ') && !line.contains("validation error");
             same_start("': ") && captured.lines().filter(field).all(|field| told.contains(field))
         }
@@ -333,7 +334,7 @@ fn messages_match(code: &str, captured: &str, told: &str) -> bool {
     }
 }
 
-/// An exchange that goes otherwise, with the values that matter.
+/// Compares an exchange of different course with the values that matter.
 fn compare_special(expect: &[Map<String, Value>], told: &[ServerItem]) -> Vec<String> {
     let told: Vec<Map<String, Value>> = told
         .iter()

@@ -1,8 +1,8 @@
-//! One bridge and one simulated gateway in virtual time: no socket, no sleep, no task.
+//! Harness: one bridge and one simulated gateway in virtual time, without socket, sleep or task.
 //!
-//! [`Harness`] moves frames between the two and lets time pass from deadline to deadline, so a minute of conversation
-//! takes milliseconds and is the same every time. It panics where the contract of [`Bridge`] or of the wire is broken:
-//! outputs without end, frames on a lane that is not up, frames to a client that was closed.
+//! [`Harness`] moves frames between the two and advances from deadline to deadline, so a minute of
+//! conversation takes milliseconds and is deterministic. It panics on breaches of the contract of [`Bridge`]
+//! or of the wire: endless outputs, frames on a lane that is not up, frames to a closed client.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,16 +26,17 @@ use voxbridge::{
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
 };
 
-/// Outputs in a row without `Wait`, and inputs at one instant, above which somebody is going round in circles.
+/// Outputs in a row without `Wait`, or inputs at one instant, above which the bridge or gateway is in an
+/// endless loop.
 const MAX_STEPS_PER_INSTANT: usize = 20_000;
 
-/// Time to finish what goes on when a session is to end.
+/// Drain time: how long a session may take to finish.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(25);
 
-/// Wall clock of the virtual time's start.
+/// Wall-clock time at the start of the virtual time.
 const UNIX: Duration = Duration::from_secs(1_795_148_864);
 
-/// What meets whom.
+/// The client, the bridge's configuration and the gateway.
 pub(crate) struct HarnessConfig {
     /// The client's query string.
     pub(crate) query: String,
@@ -43,18 +44,18 @@ pub(crate) struct HarnessConfig {
     pub(crate) simulator: SimulatorConfig,
     /// The configured voices and speech models.
     pub(crate) voices: VoiceCatalog,
-    /// Time a frame takes between bridge and gateway, each way.
+    /// Latency between bridge and gateway, each way.
     pub(crate) latency: Duration,
-    /// The mappings, and which of them serve.
+    /// The mappings in use.
     pub(crate) library: Library,
     pub(crate) client: &'static str,
     pub(crate) upstream: &'static str,
     pub(crate) profile: &'static str,
-    /// Where the bridge's ids and jitter come from.
+    /// Seed of the bridge's ids and jitter.
     pub(crate) seed: u64,
-    /// The session ends after so long, ms; 0 for as long as it likes.
+    /// Time limit of the session, ms; 0 for none.
     pub(crate) session_max_ms: u64,
-    /// The session is recorded with this audio.
+    /// Records the session, keeping this much audio.
     pub(crate) record: Option<AudioRetention>,
 }
 
@@ -77,7 +78,7 @@ impl Default for HarnessConfig {
 }
 
 impl HarnessConfig {
-    /// The default with these faults (`NAME[=VALUE][,times=N]`) on the gateway's side.
+    /// The default with these gateway faults (`NAME[=VALUE][,times=N]`).
     pub(crate) fn with_faults(faults: &[&str]) -> Self {
         let mut config = Self::default();
         config.simulator.faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
@@ -85,7 +86,7 @@ impl HarnessConfig {
     }
 }
 
-/// What the client saw.
+/// A frame that the client received.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ClientFrame {
     Event(Value),
@@ -104,7 +105,7 @@ impl ClientFrame {
     }
 }
 
-/// What passed between bridge and gateway, when the bridge said or heard it.
+/// An event between bridge and gateway, at the bridge's time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Traffic {
     /// The bridge dials.
@@ -117,11 +118,11 @@ pub(crate) enum Traffic {
     Received(Lane, String),
     /// The bridge dropped the transport.
     Dropped(Lane),
-    /// The transport is gone by itself.
+    /// The transport was lost.
     Closed(Lane, DisconnectReason),
 }
 
-/// A frame under way.
+/// A frame in transit.
 #[derive(Debug)]
 enum InFlight {
     Connect(Lane, Mode),
@@ -154,30 +155,30 @@ pub(crate) struct Harness {
     now: Instant,
     latency: Duration,
     in_flight: VecDeque<(Instant, InFlight)>,
-    /// Lanes the bridge has, and whether they are up.
+    /// The bridge's lanes; true for those that are up.
     lanes: BTreeMap<Lane, bool>,
     bridge_wait: Option<Instant>,
     gateway_wait: Option<Instant>,
     client_open: bool,
-    /// The bridge said that it is done.
+    /// The bridge has finished.
     pub(crate) finished: bool,
-    /// Audio the client sent.
+    /// Bytes of audio the client sent.
     pub(crate) sent_bytes: u64,
-    /// What the client saw, and when.
+    /// All frames the client received, with their times.
     pub(crate) log: Vec<(Duration, ClientFrame)>,
-    /// The text frames among it, as they came.
+    /// The text frames among them, unchanged.
     pub(crate) texts: Vec<String>,
-    /// What passed on the lanes.
+    /// All traffic on the lanes.
     pub(crate) traffic: Vec<(Duration, Traffic)>,
-    /// What the bridge tells operators.
+    /// The bridge's observations for operators.
     pub(crate) observations: Vec<Observation>,
-    /// The audio of every question the gateway heard, float32 at 16 kHz.
+    /// Audio of every question the gateway received, float32 at 16 kHz.
     pub(crate) heard: Vec<Vec<f32>>,
-    /// What every full-duplex session was opened with.
+    /// The opening of every full-duplex session.
     pub(crate) openings: Vec<(Lane, DuplexOpening)>,
-    /// Every append of every full-duplex session, as the gateway heard it.
+    /// Every append of every full-duplex session, as the gateway received it.
     pub(crate) units: Vec<(Lane, DuplexUnit)>,
-    /// What is recorded of it.
+    /// Trace of the session.
     pub(crate) recorder: Option<TraceBuffer>,
 }
 
@@ -202,7 +203,7 @@ impl Harness {
         Self::with_bridge(bridge, recorder, config.simulator, config.latency)
     }
 
-    /// Opens a session for the client of a relay, which may be of any of these protocols.
+    /// Opens a relay session for a client of one of these protocols.
     pub(crate) fn new_relay(config: HarnessConfig, clients: &[&str]) -> Self {
         let clients: Vec<_> = clients.iter().map(|name| config.library.client(name).unwrap()).collect();
         let profile = config.library.profile(config.profile).unwrap();
@@ -223,13 +224,13 @@ impl Harness {
         Self::with_bridge(bridge, recorder, config.simulator, config.latency)
     }
 
-    /// A frame from an upstream that the gateway would not send.
+    /// Injects an upstream frame that the gateway would not send.
     pub(crate) fn inject_upstream_text(&mut self, lane: Lane, text: &str) {
         self.traffic.push((self.now(), Traffic::Received(lane, text.to_owned())));
         self.feed_bridge_and_settle(Input::Lane(lane, Frame::Text(text)));
     }
 
-    /// A connection that is refused.
+    /// A connection that the bridge rejects with this error.
     pub(crate) fn new_refused(config: HarnessConfig, error: &Error) -> Self {
         let codec = Codec::new(config.library.client(config.client).unwrap(), UNIX.as_secs_f64());
         let upstream = config.library.upstream(config.upstream).unwrap();
@@ -278,27 +279,27 @@ impl Harness {
         self.now - self.started
     }
 
-    /// Whether the client's connection is over.
+    /// True if the client's connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         !self.client_open
     }
 
-    /// The bridge, for what it accounts for.
+    /// The bridge, for its counters.
     pub(crate) fn bridge(&self) -> &Bridge {
         &self.bridge
     }
 
-    /// How long what the client streams may lie unread now.
+    /// The current read window: how long client audio may stay unread.
     pub(crate) fn read_window(&self) -> Option<ReadWindow> {
         self.bridge.read_window(self.now)
     }
 
-    /// The gateway's connections.
+    /// Number of the gateway's connections.
     pub(crate) fn connections(&self) -> usize {
         self.gateway.connection_count()
     }
 
-    /// The client sends a text frame as it is.
+    /// The client sends this text frame unchanged.
     pub(crate) fn send_text(&mut self, text: &str) {
         self.feed_bridge_and_settle(Input::Client(Frame::Text(text)));
     }
@@ -314,8 +315,8 @@ impl Harness {
         self.feed_bridge_and_settle(Input::Client(Frame::Binary(bytes)));
     }
 
-    /// The client's microphone: frames of `frame_ms`, each sent when real time has come to its start, and at the end
-    /// the time of the last one passes too.
+    /// The client's microphone: sends frames of `frame_ms`, each at its start in real time, then waits for
+    /// the end of the last one.
     pub(crate) fn stream(&mut self, samples: &[i16], frame_ms: u64) {
         for frame in samples.chunks((16 * frame_ms) as usize) {
             self.send_binary(&bytes_of(frame));
@@ -323,28 +324,28 @@ impl Harness {
         }
     }
 
-    /// The client's transport goes.
+    /// The client's transport is lost.
     pub(crate) fn close_client(&mut self) {
         self.client_open = false;
         self.feed_bridge_and_settle(Input::ClientClosed);
     }
 
-    /// voxbridge is told to stop.
+    /// Starts the drain, as a stopping voxbridge does.
     pub(crate) fn drain(&mut self) {
         self.feed_bridge_and_settle(Input::Drain(DRAIN_TIME));
     }
 
-    /// An operator ends the session.
+    /// An operator closes the session.
     pub(crate) fn order_close(&mut self) {
         self.feed_bridge_and_settle(Input::Close(DRAIN_TIME));
     }
 
-    /// An operator wants another upstream session.
+    /// An operator orders a rollover.
     pub(crate) fn order_rollover(&mut self) {
         self.feed_bridge_and_settle(Input::Rollover);
     }
 
-    /// The network between bridge and gateway breaks: every lane is lost on both sides, what was under way too.
+    /// Breaks the network between bridge and gateway: both sides lose every lane and all frames in transit.
     pub(crate) fn break_lanes(&mut self) {
         for (_, frame) in std::mem::take(&mut self.in_flight) {
             if let InFlight::Hangup(lane) = frame {
@@ -355,10 +356,10 @@ impl Harness {
         for lane in &lost {
             self.feed_gateway(SimInput::Closed(conn_of(*lane)));
         }
-        // What the gateway still says, it says to nobody; what the bridge does about it is under way again.
+        // Frames the gateway still sends are lost; frames the bridge sends in reaction are in transit again.
         self.in_flight.clear();
         for lane in lost {
-            // The bridge may have dropped it over the loss of another.
+            // The bridge may have dropped this lane when it lost another.
             if self.lanes.remove(&lane).is_some() {
                 let why = DisconnectReason::Lost("Connection reset by peer (os error 104)".to_owned());
                 self.traffic.push((self.now(), Traffic::Closed(lane, why.clone())));
@@ -368,7 +369,7 @@ impl Harness {
         self.process_due();
     }
 
-    /// One lane is lost on both sides, what was under way on it too.
+    /// Breaks one lane on both sides with its frames in transit.
     pub(crate) fn break_lane(&mut self, lane: Lane) {
         self.feed_gateway(SimInput::Closed(conn_of(lane)));
         self.in_flight.retain(|(_, frame)| frame.lane() != lane);
@@ -379,19 +380,19 @@ impl Harness {
         }
     }
 
-    /// The lanes there are, oldest first.
+    /// The open lanes, oldest first.
     pub(crate) fn lanes(&self) -> Vec<Lane> {
         self.lanes.keys().copied().collect()
     }
 
-    /// The gateway dies with every lane, and another takes its place.
+    /// Kills the gateway with every lane and starts another.
     pub(crate) fn replace_gateway(&mut self, simulator: SimulatorConfig) {
         self.gateway = Gateway::new(simulator, self.now, UNIX + self.now());
         self.gateway_wait = None;
         self.break_lanes();
     }
 
-    /// This goes wrong in the gateway from now on.
+    /// Injects this fault into the gateway from now on.
     pub(crate) fn inject_fault(&mut self, fault: &str) {
         self.feed_gateway(SimInput::AddFault(fault.parse().unwrap()));
         self.process_due();
@@ -407,7 +408,7 @@ impl Harness {
         self.now = end;
     }
 
-    /// Lets time pass until something is so, and says when; `None` if it is not within `limit`.
+    /// Lets time pass until the condition holds and returns that time; `None` if the limit passes first.
     pub(crate) fn run_until(
         &mut self,
         mut condition: impl FnMut(&Self) -> bool,
@@ -425,7 +426,7 @@ impl Harness {
         Some(self.now())
     }
 
-    /// Lets time pass until the client has seen another event of this type, and returns it.
+    /// Lets time pass until the client has received another event of this type, and returns it.
     ///
     /// # Panics
     /// If none comes within a virtual minute.
@@ -446,14 +447,14 @@ impl Harness {
         all.filter(|event| event["type"] == name).collect()
     }
 
-    /// What the client saw by [`ClientFrame::name`], a run of binary frames as one.
+    /// Names of the client's frames by [`ClientFrame::name`]; a run of binary frames counts as one.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.log.iter().map(|(_, seen)| seen.name()).collect();
         names.dedup_by(|next, last| next == "binary" && last == "binary");
         names
     }
 
-    /// The audio the client got, int16.
+    /// All audio the client received, int16.
     pub(crate) fn audio(&self) -> Vec<i16> {
         let frames = self.log.iter().filter_map(|(_, seen)| match seen {
             ClientFrame::Binary(bytes) => Some(bytes),
@@ -464,7 +465,7 @@ impl Harness {
             .collect()
     }
 
-    /// What the bridge sent with this text in it.
+    /// Messages of the bridge that contain this text.
     pub(crate) fn sent_containing(&self, text: &str) -> Vec<&str> {
         let sent = self.traffic.iter().filter_map(|(_, traffic)| match traffic {
             Traffic::Sent(_, message) if message.contains(text) => Some(message.as_str()),
@@ -473,7 +474,7 @@ impl Harness {
         sent.collect()
     }
 
-    /// How many messages with this text in them the gateway sent.
+    /// Number of gateway messages that contain this text.
     pub(crate) fn received_count(&self, text: &str) -> usize {
         let has =
             |traffic: &Traffic| matches!(traffic, Traffic::Received(_, message) if message.contains(text));
@@ -516,7 +517,7 @@ impl Harness {
                     return;
                 }
                 Output::ToClient(message) => self.record_client_frame(message),
-                // Here everything has left already.
+                // All audio was already delivered.
                 Output::DropAudio(_) => {}
                 Output::Observe(observation) => self.observations.push(observation),
                 Output::OpenLane(lane, mode) => {
@@ -542,7 +543,7 @@ impl Harness {
     }
 
     fn record_client_frame(&mut self, message: Message) {
-        assert!(self.client_open, "to a client that is gone: {message:?}");
+        assert!(self.client_open, "message to a client that is gone: {message:?}");
         let seen = match message {
             Message::Text(text) => {
                 let event = serde_json::from_str(&text).unwrap();
@@ -596,13 +597,13 @@ impl Harness {
         self.in_flight.push_back((self.now + self.latency, frame));
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     fn next_deadline(&self) -> Option<Instant> {
         let frame = self.in_flight.front().map(|(at, _)| *at);
         [frame, self.bridge_wait, self.gateway_wait].into_iter().flatten().min()
     }
 
-    /// Does all that is due now.
+    /// Processes everything due now.
     fn process_due(&mut self) {
         for _ in 0..MAX_STEPS_PER_INSTANT {
             if let Some(frame) = self.take_due_frame() {
@@ -643,7 +644,7 @@ impl Harness {
             InFlight::ToGateway(lane, Message::Close(..)) | InFlight::Hangup(lane) => {
                 self.feed_gateway(SimInput::Closed(conn_of(lane)));
             }
-            // A lane the bridge dropped is silent, whatever is still under way.
+            // A lane that the bridge dropped delivers nothing, even if frames are in transit.
             InFlight::Opened(lane) | InFlight::ToBridge(lane, _) | InFlight::Closed(lane, _)
                 if !self.lanes.contains_key(&lane) => {}
             InFlight::Opened(lane) => {
@@ -664,7 +665,7 @@ impl Harness {
     }
 }
 
-/// The one instant everything starts from.
+/// The instant at which every run starts.
 fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "an Instant has no other source; only differences count")]
@@ -687,7 +688,7 @@ fn lane_of(conn: ConnId) -> Lane {
     Lane(u32::try_from(conn.0).unwrap())
 }
 
-/// Samples as they go over the wire.
+/// Samples as bytes on the wire.
 pub(crate) fn bytes_of(samples: &[i16]) -> Vec<u8> {
     samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
 }

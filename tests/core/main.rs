@@ -1,4 +1,4 @@
-//! Everything below the sockets, in virtual time: no socket, no task, no sleep.
+//! Tests of everything below the sockets, in virtual time: no socket, no task, no sleep.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 mod binary;

@@ -1,5 +1,5 @@
-//! The bridge's guarantees (design §4) over arbitrary sessions, in virtual time: what a client does, what upstreams do
-//! and what time does are chance; `properties/checks.rs` says what must hold of all of them.
+//! The bridge's guarantees (design §4) over random sessions in virtual time: client actions, upstream
+//! behaviour and clock changes are random. `properties/checks.rs` states the rules for every session.
 
 mod checks;
 mod driver;
@@ -21,7 +21,7 @@ use voxbridge::{
 
 use driver::Driver;
 
-/// Sessions for each property unless `PROPTEST_CASES` says otherwise: a few seconds in all.
+/// Sessions for each property unless `PROPTEST_CASES` says otherwise: a few seconds of run time in all.
 const CASES: u32 = 64;
 
 fn config() -> ProptestConfig {
@@ -71,7 +71,7 @@ proptest! {
         let mut driver = Driver::for_script(&script);
         script.steps.iter().for_each(|step| driver.step(step));
         driver.advance_to(driver.now + Duration::from_secs(2_000));
-        prop_assert!(driver.is_finished(), "something is waited for that never comes");
+        prop_assert!(driver.is_finished(), "the session waits for an event that never comes");
         driver.finish();
     }
 
@@ -102,9 +102,9 @@ proptest! {
         let profile = driver::profile_source(script.interim, script.noise_is_speech);
         let mut driver = Driver::new(&profile, script.upstreams.clone(), "model=m");
         script.steps.iter().for_each(|step| driver.step(step));
-        // Longer than a text of many parts, each waited for in vain, and the client's idle time.
+        // Longer than the client's idle time and a text whose many parts all time out.
         driver.advance_to(driver.now + Duration::from_secs(2_000));
-        prop_assert!(driver.is_finished(), "something is waited for that never comes");
+        prop_assert!(driver.is_finished(), "the session waits for an event that never comes");
         driver.finish();
     }
 
@@ -114,7 +114,7 @@ proptest! {
         channels in 1u16..=2,
         cuts in prop::collection::vec(prop_oneof![700usize..5_000, Just(1), Just(640)], 1..20),
     ) {
-        // A single byte now and then, not a clip of them.
+        // Cut at single bytes now and then, but not the whole clip.
         let cuts: Vec<usize> = cuts.into_iter().chain([2_001]).collect();
         let whole = regressions::questions_for_clip(rate_hz, channels, 3_000, &[100_000]);
         prop_assert!(!whole.is_empty());
@@ -123,14 +123,14 @@ proptest! {
         for (whole, cut) in whole.iter().zip(&cut) {
             let ((whole, words), (cut, same_words)) = (regressions::split_audio(whole), regressions::split_audio(cut));
             prop_assert!(words == same_words && whole.len() == cut.len());
-            // Rounding to int16 may fall to the other side.
+            // Rounding to int16 may go either way.
             let differ = whole.iter().zip(&cut).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             prop_assert!(differ <= 1.0 / 32_768.0, "{}", differ);
         }
     }
 }
 
-/// How often which of the outputs came, by name.
+/// Counts each kind of output by name.
 fn count_outputs(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> Driver {
     let driver = Driver::play(script);
     let mut count = |what: &str| *seen.entry(what.to_owned()).or_default() += 1;
@@ -162,7 +162,7 @@ fn count_outputs(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> D
     driver
 }
 
-/// The properties would hold of sessions in which nothing happens, too.
+/// Guards against vacuous properties: the random sessions must produce every kind of output.
 #[test]
 fn generated_sessions_cover_all_outputs() {
     let mut runner = TestRunner::deterministic();

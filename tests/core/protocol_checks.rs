@@ -1,5 +1,4 @@
-//! What no client may ever see, whatever happens: pairs that do not alternate or close, audio outside of them, times
-//! that contradict each other.
+//! Rules for everything a client sees: pairs alternate and close, audio stays inside them, times agree.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{ClientFrame, Harness};
 
-/// Everything wrong with what the client saw.
+/// All violations in the client's messages.
 pub(crate) fn find_violations(harness: &Harness) -> Vec<String> {
     let mut problems = Vec::new();
     let mut open = BTreeMap::new();
@@ -41,7 +40,7 @@ fn event_violation(at: Duration, event: &Value, open: &mut BTreeMap<String, u64>
     } else {
         match name {
             "session.closed" => u128::from(number("total_duration_ms")) != at.as_millis() || !open.is_empty(),
-            // What the model says may be without sound.
+            // The model's transcript may come without sound.
             "transcript.final" if event["speaker"] == "assistant" => number("start_ms") > number("end_ms"),
             "transcript.final" => number("start_ms") >= number("end_ms"),
             _ => name.is_empty(),

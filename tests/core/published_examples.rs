@@ -1,8 +1,8 @@
-//! Every example message of the published protocol documents, by document and section: what a client sends is read and
-//! spelled again as printed, and so is what a server sends.
+//! Round-trips every example message of the published protocol documents, by document and section. Client and
+//! server messages are decoded and encoded again as printed.
 //!
-//! What is printed between `<` and `>` stands for something; here that thing itself stands in its place. The two fragments
-//! that show how text leads audio are no messages: they have no type.
+//! The documents print placeholders between `<` and `>`; this test fills them with real values. The two
+//! fragments that show how text leads audio are left out: they have no type.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use voxbridge::{
     upstream::Dialect,
 };
 
-/// Silence, as float32 and as a WAV file, and the ends of a picture.
+/// Fills the placeholders: silence as float32 and as a WAV file, and the ends of a picture.
 fn with_placeholders_filled(example: &str) -> String {
     let audio = STANDARD.encode([0; 4000 * size_of::<f32>()]);
     let wav = STANDARD.encode(wav::write_s16(&[0; 4000], 16_000));
@@ -39,7 +39,7 @@ fn with_placeholders_filled(example: &str) -> String {
     .fold(example.to_owned(), |text, (stands, thing)| text.replace(stands, thing))
 }
 
-/// Everything that is printed is there, as it is printed.
+/// Checks that the encoded message contains every printed field with its printed value.
 fn assert_contains_printed(of: &str, spelled: &str, example: &Value) {
     let spelled: Value =
         serde_json::from_str(spelled).unwrap_or_else(|error| panic!("{of}: {error}: {spelled}"));
@@ -48,7 +48,7 @@ fn assert_contains_printed(of: &str, spelled: &str, example: &Value) {
     }
 }
 
-/// The first place at which something printed is not there.
+/// Path of the first printed value that is missing or different.
 fn first_difference(spelled: &Value, example: &Value) -> Option<String> {
     match (spelled, example) {
         (Value::Object(spelled), Value::Object(example)) => example.iter().find_map(|(key, value)| {
@@ -56,7 +56,7 @@ fn first_difference(spelled: &Value, example: &Value) -> Option<String> {
                 spelled.get(key).map_or(Some(String::new()), |spelled| first_difference(spelled, value));
             found.map(|rest| format!("/{key}{rest}"))
         }),
-        // 20 and 20.0 are one number.
+        // 20 and 20.0 are the same number.
         (Value::Number(spelled), Value::Number(example)) => {
             (spelled.as_f64() != example.as_f64()).then(String::new)
         }
@@ -67,7 +67,7 @@ fn first_difference(spelled: &Value, example: &Value) -> Option<String> {
 const CURRENT: &str = "minicpm-o";
 const LEGACY: &str = "minicpm-o-legacy";
 
-/// Document, section, dialect, what it means, the message as printed.
+/// Document, section, dialect, meaning, and the message as printed.
 type Example = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 const FROM_CLIENTS: [Example; 13] = [
@@ -114,7 +114,7 @@ const FROM_CLIENTS: [Example; 13] = [
         "chat",
         r#"{"type": "input.append", "input": {"messages": [{ "role": "user", "content": "Reply with exactly: test" }], "streaming": true, "generation": {"max_new_tokens": 64, "length_penalty": 1.1}, "image": {"max_slice_nums": 1}, "omni_mode": false, "tts": {"enabled": false}, "use_tts_template": false, "enable_thinking": false}}"#,
     ),
-    // The content stands alone there; a message is put around it.
+    // The document prints the content alone; the test wraps it in a message.
     (
         "minicpm-o-chat",
         "Input, content list",
@@ -160,18 +160,18 @@ fn documented_client_messages_round_trip() {
         let (of, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
         let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
         let upstream = Dialect::new(library.upstream(dialect).unwrap());
-        // Chat passes as it is and nowhere else: no other dialect has it.
+        // Chat passes unchanged. No other dialect has it.
         let read = codec.decode(&text, meaning == "chat").unwrap_or_else(|error| panic!("{of}: {error}"));
         let spelled = match (meaning, read.to_client_event()) {
             ("open", RelayClientEvent::Open(opening)) => upstream.encode_relay_opening(&opening),
             ("append", RelayClientEvent::Append(input)) => upstream.encode_relay_append(&input),
             ("close", RelayClientEvent::Close(reason)) => upstream.encode_relay_close(reason),
             ("chat", RelayClientEvent::Append(RelayInput { audio: None, .. })) => text.clone(),
-            (_, other) => panic!("{of}: {other:?} is no {meaning}"),
+            (_, other) => panic!("{of}: {other:?} is not {meaning}"),
         };
         assert!(
             read.ineffective_fields(|_| true).is_empty() || meaning == "chat",
-            "{of}: something is unknown"
+            "{of}: a field is unknown"
         );
         assert_contains_printed(&of, &spelled, &serde_json::from_str(&text).unwrap());
     }
@@ -305,7 +305,8 @@ const FROM_SERVERS: [Example; 20] = [
         "invalid",
         r#"{"type": "error", "error": {"code": "invalid_payload", "message": "audio base64 decode failed", "type": "client_error"}}"#,
     ),
-    // What the step saw is told by the upstream alone, so a bridge that spells it anew leaves that out: see below.
+    // Only the upstream reports its metrics, so a bridge that encodes the message anew leaves them out (see
+    // below).
     (
         "minicpm-o-video-duplex",
         "Receive Output, listen",
@@ -321,7 +322,7 @@ fn documented_server_messages_round_trip() {
     for (document, section, dialect, meaning, example) in FROM_SERVERS {
         let (of, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
         let mut example: Value = serde_json::from_str(&text).unwrap();
-        // Only where both ends spell alike do these pass, and there the whole message does as it is.
+        // Metrics pass only where both ends share a dialect; then the whole message passes unchanged.
         if let Some(metrics) = example.get_mut("metrics").and_then(Value::as_object_mut) {
             metrics.retain(|key, _| !key.starts_with("vision_"));
         }
@@ -340,12 +341,12 @@ fn documented_server_messages_round_trip() {
                 spelled = encode_for_client(&codec, meaning, event, &about);
             },
         );
-        let spelled = spelled.unwrap_or_else(|| panic!("{of}: it is no {meaning}"));
+        let spelled = spelled.unwrap_or_else(|| panic!("{of}: it is not {meaning}"));
         assert_contains_printed(&of, &spelled, &example);
     }
 }
 
-/// The same message for a client, if it means what it is to mean.
+/// Encodes the event for a client, if its meaning is the expected one.
 fn encode_for_client(
     codec: &RelayCodec,
     meaning: &str,
@@ -358,7 +359,7 @@ fn encode_for_client(
             ClientNotice::Queued { queue: *place, is_update: false }
         }
         ("granted", RelayUpstreamEvent::Granted) => ClientNotice::Granted,
-        // 58 are the server's own: 256 in all.
+        // The prompt has 256 characters; 58 are the server's own.
         ("opened", RelayUpstreamEvent::Opened(Some(_))) => ClientNotice::Opened { prompt_chars: 256 - 58 },
         ("listening", RelayUpstreamEvent::Listening) => ClientNotice::Listening,
         ("text", RelayUpstreamEvent::Text(text)) => ClientNotice::Text(text),
@@ -485,7 +486,7 @@ fn documented_macaw_server_messages_are_encoded() {
     let codec = macaw_codec();
     for (section, command, example) in events {
         let Some(Message::Text(spelled)) = codec.encode(command, 0.123) else {
-            panic!("{section} is not told")
+            panic!("{section} is not encoded")
         };
         assert_contains_printed(&format!("macaw-realtime, {section}"), &spelled, &example);
     }
@@ -500,7 +501,7 @@ fn documented_session_init_is_decoded_completely() {
     let RelayClientEvent::Open(RelayOpening { prompt, config, voice, speech_voice, slice_max }) =
         read.to_client_event()
     else {
-        panic!("it opens")
+        panic!("the message opens a session")
     };
     assert_eq!(prompt, Some("You are a helpful video voice assistant."));
     assert_eq!(config.map(|config| config.replace(' ', "")).as_deref(), Some(r#"{"length_penalty":1.1}"#));

@@ -1,4 +1,5 @@
-//! How long what a client streams may lie unread: never longer than until something is decided by it, or may be asked for.
+//! Read window: how long client audio may stay unread. Never longer than until the audio can change a
+//! decision or a caller asks for its result.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ fn read_window_in_silence_reaches_earliest_speech_start() {
     stream(&mut harness, &zeros(1000));
     let lull = harness.read_window().unwrap();
     assert_eq!((lull.received, lull.last_frame_length, lull.max_delay), (ms(1000), ms(20), ms(100)));
-    // 250 ms of speech are 16 hops; up to one of them is there already.
+    // 250 ms of speech are 16 hops. Up to one hop is already buffered.
     assert!((ms(240)..=ms(256)).contains(&lull.until_decision), "{:?}", lull.until_decision);
     assert!(!lull.urgent);
 }
@@ -42,7 +43,7 @@ fn detection_is_never_earlier_than_predicted() {
         came += ms(FRAME_MS);
         let detected =
             harness.log[before..].iter().filter(|(_, seen)| seen.name().starts_with("vad.")).count();
-        assert!(detected == 0 || came >= next, "found at {came:?}, foretold for {next:?}");
+        assert!(detected == 0 || came >= next, "detected at {came:?}, predicted for {next:?}");
         edges += detected;
         harness.advance(ms(FRAME_MS));
         next = harness.read_window().map_or(ms(0), |lull| lull.received + lull.until_decision);
@@ -55,12 +56,12 @@ fn read_window_is_closed_during_playback_and_after_transcripts() {
     let mut harness = harness("speech");
     stream(&mut harness, &zeros(500));
     harness.send_json(&json!({"type": "tts.speak", "text": "Good morning.", "request_id": "one"}));
-    assert_eq!(harness.read_window(), None, "it is being made");
+    assert_eq!(harness.read_window(), None, "the text is being synthesised");
     harness.next_event("tts.speaking_start");
-    assert_eq!(harness.read_window(), None, "it is heard");
+    assert_eq!(harness.read_window(), None, "the text is being played");
     harness.next_event("tts.speaking_end");
     stream(&mut harness, &zeros(2500));
-    assert_eq!(harness.read_window(), None, "another may follow");
+    assert_eq!(harness.read_window(), None, "another text may follow");
     stream(&mut harness, &zeros(1000));
     assert!(harness.read_window().is_some());
 
@@ -74,9 +75,9 @@ fn read_window_is_closed_during_playback_and_after_transcripts() {
     }
     assert!(told(&harness));
     stream(&mut harness, &zeros(2500));
-    assert_eq!(harness.read_window(), None, "words were told");
+    assert_eq!(harness.read_window(), None, "a transcript was sent");
     stream(&mut harness, &zeros(1000));
-    assert!(harness.read_window().is_some(), "and nothing came of it");
+    assert!(harness.read_window().is_some(), "no transcript follows");
 }
 
 #[test]

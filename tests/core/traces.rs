@@ -1,7 +1,7 @@
-//! Sessions recorded once and replayed with every build: what the bridge does with them must stay as it is, byte for byte.
+//! Replays recorded sessions: every build must reproduce the bridge's outputs byte for byte.
 //!
-//! They come from the simulator in virtual time. `VOXBRIDGE_RECORD=1 cargo test --test core traces` records them anew, which is
-//! right only where what differs was meant to.
+//! The traces come from the simulator in virtual time. `VOXBRIDGE_RECORD=1 cargo test --test core traces`
+//! records them anew. Do so only after an intended change.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Half the samples: 8 kHz is enough for a voice, and half as large.
+/// Keeps every second sample: 8 kHz is enough for a voice and half as large.
 fn downsample_to_8_khz(samples: &[i16]) -> Vec<i16> {
     samples.chunks_exact(2).map(|two| i16::midpoint(two[0], two[1])).collect()
 }
@@ -60,17 +60,17 @@ fn run_until_event(harness: &mut Harness, name: &str) {
     harness.run_until(|harness| harness.events(name).len() > before, secs(30));
 }
 
-/// Says goodbye; the session ends and everything that is on its way comes.
+/// Closes the session, waits for everything under way, and returns the trace.
 fn close_and_take_trace(mut harness: Harness) -> String {
     harness.send_json(&json!({"type": "session.close"}));
     harness.run_until(|harness| harness.finished, secs(60));
     harness.recorder.unwrap().text
 }
 
-/// Plays a session; its trace.
+/// Plays a session and returns its trace.
 type RecordSession = fn() -> String;
 
-/// Every session there is, by name.
+/// All recorded sessions by name.
 fn sessions() -> [(&'static str, RecordSession); 7] {
     [
         ("speech", || {
@@ -167,7 +167,7 @@ fn recorded_sessions_replay_identically() {
     assert!(count >= sessions().len(), "{count} traces");
 }
 
-/// A trace in which nothing happens would be replayed, too.
+/// Guards against empty traces: each session must contain its feature.
 #[test]
 fn recorded_sessions_cover_their_features() {
     let told = |name: &str| fs::read_to_string(traces_dir().join(format!("{name}.jsonl"))).unwrap();
@@ -185,7 +185,7 @@ fn recorded_sessions_cover_their_features() {
     ] {
         let text = told(name);
         for word in words {
-            assert!(text.contains(word), "{name}: nothing of {word}");
+            assert!(text.contains(word), "{name}: no {word}");
         }
     }
 }
@@ -206,7 +206,7 @@ fn replay_finds_change_at_its_place() {
     assert_eq!(outcome.differences.count, 1, "{outcome:#?}");
     let difference = &outcome.differences.first[0];
     assert!(difference.expected.as_ref().unwrap().text.as_ref().unwrap().contains("speaking_end"));
-    // A line that is missing, and one that is too many.
+    // One line is missing, and one is added.
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|line| line.contains("tts.speaking_start")).unwrap();
     let without = [&lines[..at], &lines[at + 1..]].concat().join("\n") + "\n";
@@ -292,7 +292,7 @@ fn secrets_and_their_echoes_are_not_in_trace() {
         r#"{"type":"session.configure","api_key":"s3cr3t-key","x":{"Authorization":{"deep":["s3cr3t-deep"]}}}"#,
         r#"{"type":"tts.speak","text":"Hi.","auth":["s3cr3t-list",{"a":"s3cr3t-list"}]}"#,
         r#"{"type":"session.configure","note":"Authorization: Bearer s3cr3t-bearer","url":"wss://x/?a=1&token=s3cr3t-url"}"#,
-        // The bridge echoes what it does not know.
+        // The bridge echoes unknown values.
         r#"{"pass\u0077ord":"s3cr3t-type","type":"s3cr3t-type"}"#,
         r#"{"type":"session.configure","password":"s3cr3t-cut"#,
     ] {
@@ -300,14 +300,14 @@ fn secrets_and_their_echoes_are_not_in_trace() {
     }
     run_until_event(&mut harness, "tts.speaking_end");
     let seen = format!("{:?}", harness.log);
-    assert!(seen.contains("s3cr3t-type"), "the echo is not tested");
+    assert!(seen.contains("s3cr3t-type"), "the client never saw the echo");
     let text = close_and_take_trace(harness);
     for secret in SECRETS {
         assert!(!text.contains(secret), "{secret} in {text}");
     }
     let (trace, outcome) = read_and_replay(&text);
     assert!(trace.records.iter().filter(|line| line.input == Some(InputKind::Client)).count() > 5);
-    // Only where a message was cut off is told by its length, which a mask changes.
+    // Masking changes lengths, so only the reported position of a truncation may differ.
     let differing = |line: &TraceRecord| line.content().contains("EOF while parsing");
     let mut first = outcome.differences.first.iter();
     assert!(first.all(|it| it.expected.as_ref().is_some_and(differing)), "{outcome:#?}");

@@ -1,4 +1,4 @@
-//! What no good client sends: the protocol's own answer, never a hang or a panic.
+//! Invalid client messages get the protocol's own error, never a hang or a panic.
 
 use proptest::prelude::*;
 

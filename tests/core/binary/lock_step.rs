@@ -1,4 +1,4 @@
-//! Lock step: one answer to every frame, no word lost, none said twice.
+//! Lock step: one answer to every frame; no word is lost or repeated.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn answer_count(harness: &Harness) -> usize {
     events(harness, "partial").len() + events(harness, "text").len()
 }
 
-/// How many utterances all finals together tell of.
+/// Number of utterances in all final transcripts.
 fn final_utterance_count(harness: &Harness) -> usize {
     let words = events(harness, "text").into_iter().map(|event| event["text"].as_str().unwrap().to_owned());
     words.map(|text| text.matches("simulated transcript").count()).sum()
@@ -36,12 +36,12 @@ fn every_frame_is_answered_at_once_and_eof_returns_pending_text() {
     assert_eq!(
         final_utterance_count(&harness),
         0,
-        "no time has passed in which anything could be understood"
+        "no time has passed for a transcript"
     );
     harness.send_text(EOF);
     assert!(
         harness.bridge().sample_counts().0.recorded > 0 && answer_count(&harness) == frames,
-        "its answer takes a while"
+        "the transcript takes a while"
     );
     harness.run_until(Harness::is_closed, secs(60));
     assert_eq!((answer_count(&harness), final_utterance_count(&harness)), (frames + 1, 3));
@@ -58,7 +58,7 @@ fn real_time_speech_gets_finals_before_eof() {
     assert_eq!((finals.len(), final_utterance_count(&harness)), (2, 2), "one answer each");
     harness.send_text(EOF);
     harness.run_until(Harness::is_closed, secs(10));
-    assert_eq!(events(&harness, "text").last().unwrap()["text"], "", "nothing is said twice");
+    assert_eq!(events(&harness, "text").last().unwrap()["text"], "", "no word is repeated");
     assert_session_ends(&mut harness);
 }
 
@@ -68,7 +68,7 @@ fn reset_returns_final_and_session_continues() {
     harness.stream(&voice(1500), 100);
     let before = answer_count(&harness);
     harness.send_text(RESET);
-    assert!(harness.bridge().needs_backpressure(), "who waits for an answer sends nothing");
+    assert!(harness.bridge().needs_backpressure(), "the client must wait for its answer");
     harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(10));
     assert_eq!((answer_count(&harness), final_utterance_count(&harness)), (before + 1, 1));
     harness.stream(&utterance(), 100);
@@ -80,7 +80,7 @@ fn reset_returns_final_and_session_continues() {
 
 #[test]
 fn file_upload_is_throttled_without_loss() {
-    // Ten minutes, and an upstream that needs two seconds for each session.
+    // Ten minutes of audio, and an upstream that needs two seconds for each session.
     let mut harness = open_vosk_client(&["slow-init=2"]);
     let part = [voice(9000), zeros(1000)].concat();
     let file: Vec<i16> = part.iter().copied().cycle().take(part.len() * 60).collect();

@@ -1,4 +1,4 @@
-//! What clients of other binary-PCM protocols live through on the `speech` profile, in virtual time.
+//! Clients of other binary-PCM protocols on the `speech` profile, in virtual time.
 
 mod invalid_messages;
 mod lock_step;
@@ -18,7 +18,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A client of this protocol with this query, against a gateway with these faults.
+/// Connects a client of this protocol with this query to a gateway with these faults.
 fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness {
     Harness::new(HarnessConfig {
         client: protocol,
@@ -27,7 +27,7 @@ fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness 
     })
 }
 
-/// Someone who speaks without a pause.
+/// Speech without a pause.
 fn voice(ms: u64) -> Vec<i16> {
     let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
     spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
@@ -38,16 +38,16 @@ fn utterance() -> Vec<i16> {
     [voice(1200), zeros(800)].concat()
 }
 
-/// Sends a file as fast as it is taken: a client that is held back waits until it is not.
+/// Uploads a file as fast as the bridge accepts it, waiting under back-pressure.
 fn upload(harness: &mut Harness, samples: &[i16], frame_samples: usize) {
     for frame in samples.chunks(frame_samples) {
         let free = harness.run_until(|harness| !harness.bridge().needs_backpressure(), secs(600));
-        assert!(free.is_some(), "the client is held back for ever");
+        assert!(free.is_some(), "back-pressure never ends");
         harness.send_binary(&bytes_of(frame));
     }
 }
 
-/// Every event with this key, or of this type.
+/// All events with this key or of this type.
 fn events<'p>(harness: &'p Harness, key: &str) -> Vec<&'p Value> {
     let all = harness.log.iter().filter_map(|(_, seen)| match seen {
         ClientFrame::Event(event) => Some(event),
@@ -56,7 +56,7 @@ fn events<'p>(harness: &'p Harness, key: &str) -> Vec<&'p Value> {
     all.filter(|event| event["type"] == key || event.get(key).is_some()).collect()
 }
 
-/// The close frame, when there is one.
+/// The close frame, if there is one.
 fn close_frame(harness: &Harness) -> Option<(u16, &str)> {
     match harness.log.last() {
         Some((_, ClientFrame::Close(code, reason))) => Some((*code, reason)),
@@ -64,20 +64,20 @@ fn close_frame(harness: &Harness) -> Option<(u16, &str)> {
     }
 }
 
-/// Lets the session come to its end, and checks that it did, whatever became of it.
+/// Waits for the session to end and checks that it did.
 fn assert_session_ends(harness: &mut Harness) {
     if !harness.is_closed() {
         harness.close_client();
     }
     harness.advance(secs(120));
-    assert!(harness.finished && harness.connections() == 0, "it does not end: {:?}", harness.names());
+    assert!(harness.finished && harness.connections() == 0, "the session does not end: {:?}", harness.names());
 }
 
-/// Audio that was sent is audio that was taken, and nothing of it was dropped.
+/// Checks that all audio sent was received and none was dropped.
 fn assert_all_heard(harness: &Harness, samples: usize) {
     let (account, dropped) = harness.bridge().sample_counts();
     assert_eq!((account.received, dropped), (samples as u64, 0), "{account:?}");
     assert_eq!(account.recorded + account.silent + account.pending, samples as u64, "{account:?}");
     let heard: usize = harness.heard.iter().map(Vec::len).sum();
-    assert_eq!(heard as u64, account.recorded, "not every utterance was asked, or one was asked twice");
+    assert_eq!(heard as u64, account.recorded, "an utterance was sent never or twice");
 }

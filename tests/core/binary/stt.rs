@@ -1,4 +1,4 @@
-//! Results as they come, events for those who ask, and the verbs between the audio.
+//! Speech to text: results, optional events, and the commands between audio frames.
 
 use voxbridge::audio::{encoding::Encoding, pcm};
 
@@ -28,7 +28,7 @@ fn default_query_yields_finals_only() {
     let event = finals(&harness)[0];
     assert!(transcript(event).starts_with("simulated transcript"), "{event}");
     assert_eq!((&event["speech_final"], &event["from_finalize"]), (&json!(true), &json!(false)));
-    // The voice begins at 1.0 s and ends at 2.2 s; what leads up to it and the silence after it belong to it.
+    // The voice is from 1.0 s to 2.2 s. The utterance also holds its pre-roll and the silence after it.
     let (start, length) = (event["start"].as_f64().unwrap(), event["duration"].as_f64().unwrap());
     assert!((0.3..1.1).contains(&start) && (2.2..2.9).contains(&(start + length)), "{start} {length}");
     assert_eq!(event["metadata"]["model_info"]["name"], "nova-3");
@@ -69,7 +69,7 @@ fn utterance_end_waits_for_continuing_speech() {
 fn each_finalize_yields_exactly_one_final() {
     let mut harness = open_listen_client("");
     send_command(&mut harness, "Finalize");
-    assert_eq!(harness.names(), ["Results"], "at once, as nothing is left");
+    assert_eq!(harness.names(), ["Results"], "at once: no audio is pending");
     harness.stream(&voice(1500), 20);
     send_command(&mut harness, "Finalize");
     send_command(&mut harness, "Finalize");
@@ -77,7 +77,7 @@ fn each_finalize_yields_exactly_one_final() {
     let marked: Vec<_> = finals(&harness).iter().map(|event| event["from_finalize"] == true).collect();
     let empty: Vec<_> = finals(&harness).iter().map(|event| transcript(event).is_empty()).collect();
     assert_eq!((marked, empty), (vec![true; 3], vec![true, false, true]));
-    // The next utterance is its own again.
+    // The next utterance is an ordinary one again.
     harness.stream(&[utterance(), zeros(1000)].concat(), 20);
     assert_eq!(finals(&harness).last().unwrap()["from_finalize"], false);
     assert_session_ends(&mut harness);
@@ -159,7 +159,7 @@ fn input_encodings_are_decoded() {
         harness.run_until(Harness::is_closed, secs(20));
         let (account, _) = harness.bridge().sample_counts();
         assert_eq!((account.received, finals(&harness).len()), (24_000, 1), "{query}");
-        // Quantised to eight bits it is still the same sound.
+        // Quantised to eight bits, the sound keeps its energy.
         let heard: f32 = harness.heard[0].iter().map(|sample| sample * sample).sum();
         let said: f32 = floats.iter().map(|sample| sample * sample * 2.0).sum();
         assert!((0.7..1.3).contains(&(heard / said)), "{query}: {heard} {said}");

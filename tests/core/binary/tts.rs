@@ -1,4 +1,4 @@
-//! Texts that are gathered, flushed in order, and cleared.
+//! Text to speech: texts are collected, flushed in order and cleared.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn clear_stops_playback_and_discards_queued_texts() {
     let heard = audio_bytes(&harness);
     harness.advance(secs(60));
     assert_eq!(harness.names(), ["Metadata", "binary", "Cleared"]);
-    assert_eq!(audio_bytes(&harness), heard, "silence");
+    assert_eq!(audio_bytes(&harness), heard, "no audio follows");
     send_command(&mut harness, "Flush");
     send_speak_text(&mut harness, "But this is.");
     send_command(&mut harness, "Flush");

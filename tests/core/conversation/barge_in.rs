@@ -1,4 +1,4 @@
-//! Interruptions: silence at once, nothing of what was interrupted ever again, and the conversation goes on.
+//! Barge-in: immediate silence, no later audio of the interrupted turn, and a conversation that continues.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use super::{
 /// The profile's `start_ms`.
 const START_MS: u32 = 100;
 
-/// One voice-activity decision: so much speech, in hops of 16 ms.
+/// Time of one voice-activity decision, in hops of 16 ms.
 const DECISION_TIME: Duration = ms(START_MS as u64 + 16);
 
-/// How long after the first loud sound of a recording its speech may be too soft to be certain of.
+/// Longest time after a recording's first loud sound in which its speech may be too soft to detect.
 const SOFT_ONSET_MAX: Duration = ms(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,18 +34,18 @@ enum InterruptionCause {
     Text,
 }
 
-/// How long silence took.
+/// Delays until silence.
 #[derive(Debug)]
 struct SilenceDelays {
     /// From the frame with the first loud sound of the voice to `speaking_end`.
     from_loud: Duration,
-    /// From the frame in which the detector first found a hop of speech.
+    /// From the frame with the first voiced hop to `speaking_end`.
     from_voiced: Duration,
     /// From the first loud sound to the last audio of the turn.
     audio: Duration,
 }
 
-/// One case, all of it chance.
+/// One random case.
 #[derive(Debug)]
 struct InterruptionCase {
     seed: u64,
@@ -60,7 +60,7 @@ struct InterruptionCase {
     workers: usize,
     question: usize,
     interrupting_voice: usize,
-    /// Since the turn began to be heard, ms.
+    /// Time since the turn became audible, ms.
     after_ms: u64,
 }
 
@@ -119,7 +119,7 @@ impl InterruptionCase {
         Harness::new(config)
     }
 
-    /// Plays it; for a voice, how long silence took.
+    /// Plays the case. For a voice, returns the delays until silence.
     fn play(&self) -> Option<SilenceDelays> {
         let (mut harness, mut microphone) =
             (self.open_harness(), Microphone::new(self.rate_hz, self.frame_bytes));
@@ -152,7 +152,7 @@ impl InterruptionCase {
         assert_eq!((first.model_turn(), first.is_cancelled()), (1, true));
         assert!(
             later.iter().all(|spoken| !spoken.contains_turn(1)),
-            "something of the interrupted turn is heard later"
+            "audio of the interrupted turn is played later"
         );
         let next = later.iter().find(|spoken| spoken.is_model_turn()).unwrap();
         assert_eq!((next.model_turn(), next.is_cancelled()), (2, false));
@@ -163,7 +163,7 @@ impl InterruptionCase {
         delays
     }
 
-    /// A voice interrupts: at the very frame that decides it.
+    /// A voice interrupts the turn with exactly the frame that decides.
     fn barge_in(&self, harness: &mut Harness, microphone: &mut Microphone) -> SilenceDelays {
         let voice = &voices()[self.interrupting_voice];
         let from = voice.onset.saturating_sub(1600);
@@ -172,10 +172,10 @@ impl InterruptionCase {
         microphone.record(harness, &voice.samples[from..(voice.onset + 20_800).min(voice.samples.len())]);
         microphone.stream_until(harness, |harness| !harness.events("tts.speaking_end").is_empty(), 300);
         let first = spoken_texts(harness).swap_remove(0);
-        assert!(first.is_cancelled(), "the voice was not heard");
+        assert!(first.is_cancelled(), "the voice did not interrupt the turn");
         let ended = first.ended.unwrap();
         let (from_voiced, decided) = detection_times(microphone, self.rate_hz, watched);
-        assert_eq!(ended, decided, "not with the frame that decides");
+        assert_eq!(ended, decided, "not with the deciding frame");
         let onset = microphone.arrival_time(began);
         let delays = SilenceDelays {
             from_loud: ended.saturating_sub(onset),
@@ -190,7 +190,7 @@ impl InterruptionCase {
         delays
     }
 
-    /// The client commands: it is silent before anything else happens.
+    /// The client sends a command, and the audio stops before anything else happens.
     fn send_and_check(&self, harness: &mut Harness, command: &serde_json::Value) {
         harness.advance(ms(self.seed % 10));
         let ended = harness.now();
@@ -199,14 +199,14 @@ impl InterruptionCase {
         assert_eq!((end.ended, end.is_cancelled()), (Some(ended), true));
     }
 
-    /// Until another turn of the model was heard to its end.
+    /// Waits until another turn of the model was played to its end.
     fn assert_continues(&self, harness: &mut Harness, microphone: &mut Microphone) {
         if self.cause != InterruptionCause::Voice {
             if self.cause == InterruptionCause::Text {
                 let said = |harness: &Harness| harness.events("tts.speaking_end").len() == 2;
                 assert!(
                     microphone.stream_until(harness, said, 20_000),
-                    "the text is not spoken: {:?}",
+                    "the text was not spoken: {:?}",
                     harness.names()
                 );
             }
@@ -215,12 +215,12 @@ impl InterruptionCase {
         }
         let limit_ms = 20_000 + 1000 * self.units as u64;
         let heard = microphone.stream_until(harness, |harness| turns_heard(harness) == 2, limit_ms);
-        assert!(heard, "no other turn is heard: {:?}", harness.names());
+        assert!(heard, "no other turn was played: {:?}", harness.names());
     }
 }
 
-/// When the frame came with the first speech, and when the one with which there were [`START_MS`] of it, watched from
-/// then on.
+/// Arrival times of the frame with the first speech after `watched`, and of the frame that completes
+/// [`START_MS`] of it.
 fn detection_times(microphone: &Microphone, rate_hz: u32, watched: Duration) -> (Duration, Duration) {
     let (mut intake, mut activity) =
         (InputConverter::new(rate_hz, 1).unwrap(), VoiceActivity::new(VadConfig::default()));
@@ -240,14 +240,15 @@ fn detection_times(microphone: &Microphone, rate_hz: u32, watched: Duration) -> 
         }
         samples.drain(..whole);
     }
-    panic!("nobody speaks");
+    panic!("the recording has no speech");
 }
 
-/// The unit after an interruption goes at once, or as soon as the one before it is answered, and it and all that
-/// follow force the model to listen until it does. Whether there was one: a worker that is lent hears no more.
+/// Checks the unit after an interruption: sent at once, or as soon as the previous one is answered. It and
+/// all later units force the model to listen until it does. False if there was no unit, because the worker is
+/// lent.
 fn forced_at_once(harness: &Harness, interrupted: Duration) -> bool {
     let units = units_sent(harness);
-    // One may have gone in the same instant, before it.
+    // A unit may have gone out at the same instant before the interruption.
     let earlier = |unit: &&SentUnit| unit.at < interrupted || (unit.at == interrupted && !unit.forced);
     let (lane, before) = units.iter().rfind(earlier).map(|unit| (unit.lane, unit.place)).unwrap();
     let on_lane = |traffic: &Traffic, what: &str| matches!(traffic, Traffic::Received(of, text) if *of == lane && text.contains(what));
@@ -259,7 +260,7 @@ fn forced_at_once(harness: &Harness, interrupted: Duration) -> bool {
     assert_eq!(
         first.at,
         answer.expect("one in flight at a time").0.max(interrupted),
-        "it does not go at once"
+        "the unit is late"
     );
     let listens =
         harness.traffic.iter().skip(first.place).position(|(_, traffic)| on_lane(traffic, "listen\""));
@@ -270,7 +271,7 @@ fn forced_at_once(harness: &Harness, interrupted: Duration) -> bool {
     meanwhile.count() > 0
 }
 
-/// A unit the bridge sent.
+/// A unit sent by the bridge.
 struct SentUnit {
     place: usize,
     at: Duration,

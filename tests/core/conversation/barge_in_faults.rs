@@ -1,4 +1,4 @@
-//! Interruptions of a model that does not take them as it should, and of users who are not what they seem.
+//! Barge-in with models that react wrongly and users who only seem to speak.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 
 pub(crate) const BACKENDS: [ServerKind; 4] = ServerKind::ALL;
 
-/// A conversation whose gateway has these faults.
+/// A conversation on a gateway with these faults.
 fn open_conversation(backend: ServerKind, faults: &[&str]) -> (Harness, Microphone) {
     let mut config =
         HarnessConfig { profile: "conversation", latency: ms(10), ..HarnessConfig::with_faults(faults) };
@@ -24,7 +24,7 @@ fn open_conversation(backend: ServerKind, faults: &[&str]) -> (Harness, Micropho
     (Harness::new(config), Microphone::of_ms(20))
 }
 
-/// A question, and the beginning of its answer.
+/// Asks a question and waits for the beginning of its answer.
 pub(crate) fn ask_and_await_answer(harness: &mut Harness, microphone: &mut Microphone) {
     let started = harness.events("tts.speaking_start").len();
     microphone.silence(harness, 1200);
@@ -37,7 +37,7 @@ pub(crate) fn ask_and_await_answer(harness: &mut Harness, microphone: &mut Micro
     assert!(begun, "no answer: {:?}", harness.names());
 }
 
-/// Somebody speaks until the turn being heard has ended.
+/// The user speaks until the current turn has ended.
 fn barge_in(harness: &mut Harness, microphone: &mut Microphone) {
     let ended = harness.events("tts.speaking_end").len();
     let voice = &voices()[2];
@@ -46,7 +46,7 @@ fn barge_in(harness: &mut Harness, microphone: &mut Microphone) {
     assert!(spoken_texts(harness).pop().unwrap().is_cancelled());
 }
 
-/// A model's turn that was heard to its end, from its first sample to its last.
+/// Checks that a model's turn was played completely, from first to last sample.
 pub(crate) fn assert_complete_turn(spoken: &SpokenText, turn: u64, units: usize) {
     assert_eq!((spoken.model_turn(), spoken.is_cancelled()), (turn, false));
     assert_eq!(spoken.samples.len(), (units - 1) * 24_000 + 14_400);
@@ -103,12 +103,12 @@ fn never_yielding_model_is_replaced_and_question_kept() {
         barge_in(&mut harness, &mut microphone);
         let interrupted = spoken_texts(&harness)[0].ended.unwrap();
         let replaced = |harness: &Harness| !rollover_reasons(harness).is_empty();
-        assert!(microphone.stream_until(&mut harness, replaced, 20_000), "it is not replaced");
+        assert!(microphone.stream_until(&mut harness, replaced, 20_000), "the upstream is not replaced");
         assert_eq!(rollover_reasons(&harness), [RolloverReason::NotYielding]);
         assert!(harness.now() - interrupted < ms(5000 + 1000), "{:?} after {interrupted:?}", harness.now());
         microphone.silence(&mut harness, 1000);
-        assert_eq!(spoken_texts(&harness).len(), 1, "it goes on talking");
-        // Nobody asks again: the next session hears what the last one did not listen to.
+        assert_eq!(spoken_texts(&harness).len(), 1, "the replaced model is still played");
+        // Without a new question, the next session gets the audio that the last one ignored.
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
         assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         close_and_check(harness);
@@ -138,8 +138,8 @@ fn late_audio_after_interruption_is_discarded() {
     }
 }
 
-/// Nothing on the wire tells an old story that begins again from a new one; but it does not while the user speaks, and
-/// it is a turn of its own then, which can be interrupted like any other.
+/// A resumed turn looks like a new one on the wire. It stays silent while the user speaks. Later it counts as
+/// a new turn, which the user can interrupt.
 #[test]
 fn resumed_turn_is_silenced_while_user_speaks() {
     for backend in BACKENDS {
@@ -174,7 +174,7 @@ fn interrupted_burst_is_recalled() {
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 2000);
         let heard_ms = spoken_texts(&harness)[0].samples.len() / 24;
-        assert!((2000..=2400).contains(&heard_ms), "{heard_ms} ms of 34 s have left after 2 s");
+        assert!((2000..=2400).contains(&heard_ms), "{heard_ms} ms of 34 s were sent after 2 s");
         barge_in(&mut harness, &mut microphone);
         assert!(
             microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
@@ -237,7 +237,7 @@ fn muted_microphone_does_not_interrupt() {
         microphone.record(&mut harness, &voices()[0].samples[..16 * 3000]);
         assert_eq!(harness.bridge().sample_counts().0.muted - muted, 48_000, "all of it is muted");
         let heard = &harness.units[units + 1..];
-        assert!(heard.len() >= 2, "the model goes on hearing");
+        assert!(heard.len() >= 2, "the model still gets units");
         assert!(heard.iter().all(|(_, unit)| unit.samples.iter().all(|sample| *sample == 0.0)));
         assert!(harness.events("tts.speaking_end").is_empty());
         harness.send_json(&json!({"type": "tts.cancel"}));
@@ -281,7 +281,8 @@ fn open_with_stuck_detector(backend: ServerKind) -> (Harness, Microphone) {
     (Harness::new(config), Microphone::of_ms(20))
 }
 
-/// Too soft for the model to hear, loud enough for a detector that takes it for speech, and too fitful for the room.
+/// Noise too soft for the model, loud enough for a detector that takes it for speech, and too irregular for
+/// background.
 fn loud_hiss(ms: usize) -> Vec<i16> {
     let level = |at: u32| if (at / 1_600).is_multiple_of(2) { 7 } else { 3 };
     (0..16 * ms as u32)
@@ -289,7 +290,7 @@ fn loud_hiss(ms: usize) -> Vec<i16> {
         .collect()
 }
 
-/// A detector that is stuck must not make a model that never replies (field notes §7.19).
+/// A stuck detector must not lead to a model that never replies (field notes §7.19).
 #[test]
 fn stuck_detector_interrupts_only_once() {
     for backend in BACKENDS {
@@ -300,7 +301,8 @@ fn stuck_detector_interrupts_only_once() {
                 voices()[2].samples[6560..].iter().take(14_000).map(|sample| sample / 4).collect();
             microphone.record(&mut harness, &softly);
             microphone.record(&mut harness, &loud_hiss(16_000));
-            // There the first turn is interrupted while its short beginning is held: nothing of it is heard.
+            // On that server the first turn is interrupted while its short beginning is held, so none of it
+            // is played.
             let unheard = usize::from(backend == ServerKind::Documented);
             assert!(harness.observations.contains(&Observation::Interrupted), "{backend:?}");
             let all = spoken_texts(&harness);
@@ -313,7 +315,7 @@ fn stuck_detector_interrupts_only_once() {
     }
 }
 
-/// Who goes on speaking when the model begins is heard out all the same.
+/// A user who keeps speaking when the model begins interrupts it.
 #[test]
 fn speech_before_model_turn_interrupts_it() {
     for (backend, head_start_ms) in
@@ -322,7 +324,7 @@ fn speech_before_model_turn_interrupts_it() {
         let (mut harness, mut microphone) = open_conversation(backend, &["slow-steps=0.8"]);
         microphone.silence(&mut harness, 1200);
         ask(&mut harness, &mut microphone, 2);
-        // The unit to be answered is under way.
+        // The unit to be answered is in progress.
         let units = harness.units.len();
         let under_way = |harness: &Harness| {
             harness.units.len() > units + 1
@@ -333,11 +335,11 @@ fn speech_before_model_turn_interrupts_it() {
         let mut hops = spoke.chunks(160);
         microphone.silence(&mut harness, 1050 - head_start_ms);
         while !harness.observations.contains(&Observation::Interrupted) {
-            microphone.record(&mut harness, hops.next().expect("it is interrupted"));
+            microphone.record(&mut harness, hops.next().expect("the turn is interrupted"));
         }
         let spoken = spoken_texts(&harness);
         let Some(first) = spoken.first() else {
-            // Its short beginning was held, and the user needed nobody to fall silent.
+            // The turn's short beginning was held, so there was no audio to stop.
             assert_eq!((backend, harness.audio().len()), (ServerKind::Documented, 0));
             continue;
         };

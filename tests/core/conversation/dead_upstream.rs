@@ -1,4 +1,4 @@
-//! How conversations end that cannot go on: nobody answers, or voxbridge stops.
+//! Conversations that cannot continue: the upstream never answers, or voxbridge stops.
 
 use super::server_kind::ServerKind;
 
@@ -14,9 +14,9 @@ fn drain_does_not_wait_for_model_to_open() {
         conversation.stream_silence(1000);
         conversation.harness.drain();
         assert_eq!(conversation.harness.events("session.closed")[0]["reason"], "server_shutdown");
-        // Ten seconds, and three for a goodbye: less than a server that stops waits for its sessions.
+        // 10 s, and 3 s for the close: less than a stopping server waits for its sessions.
         conversation.wait_without_audio(secs(14));
-        assert!(conversation.harness.finished, "it waits for a worker that nobody needs");
+        assert!(conversation.harness.finished, "the session waits for an unneeded worker");
         assert_eq!(protocol_checks::find_violations(&conversation.harness), [""; 0]);
     }
 }

@@ -1,15 +1,17 @@
-//! Half an hour of conversation in virtual time: both back-ends and the legacy dialect, with and without pictures, with one worker and with two.
+//! Half an hour of conversation in virtual time: both back-ends and the legacy dialect, with and without
+//! pictures, with one worker and with two.
 //!
-//! Every sample of the user reaches a model once and in its place, every sample of the model's turns reaches the user once
-//! and in its place, every question is answered, and each change of the upstream session costs what it must: nothing with
-//! a session in readiness, the goodbye and the initialisation without.
+//! Every user sample reaches a model once and in order. Every model sample reaches the user once and in
+//! order. Every question is answered. A rollover costs nothing with a standby session, and the close and
+//! initialisation times without one.
 
 use super::server_kind::ServerKind;
 use serde_json::json;
 
 use super::support::*;
 
-/// From the goodbye to the next `session.created`; the initialisation as measured (field notes §7.2).
+/// From `session.close` to the next `session.created`. The initialisation time is as measured (field notes
+/// §7.2).
 const CLOSE_MS: u64 = 600;
 const INIT_MS: u64 = 12_400;
 

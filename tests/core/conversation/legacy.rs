@@ -1,5 +1,5 @@
-//! What only servers of the legacy dialect do: errors that end nothing, a full context that goes on, voices that are not
-//! written as the document says; and what they cannot do.
+//! Behaviour of legacy servers only: errors that end nothing, a full context that continues, undocumented
+//! voice encodings, and missing features.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn failed_units_do_not_block_conversation() {
                 (times, vec![], vec![])
             );
             let (asked, answered) = conversation.questions[1];
-            assert!(answered - asked < secs(8), "{server_kind:?}: it waits {:?}", answered - asked);
+            assert!(answered - asked < secs(8), "{server_kind:?}: it waited {:?}", answered - asked);
             conversation.assert_turns_complete(3);
             conversation.assert_continues();
         }
@@ -75,7 +75,7 @@ fn permanently_failing_upstream_is_replaced_and_question_kept() {
             "{:?}",
             conversation.rollovers()
         );
-        assert_eq!(conversation.goodbyes.len(), 1, "politely");
+        assert_eq!(conversation.goodbyes.len(), 1, "the session was closed politely");
         conversation.assert_turns_complete(2);
         conversation.assert_continues();
     }
@@ -95,7 +95,7 @@ fn full_context_triggers_rollover() {
                 panic!("{:?}", conversation.rollovers())
             };
             assert!(gap < 2_000, "{server_kind:?} {tokens}: {gap} ms");
-            assert_eq!(conversation.goodbyes.len(), 1, "{server_kind:?} {tokens}: politely");
+            assert_eq!(conversation.goodbyes.len(), 1, "{server_kind:?} {tokens}: closed politely");
             conversation.turns();
             conversation.assert_continues();
         }
@@ -104,7 +104,7 @@ fn full_context_triggers_rollover() {
         conversation.stream_silence(10_000);
         assert!(
             matches!(conversation.rollovers()[..], [(ContextFull, ..)]),
-            "before it is full: {:?}",
+            "before the context is full: {:?}",
             conversation.rollovers()
         );
         conversation.assert_continues();
@@ -127,12 +127,12 @@ fn speak_command_is_rejected_without_interrupting() {
         conversation.stream_until_answered(0);
         assert_eq!(conversation.assert_turns_complete(1), TURN_SAMPLES);
         assert_eq!(conversation.harness.events("tts.speaking_end")[0]["cancelled"], false);
-        assert_eq!(conversation.harness.openings.len(), 1, "no lane is opened for it");
+        assert_eq!(conversation.harness.openings.len(), 1, "no lane is opened for the text");
         conversation.assert_continues();
     }
 }
 
-/// A voice as the configuration holds it, and as a model is to hear it.
+/// A voice as configured, and the samples the model must receive.
 fn voice(samples: usize) -> (VoiceCatalog, Vec<f32>) {
     let heard: Vec<f32> = recording("goforward_16k.wav")[..samples]
         .iter()
@@ -162,7 +162,7 @@ fn accepted_voice_encoding_is_found_and_remembered() {
         (ServerKind::Documented, r#"["f32le", "wav"]"#, 1),
         (ServerKind::Documented, r#"["wav", "f32le"]"#, 0),
     ] {
-        // Of an even number of samples and of an odd one: neither is ever taken for what it is not.
+        // An even and an odd number of samples: neither encoding is mistaken for the other.
         for samples in [16_000, 16_001] {
             let (config, heard) = with_voice(server_kind, samples, order);
             let mut conversation = Conversation::new(config);
@@ -174,7 +174,7 @@ fn accepted_voice_encoding_is_found_and_remembered() {
             assert_eq!(
                 (lane_retry_count(&conversation), conversation.harness.openings.len()),
                 (attempts, 2),
-                "what worked is kept"
+                "the working encoding is kept"
             );
             for (_, opening) in &conversation.harness.openings {
                 let voice = opening.voice.as_ref().unwrap();

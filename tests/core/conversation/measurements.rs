@@ -1,4 +1,4 @@
-//! What a session measures of itself, in virtual time: the figures are those that happened.
+//! Measurements of a session, in virtual time: the reported figures match the events.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn collect_measurements<T>(harness: &Harness, wanted: impl Fn(Measurement) -> Op
     measurements(harness).filter_map(wanted).collect()
 }
 
-/// One way takes so long.
+/// One-way latency.
 const LATENCY: Duration = ms(20);
 const ROUND_TRIP: Duration = ms(40);
 
@@ -89,9 +89,9 @@ fn interrupted_conversation_reports_measurements() {
             _ => None,
         })
     };
-    // A hundred milliseconds of speech decide, and a frame has to be whole.
+    // The detector needs 100 ms of speech and a complete frame.
     assert!(stage(BargeInStage::Noticed)[0] >= ms(96) && stage(BargeInStage::Noticed)[0] <= ms(140));
-    assert_eq!(stage(BargeInStage::ClientNotified)[0], Duration::ZERO, "with the frame that decides");
+    assert_eq!(stage(BargeInStage::ClientNotified)[0], Duration::ZERO, "with the deciding frame");
     let yielded = stage(BargeInStage::ModelYielded)[0];
     assert!(yielded >= ms(200) + ROUND_TRIP && yielded < ms(2000), "{yielded:?}");
     assert_eq!(collect_measurements(&harness, end_reason), [EndReason::ClientClose]);

@@ -1,4 +1,4 @@
-//! A client whose microphone never stops, what it hears, and which turn of the model that was.
+//! A client whose microphone never stops, and the model's turns as the client plays them.
 
 use std::{collections::VecDeque, sync::OnceLock, time::Duration};
 
@@ -7,36 +7,36 @@ use voxbridge::simulator::read_watermark;
 
 use super::harness::{ClientFrame, Harness, recording};
 
-/// Frames of one size in real time; each arrives when its last sample has been spoken.
+/// Sends frames of one size in real time. Each frame arrives after its last sample.
 #[derive(Debug)]
 pub(crate) struct Microphone {
     rate_hz: u32,
     frame_bytes: usize,
-    /// Recorded and not a whole frame yet.
+    /// Recorded bytes that do not fill a frame yet.
     recorded: VecDeque<u8>,
-    /// What was sent, and when.
+    /// Frames sent, with their times.
     pub(crate) sent: Vec<(Duration, Vec<u8>)>,
     /// Samples recorded at 16 kHz.
     recorded_samples: usize,
 }
 
 impl Microphone {
-    /// `rate_hz` is a multiple of 16 kHz.
+    /// Creates a microphone. `rate_hz` is a multiple of 16 kHz.
     pub(crate) fn new(rate_hz: u32, frame_bytes: usize) -> Self {
         Self { rate_hz, frame_bytes, recorded: VecDeque::new(), sent: Vec::new(), recorded_samples: 0 }
     }
 
-    /// Frames of so many ms at 16 kHz.
+    /// A microphone at 16 kHz with frames of this many ms.
     pub(crate) fn of_ms(frame_ms: usize) -> Self {
         Self::new(16_000, 32 * frame_ms)
     }
 
-    /// How long a frame lasts.
+    /// Duration of a frame.
     pub(crate) fn frame_length(&self) -> Duration {
         Duration::from_nanos(self.frame_bytes as u64 * 500_000_000 / u64::from(self.rate_hz))
     }
 
-    /// Records samples of 16 kHz, and sends every frame that becomes whole.
+    /// Records samples of 16 kHz and sends every complete frame.
     pub(crate) fn record(&mut self, harness: &mut Harness, samples: &[i16]) {
         self.recorded_samples += samples.len();
         let times = self.rate_hz as usize / 16_000;
@@ -53,12 +53,12 @@ impl Microphone {
         }
     }
 
-    /// Records silence for so long.
+    /// Records this many ms of silence.
     pub(crate) fn silence(&mut self, harness: &mut Harness, ms: u64) {
         self.record(harness, &vec![0; 16 * ms as usize]);
     }
 
-    /// Records silence until something is so, for so long at most; whether it came to be.
+    /// Records silence until the condition holds or the limit passes. True if the condition held.
     pub(crate) fn stream_until(
         &mut self,
         harness: &mut Harness,
@@ -74,26 +74,26 @@ impl Microphone {
         condition(harness)
     }
 
-    /// When the frame with this sample (of 16 kHz, counted over all that was recorded) arrived.
+    /// Arrival time of the frame with this sample, counted at 16 kHz over the whole recording.
     pub(crate) fn arrival_time(&self, sample: usize) -> Duration {
         let byte = sample * 2 * (self.rate_hz as usize / 16_000);
         self.sent[byte / self.frame_bytes].0
     }
 
-    /// Samples recorded so far.
+    /// Number of samples recorded.
     pub(crate) const fn recorded(&self) -> usize {
         self.recorded_samples
     }
 }
 
-/// A recording and the sample at which its speech begins: the first 10 ms a tenth as loud as the loudest.
+/// A recording and its speech onset: the first 10 ms at a tenth of the peak level.
 #[derive(Debug)]
 pub(crate) struct Voice {
     pub(crate) samples: Vec<i16>,
     pub(crate) onset: usize,
 }
 
-/// Every recording.
+/// All recordings.
 pub(crate) fn voices() -> &'static [Voice] {
     static VOICES: OnceLock<Vec<Voice>> = OnceLock::new();
     VOICES.get_or_init(|| {
@@ -118,7 +118,7 @@ fn voice(samples: Vec<i16>) -> Voice {
     Voice { samples, onset }
 }
 
-/// One `tts.speaking_start … tts.speaking_end` as the client had it.
+/// One `tts.speaking_start … tts.speaking_end` pair as the client received it.
 #[derive(Debug, Clone)]
 pub(crate) struct SpokenText {
     pub(crate) request_id: String,
@@ -130,7 +130,7 @@ pub(crate) struct SpokenText {
 }
 
 impl SpokenText {
-    /// Whether the model spoke it by itself.
+    /// True if the model spoke on its own.
     pub(crate) fn is_model_turn(&self) -> bool {
         self.request_id.starts_with("turn_")
     }
@@ -139,9 +139,9 @@ impl SpokenText {
         self.end["cancelled"] == true
     }
 
-    /// The turn of the model that these samples are, complete from the first on and in order.
+    /// Number of the model turn in these samples, which must be complete from the first one and in order.
     pub(crate) fn model_turn(&self) -> u64 {
-        let turn = read_watermark(self.samples[0]).expect("a marker").0;
+        let turn = read_watermark(self.samples[0]).expect("model audio has a watermark").0;
         for (at, sample) in self.samples.iter().enumerate() {
             assert_eq!(
                 read_watermark(*sample),
@@ -153,7 +153,7 @@ impl SpokenText {
         turn
     }
 
-    /// Whether a stretch of this turn of the model is in it.
+    /// True if the audio contains part of this model turn.
     pub(crate) fn contains_turn(&self, turn: u64) -> bool {
         let places =
             self.samples.iter().map(|sample| read_watermark(*sample).filter(|(of, _)| *of == turn % 8));
@@ -171,7 +171,7 @@ impl SpokenText {
     }
 }
 
-/// Everything the client heard, text by text.
+/// All the audio the client played, text by text.
 pub(crate) fn spoken_texts(harness: &Harness) -> Vec<SpokenText> {
     let mut all: Vec<SpokenText> = Vec::new();
     for (at, seen) in &harness.log {
@@ -186,12 +186,12 @@ pub(crate) fn spoken_texts(harness: &Harness) -> Vec<SpokenText> {
             }),
             ClientFrame::Event(event) if event["type"] == "tts.speaking_end" => {
                 let last = all.last_mut().expect("a start before the end");
-                assert_eq!(last.request_id, event["request_id"], "another one ends");
-                assert!(last.ended.replace(*at).is_none(), "ended twice");
+                assert_eq!(last.request_id, event["request_id"], "the end belongs to another text");
+                assert!(last.ended.replace(*at).is_none(), "the text ended twice");
                 last.end = event.clone();
             }
             ClientFrame::Binary(bytes) => {
-                let last = all.last_mut().filter(|last| last.ended.is_none()).expect("audio in a pair");
+                let last = all.last_mut().filter(|last| last.ended.is_none()).expect("audio lies inside a pair");
                 last.frames.push((*at, bytes.len()));
                 last.samples.extend(bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
             }
@@ -201,13 +201,13 @@ pub(crate) fn spoken_texts(harness: &Harness) -> Vec<SpokenText> {
     all
 }
 
-/// How many turns of the model were heard to their end.
+/// Number of model turns played to their end.
 pub(crate) fn turns_heard(harness: &Harness) -> usize {
     let ended = harness.events("tts.speaking_end");
     ended.iter().filter(|end| end["request_id"].as_str().unwrap().starts_with("turn_")).count()
 }
 
-/// Somebody asks something, for a second.
+/// The user asks a question of one second.
 pub(crate) fn ask(harness: &mut Harness, microphone: &mut Microphone, voice: usize) {
     let voice = &voices()[voice];
     microphone.record(harness, &voice.samples[voice.onset..voice.onset + 14_000]);

@@ -1,4 +1,4 @@
-//! Conversations in virtual time: one bridge, one gateway in full duplex, no socket and no sleep.
+//! Conversations in virtual time: one bridge, one full-duplex gateway, no socket and no sleep.
 
 mod barge_in;
 mod barge_in_faults;

@@ -1,12 +1,12 @@
-//! What the real back-ends say besides: thoughts, control tokens, the same end twice, the same text twice; steps that are
-//! too slow, and half a minute of speech at once.
+//! Quirks of the real back-ends: thoughts, control tokens, duplicate ends, duplicate text, slow units, and
+//! half a minute of speech at once.
 
 use serde_json::json;
 use voxbridge::session::Observation;
 
 use super::{harness::ClientFrame, support::*};
 
-/// The words of the model's turns.
+/// Texts of the model's turns.
 fn finals(conversation: &Conversation) -> Vec<&str> {
     conversation
         .harness
@@ -63,7 +63,7 @@ fn duplicate_events_are_counted_once() {
             let seconds = conversation.harness.now().as_secs() as usize;
             assert!(
                 (seconds - 2..=seconds).contains(&conversation.heard_units),
-                "{backend:?} {fault}: a unit a second"
+                "{backend:?} {fault}: one unit per second"
             );
             conversation.assert_continues();
         }
@@ -85,14 +85,14 @@ fn slow_units_drop_oldest_audio_and_report_it() {
             .observations
             .iter()
             .filter(|observations| matches!(observations, Observation::SlowStep { .. }));
-        assert_eq!(slow.count(), 1, "{backend:?}: one of thirty is told");
+        assert_eq!(slow.count(), 1, "{backend:?}: one report in thirty units");
         conversation.stream_silence(10_000);
         let before = conversation.dropped();
         conversation.assert_continues_with(|conversation| assert_eq!(conversation.dropped(), before));
     }
 }
 
-/// Seconds of audio the client has, and those it can have played since it had the first.
+/// Seconds of audio the client has received, and seconds it can have played.
 fn leads(conversation: &Conversation) -> Vec<(f64, f64)> {
     let (mut first, mut got, mut leads) = (None, 0.0, Vec::new());
     for (at, seen) in &conversation.harness.log {
@@ -112,8 +112,8 @@ fn burst_of_speech_is_played_in_real_time() {
         conversation.ask();
         assert_eq!(conversation.turns(), [(1, 34 * 24_000 + 14_400)], "{backend:?}");
         let leads = leads(&conversation);
-        assert!(leads.iter().all(|(got, played)| got - played < 0.41), "never far ahead of the clock");
-        assert!(leads.iter().skip(1).all(|(got, played)| got - played > 0.0), "and never behind");
+        assert!(leads.iter().all(|(got, played)| got - played < 0.41), "the lead stays below 410 ms");
+        assert!(leads.iter().skip(1).all(|(got, played)| got - played > 0.0), "the playback never starves");
         assert!(!conversation.harness.observations.contains(&Observation::Underrun));
         conversation.assert_continues();
     }

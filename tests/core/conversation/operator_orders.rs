@@ -1,4 +1,5 @@
-//! What operators order of one session, and what a server that stops orders of all: nobody is cut off by it.
+//! Operator orders for one session, and the drain of a stopping server: neither interrupts a question or
+//! answer.
 
 use serde_json::json;
 use voxbridge::event::RolloverReason::OperatorRequest;
@@ -36,10 +37,10 @@ fn ordered_rollover_in_question_follows_its_answer() {
         conversation.ask();
         conversation.stream_speech(&recording("goforward_16k.wav")[..16_000]);
         for _ in 0..3 {
-            // Ordered over and over, it is one.
+            // Repeated orders count as one.
             conversation.harness.order_rollover();
         }
-        assert_eq!(conversation.rollovers(), [], "somebody speaks");
+        assert_eq!(conversation.rollovers(), [], "the user is speaking");
         conversation.stream_speech(&recording("goforward_16k.wav")[16_000..]);
         conversation.stream_until_answered(1);
         assert_eq!(conversation.rollovers(), [], "the answer belongs to the question");
@@ -98,7 +99,7 @@ fn drain_hears_endless_speaker_for_two_thirds_of_drain_time() {
         let frames = endless_speech(30);
         let mut frames = frames.chunks(1_600);
         while !conversation.harness.is_closed() {
-            conversation.harness.stream(frames.next().expect("it never ends"), 100);
+            conversation.harness.stream(frames.next().expect("the speech never ends"), 100);
         }
         let took = conversation.harness.now() - from;
         assert!(took > secs(15) && took < secs(25), "{backend:?}: {took:?}");
@@ -106,7 +107,7 @@ fn drain_hears_endless_speaker_for_two_thirds_of_drain_time() {
     }
 }
 
-/// An engine's session, in the middle of the recording.
+/// A speech session in the middle of a recording.
 fn harness_mid_utterance() -> (Harness, Vec<i16>) {
     harness_mid_utterance_with(HarnessConfig::default())
 }
@@ -130,13 +131,13 @@ fn close_order_lets_sentence_finish() {
     let (mut harness, rest) = harness_mid_utterance();
     harness.drain();
     harness.stream(&rest, 20);
-    // What follows it is not waited for.
+    // The session does not wait for audio after the utterance.
     for _ in 0..150 {
         if !harness.is_closed() {
             harness.stream(&zeros(20), 20);
         }
     }
-    assert_eq!(harness.heard[..1], alone[..1], "the same samples as if nobody had stopped anything");
+    assert_eq!(harness.heard[..1], alone[..1], "the same samples as without an order");
     assert_eq!(harness.events("transcript.final").len(), 1);
     assert_eq!(harness.names().last().unwrap(), "close 1012");
     assert_eq!(harness.events("vad.speech_end").len(), 1);
@@ -163,7 +164,7 @@ fn time_limit_mid_sentence_lets_it_be_answered() {
     assert_eq!(harness.events("session.closed")[0]["reason"], "session_expired");
     assert_eq!(harness.names().last().unwrap(), "close 1000");
 
-    // Who never stops is cut off, and who says nothing is not waited for.
+    // An endless speaker is cut off, and a silent client is not waited for.
     let (mut endless, _) = harness_mid_utterance_with(limited(1_200));
     let frames = endless_speech(40);
     let mut frames = frames.chunks(1_600);
@@ -219,7 +220,7 @@ fn second_close_order_grants_no_more_time() {
     assert!(harness.events("transcript.final").len() == 1, "{:?}", harness.names());
     harness.advance(secs(10));
     assert!(harness.is_closed(), "{:?}", harness.names());
-    assert_eq!(harness.events("session.closed")[0]["reason"], "server_shutdown", "the first one's");
+    assert_eq!(harness.events("session.closed")[0]["reason"], "server_shutdown", "the first order's reason");
 }
 
 #[test]

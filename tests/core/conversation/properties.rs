@@ -1,4 +1,4 @@
-//! Whatever a client does in a conversation and whatever breaks: the guarantees hold (design §4).
+//! The guarantees (design §4) hold for random clients and failures in conversations.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,13 +16,13 @@ use super::{
 enum ClientAction {
     Speech(usize, u64),
     Silence(u64),
-    /// Without audio.
+    /// Time passes without audio.
     Wait(u64),
     Send(&'static str),
     Binary(usize),
     BreakLanes,
     Drain,
-    /// An operator's orders.
+    /// An operator closes the session.
     Close,
     RollOver,
 }
@@ -86,7 +86,7 @@ fn any_action() -> impl Strategy<Value = ClientAction> {
     ]
 }
 
-/// A session to be.
+/// A planned session.
 #[derive(Debug, Clone)]
 struct Scenario {
     actions: Vec<ClientAction>,
@@ -120,7 +120,7 @@ fn any_scenario(actions: usize) -> impl Strategy<Value = Scenario> {
     )
 }
 
-/// Everything that is off by default is on.
+/// A profile with every optional feature enabled.
 fn everything_profile() -> String {
     let conversation = include_str!("../../../mappings/profile/conversation.toml");
     let changes = [
@@ -178,7 +178,7 @@ impl Scenario {
     }
 }
 
-/// What no upstream may ever see.
+/// Checks the rules for messages to an upstream.
 fn assert_units_valid(harness: &Harness) {
     for (_, unit) in &harness.units {
         assert_eq!(unit.samples.len(), 16_000, "a unit is a second");
@@ -203,7 +203,7 @@ struct LaneChecker {
 
 impl LaneChecker {
     fn sent(&mut self, at: Duration, text: &str) {
-        assert!(!self.closing, "after the goodbye: {text:.80}");
+        assert!(!self.closing, "after session.close: {text:.80}");
         self.closing = text.contains("session.close");
         if !text.contains("\"force_listen\"") {
             return;
@@ -223,18 +223,18 @@ impl LaneChecker {
     }
 }
 
-/// Everything the model said is heard in its order, and nothing of what was cancelled is heard again.
+/// Checks that the model's audio is played in order and that no cancelled audio is played later.
 fn assert_turns_valid(harness: &Harness) {
     let mut cancelled: Option<u64> = None;
     for spoken in spoken_texts(harness).iter().filter(|spoken| spoken.is_model_turn()) {
         let mut last: Option<(u64, usize)> = None;
         for (place, sample) in spoken.samples.iter().enumerate() {
-            // Without a waveform there is silence.
+            // Audio without a waveform is silence.
             let Some(now) = read_watermark(*sample) else { continue };
             let begins = now.1 == 0 && last.is_none_or(|last| last.0 != now.0);
             let follows = last.is_some_and(|(turn, at)| now == (turn, (at + 1) % 8190));
             assert!(begins || follows, "sample {place} of {}: {now:?} after {last:?}", spoken.request_id);
-            assert!(Some(now.0) != cancelled, "something of turn {} is heard again", now.0);
+            assert!(Some(now.0) != cancelled, "audio of turn {} is played again", now.0);
             last = Some(now);
         }
         if spoken.is_cancelled() {
@@ -267,9 +267,9 @@ proptest! {
         }
         prop_assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
         harness.advance(Duration::from_secs(120));
-        prop_assert!(harness.finished && harness.connections() == 0, "it never finishes");
+        prop_assert!(harness.finished && harness.connections() == 0, "the bridge never finishes");
         assert_units_valid(&harness);
-        // An old story that begins again cannot be told from a new one, nor can its last second from a first.
+        // A resumed turn looks like a new one, so scenarios with such models skip the order check.
         let sends = |text: &str| scenario.actions.iter().any(|action| matches!(action, ClientAction::Send(sent) if sent.contains(text)));
         let again = ["resumes", "yields"].iter().any(|fault| scenario.faults.contains(fault));
         if !again && !sends("output_sample_rate") {
@@ -282,9 +282,9 @@ proptest! {
         if !sends("input_sample_rate") {
             let (account, dropped) = harness.bridge().sample_counts();
             prop_assert_eq!(account.received, account.recorded + account.silent + account.pending, "{:?}", account);
-            prop_assert_eq!(account.received, account.streamed, "all that is heard goes to the model too");
+            prop_assert_eq!(account.received, account.streamed, "the model gets all received audio");
             let accounted = account.received + account.muted + dropped;
-            // Until the session closed; and a dropped frame of odd length leaves half a sample.
+            // Counted until the session closed. A dropped frame of odd length leaves half a sample.
             prop_assert!(accounted <= harness.sent_bytes / 2 + 1, "{:?}, {} bytes", account, harness.sent_bytes);
         }
     }

@@ -1,5 +1,5 @@
-//! Upstream sessions that are lost: the client is told, every pair is closed, the user's audio is kept and heard by the
-//! next one, and only where there is none for a minute the conversation ends, loudly.
+//! Lost upstream sessions: the client is notified, every pair is closed and the next session gets the user's
+//! audio. After a minute without an upstream the conversation ends with an error.
 
 use serde_json::json;
 use voxbridge::event::RolloverReason::UpstreamLost;
@@ -28,15 +28,15 @@ fn model_dying_mid_turn_is_replaced() {
                     conversation.rollovers()
                 );
                 let heard: Vec<_> = conversation.turns().iter().map(|(_, samples)| *samples).collect();
-                // Before it had begun to answer, the question was nobody's, and is asked again; afterwards only the unit
-                // in which it died was never answered.
+                // Before the answer began, the next session gets the whole question again. After that, only
+                // one unit remained unanswered.
                 let (expected, again) = match units {
                     0 => (TURN_SAMPLES, 32_000..=64_000),
-                    // The first delta of the documented server is half a second.
+                    // The documented server's first delta is half a second long.
                     _ if backend == ServerKind::Documented => (24_000 * units - 12_000, 16_000..=16_000),
                     _ => (24_000 * units, 16_000..=16_000),
                 };
-                assert_eq!(heard, [expected], "{backend:?} {fault}: what came was heard");
+                assert_eq!(heard, [expected], "{backend:?} {fault}: received audio was played");
                 assert!(
                     again.contains(&conversation.resent_samples),
                     "{backend:?} {fault}: {}",
@@ -65,7 +65,7 @@ fn network_break_keeps_user_audio() {
             conversation.harness.break_lanes();
             conversation.stream_speech(after);
         }
-        // One that breaks while nobody is there yet has interrupted nobody.
+        // A break before the model is assigned interrupts no turn.
         let known = [INTERRUPTED, "worker_unavailable"];
         let errors = conversation.errors();
         assert!(
@@ -75,7 +75,7 @@ fn network_break_keeps_user_audio() {
         again += conversation.resent_samples;
         conversation.assert_continues();
     }
-    assert!(again > 0, "none was in flight");
+    assert!(again > 0, "no unit was in flight");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn gateway_outage_keeps_recent_audio() {
     }
 }
 
-/// The conversation is over, and says so.
+/// Checks that the conversation ended with an error.
 fn assert_ends_with_error(mut harness: Harness) {
     harness.advance(secs(120));
     assert!(harness.finished && harness.connections() == 0);
@@ -163,14 +163,15 @@ fn short_lived_upstreams_end_session_at_cap() {
         conversation.harness.send_binary(&[0; 3_200]);
         conversation.harness.advance(ms(100));
     }
-    // A minute without a session; the two seconds that each of them lived are not counted.
+    // A minute without a session, not counting the two seconds that each session lived.
     assert!((secs(60)..secs(120)).contains(&conversation.harness.now()), "{:?}", conversation.harness.now());
     assert_ends_with_error(conversation.harness);
 }
 
 #[test]
 fn resolved_trouble_resets_retries() {
-    // One is lost early, the next one lives long and is replaced in good order, and the one after is lost early again.
+    // The first session is lost early, the second rolls over after a long life, and the third is lost early
+    // again.
     let mut conversation =
         Conversation::new(config(ServerKind::Pytorch, &["timeout=5,times=1", "kv=6100,times=2"]));
     while conversation.rollovers().len() < 2 {
@@ -210,6 +211,6 @@ fn lost_upstream_closes_open_pair() {
     conversation.harness.break_lanes();
     conversation.stream_silence(25_000);
     assert_eq!(conversation.harness.events("tts.speaking_end")[0]["cancelled"], json!(false));
-    assert_eq!(conversation.turns(), [(1, 20 * 24_000)], "what had come is heard to its end");
+    assert_eq!(conversation.turns(), [(1, 20 * 24_000)], "received audio is played to its end");
     conversation.assert_continues();
 }

@@ -1,5 +1,5 @@
-//! A conversation moves to another upstream session before the old one ends: when, at which moment, with which memory,
-//! and with a session in readiness.
+//! Rollover of a conversation to the next upstream session: its causes, its moment, the carried history and
+//! the standby session.
 
 use serde_json::json;
 use voxbridge::{
@@ -9,7 +9,7 @@ use voxbridge::{
 
 use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 
-/// The upstream does not say how full the context is.
+/// An upstream that does not report its context length.
 fn without_metrics(mut config: HarnessConfig) -> HarnessConfig {
     let embedded = Library::embedded().unwrap();
     let is_it = |kind: MappingKind, name: &str| kind == MappingKind::Upstream && name == config.upstream;
@@ -18,7 +18,7 @@ fn without_metrics(mut config: HarnessConfig) -> HarnessConfig {
     config
 }
 
-/// When each upstream session was left.
+/// Times in seconds at which the upstream sessions ended.
 fn lane_end_times(conversation: &Conversation) -> Vec<u64> {
     conversation.goodbyes.iter().map(|at| at.as_secs()).collect()
 }
@@ -63,7 +63,7 @@ fn initially_full_sessions_do_not_cause_rollover_storm() {
     let mut conversation = Conversation::new(with_init(config(ServerKind::Pytorch, &["kv=8100"]), 500));
     conversation.stream_silence(120_000);
     let ends = conversation.harness.events("error");
-    assert_eq!(ends.last().map(|error| &error["recoverable"]), Some(&json!(false)), "it ends loudly");
+    assert_eq!(ends.last().map(|error| &error["recoverable"]), Some(&json!(false)), "the session ends with an error");
     assert!(
         conversation.harness.openings.len() < 30,
         "{} sessions in a minute",
@@ -93,7 +93,7 @@ fn rollover_precedes_full_context_outside_questions() {
 #[test]
 fn unreported_context_is_estimated_including_pictures() {
     for backend in BACKENDS {
-        // A turn takes a unit more there, and so do its positions.
+        // On that server a turn takes one unit more and thus more context positions.
         let least = if backend == ServerKind::Documented { 340 } else { 350 };
         for (frames, from, to) in [(false, least, 500), (true, 80, 100)] {
             let mut config = without_metrics(config(backend, &[]));
@@ -123,7 +123,7 @@ fn unreported_context_is_estimated_including_pictures() {
 #[test]
 fn endless_speaker_does_not_prevent_rollover() {
     for backend in BACKENDS {
-        // The user: no quiet moment from the soft bound on, 28 positions a second until the hard one.
+        // Endless user: no quiet moment after the soft bound; 28 positions a second until the hard bound.
         let mut conversation = Conversation::new(with_init(config(backend, &["kv=7100,times=1"]), 2_000));
         conversation.stream_speech(&endless_speech(60));
         assert_eq!(conversation.rollovers(), [(ContextFull, 2_020, false)], "{backend:?}");
@@ -136,7 +136,7 @@ fn endless_speaker_does_not_prevent_rollover() {
         conversation.assert_all_heard();
         conversation.close_and_check();
 
-        // The model: what was said is heard to its end, and the conversation goes on.
+        // Endless model: its audio is played to the end and the conversation continues.
         let faults = ["kv=7500,times=1", "never-listens,times=1"];
         let mut conversation = Conversation::new(with_init(config(backend, &faults), 2_000));
         conversation.ask();
@@ -169,7 +169,7 @@ fn server_ending_session_at_any_second_loses_nothing() {
                 panic!("{:?}", conversation.rollovers())
             };
             assert!((900..1_100).contains(&gap), "{backend:?} {second}: {gap} ms");
-            assert!(conversation.resent_samples <= 64_000, "a question at most");
+            assert!(conversation.resent_samples <= 64_000, "at most one question is sent again");
             conversation.turns();
             conversation.ask();
             conversation.assert_all_heard();
@@ -201,7 +201,7 @@ fn next_session_receives_history() {
     assert!(said.chars().count() <= 122 && lines.len() == 2, "{said}");
     assert!(lines.iter().all(|line| line.starts_with("Assistant: I heard ")), "{said}");
     let finals = conversation.harness.events("transcript.final");
-    assert_eq!(lines[1], format!("Assistant: {}", finals[5]["text"].as_str().unwrap()), "the newest is last");
+    assert_eq!(lines[1], format!("Assistant: {}", finals[5]["text"].as_str().unwrap()), "the newest line is last");
     assert_eq!(lines[0], format!("Assistant: {}", finals[4]["text"].as_str().unwrap()));
     conversation.close_and_check();
 }

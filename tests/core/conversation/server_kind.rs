@@ -1,5 +1,5 @@
-//! Whom a conversation is held with: the current dialect's two back-ends, the legacy dialect's real server, and the server
-//! that its document describes.
+//! The servers a conversation runs on: the current dialect's two back-ends, the real legacy server, and the
+//! legacy server as documented.
 
 use voxbridge::simulator::{Backend, SimDialect};
 
@@ -14,16 +14,16 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 4] = [Self::Pytorch, Self::Cpp, Self::Legacy, Self::Documented];
 
-    /// Those that speak a given text, and transcribe.
+    /// Kinds that can speak a given text and transcribe.
     pub(crate) const WITH_CHAT: [Self; 2] = [Self::Pytorch, Self::Cpp];
 
-    /// Those that do neither.
+    /// Kinds that can do neither.
     pub(crate) const LEGACY: [Self; 2] = [Self::Legacy, Self::Documented];
 
-    /// The gateway is one of these.
+    /// Makes the gateway a server of this kind.
     pub(crate) fn configure(self, config: &mut HarnessConfig) {
         let (dialect, backend, upstream) = match self {
             Self::Pytorch => (SimDialect::Current, Backend::Pytorch, "minicpm-o"),

@@ -1,8 +1,8 @@
-//! How a conversation ends: for want of audio, because voxbridge stops, because the client goes away.
+//! Ends of a conversation: no client audio, a stopping voxbridge, or a client that disconnects.
 
 use super::{harness::Harness, protocol_checks, support::*};
 
-/// In the middle of a turn of half a minute.
+/// A conversation in the middle of a turn of 30 s.
 fn start_long_turn(backend: super::server_kind::ServerKind, after_ms: u64) -> Conversation {
     let mut conversation = Conversation::new(config(backend, &["burst=34"]));
     conversation.send_question();
@@ -13,7 +13,7 @@ fn start_long_turn(backend: super::server_kind::ServerKind, after_ms: u64) -> Co
     conversation
 }
 
-/// Everything is over: for the client, and for the gateway, politely.
+/// Checks that the session has ended for the client, and politely for the gateway.
 fn assert_ended(harness: &Harness, close: Option<&str>) {
     assert!(harness.finished && harness.connections() == 0);
     assert_eq!(protocol_checks::find_violations(harness), [""; 0]);
@@ -25,7 +25,7 @@ fn assert_ended(harness: &Harness, close: Option<&str>) {
         harness.sent_containing("\"session.init\"").len()
             + harness.sent_containing("\"session.update\"").len(),
         harness.sent_containing("\"session.close\"").len(),
-        "all said goodbye to"
+        "every session was closed politely"
     );
 }
 
@@ -38,7 +38,7 @@ fn client_silent_for_a_minute_is_closed() {
         conversation.harness.advance(secs(5));
         assert_ended(&conversation.harness, Some("close 1000"));
 
-        // Who listens sends nothing, and is not idle.
+        // A client that only listens sends no audio and is not idle.
         let mut conversation = Conversation::new(config(backend, &["burst=90"]));
         let question = endless_speech(3);
         conversation.harness.stream(&question, 100);
@@ -67,7 +67,7 @@ fn drain_ends_conversation_after_turn() {
             assert_eq!(
                 conversation.harness.events("tts.speaking_end")[0]["cancelled"],
                 true,
-                "there is no time for 34 s"
+                "the drain time is shorter than 34 s"
             );
             assert_eq!(conversation.harness.sent_containing("\"session.close\"").len(), 1);
         }

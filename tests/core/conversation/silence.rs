@@ -1,10 +1,10 @@
-//! When silence takes the place of the user's audio, and when nothing is sent at all.
+//! Silence in place of the user's audio, and pauses in which no units are sent.
 
 use super::server_kind::ServerKind;
 
 use super::support::*;
 
-/// How often the upstreams were told something to hear.
+/// Number of units the upstreams received.
 fn units(conversation: &Conversation) -> usize {
     conversation.heard_units
 }
@@ -18,7 +18,7 @@ fn missing_audio_sends_no_units() {
     conversation.wait_without_audio(secs(20));
     let before = units(&conversation);
     conversation.wait_without_audio(secs(30));
-    assert_eq!(units(&conversation), before, "nobody speaks and nobody is there to speak");
+    assert_eq!(units(&conversation), before, "no unit while both sides are silent");
     conversation.assert_all_heard();
     conversation.close_and_check();
 }
@@ -34,7 +34,7 @@ fn question_is_answered_after_microphone_stops() {
             assert_eq!(
                 conversation.harness.bridge().uplink_counts().unwrap().waiting,
                 0,
-                "the last part went out, padded"
+                "the last unit was padded and sent"
             );
             let before = units(&conversation);
             conversation.wait_without_audio(secs(30));
@@ -45,7 +45,7 @@ fn question_is_answered_after_microphone_stops() {
             );
         }
         conversation.assert_turns_complete(5);
-        // Three units of each question, and silence until its answer was heard or the model was given up.
+        // Three units for each question, and silence until its answer was played or given up.
         assert!(units(&conversation) <= 5 * 13, "{backend:?}: {}", units(&conversation));
         conversation.assert_all_heard();
         conversation.close_and_check();

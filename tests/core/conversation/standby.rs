@@ -1,12 +1,12 @@
-//! The next upstream session kept in readiness on a second worker: what becomes of it when there is none, when it dies,
-//! when it is overtaken by what is said.
+//! The standby session on a second worker: no free worker, a dying standby, and a standby outdated by new
+//! turns.
 
 use serde_json::json;
 use voxbridge::event::RolloverReason::{ContextFull, UpstreamLost};
 
 use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 
-/// The context is soon used up; two workers, or as many as there are.
+/// A conversation with a nearly full context, standby enabled, and this many workers.
 fn standby_conversation(backend: ServerKind, workers: usize, kv: u32) -> Conversation {
     let mut config: HarnessConfig = with_init(config(backend, &[&format!("kv={kv},times=1")]), 2_000);
     config.library = with_profile_changes(config.library, &[STANDBY]);
@@ -14,7 +14,7 @@ fn standby_conversation(backend: ServerKind, workers: usize, kv: u32) -> Convers
     Conversation::new(config)
 }
 
-/// Until a second lane is there.
+/// Runs until a second lane is open.
 fn run_until_two_lanes(conversation: &mut Conversation) {
     while conversation.harness.lanes().len() < 2 {
         conversation.stream_silence(100);
@@ -98,7 +98,7 @@ fn outdated_standby_is_renewed() {
         let mut conversation = standby_conversation(backend, 2, 7_180);
         conversation.ask();
         run_until_two_lanes(&mut conversation);
-        // While the next one comes up, and while the one after comes up.
+        // One question while the standby opens, and one while its replacement opens.
         conversation.ask();
         conversation.ask();
         conversation.stream_silence(10_000);
@@ -124,7 +124,7 @@ fn text_takes_standby_worker_first() {
         run_until_two_lanes(&mut conversation);
         conversation.stream_silence(2_500);
         conversation.harness.send_json(&json!({"type": "tts.speak", "text": "Hello there."}));
-        // The model would hear silence instead of what is said meanwhile.
+        // Otherwise the model would hear silence instead of the user's words.
         conversation.wait_without_audio(secs(6));
         assert_eq!(
             conversation.harness.events("tts.speaking_end").len(),

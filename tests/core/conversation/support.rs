@@ -1,9 +1,9 @@
-//! A user whose every sample can be told from every other, and what came of each.
+//! A user whose every sample is identifiable, and checks of where each sample went.
 //!
-//! The bridge hands 16 kHz audio on bit by bit, so the proof is an equation: what the upstreams heard, without zeros, is
-//! what was sent, without a sample more or less or elsewhere. For that the user never sends a zero, and carries a faint
-//! noise that does not repeat, in the speech and between: whatever is lost, doubled or swapped moves it against itself.
-//! The other way the model's audio is the simulator's marker, which numbers its samples by itself.
+//! The bridge passes 16 kHz audio bit by bit, so the check is an equation: the audio of all upstreams without
+//! zeros equals the audio sent. The user never sends a zero and adds faint noise that does not repeat, so any
+//! lost, doubled or swapped sample shows. In the other direction, the simulator's watermark numbers the
+//! model's samples.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -24,41 +24,41 @@ use super::{
     server_kind::ServerKind,
 };
 
-/// Root mean square 37 of 32768: neither the bridge nor the simulator takes it for speech.
+/// RMS 37 of 32768: below the speech threshold of bridge and simulator.
 const NOISE: i16 = 64;
 
-/// The client's frames.
+/// Length of the client's frames.
 const FRAME_MS: u64 = 100;
 
-/// Samples of one of the simulator's turns: two seconds and a part.
+/// Samples of one simulated turn: 2.6 s.
 pub(crate) const TURN_SAMPLES: usize = 62_400;
 
-/// A conversation under observation.
+/// A conversation with all checks.
 pub(crate) struct Conversation {
     pub(crate) harness: Harness,
     rng: fastrand::Rng,
     question: Vec<i16>,
-    /// Sent and not yet heard by a model.
+    /// Samples sent and not yet received by a model.
     sent: VecDeque<i16>,
-    /// Samples heard once, in their place.
+    /// Samples received once and in their place.
     pub(crate) matched_samples: u64,
-    /// Samples heard by a second upstream session because the first one never answered them.
+    /// Samples sent to a second upstream session because the first never answered them.
     pub(crate) resent_samples: u64,
-    /// Of those the bridge has dropped, how many are no longer expected.
+    /// How many of the samples the bridge dropped are no longer expected.
     abandoned: u64,
-    /// The lane that was heard last, what was heard so far that a next one may hear again, and what it still will.
+    /// The lane that last received audio, the audio that may be sent again, and the replay still expected.
     lane: Option<Lane>,
     tail: VecDeque<i16>,
     replay: VecDeque<i16>,
     log_position: usize,
-    /// Model turns the client heard to the end, or cancelled.
+    /// Model turns that the client played to the end or cancelled.
     pub(crate) turns_ended: usize,
     ended_at: Duration,
-    /// From the last word of each question to the end of its answer.
+    /// For each question, from its last word to the end of its answer.
     pub(crate) questions: Vec<(Duration, Duration)>,
-    /// Upstream sessions that heard the user.
+    /// Upstream sessions that received user audio.
     listened: BTreeSet<Lane>,
-    /// When the bridge said goodbye to one of them.
+    /// Times at which the bridge closed one of them.
     pub(crate) goodbyes: Vec<Duration>,
     pub(crate) frames_heard: usize,
     /// Appends of all upstream sessions.
@@ -81,19 +81,19 @@ pub(crate) fn config(backend: ServerKind, faults: &[&str]) -> HarnessConfig {
 
 pub(crate) const BACKENDS: [ServerKind; 4] = ServerKind::ALL;
 
-/// An initialisation that is seen, and does not last.
+/// A short, measurable initialisation.
 pub(crate) fn with_init(mut config: HarnessConfig, init_ms: u64) -> HarnessConfig {
     config.simulator.timing.init = ms(init_ms);
     config
 }
 
-/// Someone who speaks without a pause.
+/// Speech without a pause.
 pub(crate) fn endless_speech(seconds: u64) -> Vec<i16> {
     let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
     spoken.iter().copied().cycle().take((16_000 * seconds) as usize).collect()
 }
 
-/// The profiles, with these words of their files replaced.
+/// The library with these texts of its profiles replaced.
 pub(crate) fn with_profile_changes(mut library: Library, replaced: &[(&str, &str)]) -> Library {
     for name in ["conversation", "video"] {
         let files = Library::embedded().unwrap();
@@ -104,21 +104,21 @@ pub(crate) fn with_profile_changes(mut library: Library, replaced: &[(&str, &str
     library
 }
 
-/// A second worker keeps the next session in readiness.
+/// A second worker holds a standby session.
 pub(crate) const STANDBY: (&str, &str) = ("standby = false", "standby = true");
 
-/// Most that is asked again: a question of twenty seconds.
+/// Longest audio that is sent again: a question of 20 s.
 const TAIL_SAMPLES: usize = 320_000;
 
 impl Conversation {
-    /// A conversation whose client wants to know of rollovers.
+    /// A conversation whose client asks for rollover events.
     pub(crate) fn new(config: HarnessConfig) -> Self {
         let mut conversation = Self::without_rollover_events(config);
         conversation.harness.send_json(&json!({"type": "session.configure", "rollover_events": true}));
         conversation
     }
 
-    /// A conversation whose client wants to know nothing.
+    /// A conversation whose client asks for no extra events.
     pub(crate) fn without_rollover_events(config: HarnessConfig) -> Self {
         Self {
             harness: Harness::new(config),
@@ -142,7 +142,7 @@ impl Conversation {
         }
     }
 
-    /// The user says this, in real time.
+    /// The user says these samples, in real time.
     pub(crate) fn stream_speech(&mut self, samples: &[i16]) {
         let marked: Vec<i16> = samples.iter().map(|sample| with_noise(*sample, &mut self.rng)).collect();
         self.sent.extend(&marked);
@@ -152,32 +152,32 @@ impl Conversation {
         }
     }
 
-    /// The user's microphone is on and nobody speaks.
+    /// The microphone is on and the user is silent.
     pub(crate) fn stream_silence(&mut self, ms: u64) {
         self.stream_speech(&vec![0; (16 * ms) as usize]);
     }
 
-    /// The user's microphone is off.
+    /// The microphone is off.
     pub(crate) fn wait_without_audio(&mut self, time: Duration) {
         self.harness.advance(time);
         self.check_recorded();
     }
 
-    /// A question, without waiting for its answer.
+    /// The user asks a question without waiting for the answer.
     pub(crate) fn send_question(&mut self) {
         let question = std::mem::take(&mut self.question);
         self.stream_speech(&question);
         self.question = question;
     }
 
-    /// A question; the user listens until it is answered.
+    /// The user asks a question and listens to the answer.
     pub(crate) fn ask(&mut self) {
         let before = self.turns_ended;
         self.send_question();
         self.stream_until_answered(before);
     }
 
-    /// The user listens until another answer has been heard to its end.
+    /// The user listens until another answer has been played to its end.
     pub(crate) fn stream_until_answered(&mut self, before: usize) {
         let asked = self.harness.now();
         while self.turns_ended == before {
@@ -188,7 +188,7 @@ impl Conversation {
         self.questions.push((asked, self.ended_at));
     }
 
-    /// Takes away what was recorded, and checks the user's audio.
+    /// Consumes the recorded units and checks the user's audio.
     pub(crate) fn check_recorded(&mut self) {
         for (lane, unit) in std::mem::take(&mut self.harness.units) {
             self.frames_heard += unit.frame_count;
@@ -225,7 +225,7 @@ impl Conversation {
         let resent_samples = heard.len().min(self.replay.len());
         assert!(
             self.replay.drain(..resent_samples).eq(heard[..resent_samples].iter().copied()),
-            "asked again, but not the same"
+            "replayed audio differs"
         );
         self.resent_samples += resent_samples as u64;
         self.match_samples(&heard[resent_samples..]);
@@ -233,7 +233,7 @@ impl Conversation {
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_SAMPLES));
     }
 
-    /// What a next lane is asked again, if that is what it begins with: the end of what the last one was asked.
+    /// The replay a next lane starts with: the end of the last lane's audio, if `heard` begins with it.
     fn expected_replay(&self, heard: &[i16]) -> VecDeque<i16> {
         let tail = Vec::from(self.tail.clone());
         let start = &heard[..heard.len().min(100)];
@@ -242,8 +242,8 @@ impl Conversation {
     }
 
     fn match_samples(&mut self, heard: &[i16]) {
-        // Dropped seconds are given up one by one until it fits: others may have been dropped since. One sample alone is
-        // the right one by chance once in a hundred times.
+        // Gives up dropped audio second by second until the rest fits, since more may have been dropped. A
+        // single sample matches by chance once in a hundred times.
         let dropped = self.harness.bridge().uplink_counts().unwrap().dropped;
         while self.abandoned < dropped
             && self.sent.iter().zip(heard).take(100).any(|(sent, heard)| sent != heard)
@@ -257,13 +257,13 @@ impl Conversation {
         }
     }
 
-    /// Samples the bridge has dropped are no longer expected: the oldest that no model has heard.
+    /// Stops expecting the oldest unreceived samples, which the bridge has dropped.
     fn abandon_oldest(&mut self, samples: u64) {
         self.sent.drain(..samples as usize);
         self.abandoned += samples;
     }
 
-    /// Samples the bridge has dropped; the client was told of each.
+    /// Samples the bridge has dropped and reported to the client.
     pub(crate) fn dropped(&self) -> u64 {
         let told = self.harness.events("session.frames_dropped").into_iter();
         let told_ms: u64 = told.map(|event| event["dropped_ms"].as_u64().unwrap()).sum();
@@ -272,13 +272,13 @@ impl Conversation {
         dropped
     }
 
-    /// The turns of another gateway begin at one again: what was heard of the last one's is forgotten.
+    /// Turns of a new gateway start at one again, so the played turns are forgotten.
     pub(crate) fn forget_turns(&mut self) {
         self.harness.log.retain(|(_, seen)| !matches!(seen, ClientFrame::Binary(_)));
         self.log_position = self.harness.log.len();
     }
 
-    /// Everything that was sent was heard once, or still waits; and the bridge says the same.
+    /// Checks that every sample was received once or still waits, and that the bridge's account agrees.
     pub(crate) fn assert_all_heard(&mut self) {
         let dropped = self.harness.bridge().uplink_counts().unwrap().dropped;
         self.abandon_oldest(dropped - self.abandoned);
@@ -291,15 +291,15 @@ impl Conversation {
         assert_eq!(streamed.appended, self.matched_samples, "{streamed:?}");
     }
 
-    /// The model's turns as the client heard them: the number of each, and how much of it.
+    /// The model's turns as the client played them: the number and length of each.
     ///
     /// # Panics
-    /// At the first sample that is not where it belongs.
+    /// At the first sample out of place.
     pub(crate) fn turns(&self) -> Vec<(u64, usize)> {
         let mut turns: Vec<(u64, usize)> = Vec::new();
         for (at, sample) in self.harness.audio().into_iter().enumerate() {
             let (turn, _) =
-                read_watermark(sample).unwrap_or_else(|| panic!("{sample} at {at} is none of a model"));
+                read_watermark(sample).unwrap_or_else(|| panic!("{sample} at {at} is not model audio"));
             if turns.last().is_none_or(|(last, _)| *last % 8 != turn) {
                 let last = turns.last().map_or(0, |(last, _)| *last);
                 let number = (last + 1..).find(|number| number % 8 == turn).unwrap();
@@ -313,14 +313,14 @@ impl Conversation {
         turns
     }
 
-    /// Every turn from the first one on was heard whole.
+    /// Checks that every turn from the first one on was played completely.
     pub(crate) fn assert_turns_complete(&self, turns: usize) -> usize {
         let expected: Vec<(u64, usize)> = (1..=turns as u64).map(|turn| (turn, TURN_SAMPLES)).collect();
         assert_eq!(self.turns(), expected);
         turns * TURN_SAMPLES
     }
 
-    /// The rollovers: why, the gap, and whether the next session was there already.
+    /// The rollovers: reason, gap in ms, and whether a standby was ready.
     pub(crate) fn rollovers(&self) -> Vec<(RolloverReason, u64, bool)> {
         let rolled = self.harness.observations.iter().filter_map(|observations| match observations {
             Observation::RolledOver { reason, gap_ms, standby, .. } => Some((*reason, *gap_ms, *standby)),
@@ -329,7 +329,7 @@ impl Conversation {
         rolled.collect()
     }
 
-    /// What the client was told of the same.
+    /// The rollovers as the client was notified of them.
     pub(crate) fn reported_rollovers(&self) -> Vec<(String, u64, bool)> {
         let told = self.harness.events("session.rollover").into_iter().map(|event| {
             let reason = event["reason"].as_str().unwrap().to_owned();
@@ -338,14 +338,14 @@ impl Conversation {
         told.collect()
     }
 
-    /// The codes of the errors the client was told, and whether it may go on.
+    /// Codes of the reported errors, and whether each is recoverable.
     pub(crate) fn errors(&self) -> Vec<(String, bool)> {
         let code = |event: &Value| event["code"].as_str().unwrap().to_owned();
         let errors = self.harness.events("error");
         errors.into_iter().map(|event| (code(event), event["recoverable"] == true)).collect()
     }
 
-    /// Nobody was left waiting: no goodbye between the last word of a question and its answer.
+    /// Checks that no session was closed between a question's last word and its answer.
     pub(crate) fn assert_no_goodbye_during_answer(&self) {
         for at in &self.goodbyes {
             let asked = self.questions.iter().find(|(asked, answered)| asked < at && at < answered);
@@ -353,12 +353,12 @@ impl Conversation {
         }
     }
 
-    /// Like any other, once more: after whatever it was, a question is answered.
+    /// Checks that the conversation still works: one more question is answered.
     pub(crate) fn assert_continues(self) {
         self.assert_continues_with(|_| {});
     }
 
-    /// The same, and this is so then.
+    /// Like `assert_continues`, with one more check after the answer.
     pub(crate) fn assert_continues_with(mut self, check: impl FnOnce(&mut Self)) {
         self.stream_silence(4_000);
         self.ask();
@@ -368,7 +368,7 @@ impl Conversation {
         self.close_and_check();
     }
 
-    /// Ends the session; everything comes to an end, politely. What happened.
+    /// Ends the session, checks that everything closed politely, and returns the client's log.
     pub(crate) fn close_and_check(mut self) -> Vec<(Duration, ClientFrame)> {
         self.harness.send_json(&json!({"type": "session.close"}));
         self.harness.advance(secs(60));
@@ -380,7 +380,7 @@ impl Conversation {
     }
 }
 
-/// The sample with the noise of its place, and never zero.
+/// Adds the place's noise to a sample; the result is never zero.
 fn with_noise(sample: i16, rng: &mut fastrand::Rng) -> i16 {
     match sample.saturating_add(rng.i16(-NOISE..=NOISE)) {
         0 => 1,

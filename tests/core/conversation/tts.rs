@@ -1,4 +1,5 @@
-//! Texts inside a conversation: they take the floor, the model hears silence meanwhile, and the talk goes on after them.
+//! Texts inside a conversation: they are played at once, the model hears silence meanwhile, and the
+//! conversation continues.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ fn is_audible(harness: &Harness) -> bool {
     harness.events("tts.speaking_start").len() > harness.events("tts.speaking_end").len()
 }
 
-/// A question is asked and answered to the end.
+/// Asks a question and checks that the answer is played to its end.
 fn assert_answered(harness: &mut Harness, microphone: &mut Microphone, turn: u64) {
     let heard = turns_heard(harness);
     ask_and_await_answer(harness, microphone);
@@ -54,12 +55,12 @@ fn assert_answered(harness: &mut Harness, microphone: &mut Microphone, turn: u64
     assert_complete_turn(spoken_texts(harness).last().unwrap(), turn, 5);
 }
 
-/// A hum the model can hear and nobody takes for speech.
+/// A hum that the model can hear and the detector ignores.
 fn quiet_hum(ms: usize) -> Vec<i16> {
     (0..16 * ms).map(|at| ((at as f64 * 0.02).sin() * 500.0) as i16).collect()
 }
 
-/// What the model was sent from this unit on, in a row.
+/// All samples of the model's units from this unit on.
 fn samples_from_unit(harness: &Harness, unit: usize) -> Vec<i16> {
     let samples = harness.units[unit..].iter().flat_map(|(_, unit)| &unit.samples);
     samples.map(|sample| (sample * 32_768.0) as i16).collect()
@@ -77,9 +78,9 @@ fn lent_worker_returns_before_playback_ends() {
         send_speak(&mut harness, "one");
         assert!(
             microphone.stream_until(&mut harness, |harness| harness.openings.len() == 2, 5000),
-            "it is not back"
+            "the conversation lane is not back"
         );
-        assert!(is_audible(&harness), "only when the text was heard to its end");
+        assert!(is_audible(&harness), "not before the text was played to its end");
         assert!(microphone.stream_until(&mut harness, |harness| !is_audible(harness), 10_000));
         assert_answered(&mut harness, &mut microphone, 1);
         assert_eq!(rollover_reasons(&harness), [RolloverReason::WorkerLent]);
@@ -99,20 +100,20 @@ fn text_in_silence_is_spoken_with_microphone_silenced() {
         microphone.silence(&mut harness, 2500);
         send_speak(&mut harness, "one");
         assert!(microphone.stream_until(&mut harness, is_audible, 5000));
-        // The unit under way when it began.
+        // The unit that was in progress when the text began.
         microphone.silence(&mut harness, 1000);
         let (unit, hushed) = (harness.units.len(), harness.bridge().uplink_counts().unwrap().silenced);
         microphone.record(&mut harness, &quiet_hum(2500));
-        assert!(is_audible(&harness), "it was too short for this test");
+        assert!(is_audible(&harness), "the text was too short for this test");
         assert!(
             samples_from_unit(&harness, unit).iter().all(|sample| *sample == 0),
             "the model hears the hum"
         );
-        // With one worker it is back only when the text is made.
+        // With one worker the model returns only after synthesis.
         let least = if workers == 2 { 2 } else { 1 };
         assert!(
             harness.units.len() >= unit + least,
-            "{} units: the model stands still",
+            "{} units: the conversation stalls",
             harness.units.len() - unit
         );
         assert!(microphone.stream_until(&mut harness, |harness| !is_audible(harness), 10_000));
@@ -135,7 +136,7 @@ fn text_interrupts_model_turn() {
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 1200);
         send_speak(&mut harness, "one");
-        assert!(spoken_texts(&harness)[0].is_cancelled(), "the turn ends before anything else");
+        assert!(spoken_texts(&harness)[0].is_cancelled(), "the turn ends first");
         assert!(microphone.stream_until(
             &mut harness,
             |harness| harness.events("tts.speaking_end").len() == 2,
@@ -143,7 +144,7 @@ fn text_interrupts_model_turn() {
         ));
         assert_eq!(speaking_ends(&harness)[1], (json!("one"), json!(false)));
         microphone.silence(&mut harness, 4000);
-        assert_eq!(spoken_texts(&harness).len(), 2, "the model goes on with what was interrupted");
+        assert_eq!(spoken_texts(&harness).len(), 2, "the model resumes the interrupted turn");
         assert_answered(&mut harness, &mut microphone, 2);
         close_and_check(harness);
     });
@@ -173,7 +174,7 @@ fn model_turn_during_text_is_suppressed() {
     });
 }
 
-/// A model that answers into a text is told to listen as often as it takes, while the microphone goes on.
+/// A model that answers during a text gets `force_listen` until it listens, while the microphone stays open.
 #[test]
 fn forced_listen_repeats_until_model_listens_during_text() {
     for backend in ServerKind::WITH_CHAT {
@@ -190,7 +191,7 @@ fn forced_listen_repeats_until_model_listens_during_text() {
         assert!(microphone.stream_until(&mut harness, |harness| !speaking_ends(harness).is_empty(), 15_000));
         assert_eq!(spoken_texts(&harness).len(), 1, "{:?}", harness.names());
         let forced = harness.units.iter().filter(|(_, unit)| unit.force_listen).count();
-        assert!(forced >= 3, "{backend:?}: told {forced} times");
+        assert!(forced >= 3, "{backend:?}: forced {forced} times");
         assert_eq!(rollover_reasons(&harness), []);
         close_and_check(harness);
     }
@@ -286,7 +287,7 @@ fn audio_is_paced_and_end_follows_playout() {
     });
 }
 
-/// The profile's lead and frame.
+/// The profile's lead.
 const LEAD: Duration = ms(300);
 const FRAME_MS: usize = 100;
 
@@ -299,8 +300,8 @@ fn assert_paced(spoken: &SpokenText, rate_hz: usize) {
         assert!(*bytes <= rate_hz * FRAME_MS / 1000 * 2, "a frame of {bytes} bytes");
     }
     let (played, took) = (playback_time(sent, rate_hz), spoken.ended.unwrap() - spoken.started);
-    // Between rates a little of the first second stays behind until the next; C++ says with the next unit that a turn
-    // is over.
+    // Between rates, part of the first second stays behind until the next. C++ reports the end of a turn with
+    // the next unit.
     let later = if spoken.is_model_turn() { ms(1300) } else { ms(1) };
     assert!(took + ms(1) >= played && took <= played + later, "{took:?} for {played:?}");
     assert_eq!(spoken.end["audio_ms"], sent * 1000 / rate_hz);
@@ -323,7 +324,7 @@ fn burst_is_sent_unpaced_when_pacing_is_off() {
         microphone.silence(&mut harness, 3000);
         ask_and_await_answer(&mut harness, &mut microphone);
         let first = spoken_texts(&harness).swap_remove(0);
-        assert!(first.samples.len() >= 240_000, "{} samples have left", first.samples.len());
+        assert!(first.samples.len() >= 240_000, "{} samples were sent", first.samples.len());
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 5_000));
         assert_complete_turn(&spoken_texts(&harness)[0], 1, 11);
         close_and_check(harness);
@@ -365,7 +366,7 @@ fn underrun_increases_initial_hold() {
         assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000));
         let spoken = spoken_texts(&harness).pop().unwrap();
         assert_eq!(spoken.model_turn(), turn as u64);
-        // Two gaps of 0.3 s, less what left ahead; the next turn was held for that.
+        // Two gaps of 0.3 s, less the audio sent ahead. The next turn is held back for that time.
         let gaps = spoken.ended.unwrap() - spoken.started - ms(2600);
         if turn == 1 { assert!(gaps >= ms(400), "{gaps:?}") } else { assert!(gaps <= ms(450), "{gaps:?}") }
     }
@@ -373,7 +374,7 @@ fn underrun_increases_initial_hold() {
     close_and_check(harness);
 }
 
-/// Text lanes and conversations never hold more workers than there are, and nobody is refused.
+/// Text lanes and conversations never hold more workers than exist, and no session is rejected.
 #[test]
 fn worker_is_lent_for_text_and_returned() {
     for_each_server(|mut harness, mut microphone, _| {

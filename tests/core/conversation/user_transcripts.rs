@@ -1,4 +1,4 @@
-//! The user's own words in a conversation: a lane beside it hears them, where the profile wants that.
+//! Transcripts of the user in a conversation: a second lane hears the user, if the profile enables it.
 
 use super::server_kind::ServerKind;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{
     ms,
 };
 
-/// A conversation that transcribes its user.
+/// A conversation with user transcripts.
 fn open_conversation(backend: ServerKind, workers: usize, latency_ms: u64) -> (Harness, Microphone) {
     let mut config =
         HarnessConfig { profile: "transcribed", latency: ms(latency_ms), ..HarnessConfig::default() };
@@ -139,7 +139,7 @@ fn conversation_continues_without_transcription_worker() {
         let count = |name: &str| names.iter().filter(|seen| *seen == name).count();
         assert_eq!(count("vad.speech_start"), count("vad.speech_end"), "{names:?}");
         assert_eq!(rollover_reasons(&harness), []);
-        // Nor do those who wait stand in the way of a text.
+        // Waiting transcriptions must not delay a text.
         harness.send_json(&json!({"type": "tts.speak", "text": "Excuse me.", "request_id": "text"}));
         let said = |harness: &Harness| {
             spoken_texts(harness).last().is_some_and(|last| !last.is_model_turn() && last.ended.is_some())

@@ -1,4 +1,4 @@
-//! What must hold of every session, checked as it goes (design §4): each rule panics with what broke it.
+//! Invariants of every session, checked as it runs (design §4). Each check panics with the violation.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use voxbridge::{
 
 use super::upstream::{UpstreamEvent, lane_sample};
 
-/// One lane hears, one speaks, one is waited out, and two were on their way out when the last was dialled.
+/// Limit of open lanes: one hears, one speaks, one drains, and two close while the last is dialled.
 const MAX_LANES: usize = 5;
 /// The profile's `init_max_ms`, `close_max_ms`.
 const INIT_MAX: Duration = Duration::from_secs(60);
@@ -24,55 +24,55 @@ const CLOSE_MAX: Duration = Duration::from_secs(3);
 pub(crate) struct Checks {
     lanes: BTreeMap<Lane, LaneState>,
     client: ClientState,
-    /// The byte that waits for its other half.
+    /// The first byte of an incomplete sample.
     half: Option<u8>,
-    /// Every sample listened to, in order: neither muted nor dropped.
+    /// All received samples in order, without muted and dropped ones.
     pub(crate) heard: Vec<i16>,
-    /// The pieces the upstream was asked about, as places in `heard`.
+    /// The segments sent upstream, as ranges in `heard`.
     pub(crate) pieces: Vec<std::ops::Range<usize>>,
-    /// Rates or channels were changed, or samples changed on the way: their content is nobody's.
+    /// Rates, channels or samples changed in transit, so content is not checked.
     pub(crate) formats_change: bool,
-    /// Texts were spoken: the model heard silence instead of some of what was heard.
+    /// Texts were spoken, so the model received silence in place of some audio.
     silenced: bool,
     muted: u64,
     dropped: u64,
 }
 
-/// What a lane was told.
+/// A message to a lane.
 #[derive(Debug)]
 pub(crate) enum LaneMessage {
-    /// The unit of this number.
+    /// The unit with this number.
     Unit(u64),
-    /// Something else; whether it wants audio.
+    /// Any other message; `wants_audio` if it asks for audio.
     Other { kind: String, wants_audio: bool },
 }
 
 /// The profile's `unit_min_ms`.
 const UNIT_MIN: Duration = Duration::from_millis(500);
 
-/// A lane's conversation.
+/// A lane's full-duplex state.
 #[derive(Debug, Default)]
 struct UnitState {
     last: Option<Instant>,
-    /// A unit was sent and nothing was said since.
+    /// A unit was sent and not yet answered.
     in_flight: bool,
-    /// Where the last unit ends in what was heard.
+    /// End of the last unit in `heard`.
     end: usize,
 }
 
-/// What a lane was told and has said.
+/// A lane's messages so far.
 #[derive(Debug, Default)]
 struct LaneState {
     up: bool,
     gone: bool,
     init_at: Option<Instant>,
     ready: bool,
-    /// It said that its session is over.
+    /// The upstream reported the end of its session.
     over: bool,
-    /// It waits in the queue: nobody has been assigned.
+    /// The lane waits in the queue without a worker.
     queued: bool,
     close_at: Option<Instant>,
-    /// The last text it was asked to speak.
+    /// The last text sent for synthesis.
     text: Option<String>,
     talk: UnitState,
 }
@@ -81,9 +81,9 @@ struct LaneState {
 struct ClientState {
     left: bool,
     in_speech: bool,
-    /// The text being spoken; none of the client's where the model speaks by itself.
+    /// The text being spoken; the inner `None` is a turn of the model.
     speaking: Option<Option<String>>,
-    /// By speaker.
+    /// The last final's number by speaker.
     last_final: BTreeMap<String, u64>,
     session_closed: bool,
     closed: bool,
@@ -108,14 +108,14 @@ impl Checks {
         self.lanes.keys().rev().nth(back).copied()
     }
 
-    /// A lane gets a number of its own, and there are never many.
+    /// Checks that each lane has a number of its own and that few are open.
     pub(crate) fn on_dial(&mut self, lane: Lane) {
         assert!(self.lanes.insert(lane, LaneState::default()).is_none(), "{lane:?} is used twice");
         let open = self.lanes.values().filter(|lane| !lane.gone).count();
         assert!(open <= MAX_LANES, "{open} lanes are open");
     }
 
-    /// Something reaches the bridge; false for what a driver would not deliver.
+    /// Records an upstream event. False if a driver would not deliver it.
     pub(crate) fn on_upstream_event(&mut self, _now: Instant, lane: Lane, reply: &UpstreamEvent) -> bool {
         let Some(seen) = self.lanes.get_mut(&lane) else { return false };
         match reply {
@@ -135,18 +135,18 @@ impl Checks {
         true
     }
 
-    /// The bridge tells a lane something.
+    /// Checks a message from the bridge to a lane.
     pub(crate) fn on_lane_message(&mut self, now: Instant, lane: Lane, json: &str) -> LaneMessage {
-        let seen = self.lanes.get_mut(&lane).expect("it was dialled");
-        let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
-        let kind = value["type"].as_str().expect("it has a type").to_owned();
+        let seen = self.lanes.get_mut(&lane).expect("the lane was dialled");
+        let value: Value = serde_json::from_str(json).expect("messages are JSON");
+        let kind = value["type"].as_str().expect("the message has a type").to_owned();
         assert!(seen.up && !seen.gone, "{kind} on {lane:?}, whose transport is not up");
         assert!(!seen.over, "{kind} on {lane:?}, whose session is over");
         assert!(seen.close_at.is_none(), "{kind} on {lane:?} after session.close");
         match kind.as_str() {
             "session.init" => assert!(seen.init_at.replace(now).is_none(), "{lane:?} is initialised twice"),
             "session.close" => seen.close_at = Some(now),
-            "input.append" => assert!(seen.ready, "{lane:?} is asked before it is ready"),
+            "input.append" => assert!(seen.ready, "{lane:?} gets an append before it is ready"),
             other => panic!("unknown message {other}"),
         }
         if kind != "input.append" {
@@ -161,36 +161,38 @@ impl Checks {
             let content = &value["input"]["messages"][1]["content"];
             seen.text = Some(content.as_str().expect("the text is a string").to_owned());
         } else {
-            let audio = value["input"]["messages"][0]["content"][1]["data"].as_str().expect("audio is there");
+            let audio = value["input"]["messages"][0]["content"][1]["data"].as_str().expect("the content has audio");
             self.check_question(audio);
         }
         LaneMessage::Other { kind, wants_audio }
     }
 
-    /// A unit of talk: a second, after the one before it was answered, and what was heard after that one.
+    /// Checks a unit: one second long, sent after the previous answer, and the next stretch of received
+    /// audio.
     fn check_unit(&mut self, now: Instant, lane: Lane, input: &Value) -> u64 {
         let mut samples = Vec::new();
-        pcm::decode_base64_f32(input["audio"].as_str().expect("audio is there"), &mut samples)
-            .expect("float32");
+        pcm::decode_base64_f32(input["audio"].as_str().expect("the unit has audio"), &mut samples)
+            .expect("the audio is float32");
         assert_eq!(samples.len(), 16_000, "a unit is a second");
-        let talk = &mut self.lanes.get_mut(&lane).expect("it was dialled").talk;
+        let talk = &mut self.lanes.get_mut(&lane).expect("the lane was dialled").talk;
         assert!(!std::mem::replace(&mut talk.in_flight, true), "two units in flight on {lane:?}");
         let forced = input["force_listen"] == true;
-        // What interrupts goes at once, and there may be another interruption as soon as the first is acknowledged.
+        // An interruption is sent at once, and the next one as soon as the first is acknowledged.
         if let Some(before) = talk.last.replace(now) {
-            assert!(forced || now >= before + UNIT_MIN, "a unit too soon");
+            assert!(forced || now >= before + UNIT_MIN, "a unit is too early");
         }
         if !self.formats_change && !self.silenced {
             let mut unit: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
-            // Silence fills up what is not there yet.
+            // Silence pads missing audio.
             unit.truncate(unit.iter().rposition(|sample| *sample != 0).map_or(0, |last| last + 1));
             talk.end = find_with_gap(&self.heard, &unit, talk.end)
-                .expect("a unit is nothing that was heard since the last");
+                .expect("the unit is not part of the audio received since the last one");
         }
         input["input_id"].as_str().and_then(|id| id.parse().ok()).expect("units are numbered")
     }
 
-    /// A piece is a stretch of what was heard, behind the one before; or begins like it: asked again, or grown.
+    /// Checks that a question is a stretch of the received audio after the last one, or extends or repeats
+    /// that one.
     fn check_question(&mut self, base64: &str) {
         let mut samples = Vec::new();
         pcm::decode_base64_f32(base64, &mut samples).expect("audio is float32");
@@ -200,21 +202,21 @@ impl Checks {
             return;
         }
         let last = self.pieces.last().cloned().unwrap_or(0..0);
-        let at = find(&self.heard, &piece, last.start).expect("a piece is nothing that was heard");
-        assert!(at == last.start || at >= last.end, "samples at {at} were asked before: {last:?}");
+        let at = find(&self.heard, &piece, last.start).expect("the question is not part of the received audio");
+        assert!(at == last.start || at >= last.end, "samples at {at} were sent before: {last:?}");
         self.pieces.push(at..at + piece.len());
     }
 
-    /// The bridge drops a lane's transport: once, and politely where somebody was assigned.
+    /// The bridge drops a lane's transport: once, and politely if a worker was assigned.
     pub(crate) fn on_lane_dropped(&mut self, now: Instant, lane: Lane) {
-        let seen = self.lanes.get_mut(&lane).expect("it was dialled");
+        let seen = self.lanes.get_mut(&lane).expect("the lane was dialled");
         assert!(!seen.gone, "{lane:?} is dropped, but its transport is gone");
         seen.gone = true;
         match (seen.init_at, seen.close_at) {
-            // One that turns out to be queued has nobody to say goodbye to yet.
+            // A lane that is still queued has no worker to say goodbye to.
             (_, Some(close_at)) => {
                 let patient = now >= close_at + CLOSE_MAX;
-                assert!(patient || seen.queued, "{lane:?} is dropped while it says goodbye");
+                assert!(patient || seen.queued, "{lane:?} is dropped before its close was answered");
             }
             (Some(init_at), None) => {
                 let patient = now >= init_at + INIT_MAX && !seen.ready;
@@ -224,13 +226,13 @@ impl Checks {
         }
     }
 
-    /// A frame is on its way: its samples may be asked about at once.
+    /// Records a frame before the bridge gets it, since its samples may be sent upstream at once.
     pub(crate) fn before_frame(&mut self, bytes: &[u8]) {
         let all: Vec<u8> = self.half.iter().chain(bytes).copied().collect();
         self.heard.extend(all.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
     }
 
-    /// A frame was taken: every sample of it is listened to, muted or dropped, and the account says which.
+    /// Checks that the account counts every sample of the frame as received, muted or dropped.
     pub(crate) fn after_frame(
         &mut self,
         bytes: &[u8],
@@ -254,10 +256,10 @@ impl Checks {
             return;
         }
         let total = taken + muted + dropped;
-        // A session that is about to close takes no more.
+        // A closing session accepts no more audio.
         assert!(total == 0 || total == groups, "{groups} samples became {taken} + {muted} + {dropped}");
         assert!([taken, muted, dropped].iter().filter(|count| **count > 0).count() <= 1);
-        assert!(muted == 0 || self.client.speaking.is_some(), "muted, though nothing is spoken");
+        assert!(muted == 0 || self.client.speaking.is_some(), "muted outside speech output");
         self.muted += muted;
         self.dropped += dropped;
     }
@@ -266,7 +268,7 @@ impl Checks {
         self.client.left = true;
     }
 
-    /// The account adds up, every pair is closed, and every lane is gone.
+    /// Checks at the end that the account adds up, every pair is closed and every lane is gone.
     pub(crate) fn assert_ended(&self, (account, dropped): (SampleCounts, u64)) {
         if !self.formats_change {
             let sum = account.recorded + account.silent + account.pending;
@@ -283,15 +285,15 @@ impl Checks {
                 }
             });
             let asked: usize = asked.iter().map(ExactSizeIterator::len).sum();
-            // What was asked while the user still spoke may have been dropped with the session.
-            assert!(asked as u64 <= account.recorded + account.silent, "{account:?}, {asked} asked");
+            // Audio sent during the user's speech may have been dropped with the session.
+            assert!(asked as u64 <= account.recorded + account.silent, "{account:?}, {asked} sent");
         }
-        assert!(self.lanes.values().all(|lane| lane.gone), "a lane was forgotten: {:?}", self.lanes);
+        assert!(self.lanes.values().all(|lane| lane.gone), "a lane is still open: {:?}", self.lanes);
     }
 
     pub(crate) fn on_client_message(&mut self, message: &Message) {
         let client = &mut self.client;
-        assert!(!client.left && !client.closed, "nobody is there for {message:?}");
+        assert!(!client.left && !client.closed, "message to a client that is gone: {message:?}");
         match message {
             Message::Close(code, _) => {
                 assert!(client.session_closed && *code >= 1000, "closed without session.closed");
@@ -305,14 +307,15 @@ impl Checks {
                 }
             }
             Message::Text(json) => {
-                let value: Value = serde_json::from_str(json).expect("what is sent is JSON");
+                let value: Value = serde_json::from_str(json).expect("messages are JSON");
                 assert!(!client.session_closed, "after session.closed: {json}");
                 client.on_client_event(&value, json);
             }
         }
     }
 
-    /// Audio comes from a lane that was asked for this very text, or from one that talks.
+    /// Checks that audio comes from a lane that was asked for exactly this text, or from a lane in
+    /// conversation.
     fn assert_voice_matches(&self, text: Option<&str>, audio: &[u8]) {
         let sample = i16::from_le_bytes([audio[0], audio[1]]);
         assert!(audio.chunks_exact(2).all(|two| i16::from_le_bytes([two[0], two[1]]) == sample));
@@ -321,7 +324,7 @@ impl Checks {
                 .lanes
                 .iter()
                 .any(|(lane, seen)| lane_sample(lane.0) == sample && seen.talk.last.is_some());
-            return assert!(talks, "the audio {sample} is of no lane that talks");
+            return assert!(talks, "the audio {sample} belongs to no conversation lane");
         };
         let first_sentence = text.split('.').next().unwrap_or(text);
         let asked = self.lanes.iter().any(|(lane, seen)| {
@@ -335,17 +338,17 @@ impl Checks {
 
 impl ClientState {
     fn on_client_event(&mut self, value: &Value, json: &str) {
-        match value["type"].as_str().expect("it has a type") {
+        match value["type"].as_str().expect("the message has a type") {
             "vad.speech_start" => assert!(!std::mem::replace(&mut self.in_speech, true), "{json}"),
             "vad.speech_end" => assert!(std::mem::replace(&mut self.in_speech, false), "{json}"),
             "tts.speaking_start" => {
                 let turn = value["request_id"].as_str().is_some_and(|id| id.starts_with("turn_"));
-                let text = value["text"].as_str().expect("it names the text").to_owned();
+                let text = value["text"].as_str().expect("the event names the text").to_owned();
                 assert!(self.speaking.replace(Some(text).filter(|_| !turn)).is_none(), "{json}");
             }
             "tts.speaking_end" => assert!(self.speaking.take().is_some(), "{json}"),
             "transcript.final" => {
-                let segment_id = value["segment_id"].as_u64().expect("it has a number");
+                let segment_id = value["segment_id"].as_u64().expect("the event has a segment number");
                 let last = self.last_final.insert(speaker_of(value), segment_id);
                 assert!(last.is_none_or(|last| segment_id > last), "finals out of order: {json}");
             }
@@ -366,15 +369,16 @@ impl ClientState {
 }
 
 fn speaker_of(value: &Value) -> String {
-    value["speaker"].as_str().expect("it says whose words").to_owned()
+    value["speaker"].as_str().expect("the event names the speaker").to_owned()
 }
 
-/// Where `piece` stands in `all`, not before `from`.
+/// Position of `piece` in `all` at or after `from`.
 fn find(all: &[i16], piece: &[i16], from: usize) -> Option<usize> {
     (from..=all.len().checked_sub(piece.len())?).find(|at| &all[*at..at + piece.len()] == piece)
 }
 
-/// Where `unit` ends in `all`, not before `from`: in one piece, or with a gap behind what an earlier lane never answered.
+/// End of `unit` in `all` at or after `from`: contiguous, or with a gap after audio that an earlier lane
+/// never answered.
 fn find_with_gap(all: &[i16], unit: &[i16], from: usize) -> Option<usize> {
     if let Some(at) = find(all, unit, from) {
         return Some(at + unit.len());

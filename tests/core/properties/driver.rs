@@ -1,4 +1,4 @@
-//! A bridge between a script's client and its upstreams, in virtual time: no socket, no sleep, no task.
+//! Connects a bridge to a script's client and its upstreams, in virtual time: no socket, no sleep, no task.
 
 use std::{
     collections::BTreeMap,
@@ -21,34 +21,34 @@ use super::{
     upstream::{UpstreamEvent, UpstreamEvents},
 };
 
-/// Outputs after one input above which the bridge goes round in circles. The longest Burst makes far fewer.
+/// Outputs after one input above which the bridge is in an endless loop. The longest burst makes far fewer.
 const MAX_OUTPUTS: usize = 10_000;
-/// After the client is gone every lane is left by then: the profile's init_max and close_max and some, whatever the
-/// upstreams do.
+/// Bound on closing every lane after the client is gone: the profile's `init_max` and `close_max` with a
+/// margin.
 const LANE_CLOSE_LIMIT: Duration = Duration::from_secs(100);
 
-/// A session under way.
+/// A running session.
 pub(crate) struct Driver {
     pub(crate) bridge: Bridge,
     pub(crate) now: Instant,
     pub(crate) checks: Checks,
-    /// Everything that came out, with its time.
+    /// All outputs with their times.
     pub(crate) log: Vec<(Duration, Output)>,
-    /// The same, and everything that went in.
+    /// Trace of all inputs and outputs.
     pub(crate) recorder: TraceBuffer,
     start: Instant,
     latest: Instant,
     wait: Option<Instant>,
     finished: bool,
     upstreams: Vec<Upstream>,
-    /// What is on its way to the bridge, by the time it arrives.
+    /// Events on their way to the bridge, by arrival time.
     scheduled: BTreeMap<(Instant, u64), (Lane, UpstreamEvent)>,
     sent: u64,
     microphone: Microphone,
     texts: u32,
 }
 
-/// The profile, listening to all but the hiss if so wanted.
+/// The profile's source; with `noise_is_speech`, everything above the hiss counts as speech.
 pub(crate) fn profile_source(interim: bool, noise_is_speech: bool) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mappings/profile/speech.toml");
     let mut source = std::fs::read_to_string(path).unwrap();
@@ -65,7 +65,7 @@ pub(crate) fn profile_source(interim: bool, noise_is_speech: bool) -> String {
     source
 }
 
-/// A profile of talk that listens as the other one does.
+/// A conversation profile with the listening settings of the speech profile.
 fn conversation_profile_source(name: &str, speech: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("mappings/profile/{name}.toml"));
     let listen = speech.find("[listen]").zip(speech.find("[hear]")).map(|(from, to)| &speech[from..to]);
@@ -77,7 +77,7 @@ impl Driver {
         Self::with_profile("speech", profile, upstreams, query)
     }
 
-    /// A session of the profile of that name, as this source has it.
+    /// A session of this profile, whose source is given.
     fn with_profile(name: &str, profile: &str, upstreams: Vec<Upstream>, query: &str) -> Self {
         let mut library = Library::embedded().unwrap();
         library.add(&format!("{name}.toml"), profile).unwrap();
@@ -90,7 +90,7 @@ impl Driver {
         let parts =
             SessionParts { library: &library, client: &client, dialect: &upstream, query, opened_unix };
         let begin = TraceHeader::new(parts, &setup);
-        // Early enough in the clock's life that it can be set back, late enough that nothing comes before its start.
+        // Early enough that the clock can be set back, late enough that no time precedes its start.
         #[expect(
             clippy::disallowed_methods,
             reason = "an instant must come from somewhere; only differences count"
@@ -116,12 +116,12 @@ impl Driver {
         driver
     }
 
-    /// Nothing is owed to anybody and every lane is gone.
+    /// True once no reply is pending and every lane is gone.
     pub(crate) const fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Plays a script to its end and checks it all the way.
+    /// Plays a script to its end with all checks.
     pub(crate) fn play(script: &Script) -> Self {
         let mut driver = Self::for_script(script);
         for step in &script.steps {
@@ -131,7 +131,7 @@ impl Driver {
         driver
     }
 
-    /// The same for scripts that change formats, of which not everything is checked.
+    /// Like `play`, for scripts that change formats and cannot be checked completely.
     pub(crate) fn play_unchecked(script: &Script) -> Self {
         let mut driver = Self::for_script(script);
         driver.checks.formats_change = true;
@@ -140,7 +140,7 @@ impl Driver {
         driver
     }
 
-    /// The session of a script, before its first step.
+    /// The session of a script before its first step.
     pub(crate) fn for_script(script: &Script) -> Self {
         let speech = profile_source(script.interim, script.noise_is_speech);
         let profile = if script.profile == "speech" {
@@ -231,7 +231,7 @@ impl Driver {
         self.input(Input::ClientClosed);
     }
 
-    /// Lets time pass; what is due happens when it is due.
+    /// Lets time pass and runs what is due on the way.
     pub(crate) fn advance_to(&mut self, until: Instant) {
         loop {
             let arrival = self.scheduled.keys().next().copied().filter(|(at, _)| *at <= until);
@@ -253,17 +253,18 @@ impl Driver {
         self.now = self.now.max(until);
     }
 
-    /// The client goes, if it is still there; every lane follows, and the bridge finishes.
+    /// Disconnects the client if it is still connected, and checks that every lane closes and the bridge
+    /// finishes.
     pub(crate) fn finish(&mut self) {
         self.disconnect();
         let bound = self.latest + LANE_CLOSE_LIMIT;
         while !self.finished {
-            let wait = self.wait.expect("lanes are left, but nothing is waited for");
-            assert!(wait <= bound, "a lane is never left");
+            let wait = self.wait.expect("lanes are open without a deadline");
+            assert!(wait <= bound, "a lane is never closed");
             self.advance_to(wait.max(self.now));
         }
         self.checks.assert_ended(self.bridge.sample_counts());
-        // Whatever still comes is for nobody.
+        // Later events must have no effect.
         self.advance_to(self.now + LANE_CLOSE_LIMIT);
     }
 
@@ -285,7 +286,7 @@ impl Driver {
         self.bridge.handle_input(self.now, input);
         self.poll_outputs();
         if let Some(wait) = self.wait.filter(|_| timeout && !self.finished) {
-            assert!(wait > self.now, "waits for an instant that has passed");
+            assert!(wait > self.now, "the deadline has already passed");
         }
     }
 
@@ -304,7 +305,7 @@ impl Driver {
                     return;
                 }
                 Output::ToClient(message) => self.checks.on_client_message(message),
-                // Here everything has left already.
+                // All audio was already delivered.
                 Output::DropAudio(_) => {}
                 Output::OpenLane(lane, _) => {
                     self.checks.on_dial(*lane);

@@ -1,4 +1,4 @@
-//! Sessions that once broke a promise, and promises that need a session of their own.
+//! Sessions that once broke a guarantee, and guarantees that need a special session.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn advance_seconds(driver: &mut Driver, seconds: u64) {
     driver.advance_to(driver.now + Duration::from_secs(seconds));
 }
 
-/// What the client was told, of one type.
+/// All events of this type that the client received.
 fn client_events(driver: &Driver, kind: &str) -> Vec<Value> {
     let texts = driver.log.iter().filter_map(|(_, output)| match output {
         Output::ToClient(Message::Text(json)) => Some(serde_json::from_str(json).unwrap()),
@@ -48,7 +48,7 @@ fn audio_bytes(driver: &Driver) -> usize {
     audio.sum()
 }
 
-/// The questions asked, as they were sent.
+/// The questions as they were sent.
 fn questions(driver: &Driver) -> Vec<&str> {
     let sent = driver.log.iter().filter_map(|(_, output)| match output {
         Output::ToLane(_, Message::Text(json)) if json.contains("input.append") => Some(json.as_str()),
@@ -66,7 +66,7 @@ fn empty_part_answer_does_not_end_text() {
     let ends = client_events(&driver, "tts.speaking_end");
     assert_eq!(ends.len(), 1);
     assert_eq!(ends[0]["cancelled"], false);
-    assert!(questions(&driver).len() >= 3, "each part is asked on a lane that lives");
+    assert!(questions(&driver).len() >= 3, "each part has a working lane");
     driver.finish();
 }
 
@@ -143,7 +143,7 @@ fn audio_of_failed_attempt_is_discarded() {
 
 #[test]
 fn repeated_speak_and_cancel_uses_few_lanes() {
-    // Workers that take their time: only the checks know how many lanes are too many.
+    // Slow workers: only the checks limit the number of lanes.
     let mut driver =
         new_driver(&[Upstream { init: Correct(20_000), close: Correct(20_000), ..CORRECT_UPSTREAM }]);
     for _ in 0..50 {
@@ -155,8 +155,8 @@ fn repeated_speak_and_cancel_uses_few_lanes() {
     driver.step(&Step::StreamAudio { sound: Sound::Noise, ms: 1_000, frame_bytes: 640 });
     driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms: 1_000, frame_bytes: 640 });
     advance_seconds(&mut driver, 100);
-    assert_eq!(client_events(&driver, "tts.speaking_end").len(), 1, "the last text is spoken");
-    assert_eq!(client_events(&driver, "transcript.final").len(), 1, "the words are understood");
+    assert_eq!(client_events(&driver, "tts.speaking_end").len(), 1, "only the last text is spoken");
+    assert_eq!(client_events(&driver, "transcript.final").len(), 1, "the utterance is transcribed");
     driver.finish();
 }
 
@@ -199,7 +199,7 @@ fn backlog_is_bounded_and_drops_are_reported() {
     let recorded_ms = driver.bridge.sample_counts().0.recorded / 16;
     assert!(recorded_ms > 60_000, "{recorded_ms}");
     let waiting_ms = recorded_ms - dropped_ms;
-    assert!((7_000..=10_000 + dropped.len() as u64).contains(&waiting_ms), "{waiting_ms} ms wait");
+    assert!((7_000..=10_000 + dropped.len() as u64).contains(&waiting_ms), "{waiting_ms} ms are waiting");
     driver.finish();
 }
 
@@ -216,15 +216,15 @@ fn empty_list_failure_is_treated_as_lost_upstream() {
     };
     let mut driver = Driver::for_script(&script);
     driver.step(&Step::StreamAudio { sound: Sound::Speech(0), ms: 5_000, frame_bytes: 640 });
-    // Its transport stays; three seconds later it is given up.
+    // The transport stays open; the lane is given up three seconds later.
     advance_seconds(&mut driver, 5);
     assert_eq!(client_events(&driver, "error").len(), 1);
     let streamed = driver.bridge.uplink_counts().unwrap();
-    assert!(streamed.appended == 5 * 16_000, "the next one hears all of it: {streamed:?}");
+    assert!(streamed.appended == 5 * 16_000, "the next lane gets all audio: {streamed:?}");
     driver.finish();
 }
 
-/// The fence is down again, but what comes bears the name of the interrupted answer, or of a unit from before.
+/// The fence is down, but the audio still carries the name of the interrupted answer or an earlier unit.
 #[test]
 fn very_late_audio_is_discarded() {
     let script = Script {
@@ -264,13 +264,13 @@ fn very_late_audio_is_discarded() {
         r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8=","response_id":"other"}"#;
     driver.checks.formats_change = true;
     driver.step(&Step::UpstreamText(0, fresh.to_owned()));
-    // So little of a turn is held, for more may come.
+    // The start of a turn is held back until more audio comes.
     hiss(&mut driver, 700);
-    assert_eq!(client_events(&driver, "tts.speaking_start").len(), 2, "another answer is heard");
+    assert_eq!(client_events(&driver, "tts.speaking_start").len(), 2, "the next answer is played");
     driver.finish();
 }
 
-/// A talk with an upstream whose first turn is over at once, and still to be heard.
+/// A conversation whose first turn is complete upstream and still playing.
 fn driver_with_turn_playing() -> Driver {
     let units = vec![
         UnitReply::Listen,
@@ -300,7 +300,7 @@ fn driver_with_turn_playing() -> Driver {
     driver
 }
 
-/// Audio of the turn that is over, from a back-end that says it on a thread of its own.
+/// Sends audio of the completed turn, as a back-end with a separate audio thread does.
 fn send_late_audio(driver: &mut Driver) {
     let line =
         r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAPwAAAD8=","response_id":"l0_t0"}"#;
@@ -318,7 +318,7 @@ fn late_audio_is_played_with_its_turn() {
     assert_eq!(
         client_events(&driver, "tts.speaking_start").len(),
         1,
-        "what is later than that is no turn of its own"
+        "even later audio starts no turn"
     );
     driver.finish();
 }
@@ -334,10 +334,10 @@ fn late_audio_of_cancelled_turn_is_discarded() {
     driver.finish();
 }
 
-/// The questions that come of a clip at some rate, cut into frames of so many bytes each.
+/// The questions for a clip at this rate, in frames of these sizes in bytes.
 pub(super) fn questions_for_clip(rate_hz: u32, channels: u16, clip_ms: usize, cuts: &[usize]) -> Vec<String> {
     let groups = clip_ms * rate_hz as usize / 1_000;
-    // Slower than it was spoken where the rate is higher; the detector takes all that is loud for speech.
+    // At higher rates the speech is slower. The detector takes all loud audio for speech.
     let speech = recordings().iter().take(groups * 4 / 5).copied().chain(std::iter::repeat(0)).take(groups);
     let clip: Vec<i16> = speech.flat_map(|sample| std::iter::repeat_n(sample, channels.into())).collect();
     let audio = bytes(&clip);
@@ -358,7 +358,7 @@ pub(super) fn questions_for_clip(rate_hz: u32, channels: u16, clip_ms: usize, cu
     asked
 }
 
-/// The audio in a question, and the question without it.
+/// Splits a question into its audio and the rest.
 pub(super) fn split_audio(asked: &str) -> (Vec<f32>, String) {
     let longest = asked.split('"').max_by_key(|part| part.len()).unwrap();
     let mut audio = Vec::new();

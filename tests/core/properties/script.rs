@@ -1,4 +1,4 @@
-//! What may happen in a session, as data: the client's steps, and how each lane's upstream takes what it is told.
+//! Sessions as data: the client's steps, and each lane's upstream with its reactions.
 
 use std::time::Duration;
 
@@ -6,65 +6,65 @@ use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::test_audio::Sound;
 
-/// A session to be.
+/// A planned session.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     /// The profile's name: `speech`, `conversation` or `video`.
     pub(crate) profile: &'static str,
-    /// Decodes while the user still speaks.
+    /// Transcribe while the user still speaks.
     pub(crate) interim: bool,
-    /// Everything above the hiss is speech, so that utterances are short and many.
+    /// Everything above the hiss counts as speech, so that utterances are short and frequent.
     pub(crate) noise_is_speech: bool,
-    /// For the first lane, the second and so on, over and over.
+    /// Upstreams of the lanes in order of their dial, repeated.
     pub(crate) upstreams: Vec<Upstream>,
     pub(crate) steps: Vec<Step>,
 }
 
-/// What happens next.
+/// One step of a session.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// The client sends a text frame.
     SendText(String),
-    /// The client has a text spoken: long enough for more than one part, with a voice sample of its own.
+    /// The client has a text spoken that needs several parts, with its own voice sample.
     Speak {
         long: bool,
         voice: Option<u8>,
     },
-    /// The client sends audio at the speed of speech, in frames of so many bytes.
+    /// The client sends audio in real time, in frames of this many bytes.
     StreamAudio {
         sound: Sound,
         ms: u64,
         frame_bytes: usize,
     },
-    /// The client sends so many bytes at once.
+    /// The client sends this many bytes at once.
     Burst {
         sound: Sound,
         bytes: usize,
     },
-    /// Time passes, and what is due happens when it is due.
+    /// Time passes, and due timers run.
     Advance(Duration),
-    /// Time passes unnoticed.
+    /// Time passes without running timers.
     SkipTime(Duration),
     /// The clock is set back.
     SetClockBack(Duration),
-    /// A timeout that nobody asked for.
+    /// A timeout that the bridge did not ask for.
     Timeout,
-    /// The newest lane but so many says this, whatever it was told.
+    /// The lane this many places before the newest sends this text, unprompted.
     UpstreamText(usize, String),
-    /// The newest lane but so many loses its transport.
+    /// The lane this many places before the newest loses its transport.
     LoseLane(usize),
-    /// A lane that never was.
+    /// An event of a lane that never existed.
     StrayLane(u32),
     /// voxbridge stops.
     Drain,
-    /// An operator's orders.
+    /// An operator closes the session.
     Close,
     Rollover,
-    /// The client's transport is gone.
+    /// The client's transport is lost.
     Leave,
 }
 
-/// How one lane's upstream takes what it is told.
+/// Behaviour of one lane's upstream.
 #[derive(Debug, Clone)]
 pub(crate) struct Upstream {
     pub(crate) dialled: Reaction,
@@ -72,63 +72,63 @@ pub(crate) struct Upstream {
     pub(crate) init: Reaction,
     pub(crate) asked: Reaction,
     pub(crate) close: Reaction,
-    /// Deltas of an answer.
+    /// Number of deltas in an answer.
     pub(crate) deltas: u32,
-    /// Between them, ms.
+    /// Time between deltas, ms.
     pub(crate) pace_ms: u64,
-    /// What it says to the units of a conversation, over and over.
+    /// Replies to the units of a conversation, repeated.
     pub(crate) units: Vec<UnitReply>,
-    /// It names the unit it answers.
+    /// Replies name the unit they answer.
     pub(crate) echoes: bool,
 }
 
-/// What a model says to one unit, and how.
+/// A model's reply to one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnitReply {
-    /// It listens.
+    /// Listens.
     Listen,
-    /// It speaks, as PyTorch does.
+    /// Speaks, as PyTorch does.
     Speak,
-    /// The same, and its turn is over.
+    /// Speaks, as PyTorch does, and ends its turn.
     SpeakLast,
-    /// It speaks, as C++ does: in pieces, with `response.done` behind them.
+    /// Speaks, as C++ does: in pieces followed by `response.done`.
     Pieces,
-    /// It listens, as C++ does, with or without a `response.done` behind.
+    /// Listens, as C++ does, with or without a following `response.done`.
     ListenDone,
-    /// A text, and nothing else.
+    /// Text without audio.
     TextOnly,
-    /// Everything twice.
+    /// Every message twice.
     Twice,
     /// The answer to another unit.
     WrongUnit,
-    /// Audio that is none.
+    /// Audio that cannot be decoded.
     Broken,
-    /// A whole answer in one message, before anything else.
+    /// A whole answer in one message without deltas.
     DoneOnly,
-    /// Nothing.
+    /// No reply.
     Silent,
 }
 
-/// How an upstream takes one message, after so many ms.
+/// Reaction of an upstream to one message after this many ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
-    /// As it should.
+    /// The correct reply.
     Correct(u64),
-    /// As it should, after three lines of nonsense.
+    /// The correct reply after three nonsense lines.
     NonsenseFirst(u64),
-    /// Not at all.
+    /// No reply.
     Never,
-    /// By `session.closed` and a close frame.
+    /// `session.closed` and a close frame.
     CloseSession(u64),
-    /// By `session.closed` about an empty answer, and no close frame.
+    /// `session.closed` about an empty answer, without a close frame.
     EmptyListError(u64),
-    /// By a broken transport; before it is up, by HTTP 403.
+    /// A broken transport; before the transport is up, HTTP 403.
     LoseTransport(u64),
     /// The answer's first half, then a broken transport.
     HalfThenLost(u64),
 }
 
-/// Lines that mean something, in any order.
+/// Valid messages in random order.
 pub(crate) const STRAY_LINES: [&str; 14] = [
     r#"{"type":"session.queued","position":2,"queue_length":3,"estimated_wait_s":1.5}"#,
     r#"{"type":"session.queue_update"}"#,
@@ -159,7 +159,7 @@ pub(crate) fn any_script(formats: bool) -> impl Strategy<Value = Script> {
     )
 }
 
-/// Talk with a model.
+/// A random conversation with a model.
 pub(crate) fn any_conversation_script() -> impl Strategy<Value = Script> {
     let step = prop_oneof![
         5 => any_step(false),
@@ -179,7 +179,7 @@ pub(crate) fn any_conversation_script() -> impl Strategy<Value = Script> {
     )
 }
 
-/// What only matters in a conversation.
+/// Commands that matter only in a conversation.
 const CONVERSATION_COMMANDS: [&str; 6] = [
     r#"{"type":"session.configure","microphone":"muted"}"#,
     r#"{"type":"session.configure","microphone":"open"}"#,
@@ -189,7 +189,7 @@ const CONVERSATION_COMMANDS: [&str; 6] = [
     r#"{"type":"tts.cancel"}"#,
 ];
 
-/// Deltas out of place.
+/// Deltas at the wrong time.
 const CONVERSATION_LINES: [&str; 10] = [
     r#"{"type":"response.output.delta","kind":"listen","response_id":"r1"}"#,
     r#"{"type":"response.output.delta","kind":"listen","input_id":"1"}"#,
@@ -220,7 +220,7 @@ fn any_step(formats: bool) -> impl Strategy<Value = Step> {
         1 => (0usize..4, ".{0,30}").prop_map(|(back, line)| Step::UpstreamText(back, line)),
         1 => (0usize..4).prop_map(Step::LoseLane),
         1 => (0u32..100).prop_map(Step::StrayLane),
-        // Most sessions go on to the end of their script.
+        // Most sessions continue to the end of their script.
         1 => prop_oneof![8 => Just(Step::Timeout), 1 => Just(Step::Drain), 1 => Just(Step::Close), 1 => Just(Step::Rollover), 1 => Just(Step::Leave)],
     ]
 }
@@ -304,7 +304,7 @@ fn any_unit_reply() -> impl Strategy<Value = UnitReply> {
     ]
 }
 
-/// For every twenty that go well, `trouble` do not.
+/// Twenty correct reactions for every `trouble` faulty ones.
 fn any_reaction(trouble: u32) -> impl Strategy<Value = Reaction> {
     let ms = || prop_oneof![4 => 0u64..200, 1 => 200u64..20_000];
     let wrong = prop_oneof![

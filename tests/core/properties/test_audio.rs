@@ -1,15 +1,15 @@
-//! Microphone audio whose every stretch is unlike any other, so that a piece of it can be found again.
+//! Microphone audio in which every stretch is unique, so that a piece can be located.
 
 use std::{path::Path, sync::OnceLock, time::Duration};
 
 use voxbridge::audio::{pcm, wav};
 
-/// What a stretch of audio sounds like.
+/// The sound of a stretch of audio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sound {
-    /// A recording of speech, from there on.
+    /// A speech recording from this sample on.
     Speech(usize),
-    /// Loud noise in bursts: what never changes is taken for the room.
+    /// Noise in bursts. Constant noise would count as background.
     Noise,
     /// A hiss of −80 dBFS: silence to every detector.
     Hiss,
@@ -25,7 +25,7 @@ impl Microphone {
         Self { random: fastrand::Rng::with_seed(seed) }
     }
 
-    /// That many samples; the two lowest bits are chance.
+    /// Records this many samples. Their two lowest bits are random.
     pub(crate) fn record(&mut self, sound: Sound, samples: usize) -> Vec<i16> {
         let speech = recordings();
         let mut sample = |at: usize| match sound {
@@ -55,7 +55,7 @@ pub(crate) fn recordings() -> &'static [i16] {
     })
 }
 
-/// As clients send it.
+/// Samples as bytes on the wire.
 pub(crate) fn bytes(samples: &[i16]) -> Vec<u8> {
     samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
 }

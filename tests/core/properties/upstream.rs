@@ -1,12 +1,11 @@
-//! One lane's upstream: answers what it is told as its [`Upstream`] says, well or badly, with audio that can be told
-//! from every other lane's.
+//! One lane's upstream: replies as its [`Upstream`] describes, with audio that identifies its lane.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::script::{Reaction, STRAY_LINES, UnitReply, Upstream};
 use voxbridge::event::DisconnectReason;
 
-/// What reaches the bridge, after so many ms.
+/// An event that reaches the bridge after this many ms.
 #[derive(Debug, Clone)]
 pub(crate) enum UpstreamEvent {
     Opened,
@@ -19,7 +18,7 @@ pub(crate) type UpstreamEvents = Vec<(u64, UpstreamEvent)>;
 /// Samples of a delta.
 const DELTA_SAMPLES: usize = 480;
 
-/// The sample that a lane's voice consists of; two hundred lanes in a row can be told apart.
+/// The constant sample of a lane's voice. It is unique among 200 consecutive lanes.
 pub(crate) const fn lane_sample(lane: u32) -> i16 {
     100 * (1 + (lane % 200) as i16)
 }
@@ -48,7 +47,7 @@ impl Upstream {
         }
     }
 
-    /// What it says to `session.init`, an `input.append` or `session.close` on that lane.
+    /// Replies to `session.init`, an `input.append` or `session.close` on this lane.
     pub(crate) fn replies_to(&self, lane: u32, kind: &str, wants_audio: bool) -> UpstreamEvents {
         match kind {
             "session.init" => {
@@ -72,7 +71,7 @@ impl Upstream {
         }
     }
 
-    /// What it says to the unit of that number.
+    /// Replies to the unit with this number.
     pub(crate) fn replies_to_unit(&self, lane: u32, number: u64) -> UpstreamEvents {
         let say = self.units[number as usize % self.units.len()];
         let unit = if say == UnitReply::WrongUnit { number + 1 } else { number };

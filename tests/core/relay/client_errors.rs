@@ -1,4 +1,4 @@
-//! What a client of the current dialect does wrong, and what it gets: field notes, sections 1.1 and 1.5.
+//! Errors of a client of the current dialect, and the answers to them (field notes, sections 1.1 and 1.5).
 
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ fn client_is_held_back_when_upstream_is_not_ready() {
         said += 1;
     }
     assert!((190..210).contains(&said), "{said} seconds are 16 MiB");
-    // What was on its way all the same is taken.
+    // Frames that still arrive are accepted.
     harness.send_json(&append_message(&zeros(1000)));
     harness.replace_gateway(config("", &[]).simulator);
     harness.advance(ms(10_000));

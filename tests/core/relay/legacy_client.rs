@@ -1,4 +1,4 @@
-//! A client of the older dialect on an upstream of the current one, and what it makes of everything.
+//! A legacy client on a current upstream, and how its messages are translated.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn open_session(config: HarnessConfig) -> Harness {
     harness
 }
 
-/// What an event is, in short: the text, whether there is audio, and the end of a turn.
+/// Short form of the events: the text, whether there is audio, and the end of a turn.
 fn describe_events(harness: &Harness, from: usize) -> Vec<String> {
     let short = |event: &Value| match event["type"].as_str().unwrap() {
         "response.output_audio.delta" => {
@@ -50,7 +50,7 @@ fn describe_events(harness: &Harness, from: usize) -> Vec<String> {
 fn every_append_yields_one_event() {
     let mut harness = open_session(config("mode=audio", &[]));
     let created = harness.events("session.created")[0].clone();
-    assert_eq!(created["prompt_length"], 94, "the client's 36 characters and the server's 58");
+    assert_eq!(created["prompt_length"], 94, "36 characters of the client and 58 of the server");
     assert!(created["session_id"].as_str().unwrap().starts_with("sess_"));
     let mut appended = 0;
     for second in question_seconds(6) {
@@ -160,7 +160,7 @@ fn session_update_is_translated_to_session_init() {
             "max_slice_nums": 4, "input_id": "a1"
         });
         assert_eq!(said[1], json!({"type": "input.append", "input": input}));
-        assert!(sent_texts(&harness)[0].contains("1.10"), "as it was written");
+        assert!(sent_texts(&harness)[0].contains("1.10"), "the number keeps its spelling");
     }
 }
 
@@ -266,7 +266,7 @@ fn second_session_update_opens_new_upstream_session() {
     harness.advance(ms(1000));
     assert_eq!(harness.events("response.listen").len(), 2);
     assert_eq!(harness.events("session.queue_done").len(), 1);
-    // However often: an upstream session that is left is waited for before too many are.
+    // Repeated updates wait for replaced upstream sessions to close before too many are open.
     (0..20).for_each(|_| harness.send_json(&session_update()));
     assert!(harness.lanes().len() < 6, "{:?}", harness.lanes());
     harness.advance(ms(20_000));
@@ -284,14 +284,14 @@ fn first_message_selects_protocol() {
     newer.send_json(&json!({"type": "session.init", "payload": {}}));
     newer.advance(ms(100));
     assert_eq!(newer.events("session.created")[0]["mode"], "full_duplex");
-    // Nobody's message, and nobody's JSON: the first.
+    // Texts of no known protocol go to the first protocol.
     for text in [r#"{"type":"x"}"#, "{"] {
         let mut harness = Harness::new_relay(config("mode=audio", &[]), &both);
         harness.send_text(text);
         harness.advance(ms(5000));
         assert_eq!(harness.events("session.closed")[0]["reason"], "backend_error", "{text}");
     }
-    // The older protocol has no chat, and takes the word for another one.
+    // The legacy protocol has no chat and ignores the mode.
     let mut chat = Harness::new_relay(config("mode=chat", &[]), &both);
     chat.send_json(&session_update());
     chat.advance(ms(2000));
@@ -326,7 +326,7 @@ proptest! {
         prop_assert_eq!(harness.units.len(), script.len());
         let (told, came) = (text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
         prop_assert!(told == came, "{:?}", describe_events(&harness, 2));
-        // A turn ends before another begins, and nothing is told outside of one.
+        // A turn ends before the next one begins, and no output lies outside a turn.
         if !on_cpp {
             prop_assert_eq!(harness.texts.len() - 2, script.len(), "{:?}", describe_events(&harness, 2));
         }

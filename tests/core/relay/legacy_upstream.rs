@@ -1,4 +1,4 @@
-//! A client of the current dialect on an upstream of the older one, which has fewer words; and the older one on its own.
+//! A current client on a legacy upstream, which has fewer messages; and a legacy client on a legacy upstream.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ fn legacy_upstream_provides_all_current_event_fields() {
         let name = deltas[first]["response_id"].as_str().unwrap();
         assert!(name.starts_with("resp_") && name.len() == 17, "{name}");
         assert!(deltas[first..=end].iter().all(|delta| delta["response_id"] == name));
-        assert!(deltas[end + 1..].iter().all(|delta| delta.get("response_id").is_none()), "idle");
+        assert!(deltas[end + 1..].iter().all(|delta| delta.get("response_id").is_none()), "idle deltas have no response_id");
         assert_eq!(
             harness.units.iter().map(|(_, unit)| unit.samples.len()).sum::<usize>(),
             16_000 * all.len()
@@ -145,7 +145,7 @@ fn rejected_session_update_may_be_repeated() {
     harness.advance(ms(1000));
     assert_eq!(harness.names(), ["session.queue_done", "error", "session.created"]);
     assert_eq!(harness.texts, received_texts(&harness));
-    // A client of the current dialect is told the end of it.
+    // A client of the current dialect gets an error and the session ends.
     let mut harness = connect_current(legacy_config("mode=audio", true, &[]));
     let payload = json!({"system_prompt": "p", "voice": {"ref_audio_base64": "UklGRgAAAAAA"}});
     harness.send_json(&json!({"type": "session.init", "payload": payload}));
@@ -199,11 +199,11 @@ fn untranslatable_message_is_reported_and_session_continues() {
     odd["input"]["volume"] = json!(11);
     harness.send_json(&odd);
     harness.send_json(&odd);
-    assert_eq!(harness.events("error").len(), 2, "once");
+    assert_eq!(harness.events("error").len(), 2, "the error is sent once");
     assert_eq!(harness.events("error")[1]["error"]["code"], "invalid_payload");
     harness.advance(ms(2000));
     assert_eq!(delta_kinds(&harness), ["listen", "listen"]);
-    // What the real server of the current dialect dies of, it dies of here as well.
+    // Messages that end the real current server's session end this one too.
     for message in [
         json!({"type": "input.append", "input": {}}),
         json!({"type": "input.append", "input": {"audio": "AAAA"}}),
@@ -285,7 +285,8 @@ proptest! {
         prop_assert!(heard == said);
         let (told, came) = (text_and_audio(harness.texts.iter().map(String::as_str)), text_and_audio(received_texts(&harness).into_iter()));
         prop_assert!(told == came);
-        // The documented server may drop what comes too fast; the real one answers everything, and in order.
+        // The documented server may drop appends that come too fast; the real one answers all of them in
+        // order.
         if !documented {
             let deltas = harness.events("response.output.delta");
             let mut ids: Vec<usize> =

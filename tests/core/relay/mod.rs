@@ -1,4 +1,5 @@
-//! Clients that speak the model's own protocol, relayed in virtual time: one bridge, one gateway, no socket and no sleep.
+//! Relayed clients of the model's own protocol in virtual time: one bridge, one gateway, no socket and no
+//! sleep.
 
 mod client_errors;
 mod legacy_client;

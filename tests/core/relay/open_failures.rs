@@ -1,4 +1,4 @@
-//! What goes wrong before a session is open or between two upstreams, and how it ends: never in silence.
+//! Failures before a session opens or between two upstreams. Each one ends with a message to the client.
 
 use serde_json::json;
 use voxbridge::{
@@ -90,7 +90,7 @@ fn unknown_first_message_does_not_block_session_update() {
         harness.advance(ms(1000));
         assert_eq!(harness.names().last().unwrap(), "response.listen");
         let said: Vec<_> = sent_texts(&harness).iter().map(|text| text.contains("hello") as u8).collect();
-        assert_eq!(said.iter().sum::<u8>(), 2, "both pass: {:?}", sent_texts(&harness));
+        assert_eq!(said.iter().sum::<u8>(), 2, "both messages pass: {:?}", sent_texts(&harness));
     }
 }
 
@@ -113,7 +113,7 @@ fn unopened_session_with_worker_times_out() {
         assert_eq!(harness.events("session.closed")[0]["reason"], "timeout", "{client}");
         assert!(harness.is_closed() && harness.finished, "{client}");
     }
-    // Who waits in a queue waits.
+    // A queued client keeps waiting.
     let mut waiting = connect_current(config("mode=audio", &["stuck-queue"]));
     waiting.advance(ms(120_000));
     assert!(!waiting.is_closed());

@@ -1,4 +1,4 @@
-//! A client on an upstream that spells as it does: everything passes as it came, both ways.
+//! A client and an upstream of one dialect: every message passes unchanged in both directions.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ fn append_before_init_opens_session() {
     harness.advance(ms(1000));
     let names = ["session.queue_done", "session.created", "response.output.delta", "response.output.delta"];
     assert_eq!(harness.names(), names);
-    assert_eq!(harness.units.len(), 2, "neither lost nor told twice");
+    assert_eq!(harness.units.len(), 2, "no unit is lost or repeated");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn disconnect_sends_session_close_upstream() {
     harness.advance(ms(1000));
     assert_eq!(sent_texts(&harness).last().unwrap(), &r#"{"type":"session.close","reason":"turn_done"}"#);
     assert!(harness.finished && received_texts(&harness).last().unwrap().contains("session.closed"));
-    // In the middle of a chat answer, which cannot be stopped, it is waited out.
+    // A chat answer cannot be stopped: the bridge waits for its end.
     let mut harness = open_session(config("mode=chat", &[]));
     harness.send_json(&chat_message("Hello"));
     harness.advance(ms(200));

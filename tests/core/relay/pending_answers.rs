@@ -1,5 +1,5 @@
-//! Whatever is on its way when an upstream is lost, a client leaves or voxbridge stops: every append is answered or asked
-//! again.
+//! Answers that are pending when an upstream is lost, a client leaves or voxbridge stops: every append is
+//! answered or asked again.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::{
     support::{chat_message, config, ms, open_session, received_texts, sent_texts},
 };
 
-/// Questions in flight, and where in their answers something happens.
+/// A session with this many pending questions, and this far into their answers.
 fn harness_with_questions(count: usize, after: u64) -> Harness {
     let mut harness = open_session(config("mode=chat", &[]));
     (0..count).for_each(|at| harness.send_json(&chat_message(&format!("question {at}"))));
@@ -31,7 +31,7 @@ proptest! {
         harness.break_lanes();
         harness.advance(ms(60_000));
         if begun {
-            prop_assert!(harness.is_closed(), "the rest of an answer cannot be had");
+            prop_assert!(harness.is_closed(), "the rest of the answer is lost");
             return Ok(());
         }
         prop_assert_eq!(harness.events("response.done").len(), count);
@@ -51,6 +51,6 @@ proptest! {
         prop_assert_eq!(dones, count);
         let done = last_position(&harness, |traffic| matches!(traffic, Traffic::Received(_, text) if text.contains("response.done")));
         let close = last_position(&harness, |traffic| matches!(traffic, Traffic::Sent(_, text) if text.contains("session.close")));
-        prop_assert!(done < close, "a generation that goes on is left");
+        prop_assert!(done < close, "the lane closes during a generation");
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever clients, upstreams and networks do: nothing panics, nothing hangs, every session ends and leaves nothing behind.
+//! Random clients, upstreams and networks: nothing panics or hangs, and every session ends without leaks.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -96,7 +96,7 @@ proptest! {
                 ClientAction::Binary => harness.send_binary(&[1, 2, 3]),
                 ClientAction::Wait(time) => harness.advance(ms(*time)),
                 ClientAction::BreakLanes => harness.break_lanes(),
-                // Said by nobody's lane it is heard by nobody.
+                // Without a lane the text is dropped.
                 ClientAction::UpstreamText(text) => {
                     if let Some(lane) = harness.lanes().last().copied() {
                         harness.inject_upstream_text(lane, &json!({"type": text}).to_string());

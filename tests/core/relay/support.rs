@@ -1,4 +1,4 @@
-//! A relayed client: what it sends, and what it sees.
+//! A relayed client: the messages it sends and receives.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A relay on the current gateway.
+/// A relay on the current gateway with these faults.
 pub(crate) fn config(query: &str, faults: &[&str]) -> HarnessConfig {
     HarnessConfig { query: query.to_owned(), profile: "relay", ..HarnessConfig::with_faults(faults) }
 }
@@ -27,7 +27,7 @@ pub(crate) fn connect_current(config: HarnessConfig) -> Harness {
     Harness::new_relay(config, &["minicpm-o"])
 }
 
-/// A session of the current dialect that is open.
+/// Opens a session of the current dialect.
 pub(crate) fn open_session(config: HarnessConfig) -> Harness {
     let mut harness = connect_current(config);
     harness.send_json(&init_message());
@@ -46,7 +46,7 @@ pub(crate) fn chat_message(text: &str) -> Value {
     }})
 }
 
-/// base64 of raw float32.
+/// Encodes samples as base64 of raw float32.
 pub(crate) fn base64_of(samples: &[i16]) -> String {
     let bytes: Vec<u8> =
         samples.iter().flat_map(|sample| (f32::from(*sample) / 32768.0).to_le_bytes()).collect();
@@ -57,7 +57,7 @@ pub(crate) fn append_message(samples: &[i16]) -> Value {
     json!({"type": "input.append", "input": {"audio": base64_of(samples)}})
 }
 
-/// A question and the silence in which it is answered, a second each.
+/// A question and this many seconds of silence for its answer, one second each.
 pub(crate) fn question_seconds(silence: usize) -> Vec<Vec<i16>> {
     let mut samples = zeros(3000);
     samples.extend(recording("goforward_16k.wav"));
@@ -66,7 +66,7 @@ pub(crate) fn question_seconds(silence: usize) -> Vec<Vec<i16>> {
     samples.chunks(16_000).map(<[i16]>::to_vec).collect()
 }
 
-/// What the gateway has sent, as it came.
+/// Texts the gateway has sent, unchanged.
 pub(crate) fn received_texts(harness: &Harness) -> Vec<&str> {
     let received = harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
         Traffic::Received(_, text) => Some(text.as_str()),
@@ -75,7 +75,7 @@ pub(crate) fn received_texts(harness: &Harness) -> Vec<&str> {
     received.collect()
 }
 
-/// What the bridge has sent.
+/// Texts the bridge has sent upstream.
 pub(crate) fn sent_texts(harness: &Harness) -> Vec<&str> {
     harness.sent_containing("")
 }
@@ -88,13 +88,13 @@ pub(crate) fn newest_lane(harness: &Harness) -> Lane {
     *harness.lanes().last().unwrap()
 }
 
-/// What a legal client of either dialect may do, second by second.
+/// One second of a valid script for either dialect.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScriptSecond {
     /// The user speaks.
     pub(crate) loud: bool,
     pub(crate) forced: bool,
-    /// Time until the next one, ms.
+    /// Pause before the next second, ms.
     pub(crate) pause_ms: u64,
 }
 
@@ -108,15 +108,15 @@ pub(crate) fn any_script() -> impl proptest::strategy::Strategy<Value = Vec<Scri
     )
 }
 
-/// A second of audio that no other one of the script has.
+/// A second of audio that is unique in its script.
 pub(crate) fn unique_second(at: usize, loud: bool) -> Vec<i16> {
-    // Loud enough to be taken for speech, or far below it.
+    // Either loud enough to count as speech or far below it.
     let level = if loud { 280 } else { 1 };
     let wave = |sample: usize| ((sample * 7 + at * 13) % 64) as i32 - 32;
     (0..16_000).map(|sample| (wave(sample) * level + at as i32) as i16).collect()
 }
 
-/// All text and all audio of a session, whatever its dialect.
+/// All text and audio of a session, in either dialect.
 pub(crate) fn text_and_audio<'t>(texts: impl Iterator<Item = &'t str>) -> (String, Vec<String>) {
     let (mut words, mut audio) = (String::new(), Vec::new());
     for text in texts {

@@ -1,5 +1,5 @@
-//! A client of the older dialect, two bridges, and a server of the older dialect: what the client sees is what it sees of the
-//! server itself, but for what `differences.toml` lists with its reasons.
+//! A legacy client, two chained bridges and a legacy server. The client must see what it sees on the server
+//! itself, except for the differences that `differences.toml` lists with reasons.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ use super::{
     support::{base64_of, config, ms, question_seconds},
 };
 
-/// What a client does: something to say, or time that passes.
+/// A step of the script: a client message, or time that passes.
 enum ScriptStep {
     Send(String),
     Wait(u64),
@@ -48,7 +48,7 @@ fn simulator(faults: &[&str]) -> SimulatorConfig {
     SimulatorConfig { dialect, ..config("", faults).simulator }
 }
 
-/// The server itself.
+/// Runs the script against the server itself.
 fn run_directly(script: &Script) -> Vec<String> {
     let mut now = virtual_start();
     let mut gateway = Gateway::new(simulator(script.faults), now, UNIX);
@@ -83,12 +83,12 @@ fn run_directly(script: &Script) -> Vec<String> {
     seen
 }
 
-/// The first bridge, whose upstream is the second one.
+/// Two chained bridges: the second one is the upstream of the first.
 struct BridgeChain<'s> {
     bridge: Bridge,
     now: Instant,
     wait: Option<Instant>,
-    /// The second bridge with the server behind it, and what of its words was passed on.
+    /// The second bridge with the server behind it, and how many of its texts were passed on.
     second: Option<(Lane, Harness, usize)>,
     closing: Vec<Harness>,
     faults: &'s [&'s str],
@@ -121,7 +121,7 @@ impl BridgeChain<'_> {
         chain.seen
     }
 
-    /// A short time passes everywhere.
+    /// Advances both bridges by a short time.
     fn tick(&mut self) {
         self.now += ms(STEP_MS);
         if let Some((_, harness, _)) = &mut self.second {
@@ -134,7 +134,7 @@ impl BridgeChain<'_> {
         self.settle();
     }
 
-    /// Passes on what there is until nobody says anything.
+    /// Passes messages between the bridges until none are left.
     fn settle(&mut self) {
         loop {
             self.drain();
@@ -155,7 +155,7 @@ impl BridgeChain<'_> {
                     self.second = None;
                     self.bridge.handle_input(self.now, Input::LaneClosed(lane, why));
                 }
-                ClientFrame::Binary(_) => panic!("nobody sends binary frames here"),
+                ClientFrame::Binary(_) => panic!("unexpected binary frame"),
             }
         }
     }
@@ -206,7 +206,7 @@ fn append_message(samples: &[i16]) -> Value {
     json!({"type": "input_audio_buffer.append", "audio": base64_of(samples)})
 }
 
-/// A session that is open, and so many seconds after a question in it.
+/// An open session with a question and this many seconds of silence.
 fn talk_steps(silence: usize) -> Vec<ScriptStep> {
     let opening = [ScriptStep::Wait(100), session_update(), ScriptStep::Wait(200)];
     let units = question_seconds(silence);
@@ -276,7 +276,7 @@ fn scripts() -> Vec<Script> {
     ]
 }
 
-/// Where the two may differ.
+/// A permitted difference between the two runs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Difference {
@@ -292,7 +292,7 @@ struct Differences {
     difference: Vec<Difference>,
 }
 
-/// An event with its audio shortened to what tells it from others.
+/// The event with its audio shortened to a recognisable part.
 fn with_short_audio(text: &str) -> String {
     let Ok(mut event) = serde_json::from_str::<Value>(text) else { return text.to_owned() };
     if let Some(audio) = event["audio"].as_str() {
@@ -332,5 +332,5 @@ fn two_chained_bridges_match_direct_connection() {
     }
     assert!(unlisted.is_empty(), "{}", unlisted.join("\n"));
     let stale: Vec<_> = stale.iter().map(|at| &differences.difference[*at]).collect();
-    assert!(stale.is_empty(), "listed, but there is no such difference any more: {stale:#?}");
+    assert!(stale.is_empty(), "listed differences that no longer occur: {stale:#?}");
 }

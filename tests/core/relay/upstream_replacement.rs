@@ -1,4 +1,5 @@
-//! What fails before a session is open is tried again, what is lost in the middle is replaced, and who stops says so.
+//! Upstream failures: retries before the session opens, replacement of a lost upstream, and announced
+//! endings.
 
 use serde_json::json;
 use voxbridge::{session::Observation, simulator::SimulatorConfig};
@@ -45,7 +46,7 @@ fn rejected_init_is_reported_to_client() {
     harness.advance(ms(10_000));
     assert_eq!(harness.names(), ["session.queue_done", "session.closed", "close 1000"]);
     assert_eq!(harness.events("session.closed")[0]["session_id"], json!(null));
-    assert_eq!(dial_count(&harness), 2, "once more, in case it was the upstream's fault");
+    assert_eq!(dial_count(&harness), 2, "one retry, in case the upstream was at fault");
     assert!(harness.finished);
 }
 
@@ -97,7 +98,7 @@ fn long_gap_drops_oldest_appends_and_counts_them() {
         harness.send_json(&append_message(&zeros(1000)));
         harness.advance(ms(1000));
     }
-    assert_eq!(harness.names().len(), 2, "of the queue the client hears nothing");
+    assert_eq!(harness.names().len(), 2, "the client gets no queue events");
     harness.replace_gateway(config("", &[]).simulator);
     harness.advance(ms(20_000));
     let resumed =

@@ -1,4 +1,5 @@
-//! The C++ back-end's ways (field notes §1.7): the same conversations, with its shapes, its reasons and its memory.
+//! The C++ back-end (field notes §1.7): ordinary conversations with its message shapes, end reasons and
+//! persistent context.
 
 use voxbridge::simulator::Backend;
 
@@ -15,7 +16,7 @@ fn cpp_backend_transcribes_and_speaks() {
     let mut harness = Harness::new(HarnessConfig { latency: ms(10), ..cpp_config(&[]) });
     assert_transcribes(&mut harness);
     assert_speaks(&mut harness);
-    // Several parts in one session: what it keeps of the one must not come with the next.
+    // Several parts in one session: context of one part must not leak into the next.
     let long = format!("{LONG} ").repeat(9);
     send_speak(&mut harness, &long, "long");
     assert_eq!(harness.next_event("tts.speaking_end")["cancelled"], false);
@@ -36,7 +37,7 @@ fn cpp_backend_transcribes_and_speaks() {
 fn voice_sample_reaches_cpp_backend() {
     let spoken = |reference: bool| {
         let mut harness = Harness::new(cpp_config(&[]));
-        // A tone of 300 Hz: the simulator's voice follows its reference's pitch.
+        // A tone of 300 Hz: the simulated voice follows the pitch of its reference.
         let tone = (0..16_000).map(|at| ((f64::from(at) * 0.117_81).sin() * 9000.0) as i16);
         let tone: Vec<u8> = tone.flat_map(i16::to_le_bytes).collect();
         let sample = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, tone);

@@ -1,4 +1,4 @@
-//! What a client of the `speech` profile lives through, in virtual time.
+//! Clients of the `speech` profile, in virtual time.
 
 mod cpp_backend;
 mod properties;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// About five seconds of speech.
 const LONG: &str = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.";
 
-/// Someone who speaks without a pause: the stretch of a recording that has none above 0.1 s, over and over.
+/// Continuous speech: a stretch of a recording whose pauses are at most 0.1 s, repeated.
 fn voice(ms: u64) -> Vec<i16> {
     let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
     spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
@@ -40,7 +40,7 @@ fn send_speak(harness: &mut Harness, text: &str, request_id: &str) {
     harness.send_json(&json!({"type": "tts.speak", "text": text, "request_id": request_id}));
 }
 
-/// The proof that the microphone is open and the upstream of use: somebody speaks and is understood.
+/// Proves that the microphone is open and the upstream works: an utterance is transcribed.
 fn assert_transcribes(harness: &mut Harness) {
     let before = harness.log.len();
     harness.stream(&utterance(), 40);
@@ -54,7 +54,7 @@ fn assert_transcribes(harness: &mut Harness) {
     assert!(words.as_str().unwrap().starts_with("simulated transcript: "), "{words}");
 }
 
-/// The proof that a text is spoken: from its start to its end, and nothing else.
+/// Proves that a text is spoken: one start, audio, one end, nothing else.
 fn assert_speaks(harness: &mut Harness) {
     let before = harness.log.len();
     send_speak(harness, "All is well again.", "proof");
@@ -65,7 +65,7 @@ fn assert_speaks(harness: &mut Harness) {
     assert_eq!(names, ["tts.speaking_start", "binary", "tts.speaking_end"]);
 }
 
-/// Ends the session and checks that everything came to an end, politely.
+/// Ends the session and checks that every lane was closed politely.
 fn assert_closes_cleanly(mut harness: Harness) {
     harness.send_json(&json!({"type": "session.close"}));
     harness.advance(secs(60));

@@ -1,4 +1,4 @@
-//! Whatever a client does and whatever breaks: the guarantees hold.
+//! The guarantees hold for random clients and random failures.
 
 use proptest::prelude::*;
 use voxbridge::simulator::CORRUPTED_PREFIX;
@@ -100,18 +100,18 @@ proptest! {
             harness.close_client();
         } else {
             harness.send_text(r#"{"type":"session.close"}"#);
-            // What was said is still answered, for the time the real server would wait.
+            // Pending speech is still answered for as long as the real server would wait.
             harness.advance(secs(5));
             prop_assert!(harness.is_closed(), "still open: {:?}", harness.names());
         }
         prop_assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
         harness.advance(secs(120));
-        prop_assert!(harness.finished, "it never finishes");
+        prop_assert!(harness.finished, "the bridge never finishes");
         prop_assert_eq!(harness.connections(), 0);
         let refused = harness.received_count("server rejected WebSocket");
         let faulty = actions.iter().any(|action| matches!(action, ClientAction::BreakLanes)) || !faults.is_empty();
-        // A lane given up while it is dialled may have a worker already, which nobody can tell goodbye before `init`;
-        // whoever comes next is refused once and tries again.
+        // A lane that is given up during its dial may already have a worker. No goodbye is possible before
+        // `init`, so the next session is rejected once and retried.
         prop_assert!(refused == 0 || faulty || latency_ms > 0, "{} sessions refused", refused);
         let corrupted = harness.received_count(CORRUPTED_PREFIX.trim());
         prop_assert!(corrupted == 0 || faulty, "{} answers corrupted", corrupted);
@@ -120,7 +120,7 @@ proptest! {
             let (account, dropped) = harness.bridge().sample_counts();
             let placed = account.recorded + account.silent + account.pending;
             prop_assert_eq!(account.received, placed, "{:?}", account);
-            // A frame of odd length that is dropped leaves half a sample.
+            // A dropped frame of odd length leaves half a sample.
             let accounted = account.received + account.muted + dropped;
             prop_assert!(accounted.abs_diff(sent_bytes / 2) <= 1, "{:?}, {} bytes", account, sent_bytes);
         }

@@ -1,17 +1,17 @@
-//! The user's words: nothing lost, nothing twice, in order, and in time where the upstream allows it.
+//! The user's words: no loss, no repetition, in order, and in time where the upstream permits.
 
 use voxbridge::simulator::SimulatorConfig;
 
 use super::*;
 
-/// What the gateway heard, as int16.
+/// Audio the gateway received, as int16.
 fn heard_samples(harness: &Harness) -> Vec<i16> {
     harness.heard.concat().iter().map(|sample| (sample * 32_768.0) as i16).collect()
 }
 
-/// Where in the input what was heard stands, as one piece.
+/// Start of the received audio in the input, if it is one contiguous stretch.
 fn position_in(input: &[i16], heard: &[i16]) -> Option<usize> {
-    // Digital silence stands everywhere, so the search starts at the first sample that says something.
+    // Digital silence occurs everywhere, so the search starts at the first non-zero sample.
     let lead = heard.iter().take_while(|sample| **sample == 0).count();
     let probe = &heard[lead..(lead + 1600).min(heard.len())];
     let at = input.windows(probe.len()).position(|window| window == probe)?.checked_sub(lead)?;
@@ -28,7 +28,7 @@ fn recording_is_transcribed_from_preroll_to_end() {
     let input = [zeros(1000), recording("librivox_0880_16k.wav"), zeros(1000)].concat();
     harness.stream(&input, 40);
     harness.advance(secs(2));
-    let at = position_in(&input, &heard_samples(&harness)).expect("another audio was heard");
+    let at = position_in(&input, &heard_samples(&harness)).expect("the upstream received other audio");
     // The words are from 0.1 s to 2.9 s of the recording.
     assert!(
         at < 16 * 1100 && at + heard_samples(&harness).len() > 16 * 3900,
@@ -46,14 +46,14 @@ fn pauseless_minute_is_split_without_loss() {
     harness.advance(secs(5));
     assert_eq!(segment_ids(&harness), [0, 1, 2]);
     let lengths: Vec<usize> = harness.heard.iter().map(Vec::len).collect();
-    assert!(lengths.iter().all(|length| *length <= 16 * 30_000), "longer than the model takes: {lengths:?}");
-    // The recording repeats itself, so its place is found by what comes before it.
+    assert!(lengths.iter().all(|length| *length <= 16 * 30_000), "longer than the model's limit: {lengths:?}");
+    // The recording repeats, so its start is found by the audio before it.
     let heard = heard_samples(&harness);
     let lead = heard.iter().take_while(|sample| **sample == 0).count();
     let onset = 16 * 500;
-    assert!(lead > 0, "it does not begin before the onset");
+    assert!(lead > 0, "no audio before the onset");
     let spoken = &input[onset..];
-    assert!(heard[lead..] == spoken[..heard.len() - lead], "what was heard is not what was said");
+    assert!(heard[lead..] == spoken[..heard.len() - lead], "the received audio differs from the input");
     assert!(heard.len() - lead >= 16 * 70_000, "the end is missing");
     assert_closes_cleanly(harness);
 }
@@ -70,7 +70,7 @@ fn commit_mid_speech_cuts_without_gap() {
     assert_eq!(segment_ids(&harness), [0, 1]);
     assert_eq!((harness.events("vad.speech_start").len(), harness.events("vad.speech_end").len()), (1, 1));
     assert!(position_in(&input, &heard_samples(&harness)).is_some(), "there is a gap");
-    // The first piece was answered while the user went on.
+    // The first segment was answered while the user continued to speak.
     let committed = 2515 + 1000;
     assert!(harness.log.iter().any(|(at, seen)| seen.name() == "transcript.final" && *at < ms(committed)));
     assert_closes_cleanly(harness);
@@ -81,7 +81,7 @@ fn close_after_speech_still_yields_transcript() {
     for close in ["session.close", "session.cancel"] {
         let mut harness = Harness::new(HarnessConfig::default());
         harness.stream(&[voice(1200), zeros(400)].concat(), 40);
-        assert_eq!(harness.names(), ["session.created", "vad.speech_start"], "not asked and answered yet");
+        assert_eq!(harness.names(), ["session.created", "vad.speech_start"], "the question is still open");
         harness.send_json(&json!({"type": close}));
         harness.advance(secs(60));
         let mut names = harness.names();
@@ -128,7 +128,7 @@ fn stuck_queue_is_reported_after_fifteen_seconds() {
     assert!(message.contains("position 1") && message.contains("15 s"), "{message}");
     let told_at = harness.now() - secs(15);
     assert!(told_at < ms(500), "{told_at:?} after it was dialled at the start of speech");
-    // The lane is given up at last, and with it the one utterance.
+    // Eventually the lane is given up and its utterance is lost.
     let patience = Duration::from_secs(130);
     while harness.now() < patience {
         harness.send_binary(&[0; 64]);
@@ -159,7 +159,7 @@ fn frame_length_does_not_change_audio() {
     let expected = with_frames(&[1280]);
     assert!(!expected.is_empty());
     for sizes in [&[641][..], &[1, 2, 3, 4095], &[8192], &[640, 0, 639]] {
-        assert!(with_frames(sizes) == expected, "frames of {sizes:?} bytes are heard otherwise");
+        assert!(with_frames(sizes) == expected, "frames of {sizes:?} bytes change the audio");
     }
 }
 
@@ -169,7 +169,7 @@ fn minute_without_audio_ends_session() {
     harness.advance(secs(30));
     harness.send_binary(&[]);
     harness.advance(secs(30));
-    // Only audio counts, and a text that is spoken.
+    // Only audio and spoken text count as activity.
     harness.send_json(&json!({"type": "session.configure"}));
     harness.advance(ms(29_999));
     assert_eq!(harness.names(), ["session.created"]);
@@ -208,7 +208,7 @@ fn two_hundred_chat_sessions_share_one_worker() {
     assert!(
         harness.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count() >= 200
     );
-    assert_eq!(harness.received_count("session_failed"), 0, "a worker refused");
+    assert_eq!(harness.received_count("session_failed"), 0, "a worker rejected a session");
     assert_eq!(errors(&harness), []);
     assert_closes_cleanly(harness);
 }
@@ -218,7 +218,7 @@ fn audio_stopping_mid_speech_ends_utterance() {
     let mut harness = Harness::new(HarnessConfig::default());
     harness.stream(&voice(1500), 20);
     harness.advance(ms(2900));
-    assert!(harness.events("vad.speech_end").is_empty(), "a network may pause");
+    assert!(harness.events("vad.speech_end").is_empty(), "a short network pause is tolerated");
     harness.advance(secs(2));
     let told: Vec<String> = harness.names().into_iter().filter(|name| name != "transcript.partial").collect();
     assert_eq!(told, ["session.created", "vad.speech_start", "transcript.final", "vad.speech_end"]);
@@ -259,7 +259,7 @@ fn utterance_keeps_language_of_its_time() {
     assert!(heard.is_some(), "{:?}", harness.names());
     assert_eq!(harness.events("transcript.final")[0]["language"], "zh");
     let asked = harness.sent_containing("input.append");
-    assert!(asked[0].contains("请仔细听") && asked[0].contains("Macaw"), "the prompt is the one of then");
+    assert!(asked[0].contains("请仔细听") && asked[0].contains("Macaw"), "the prompt has the utterance's language");
     assert_closes_cleanly(harness);
 }
 

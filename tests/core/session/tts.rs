@@ -1,4 +1,4 @@
-//! Texts: started and ended once each, stopped at once, and the microphone open again whatever happened.
+//! Spoken texts: one start and one end each, immediate stop, and an open microphone after every outcome.
 
 use voxbridge::simulator::CORRUPTED_PREFIX;
 
@@ -45,7 +45,7 @@ fn cancelled_text_ends_at_once_without_further_audio() {
     let seen = harness.log.len();
     harness.send_json(&json!({"type": "tts.cancel"}));
     let names: Vec<String> = harness.log[seen..].iter().map(|(_, seen)| seen.name()).collect();
-    assert_eq!(names, ["tts.speaking_end"], "without a wait");
+    assert_eq!(names, ["tts.speaking_end"], "the end comes at once");
     assert_eq!(harness.events("tts.speaking_end")[0]["cancelled"], true);
     assert_transcribes(&mut harness);
     assert_speaks(&mut harness);
@@ -112,7 +112,7 @@ fn microphone_is_muted_only_during_playback() {
     send_speak(&mut harness, LONG, "over");
     harness.next_event("tts.speaking_start");
     harness.stream(&utterance(), 40);
-    assert!(harness.events("tts.speaking_end").is_empty(), "it spoke too short for this test");
+    assert!(harness.events("tts.speaking_end").is_empty(), "the text is too short for this test");
     assert_eq!(harness.names(), ["session.created", "tts.speaking_start", "binary"]);
     assert_eq!(harness.bridge().sample_counts().0.muted, utterance().len() as u64);
     assert!(harness.heard.is_empty());
@@ -179,7 +179,7 @@ fn text_part_without_audio_is_reported() {
 #[test]
 fn own_cancelled_text_in_queue_reports_no_error() {
     let mut config = HarnessConfig::default();
-    // One worker, slower than real time: a sentence of five seconds takes twenty.
+    // One worker, slower than real time: a sentence of 5 s takes 20 s.
     config.simulator.timing.speech_second = secs(4);
     let mut harness = Harness::new(config);
     send_speak(&mut harness, LONG, "one");
@@ -188,7 +188,7 @@ fn own_cancelled_text_in_queue_reports_no_error() {
     send_speak(&mut harness, "And now this.", "two");
     harness
         .run_until(|harness| harness.events("tts.speaking_end").len() == 2, secs(90))
-        .expect("it is spoken");
+        .expect("the text is spoken");
     assert_eq!(errors(&harness), []);
     assert_closes_cleanly(harness);
 }

@@ -1,9 +1,8 @@
-//! Everything that can go wrong upstream, as the client lives through it: a clear error or none at all, and the session
-//! goes on.
+//! Upstream failures as the client sees them: a clear error or none at all, and the session continues.
 
 use super::*;
 
-/// Faults that cost time and nothing else.
+/// Faults that only cost time.
 const INVISIBLE: [&str; 8] = [
     "queue-full,times=2",
     "busy,times=2",
@@ -68,7 +67,7 @@ fn utterance_lost_twice_is_reported_with_segment_id() {
 fn unanswered_utterance_is_reported_after_a_minute() {
     let mut harness = Harness::new(HarnessConfig::with_faults(&["never-answers,times=2"]));
     harness.stream(&utterance(), 40);
-    // The microphone stays open, or the session would be idle before.
+    // The microphone stays open; otherwise the session would become idle first.
     harness.stream(&zeros(66_000), 100);
     assert_eq!(
         without_partials(&harness),
@@ -104,12 +103,12 @@ fn rejecting_upstream_is_reported_and_session_recovers() {
         let mut harness = Harness::new(HarnessConfig::with_faults(&[fault]));
         harness.stream(&utterance(), 40);
         harness.next_event("error");
-        assert!(harness.now() < secs(15), "{fault}: told after {:?}", harness.now());
+        assert!(harness.now() < secs(15), "{fault}: reported after {:?}", harness.now());
         let (told, message) = errors(&harness)[0].clone();
         assert_eq!(told, code, "{fault}");
         assert!(message.contains(words) && message.contains("attempts"), "{fault}: {message}");
         harness.advance(secs(1));
-        assert_eq!(errors(&harness).len(), 1, "{fault}: told more than once");
+        assert_eq!(errors(&harness).len(), 1, "{fault}: reported more than once");
         send_speak(&mut harness, LONG, "no");
         harness.next_event("error");
         assert_eq!(harness.events("tts.speaking_start").len(), 0, "{fault}");
@@ -194,7 +193,7 @@ fn client_disconnect_closes_its_lanes() {
         harness.advance(ms(after_ms % 500));
         harness.close_client();
         harness.advance(secs(60));
-        assert!(harness.finished && harness.connections() == 0, "gone after {after_ms} ms");
-        assert_eq!(harness.received_count("session_failed"), 0, "gone after {after_ms} ms");
+        assert!(harness.finished && harness.connections() == 0, "left after {after_ms} ms");
+        assert_eq!(harness.received_count("session_failed"), 0, "left after {after_ms} ms");
     }
 }
