@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::{
     EngineAnswer, JobId, SimDialect, SimMode,
-    generate::Generation,
     legacy::LegacySession,
+    model::OrphanedGeneration,
     session::CurrentSession,
     session_context::{SimContext, SimSessionEnd},
 };
@@ -77,7 +77,7 @@ impl DialectSession {
         }
     }
 
-    pub(super) fn into_orphaned_generation(self) -> Option<Generation> {
+    pub(super) fn into_orphaned_generation(self) -> Option<OrphanedGeneration> {
         match self {
             Self::Current(session) => session.into_orphaned_generation(),
             Self::Legacy(_) => None,

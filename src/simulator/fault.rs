@@ -91,7 +91,7 @@ impl Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseFaultError {
     /// The name is not known.
-    #[error("unknown fault `{name}`; the faults are {}", NAMES.join(", "))]
+    #[error("unknown fault `{name}`; the faults are {}", FAULTS.map(|(name, _)| name).join(", "))]
     Unknown {
         /// The name given.
         name: String,
@@ -111,37 +111,6 @@ pub enum ParseFaultError {
     Option(String),
 }
 
-/// The names, as they are written on a command line.
-const NAMES: [&str; 27] = [
-    "queue-full",
-    "busy",
-    "403-after-queue",
-    "stuck-queue",
-    "slow-init",
-    "die-before-created",
-    "never-answers",
-    "die-mid-answer",
-    "drop-mid-answer",
-    "empty-transcript",
-    "no-audio",
-    "slow-steps",
-    "burst",
-    "never-listens",
-    "ignores-force",
-    "yields",
-    "resumes",
-    "late-audio",
-    "die-mid-turn",
-    "drop-mid-turn",
-    "double-terminal",
-    "repeats-text",
-    "think",
-    "inference-fails",
-    "timeout",
-    "kv",
-    "context-full",
-];
-
 /// Longest burst: as much as the longest session could play.
 const MAX_BURST_UNITS: u32 = 600;
 
@@ -158,7 +127,11 @@ impl FromStr for Fault {
             Some((name, value)) => (name.trim(), Some(value.trim())),
             None => (spec, None),
         };
-        let mut fault = Self::parse_named(name, value)?;
+        let known = FAULTS.iter().find(|(known, _)| *known == name);
+        let Some((_, parse)) = known else {
+            return Err(ParseFaultError::Unknown { name: name.to_owned() });
+        };
+        let mut fault = parse(&FaultValue { name, given: value })?;
         for option in parts {
             let times = option.trim().strip_prefix("times=").and_then(|times| times.parse().ok());
             fault.times = Some(times.ok_or_else(|| ParseFaultError::Option(option.trim().to_owned()))?);
@@ -167,54 +140,45 @@ impl FromStr for Fault {
     }
 }
 
-impl Fault {
-    fn parse_named(name: &str, value: Option<&str>) -> Result<Self, ParseFaultError> {
-        let value = FaultValue { name, given: value };
-        match name {
-            "queue-full" => value.expect_none(FaultKind::QueueFull),
-            "busy" => value.expect_none(FaultKind::Busy),
-            "403-after-queue" => {
-                let times = value.given.map(|_| value.parse_count()).transpose()?;
-                Ok(Self { kind: FaultKind::RefusedAfterQueue, times })
-            }
-            "stuck-queue" => value.expect_none(FaultKind::StuckQueue),
-            "slow-init" => value.parse_seconds().map(FaultKind::SlowInit).map(Self::from),
-            "die-before-created" => value.expect_none(FaultKind::DieBeforeCreated),
-            "never-answers" => value.expect_none(FaultKind::NeverAnswers),
-            "die-mid-answer" => value.parse_count_or(1).map(FaultKind::DieMidAnswer).map(Self::from),
-            "drop-mid-answer" => value.parse_count_or(1).map(FaultKind::DropMidAnswer).map(Self::from),
-            "empty-transcript" => value.expect_none(FaultKind::EmptyTranscript),
-            "no-audio" => value.expect_none(FaultKind::NoAudio),
-            _ => Self::parse_duplex(&value),
-        }
-    }
+/// Reads what stands behind a fault's name.
+type ParseValue = fn(&FaultValue<'_>) -> Result<Fault, ParseFaultError>;
 
-    fn parse_duplex(value: &FaultValue<'_>) -> Result<Self, ParseFaultError> {
-        let kind = match value.name {
-            "slow-steps" => FaultKind::SlowSteps(value.parse_seconds()?),
-            "burst" => match value.parse_count_or(34)? {
-                units @ 1..=MAX_BURST_UNITS => FaultKind::Burst(units),
-                _ => return Err(value.error_expecting("a whole number from 1 to 600")),
-            },
-            "never-listens" => return value.expect_none(FaultKind::NeverListens),
-            "ignores-force" => FaultKind::IgnoresForce(value.parse_count_or(2)?),
-            "yields" => return value.expect_none(FaultKind::Yields),
-            "resumes" => return value.expect_none(FaultKind::Resumes),
-            "late-audio" => return value.expect_none(FaultKind::LateAudio),
-            "die-mid-turn" => FaultKind::DieMidTurn(value.parse_count_or(1)?),
-            "drop-mid-turn" => FaultKind::DropMidTurn(value.parse_count_or(1)?),
-            "double-terminal" => return value.expect_none(FaultKind::DoubleTerminal),
-            "repeats-text" => return value.expect_none(FaultKind::RepeatsText),
-            "think" => return value.expect_none(FaultKind::Think),
-            "inference-fails" => return value.expect_none(FaultKind::InferenceFails),
-            "timeout" => FaultKind::Timeout(value.parse_seconds()?),
-            "kv" => FaultKind::KvStart(value.parse_count()?.into()),
-            "context-full" => FaultKind::ContextFull(value.parse_count()?.into()),
-            name => return Err(ParseFaultError::Unknown { name: name.to_owned() }),
-        };
-        Ok(kind.into())
-    }
-}
+/// Every fault's name, as it is written on a command line, and how its value is read.
+const FAULTS: [(&str, ParseValue); 27] = [
+    ("queue-full", |value| value.expect_none(FaultKind::QueueFull)),
+    ("busy", |value| value.expect_none(FaultKind::Busy)),
+    ("403-after-queue", |value| {
+        let times = value.given.map(|_| value.parse_count()).transpose()?;
+        Ok(Fault { kind: FaultKind::RefusedAfterQueue, times })
+    }),
+    ("stuck-queue", |value| value.expect_none(FaultKind::StuckQueue)),
+    ("slow-init", |value| Ok(FaultKind::SlowInit(value.parse_seconds()?).into())),
+    ("die-before-created", |value| value.expect_none(FaultKind::DieBeforeCreated)),
+    ("never-answers", |value| value.expect_none(FaultKind::NeverAnswers)),
+    ("die-mid-answer", |value| Ok(FaultKind::DieMidAnswer(value.parse_count_or(1)?).into())),
+    ("drop-mid-answer", |value| Ok(FaultKind::DropMidAnswer(value.parse_count_or(1)?).into())),
+    ("empty-transcript", |value| value.expect_none(FaultKind::EmptyTranscript)),
+    ("no-audio", |value| value.expect_none(FaultKind::NoAudio)),
+    ("slow-steps", |value| Ok(FaultKind::SlowSteps(value.parse_seconds()?).into())),
+    ("burst", |value| match value.parse_count_or(34)? {
+        units @ 1..=MAX_BURST_UNITS => Ok(FaultKind::Burst(units).into()),
+        _ => Err(value.error_expecting("a whole number from 1 to 600")),
+    }),
+    ("never-listens", |value| value.expect_none(FaultKind::NeverListens)),
+    ("ignores-force", |value| Ok(FaultKind::IgnoresForce(value.parse_count_or(2)?).into())),
+    ("yields", |value| value.expect_none(FaultKind::Yields)),
+    ("resumes", |value| value.expect_none(FaultKind::Resumes)),
+    ("late-audio", |value| value.expect_none(FaultKind::LateAudio)),
+    ("die-mid-turn", |value| Ok(FaultKind::DieMidTurn(value.parse_count_or(1)?).into())),
+    ("drop-mid-turn", |value| Ok(FaultKind::DropMidTurn(value.parse_count_or(1)?).into())),
+    ("double-terminal", |value| value.expect_none(FaultKind::DoubleTerminal)),
+    ("repeats-text", |value| value.expect_none(FaultKind::RepeatsText)),
+    ("think", |value| value.expect_none(FaultKind::Think)),
+    ("inference-fails", |value| value.expect_none(FaultKind::InferenceFails)),
+    ("timeout", |value| Ok(FaultKind::Timeout(value.parse_seconds()?).into())),
+    ("kv", |value| Ok(FaultKind::KvStart(value.parse_count()?.into()).into())),
+    ("context-full", |value| Ok(FaultKind::ContextFull(value.parse_count()?.into()).into())),
+];
 
 /// What stands behind a fault's name.
 struct FaultValue<'a> {
@@ -293,7 +257,7 @@ mod tests {
 
     #[test]
     fn every_fault_name_is_parsed() {
-        for name in NAMES {
+        for (name, _) in FAULTS {
             let needs_value = ["slow-init", "slow-steps", "timeout", "kv", "context-full"].contains(&name);
             let text = if needs_value { format!("{name}=2") } else { name.to_owned() };
             assert!(parse(&text).is_ok(), "{text}");

@@ -16,7 +16,7 @@ use super::{
     fault::Faults,
     messages::{self, UnixClock},
     model::WorkerModel,
-    session_context::{SessionOutput, SimContext, SimSessionEnd, random_hex12},
+    session_context::{SimContext, SimSessionEnd, random_hex12},
 };
 
 /// What the gateway's own WebSocket client says when a worker refuses (field notes §1.2).
@@ -299,9 +299,9 @@ impl Gateway {
     ) {
         let Some(Connection::Serving { worker, session }) = self.connections.get_mut(&conn) else { return };
         let worker = *worker;
-        let mut session_outputs = Vec::new();
         let mut ctx = SimContext {
             now,
+            conn,
             cfg: &self.cfg,
             clock: &self.clock,
             rng: &mut self.rng,
@@ -309,17 +309,9 @@ impl Gateway {
             model: &mut self.workers[worker].model,
             job_count: &mut self.job_count,
             turn_count: &mut self.turn_count,
-            outputs: &mut session_outputs,
+            outputs: &mut self.outputs,
         };
-        let outcome = action(session, &mut ctx);
-        self.outputs.extend(session_outputs.into_iter().map(|output| match output {
-            SessionOutput::Text(text) => SimOutput::Text(conn, text),
-            SessionOutput::AskEngines(job, request) => SimOutput::AskEngines(job, request),
-            SessionOutput::AsrAudio(samples) => SimOutput::AsrAudio(conn, samples),
-            SessionOutput::DuplexOpened(opening) => SimOutput::DuplexOpened(conn, opening),
-            SessionOutput::DuplexUnit(unit) => SimOutput::DuplexUnit(conn, unit),
-        }));
-        if let Err(ending) = outcome {
+        if let Err(ending) = action(session, &mut ctx) {
             self.end_session(conn, &ending, now);
         }
     }

@@ -10,12 +10,13 @@ use std::{
 };
 
 use super::{
-    Backend, EngineAnswer, EngineRequest, FaultKind, JobId,
+    Backend, EngineAnswer, EngineRequest, FaultKind, JobId, SimOutput,
     chat::ChatRequest,
     hum_voice::{HumVoice, SAMPLE_RATE_HZ, SpeechSource},
     messages::{self, EventMetrics, ServerEvent},
+    model::OrphanedGeneration,
     script,
-    session_context::{SessionOutput, SimContext, SimSessionEnd},
+    session_context::{SimContext, SimSessionEnd},
 };
 
 /// Characters of text that accompany a second of speech (field notes §6.2).
@@ -37,10 +38,10 @@ enum GenerationStep {
 #[derive(Debug)]
 pub(super) struct Generation {
     request: ChatRequest,
-    pub(super) response_id: String,
+    response_id: String,
     started: Instant,
     is_corrupted: bool,
-    pub(super) pending_job: Option<JobId>,
+    pending_job: Option<JobId>,
     text: String,
     speech: Option<SpeechSource>,
     steps: VecDeque<(Instant, GenerationStep)>,
@@ -54,8 +55,8 @@ impl Generation {
         voice: Option<&[f32]>,
         ctx: &mut SimContext<'_>,
     ) -> Self {
-        if let (true, Some(samples)) = (ctx.cfg.record, &request.user_audio) {
-            ctx.emit(SessionOutput::AsrAudio(samples.clone()));
+        if let Some(samples) = &request.user_audio {
+            ctx.record(|conn| SimOutput::AsrAudio(conn, samples.clone()));
         }
         // C++ parses the request's own reference and does not use it (field notes §1.7).
         request.voice_reference = request.voice_reference.or_else(|| voice.map(<[f32]>::to_vec));
@@ -108,15 +109,15 @@ impl Generation {
         }
     }
 
-    /// The engines' answer; `false` if it is not this generation's.
+    /// The engines' answer; ignored if it is not this generation's.
     pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,
         answer: &EngineAnswer,
         ctx: &mut SimContext<'_>,
-    ) -> bool {
+    ) {
         if self.pending_job != Some(job) {
-            return false;
+            return;
         }
         self.pending_job = None;
         match answer {
@@ -131,7 +132,6 @@ impl Generation {
                 self.steps.push_back((ctx.now, GenerationStep::Crash(reason.clone())));
             }
         }
-        true
     }
 
     fn schedule_steps(&mut self, ctx: &mut SimContext<'_>) {
@@ -200,9 +200,10 @@ impl Generation {
         self.steps.front().map(|(at, _)| *at)
     }
 
-    /// When the last delta is due.
-    pub(super) fn last_step_deadline(&self) -> Option<Instant> {
-        self.steps.back().map(|(at, _)| *at)
+    /// What remains of the generation when its session ends; `None` if it is complete.
+    pub(super) fn into_orphan(self) -> Option<OrphanedGeneration> {
+        let ends_at = || self.steps.back().map(|(at, _)| OrphanedGeneration::RunningUntil(*at));
+        self.pending_job.map(OrphanedGeneration::AwaitingEngines).or_else(ends_at)
     }
 
     /// Says what is due; `true` when the answer is complete.

@@ -171,14 +171,14 @@ impl LegacySession {
         let LegacyStage::Live(duplex) = &mut self.stage else {
             match self.follows_document {
                 true => send_client_error(ctx, "not_ready", "the session is not ready"),
-                false => send_inference_error(ctx, false, "Streaming processor not initialized"),
+                false => ctx.send_inference_error(false, "Streaming processor not initialized"),
             }
             return Ok(());
         };
         let audio = message.get("audio").and_then(Value::as_str).filter(|text| !text.is_empty());
         match (audio.map(python::decode_float32), self.follows_document) {
             (None, true) => send_client_error(ctx, "missing_field", "missing field 'audio'"),
-            (None, false) => send_inference_error(ctx, false, "Missing audio_base64"),
+            (None, false) => ctx.send_inference_error(false, "Missing audio_base64"),
             (Some(Err(_)), true) => send_client_error(ctx, "invalid_payload", "audio base64 decode failed"),
             (Some(Err(_)), false) => return Err(SimSessionEnd::Aborted),
             (Some(Ok(samples)), true) if samples.len() < MIN_APPEND_SAMPLES => {
@@ -255,7 +255,7 @@ impl LegacySession {
     /// The end of a step that an end of the session does not interrupt.
     pub(super) fn step_end_time(&self) -> Option<Instant> {
         match &self.stage {
-            LegacyStage::Live(duplex) => duplex.step_end_time(),
+            LegacyStage::Live(duplex) => duplex.step_deadline(),
             _ => None,
         }
     }
@@ -287,10 +287,4 @@ fn decode_wav_to_base64_f32(text: &str) -> Option<String> {
 
 fn send_client_error(ctx: &mut SimContext<'_>, code: &str, message: &str) {
     ctx.send_text(messages::client_error(code, message));
-}
-
-/// The one error that ends nothing, in the real server and in the document.
-pub(super) fn send_inference_error(ctx: &mut SimContext<'_>, follows_document: bool, message: &str) {
-    let code = if follows_document { "inference_error" } else { "inference_failed" };
-    ctx.send_text(messages::error(code, message));
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
-use super::{JobId, generate::Generation};
+use super::JobId;
 
 /// What a worker's model remembers across sessions.
 #[derive(Debug, Default)]
@@ -18,19 +18,15 @@ pub(super) struct WorkerModel {
 
 /// A generation whose session is gone.
 #[derive(Debug)]
-enum OrphanedGeneration {
+pub(super) enum OrphanedGeneration {
     RunningUntil(Instant),
-    AwaitingEngines(Box<Generation>),
+    AwaitingEngines(JobId),
 }
 
 impl WorkerModel {
     /// Keeps a generation running although nobody hears it any more. C++ is assumed to be no better than PyTorch.
-    pub(super) fn adopt_orphan(&mut self, generation: Generation) {
-        self.orphans.push(match (generation.pending_job, generation.last_step_deadline()) {
-            (Some(_), _) => OrphanedGeneration::AwaitingEngines(Box::new(generation)),
-            (None, Some(end)) => OrphanedGeneration::RunningUntil(end),
-            (None, None) => return,
-        });
+    pub(super) fn adopt_orphan(&mut self, generation: OrphanedGeneration) {
+        self.orphans.push(generation);
     }
 
     /// Whether somebody else's generation still runs.
@@ -46,7 +42,7 @@ impl WorkerModel {
     pub(super) fn drop_orphan_awaiting(&mut self, job: JobId) {
         self.orphans.retain(|orphan| match orphan {
             OrphanedGeneration::RunningUntil(_) => true,
-            OrphanedGeneration::AwaitingEngines(generation) => generation.pending_job != Some(job),
+            OrphanedGeneration::AwaitingEngines(pending) => *pending != job,
         });
     }
 }

@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use super::{
     EngineAnswer, FaultKind, JobId, SimMode,
     backlog::{BACKLOG_FULL, Backlog},
-    generate::Generation,
     messages::{self, EventMetrics, ServerEvent},
+    model::OrphanedGeneration,
     python,
-    session_context::{SimContext, SimSessionEnd, random_hex12},
-    session_mode::{InitRejected, ModeSession},
+    session_context::{InitRejected, SimContext, SimSessionEnd, random_hex12},
+    session_mode::ModeSession,
 };
 
 #[derive(Debug)]
@@ -201,8 +201,8 @@ impl CurrentSession {
             Some("full_duplex") => true,
             _ => self.mode != SimMode::Chat,
         };
-        let talk = ModeSession::prepare(is_duplex, self.mode == SimMode::Video, payload, ctx)?;
-        if ctx.faults.trigger(FaultKind::DieBeforeCreated) { Err(InitRejected) } else { Ok(talk) }
+        let prepared = ModeSession::prepare(is_duplex, self.mode == SimMode::Video, payload, ctx)?;
+        if ctx.faults.trigger(FaultKind::DieBeforeCreated) { Err(InitRejected) } else { Ok(prepared) }
     }
 
     fn close_as_worker(&self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
@@ -223,7 +223,7 @@ impl CurrentSession {
     }
 
     /// What goes on in the model after the session is gone.
-    pub(super) fn into_orphaned_generation(self) -> Option<Generation> {
+    pub(super) fn into_orphaned_generation(self) -> Option<OrphanedGeneration> {
         match self.stage {
             CurrentStage::Live { mode_session, .. } => mode_session.into_orphaned_generation(),
             _ => None,

@@ -1,12 +1,12 @@
 //! What a session has at hand while it handles one thing: the time, the configuration, its worker's model, a way out.
 
-use std::time::Instant;
+use std::{collections::VecDeque, time::Instant};
 
 use super::{
-    EngineRequest, JobId, SimulatorConfig,
-    duplex::{DuplexOpening, DuplexUnit},
+    ConnId, EngineRequest, JobId, SimDialect, SimOutput, SimulatorConfig,
+    chat::AppendRejection,
     fault::Faults,
-    messages::{Diagnostic, ServerEvent, UnixClock},
+    messages::{self, Diagnostic, ServerEvent, UnixClock},
     model::WorkerModel,
 };
 
@@ -23,19 +23,14 @@ pub(super) enum SimSessionEnd {
     UnsupportedData,
 }
 
-/// What a session wants done.
+/// Why a session cannot be created; the worker does not pass the reason on (field notes §1.5, §1.7).
 #[derive(Debug)]
-pub(super) enum SessionOutput {
-    Text(String),
-    AskEngines(JobId, EngineRequest),
-    AsrAudio(Vec<f32>),
-    DuplexOpened(DuplexOpening),
-    DuplexUnit(DuplexUnit),
-}
+pub(super) struct InitRejected;
 
 /// Everything around a session while it handles one thing.
 pub(super) struct SimContext<'a> {
     pub(super) now: Instant,
+    pub(super) conn: ConnId,
     pub(super) cfg: &'a SimulatorConfig,
     pub(super) clock: &'a UnixClock,
     pub(super) rng: &'a mut fastrand::Rng,
@@ -44,22 +39,25 @@ pub(super) struct SimContext<'a> {
     pub(super) job_count: &'a mut u64,
     /// Full-duplex turns of the whole gateway so far.
     pub(super) turn_count: &'a mut u64,
-    pub(super) outputs: &'a mut Vec<SessionOutput>,
+    pub(super) outputs: &'a mut VecDeque<SimOutput>,
 }
 
 impl SimContext<'_> {
-    pub(super) fn emit(&mut self, emit: SessionOutput) {
-        self.outputs.push(emit);
+    pub(super) fn send_text(&mut self, text: String) {
+        self.outputs.push_back(SimOutput::Text(self.conn, text));
     }
 
-    pub(super) fn send_text(&mut self, text: String) {
-        self.emit(SessionOutput::Text(text));
+    /// Adds an output for tests, if [`SimulatorConfig::record`] is set.
+    pub(super) fn record(&mut self, output: impl FnOnce(ConnId) -> SimOutput) {
+        if self.cfg.record {
+            self.outputs.push_back(output(self.conn));
+        }
     }
 
     pub(super) fn ask_engines(&mut self, request: EngineRequest) -> JobId {
         *self.job_count += 1;
         let job = JobId(*self.job_count);
-        self.emit(SessionOutput::AskEngines(job, request));
+        self.outputs.push_back(SimOutput::AskEngines(job, request));
         job
     }
 
@@ -78,6 +76,36 @@ impl SimContext<'_> {
             ..ServerEvent::default()
         };
         event.to_json(self.cfg.backend)
+    }
+
+    /// Answers an append that the back-end rejects, which ends the session everywhere but in the legacy document.
+    pub(super) fn reject_append(
+        &mut self,
+        session_id: &str,
+        rejection: &AppendRejection,
+    ) -> Result<(), SimSessionEnd> {
+        match self.cfg.dialect {
+            SimDialect::Current => {}
+            SimDialect::Legacy { follows_document: false } => return Err(SimSessionEnd::Aborted),
+            SimDialect::Legacy { follows_document: true } => {
+                self.send_text(messages::client_error("invalid_payload", "invalid append"));
+                return Ok(());
+            }
+        }
+        self.send_text(match rejection {
+            AppendRejection::Exception(message) => {
+                self.session_closed(session_id, "backend_error", Some(message))
+            }
+            AppendRejection::Reason(reason) => self.session_closed(session_id, reason, None),
+            AppendRejection::Silent => messages::worker_closed(Some(session_id)),
+        });
+        Err(SimSessionEnd::Closed)
+    }
+
+    /// Sends the legacy dialect's one error that does not end the session.
+    pub(super) fn send_inference_error(&mut self, follows_document: bool, message: &str) {
+        let code = if follows_document { "inference_error" } else { "inference_failed" };
+        self.send_text(messages::error(code, message));
     }
 }
 

@@ -7,12 +7,12 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::{
-    Backend, EngineAnswer, FaultKind, JobId, SimDialect,
-    chat::{AppendRejection, ChatRequest, decode_init_voice},
+    Backend, EngineAnswer, FaultKind, JobId,
+    chat::{ChatRequest, decode_init_voice},
     duplex::DuplexSession,
     generate::Generation,
-    messages,
-    session_context::{SimContext, SimSessionEnd, random_hex12},
+    model::OrphanedGeneration,
+    session_context::{InitRejected, SimContext, SimSessionEnd, random_hex12},
 };
 
 /// A created session's work.
@@ -21,10 +21,6 @@ pub(super) enum ModeSession {
     Chat(Box<ChatSession>),
     Duplex(Box<DuplexSession>),
 }
-
-/// Why a session cannot be created; the worker does not pass the reason on (field notes §1.5, §1.7).
-#[derive(Debug)]
-pub(super) struct InitRejected;
 
 impl ModeSession {
     /// Prepares for the session that this payload describes.
@@ -107,14 +103,14 @@ impl ModeSession {
     pub(super) fn step_end_time(&self) -> Option<Instant> {
         match self {
             Self::Chat(_) => None,
-            Self::Duplex(duplex) => duplex.step_end_time(),
+            Self::Duplex(duplex) => duplex.step_deadline(),
         }
     }
 
     /// What goes on in the model after the session is gone.
-    pub(super) fn into_orphaned_generation(self) -> Option<Generation> {
+    pub(super) fn into_orphaned_generation(self) -> Option<OrphanedGeneration> {
         match self {
-            Self::Chat(chat) => chat.generation,
+            Self::Chat(chat) => chat.generation?.into_orphan(),
             Self::Duplex(_) => None,
         }
     }
@@ -149,7 +145,7 @@ impl ChatSession {
         self.turn_count += 1;
         let request = match ChatRequest::parse(ctx.cfg.backend, input) {
             Ok(request) => request,
-            Err(rejection) => return reject_append(id, &rejection, ctx),
+            Err(rejection) => return ctx.reject_append(id, &rejection),
         };
         if ctx.faults.trigger(FaultKind::NeverAnswers) {
             return Ok(());
@@ -170,26 +166,4 @@ impl ChatSession {
         }
         Ok(())
     }
-}
-
-/// Ends the session over an append that its back-end does not take.
-pub(super) fn reject_append(
-    id: &str,
-    rejection: &AppendRejection,
-    ctx: &mut SimContext<'_>,
-) -> Result<(), SimSessionEnd> {
-    match ctx.cfg.dialect {
-        SimDialect::Current => {}
-        SimDialect::Legacy { follows_document: false } => return Err(SimSessionEnd::Aborted),
-        SimDialect::Legacy { follows_document: true } => {
-            ctx.send_text(messages::client_error("invalid_payload", "invalid append"));
-            return Ok(());
-        }
-    }
-    ctx.send_text(match rejection {
-        AppendRejection::Exception(message) => ctx.session_closed(id, "backend_error", Some(message)),
-        AppendRejection::Reason(reason) => ctx.session_closed(id, reason, None),
-        AppendRejection::Silent => messages::worker_closed(Some(id)),
-    });
-    Err(SimSessionEnd::Closed)
 }

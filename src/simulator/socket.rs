@@ -13,10 +13,10 @@ use tokio::{
 
 pub use super::record::{InputRecorder, RecordedInput};
 use super::{
-    ConnId, EngineAnswer, EngineRequest, Fault, Gateway, JobId, SimDialect, SimInput, SimMode, SimOutput,
+    ConnId, EngineAnswer, EngineRequest, Fault, Gateway, JobId, SimDialect, SimInput, SimOutput,
     SimulatorConfig,
     engines::SpeechEngines,
-    transport::{self, ConnectionCommand},
+    transport::{self, ConnectionCommand, OwnerMessage},
 };
 
 /// Messages on their way to the owner; a full channel stops reading from the sockets.
@@ -55,18 +55,6 @@ impl FaultInjector {
         // A simulator that is over has no more faults.
         let _over = self.0.send(incoming).await;
     }
-}
-
-/// What the connection tasks and the engines tell the owner.
-#[derive(Debug)]
-pub(super) enum OwnerMessage {
-    Connected(ConnId, SimMode, Sender<ConnectionCommand>),
-    Text(ConnId, tokio_tungstenite::tungstenite::Utf8Bytes),
-    Binary(ConnId),
-    Disconnected(ConnId),
-    EngineDone(JobId, EngineAnswer),
-    AddFault(Fault),
-    ClearFaults,
 }
 
 /// Binds the address. [`SimulatorConfig::engines`] is set by [`Simulator::with_engines`] and by nothing else.

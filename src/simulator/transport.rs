@@ -14,14 +14,14 @@ use tokio::{
 use tokio_tungstenite::{
     WebSocketStream, accept_hdr_async_with_config,
     tungstenite::{
-        Error, Message,
+        Error, Message, Utf8Bytes,
         handshake::server::{ErrorResponse, Request, Response},
         http::StatusCode,
         protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
     },
 };
 
-use super::{ConnId, HandshakeRejected, SimDialect, SimMode, socket::OwnerMessage};
+use super::{ConnId, EngineAnswer, Fault, HandshakeRejected, JobId, SimDialect, SimMode};
 
 /// Messages on their way to one client. More than the longest answer has, because the owner never waits for a client: one
 /// that lets this fill is dropped.
@@ -40,6 +40,18 @@ const IO_TIMEOUT: Duration = Duration::from_secs(10);
 const REALTIME_PATH: &str = "/v1/realtime";
 
 type ServerSocket = WebSocketStream<TcpStream>;
+
+/// What the connection tasks and the engines tell the owner.
+#[derive(Debug)]
+pub(super) enum OwnerMessage {
+    Connected(ConnId, SimMode, Sender<ConnectionCommand>),
+    Text(ConnId, Utf8Bytes),
+    Binary(ConnId),
+    Disconnected(ConnId),
+    EngineDone(JobId, EngineAnswer),
+    AddFault(Fault),
+    ClearFaults,
+}
 
 /// What the owner tells a connection.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::super::{Backend, chat::decode_init_voice, python, script};
-use crate::simulator::session_mode::InitRejected;
+use crate::simulator::session_context::InitRejected;
 
 /// What a full-duplex session was opened with.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::{
-    super::legacy::send_inference_error,
     DuplexSession, DuplexStep, StepOutcome,
     reply::{StepEvent, StepEventKind},
 };
@@ -30,7 +29,7 @@ impl DuplexSession {
         let reason = match step.outcome {
             StepOutcome::Continue => return Ok(()),
             StepOutcome::Failed => {
-                send_inference_error(ctx, follows_document, "simulated: the step failed");
+                ctx.send_inference_error(follows_document, "simulated: the step failed");
                 return Ok(());
             }
             StepOutcome::ContextFull if !follows_document => {

@@ -23,10 +23,9 @@ pub use input::DuplexUnit;
 pub use watermark::{read_watermark, watermark_sample};
 
 use super::{
-    Backend, EngineAnswer, FaultKind, JobId, SimDialect,
+    Backend, EngineAnswer, FaultKind, JobId, SimDialect, SimOutput,
     messages::{self, StepMetrics},
-    session_context::{SessionOutput, SimContext, SimSessionEnd, random_hex12},
-    session_mode::{InitRejected, reject_append},
+    session_context::{InitRejected, SimContext, SimSessionEnd, random_hex12},
 };
 use input::DuplexAppend;
 use input_units::InputUnits;
@@ -105,9 +104,7 @@ impl DuplexSession {
         });
         ctx.model.kv_cache_length = start_tokens.unwrap_or_else(|| opening.context_tokens());
         let force_listen_count = opening.force_listen_count(backend).unwrap_or(ctx.cfg.force_listen_count);
-        if ctx.cfg.record {
-            ctx.emit(SessionOutput::DuplexOpened(opening));
-        }
+        ctx.record(|conn| SimOutput::DuplexOpened(conn, opening));
         Ok(Self {
             has_video,
             force_listen_count,
@@ -127,13 +124,9 @@ impl DuplexSession {
         self.step.is_some()
     }
 
+    /// The end of the step under way; nothing ends a step early.
     pub(super) fn step_deadline(&self) -> Option<Instant> {
         self.step.as_ref().map(|step| step.ends_at)
-    }
-
-    /// Nothing ends a step early.
-    pub(super) fn step_end_time(&self) -> Option<Instant> {
-        self.step_deadline()
     }
 
     /// Takes one append: all that comes of it is settled now and said when the step is over.
@@ -146,11 +139,9 @@ impl DuplexSession {
         self.append_count += 1;
         let mut append = match DuplexAppend::parse(ctx.cfg.backend, self.has_video, input) {
             Ok(append) => append,
-            Err(rejection) => return reject_append(id, &rejection, ctx),
+            Err(rejection) => return ctx.reject_append(id, &rejection),
         };
-        if ctx.cfg.record {
-            ctx.emit(SessionOutput::DuplexUnit(append.unit.clone()));
-        }
+        ctx.record(|conn| SimOutput::DuplexUnit(conn, append.unit.clone()));
         if ctx.faults.trigger(FaultKind::NeverAnswers) {
             return Ok(());
         }
