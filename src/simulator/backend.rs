@@ -1,8 +1,8 @@
-//! The two back-ends behind the real workers, and how their wire differs.
+//! The two back-ends of the real workers and the differences on their wire.
 //!
-//! PyTorch as in field notes §1.3–§1.5, C++ as in §1.7 (the shapes of its events are those its own builders make).
+//! Sources: field notes §1.3–§1.5 for PyTorch; §1.7 for C++, whose event shapes are taken from its own builders.
 
-/// Which back-end a worker runs.
+/// Inference back-end of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The PyTorch back-end of the MiniCPM-o demo.
@@ -13,7 +13,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What `metrics.backend` says.
+    /// Value of `metrics.backend`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -22,7 +22,7 @@ impl Backend {
         }
     }
 
-    /// The `max_new_tokens` of a request that gives none (field notes §1.7, §2).
+    /// Default of `max_new_tokens` (field notes §1.7, §2).
     pub(super) const fn default_max_new_tokens(self) -> usize {
         match self {
             Self::Pytorch => 256,
@@ -30,7 +30,7 @@ impl Backend {
         }
     }
 
-    /// The reason of the `session.closed` that answers a `session.close`: C++ loses the client's own.
+    /// Reason in the `session.closed` that answers a `session.close`; C++ discards the client's reason.
     pub(super) fn close_reason(self, given: String) -> String {
         match self {
             Self::Pytorch => given,
@@ -39,7 +39,7 @@ impl Backend {
     }
 }
 
-/// Text that names no back-end.
+/// Error: unknown back-end name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown back-end `{0}`; the back-ends are pytorch and cpp")]
 pub struct ParseBackendError(String);

@@ -1,17 +1,17 @@
-//! Messages that wait for their turn, within bounds.
+//! Bounded queue of unprocessed messages.
 
 use std::collections::VecDeque;
 
-/// A bounded queue; the real messages wait in socket buffers.
+/// Queue bounded in messages and bytes. The real messages wait in socket buffers.
 #[derive(Debug)]
 pub(super) struct Backlog<T> {
     waiting: VecDeque<T>,
     bytes: usize,
 }
 
-/// More than any client that follows the protocol leaves waiting.
+/// Exceeds what any conforming client leaves unprocessed.
 const BACKLOG_FRAMES: usize = 1024;
-/// Two messages of the largest size.
+/// Two messages of the maximum size.
 const BACKLOG_BYTES: usize = 256 << 20;
 
 impl<T> Default for Backlog<T> {
@@ -21,7 +21,7 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// `false` if there is no more room.
+    /// Appends an item; returns `false` if the queue is full.
     #[must_use]
     pub(super) fn try_push(&mut self, item: T, bytes: usize) -> bool {
         let fits = self.waiting.len() < BACKLOG_FRAMES && self.bytes.saturating_add(bytes) <= BACKLOG_BYTES;
@@ -41,5 +41,5 @@ impl<T> Backlog<T> {
     }
 }
 
-/// The simulator's own limit; the real gateway would stop reading instead.
+/// Error text of the simulator's own limit; the real gateway would stop reading instead.
 pub(super) const BACKLOG_FULL: &str = "simulator: too many messages wait";

@@ -1,40 +1,40 @@
-//! Reading one chat request, as leniently and as strictly as each back-end does (field notes §1.5, §1.7, §2).
+//! Parser for chat requests, exactly as lenient and as strict as each back-end (field notes §1.5, §1.7, §2).
 
 use serde_json::{Map, Value};
 
 use super::{Backend, python, script};
 
-/// One turn to be answered.
+/// One parsed chat request.
 #[derive(Debug)]
 pub(super) struct ChatRequest {
     pub(super) streaming: bool,
     pub(super) speech_enabled: bool,
     pub(super) max_new_tokens: usize,
-    /// The samples to be recognised, if the last user message has audio.
+    /// Samples to transcribe, if the last user message has audio.
     pub(super) user_audio: Option<Vec<f32>>,
     /// The text of the last user message.
     pub(super) user_text: String,
-    /// The request's own voice reference; only PyTorch uses it.
+    /// The request's own voice reference, which only PyTorch uses.
     pub(super) voice_reference: Option<Vec<f32>>,
-    /// Echoed as it came; only PyTorch does.
+    /// Echoed unchanged, by PyTorch only.
     pub(super) input_id: Option<Value>,
     pub(super) response_id: Option<String>,
-    /// About what the prompt costs of the context.
+    /// Estimated context positions of the prompt.
     pub(super) prompt_tokens: usize,
 }
 
-/// Why a request ends the session.
+/// Reason why an append ends the session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AppendRejection {
-    /// PyTorch: `backend_error` with the exception's text.
+    /// PyTorch: `backend_error` with the exception text.
     Exception(String),
-    /// C++: a reason of its own, without diagnostic.
+    /// C++: a specific reason, without diagnostic.
     Reason(&'static str),
-    /// C++: the handler fell over, so only the worker has a word to say.
+    /// C++: the handler crashed; only the worker sends `session.closed`.
     Silent,
 }
 
-/// Positions of the context that a second of audio takes (field notes §7).
+/// Context positions per second of audio (field notes §7).
 const AUDIO_TOKENS_PER_SECOND: usize = 10;
 
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl ChatRequest {
         let max_new_tokens = max_new_tokens.map_or(Backend::Cpp.default_max_new_tokens(), at_least_one);
         let streaming = flag(input, "streaming").unwrap_or(true);
         let request = Self::from_messages(messages, streaming, speech_enabled, max_new_tokens);
-        // Nothing to prefill but the system prompt.
+        // Without text or audio there is nothing to prefill but the system prompt.
         if request.user_text.is_empty() && request.user_audio.is_none() {
             return Err(AppendRejection::Reason("prefill_failed"));
         }
@@ -129,7 +129,7 @@ impl ChatRequest {
     }
 }
 
-/// The samples of a voice reference in `session.init`, or `None` when there is none; `Err` when it kills the session.
+/// Decodes the voice reference of `session.init`; `None` if there is none. An error ends the session.
 pub(super) fn decode_init_voice(
     backend: Backend,
     payload: &Map<String, Value>,
@@ -194,7 +194,7 @@ fn parse_pytorch_messages(input: &Map<String, Value>) -> Result<Vec<ChatMessage>
     Ok(messages.into_iter().flatten().collect())
 }
 
-/// A message whose items are all skipped is dropped (field notes §1.5).
+/// Drops a message if all its items are skipped (field notes §1.5).
 fn parse_pytorch_message(raw: &Value) -> Result<Option<ChatMessage>, String> {
     let Some(raw) = raw.as_object() else {
         return Err("string indices must be integers, not 'str'".to_owned());
@@ -231,7 +231,7 @@ fn decode_audio(value: Option<&Value>) -> Result<Vec<f32>, String> {
     python::decode_float32(text.ok_or("argument should be a bytes-like object or ASCII string")?)
 }
 
-/// The C++ parser takes nearly anything: roles are not checked, only the first audio of a message counts.
+/// Like the C++ parser, accepts any role and uses only the first audio item of a message.
 fn parse_cpp_message(raw: &Value) -> Result<ChatMessage, AppendRejection> {
     let role = raw.get("role").and_then(Value::as_str).unwrap_or("user").to_owned();
     let mut message = ChatMessage { role, ..ChatMessage::default() };
@@ -259,14 +259,14 @@ fn cpp_audio_text(item: &Value) -> Option<&str> {
     keys.iter().find_map(|key| item.get(key)?.as_str().filter(|text| !text.is_empty()))
 }
 
-/// Left-over bytes are ignored; text that is no base64 throws.
+/// Decodes base64 to samples. Trailing bytes are ignored; invalid base64 is an error.
 pub(super) fn decode_cpp_audio(text: &str) -> Result<Vec<f32>, AppendRejection> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let bytes = STANDARD.decode(strip_data_url_prefix(text)).map_err(|_| AppendRejection::Silent)?;
     Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
-/// The base64 without the `data:` prefix that C++ takes off.
+/// Strips the `data:` prefix from base64, as C++ does.
 pub(super) fn strip_data_url_prefix(text: &str) -> &str {
     match text.split_once(',') {
         Some((prefix, payload)) if prefix.contains("base64") => payload,

@@ -1,4 +1,4 @@
-//! A session of whichever dialect the gateway speaks.
+//! A session of either dialect.
 
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use super::{
     session_context::{SimContext, SimSessionEnd},
 };
 
-/// What reading the text of a binary frame raises (field notes §1.1).
+/// Exception of the real gateway when it reads a binary frame as text (field notes §1.1).
 const BINARY_FRAME_EXCEPTION: &str = "'text'";
 
-/// One session on a worker.
+/// One session on a worker, in either dialect.
 #[derive(Debug)]
 pub(super) enum DialectSession {
     Current(CurrentSession),

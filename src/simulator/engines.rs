@@ -1,12 +1,12 @@
-//! Where real transcripts and real speech may come from. Not an engine: whoever runs one implements this.
+//! Interface to real speech recognition and synthesis. The implementation is in `process`.
 
 use futures_util::future::BoxFuture;
 
-/// A recogniser and a voice, shared by all workers. An error's text becomes the session's diagnostic.
+/// Speech recognition and synthesis, shared by all workers. An error text becomes the diagnostic of the session.
 pub trait SpeechEngines: Send + Sync + 'static {
-    /// What is said in these samples (float32, 16 kHz, mono); empty if nothing is.
+    /// Transcribes float32 samples (16 kHz mono); the transcript is empty if there is no speech.
     fn recognise(&self, samples: Vec<f32>) -> BoxFuture<'_, Result<String, String>>;
 
-    /// The text as samples (float32, 24 kHz, mono).
+    /// Synthesizes a text as float32 samples (24 kHz mono).
     fn speak(&self, text: String) -> BoxFuture<'_, Result<Vec<f32>, String>>;
 }

@@ -1,75 +1,75 @@
-//! What can be made to go wrong, by name: `NAME[=VALUE][,times=N]`.
+//! Injectable faults, by name: `NAME[=VALUE][,times=N]`.
 //!
-//! Each fault is one that the real services showed (field notes §1.2, §1.5, §2, §7) or one that a network adds. `times`
-//! bounds how often it strikes, so that a test can show the recovery.
+//! The real services showed each fault (field notes §1.2, §1.5, §2, §7), or a network can cause it. `times` limits how
+//! often a fault triggers, so that a test can show the recovery.
 
 use std::{str::FromStr, time::Duration};
 
-/// A thing that goes wrong.
+/// Kind of an injectable fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// `queue-full`: the connection is answered with `queue_full` and 1013.
+    /// `queue-full`: rejects the connection with `queue_full` and close code 1013.
     QueueFull,
-    /// `busy`: the connection is answered with `worker_busy` and 1013.
+    /// `busy`: rejects the connection with `worker_busy` and close code 1013.
     Busy,
-    /// `403-after-queue[=TIMES]`: the worker refuses the session after `session.queue_done`.
+    /// `403-after-queue[=TIMES]`: the worker rejects the session after `session.queue_done`.
     RefusedAfterQueue,
-    /// `stuck-queue`: the connection stays queued for ever.
+    /// `stuck-queue`: the connection stays queued forever.
     StuckQueue,
-    /// `slow-init=SECONDS`: `session.created` comes that much later.
+    /// `slow-init=SECONDS`: delays `session.created` by SECONDS.
     SlowInit(Duration),
-    /// `die-before-created`: the back-end dies during the initialisation.
+    /// `die-before-created`: the back-end dies during initialisation.
     DieBeforeCreated,
-    /// `never-answers`: an append is swallowed.
+    /// `never-answers`: an append is discarded without an answer.
     NeverAnswers,
-    /// `die-mid-answer[=DELTAS]`: the back-end dies after so many deltas (default 1).
+    /// `die-mid-answer[=DELTAS]`: the back-end dies after DELTAS deltas (default 1).
     DieMidAnswer(u32),
-    /// `drop-mid-answer[=DELTAS]`: the TCP connection is aborted after so many deltas (default 1).
+    /// `drop-mid-answer[=DELTAS]`: the TCP connection is aborted after DELTAS deltas (default 1).
     DropMidAnswer(u32),
-    /// `empty-transcript`: recognition finds no words, which kills the PyTorch back-end.
+    /// `empty-transcript`: recognition finds no words, which crashes the PyTorch back-end.
     EmptyTranscript,
-    /// `no-audio`: an answer that should be spoken is only written; in full duplex PyTorch then speaks silence.
+    /// `no-audio`: a spoken answer has text but no audio; in full duplex PyTorch sends silence.
     NoAudio,
-    /// `slow-steps=SECONDS`: each step of full duplex takes that much longer.
+    /// `slow-steps=SECONDS`: each full-duplex step takes SECONDS longer.
     SlowSteps(Duration),
-    /// `burst[=UNITS]`: a turn begins with so many seconds of speech at once (default 34).
+    /// `burst[=UNITS]`: a turn starts with UNITS seconds of speech at once (default 34).
     Burst(u32),
-    /// `never-listens`: a turn neither ends nor heeds `force_listen`.
+    /// `never-listens`: a turn neither ends nor obeys `force_listen`.
     NeverListens,
-    /// `ignores-force[=TIMES]`: a turn heeds `force_listen` only after having ignored it so often (default 2).
+    /// `ignores-force[=TIMES]`: a turn ignores `force_listen` TIMES times (default 2) before it obeys.
     IgnoresForce(u32),
-    /// `yields`: a turn ends by itself when the user speaks.
+    /// `yields`: a turn ends when the user speaks.
     Yields,
-    /// `resumes`: a turn that was interrupted goes on with the next unit that is not forced.
+    /// `resumes`: an interrupted turn continues with the next unit without `force_listen`.
     Resumes,
-    /// `late-audio`: a second of an interrupted turn still comes after the `listen`.
+    /// `late-audio`: one second of an interrupted turn still arrives after the `listen`.
     LateAudio,
-    /// `die-mid-turn[=UNITS]`: the back-end dies after so many units of a turn (default 1).
+    /// `die-mid-turn[=UNITS]`: the back-end dies after UNITS units of a turn (default 1).
     DieMidTurn(u32),
-    /// `drop-mid-turn[=UNITS]`: the TCP connection is aborted after so many units of a turn (default 1).
+    /// `drop-mid-turn[=UNITS]`: the TCP connection is aborted after UNITS units of a turn (default 1).
     DropMidTurn(u32),
-    /// `double-terminal`: `listen` and `response.done` come twice, and a `response.done` behind each named `listen`.
+    /// `double-terminal`: `listen` and `response.done` come twice, and a `response.done` follows each named `listen`.
     DoubleTerminal,
-    /// `repeats-text`: every unit of a turn ends with a `response.done` that repeats all that was said.
+    /// `repeats-text`: every unit of a turn ends with a `response.done` that repeats the whole text so far.
     RepeatsText,
-    /// `think`: a turn's text contains a thought and a control token, in pieces.
+    /// `think`: the text of a turn contains a thought and a control token, split across deltas.
     Think,
-    /// `inference-fails`: a unit is answered with an error that does not end the session; only the legacy dialect has one.
+    /// `inference-fails`: a unit is answered with an error that does not end the session. Legacy dialect only.
     InferenceFails,
-    /// `timeout=SECONDS`: the watchdog ends the full-duplex session after that time.
+    /// `timeout=SECONDS`: the watchdog ends the full-duplex session after SECONDS.
     Timeout(Duration),
-    /// `kv=N`: a full-duplex session starts with so many positions of the context in use.
+    /// `kv=N`: a full-duplex session starts with N context positions in use.
     KvStart(u64),
-    /// `context-full=N`: the session is closed with `context_full` once so many positions are in use.
+    /// `context-full=N`: closes the session with `context_full` once N context positions are in use.
     ContextFull(u64),
 }
 
 /// One configured fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What goes wrong.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// How often; always, if absent.
+    /// Maximum number of triggers; unlimited if absent.
     pub times: Option<u32>,
 }
 
@@ -80,41 +80,41 @@ impl From<FaultKind> for Fault {
 }
 
 impl Fault {
-    /// The same, but only this often.
+    /// Limits the number of triggers.
     #[must_use]
     pub const fn times(self, times: u32) -> Self {
         Self { kind: self.kind, times: Some(times) }
     }
 }
 
-/// Text that names no fault.
+/// Error: a fault specification is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseFaultError {
-    /// The name is not known.
+    /// Unknown fault name.
     #[error("unknown fault `{name}`; the faults are {}", FAULTS.map(|(name, _)| name).join(", "))]
     Unknown {
         /// The name given.
         name: String,
     },
-    /// The value does not suit the fault.
+    /// The value does not fit the fault.
     #[error("fault `{name}` takes {expected}, not `{given}`")]
     Value {
-        /// The fault.
+        /// Name of the fault.
         name: String,
-        /// What belongs after the `=`.
+        /// Expected value.
         expected: &'static str,
-        /// What stood there.
+        /// Value given.
         given: String,
     },
-    /// What follows the comma is not `times=N`.
-    #[error("`{0}` is not an option of a fault; only `times=N` is")]
+    /// The option after the comma is not `times=N`.
+    #[error("`{0}` is not a fault option; the only option is `times=N`")]
     Option(String),
 }
 
-/// Longest burst: as much as the longest session could play.
+/// Longest burst in units: the maximum length of a session in seconds.
 const MAX_BURST_UNITS: u32 = 600;
 
-/// Longest delay a fault may add; beyond it `Instant` arithmetic is no longer safe to assume.
+/// Longest delay of a fault; a longer one could overflow `Instant` arithmetic.
 const MAX_SECONDS: f64 = 86_400.0;
 
 impl FromStr for Fault {
@@ -140,10 +140,10 @@ impl FromStr for Fault {
     }
 }
 
-/// Reads what stands behind a fault's name.
+/// Parses the value of a fault.
 type ParseValue = fn(&FaultValue<'_>) -> Result<Fault, ParseFaultError>;
 
-/// Every fault's name, as it is written on a command line, and how its value is read.
+/// Every fault's command-line name and parser.
 const FAULTS: [(&str, ParseValue); 27] = [
     ("queue-full", |value| value.expect_none(FaultKind::QueueFull)),
     ("busy", |value| value.expect_none(FaultKind::Busy)),
@@ -180,7 +180,7 @@ const FAULTS: [(&str, ParseValue); 27] = [
     ("context-full", |value| Ok(FaultKind::ContextFull(value.parse_count()?.into()).into())),
 ];
 
-/// What stands behind a fault's name.
+/// Value given after a fault's name.
 struct FaultValue<'a> {
     name: &'a str,
     given: Option<&'a str>,
@@ -213,7 +213,7 @@ impl FaultValue<'_> {
     }
 }
 
-/// The configured faults with what remains of them.
+/// Active faults with their remaining triggers.
 #[derive(Debug)]
 pub(super) struct Faults(Vec<Fault>);
 
@@ -230,7 +230,7 @@ impl Faults {
         self.0.clear();
     }
 
-    /// The first fault that is not used up and that `select` accepts; using it counts.
+    /// Triggers the first remaining fault that `select` accepts, and counts the trigger.
     pub(super) fn trigger_with<T>(&mut self, select: impl Fn(FaultKind) -> Option<T>) -> Option<T> {
         for fault in self.0.iter_mut().filter(|fault| fault.times != Some(0)) {
             if let Some(found) = select(fault.kind) {
@@ -241,7 +241,7 @@ impl Faults {
         None
     }
 
-    /// Whether a fault without a value strikes now.
+    /// Triggers a fault without a value; returns whether it was active.
     pub(super) fn trigger(&mut self, kind: FaultKind) -> bool {
         self.trigger_with(|candidate| (candidate == kind).then_some(())).is_some()
     }

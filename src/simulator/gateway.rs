@@ -1,7 +1,7 @@
-//! The gateway: connections, the queue, which worker serves whom, and what an impolite end costs.
+//! Simulated gateway: connections, the queue, worker assignment, and the cleanup after an impolite end.
 //!
-//! Source: field notes §1.2. A worker is free for the gateway as soon as its socket ends; whether it accepts the next
-//! session is found out only after `session.queue_done`.
+//! Source: field notes §1.2. The gateway considers a worker free as soon as its socket ends. Only after
+//! `session.queue_done` does it learn whether the worker accepts the next session.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,10 +19,10 @@ use super::{
     session_context::{SimContext, SimSessionEnd, random_hex12},
 };
 
-/// What the gateway's own WebSocket client says when a worker refuses (field notes §1.2).
+/// Error text of the gateway's own WebSocket client when a worker rejects it (field notes §1.2).
 const WORKER_REJECTION: &str = "server rejected WebSocket connection: HTTP 403";
 
-/// The embedded gateway with its workers; sans-IO.
+/// The simulated gateway with its workers; sans-IO.
 #[derive(Debug)]
 pub struct Gateway {
     cfg: SimulatorConfig,
@@ -51,7 +51,7 @@ enum Connection {
     },
 }
 
-/// A frame, lent by the driver or kept while its connection waits.
+/// A client frame, borrowed from the driver or held while its connection is queued.
 #[derive(Debug, Clone, Copy)]
 enum ClientFrame<T> {
     Text(T),
@@ -91,11 +91,12 @@ struct Worker {
 }
 
 impl Gateway {
-    /// `unix` is the time of day at `now`; with the configuration's seed it makes every run the same.
+    /// Creates a gateway. `unix_time` is the time of day at `now`; together with the seed it makes every run
+    /// deterministic.
     #[must_use]
     pub fn new(mut cfg: SimulatorConfig, now: Instant, unix_time: Duration) -> Self {
         if cfg.dialect != SimDialect::Current {
-            // There was no other back-end then.
+            // The legacy server has no other back-end.
             cfg.backend = Backend::Pytorch;
         }
         Self {
@@ -112,7 +113,7 @@ impl Gateway {
         }
     }
 
-    /// Takes one input and everything that is due; cannot fail. Input for a forgotten connection is ignored.
+    /// Handles one input and all work that is due. Ignores input for a forgotten connection.
     pub fn handle_input(&mut self, now: Instant, input: SimInput<'_>) {
         self.run_due_work(now);
         match input {
@@ -129,7 +130,7 @@ impl Gateway {
         self.run_due_work(now);
     }
 
-    /// The next output; ends with [`SimOutput::Wait`], until the next input.
+    /// Returns the next output; [`SimOutput::Wait`] is the last one before the next input.
     pub fn poll_output(&mut self, now: Instant) -> SimOutput {
         if self.outputs.is_empty() {
             self.run_due_work(now);
@@ -139,7 +140,7 @@ impl Gateway {
             .unwrap_or_else(|| SimOutput::Wait(self.pending_deadlines().map(|(at, _)| at).min()))
     }
 
-    /// Sessions and waiting connections.
+    /// Number of sessions and queued connections.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len()
@@ -208,14 +209,15 @@ impl Gateway {
         }
     }
 
-    /// Whether a worker that the gateway thinks idle is not. The legacy gateway waits until it is (field notes §4).
+    /// Returns true if an apparently idle worker rejects the session. The legacy gateway waits for the worker instead
+    /// (field notes §4).
     fn is_rejected_by_worker(&mut self, worker: usize, now: Instant) -> bool {
         let is_cleaning_up = self.workers[worker].rejects_until.is_some_and(|until| until > now);
         (is_cleaning_up && self.cfg.dialect == SimDialect::Current)
             || self.faults.trigger(FaultKind::RefusedAfterQueue)
     }
 
-    /// How long the watchdog lets a session of this mode live; chat has none (field notes §1.6).
+    /// Watchdog limit for a session of this mode; chat has none (field notes §1.6).
     fn session_time_limit(&mut self, mode: SimMode) -> Option<Duration> {
         let limit = match mode {
             SimMode::Chat => return None,
@@ -229,7 +231,7 @@ impl Gateway {
         Some(fault_limit.unwrap_or(limit))
     }
 
-    /// Gives idle workers to those who wait, in order; after everything that may have freed one.
+    /// Assigns idle workers to queued connections in order. Called after any change that may free a worker.
     fn assign_queued(&mut self, now: Instant) {
         while let Some(worker) = self.workers.iter().position(|worker| worker.serving.is_none()) {
             let can_be_served = |conn: &ConnId| {
@@ -290,7 +292,7 @@ impl Gateway {
         }
     }
 
-    /// Lets a session do something, passes on what it wants, and ends it if it ended.
+    /// Runs an action on a session, and ends the session if the action ended it.
     fn with_session(
         &mut self,
         conn: ConnId,
@@ -336,7 +338,7 @@ impl Gateway {
         let released = &mut self.workers[worker];
         released.serving = None;
         if impolite {
-            // A step under way is finished first (field notes §2).
+            // A step in progress is completed first (field notes §2).
             let clean_at = now + self.cfg.timing.cleanup;
             released.rejects_until = Some(session.step_end_time().map_or(clean_at, |end| end.max(clean_at)));
         }
@@ -352,12 +354,12 @@ impl Gateway {
         })
     }
 
-    /// Everything due, earliest first, each at its own instant, so that a late call changes nothing but the lateness.
+    /// Runs all due work, earliest first, each at its own instant. A late call therefore only delays the outputs.
     fn run_due_work(&mut self, now: Instant) {
         while let Some((at, conn)) = self.pending_deadlines().min().filter(|(at, _)| *at <= now) {
             match self.connections.get_mut(&conn) {
                 Some(Connection::Queued { next_update_at, .. }) => {
-                    // One update however late the call: never a burst.
+                    // However late the call, it sends one update, never a burst.
                     *next_update_at =
                         now.max(at) + self.cfg.timing.queue_update_interval.max(Duration::from_millis(1));
                     let position =

@@ -1,7 +1,7 @@
-//! One answer being generated: first its text, then its speech, then the deltas at their times.
+//! Generation of one chat answer: first the text, then the speech, then the deltas at their times.
 //!
-//! A generation cannot be stopped from outside (field notes §2). When its session ends, the worker's model keeps what is
-//! left of it (`model`), and whatever is generated meanwhile comes out corrupted.
+//! A generation cannot be stopped from outside (field notes §2). When its session ends, the worker's model keeps the
+//! rest of it (`model`). Any answer generated meanwhile is corrupted.
 
 use std::{
     collections::VecDeque,
@@ -19,10 +19,10 @@ use super::{
     session_context::{SimContext, SimSessionEnd},
 };
 
-/// Characters of text that accompany a second of speech (field notes §6.2).
+/// Characters of text per second of speech (field notes §6.2).
 const CHARS_PER_SPEECH_DELTA: usize = 16;
 
-/// What the streaming generator raises when its first token ends the answer (field notes §2).
+/// Exception of the streaming generator when its first token ends the answer (field notes §2).
 const EMPTY_ANSWER_EXCEPTION: &str = "torch.cat(): expected a non-empty list of Tensors";
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ enum GenerationStep {
     Abort,
 }
 
-/// One answer.
+/// One answer being generated.
 #[derive(Debug)]
 pub(super) struct Generation {
     request: ChatRequest,
@@ -48,7 +48,7 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// Starts to answer; `voice` is the session's reference.
+    /// Starts a generation; `voice` is the session's voice reference.
     pub(super) fn start(
         mut request: ChatRequest,
         response_id: String,
@@ -58,7 +58,7 @@ impl Generation {
         if let Some(samples) = &request.user_audio {
             ctx.record(|conn| SimOutput::AsrAudio(conn, samples.clone()));
         }
-        // C++ parses the request's own reference and does not use it (field notes §1.7).
+        // C++ parses the request's own reference but does not use it (field notes §1.7).
         request.voice_reference = request.voice_reference.or_else(|| voice.map(<[f32]>::to_vec));
         let is_corrupted = ctx.model.has_running_orphan(ctx.now);
         let mut generation = Self {
@@ -109,7 +109,7 @@ impl Generation {
         }
     }
 
-    /// The engines' answer; ignored if it is not this generation's.
+    /// Handles the engines' answer; ignores one for another job.
     pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,
@@ -126,7 +126,7 @@ impl Generation {
                 self.speech = (!samples.is_empty()).then(|| SpeechSource::Engine(samples.clone()));
                 self.schedule_steps(ctx);
             }
-            // A failed synthesis is swallowed when nothing is streamed (field notes §2).
+            // Without streaming, the back-end ignores a failed synthesis (field notes §2).
             EngineAnswer::Speech(Err(_)) if !self.request.streaming => self.schedule_steps(ctx),
             EngineAnswer::Speech(Err(reason)) | EngineAnswer::Transcript(Err(reason)) => {
                 self.steps.push_back((ctx.now, GenerationStep::Crash(reason.clone())));
@@ -176,7 +176,7 @@ impl Generation {
         nth_instant(first, interval, seconds.saturating_sub(1))
     }
 
-    /// The faults that strike in the middle of an answer replace what would have come next.
+    /// Replaces the rest of the answer by a mid-answer fault, if one is active.
     fn apply_mid_answer_faults(&mut self, ctx: &mut SimContext<'_>) {
         let fault = ctx.faults.trigger_with(|kind| match kind {
             FaultKind::DieMidAnswer(deltas) => Some((deltas, true)),
@@ -195,18 +195,18 @@ impl Generation {
         self.steps.truncate(at + 1);
     }
 
-    /// When the next delta is due; `None` while the engines work and when all is said.
+    /// Instant of the next delta; `None` while the engines work and when the answer is complete.
     pub(super) fn step_deadline(&self) -> Option<Instant> {
         self.steps.front().map(|(at, _)| *at)
     }
 
-    /// What remains of the generation when its session ends; `None` if it is complete.
+    /// Returns the rest of the generation when its session ends; `None` if it is complete.
     pub(super) fn into_orphan(self) -> Option<OrphanedGeneration> {
         let ends_at = || self.steps.back().map(|(at, _)| OrphanedGeneration::RunningUntil(*at));
         self.pending_job.map(OrphanedGeneration::AwaitingEngines).or_else(ends_at)
     }
 
-    /// Says what is due; `true` when the answer is complete.
+    /// Sends the next delta; returns `true` when the answer is complete.
     pub(super) fn run_step(
         &mut self,
         session_id: &str,
@@ -235,7 +235,7 @@ impl Generation {
         Ok(false)
     }
 
-    /// Chat deltas carry metrics only from C++ (field notes §1.3; its own builders).
+    /// Sends a delta. Chat deltas have metrics only in C++ (field notes §1.3; its own builders).
     fn send_delta(
         &self,
         session_id: &str,
@@ -262,7 +262,7 @@ impl Generation {
 
     fn send_done(&self, session_id: &str, ctx: &mut SimContext<'_>) {
         let backend = ctx.cfg.backend;
-        // PyTorch starts every append from zero, C++ adds to what is there (field notes §1.7, §2).
+        // PyTorch counts every append from zero, C++ cumulatively (field notes §1.7, §2).
         let previous_tokens = if backend == Backend::Cpp { ctx.model.kv_cache_length } else { 0 };
         ctx.model.kv_cache_length = previous_tokens + self.context_tokens();
         let unstreamed_speech = self.speech.as_ref().filter(|_| !self.request.streaming);
@@ -287,7 +287,7 @@ impl Generation {
     }
 }
 
-/// `start + pace * count`; a count beyond `u32` cannot be reached, the answer's length is bounded.
+/// Returns `start + interval * count`. The bounded answer length keeps `count` below `u32::MAX`.
 fn nth_instant(start: Instant, interval: Duration, count: usize) -> Instant {
     start + interval * u32::try_from(count).unwrap_or(u32::MAX)
 }

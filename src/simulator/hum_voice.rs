@@ -1,35 +1,35 @@
-//! A voice without an engine: soft hummed vowels, one per character, as long as the text.
+//! Synthetic voice without an engine: one soft hummed vowel per character.
 //!
-//! Every sample is a function of the text and its place, so a stretch can be rendered alone and twice the same.
+//! Every sample is a function of the text and its position, so any range renders separately and repeatably.
 
 use std::ops::Range;
 
-/// The model's output rate.
+/// Output sample rate of the model.
 pub(super) const SAMPLE_RATE_HZ: usize = 24_000;
 
-/// Speech starts after 0.12 s of silence (field notes §2).
+/// Silence before speech: 0.12 s (field notes §2).
 const LEAD_IN_SAMPLES: usize = 2_880;
 
-/// About fourteen characters a second.
+/// Duration of a character: about fourteen per second.
 const CHAR_SAMPLES: usize = SAMPLE_RATE_HZ / 14;
 
-/// Loudest sample of the synthetic voice.
+/// Peak level of the synthetic voice.
 const PEAK: f32 = 0.3;
 
-/// Two resonances, roughly those of the vowels a, e, i, o, u, in Hz.
+/// Two formants of the vowels a, e, i, o, u, approximately, in Hz.
 const VOWELS: [(f32, f32); 5] =
     [(730.0, 1090.0), (530.0, 1840.0), (270.0, 2290.0), (570.0, 840.0), (300.0, 870.0)];
 
-/// What a speaking answer sounds like.
+/// Source of an answer's audio.
 #[derive(Debug)]
 pub(super) enum SpeechSource {
-    /// Hummed here.
+    /// Synthetic hum.
     Hummed(HumVoice),
-    /// Made by an engine.
+    /// Engine speech, 24 kHz.
     Engine(Vec<f32>),
 }
 
-/// A text to be hummed.
+/// Hum for one text.
 #[derive(Debug)]
 pub(super) struct HumVoice {
     chars: Vec<char>,
@@ -37,7 +37,7 @@ pub(super) struct HumVoice {
 }
 
 impl HumVoice {
-    /// The pitch follows the reference voice, so that a reference that arrives is heard.
+    /// Creates a hum. The voice reference determines its pitch, so that a received reference is audible.
     pub(super) fn new(text: &str, reference: Option<&[f32]>) -> Self {
         Self { chars: text.chars().collect(), pitch_hz: reference.map_or(120.0, pitch_for) }
     }
@@ -54,7 +54,7 @@ impl HumVoice {
         let phase = within as f32 / SAMPLE_RATE_HZ as f32 * std::f32::consts::TAU;
         let hum =
             (phase * self.pitch_hz).sin() * 0.5 + (phase * low).sin() * 0.3 + (phase * high).sin() * 0.2;
-        // A raised sine over the character: nothing clicks.
+        // A raised sine over the character prevents clicks.
         let swell = (within as f32 / CHAR_SAMPLES as f32 * std::f32::consts::PI).sin();
         hum * swell * PEAK
     }
@@ -68,7 +68,7 @@ impl SpeechSource {
         }
     }
 
-    /// The samples of a range, which is cut to what there is.
+    /// Renders a range of samples, clipped to the length.
     pub(super) fn samples(&self, range: Range<usize>) -> Vec<f32> {
         let range = range.start.min(self.len())..range.end.min(self.len());
         match self {
@@ -78,7 +78,7 @@ impl SpeechSource {
     }
 }
 
-/// A pitch between 90 and 249 Hz from the bits of the reference.
+/// Derives a pitch between 90 and 249 Hz from the bits of the reference.
 fn pitch_for(reference: &[f32]) -> f32 {
     let hash = reference.iter().fold(17u32, |hash, sample| hash.wrapping_mul(31) ^ sample.to_bits());
     90.0 + (hash % 160) as f32

@@ -1,8 +1,8 @@
-//! One session of the legacy dialect on its worker: prepare, answer appends one after the other, end (field notes §4).
+//! One session of the legacy dialect on its worker: prepare, answer appends in order, end (field notes §4).
 //!
-//! The real server and its document are two things, and this can be either: the real one forgives almost everything, gives
-//! one error that ends nothing, and breaks the connection where the document has a reason and a close frame. What the
-//! model does with an append is the same as in the current dialect (`duplex`).
+//! The real server and its document differ; this module implements both. The real server accepts almost everything, has
+//! one non-fatal error, and drops the connection where the document sends a reason and a close frame. The model's
+//! answers are those of the current dialect (`duplex`).
 
 use std::{
     borrow::Cow,
@@ -20,32 +20,32 @@ use super::{
 };
 use crate::audio::{SPEECH_RATE_HZ, wav};
 
-/// What stands around the instructions; `prompt_length` counts it (field notes §6.4: 94 for 36 characters).
+/// Text around the instructions; `prompt_length` includes it (field notes §6.4: 94 for 36 characters).
 const PROMPT_TEMPLATE: &str = "<|im_start|>system\n\n<|audio_start|><|audio_end|><|im_end|>";
 
-/// The least audio of an append, by the document: 250 ms.
+/// Minimum audio of an append according to the document: 250 ms.
 const MIN_APPEND_SAMPLES: usize = 4_000;
 
-/// The longest voice sample that is read as a WAV file.
+/// Longest voice sample read from a WAV file.
 const MAX_VOICE_DURATION: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 enum LegacyStage {
-    /// For the first `session.update`.
+    /// Before the first `session.update`.
     AwaitingUpdate,
-    /// Until `session.created`.
+    /// Before `session.created`.
     Preparing { ready_at: Instant, update: Map<String, Value> },
-    /// With its model.
+    /// Ready; owns the model session.
     Live(Box<DuplexSession>),
 }
 
-/// One session.
+/// One legacy session.
 #[derive(Debug)]
 pub(super) struct LegacySession {
     has_video: bool,
-    /// As the document says, not as the real server does.
+    /// Behaves like the document; otherwise like the real server.
     follows_document: bool,
-    /// When the watchdog ends it.
+    /// Instant at which the watchdog ends the session.
     expires_at: Option<Instant>,
     stage: LegacyStage,
     inbox: Backlog<Map<String, Value>>,
@@ -64,7 +64,7 @@ impl LegacySession {
         }
     }
 
-    /// A text frame from the client.
+    /// Handles a text frame from the client.
     pub(super) fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         if self.closes_at.is_some() {
             return Ok(());
@@ -81,12 +81,13 @@ impl LegacySession {
         self.process_inbox(ctx)
     }
 
-    /// What is no JSON object: the real server breaks the connection, the document closes it.
+    /// Ends the session after a frame that is not a JSON object. The real server drops the connection; the document
+    /// closes it.
     pub(super) const fn reject_unreadable(&self) -> Result<(), SimSessionEnd> {
         Err(if self.follows_document { SimSessionEnd::UnsupportedData } else { SimSessionEnd::Aborted })
     }
 
-    /// Takes the next messages, as long as nothing is under way.
+    /// Processes queued messages while no step is in progress.
     fn process_inbox(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         while self.is_idle() && self.closes_at.is_none() {
             let Some(message) = self.inbox.pop() else { return Ok(()) };
@@ -113,7 +114,7 @@ impl LegacySession {
         }
     }
 
-    /// Nothing of it is required by the real server, which prepares anew each time.
+    /// Starts to prepare the session. The real server requires no field and prepares again for every update.
     fn handle_update(&mut self, mut message: Map<String, Value>, ctx: &mut SimContext<'_>) {
         let update = match message.remove("session") {
             Some(Value::Object(update)) => update,
@@ -195,7 +196,7 @@ impl LegacySession {
         Ok(())
     }
 
-    /// The engines' answer; ignored if it is not for this session.
+    /// Passes the engines' answer to the model session, which ignores one for another job.
     pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,
@@ -207,7 +208,7 @@ impl LegacySession {
         }
     }
 
-    /// The next instant at which something happens.
+    /// Instant of the next work.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let work = match &self.stage {
             LegacyStage::AwaitingUpdate => None,
@@ -217,7 +218,7 @@ impl LegacySession {
         [work, self.closes_at, self.expires_at].into_iter().flatten().min()
     }
 
-    /// Does the earliest thing that is due; of two at one instant, the answer comes before the end.
+    /// Does the earliest due work; at the same instant, an answer comes before the end.
     pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
         match &mut self.stage {
@@ -237,7 +238,7 @@ impl LegacySession {
             return Ok(());
         }
         match &self.stage {
-            // Who has said once that the context is full says nothing of the time.
+            // After `context_full` the server sends no second `session.closed`.
             LegacyStage::Live(duplex) if duplex.has_sent_context_full() => Err(SimSessionEnd::Aborted),
             _ => self.close("timeout", ctx),
         }
@@ -252,7 +253,7 @@ impl LegacySession {
         if self.follows_document { self.close("error", ctx) } else { Err(SimSessionEnd::Aborted) }
     }
 
-    /// The end of a step that an end of the session does not interrupt.
+    /// End of the step that continues after the session ends.
     pub(super) fn step_end_time(&self) -> Option<Instant> {
         match &self.stage {
             LegacyStage::Live(duplex) => duplex.step_deadline(),
@@ -261,7 +262,7 @@ impl LegacySession {
     }
 }
 
-/// A `session.update` as the current dialect's payload; none when its voice is not written as it has to be.
+/// Converts a `session.update` to a payload of the current dialect; `None` if its voice is malformed.
 fn to_current_payload(update: &Map<String, Value>, follows_document: bool) -> Option<Map<String, Value>> {
     let mut payload = Map::new();
     for (ours, theirs) in [("instructions", "instructions"), ("voice_config", "config")] {
@@ -278,7 +279,7 @@ fn to_current_payload(update: &Map<String, Value>, follows_document: bool) -> Op
     Some(payload)
 }
 
-/// A WAV file of 16 kHz as raw float32, both in base64; none for anything else.
+/// Converts a 16 kHz WAV file to raw float32, both in base64; `None` for any other input.
 fn decode_wav_to_base64_f32(text: &str) -> Option<String> {
     let bytes = python::decode_base64(text).ok().filter(|bytes| bytes.starts_with(b"RIFF"))?;
     let (samples, rate_hz) = wav::read(&bytes, MAX_VOICE_DURATION).ok()?;

@@ -1,7 +1,7 @@
-//! The server's events as JSON, field for field as captured (field notes §1.2, §1.3, §6).
+//! Server events as JSON, field for field as captured (field notes §1.2, §1.3, §6).
 //!
-//! PyTorch events keep the captured order of fields and leave absent values out; C++ events are sorted by name, as its
-//! JSON library writes them, and say `"audio":null` where there is none.
+//! PyTorch events keep the captured field order and omit absent values. C++ events are sorted by name, as its JSON
+//! library writes them, and contain `"audio":null` for absent audio.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Backend;
 
-/// Unix time at an instant.
+/// Converts instants to Unix time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnixClock {
     pub(super) started_at: Instant,
@@ -19,14 +19,14 @@ pub(super) struct UnixClock {
 }
 
 impl UnixClock {
-    /// Seconds with millisecond resolution, as `server_send_ts` has them.
+    /// Returns seconds with millisecond resolution, as in `server_send_ts`.
     pub(super) fn unix_seconds(&self, now: Instant) -> f64 {
         let elapsed = self.unix_at_start + now.saturating_duration_since(self.started_at);
         elapsed.as_millis() as f64 / 1000.0
     }
 }
 
-/// Any event of a session; what is `None` is not sent.
+/// Any session event; `None` fields are omitted.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ServerEvent<'a> {
     #[serde(rename = "type")]
@@ -55,13 +55,13 @@ pub(super) struct ServerEvent<'a> {
     pub(super) server_send_ts: Option<f64>,
 }
 
-/// Why a session died, where the back-end says so.
+/// Cause of a session's failure, as given by the back-end.
 #[derive(Debug, Serialize)]
 pub(super) struct Diagnostic<'a> {
     pub(super) message: &'a str,
 }
 
-/// What chat shows, and what a step of full duplex adds.
+/// Metrics of an event; a full-duplex step adds its own.
 #[derive(Debug, Serialize)]
 pub(super) struct EventMetrics {
     backend: &'static str,
@@ -71,7 +71,7 @@ pub(super) struct EventMetrics {
     step: Option<StepMetrics>,
 }
 
-/// What one step of full duplex cost (field notes §6.1); C++ leaves zeros out.
+/// Metrics of one full-duplex step (field notes §6.1); C++ omits zeros.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct StepMetrics {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,22 +93,22 @@ pub(super) struct StepMetrics {
 }
 
 impl EventMetrics {
-    /// C++ leaves zero values out (field notes §1.7).
+    /// Creates metrics without a step. C++ omits zeros (field notes §1.7).
     pub(super) fn new(backend: Backend, kv_cache_length: u64) -> Self {
         let is_shown = backend == Backend::Pytorch || kv_cache_length > 0;
         Self { backend: backend.name(), kv_cache_length: is_shown.then_some(kv_cache_length), step: None }
     }
 
-    /// The same with what the step cost.
+    /// Creates metrics that include a step.
     pub(super) fn with_step(backend: Backend, kv_cache_length: u64, step: StepMetrics) -> Self {
         Self { step: Some(step), ..Self::new(backend, kv_cache_length) }
     }
 }
 
 impl ServerEvent<'_> {
-    /// The event as this back-end would write it.
+    /// Serialises the event like this back-end.
     pub(super) fn to_json(&self, backend: Backend) -> String {
-        // Serialising these structs to memory cannot fail: no maps with other keys than text, no failing writer.
+        // Serialising to memory cannot fail: map keys are text, and the writer never errors.
         match backend {
             Backend::Pytorch => serde_json::to_string(self).unwrap_or_default(),
             Backend::Cpp => serde_json::to_value(self).unwrap_or_default().to_string(),
@@ -116,7 +116,7 @@ impl ServerEvent<'_> {
     }
 }
 
-/// The worker's own last word: no diagnostic, no time (field notes §1.5).
+/// The worker's own `session.closed`, without diagnostic or timestamp (field notes §1.5).
 pub(super) fn worker_closed(session_id: Option<&str>) -> String {
     let event = ServerEvent {
         name: "session.closed",
@@ -127,7 +127,7 @@ pub(super) fn worker_closed(session_id: Option<&str>) -> String {
     event.to_json(Backend::Pytorch)
 }
 
-/// The gateway's watchdog: neither session nor time (field notes §1.6).
+/// The watchdog's `session.closed`, without session id or timestamp (field notes §1.6).
 pub(super) fn session_timed_out() -> String {
     json!({"type": "session.closed", "reason": "timeout"}).to_string()
 }
@@ -136,10 +136,10 @@ pub(super) fn queue_done() -> String {
     json!({"type": "session.queue_done"}).to_string()
 }
 
-/// `ticket` only in the first one (field notes §1.2).
+/// Queue position message; only the first one has a `ticket` (field notes §1.2).
 pub(super) fn queued(ticket: Option<&str>, position: usize, queue_length: usize) -> String {
     let name = if ticket.is_some() { "session.queued" } else { "session.queue_update" };
-    // The capture says 0.8 s at position 1; the real estimate is a moving average of session lengths.
+    // The capture shows 0.8 s at position 1; the real estimate is a moving average of session lengths.
     let wait_s = (position * 8) as f64 / 10.0;
     let mut event =
         json!({"type": name, "position": position, "estimated_wait_s": wait_s, "queue_length": queue_length});
@@ -153,17 +153,17 @@ pub(super) fn error(code: &str, message: &str) -> String {
     json!({"type": "error", "error": {"code": code, "message": message, "type": "server_error"}}).to_string()
 }
 
-/// How the legacy dialect says that a session is over.
+/// `session.closed` of the legacy dialect.
 pub(super) fn legacy_closed(reason: &str) -> String {
     json!({"type": "session.closed", "reason": reason}).to_string()
 }
 
-/// An error that the client made, as the legacy dialect's document has it.
+/// Error caused by the client, according to the legacy document.
 pub(super) fn client_error(code: &str, message: &str) -> String {
     json!({"type": "error", "error": {"code": code, "message": message, "type": "client_error"}}).to_string()
 }
 
-/// Base64 of raw little-endian float32.
+/// Encodes samples as base64 of little-endian float32.
 pub(super) fn base64_f32(samples: &[f32]) -> String {
     let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
     STANDARD.encode(bytes)

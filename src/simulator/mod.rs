@@ -1,13 +1,13 @@
-//! An embedded MiniCPM-o gateway: what the bridge's tests and demo talk to when no model is at hand.
+//! Simulated MiniCPM-o gateway for tests and the demo, where no model is available.
 //!
-//! It answers as the real gateway, worker and back-end do on the wire (field notes §1–§3, §6), with their traps: the
-//! refused worker after an impolite close, the generation that outlives its session, the fail-fast validation. It is
-//! not a model. Without engines its transcripts say how much they heard and its voice hums; with engines (another
-//! process) the text and the speech are real.
+//! It answers like the real gateway, worker and back-end on the wire (field notes §1–§3, §6). It reproduces their
+//! pitfalls: the worker that refuses the next session after an impolite close, the generation that outlives its
+//! session, the fail-fast validation. It is not a model. Without engines, its transcripts state the duration of the
+//! audio and its voice hums. With engines (another process), text and speech are real.
 //!
-//! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets around it are in
-//! `socket`, behind the `io` feature. `mode=chat` is answered in `session_mode` and `generate`, the full-duplex modes in
-//! `duplex`. It speaks the current dialect in `session`, the legacy one in `legacy`.
+//! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets are in
+//! `socket`, behind the `io` feature. `session_mode` and `generate` answer `mode=chat`; `duplex` answers the
+//! full-duplex modes. `session` implements the current dialect, `legacy` the legacy one.
 
 mod backend;
 mod backlog;
@@ -49,34 +49,34 @@ pub use fault::{Fault, FaultKind, ParseFaultError};
 pub use gateway::Gateway;
 pub use script::{CORRUPTED_PREFIX, READ_ALOUD_PROMPT};
 
-/// One WebSocket connection; the driver chooses the numbers and never reuses one.
+/// Number of one WebSocket connection. The driver chooses it and never reuses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
-/// One request to the engines.
+/// Number of one request to the engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
 /// The value of `mode` in the connection's query (field notes §1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimMode {
-    /// Turns of messages.
+    /// Turn-based: each message is answered by a response.
     Chat,
-    /// Full duplex, audio.
+    /// Full duplex with audio.
     Audio,
-    /// Full duplex, audio and frames; what a query without `mode` means.
+    /// Full duplex with audio and video frames; the default of a query without `mode`.
     Video,
 }
 
-/// Why a handshake is answered with an HTTP status instead of a WebSocket.
+/// Rejects a handshake with an HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the handshake is refused with HTTP {status}")]
+#[error("handshake rejected with HTTP {status}")]
 pub struct HandshakeRejected {
-    /// Always 403: the real gateway closes before it accepts (field notes §1.1).
+    /// HTTP status; always 403, because the real gateway closes before it accepts (field notes §1.1).
     pub status: u16,
 }
 
-/// Which wire a gateway speaks.
+/// Protocol that the simulated gateway speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SimDialect {
     /// `session.init`, `input.append`, `response.output.delta`.
@@ -84,14 +84,14 @@ pub enum SimDialect {
     Current,
     /// `session.update`, `input_audio_buffer.append`, `response.output_audio.delta` (field notes §4).
     Legacy {
-        /// As its document says, and not as the real server does.
+        /// Behaves like the protocol's document; otherwise like the real server.
         follows_document: bool,
     },
 }
 
 impl SimDialect {
-    /// Which mode the query string asks for. The real legacy server takes everything but `video` for audio; its document
-    /// has no other modes than these two.
+    /// Reads the mode from the query string. The real legacy server treats every mode but `video` as audio; its
+    /// document allows only these two.
     ///
     /// # Errors
     /// [`HandshakeRejected`] for an unknown mode.
@@ -108,9 +108,9 @@ impl SimDialect {
     }
 }
 
-/// Which mode the query string asks for in the current dialect.
+/// Reads the mode from the query string of the current dialect.
 ///
-/// Exact and case-sensitive, `video` when absent, the last one wins when repeated.
+/// Matching is exact and case-sensitive. The default is `video`; the last of repeated values wins.
 ///
 /// # Errors
 /// [`HandshakeRejected`] for an unknown mode.
@@ -123,15 +123,15 @@ pub fn parse_mode(query: Option<&str>) -> Result<SimMode, HandshakeRejected> {
     }
 }
 
-/// The last `mode` of a query string.
+/// Returns the last `mode` of a query string.
 fn mode_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
     form_urlencoded::parse(query.unwrap_or_default().as_bytes())
         .filter_map(|(key, value)| (key == "mode").then_some(value))
         .last()
 }
 
-/// How long things take. The defaults have the proportions of the captures (field notes §6), shortened where the real
-/// server only waits for its GPU.
+/// Simulated processing times. The defaults have the proportions of the captures (field notes §6), but shorten the
+/// times in which the real server waits for its GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimTiming {
     /// From `session.init` to `session.created`.
@@ -140,17 +140,17 @@ pub struct SimTiming {
     pub first_delta: Duration,
     /// Between two deltas of a text answer.
     pub text_delta: Duration,
-    /// For each second of speech; below one second the answer is faster than real time.
+    /// For each second of speech; below 1 s, the answer is generated faster than real time.
     pub speech_second: Duration,
-    /// For a unit of full duplex that the model only hears.
+    /// For a full-duplex unit in which the model listens.
     pub listen_step: Duration,
-    /// For a unit of full duplex in which the model speaks; beyond one second its speech has gaps.
+    /// For a full-duplex unit in which the model speaks; beyond 1 s, its speech has gaps.
     pub speak_step: Duration,
     /// From `session.close` to `session.closed`.
     pub close: Duration,
-    /// How long a worker refuses the next session after an impolite end (field notes §1.2).
+    /// Time for which a worker rejects the next session after an impolite end (field notes §1.2).
     pub cleanup: Duration,
-    /// Between two `session.queue_update`.
+    /// Between two `session.queue_update` messages.
     pub queue_update_interval: Duration,
 }
 
@@ -171,7 +171,7 @@ impl Default for SimTiming {
 }
 
 impl SimTiming {
-    /// Everything a session does costs no time; the queue's rhythm and the cleanup after an impolite end remain.
+    /// Sets all session times to zero; keeps the queue update interval and the cleanup after an impolite end.
     #[must_use]
     pub fn instant() -> Self {
         let zero = Duration::ZERO;
@@ -188,35 +188,36 @@ impl SimTiming {
     }
 }
 
-/// What kind of gateway to be.
+/// Configuration of a simulated gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulatorConfig {
-    /// Which wire it speaks.
+    /// Protocol it speaks.
     pub dialect: SimDialect,
-    /// Which back-end the workers run; the legacy dialect has but one.
+    /// Back-end of the workers; the legacy dialect always has PyTorch.
     pub backend: Backend,
-    /// Sessions served at once.
+    /// Maximum number of concurrent sessions.
     pub workers: usize,
-    /// Connections that may wait; the real default is 1000 (field notes §1.2).
+    /// Maximum number of queued connections; the real default is 1000 (field notes §1.2).
     pub queue_limit: usize,
-    /// How long things take.
+    /// Processing times.
     pub timing: SimTiming,
-    /// What goes wrong.
+    /// Faults to inject.
     pub faults: Vec<Fault>,
-    /// Ask engines for transcripts and speech instead of making them up.
+    /// Requests transcripts and speech from engines instead of simulating them.
     pub use_engines: bool,
-    /// How long a `mode=audio` session may last, from the moment it has a worker (field notes §1.6).
+    /// Maximum duration of a `mode=audio` session after it got a worker (field notes §1.6).
     pub audio_time_limit: Duration,
-    /// The same for `mode=video`.
+    /// Maximum duration of a `mode=video` session after it got a worker.
     pub video_time_limit: Duration,
-    /// Units of a full-duplex session in which the model only listens, to begin with (field notes §1.6).
+    /// Number of units at the start of a full-duplex session in which the model only listens (field notes §1.6).
     pub force_listen_count: u32,
-    /// Units of a full-duplex turn that no engine speaks; more if its text needs them.
+    /// Number of units of a full-duplex turn without an engine; a longer text takes more.
     pub turn_units: usize,
-    /// Where the ids come from: same seed and inputs, same outputs.
+    /// Seed of the ids: equal seeds and inputs give equal outputs.
     pub seed: u64,
-    /// Report every ASR request's samples with [`SimOutput::AsrAudio`], every full-duplex session with
-    /// [`SimOutput::DuplexOpened`] and its input with [`SimOutput::DuplexUnit`]; the socket driver records messages as well.
+    /// Reports the samples of every ASR request ([`SimOutput::AsrAudio`]), every full-duplex session
+    /// ([`SimOutput::DuplexOpened`]) and its input ([`SimOutput::DuplexUnit`]). The socket driver records messages as
+    /// well.
     pub record: bool,
 }
 
@@ -240,62 +241,63 @@ impl Default for SimulatorConfig {
     }
 }
 
-/// What came in.
+/// Input of the [`Gateway`].
 #[derive(Debug)]
 pub enum SimInput<'a> {
     /// A handshake that [`parse_mode`] accepted.
     Connected(ConnId, SimMode),
     /// A text frame.
     Text(ConnId, &'a str),
-    /// A binary frame; its content does not matter.
+    /// A binary frame; its content is ignored.
     Binary(ConnId),
-    /// The client's transport is gone, by a close frame or without.
+    /// The client's transport ended, with or without a close frame.
     Closed(ConnId),
     /// The engines answered.
     EngineDone(JobId, EngineAnswer),
-    /// This goes wrong from now on, besides what already does.
+    /// Injects a fault in addition to the active ones.
     AddFault(Fault),
-    /// Nothing goes wrong any more; what a fault has begun goes on.
+    /// Removes all faults; effects of faults that already triggered continue.
     ClearFaults,
-    /// The instant of the last [`SimOutput::Wait`] has come.
+    /// The instant of the last [`SimOutput::Wait`] has been reached.
     Timeout,
 }
 
-/// What goes out.
+/// Output of the [`Gateway`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum SimOutput {
     /// Send a text frame.
     Text(ConnId, String),
-    /// Close with this code and reason; the connection's number is forgotten.
+    /// Close with this code and reason, then forget the connection.
     Close(ConnId, u16, String),
-    /// Abort the TCP connection without a close frame; the connection's number is forgotten.
+    /// Abort the TCP connection without a close frame, then forget the connection.
     Abort(ConnId),
-    /// Ask the engines.
+    /// Send a request to the engines.
     AskEngines(JobId, EngineRequest),
     /// The samples of an ASR request, as the back-end decoded them. Only with [`SimulatorConfig::record`].
     AsrAudio(ConnId, Vec<f32>),
     /// A full-duplex session was initialised. Only with [`SimulatorConfig::record`].
     DuplexOpened(ConnId, DuplexOpening),
-    /// One append of a full-duplex session, in order, when its turn came. Only with [`SimulatorConfig::record`].
+    /// One append of a full-duplex session, reported in order when it is processed. Only with
+    /// [`SimulatorConfig::record`].
     DuplexUnit(ConnId, DuplexUnit),
-    /// Nothing more until an input, or [`SimInput::Timeout`] at this instant.
+    /// No more output until the next input; if an instant is given, pass [`SimInput::Timeout`] then.
     Wait(Option<Instant>),
 }
 
-/// Work for the engines.
+/// Request to the speech engines.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EngineRequest {
-    /// Float32 samples at 16 kHz, mono.
+    /// Transcribe float32 samples, 16 kHz mono.
     Recognise(Vec<f32>),
-    /// A text to be spoken.
+    /// Synthesize a text.
     Speak(String),
 }
 
-/// What the engines made of an [`EngineRequest`]; the error's text becomes the session's diagnostic.
+/// Answer to an [`EngineRequest`]; an error text becomes the diagnostic of the session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EngineAnswer {
-    /// The transcript; an empty one has the back-end's own consequences (field notes §2).
+    /// The transcript; an empty one fails in the same way as in the back-end (field notes §2).
     Transcript(Result<String, String>),
-    /// Float32 samples at 24 kHz, mono.
+    /// Float32 samples, 24 kHz mono.
     Speech(Result<Vec<f32>, String>),
 }

@@ -1,4 +1,4 @@
-//! A worker's model across sessions: the positions in use, and the generations that outlive their sessions.
+//! State of a worker's model across sessions: used context positions, and generations that outlive their sessions.
 
 use std::time::Instant;
 
@@ -6,17 +6,17 @@ use serde_json::{Map, Value};
 
 use super::JobId;
 
-/// What a worker's model remembers across sessions.
+/// Model state that survives sessions.
 #[derive(Debug, Default)]
 pub(super) struct WorkerModel {
-    /// Positions in use; PyTorch shows the previous session's in `session.created` (field notes §6.2).
+    /// Context positions in use; PyTorch shows those of the previous session in `session.created` (field notes §6.2).
     pub(super) kv_cache_length: u64,
-    /// The last full-duplex `config`. PyTorch stores it on the shared view and never resets it (field notes §1.6).
+    /// Last full-duplex `config`. PyTorch stores it in the shared view and never resets it (field notes §1.6).
     pub(super) config: Map<String, Value>,
     orphans: Vec<OrphanedGeneration>,
 }
 
-/// A generation whose session is gone.
+/// A generation whose session has ended.
 #[derive(Debug)]
 pub(super) enum OrphanedGeneration {
     RunningUntil(Instant),
@@ -24,12 +24,12 @@ pub(super) enum OrphanedGeneration {
 }
 
 impl WorkerModel {
-    /// Keeps a generation running although nobody hears it any more. C++ is assumed to be no better than PyTorch.
+    /// Keeps a generation running after its session ended. C++ presumably behaves like PyTorch.
     pub(super) fn adopt_orphan(&mut self, generation: OrphanedGeneration) {
         self.orphans.push(generation);
     }
 
-    /// Whether somebody else's generation still runs.
+    /// True if a generation of an ended session still runs.
     pub(super) fn has_running_orphan(&mut self, now: Instant) -> bool {
         self.orphans.retain(|orphan| match orphan {
             OrphanedGeneration::RunningUntil(end) => *end > now,
@@ -38,7 +38,7 @@ impl WorkerModel {
         !self.orphans.is_empty()
     }
 
-    /// Takes the engines' answer to a generation whose session is gone; nothing more is asked for it.
+    /// Removes the orphaned generation that awaits this engine answer; it makes no further request.
     pub(super) fn drop_orphan_awaiting(&mut self, job: JobId) {
         self.orphans.retain(|orphan| match orphan {
             OrphanedGeneration::RunningUntil(_) => true,

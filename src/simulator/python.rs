@@ -1,6 +1,6 @@
-//! The parts of Python's behaviour that show on the wire: what counts as true, how base64 is read, how it complains.
+//! Python behaviour that is visible on the wire: truth values, base64 decoding, exception texts.
 //!
-//! Not a Python: only what a request can reach. Sources: field notes §1.5 and CPython's `binascii`.
+//! Covers only what a request can reach. Sources: field notes §1.5 and CPython's `binascii`.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) fn is_truthy(value: &Value) -> bool {
     }
 }
 
-/// `str(value)` of what JSON can hold, near enough.
+/// `str(value)` of a JSON value, approximately.
 pub(super) fn to_str(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -26,7 +26,7 @@ pub(super) fn to_str(value: &Value) -> String {
     }
 }
 
-/// `repr(value)` as it stands in error messages.
+/// `repr(value)` in an error message.
 pub(super) fn to_repr(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
@@ -35,7 +35,7 @@ pub(super) fn to_repr(value: &Value) -> String {
     }
 }
 
-/// `np.frombuffer(base64.b64decode(text), dtype=np.float32)`, with the words of its exceptions.
+/// `np.frombuffer(base64.b64decode(text), dtype=np.float32)`, with its exception texts.
 pub(super) fn decode_float32(text: &str) -> Result<Vec<f32>, String> {
     let mut samples = Vec::new();
     let strict = decode_base64_f32(text, &mut samples);
@@ -57,7 +57,8 @@ pub(super) fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
     strict.or_else(|_| STANDARD.decode(normalize_base64(text)?).map_err(|_| "Incorrect padding".to_owned()))
 }
 
-/// Well-formed base64 of what a decoder finds that skips every illegal character and stops at a complete padding.
+/// Returns well-formed base64 of what a lenient decoder reads: it skips illegal characters and stops at complete
+/// padding.
 fn normalize_base64(text: &str) -> Result<String, String> {
     let mut clean = String::with_capacity(text.len() + 3);
     let mut padding = 0;

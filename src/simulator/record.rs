@@ -1,44 +1,44 @@
-//! What the simulator received, kept for tests that compare sample by sample. Unbounded, so only on request.
+//! Recorder for received input, for tests that compare samples. Unbounded, so recording is off by default.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{ConnId, DuplexOpening, DuplexUnit};
 
-/// One thing that was received.
+/// One recorded input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RecordedInput {
-    /// A text frame, as it came.
+    /// A text frame, unchanged.
     Message(ConnId, String),
     /// A binary frame.
     Binary(ConnId),
-    /// The samples of an ASR request as the back-end decoded them, 16 kHz mono.
+    /// Samples of an ASR request, as decoded by the back-end, 16 kHz mono.
     AsrAudio(ConnId, Vec<f32>),
-    /// What a full-duplex session was opened with.
+    /// Parameters of a full-duplex session.
     DuplexOpened(ConnId, DuplexOpening),
-    /// One append of a full-duplex session, when its turn came.
+    /// One append of a full-duplex session, recorded when it is processed.
     DuplexUnit(ConnId, DuplexUnit),
-    /// The end of a client's transport while its session was open; a polite client has none.
+    /// A client's transport ended while its session was open; a polite client causes none.
     Disconnected(ConnId),
 }
 
-/// A shared handle on what was received, in the order of reception.
+/// Shared handle to the recorded inputs, in order of reception.
 #[derive(Debug, Clone, Default)]
 pub struct InputRecorder(Arc<Mutex<Vec<RecordedInput>>>);
 
 impl InputRecorder {
-    /// Everything so far.
+    /// Copies everything recorded.
     #[must_use]
     pub fn all(&self) -> Vec<RecordedInput> {
         self.lock().clone()
     }
 
-    /// Everything so far, which is then forgotten.
+    /// Returns and removes everything recorded.
     #[must_use]
     pub fn take(&self) -> Vec<RecordedInput> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// The audio of every ASR request so far.
+    /// Audio of every recorded ASR request.
     #[must_use]
     pub fn asr_audio(&self) -> Vec<Vec<f32>> {
         let audio = |input: &RecordedInput| match input {
@@ -48,7 +48,7 @@ impl InputRecorder {
         self.lock().iter().filter_map(audio).collect()
     }
 
-    /// Every append of every full-duplex session so far.
+    /// Every recorded full-duplex append.
     #[must_use]
     pub fn duplex_units(&self) -> Vec<(ConnId, DuplexUnit)> {
         let unit = |input: &RecordedInput| match input {
@@ -63,7 +63,7 @@ impl InputRecorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<RecordedInput>> {
-        // A list is whole between two pushes, whatever panicked.
+        // A panic cannot leave the list inconsistent, because each push is complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,32 +1,32 @@
-//! What the simulator says when no engine says it: transcripts, answers, and how a text falls into deltas.
+//! Simulated texts (transcripts, answers) and their division into deltas.
 
-/// The official read-aloud prompt (field notes §5); what follows it is spoken verbatim.
+/// Official read-aloud prompt (field notes §5); the text after it is spoken verbatim.
 pub const READ_ALOUD_PROMPT: &str = "请朗读以下内容。";
 
-/// Prefix of every answer that was generated while another generation still ran on the same model.
+/// Prefix of every answer generated while another generation still ran on the same model.
 ///
-/// Two generations on one model are corrupt on a real server (field notes §2); here a client that does not wait is told
-/// so. No character of it is banned from speech.
+/// On a real server, two concurrent generations on one model corrupt each other (field notes §2). The prefix shows that
+/// the client did not wait. It has no banned characters.
 pub const CORRUPTED_PREFIX: &str = "CORRUPTED BY AN UNFINISHED GENERATION ";
 
 /// Characters that the PyTorch back-end cannot generate in streamed speech (field notes §2).
 const BANNED_CHARS: &str = ":：；#“”‘’@*【】「」()（）[]&/$";
 
-/// The model's own bound on an answer, whatever the request allows (the C++ back-end's `n_predict`).
+/// The model's own limit of an answer (the C++ back-end's `n_predict`).
 const MAX_ANSWER_TOKENS: usize = 2048;
 
-/// Latin characters in a token, near enough; a CJK character is a token of its own.
+/// Latin characters per token, approximately; a CJK character is one token.
 const CHARS_PER_TOKEN: usize = 4;
 
-/// Characters in a delta of a text answer, about ten tokens (field notes §2).
+/// Characters per delta of a text answer, about ten tokens (field notes §2).
 const TEXT_DELTA_CHARS: usize = 20;
 
-/// The transcript of so many samples at 16 kHz.
+/// Transcript for a number of samples at 16 kHz.
 pub(super) fn simulated_transcript(samples: usize) -> String {
     format!("simulated transcript: {:.2} s of speech", samples as f64 / 16_000.0)
 }
 
-/// The answer to a user's text: the text itself after the read-aloud prompt, something short otherwise.
+/// Answer to a user's text: the text after the read-aloud prompt, otherwise a short reply.
 pub(super) fn simulated_answer(user_text: &str, speaks: bool) -> String {
     if speaks && let Some((_, read)) = user_text.split_once(READ_ALOUD_PROMPT) {
         return read.trim().to_owned();
@@ -35,19 +35,19 @@ pub(super) fn simulated_answer(user_text: &str, speaks: bool) -> String {
     if start.is_empty() { "simulated answer".to_owned() } else { format!("simulated answer to: {start}") }
 }
 
-/// The text without the characters that are banned from streamed speech.
+/// Removes the characters that are banned from streamed speech.
 pub(super) fn remove_banned(text: &str) -> String {
     text.chars().filter(|character| !BANNED_CHARS.contains(*character)).collect()
 }
 
-/// About how many tokens a text has.
+/// Estimates the number of tokens of a text.
 pub(super) fn estimate_tokens(text: &str) -> usize {
     let wide = text.chars().filter(|character| is_wide(*character)).count();
     let narrow = text.chars().count() - wide;
     wide + narrow.div_ceil(CHARS_PER_TOKEN)
 }
 
-/// As much of the text as `max_new_tokens` allows: what is longer is cut, not summarised (field notes §5).
+/// Cuts the text to `max_new_tokens` (field notes §5).
 pub(super) fn truncate_to_tokens(text: &str, max_new_tokens: usize) -> &str {
     let max_quarters = max_new_tokens.clamp(1, MAX_ANSWER_TOKENS) * CHARS_PER_TOKEN;
     let mut used_quarters = 0;
@@ -60,7 +60,7 @@ pub(super) fn truncate_to_tokens(text: &str, max_new_tokens: usize) -> &str {
     text
 }
 
-/// A text answer's deltas: broken before a space where one is near, else after [`TEXT_DELTA_CHARS`].
+/// Splits a text answer into deltas, before a space if one is near, else after [`TEXT_DELTA_CHARS`].
 pub(super) fn split_text_deltas(text: &str) -> Vec<String> {
     let mut deltas = Vec::new();
     let mut rest = text;
@@ -75,7 +75,8 @@ pub(super) fn split_text_deltas(text: &str) -> Vec<String> {
     deltas
 }
 
-/// Exactly `parts` texts (some may be empty at the end) of `chars` characters each, the last one taking the rest.
+/// Splits a text into exactly `parts` texts of `chars` characters; the last takes the rest, and trailing ones may be
+/// empty.
 pub(super) fn split_speech_deltas(text: &str, chars: usize, parts: usize) -> Vec<String> {
     let mut deltas = Vec::with_capacity(parts);
     let mut rest = text;

@@ -1,7 +1,7 @@
-//! One session on a worker: initialise, answer appends one after the other, close (field notes §1.3–§1.5).
+//! One session of the current dialect on a worker: initialise, answer appends in order, close (field notes §1.3–§1.5).
 //!
-//! The worker reads each message at once and judges its form; the back-end takes the appends in order and judges their
-//! content when their turn comes (`session_mode`). Every violation ends the session.
+//! The worker validates the form of each message on arrival. The back-end validates the content of an append when it is
+//! processed (`session_mode`). Every violation ends the session.
 
 use std::time::Instant;
 
@@ -19,19 +19,19 @@ use super::{
 
 #[derive(Debug)]
 enum CurrentStage {
-    /// For the first message.
+    /// Before the first message.
     AwaitingInit,
-    /// Until `session.created`; messages wait, as the worker does not read meanwhile.
+    /// Before `session.created`; messages wait, because the worker does not read meanwhile.
     Initialising { ready_at: Instant, payload: Map<String, Value>, first_append: Option<Map<String, Value>> },
-    /// With its id.
+    /// Created; has an id.
     Live { id: String, mode_session: ModeSession },
 }
 
-/// One session.
+/// One session of the current dialect.
 #[derive(Debug)]
 pub(super) struct CurrentSession {
     mode: SimMode,
-    /// When the gateway's watchdog ends it.
+    /// Instant at which the gateway's watchdog ends the session.
     expires_at: Option<Instant>,
     stage: CurrentStage,
     unread_messages: Backlog<String>,
@@ -51,7 +51,7 @@ impl CurrentSession {
         }
     }
 
-    /// A text frame from the client.
+    /// Handles a text frame from the client.
     pub(super) fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         if self.pending_close.is_some() {
             return Ok(());
@@ -71,7 +71,7 @@ impl CurrentSession {
         let (payload, first_append) =
             match (message_type(&message), message.remove("payload"), message.remove("input")) {
                 ("session.init", Some(Value::Object(payload)), _) => (payload, None),
-                // An append may come first; the worker makes up the init (field notes §1.4).
+                // An append may come first; the worker then assumes an empty init (field notes §1.4).
                 ("input.append", _, Some(Value::Object(input))) => (Map::new(), Some(input)),
                 _ => return self.close_as_worker(ctx),
             };
@@ -105,7 +105,7 @@ impl CurrentSession {
         }
     }
 
-    /// Takes the next appends, as long as nothing is under way.
+    /// Processes queued appends while no step is in progress.
     fn process_appends(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let CurrentStage::Live { id, mode_session } = &mut self.stage else { return Ok(()) };
         while !mode_session.is_busy() && self.pending_close.is_none() {
@@ -115,7 +115,7 @@ impl CurrentSession {
         Ok(())
     }
 
-    /// The engines' answer; ignored if it is not for this session.
+    /// Passes the engines' answer to the mode session, which ignores one for another job.
     pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,
@@ -127,7 +127,7 @@ impl CurrentSession {
         }
     }
 
-    /// The next instant at which something happens.
+    /// Instant of the next work.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let work = match &self.stage {
             CurrentStage::Initialising { ready_at, .. } => Some(*ready_at),
@@ -138,7 +138,7 @@ impl CurrentSession {
         [work, closing, self.expires_at].into_iter().flatten().min()
     }
 
-    /// Does the earliest thing that is due; of two at one instant, the answer comes before the end.
+    /// Does the earliest due work; at the same instant, an answer comes before the end.
     pub(super) fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
         match &mut self.stage {
@@ -180,7 +180,7 @@ impl CurrentSession {
         ctx.send_text(event.to_json(ctx.cfg.backend));
         self.stage = CurrentStage::Live { id, mode_session };
         if let Some(input) = first_append {
-            // The backlog is empty here, so there is room.
+            // The backlog is empty here, so the push succeeds.
             let _fits = self.pending_appends.try_push(input, 0);
             self.process_appends(ctx)?;
         }
@@ -190,7 +190,7 @@ impl CurrentSession {
         Ok(())
     }
 
-    /// The payload's own mode wins over the connection's (field notes §1.3).
+    /// Creates the mode session. The payload's mode overrides the connection's (field notes §1.3).
     fn prepare_mode(
         &self,
         payload: &Map<String, Value>,
@@ -214,7 +214,7 @@ impl CurrentSession {
         Err(SimSessionEnd::Closed)
     }
 
-    /// The end of a step that an end of the session does not interrupt.
+    /// End of the step that continues after the session ends.
     pub(super) fn step_end_time(&self) -> Option<Instant> {
         match &self.stage {
             CurrentStage::Live { mode_session, .. } => mode_session.step_end_time(),
@@ -222,7 +222,7 @@ impl CurrentSession {
         }
     }
 
-    /// What goes on in the model after the session is gone.
+    /// Returns the generation that outlives the session, if any.
     pub(super) fn into_orphaned_generation(self) -> Option<OrphanedGeneration> {
         match self.stage {
             CurrentStage::Live { mode_session, .. } => mode_session.into_orphaned_generation(),

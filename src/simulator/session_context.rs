@@ -1,4 +1,4 @@
-//! What a session has at hand while it handles one thing: the time, the configuration, its worker's model, a way out.
+//! Context of a session while it handles one input: time, configuration, worker model, outputs.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -10,24 +10,24 @@ use super::{
     model::WorkerModel,
 };
 
-/// How a session ends, seen from the gateway.
+/// End of a session, as the gateway sees it.
 #[derive(Debug)]
 pub(super) enum SimSessionEnd {
-    /// `session.closed` was said; the gateway closes with 1000.
+    /// `session.closed` was sent; the gateway closes with 1000.
     Closed,
     /// The gateway itself failed, with this exception text.
     GatewayFailed(&'static str),
-    /// The TCP connection breaks.
+    /// The TCP connection is aborted.
     Aborted,
-    /// What came is no message; the gateway closes with 1003.
+    /// A frame was not a message; the gateway closes with 1003.
     UnsupportedData,
 }
 
-/// Why a session cannot be created; the worker does not pass the reason on (field notes §1.5, §1.7).
+/// The session cannot be created; the worker does not report the reason (field notes §1.5, §1.7).
 #[derive(Debug)]
 pub(super) struct InitRejected;
 
-/// Everything around a session while it handles one thing.
+/// Everything that a session may use while it handles one input.
 pub(super) struct SimContext<'a> {
     pub(super) now: Instant,
     pub(super) conn: ConnId,
@@ -47,7 +47,7 @@ impl SimContext<'_> {
         self.outputs.push_back(SimOutput::Text(self.conn, text));
     }
 
-    /// Adds an output for tests, if [`SimulatorConfig::record`] is set.
+    /// Emits a recording output if [`SimulatorConfig::record`] is set.
     pub(super) fn record(&mut self, output: impl FnOnce(ConnId) -> SimOutput) {
         if self.cfg.record {
             self.outputs.push_back(output(self.conn));
@@ -65,7 +65,7 @@ impl SimContext<'_> {
         self.clock.unix_seconds(self.now)
     }
 
-    /// The back-end's `session.closed`.
+    /// Serialises the back-end's `session.closed`.
     pub(super) fn session_closed(&self, session_id: &str, reason: &str, diagnostic: Option<&str>) -> String {
         let event = ServerEvent {
             name: "session.closed",
@@ -78,7 +78,7 @@ impl SimContext<'_> {
         event.to_json(self.cfg.backend)
     }
 
-    /// Answers an append that the back-end rejects, which ends the session everywhere but in the legacy document.
+    /// Answers a rejected append. The rejection ends the session, except in the legacy document.
     pub(super) fn reject_append(
         &mut self,
         session_id: &str,
@@ -102,14 +102,14 @@ impl SimContext<'_> {
         Err(SimSessionEnd::Closed)
     }
 
-    /// Sends the legacy dialect's one error that does not end the session.
+    /// Sends the legacy dialect's non-fatal error.
     pub(super) fn send_inference_error(&mut self, follows_document: bool, message: &str) {
         let code = if follows_document { "inference_error" } else { "inference_failed" };
         self.send_text(messages::error(code, message));
     }
 }
 
-/// Twelve hexadecimal digits.
+/// Returns twelve hexadecimal digits.
 pub(super) fn random_hex12(rng: &mut fastrand::Rng) -> String {
     format!("{:012x}", rng.u64(..) >> 16)
 }

@@ -1,6 +1,6 @@
-//! What a session does with its appends once it is created: turns of messages, or full duplex.
+//! Append handling of a created session: turn-based chat or full duplex.
 //!
-//! Here is the side of chat, one generation at a time; the other side is `duplex`.
+//! Chat is implemented here, one generation at a time; full duplex is in `duplex`.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::{
     session_context::{InitRejected, SimContext, SimSessionEnd, random_hex12},
 };
 
-/// A created session's work.
+/// A created session of either mode.
 #[derive(Debug)]
 pub(super) enum ModeSession {
     Chat(Box<ChatSession>),
@@ -23,7 +23,7 @@ pub(super) enum ModeSession {
 }
 
 impl ModeSession {
-    /// Prepares for the session that this payload describes.
+    /// Creates the session from the payload of `session.init`.
     pub(super) fn prepare(
         is_duplex: bool,
         has_video: bool,
@@ -37,7 +37,7 @@ impl ModeSession {
         }
     }
 
-    /// What `session.created` calls this mode.
+    /// Name of the mode in `session.created`.
     pub(super) const fn mode_name(&self) -> &'static str {
         match self {
             Self::Chat(_) => "turn_based",
@@ -45,7 +45,7 @@ impl ModeSession {
         }
     }
 
-    /// Whether the next append has to wait.
+    /// True while the next append has to wait.
     pub(super) const fn is_busy(&self) -> bool {
         match self {
             Self::Chat(chat) => chat.generation.is_some(),
@@ -53,7 +53,7 @@ impl ModeSession {
         }
     }
 
-    /// Takes an append.
+    /// Handles an append.
     pub(super) fn handle_append(
         &mut self,
         id: &str,
@@ -66,7 +66,7 @@ impl ModeSession {
         }
     }
 
-    /// When something is due.
+    /// Instant of the next step.
     pub(super) fn step_deadline(&self) -> Option<Instant> {
         match self {
             Self::Chat(chat) => chat.generation.as_ref().and_then(Generation::step_deadline),
@@ -74,7 +74,7 @@ impl ModeSession {
         }
     }
 
-    /// Does what is due.
+    /// Runs the due step.
     pub(super) fn run_step(&mut self, id: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         match self {
             Self::Chat(chat) => chat.run_step(id, ctx),
@@ -82,7 +82,7 @@ impl ModeSession {
         }
     }
 
-    /// The engines' answer; what is not this session's is ignored.
+    /// Passes on the engines' answer; an answer for another job is ignored.
     pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,
@@ -99,7 +99,7 @@ impl ModeSession {
         }
     }
 
-    /// The end of a step that nothing interrupts. A chat generation is left behind instead (field notes §2).
+    /// End of the uninterruptible step. A chat generation becomes an orphan instead (field notes §2).
     pub(super) fn step_end_time(&self) -> Option<Instant> {
         match self {
             Self::Chat(_) => None,
@@ -107,7 +107,7 @@ impl ModeSession {
         }
     }
 
-    /// What goes on in the model after the session is gone.
+    /// Returns the generation that outlives the session, if any.
     pub(super) fn into_orphaned_generation(self) -> Option<OrphanedGeneration> {
         match self {
             Self::Chat(chat) => chat.generation?.into_orphan(),

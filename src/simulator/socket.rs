@@ -1,6 +1,6 @@
-//! The sockets around the [`Gateway`]: one task owns it, one task per connection, bounded channels between them.
+//! Sockets around the [`Gateway`]: one task owns it, one task serves each connection, bounded channels connect them.
 //!
-//! Nothing here decides anything; path and query are judged by `parse_mode`, everything else by the core.
+//! This module decides nothing: `parse_mode` validates path and query, and the core handles the rest.
 
 use std::{collections::HashMap, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use super::{
     transport::{self, ConnectionCommand, OwnerMessage},
 };
 
-/// Messages on their way to the owner; a full channel stops reading from the sockets.
+/// Capacity of the channel to the owner; a full channel stops reading from the sockets.
 const INBOUND_CAPACITY: usize = 64;
 
-/// How long to wait after a failed accept, which usually means that descriptors have run out.
+/// Pause after a failed accept, usually caused by exhausted file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A bound simulator that is not running yet.
@@ -36,31 +36,31 @@ pub struct Simulator {
     incoming: Receiver<OwnerMessage>,
 }
 
-/// A handle that makes things go wrong while the simulator runs.
+/// Handle that injects faults while the simulator runs.
 #[derive(Debug, Clone)]
 pub struct FaultInjector(Sender<OwnerMessage>);
 
 impl FaultInjector {
-    /// This goes wrong from now on, besides what already does.
+    /// Adds a fault to the active ones.
     pub async fn inject(&self, fault: Fault) {
         self.send(OwnerMessage::AddFault(fault)).await;
     }
 
-    /// Nothing goes wrong any more; what a fault has begun goes on.
+    /// Removes all faults; effects of faults that already triggered continue.
     pub async fn clear_faults(&self) {
         self.send(OwnerMessage::ClearFaults).await;
     }
 
     async fn send(&self, incoming: OwnerMessage) {
-        // A simulator that is over has no more faults.
+        // The send fails only after the simulator has stopped.
         let _over = self.0.send(incoming).await;
     }
 }
 
-/// Binds the address. [`SimulatorConfig::engines`] is set by [`Simulator::with_engines`] and by nothing else.
+/// Binds the address. Only [`Simulator::with_engines`] enables [`SimulatorConfig::use_engines`].
 ///
 /// # Errors
-/// Whatever the operating system says about the address.
+/// The operating system's error for the address.
 pub async fn bind(address: impl ToSocketAddrs, cfg: SimulatorConfig) -> io::Result<Simulator> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
@@ -77,31 +77,31 @@ pub async fn bind(address: impl ToSocketAddrs, cfg: SimulatorConfig) -> io::Resu
 }
 
 impl Simulator {
-    /// Where it listens.
+    /// Bound address.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes transcripts and speech from these engines.
+    /// Uses these engines for transcripts and speech.
     #[must_use]
     pub fn with_engines(self, engines: Arc<dyn SpeechEngines>) -> Self {
         Self { engines: Some(engines), ..self }
     }
 
-    /// The handle on what is received; it stays empty without [`SimulatorConfig::record`].
+    /// Handle to the recorded input; stays empty without [`SimulatorConfig::record`].
     #[must_use]
     pub fn recorder(&self) -> InputRecorder {
         self.recorder.clone()
     }
 
-    /// The handle that makes things go wrong.
+    /// Handle that injects faults.
     #[must_use]
     pub fn fault_injector(&self) -> FaultInjector {
         FaultInjector(self.inbound.clone())
     }
 
-    /// Serves until `shutdown` is ready, then drops every connection.
+    /// Serves until `shutdown` completes, then drops every connection.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         #[expect(clippy::disallowed_methods, reason = "the time of day, taken once, for server_send_ts")]
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -195,7 +195,7 @@ impl GatewayTask {
         }
     }
 
-    /// Carries out what the gateway wants; returns when it wants to be woken.
+    /// Carries out the gateway's outputs; returns the instant of the next wake-up.
     fn carry_out_outputs(&mut self) -> Option<std::time::Instant> {
         loop {
             match self.gateway.poll_output(Instant::now().into_std()) {
@@ -223,7 +223,7 @@ impl GatewayTask {
         }
     }
 
-    /// Never waits: a client that does not read is gone, and its task ends with the channel.
+    /// Sends without waiting. A client whose channel is full is dropped, and its task ends with the channel.
     fn send(&mut self, conn: ConnId, outgoing: ConnectionCommand) {
         let was_sent = self.clients.get(&conn).is_none_or(|client| client.try_send(outgoing).is_ok());
         if !was_sent {
@@ -232,7 +232,7 @@ impl GatewayTask {
         }
     }
 
-    /// The gateway asks only if there are engines.
+    /// Sends a request to the engines. The gateway does so only if they exist.
     fn ask_engines(&mut self, job: JobId, request: EngineRequest) {
         let Some(engines) = self.engines.clone() else { return };
         let inbound = self.inbound.clone();
@@ -243,7 +243,7 @@ impl GatewayTask {
                 }
                 EngineRequest::Speak(text) => EngineAnswer::Speech(engines.speak(text).await),
             };
-            // The owner is gone only when everything ends.
+            // The send fails only at shutdown.
             let _gone = inbound.send(OwnerMessage::EngineDone(job, answer)).await;
         });
     }

@@ -1,4 +1,4 @@
-//! One client's WebSocket: the handshake, frames in, frames out, the ways to end.
+//! One client's WebSocket: handshake, incoming and outgoing frames, the ways to end.
 
 use std::{pin::pin, time::Duration};
 
@@ -23,25 +23,25 @@ use tokio_tungstenite::{
 
 use super::{ConnId, EngineAnswer, Fault, HandshakeRejected, JobId, SimDialect, SimMode};
 
-/// Messages on their way to one client. More than the longest answer has, because the owner never waits for a client: one
-/// that lets this fill is dropped.
+/// Capacity of the channel to one client, above the length of the longest answer. The owner never waits: it drops a
+/// client whose channel is full.
 const OUTBOUND_CAPACITY: usize = 2048;
 
-/// The gateway's limit on a message (field notes §1.1).
+/// Maximum message size of the gateway (field notes §1.1).
 const MAX_MESSAGE_BYTES: usize = 128 << 20;
 
-/// Idle connections should be cheap.
+/// Small buffers keep idle connections cheap.
 const BUFFER_BYTES: usize = 8 << 10;
 
-/// For the handshake, for one write, and for the client's answer to a close.
+/// Timeout of the handshake, of one write, and of the client's answer to a close.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The only path there is.
+/// The only valid path.
 const REALTIME_PATH: &str = "/v1/realtime";
 
 type ServerSocket = WebSocketStream<TcpStream>;
 
-/// What the connection tasks and the engines tell the owner.
+/// Message from the connection tasks and the engines to the owner.
 #[derive(Debug)]
 pub(super) enum OwnerMessage {
     Connected(ConnId, SimMode, Sender<ConnectionCommand>),
@@ -53,7 +53,7 @@ pub(super) enum OwnerMessage {
     ClearFaults,
 }
 
-/// What the owner tells a connection.
+/// Command from the owner to a connection.
 #[derive(Debug)]
 pub(super) enum ConnectionCommand {
     Text(String),
@@ -61,14 +61,14 @@ pub(super) enum ConnectionCommand {
     Abort,
 }
 
-/// Why a connection's writing ended.
+/// Reason why writing ended.
 enum WriteEnd {
     Closed,
     Aborted,
     Failed,
 }
 
-/// Why a connection's reading ended.
+/// Reason why reading ended.
 enum ReadEnd {
     Disconnected,
     MessageTooBig,
@@ -91,7 +91,7 @@ pub(super) async fn serve_connection(
         return;
     }
     relay_frames(socket, conn, &inbound, receiver).await;
-    // The owner is gone only when everything ends.
+    // The send fails only at shutdown.
     let _gone = inbound.send(OwnerMessage::Disconnected(conn)).await;
 }
 
@@ -128,7 +128,7 @@ fn rejection_response(rejected: HandshakeRejected) -> ErrorResponse {
     response
 }
 
-/// Reads and writes at the same time, so that two sides that both write do not wait for each other.
+/// Reads and writes concurrently, so that two peers that both write do not block each other.
 async fn relay_frames(
     socket: ServerSocket,
     conn: ConnId,
@@ -143,7 +143,7 @@ async fn relay_frames(
             written = write_frames(&mut sink, &mut outgoing) => Ok(written),
         };
         if matches!(written, Ok(WriteEnd::Closed)) {
-            // The client's answer to the close, or its silence.
+            // Waits for the client's answer to the close, up to the timeout.
             let _late = timeout(IO_TIMEOUT, reading).await;
         }
         written
@@ -156,7 +156,7 @@ async fn relay_frames(
         }
         Ok(WriteEnd::Aborted) => {
             if let Ok(socket) = stream.reunite(sink) {
-                // Without lingering the drop is a reset.
+                // Without lingering, the drop sends a reset.
                 let _unsupported = socket.get_ref().set_zero_linger();
             }
         }
@@ -200,7 +200,7 @@ async fn write_frames(
             Ok(Err(_)) | Err(_) => return WriteEnd::Failed,
         }
     }
-    // The owner gave up on this client.
+    // The owner dropped this client.
     WriteEnd::Aborted
 }
 

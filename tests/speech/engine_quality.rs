@@ -1,4 +1,5 @@
-//! The real speech engines: they hear the shipped recordings, understand themselves, and say so when they die.
+//! Quality of the real speech engines: transcription of the shipped recordings, round trips, and errors after
+//! a crash.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +10,12 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 use voxbridge::simulator::process::{EngineError, EngineProcess, find_engines};
 
-/// One of 94 words is wrong ("clubs" heard as "cloves"); another processor rounds differently, so three more may be.
+/// One of 94 words is wrong ("clubs" becomes "cloves"). Other processors round differently, so three more may
+/// be wrong.
 const RECORDINGS_WER: f64 = 0.045;
 /// The worst recording has that one error among its nine words.
 const RECORDING_WER: f64 = 0.25;
-/// Hearing is about thirty times faster than speech on one idle core; this only catches what is absurd.
+/// Transcription takes about a thirtieth of real time on one idle core. This bound only catches gross errors.
 const MAX_SECONDS_PER_SECOND: f64 = 2.0;
 
 #[derive(Deserialize)]
@@ -42,7 +44,8 @@ async fn engines() -> EngineProcess {
     EngineProcess::start(&engines_dir()).await.unwrap()
 }
 
-/// 24 kHz to 16 kHz: every third sample twice interpolated; good enough, as flite's speech ends at 8 kHz.
+/// 24 kHz to 16 kHz by linear interpolation of every third sample. Good enough, since flite's speech ends at
+/// 8 kHz.
 fn resample_to_16_khz(speech: &[f32]) -> Vec<f32> {
     speech.chunks_exact(3).flat_map(|s| [s[0], (s[1] + s[2]) / 2.0]).collect()
 }
@@ -68,7 +71,7 @@ async fn recordings_are_transcribed() {
         errors += word_errors(&said, &normalise(&text));
         words += said.len();
     }
-    println!("{errors} of {words} words wrong");
+    println!("{errors} of {words} words are wrong");
     assert!(errors as f64 <= words as f64 * RECORDINGS_WER, "{errors} of {words} words wrong");
 }
 
@@ -131,7 +134,7 @@ async fn abandoned_request_keeps_answer_order() {
     let engines = engines().await;
     let jfk = samples("jfk_16k.wav");
     let given_up = timeout(Duration::from_millis(20), engines.recognise(jfk)).await;
-    assert!(given_up.is_err(), "eleven seconds heard in 20 ms");
+    assert!(given_up.is_err(), "transcription of 11 s is not done after 20 ms");
     let text = engines.recognise(samples("librivox_0880_16k.wav")).await.unwrap();
     assert!(word_error_rate("he was not an ill disposed young man", &text) <= RECORDING_WER, "{text}");
 }
@@ -150,7 +153,7 @@ async fn engine_process_death_fails_all_requests() {
     for error in
         [first.unwrap_err(), second.unwrap_err(), engines.speak("Nor this.".into()).await.unwrap_err()]
     {
-        assert_eq!(error.to_string(), "the speech engines stopped: signal: 9 (SIGKILL)");
+        assert_eq!(error.to_string(), "speech engines stopped: signal: 9 (SIGKILL)");
     }
 }
 
@@ -162,13 +165,13 @@ async fn engine_process_ends_with_last_handle() {
     assert!(process.exists());
     drop(engines);
     timeout(Duration::from_secs(5), async {
-        // A killed child stays in the table until the runtime has reaped it.
+        // A killed child stays in the process table until the runtime has reaped it.
         while process.exists() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await
-    .expect("the process is still there");
+    .expect("the process still exists");
 }
 
 #[test]

@@ -1,38 +1,38 @@
-//! What `session.init` says for full duplex, and what becomes of it (field notes §1.4–§1.6, §3).
+//! Full-duplex parameters of `session.init` and their effect (field notes §1.4–§1.6, §3).
 
 use serde_json::{Map, Value};
 
 use super::super::{Backend, chat::decode_init_voice, python, script};
 use crate::simulator::session_context::InitRejected;
 
-/// What a full-duplex session was opened with.
+/// Parameters of a full-duplex session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DuplexOpening {
-    /// `mode=video`: frames are looked at.
+    /// True for `mode=video`: video frames are validated.
     pub has_video: bool,
-    /// The system prompt, if one was given.
+    /// System prompt, if given.
     pub prompt: Option<String>,
-    /// The configuration that holds: PyTorch takes the worker's previous one when none is given (field notes §1.6).
+    /// Effective configuration; PyTorch reuses the worker's previous one if none is given (field notes §1.6).
     pub config: Map<String, Value>,
-    /// The first voice reference that was given, as decoded.
+    /// First voice reference given, decoded.
     pub voice: Option<Vec<f32>>,
 }
 
-/// The template around the prompt, and the default voice (field notes §6.1: 75 with the default prompt).
+/// Context positions of the prompt template and the default voice (field notes §6.1: 75 with the default prompt).
 const TEMPLATE_TOKENS: u64 = 12;
 const DEFAULT_VOICE_TOKENS: u64 = 56;
 
-/// What a session has that sends no prompt.
+/// System prompt of a session that gives none.
 pub(in super::super) const DEFAULT_PROMPT: &str = "You are a helpful assistant.";
 
-/// Samples of a voice reference that take one position of the context.
+/// Voice reference samples per context position.
 const SAMPLES_PER_TOKEN: u64 = 1_600;
 
-/// The ranges that PyTorch enforces (field notes §1.6).
+/// Value ranges enforced by PyTorch (field notes §1.6).
 const RANGES: [(&str, f64, f64); 2] = [("temperature", 0.0, 2.0), ("length_penalty", 0.1, 5.0)];
 
 impl DuplexOpening {
-    /// `worker_config` is the worker's configuration from before.
+    /// Parses the payload. `worker_config` is the configuration of the worker's previous session.
     pub(super) fn from_payload(
         backend: Backend,
         has_video: bool,
@@ -54,7 +54,7 @@ impl DuplexOpening {
         Ok(Self { has_video, prompt: prompt.map(str::to_owned), config, voice })
     }
 
-    /// What the initialisation takes of the context.
+    /// Context positions used by the initialisation.
     pub(super) fn context_tokens(&self) -> u64 {
         let prompt = script::estimate_tokens(self.prompt.as_deref().unwrap_or(DEFAULT_PROMPT)) as u64;
         let voice =
@@ -62,7 +62,7 @@ impl DuplexOpening {
         TEMPLATE_TOKENS + prompt + voice
     }
 
-    /// The client's own count; only C++ honours it (field notes §1.6).
+    /// The client's `force_listen_count`, which only C++ honours (field notes §1.6).
     pub(super) fn force_listen_count(&self, backend: Backend) -> Option<u32> {
         let given = self.config.get("force_listen_count").filter(|_| backend == Backend::Cpp)?;
         u32::try_from(given.as_u64()?).ok()
@@ -77,7 +77,7 @@ fn has_valid_ranges(config: &Map<String, Value>) -> bool {
     })
 }
 
-/// Text that is a number counts as one.
+/// Converts a number or numeric text.
 fn as_number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),

@@ -1,4 +1,4 @@
-//! Reading one `input.append` of full duplex, with every spelling the back-ends take (field notes §1.4, §1.5, §1.7).
+//! Parser for full-duplex `input.append`, with every spelling that the back-ends accept (field notes §1.4, §1.5, §1.7).
 
 use serde_json::{Map, Value};
 
@@ -8,31 +8,31 @@ use super::super::{
     python,
 };
 
-/// One append as the back-end decoded it.
+/// One append, decoded like the back-end does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DuplexUnit {
-    /// The samples as they came, float32 at 16 kHz, however many they are.
+    /// Samples of any number, float32 at 16 kHz.
     pub samples: Vec<f32>,
-    /// Whether the client forced the model to listen.
+    /// True if the client forces the model to listen.
     pub force_listen: bool,
-    /// The frames that are looked at; none in `mode=audio`.
+    /// Number of video frames; 0 in `mode=audio`.
     pub frame_count: usize,
-    /// The client's own name for it.
+    /// The client's id of the append.
     pub input_id: Option<Value>,
 }
 
-/// A unit, and what names its answer.
+/// An append and the response id requested with it.
 #[derive(Debug)]
 pub(super) struct DuplexAppend {
     pub(super) unit: DuplexUnit,
-    /// Taken at the start of a turn, by PyTorch only (field notes §1.3).
+    /// Used at the start of a turn, by PyTorch only (field notes §1.3).
     pub(super) response_id: Option<String>,
 }
 
-/// What Pillow says of bytes that are no picture, less the address it adds.
+/// Pillow's error for bytes that are not an image, without the object address.
 const NOT_AN_IMAGE: &str = "cannot identify image file <_io.BytesIO object>";
 
-/// How JPEG and PNG begin.
+/// Signatures of JPEG and PNG.
 const IMAGE_SIGNATURES: [&[u8]; 2] = [b"\xFF\xD8\xFF", b"\x89PNG"];
 
 impl DuplexAppend {
@@ -76,7 +76,7 @@ fn decode_samples(backend: Backend, input: &Map<String, Value>) -> Result<Vec<f3
     }
 }
 
-/// A string, or an object around one; empty ones do not count.
+/// Finds the audio text: a non-empty string or a field of an object.
 fn audio_text(input: &Map<String, Value>) -> Option<&str> {
     ["audio", "audio_base64", "audio_data"].iter().find_map(|key| nested_text(input.get(*key)?))
 }
@@ -117,7 +117,7 @@ fn check_frame(backend: Backend, frame: &Value) -> Result<(), AppendRejection> {
     })
 }
 
-/// At the top, or under `hints`.
+/// Reads `force_listen` from the top level or from `hints`.
 fn has_force_listen(backend: Backend, input: &Map<String, Value>) -> bool {
     let hint = input.get("hints").and_then(|hints| hints.get("force_listen"));
     input.get("force_listen").or(hint).is_some_and(|value| match backend {

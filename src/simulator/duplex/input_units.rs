@@ -1,28 +1,29 @@
-//! The input side: appends become units (field notes §1.6), and units become utterances.
+//! Input audio: cuts appends into units (field notes §1.6) and units into utterances.
 //!
-//! Only PyTorch collects: it takes at most one second per append and leaves the rest for later. C++ takes each append as
-//! it is (field notes §7: its cost per step does not depend on the chunk).
+//! Only PyTorch buffers: it takes at most one second per append and keeps the rest for later. C++ takes each append
+//! whole (field notes §7: its cost per step does not depend on the chunk size).
 
 use super::super::Backend;
 
-/// The first unit has some look-ahead: padded in front to this much, of which the next constant is consumed.
+/// The first unit is padded in front to the first length, and the second length of it is consumed; the rest is
+/// look-ahead.
 const FIRST_SAMPLES: usize = 16_560;
 const FIRST_CONSUMED_SAMPLES: usize = 16_480;
 const LOOK_AHEAD_SAMPLES: usize = FIRST_SAMPLES - FIRST_CONSUMED_SAMPLES;
 
-/// Every later unit.
+/// Length of every later unit.
 const UNIT_SAMPLES: usize = 16_000;
 
-/// A unit below this root mean square is silent.
+/// RMS threshold: a quieter unit is silent.
 const AUDIBLE_RMS: f64 = 0.005;
 
-/// As much of an utterance as one recognition takes (field notes §2).
+/// Longest audio of one recognition (field notes §2).
 const MAX_UTTERANCE_SAMPLES: usize = 30 * UNIT_SAMPLES;
 
-/// The simulator's own bound on what waits for later appends: no session is longer.
+/// The simulator's own limit of buffered audio: the maximum length of a session.
 const MAX_BUFFER_SAMPLES: usize = 600 * UNIT_SAMPLES;
 
-/// What the user said, with the units before and after it.
+/// A user utterance, including the silent units before and after it.
 #[derive(Debug)]
 pub(super) struct UserUtterance {
     pub(super) seconds: f64,
@@ -54,7 +55,7 @@ impl InputUnits {
         }
     }
 
-    /// The unit that this append completes, or `None` when it is too short.
+    /// Adds an append; returns the unit it completes, or `None` if a unit's worth of samples is still missing.
     pub(super) fn push_append(&mut self, samples: Vec<f32>) -> Option<Vec<f32>> {
         if !self.cuts_units {
             return Some(samples);
@@ -70,9 +71,9 @@ impl InputUnits {
         (self.buffer.len() >= UNIT_SAMPLES).then(|| self.buffer.drain(..UNIT_SAMPLES).collect())
     }
 
-    /// Listens to one unit; whether it is audible.
+    /// Analyses one unit; returns whether it is audible.
     pub(super) fn observe_unit(&mut self, unit: Vec<f32>) -> bool {
-        // What was looked ahead at belongs to the second before.
+        // The look-ahead samples belong to the previous second.
         let own_samples = if self.cuts_units { unit.get(LOOK_AHEAD_SAMPLES..) } else { None };
         let is_audible = rms(own_samples.unwrap_or(&unit)) >= AUDIBLE_RMS;
         if is_audible {
@@ -89,7 +90,7 @@ impl InputUnits {
         is_audible
     }
 
-    /// What the user has said, once silent; asking takes it away.
+    /// Returns and removes the utterance once the user is silent.
     pub(super) fn take_utterance(&mut self) -> Option<UserUtterance> {
         if !self.has_ended || self.audible_samples == 0 {
             return None;
@@ -113,11 +114,11 @@ mod tests {
         let mut input_units = InputUnits::new(Backend::Pytorch);
         let first = input_units.push_append(vec![1.0; 16_000]).unwrap();
         assert_eq!((first.len(), first.iter().filter(|sample| **sample == 0.0).count()), (16_480, 560));
-        assert_eq!(input_units.push_append(vec![2.0; 8_000]), None, "too short");
+        assert_eq!(input_units.push_append(vec![2.0; 8_000]), None, "half a unit");
         let second = input_units.push_append(vec![2.0; 8_000]).unwrap();
         assert_eq!((second.len(), second[79], second[80]), (16_000, 1.0, 2.0));
         input_units.push_append(vec![3.0; 48_000]).unwrap();
-        assert_eq!(input_units.push_append(vec![4.0]).unwrap()[80..], [3.0; 15_920], "the rest waited");
+        assert_eq!(input_units.push_append(vec![4.0]).unwrap()[80..], [3.0; 15_920], "the rest was kept");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a step says in the legacy dialect: one message for each append, whatever came of it (field notes §4, §6.4).
+//! Output of a full-duplex step in the legacy dialect: one message for each append (field notes §4, §6.4).
 
 use serde_json::json;
 
@@ -12,12 +12,12 @@ use crate::simulator::{
 };
 
 impl DuplexSession {
-    /// The server has said that the context is full, and went on.
+    /// True after the server reported a full context. The real server then continues.
     pub(in super::super) const fn has_sent_context_full(&self) -> bool {
         self.context_full_sent
     }
 
-    /// Says what the step brought.
+    /// Sends the messages of a completed step.
     pub(super) fn finish_legacy_step(
         &mut self,
         step: DuplexStep,
@@ -47,7 +47,8 @@ impl DuplexSession {
     }
 }
 
-/// All of a step in one message. Listening that was doubled comes twice; what would come behind it has no place here.
+/// Merges the events of a step into one message. Doubled `listen` events stay two; anything behind them has no legacy
+/// form.
 fn combined_messages(events: &[StepEvent], tokens: u64) -> Vec<String> {
     let listens = events.iter().filter(|event| matches!(event.kind, StepEventKind::Listen)).count();
     if events.first().is_some_and(|event| matches!(event.kind, StepEventKind::Listen)) {

@@ -1,8 +1,9 @@
-//! Full duplex: the client's audio goes in by units, and every unit is answered by listening or by a second of speech
-//! (field notes §1.6 for PyTorch, §1.7 for C++; captured in §6.1).
+//! Full duplex: each unit of client audio is answered by `listen` or by a second of speech. Sources: field notes §1.6
+//! for PyTorch, §1.7 for C++; captured in §6.1.
 //!
-//! One append is one step of the model and takes its time; the next one waits. What stands in for the model's mind is a
-//! rule: a stretch of audible units followed by a silent one is answered. Its speech is the [`watermark_sample`], or an engine's.
+//! One append is one step of the model and takes its time; the next append waits. A rule replaces the model: it answers
+//! each stretch of audible units that a silent unit follows. Its speech is the [`watermark_sample`] or comes from an
+//! engine.
 
 mod init;
 mod input;
@@ -33,15 +34,15 @@ use reply::{ReplyBuilder, StepEvent};
 use responder::{ModelAnswer, Responder};
 use turn::{ModelTurn, TurnFault};
 
-/// Positions of the context that a unit takes, idle and busy, and a frame (field notes §7).
+/// Context positions of an idle unit, a busy unit and a video frame (field notes §7).
 const IDLE_TOKENS: u64 = 13;
 const BUSY_TOKENS: u64 = 28;
 const FRAME_TOKENS: u64 = 64;
 
-/// What the legacy server enforces (field notes §4); the current one does not (§1.6).
+/// Context limit of the legacy server (field notes §4); the current one enforces none (§1.6).
 const LEGACY_CONTEXT_TOKENS: u64 = 8192;
 
-/// A unit that is too short still leaves its `<unit>` token behind (field notes §1.6).
+/// A unit that is too short still adds its `<unit>` token to the context (field notes §1.6).
 const SHORT_UNIT_TOKENS: u64 = 1;
 
 /// A full-duplex session on its worker.
@@ -50,19 +51,19 @@ pub(super) struct DuplexSession {
     has_video: bool,
     force_listen_count: u32,
     context_limit: Option<u64>,
-    /// The client was told that the context is full.
+    /// The client was sent `context_full`.
     context_full_sent: bool,
     append_count: u64,
     unit_count: u32,
     input_units: InputUnits,
     responder: Responder,
     turn: Option<ModelTurn>,
-    /// An interrupted turn that comes back by itself.
+    /// An interrupted turn that continues by itself.
     resuming: Option<ModelTurn>,
     step: Option<DuplexStep>,
 }
 
-/// One step of the model under way.
+/// One model step in progress.
 #[derive(Debug)]
 struct DuplexStep {
     ends_at: Instant,
@@ -72,19 +73,19 @@ struct DuplexStep {
     outcome: StepOutcome,
 }
 
-/// What follows a step.
+/// Result of a step.
 #[derive(Debug)]
 enum StepOutcome {
     Continue,
     ContextFull,
     Crash(String),
     Abort,
-    /// The step failed, and the session goes on.
+    /// The step failed, but the session continues.
     Failed,
 }
 
 impl DuplexStep {
-    /// One that says nothing.
+    /// Creates a step without events.
     fn silent(ends_at: Instant, outcome: StepOutcome) -> Self {
         Self { ends_at, events: Vec::new(), input_id: None, metrics: StepMetrics::default(), outcome }
     }
@@ -124,12 +125,12 @@ impl DuplexSession {
         self.step.is_some()
     }
 
-    /// The end of the step under way; nothing ends a step early.
+    /// End of the step in progress. Nothing ends a step early.
     pub(super) fn step_deadline(&self) -> Option<Instant> {
         self.step.as_ref().map(|step| step.ends_at)
     }
 
-    /// Takes one append: all that comes of it is settled now and said when the step is over.
+    /// Processes one append. Its results are computed now and sent when the step ends.
     pub(super) fn handle_append(
         &mut self,
         id: &str,
@@ -163,7 +164,7 @@ impl DuplexSession {
         Ok(())
     }
 
-    /// One whole unit: listens, begins to speak, goes on speaking or is interrupted.
+    /// Processes one whole unit: listens, starts a turn, continues or interrupts it.
     fn process_unit(
         &mut self,
         append: &DuplexAppend,
@@ -193,7 +194,7 @@ impl DuplexSession {
         (duration + extra_step_time(ctx), outcome)
     }
 
-    /// The turn is over before its end; what it would have said next may still come out of the C++ back-end's thread.
+    /// Ends a turn early. C++ may still send the audio that its vocoder thread has finished.
     fn interrupt_turn(&mut self, mut turn: ModelTurn, reply: &mut ReplyBuilder, ctx: &mut SimContext<'_>) {
         reply.push_listen(Some(&turn.response_id));
         if ctx.faults.trigger(FaultKind::LateAudio) {
@@ -203,7 +204,7 @@ impl DuplexSession {
         self.resuming = Some(turn).filter(|turn| !turn.is_over() && ctx.faults.trigger(FaultKind::Resumes));
     }
 
-    /// The turn that begins with this unit, if one does.
+    /// Returns the turn that starts with this unit, if any.
     fn open_turn(
         &mut self,
         append: &DuplexAppend,
@@ -220,7 +221,7 @@ impl DuplexSession {
         Some(ModelTurn::start(answer, requested_id.unwrap_or_else(|| new_response_id(ctx)), ctx))
     }
 
-    /// Engines start to work when the user falls silent; the rule answers when it may speak.
+    /// Returns an answer to speak. Engines start when the user falls silent, the rule when the model may speak.
     fn take_answer(
         &mut self,
         is_audible: bool,
@@ -235,7 +236,7 @@ impl DuplexSession {
         if may_speak { self.responder.take_answer() } else { None }
     }
 
-    /// One unit of the turn; several, when they come in a burst.
+    /// Adds one unit of the turn, or several in a burst.
     fn speak_units(&mut self, reply: &mut ReplyBuilder, ctx: &mut SimContext<'_>) -> StepOutcome {
         let Some(turn) = &mut self.turn else { return StepOutcome::Continue };
         match turn.due_fault() {
@@ -279,7 +280,7 @@ impl DuplexSession {
         }
     }
 
-    /// Says what the step brought.
+    /// Sends the messages of the completed step.
     pub(super) fn finish_step(&mut self, id: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let Some(step) = self.step.take() else { return Ok(()) };
         if let SimDialect::Legacy { follows_document } = ctx.cfg.dialect {
@@ -302,7 +303,7 @@ impl DuplexSession {
         Err(SimSessionEnd::Closed)
     }
 
-    /// The engines' answer; a failure ends the step under way, or the session at once.
+    /// Handles the engines' answer. A failure crashes the step in progress, or the session at once.
     pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,
@@ -319,7 +320,7 @@ fn new_response_id(ctx: &mut SimContext<'_>) -> String {
     format!("resp_{}", random_hex12(ctx.rng))
 }
 
-/// How many positions of the context end the session.
+/// Number of context positions at which the session ends.
 fn context_limit(ctx: &mut SimContext<'_>) -> Option<u64> {
     let fault_limit = ctx.faults.trigger_with(|kind| match kind {
         FaultKind::ContextFull(limit) => Some(limit),

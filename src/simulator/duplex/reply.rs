@@ -1,4 +1,4 @@
-//! What one step says, in the order and the shape of its back-end (field notes §1.3, §1.7, §6.1).
+//! Events of one step, in the order and shape of its back-end (field notes §1.3, §1.7, §6.1).
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::simulator::{
     session_context::SimContext,
 };
 
-/// Codec tokens of a second of speech (field notes §2).
+/// Codec tokens per second of speech (field notes §2).
 const TTS_TOKENS_PER_SECOND: usize = 25;
 
-/// The text of a unit comes out of C++ in parts of about this many characters.
+/// C++ sends the text of a unit in chunks of about this length.
 const CPP_TEXT_CHUNK_CHARS: usize = 5;
 
-/// How much audio C++ hands out at once: whatever its vocoder's thread has.
+/// Range of audio chunk sizes in C++, which sends whatever its vocoder thread has finished.
 const CPP_AUDIO_CHUNK_SAMPLES: std::ops::Range<usize> = 1_920..11_520;
 
 /// One event of a step.
@@ -30,7 +30,7 @@ pub(super) struct StepEvent {
     pub(super) kind: StepEventKind,
 }
 
-/// What an event says.
+/// Kind and content of an event.
 #[derive(Debug, Clone)]
 pub(super) enum StepEventKind {
     Listen,
@@ -39,14 +39,14 @@ pub(super) enum StepEventKind {
     Done(String),
 }
 
-/// The events of a step, collected.
+/// Builder for the events of a step.
 #[derive(Debug)]
 pub(super) struct ReplyBuilder {
     pub(super) events: Vec<StepEvent>,
     backend: Backend,
-    /// A unit without a waveform has none, instead of silence (field notes §4).
+    /// Sends null audio for a unit without a waveform, instead of silence (field notes §4).
     has_null_audio: bool,
-    /// The ids that C++ gives the answer to this input and gave to the one before.
+    /// Response ids that C++ assigns to this append and to the previous one.
     own_id: String,
     previous_id: String,
     tokens: usize,
@@ -66,12 +66,12 @@ impl ReplyBuilder {
         }
     }
 
-    /// Whether it says that the model listens.
+    /// True if the step contains a `listen` event.
     pub(super) fn is_listening(&self) -> bool {
         self.events.iter().any(|event| matches!(event.kind, StepEventKind::Listen))
     }
 
-    /// C++ names its listening by the input, PyTorch by the turn that it ends.
+    /// Adds a `listen` event. Its response id is the append's own in C++ and the ended turn's in PyTorch.
     pub(super) fn push_listen(&mut self, ended_turn: Option<&str>) {
         let response_id = match self.backend {
             Backend::Pytorch => ended_turn.map(str::to_owned),
@@ -80,7 +80,7 @@ impl ReplyBuilder {
         self.events.push(StepEvent { response_id, kind: StepEventKind::Listen });
     }
 
-    /// One unit of speech.
+    /// Adds one unit of speech.
     pub(super) fn push_unit(&mut self, turn: &ModelTurn, unit: SpokenUnit, ctx: &mut SimContext<'_>) {
         self.tokens += script::estimate_tokens(&unit.text);
         match self.backend {
@@ -92,7 +92,8 @@ impl ReplyBuilder {
         }
     }
 
-    /// Text first, each at most once; without a waveform a second of silence (field notes §1.6).
+    /// Sends text, then audio, at most one event each. A unit without a waveform becomes a second of silence (field
+    /// notes §1.6).
     fn push_pytorch_unit(&mut self, response_id: &str, unit: SpokenUnit) {
         self.samples += unit.audio.len();
         let fills_silence = unit.audio.is_empty() && !self.has_null_audio;
@@ -103,7 +104,7 @@ impl ReplyBuilder {
         self.push(response_id, StepEventKind::Audio(audio));
     }
 
-    /// Several texts, sound in pieces of any size between and after them, and a `response.done` for each unit.
+    /// Sends several texts, audio chunks of any size between and after them, and a `response.done` per unit.
     fn push_cpp_unit(&mut self, unit: SpokenUnit, spoken_text: Option<&String>, rng: &mut fastrand::Rng) {
         let own_id = self.own_id.clone();
         self.samples += unit.audio.len();
@@ -126,14 +127,14 @@ impl ReplyBuilder {
         self.push(&own_id, StepEventKind::Done(spoken_text.cloned().unwrap_or(unit.text)));
     }
 
-    /// The turn is over; C++ does not say so.
+    /// Ends the turn; C++ sends no event for that.
     pub(super) fn end_turn(&mut self, response_id: &str) {
         if self.backend == Backend::Pytorch {
             self.push_listen(Some(response_id));
         }
     }
 
-    /// Sound of a turn that has already yielded.
+    /// Adds audio of a turn that was already interrupted.
     pub(super) fn push_late_audio(&mut self, response_id: &str, audio: Vec<f32>) {
         let response_id = match self.backend {
             Backend::Pytorch => response_id.to_owned(),
@@ -142,7 +143,7 @@ impl ReplyBuilder {
         self.push(&response_id, StepEventKind::Audio(audio));
     }
 
-    /// Every terminal event twice, and a `response.done` behind each listening that has a name (field notes §7).
+    /// Doubles every terminal event and adds a `response.done` after each `listen` with a response id (field notes §7).
     pub(super) fn duplicate_terminals(&mut self) {
         let duplicated = self.events.drain(..).flat_map(|event| match event.kind {
             StepEventKind::Listen if event.response_id.is_some() => {
@@ -159,7 +160,7 @@ impl ReplyBuilder {
         self.events.push(StepEvent { response_id: Some(response_id.to_owned()), kind });
     }
 
-    /// What the step cost; C++ leaves zeros out.
+    /// Metrics of the step; C++ omits zeros.
     pub(super) fn step_metrics(&self, backend: Backend, duration: Duration, frame_count: u64) -> StepMetrics {
         let milliseconds = duration.as_secs_f64() * 1000.0;
         let speech_share = if self.samples > 0 { 0.6 } else { 0.0 };
@@ -181,7 +182,7 @@ impl ReplyBuilder {
 }
 
 impl StepEvent {
-    /// The event as its back-end writes it.
+    /// Serialises the event like its back-end.
     pub(super) fn to_json(
         &self,
         session_id: &str,

@@ -1,4 +1,4 @@
-//! What is answered to an utterance: by the engines, or by a rule that only counts seconds.
+//! Produces the answer to an utterance: by the engines, or by a rule that states the duration.
 
 use super::{
     super::{EngineAnswer, EngineRequest, FaultKind, JobId},
@@ -6,15 +6,15 @@ use super::{
 };
 use crate::simulator::session_context::SimContext;
 
-/// Something to be said.
+/// An answer for the model to speak.
 #[derive(Debug)]
 pub(super) struct ModelAnswer {
     pub(super) text: String,
-    /// An engine's speech at 24 kHz; the marker without one.
+    /// Speech from an engine, 24 kHz; without it, the watermark is spoken.
     pub(super) speech: Option<Vec<f32>>,
 }
 
-/// At most one answer at a time; what the user says meanwhile waits in the ear.
+/// State of the answer. There is at most one answer at a time; further user speech waits in [`super::input_units`].
 #[derive(Debug, Default)]
 pub(super) enum Responder {
     #[default]
@@ -29,7 +29,7 @@ impl Responder {
         matches!(self, Self::Idle)
     }
 
-    /// Begins to think of an answer.
+    /// Starts to produce an answer.
     pub(super) fn begin_answer(&mut self, utterance: UserUtterance, ctx: &mut SimContext<'_>) {
         if ctx.faults.trigger(FaultKind::EmptyTranscript) {
             return;
@@ -42,7 +42,7 @@ impl Responder {
         };
     }
 
-    /// The answer, once there is one.
+    /// Takes the answer if it is ready.
     pub(super) fn take_answer(&mut self) -> Option<ModelAnswer> {
         match std::mem::take(self) {
             Self::Ready(answer) => Some(answer),
@@ -53,7 +53,7 @@ impl Responder {
         }
     }
 
-    /// The engines' answer; ignored if it is not awaited. Where there are no words there is no answer.
+    /// Handles the engines' answer; ignores one for another job. An empty transcript produces no answer.
     pub(super) fn handle_engine_answer(
         &mut self,
         job: JobId,

@@ -1,4 +1,4 @@
-//! One turn of the model: which text and which second of sound each of its units has.
+//! One model turn: the text and the second of audio of each unit.
 
 use super::{
     super::{FaultKind, SimDialect, script},
@@ -7,42 +7,42 @@ use super::{
 };
 use crate::simulator::{hum_voice::SAMPLE_RATE_HZ, session_context::SimContext};
 
-/// Fewer than 28 characters of text in a unit (field notes §1.6).
+/// A unit has fewer than 28 characters of text (field notes §1.6).
 const MAX_UNIT_CHARS: usize = 27;
 
-/// The last unit of a marker turn, as captured (field notes §6.1).
+/// Samples of the last unit of a watermark turn, as captured (field notes §6.1).
 const LAST_UNIT_SAMPLES: usize = 14_400;
 
-/// The first unit of a turn, where the document of the legacy dialect lets it be shorter.
+/// Samples of the first unit, which the legacy document allows to be shorter.
 const SHORT_FIRST_UNIT_SAMPLES: usize = 12_000;
 
-/// What an endless turn says once its text is over.
+/// Text of an endless turn after its own text.
 const ENDLESS_TEXT: &str = "and so on ";
 
-/// What `think` adds: placed so that no tag stays in one piece when the text is cut after 26 characters.
+/// Text added by the `think` fault. No tag stays whole when the text is cut every 26 characters.
 const THOUGHT: &str = "<think>they spoke to me</think>";
 const CONTROL_TOKEN: &str = "<|speak|>";
 const CONTROL_AFTER_CHARS: usize = 19;
 const TAGGED_UNIT_CHARS: usize = 26;
 
-/// How a turn ends that does not end well.
+/// Abnormal end of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TurnFault {
     Crash,
     Abort,
 }
 
-/// Where the sound comes from.
+/// Source of the audio.
 #[derive(Debug)]
 enum TurnAudio {
-    /// The marker of this turn.
+    /// Watermark of the turn with this number.
     Watermark(u64),
     Engine(Vec<f32>),
-    /// Nothing was synthesised.
+    /// No audio is synthesized.
     Missing,
 }
 
-/// What one unit says.
+/// Content of one unit.
 #[derive(Debug)]
 pub(super) struct SpokenUnit {
     pub(super) text: String,
@@ -50,20 +50,20 @@ pub(super) struct SpokenUnit {
     pub(super) audio: Vec<f32>,
 }
 
-/// A turn under way.
+/// A turn in progress.
 #[derive(Debug)]
 pub(super) struct ModelTurn {
     pub(super) response_id: String,
-    /// Ends by itself when the user speaks.
+    /// Ends when the user speaks.
     pub(super) yields_to_speech: bool,
-    /// `response.done` after every unit, with everything said so far.
+    /// Sends `response.done` with the whole text so far after every unit.
     pub(super) repeats_text: bool,
-    /// Everything said so far.
+    /// Text spoken so far.
     pub(super) spoken_text: String,
     texts: Vec<String>,
     audio: TurnAudio,
     samples: usize,
-    /// How much of it the first unit has.
+    /// Number of these samples in the first unit.
     first_unit_samples: usize,
     units_spoken: usize,
     burst_units: usize,
@@ -96,7 +96,7 @@ impl ModelTurn {
         let texts = if ctx.faults.trigger(FaultKind::Think) {
             add_control_tags(&text)
         } else {
-            // Real speech lags behind its text by about a unit (field notes §7).
+            // Engine speech lags behind its text by about a unit (field notes §7).
             spread_text(&text, units, usize::from(matches!(audio, TurnAudio::Engine(_))))
         };
         let units = texts.len().max(units).max(1);
@@ -126,20 +126,20 @@ impl ModelTurn {
         }
     }
 
-    /// Whether the turn ends when it is told to.
+    /// Handles a stop request; returns whether the turn obeys.
     pub(super) fn try_stop(&mut self) -> bool {
         let is_ignored = self.ignored_stops_left > 0;
         self.ignored_stops_left = self.ignored_stops_left.saturating_sub(1);
         !is_ignored && !self.is_endless
     }
 
-    /// What happens instead of the next unit; at the latest instead of the last one.
+    /// Returns the fault that replaces the next unit. It triggers no later than at the last unit.
     pub(super) fn due_fault(&self) -> Option<TurnFault> {
         let (after_units, fault) = self.fault?;
         (self.units_spoken >= after_units.min(self.texts.len() - 1)).then_some(fault)
     }
 
-    /// Units that come out of the next step.
+    /// Number of units in the next step.
     pub(super) fn units_in_next_step(&self) -> usize {
         let units = if self.units_spoken == 0 { self.burst_units } else { 1 };
         units.min(self.texts.len().saturating_sub(self.units_spoken)).max(1)
@@ -149,7 +149,7 @@ impl ModelTurn {
         self.units_spoken >= self.texts.len() && !self.is_endless
     }
 
-    /// The next unit.
+    /// Returns the next unit.
     pub(super) fn next_unit(&mut self) -> SpokenUnit {
         let text = self.texts.get(self.units_spoken).map_or(ENDLESS_TEXT, String::as_str).to_owned();
         let start = self
@@ -187,7 +187,7 @@ fn turn_fault(ctx: &mut SimContext<'_>) -> Option<(usize, TurnFault)> {
     })
 }
 
-/// The text over at least so many units, evenly, ahead by `lead` units; broken after a space where one is near.
+/// Spreads the text evenly over at least `units` units, ahead by `lead_units`; breaks after a space if one is near.
 fn spread_text(text: &str, units: usize, lead_units: usize) -> Vec<String> {
     let total = text.chars().count();
     let mut parts = Vec::with_capacity(units);
@@ -203,14 +203,14 @@ fn spread_text(text: &str, units: usize, lead_units: usize) -> Vec<String> {
     parts
 }
 
-/// The beginning of a text, at most so long.
+/// Returns a prefix of at most `chars` characters.
 fn take_prefix(text: &str, chars: usize, is_last: bool) -> &str {
     let end = text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at);
     let space = text[..end].rfind(' ').map(|at| at + 1).filter(|_| !is_last);
     &text[..space.unwrap_or(end)]
 }
 
-/// The text with a thought before it and a control token in it, cut through the tags.
+/// Adds a thought before the text and a control token inside it, and cuts through both tags.
 fn add_control_tags(text: &str) -> Vec<String> {
     let at = text.char_indices().nth(CONTROL_AFTER_CHARS).map_or(text.len(), |(at, _)| at);
     let whole: Vec<char> =

@@ -1,17 +1,16 @@
-//! Speech that proves itself: every sample says which turn it belongs to and where in it.
+//! Watermark speech: each sample encodes its turn and its position in the turn.
 
-/// Samples of a ramp; eight turns times this many levels fill the positive half of 16 bits, without zero.
+/// Samples of a ramp. Eight turns of this many levels fill the positive half of 16 bits, without zero.
 const RAMP_SAMPLES: usize = 4095;
 
-/// Turns that can be told apart by a single sample.
+/// Number of turns that a single sample distinguishes.
 const DISTINCT_TURNS: u64 = 8;
 
-/// Sample `index` (at 24 kHz) of what the model says in turn `turn`, counted from 1 over all sessions of a gateway.
+/// Returns sample `index` (at 24 kHz) of turn `turn`, counted from 1 over all sessions of a gateway.
 ///
-/// Times 32768 it is a whole number that fits 16 bits and is never zero:
-/// `±(1 + turn % 8 * 4095 + index % 4095)`, negative in every other ramp of 4095 samples. So a sample survives the way
-/// through int16, one sample tells the turn (of eight) and the place (of 8190), and a lost, repeated or foreign one is a
-/// break in the ramp.
+/// Multiplied by 32768 it is an integer that fits 16 bits and is never zero: `±(1 + turn % 8 * 4095 + index % 4095)`,
+/// negative in every other ramp of 4095 samples. A sample therefore survives int16 conversion. One sample identifies
+/// the turn (of eight) and the position (of 8190); a lost, repeated or foreign sample breaks the ramp.
 #[must_use]
 pub fn watermark_sample(turn: u64, index: usize) -> f32 {
     let level = 1 + (turn % DISTINCT_TURNS) as usize * RAMP_SAMPLES + index % RAMP_SAMPLES;
@@ -19,7 +18,8 @@ pub fn watermark_sample(turn: u64, index: usize) -> f32 {
     signed / 32_768.0
 }
 
-/// What an int16 sample of [`watermark_sample`] says: the turn modulo 8 and the index modulo 8190. `None` for what is none.
+/// Decodes an int16 sample of [`watermark_sample`]: the turn modulo 8 and the index modulo 8190. Returns `None` for any
+/// other sample.
 #[must_use]
 pub fn read_watermark(sample: i16) -> Option<(u64, usize)> {
     let level = usize::from(sample.unsigned_abs()).checked_sub(1)?;

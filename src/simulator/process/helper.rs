@@ -1,6 +1,6 @@
-//! The helper process: how it is started, asked, and what it said last. Not the queue before it.
+//! The helper process: start, requests, exit status. The request queue is in the parent module.
 //!
-//! The messages are described at the top of `examples/engines/engines.py`.
+//! The message format is described at the top of `examples/engines/engines.py`.
 
 use std::io;
 use std::path::Path;
@@ -13,19 +13,19 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The helper's program text, given on its command line: it can be neither missing nor of another version.
+/// Program text of the helper, passed on its command line, so that it is never missing or of another version.
 const HELPER: &str = include_str!("../../../examples/engines/engines.py");
 
-/// How long a helper that closed its pipes may take to exit and say why.
+/// Time for a helper that closed its pipes to exit.
 const EXIT_BOUND: Duration = Duration::from_secs(2);
 
-/// A header holds the transcript of at most ten minutes of speech, some 10 kB.
+/// A header contains the transcript of at most ten minutes of speech, about 10 kB.
 const HEADER_LIMIT_BYTES: u64 = 1 << 20;
 
-/// At most ten minutes of speech come back (24 kHz float32).
+/// An answer contains at most ten minutes of speech (24 kHz float32).
 const SPEECH_LIMIT_BYTES: usize = 600 * 24_000 * 4;
 
-/// Text and audio; one of them is empty.
+/// Text and audio of an answer; one of them is empty.
 pub(super) type HelperAnswer = (String, Vec<u8>);
 
 #[derive(Debug, Serialize)]
@@ -67,7 +67,7 @@ pub(super) struct Helper {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-    /// Ends with the last line the helper complained with.
+    /// Returns the last line of standard error when the helper closes it.
     last_stderr_line: JoinHandle<String>,
     request_count: u64,
 }
@@ -75,7 +75,7 @@ pub(super) struct Helper {
 impl Helper {
     pub(super) fn spawn(python: &Path, dir: &Path) -> io::Result<Self> {
         let mut child = Command::new(python)
-            // Isolated: no packages of the user's, no PYTHON* variables; the helper adds the engines' own.
+            // Isolated mode ignores user packages and PYTHON* variables; the helper adds the engines' own path.
             .args(["-I", "-c", HELPER])
             .arg(dir)
             .stdin(Stdio::piped())
@@ -96,7 +96,7 @@ impl Helper {
         self.child.id().unwrap_or_default()
     }
 
-    /// One question and its answer, or the refusal; an error here means that the helper is lost.
+    /// Sends one request; returns the answer or its rejection. An I/O error means that the helper is lost.
     pub(super) async fn request(
         &mut self,
         request: &HelperRequest,
@@ -112,14 +112,14 @@ impl Helper {
 
         let reply: ReplyHeader = self.read_header().await?;
         if reply.id != Some(self.request_count) || reply.bytes > SPEECH_LIMIT_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "its answers make no sense"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "invalid answer (wrong id or size)"));
         }
         let mut audio = vec![0; reply.bytes];
         self.stdout.read_exact(&mut audio).await?;
         Ok(reply.error.map_or(Ok((reply.text, audio)), Err))
     }
 
-    /// The next line the helper says.
+    /// Reads the next header line of the helper.
     pub(super) async fn read_header<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
         let mut line = Vec::new();
         (&mut self.stdout).take(HEADER_LIMIT_BYTES).read_until(b'\n', &mut line).await?;
@@ -129,7 +129,7 @@ impl Helper {
         Ok(serde_json::from_slice(&line)?)
     }
 
-    /// Why the pipes broke: how the process ended, if it did.
+    /// Describes a pipe failure by the exit status of the process, if it exited.
     pub(super) async fn describe_failure(&mut self, error: &io::Error) -> String {
         match timeout(EXIT_BOUND, self.child.wait()).await {
             Ok(status) => self.describe_exit(status).await,
@@ -137,7 +137,7 @@ impl Helper {
         }
     }
 
-    /// Waits for the end of the process and says how it came; may be given up and called again.
+    /// Waits for the process to exit and describes its status. Cancel-safe.
     pub(super) async fn wait_for_exit(&mut self) -> String {
         let status = self.child.wait().await;
         self.describe_exit(status).await
@@ -145,7 +145,7 @@ impl Helper {
 
     async fn describe_exit(&mut self, status: io::Result<ExitStatus>) -> String {
         let exit = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        // Bounded: a child of the helper may hold its standard error open.
+        // The wait is bounded, because a child of the helper may hold standard error open.
         match timeout(EXIT_BOUND, &mut self.last_stderr_line).await {
             Ok(Ok(stderr_line)) if !stderr_line.is_empty() => format!("{exit}, {stderr_line}"),
             _ => exit,
@@ -153,7 +153,7 @@ impl Helper {
     }
 }
 
-/// Drains what the helper says on standard error, so that it never blocks on it, and keeps the last line.
+/// Drains standard error, so that the helper never blocks on it; returns the last line.
 async fn drain_stderr(stderr: ChildStderr) -> String {
     let mut stderr = BufReader::new(stderr);
     let (mut line, mut last_line) = (Vec::new(), String::new());

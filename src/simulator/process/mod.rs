@@ -1,11 +1,11 @@
-//! Real speech engines in a process of their own: Moonshine recognises, flite speaks.
+//! Real speech engines in a separate process: Moonshine recognises, flite speaks.
 //!
-//! The engines are Python packages and a C program, so they run behind two pipes instead of inside voxbridge.
-//! `examples/engines/setup` fetches them into a directory; `examples/engines/engines.py`, which is part of this
-//! binary, runs them and describes the messages. This module starts that helper and puts requests to it.
+//! The engines are Python packages and a C program, so they run behind two pipes, outside voxbridge.
+//! `examples/engines/setup` fetches them into a directory. `examples/engines/engines.py`, embedded in this binary, runs
+//! them and describes the messages. This module starts that helper and sends it requests.
 //!
-//! It is not a model: it hears and speaks words so that the embedded simulator can prove that words survive the
-//! bridge. One task owns the helper and asks one queued at a time, in the order they came.
+//! The engines are not a model. They let the simulator prove that words survive the bridge. One task owns the helper
+//! and sends one request at a time, in order.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use crate::audio::SPEECH_RATE_HZ;
 
 mod helper;
 
-/// First line of the stamp `setup` leaves in a complete directory (`SET` there).
+/// First line of the stamp that `setup` writes into a complete directory (`SET` there).
 const STAMP_HEADER: &str = "set=1";
 
-/// What must be there besides the stamp; the rest fails at the start of the helper with a reason of its own.
+/// Required files besides the stamp; if another one is missing, the helper fails at start with its own reason.
 const REQUIRED_PARTS: [&str; 4] = [
     "moonshine-base/encoder_model.onnx",
     "moonshine-base/decoder_model_merged.onnx",
@@ -32,49 +32,49 @@ const REQUIRED_PARTS: [&str; 4] = [
     "python/onnxruntime",
 ];
 
-/// flite's voice that Moonshine understands best (engines field notes: 1 % word errors).
+/// flite voice that Moonshine understands best (engines field notes: 1 % word errors).
 const FLITE_VOICE: &str = "awb";
 
-/// Loading takes 0.8 s; a cold disk and a busy machine take longer.
+/// Loading takes 0.8 s, and longer from a cold disk or on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest any answer may take on top of the audio's own duration; both engines are faster than real time.
+/// Maximum time of an answer beyond the duration of its audio; both engines are faster than real time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Questions that wait; further callers wait for a place.
+/// Maximum number of queued requests; further callers wait for a slot.
 const QUEUE_CAPACITY: usize = 16;
 
-/// Why there is no answer from the engines.
+/// Reason for a missing answer of the engines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// The directory is not a complete set of engines.
     #[error("no speech engines in {dir}: {reason}; set them up with: examples/engines/setup {dir}", dir = dir.display())]
     Missing {
-        /// The directory asked for.
+        /// The requested directory.
         dir: PathBuf,
-        /// What it lacks.
+        /// The missing part.
         reason: String,
     },
-    /// The helper did not come up.
-    #[error("the speech engines do not start: {0}")]
+    /// The helper failed to start.
+    #[error("speech engines failed to start: {0}")]
     Start(String),
-    /// The helper came up and is gone; nothing will be answered any more.
-    #[error("the speech engines stopped: {0}")]
+    /// The helper exited; all further requests fail.
+    #[error("speech engines stopped: {0}")]
     Stopped(String),
-    /// The engines could not serve this request; the next one may do.
-    #[error("the speech engines refuse: {0}")]
+    /// The engines rejected this request; the next one may succeed.
+    #[error("speech engines rejected the request: {0}")]
     Refused(String),
 }
 
-/// A directory that holds a complete set of engines.
+/// A directory with a complete set of engines.
 #[derive(Debug, Clone)]
 pub struct EngineSet {
     dir: PathBuf,
-    /// The interpreter the packages were fetched for: compiled packages fit no other version.
+    /// Interpreter for which the packages were fetched; compiled packages fit no other version.
     python: PathBuf,
 }
 
-/// Running engines. Dropping the last handle and its pending requests ends the process.
+/// Handle to the running engines. The process ends when the last handle and its pending requests are dropped.
 #[derive(Debug)]
 pub struct EngineProcess {
     requests: mpsc::Sender<QueuedRequest>,
@@ -83,28 +83,28 @@ pub struct EngineProcess {
     process_id: u32,
 }
 
-/// Tells whether the directory is a complete set of engines.
+/// Checks that a directory holds a complete set of engines.
 ///
 /// # Errors
-/// [`EngineError::Missing`], which says in one line what is missing and how to set the engines up.
+/// [`EngineError::Missing`], which names the missing part and the setup command.
 pub fn find_engines(dir: &Path) -> Result<EngineSet, EngineError> {
     let missing = |reason: String| EngineError::Missing { dir: dir.to_owned(), reason };
     if !dir.is_dir() {
-        return Err(missing("there is no such directory".into()));
+        return Err(missing("the directory does not exist".into()));
     }
     let stamp = std::fs::read_to_string(dir.join("stamp"))
-        .map_err(|_| missing("it was not prepared, or not to the end".into()))?;
+        .map_err(|_| missing("the setup was not run or not completed".into()))?;
     let mut lines = stamp.lines();
     if lines.next() != Some(STAMP_HEADER) {
-        return Err(missing("it was prepared for another version of voxbridge".into()));
+        return Err(missing("the engines were set up for another version of voxbridge".into()));
     }
     if let Some(part) = REQUIRED_PARTS.into_iter().find(|part| !dir.join(part).exists()) {
-        return Err(missing(format!("{part} is gone")));
+        return Err(missing(format!("{part} is missing")));
     }
     let python = lines.find_map(|line| line.strip_prefix("python=")).map(PathBuf::from);
     match python {
         Some(python) if python.exists() => Ok(EngineSet { dir: dir.to_owned(), python }),
-        _ => Err(missing("the Python it was prepared for is gone".into())),
+        _ => Err(missing("the Python interpreter used by the setup is missing".into())),
     }
 }
 
@@ -124,8 +124,7 @@ impl EngineProcess {
     /// Starts the engines of a directory and waits until they are loaded.
     ///
     /// # Errors
-    /// [`EngineError::Missing`] if the directory is not a complete set, [`EngineError::Start`] if the helper does
-    /// not come up.
+    /// [`EngineError::Missing`] if the directory is incomplete, [`EngineError::Start`] if the helper fails to start.
     pub async fn start(dir: &Path) -> Result<Self, EngineError> {
         let set = find_engines(dir)?;
         let mut helper =
@@ -139,7 +138,7 @@ impl EngineProcess {
             }
         };
         if !ready.ready {
-            return Err(EngineError::Start(ready.error.unwrap_or_else(|| "for no given reason".into())));
+            return Err(EngineError::Start(ready.error.unwrap_or_else(|| "no reason given".into())));
         }
         tracing::info!(
             pid = process_id,
@@ -152,9 +151,9 @@ impl EngineProcess {
         Ok(Self { requests, recogniser: ready.recogniser, synthesiser: ready.synthesiser, process_id })
     }
 
-    /// The words in float32 mono samples at 16 kHz; empty if there are none.
+    /// Transcribes float32 mono samples at 16 kHz; the transcript is empty if there is no speech.
     ///
-    /// The future borrows nothing. Dropping it gives up the answer, not the order of the others.
+    /// The future borrows nothing. Dropping it discards the answer and keeps the order of the others.
     pub fn recognise(
         &self,
         samples: Vec<f32>,
@@ -166,27 +165,27 @@ impl EngineProcess {
         async move { answer.await.map(|(text, _)| text) }
     }
 
-    /// The text spoken, as float32 mono samples at 24 kHz.
+    /// Synthesizes a text as float32 mono samples at 24 kHz.
     ///
-    /// The future borrows nothing. Dropping it gives up the answer, not the order of the others.
+    /// The future borrows nothing. Dropping it discards the answer and keeps the order of the others.
     pub fn speak(&self, text: String) -> impl Future<Output = Result<Vec<f32>, EngineError>> + Send + use<> {
         let answer = self.ask(HelperRequest::Speak { text, voice: FLITE_VOICE }, Vec::new(), ANSWER_TIMEOUT);
         async move { answer.await.map(|(_, audio)| decode_samples(&audio)) }
     }
 
-    /// What recognises, such as `moonshine-base`.
+    /// Name of the recogniser, such as `moonshine-base`.
     #[must_use]
     pub fn recogniser(&self) -> &str {
         &self.recogniser
     }
 
-    /// What speaks, such as `flite awb`.
+    /// Name of the synthesizer, such as `flite awb`.
     #[must_use]
     pub fn synthesiser(&self) -> &str {
         &self.synthesiser
     }
 
-    /// The id of the helper process.
+    /// Process id of the helper.
     #[must_use]
     pub fn process_id(&self) -> u32 {
         self.process_id
@@ -201,7 +200,7 @@ impl EngineProcess {
         let requests = self.requests.clone();
         async move {
             let (reply, answer) = oneshot::channel();
-            // The task outlives every handle, unless the runtime itself is going down.
+            // The task outlives every handle unless the runtime shuts down.
             let gone = || EngineError::Stopped("voxbridge is shutting down".into());
             requests.send(QueuedRequest { request, audio, timeout, reply }).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
@@ -217,12 +216,12 @@ struct QueuedRequest {
     reply: oneshot::Sender<Result<HelperAnswer, EngineError>>,
 }
 
-/// Answers in order until nobody can ask any more; after the helper's death, with the reason of it.
+/// Answers requests in order until all handles are dropped. After the helper exits, rejects them with its exit reason.
 async fn run_helper(mut helper: Helper, mut requests: mpsc::Receiver<QueuedRequest>) {
     let reason = loop {
         let queued = tokio::select! {
             queued = requests.recv() => queued,
-            // Noticed when it happens, not at the next queued.
+            // Detects an exit at once, not at the next request.
             reason = helper.wait_for_exit() => break reason,
         };
         let Some(mut queued) = queued else { return };
@@ -244,7 +243,7 @@ async fn run_helper(mut helper: Helper, mut requests: mpsc::Receiver<QueuedReque
         break stop_reason;
     };
     tracing::warn!(reason, "speech engines stopped");
-    // An answer that came too late would be taken for the next one, so such a helper has to go as well.
+    // A late answer would be taken for the next one, so a helper that timed out is stopped as well.
     drop(helper);
     while let Some(queued) = requests.recv().await {
         let _ = queued.reply.send(Err(EngineError::Stopped(reason.clone())));
@@ -264,7 +263,7 @@ mod tests {
 
     const READY: &str = r#"echo '{"ready":true,"recogniser":"r","synthesiser":"s"}'"#;
 
-    /// A directory that looks complete, whose "Python" is a shell script.
+    /// A directory that looks complete; its "Python" is a shell script.
     struct FakeEngines(PathBuf);
 
     impl FakeEngines {
@@ -306,7 +305,7 @@ mod tests {
         let error = find_engines(Path::new("/nowhere/engines")).unwrap_err().to_string();
         assert_eq!(
             error,
-            "no speech engines in /nowhere/engines: there is no such directory; \
+            "no speech engines in /nowhere/engines: the directory does not exist; \
              set them up with: examples/engines/setup /nowhere/engines"
         );
     }
@@ -316,11 +315,13 @@ mod tests {
         let engines_dir = FakeEngines::new("incomplete", READY);
         find_engines(&engines_dir.0).unwrap();
         std::fs::remove_dir_all(engines_dir.0.join(REQUIRED_PARTS[3])).unwrap();
-        assert!(find_engines(&engines_dir.0).unwrap_err().to_string().contains("python/onnxruntime is gone"));
+        assert!(
+            find_engines(&engines_dir.0).unwrap_err().to_string().contains("python/onnxruntime is missing")
+        );
         std::fs::write(engines_dir.0.join("stamp"), "set=0\n").unwrap();
         assert!(find_engines(&engines_dir.0).unwrap_err().to_string().contains("another version"));
         std::fs::remove_file(engines_dir.0.join("stamp")).unwrap();
-        assert!(find_engines(&engines_dir.0).unwrap_err().to_string().contains("not prepared"));
+        assert!(find_engines(&engines_dir.0).unwrap_err().to_string().contains("setup was not run"));
     }
 
     #[tokio::test]
@@ -379,6 +380,6 @@ mod tests {
         );
         let engines = engines_dir.start().await.unwrap();
         let error = engines.speak("one".into()).await.unwrap_err();
-        assert_eq!(error, EngineError::Stopped("its answers make no sense".into()));
+        assert_eq!(error, EngineError::Stopped("invalid answer (wrong id or size)".into()));
     }
 }
