@@ -1,5 +1,5 @@
-//! The README's table is what `mappings explain` prints, and its files are good ones. `UPDATE_README=1 cargo test --test
-//! program readme` writes the table.
+//! The guides' configuration examples are valid, the table in `mappings/README.md` equals the output of `mappings explain`,
+//! and the README stays short. `UPDATE_README=1 cargo test --test program readme` writes the table.
 
 use std::{fs, path::Path};
 
@@ -9,16 +9,25 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::scratch;
 
-/// A file that the README shows.
-fn readme_file(name: &str) -> String {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, rest) = readme.split_once(&format!("<!-- {name} -->\n```toml\n")).unwrap();
+const MAPPINGS_GUIDE: &str = "mappings/README.md";
+const OPERATING_GUIDE: &str = "examples/operate/README.md";
+
+/// The TOML file that a guide shows behind the comment `<!-- NAME -->`.
+pub(crate) fn shown_file(guide: &str, name: &str) -> String {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(guide)).unwrap();
+    let (_, rest) = text.split_once(&format!("<!-- {name} -->\n```toml\n")).unwrap();
     rest.split_once("```\n").unwrap().0.to_owned()
 }
 
 #[test]
-fn readme_routes_lead_where_described() {
-    let config: Config = parse_toml("README.md", &readme_file("routes")).unwrap();
+fn readme_is_short() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    assert!(readme.lines().count() <= 180, "move details beside what they are about");
+}
+
+#[test]
+fn shown_routes_lead_where_described() {
+    let config: Config = parse_toml(MAPPINGS_GUIDE, &shown_file(MAPPINGS_GUIDE, "routes")).unwrap();
     let service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
     let dialect = |path: &str, client: &str| {
         let client = service.library.client(client).unwrap();
@@ -36,7 +45,7 @@ fn readme_routes_lead_where_described() {
 }
 
 #[test]
-fn readme_configurations_are_valid() {
+fn shown_configurations_are_valid() {
     let dir = scratch("readme-operators");
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
@@ -51,22 +60,22 @@ fn readme_configurations_are_valid() {
     }
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"robots\"\nkey = \"no-secret-either-but-long\"\n")
         .unwrap();
-    fs::write(dir.join("voxbridge.toml"), readme_file("operators")).unwrap();
+    fs::write(dir.join("voxbridge.toml"), shown_file(OPERATING_GUIDE, "operators")).unwrap();
     let config = Config::read(&dir.join("voxbridge.toml")).unwrap();
     config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
     config.check().unwrap();
 }
 
 #[test]
-fn readme_table_matches_program_output() {
+fn shown_table_matches_program_output() {
     let library = Library::embedded().unwrap();
     let (client, profile) = (library.client("macaw").unwrap(), library.profile("speech").unwrap());
     let printed = explain_markdown(&client, &profile, &library.upstream("minicpm-o").unwrap());
-    // The README has headings of its own.
+    // The guide has its own headings.
     let tables = printed.split_once("## ").unwrap().1;
     let tables = format!("### {}", tables.replace("\n## ", "\n### "));
 
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MAPPINGS_GUIDE);
     let readme = fs::read_to_string(&path).unwrap();
     let (before, rest) = readme.split_once("<!-- explain -->\n").unwrap();
     let (inside, after) = rest.split_once("<!-- /explain -->").unwrap();

@@ -1,5 +1,5 @@
-//! What can be done with a server that runs, as a process: sessions are recorded and replayed, and SIGHUP reads
-//! configuration and mappings again.
+//! A running server as a process: session recording and replay, and the reload of configuration and mappings
+//! on SIGHUP.
 
 use std::{
     fs,
@@ -21,10 +21,10 @@ use voxbridge_test_support::bench::{
     Client, ClientFrame, instant_simulator, open_websocket, recording, scratch, start_simulator,
 };
 
-/// Longer than anything takes here on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A directory of a test's own, with nothing in it.
+/// An empty directory for one test.
 fn empty_scratch(name: &str) -> PathBuf {
     let dir = scratch(name);
     fs::remove_dir_all(&dir).unwrap();
@@ -59,22 +59,22 @@ impl Bridge {
         assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
     }
 
-    /// Waits for a line of the log that has these words.
+    /// Waits for a log line with these words.
     async fn wait_for_log(&mut self, words: &str) -> String {
         let found = async {
             loop {
-                let line = self.log.next_line().await.unwrap().expect("it ends");
+                let line = self.log.next_line().await.unwrap().expect("the log ends");
                 if line.contains(words) {
                     return line;
                 }
             }
         };
-        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("the log never says {words:?}"))
+        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("the log has no {words:?}"))
     }
 
     async fn stop(mut self) {
         self.signal("-TERM").await;
-        let ended = timeout(PATIENCE, self.process.wait()).await.expect("it does not stop").unwrap();
+        let ended = timeout(PATIENCE, self.process.wait()).await.expect("the server does not stop").unwrap();
         assert!(ended.success());
     }
 
@@ -92,7 +92,8 @@ impl Bridge {
 
 async fn run(args: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
-    let output = timeout(PATIENCE, command.args(args).output()).await.expect("it does not end").unwrap();
+    let output =
+        timeout(PATIENCE, command.args(args).output()).await.expect("the command does not end").unwrap();
     let Output { status, stdout, stderr } = output;
     (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
@@ -109,7 +110,7 @@ fn only_file(dir: &Path) -> PathBuf {
     files[0].clone()
 }
 
-/// Someone who speaks, has a text spoken, names secrets, and goes.
+/// A client that speaks, has a text spoken, sends secrets and leaves.
 async fn run_one_session(bridge: &Bridge) {
     let mut client = bridge.client().await;
     client.send_json(json!({"type": "session.configure", "api_key": "s3cr3t-key"})).await;
@@ -127,7 +128,7 @@ async fn recorded_session_replays_identically() {
     let traces = dir.join("made").display().to_string();
     let bridge = Bridge::start(&["--upstream", &url, "--trace", &traces, "--trace-audio"]).await;
     run_one_session(&bridge).await;
-    // Who is refused has no session to record.
+    // A rejected client has no session to record.
     bridge.dial("/v1/realtime?language=en").await.read_to_end().await;
     bridge.stop().await;
     let file = only_file(Path::new(&traces));
@@ -205,7 +206,7 @@ async fn failed_recording_is_logged_once_and_harms_no_session() {
     assert!(code == 1 && problem.contains("cannot record in"), "{problem}");
 }
 
-/// The client protocol with another spelling of one event.
+/// The Macaw protocol with another text in one event.
 fn macaw_with_error_text(word: &str) -> String {
     let source = include_str!("../../mappings/client/macaw.toml");
     let changed = source.replace("Unknown command type: ${detail}", &format!("{word}: ${{detail}}"));
@@ -236,7 +237,7 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
     assert!(line.contains("client macaw changed"), "{line}");
     let mut new = bridge.client().await;
     assert_eq!(error_text(&mut new).await, "Second: 'nope'");
-    assert_eq!(error_text(&mut old).await, "First: 'nope'", "who is connected keeps what he has");
+    assert_eq!(error_text(&mut old).await, "First: 'nope'", "an open session keeps its mapping");
 
     fs::write(
         mappings.join("macaw.toml"),
@@ -256,7 +257,7 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
     let line = bridge.wait_for_log("after a restart").await;
     assert!(line.contains("`sessions_max`"), "{line}");
     assert_eq!(error_text(&mut bridge.client().await).await, "Fourth: 'nope'");
-    // Old and new sessions all still work.
+    // Old and new sessions still work.
     for client in [&mut old, &mut new] {
         client.send_utterance(&recording("goforward")).await;
         client.wait_for_event("transcript.final").await;
@@ -269,17 +270,16 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
 async fn last_error(client: &mut Client) -> Value {
     match client.next().await {
         ClientFrame::Event(event) => event,
-        other => panic!("{other:?} is no event"),
+        other => panic!("{other:?} is not an event"),
     }
 }
 
-/// The README's walk: one file in a directory, and the program that is there already.
+/// The README's example: one file in a directory, with the existing program.
 #[tokio::test]
 async fn custom_protocol_needs_one_file() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("<!-- own protocol -->\n```toml\n").unwrap();
     let dir = empty_scratch("running-own");
-    fs::write(dir.join("talkie.toml"), rest.split_once("```").unwrap().0).unwrap();
+    fs::write(dir.join("talkie.toml"), crate::readme::shown_file("mappings/README.md", "own protocol"))
+        .unwrap();
     let mappings = dir.display().to_string();
     let (code, out, err) = run(&["check", "--mappings", &mappings]).await;
     assert!(code == 0 && out.contains("client talkie"), "{out}{err}");
@@ -300,11 +300,11 @@ async fn custom_protocol_needs_one_file() {
         match client.next().await {
             ClientFrame::Audio(bytes) => samples += bytes.len() / 2,
             ClientFrame::Event(event) => break event,
-            other => panic!("{other:?} is nothing said"),
+            other => panic!("{other:?} is neither audio nor an event"),
         }
     };
     assert_eq!(said, json!({"said": true, "cut": false}));
-    assert!(samples > 16_000 / 4, "a quarter of a second at least, and not {samples} samples");
+    assert!(samples > 16_000 / 4, "{samples} samples are less than 250 ms");
     client.send_json(json!({"do": "bye"})).await;
     assert_eq!(last_error(&mut client).await, json!({"bye": "over and out"}));
     assert!(matches!(client.next().await, ClientFrame::Close(1000, _)));
