@@ -1,4 +1,4 @@
-//! What strangers send before they are let in, and what operators write about them.
+//! Fuzz target for input before authentication and for the operators' access files.
 
 use hyper::{
     HeaderMap,
@@ -12,21 +12,22 @@ use crate::server::access::{
     origin::AllowedOrigins,
 };
 
-/// Any bytes as a credential in every place, an origin, a proxy's header, a query string and a file of keys. Nobody is let in
-/// by them.
+/// Uses any bytes as a credential in every place, an origin, a proxy header, a query string and a key file.
+/// None of them grants access.
 pub fn access(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let keys = ApiKeys::parse("keys.toml", "[[key]]\nname = \"a\"\nkey = \"7f9c-in-no-corpus\"", |_| None)
-        .expect("a test reads it");
+        .expect("a test reads this key file");
     let (rest, in_query) = split_query_parameter(&text, "api_key");
     assert!(split_query_parameter(&rest, "api_key").1.is_none());
     let shown = Credentials::from_request(&headers(data), in_query.as_deref(), &["token", "bearer"]);
     let contains_key = text.contains("7f9c");
     assert!(contains_key || keys.authenticate(shown.iter(), &[], 0).is_err());
-    let origins = AllowedOrigins::new(Some(&["https://7f9c.example".to_owned()])).expect("it is one");
+    let origins =
+        AllowedOrigins::new(Some(&["https://7f9c.example".to_owned()])).expect("the origin is valid");
     assert!(text.to_lowercase().contains("7f9c") || !origins.is_allowed(&text));
     for header in [ProxyHeader::XForwardedFor, ProxyHeader::Forwarded] {
-        let proxies = TrustedProxies::new(&["10.0.0.0/8".to_owned()], header).expect("it is one");
+        let proxies = TrustedProxies::new(&["10.0.0.0/8".to_owned()], header).expect("the network is valid");
         let stranger = [192, 0, 2, 1].into();
         assert_eq!(proxies.client_address(stranger, text.lines().map(str::as_bytes)), stranger);
         proxies.client_address([10, 0, 0, 1].into(), text.lines().map(str::as_bytes));
@@ -38,7 +39,7 @@ pub fn access(data: &[u8]) {
     );
 }
 
-/// Each line in each header, as far as it may stand there.
+/// The headers of these lines, as far as they are valid.
 fn headers(data: &[u8]) -> HeaderMap {
     let names = [AUTHORIZATION, HeaderName::from_static("x-api-key"), SEC_WEBSOCKET_PROTOCOL];
     let mut headers = HeaderMap::new();

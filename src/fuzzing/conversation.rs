@@ -1,7 +1,7 @@
-//! A bridge driven by bytes: each says what happens next, to whom, and how much time passes.
+//! Fuzz target for a whole bridge: each byte selects the next event, its receiver and the elapsed time.
 //!
-//! Every noise is speech here and zeros are silence, so that utterances begin and end often. The driver lies as far as
-//! a driver can: events of lanes that are gone or never were, timeouts early and late, everything after the end.
+//! Every noise counts as speech and zeros are silence, so utterances begin and end often. The driver also
+//! breaks the contract: events of closed or unknown lanes, early and late timeouts, inputs after the end.
 
 use std::{
     collections::BTreeMap,
@@ -22,17 +22,18 @@ use crate::{
     session::{RelaySetup, SessionSetup},
 };
 
-/// Outputs after one input above which it counts as endless: a second of audio makes two frames of a client's length.
+/// Outputs after one input above which they count as endless. A second of audio makes two client frames.
 const OUTPUTS_MAX: usize = 10_000;
-/// Every lane is gone by then (the profile's init_max, close_max and some), whatever the upstreams do.
+/// Bound on closing every lane, whatever the upstreams do: the profile's `init_max` and `close_max` with a
+/// margin.
 const LANES_GONE_WITHIN: Duration = Duration::from_secs(100);
 
-/// Time to finish what goes on.
+/// Drain time: how long a session may take to finish.
 const DRAIN_TIME: Duration = Duration::from_secs(25);
 
 const PROFILES: [&str; 3] = ["speech", "conversation", "video"];
 
-/// A session of any profile, on any dialect, with any inputs in any order; or one that is relayed.
+/// Runs a session of any profile on any dialect, or a relay, with any inputs in any order.
 pub fn bridge_inputs(data: &[u8]) {
     let mut bytes = FuzzBytes(data);
     let first = usize::from(bytes.next());
@@ -52,7 +53,7 @@ pub fn bridge_inputs(data: &[u8]) {
     driver.end();
 }
 
-/// A short conversation by a file that was accepted.
+/// Runs a short conversation with an accepted mapping file.
 pub(super) fn run_one_utterance(library: &Library, kind: MappingKind, name: &str) {
     let name_or = |wanted: MappingKind, embedded: &'static str| {
         if kind == wanted { name.to_owned() } else { embedded.to_owned() }
@@ -66,15 +67,14 @@ pub(super) fn run_one_utterance(library: &Library, kind: MappingKind, name: &str
     }
 }
 
-/// A profile that can be served by an upstream's modes.
+/// A profile that the upstream's modes support.
 fn servable_profile(library: &Library, upstream: &str) -> Option<&'static str> {
-    let modes = library.upstream(upstream).expect("it is in the library");
+    let modes = library.upstream(upstream).expect("the upstream is in the library");
     let servable = [(Mode::Chat, "speech"), (Mode::Audio, "conversation"), (Mode::Video, "video")];
     servable.into_iter().find(|(mode, _)| modes.modes.contains_key(mode)).map(|(_, profile)| profile)
 }
 
-/// Without all that is off by default, and with it: decodes while the user still speaks, transcripts of who talks with the
-/// model, and a second worker in readiness.
+/// Two libraries: the defaults, and one with interim transcripts, user transcripts and a standby session.
 static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
     ["interim_ms = 0 ", "interim_ms = 200 "].map(|interim| {
         let profile = include_str!("../../mappings/profile/speech.toml")
@@ -82,25 +82,25 @@ static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
             .replace("gate_dbfs = -65", "gate_dbfs = -100")
             .replace("interim_ms = 0 ", interim);
         let mut library = LIBRARY.clone();
-        library.add("speech.toml", &profile).expect("only numbers were changed");
+        library.add("speech.toml", &profile).expect("only numbers differ from the embedded profile");
         let listen =
             profile.find("[listen]").zip(profile.find("[hear]")).map(|(from, to)| &profile[from..to]);
         for (file, talk) in [
             ("conversation.toml", include_str!("../../mappings/profile/conversation.toml")),
             ("video.toml", include_str!("../../mappings/profile/video.toml")),
         ] {
-            let mut talk = talk.to_owned() + "\n" + listen.expect("both sections are there");
+            let mut talk = talk.to_owned() + "\n" + listen.expect("the profile has both sections");
             if interim != "interim_ms = 0 " {
                 talk = talk.replace("standby = false", "standby = true");
                 talk = talk.replace("transcribe_user = false", "transcribe_user = true");
             }
-            library.add(file, &talk).expect("only a section was added");
+            library.add(file, &talk).expect("only a section differs from the embedded profile");
         }
         library
     })
 });
 
-/// Zeros follow when the bytes have run out.
+/// Fuzzer bytes, followed by endless zeros.
 struct FuzzBytes<'d>(&'d [u8]);
 
 impl FuzzBytes<'_> {
@@ -110,7 +110,7 @@ impl FuzzBytes<'_> {
         *first
     }
 
-    /// As many bytes as the next one says.
+    /// A text whose length is the next byte.
     fn text(&mut self) -> String {
         let len = usize::from(self.next()).min(self.0.len());
         let (text, rest) = self.0.split_at(len);
@@ -134,10 +134,10 @@ struct FuzzDriver {
     wait: Option<Instant>,
     lanes: BTreeMap<Lane, LaneTransport>,
     noise: fastrand::Rng,
-    /// What is said, of either list.
+    /// The client messages to choose from.
     commands: LineLists,
     replies: LineLists,
-    /// What goes up is made here, in units.
+    /// The upstream session takes audio in units.
     units: bool,
     closed: bool,
     speaking: bool,
@@ -152,8 +152,8 @@ impl FuzzDriver {
         )]
         let now = Instant::now();
         let mut codec = codec(library, client);
-        let upstream = library.upstream(upstream).expect("it is in the library");
-        let profile_file = library.profile(profile).expect("it is in the library");
+        let upstream = library.upstream(upstream).expect("the upstream is in the library");
+        let profile_file = library.profile(profile).expect("the profile is in the library");
         let setup = SessionSetup::new(codec.mapping(), profile_file, &upstream, 7);
         let connect = codec.decode_query("model=m");
         let (commands, replies): (LineLists, LineLists) = match (profile, upstream.name.as_str()) {
@@ -165,21 +165,23 @@ impl FuzzDriver {
         Self::with_bridge(bridge, now, commands, replies, true)
     }
 
-    /// A client that may be of any of these protocols, led to an upstream of this dialect.
+    /// A relay session for a client of one of these protocols to an upstream of this dialect.
     fn relay(clients: &[&str], upstream: &str, query: &str) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "an instant must come from somewhere; only differences count"
         )]
         let now = Instant::now();
-        let clients: Vec<_> =
-            clients.iter().map(|client| LIBRARY.client(client).expect("it is in the library")).collect();
+        let clients: Vec<_> = clients
+            .iter()
+            .map(|client| LIBRARY.client(client).expect("the client is in the library"))
+            .collect();
         let replies: LineLists = match upstream {
             "minicpm-o-legacy" => [&REPLIES, &OLDER_REPLIES],
             _ => [&REPLIES, &TALK_REPLIES],
         };
-        let upstream = LIBRARY.upstream(upstream).expect("it is in the library");
-        let profile = LIBRARY.profile("relay").expect("it is in the library");
+        let upstream = LIBRARY.upstream(upstream).expect("the upstream is in the library");
+        let profile = LIBRARY.profile("relay").expect("the profile is in the library");
         let setup = RelaySetup { profile, idle_ms: None, session_max_ms: 0, unix_s: 0.0, seed: 7 };
         let bridge = Bridge::open_relay(now, &clients, query, upstream, setup);
         Self::with_bridge(bridge, now, [&RELAY_COMMANDS, &RELAY_OLDER_COMMANDS], replies, false)
@@ -273,27 +275,27 @@ impl FuzzDriver {
         }
     }
 
-    /// The newest lanes are the likeliest; now and then one that never was.
+    /// Picks a lane: usually one of the newest, sometimes an unknown one.
     fn lane(&self, bytes: &mut FuzzBytes<'_>) -> Lane {
         let back = usize::from(bytes.next());
         let last = self.lanes.keys().rev().nth(back % 8);
         *last.filter(|_| back < 250).unwrap_or(&Lane(back as u32))
     }
 
-    /// The client goes; every lane follows within a bound.
+    /// Disconnects the client and checks that every lane closes within a bound.
     fn end(mut self) {
         self.input(Input::ClientClosed);
         let gone_at = self.now;
         while !self.finished {
-            let wait = self.wait.expect("lanes are left and nothing is waited for");
-            assert!(wait > self.now, "waits for an instant that has passed");
+            let wait = self.wait.expect("lanes are open without a deadline");
+            assert!(wait > self.now, "the deadline has already passed");
             self.now = wait;
-            assert!(self.now <= gone_at + LANES_GONE_WITHIN, "a lane is never left");
+            assert!(self.now <= gone_at + LANES_GONE_WITHIN, "a lane is never closed");
             self.input(Input::Timeout);
         }
         assert!(
             self.lanes.values().all(|at| *at == LaneTransport::Gone),
-            "a lane was forgotten: {:?}",
+            "a lane is still open: {:?}",
             self.lanes
         );
         let (account, streamed) =
@@ -365,14 +367,14 @@ impl FuzzDriver {
     }
 }
 
-/// One of the lines, of either list.
+/// Picks one line of either list.
 fn pick_line(bytes: &mut FuzzBytes<'_>, lists: LineLists) -> &'static str {
     let byte = usize::from(bytes.next());
     let lines = lists[byte / 128];
     lines[byte % lines.len()]
 }
 
-/// A unit of talk is a second, whatever is in it.
+/// Checks that a unit is one second long.
 fn assert_unit_length(json: &str) {
     /// 16 000 float32 samples in base64.
     const LENGTH: usize = (16_000usize * 4).div_ceil(3) * 4;

@@ -1,6 +1,6 @@
-//! What clients and upstreams say in a conversation that is driven by bytes.
+//! Client and upstream messages for the fuzzed conversations.
 
-/// Of clients.
+/// Client messages.
 pub(super) const COMMANDS: [&str; 16] = [
     r#"{"type":"tts.speak","text":"Hello."}"#,
     r#"{"type":"tts.speak","text":"One sentence. Another: 3 $ & more!","voice":"x","request_id":"r"}"#,
@@ -20,7 +20,7 @@ pub(super) const COMMANDS: [&str; 16] = [
     "{",
 ];
 
-/// Of upstreams.
+/// Upstream messages.
 pub(super) const REPLIES: [&str; 16] = [
     r#"{"type":"session.queue_done"}"#,
     r#"{"type":"session.created","session_id":"s"}"#,
@@ -40,7 +40,7 @@ pub(super) const REPLIES: [&str; 16] = [
     "[]",
 ];
 
-/// What belongs to talk, for clients.
+/// Client messages of conversations.
 pub(super) const TALK_COMMANDS: [&str; 8] = [
     r#"{"type":"session.configure","microphone":"muted"}"#,
     r#"{"type":"session.configure","microphone":"open","rollover_events":true}"#,
@@ -52,7 +52,7 @@ pub(super) const TALK_COMMANDS: [&str; 8] = [
     r#"{"type":"input_audio_buffer.commit"}"#,
 ];
 
-/// What belongs to talk, for upstreams.
+/// Upstream messages of conversations.
 pub(super) const TALK_REPLIES: [&str; 16] = [
     r#"{"type":"response.output.delta","kind":"listen"}"#,
     r#"{"type":"response.output.delta","kind":"listen","input_id":"1"}"#,
@@ -72,7 +72,7 @@ pub(super) const TALK_REPLIES: [&str; 16] = [
     r#"{"type":"session.closed","reason":"timeout"}"#,
 ];
 
-/// What belongs to the older dialect, for upstreams.
+/// Upstream messages of the legacy dialect.
 pub(super) const OLDER_REPLIES: [&str; 12] = [
     r#"{"type":"session.created","session_id":"rt_1","prompt_length":58}"#,
     r#"{"type":"response.listen"}"#,
@@ -88,7 +88,7 @@ pub(super) const OLDER_REPLIES: [&str; 12] = [
     r#"{"type":"session.closed","reason":"stopped"}"#,
 ];
 
-/// Of clients that are relayed, in the current dialect.
+/// Messages of relayed clients in the current dialect.
 pub(super) const RELAY_COMMANDS: [&str; 12] = [
     r#"{"type":"session.init","payload":{"system_prompt":"p","config":{"top_k":5}}}"#,
     r#"{"type":"session.init","payload":{"voice":{"ref_audio_base64":"AAAAPwAAAD8=","tts_ref_audio":"UklGRg=="}}}"#,
@@ -104,7 +104,7 @@ pub(super) const RELAY_COMMANDS: [&str; 12] = [
     "{",
 ];
 
-/// The same in the older one.
+/// Messages of relayed clients in the legacy dialect.
 pub(super) const RELAY_OLDER_COMMANDS: [&str; 10] = [
     r#"{"type":"session.update","session":{"instructions":"p","voice_config":{"top_k":5}}}"#,
     r#"{"type":"session.update","session":{"ref_audio":"AAAAPwAAAD8=","tts_ref_audio":"???","max_slice_nums":1}}"#,

@@ -1,6 +1,7 @@
-//! What the fuzz targets run (`tests/fuzz`), in the crate so that a test can run their seeds (`tests/core/fuzz_seeds.rs`).
+//! Bodies of the fuzz targets (`tests/fuzz`). They are part of the crate so that a test can run their seeds
+//! (`tests/core/fuzz_seeds.rs`).
 //!
-//! Each body takes any bytes and panics when something is wrong. Not a public interface.
+//! Each body accepts any bytes and panics at a violation. Not a public interface.
 
 #[cfg(feature = "io")]
 mod access;
@@ -28,8 +29,8 @@ use crate::{
 static LIBRARY: LazyLock<Library> =
     LazyLock::new(|| Library::embedded().expect("a test compiles the embedded files"));
 
-/// A client's frame and a connection's query, by every protocol; every error must have a frame of its own, and what a
-/// client of the model's own protocol says can be said in every dialect.
+/// Decodes a client's frame and a connection's query in every protocol. Every error must have a frame of its
+/// own, and every relayed message must encode in every dialect.
 pub fn client_decoder(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     LIBRARY.clients().filter(|client| client.is_relayed()).for_each(|client| relay::client(client, &text));
@@ -49,7 +50,7 @@ pub fn client_decoder(data: &[u8]) {
     }
 }
 
-/// An upstream's frame; it must mean something, and no audio comes from nothing.
+/// Decodes an upstream's frame. Each message has a meaning, and audio comes only from audio fields.
 pub fn upstream_decoder(data: &[u8]) {
     for mut dialect in dialects() {
         decode_frame(&mut dialect, data);
@@ -58,7 +59,7 @@ pub fn upstream_decoder(data: &[u8]) {
 }
 
 fn dialects() -> impl Iterator<Item = Dialect> {
-    let dialect = |name| Dialect::new(LIBRARY.upstream(name).expect("it is embedded"));
+    let dialect = |name| Dialect::new(LIBRARY.upstream(name).expect("the dialect is embedded"));
     ["minicpm-o", "minicpm-o-legacy"].into_iter().map(dialect)
 }
 
@@ -72,12 +73,13 @@ fn decode_frame(dialect: &mut Dialect, data: &[u8]) {
                 assert!(samples.len() * 4 <= text.len());
             }
         });
-        // The most one message means is text, audio and what ends a unit.
+        // At most three events per message: text, audio and the end of a unit.
         assert!((1..=3).contains(&event_count), "{event_count}");
     }
 }
 
-/// Headers of trace context, a line each: what is passed on is right, and says what came.
+/// Parses trace-context headers, one per line. The outgoing context must be valid and continue the incoming
+/// one.
 pub fn trace_context(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (parent, states) = text.split_once('\n').unwrap_or((&text, ""));
@@ -87,14 +89,14 @@ pub fn trace_context(data: &[u8]) {
     };
     let context = accept(parent, states, &mut rng);
     let outgoing = context.child_traceparent(&mut rng);
-    let passed_on = TraceParent::parse(&outgoing).expect("what is passed on is read again");
+    let passed_on = TraceParent::parse(&outgoing).expect("the outgoing context parses");
     assert_eq!((passed_on.trace_id, passed_on.sampled), (context.trace_id, context.sampled));
     let state = context.state.clone().unwrap_or_default();
     assert!(state.len() <= 512 && state.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{state}");
-    assert_eq!(accept(&outgoing, &state, &mut rng).state, context.state, "it is passed on as it is");
+    assert_eq!(accept(&outgoing, &state, &mut rng).state, context.state, "the state passes unchanged");
 }
 
-/// A mapping file; one that is accepted must be fit for use.
+/// Loads a mapping file. An accepted file must be usable.
 pub fn mapping_file(data: &[u8]) {
     let source = String::from_utf8_lossy(data);
     let mut library = LIBRARY.clone();
@@ -103,7 +105,7 @@ pub fn mapping_file(data: &[u8]) {
         return;
     }
     let added = library.files().find(|(_, _, file, _)| *file == "fuzz.toml");
-    let (kind, name) = added.map(|(kind, name, ..)| (kind, name.to_owned())).expect("it was added");
+    let (kind, name) = added.map(|(kind, name, ..)| (kind, name.to_owned())).expect("the file was added");
     match kind {
         MappingKind::Client if library.client(&name).is_ok_and(|client| client.is_relayed()) => return,
         MappingKind::Profile if library.profile(&name).is_ok_and(|profile| profile.is_relay()) => return,
@@ -114,7 +116,7 @@ pub fn mapping_file(data: &[u8]) {
     conversation::run_one_utterance(&library, kind, &name);
 }
 
-/// A WAV file; one that is read is as long as its bytes can say.
+/// Parses a WAV file. Its sample count must fit its length in bytes.
 pub fn wav(data: &[u8]) {
     const LONGEST: Duration = Duration::from_secs(60);
     let Ok((samples, rate_hz)) = wav_file::read(data, LONGEST) else { return };
@@ -126,14 +128,14 @@ pub fn wav(data: &[u8]) {
 }
 
 fn codec(library: &Library, name: &str) -> Codec {
-    Codec::new(library.client(name).expect("it is in the library"), 0.0)
+    Codec::new(library.client(name).expect("the client is in the library"), 0.0)
 }
 
 fn assert_error_encodes(codec: &Codec, error: Error) {
     let closes = codec.error_close_frame(&error).is_some();
     match codec.encode(ClientCommand::Error(error), 0.0) {
         Some(Message::Text(json)) => assert_json(&json),
-        message => assert!(message.is_none() && closes, "an error without words: {message:?}"),
+        message => assert!(message.is_none() && closes, "an error without a message: {message:?}"),
     }
 }
 
@@ -144,7 +146,7 @@ fn assert_json(json: &str) {
 }
 
 fn client_file(library: &Library, name: &str) {
-    let mapping = library.client(name).expect("it is in the library");
+    let mapping = library.client(name).expect("the client is in the library");
     for template in EventName::ALL.iter().filter_map(|name| mapping.event(*name)) {
         for fill in [SlotValue::Null, SlotValue::Str("a \"b\"\n"), SlotValue::Int(-1), SlotValue::Float(0.5)]
         {
@@ -160,7 +162,7 @@ fn client_file(library: &Library, name: &str) {
 }
 
 fn upstream_file(library: &Library, name: &str) {
-    let mapping = library.upstream(name).expect("it is in the library");
+    let mapping = library.upstream(name).expect("the upstream is in the library");
     let has_chat = mapping.modes.contains_key(&Mode::Chat);
     let dialect = Dialect::new(mapping);
     let voice = VoiceSample("\"AAAAAA==\"".into());

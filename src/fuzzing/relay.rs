@@ -1,4 +1,5 @@
-//! The wires of a relay: whatever a client or an upstream says is understood or refused, and comes out as JSON.
+//! Fuzz targets for relay codecs: every client or upstream message is decoded or rejected, and re-encodes as
+//! JSON.
 
 use std::sync::Arc;
 
@@ -14,17 +15,18 @@ use crate::{
     upstream::Dialect,
 };
 
-/// A client's frame, judged as it is where it passes and where it is translated.
+/// Decodes a client's frame with and without translation.
 pub(super) fn client(mapping: &Arc<ClientMapping>, text: &str) {
     let query = RelayCodec::new(mapping.clone(), text, 0.0);
-    let codec = RelayCodec::new(mapping.clone(), "mode=audio", 0.0).expect("every protocol has this mode");
+    let codec =
+        RelayCodec::new(mapping.clone(), "mode=audio", 0.0).expect("every relay protocol has audio mode");
     for codec in query.iter().chain([&codec]) {
         let _ = codec.can_begin_with(text);
         for native in [false, true] {
             match codec.decode(text, native) {
                 Ok(read) => {
                     assert!(read.ineffective_fields(|_| false).iter().all(|words| !words.is_empty()));
-                    // Where messages pass as they came, what is in them was not judged.
+                    // Messages that pass unchanged are not checked further.
                     if !native {
                         assert_encodes(&read.to_client_event());
                     }
@@ -35,7 +37,8 @@ pub(super) fn client(mapping: &Arc<ClientMapping>, text: &str) {
     }
 }
 
-/// It can be said to every upstream. A session's settings are as they were written, and voices have their own tests.
+/// Checks that every upstream can be sent the message. Session settings keep their spelling, and voices have
+/// tests of their own.
 fn assert_encodes(message: &RelayClientEvent<'_>) {
     for dialect in dialects() {
         match message {
@@ -47,19 +50,19 @@ fn assert_encodes(message: &RelayClientEvent<'_>) {
     }
 }
 
-/// An error has an event, or ends the session.
+/// Checks that an error has an event or ends the session.
 fn assert_error_encodes(codec: &RelayCodec, error: &Error) {
     let notice = codec.encode_error(error, &NoticeMeta::default());
     assert!(
         notice.event.is_some() || notice.session_end.is_some() || notice.close.is_some(),
-        "nothing is said: {error:?}"
+        "no event and no close: {error:?}"
     );
     notice.event.iter().chain(&notice.session_end).for_each(|json| assert_json(json));
-    // RFC 6455, section 5.5.1: a control frame has 125 bytes.
+    // RFC 6455, section 5.5.1: a control frame has at most 125 bytes.
     assert!(notice.close.is_none_or(|(_, reason)| reason.len() <= 123));
 }
 
-/// An upstream's frame: it means something, and every client can be told.
+/// Decodes an upstream's frame and encodes it for every client.
 pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for frame in [Frame::Text(&text), Frame::Binary(data)] {
@@ -69,7 +72,7 @@ pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
             let _ = event.to_lane_event();
             for client in LIBRARY.clients().filter(|client| client.is_relayed()) {
                 let codec = RelayCodec::new(client.clone(), "mode=audio", 0.0);
-                assert_notice_encodes(&codec.expect("every protocol has this mode"), event, meta);
+                assert_notice_encodes(&codec.expect("every relay protocol has this mode"), event, meta);
             }
         });
         assert_eq!(event_count, 1);
