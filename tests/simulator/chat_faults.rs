@@ -97,7 +97,7 @@ fn die_mid_answer_fault_ends_in_backend_error() {
     assert_eq!(
         event_names(&sim.events_of(conn))[2..],
         ["text", "text", "text", "session.closed"],
-        "at the latest before the end"
+        "at the latest before response.done"
     );
 }
 

@@ -1,10 +1,10 @@
-//! Every event field by field against the captures (field notes §1.2, §1.3, §6.2, §6.3).
+//! Every event, field by field, compared with the captures (field notes §1.2, §1.3, §6.2, §6.3).
 
 use super::*;
 
 const SENTENCE: &str = "I have a wrap up that I want to offer you now, a conclusion bye.";
 
-/// The fields of an event in the order in which they were written.
+/// The fields of an event in wire order.
 fn delta_fields(sim: &TestGateway, name: &str, kind: Option<&str>) -> Vec<String> {
     let written = sim.outputs.iter().find_map(|output| match output {
         SimOutput::Text(_, text) => {

@@ -1,13 +1,13 @@
-//! Full duplex on the wire: against the capture (field notes §6.1) and the rules of §1.5–§1.7.
+//! Full duplex on the wire, compared with the capture (field notes §6.1) and the rules of §1.5–§1.7.
 
 use super::*;
 use voxbridge::simulator::{DuplexOpening, watermark_sample};
 
-/// Loud enough to be heard.
+/// Loud enough to count as speech.
 const SPEECH_LEVEL: f32 = 0.1;
 
 impl TestGateway {
-    /// A full-duplex session with this payload.
+    /// Opens a full-duplex session with this payload.
     pub(super) fn open_duplex_session(&mut self, mode: SimMode, payload: Value) -> ConnId {
         let conn = self.connect_with_mode(mode);
         self.send(conn, &json!({"type": "session.init", "payload": payload}));
@@ -15,7 +15,7 @@ impl TestGateway {
         conn
     }
 
-    /// One second of this level, answered before the next second begins; the names of the answer's events.
+    /// Sends one second at this level and waits for its answer; returns the names of the answer's events.
     pub(super) fn send_second(&mut self, conn: ConnId, level: f32) -> Vec<String> {
         self.send_second_with(conn, level, json!({}))
     }
@@ -29,7 +29,7 @@ impl TestGateway {
         event_names(&self.events_of(conn)[before..])
     }
 
-    /// Listens three times, hears three seconds and falls silent: the next silent second starts the turn.
+    /// Three silent seconds, three of speech, then silence: the next silent second starts the turn.
     pub(super) fn send_user_speech(&mut self, conn: ConnId) {
         for level in [0.0, 0.0, 0.0, SPEECH_LEVEL, SPEECH_LEVEL, SPEECH_LEVEL] {
             assert_eq!(self.send_second(conn, level), ["listen"]);
@@ -49,7 +49,7 @@ impl TestGateway {
         self.last_event(conn)["metrics"]["kv_cache_length"].as_u64().unwrap()
     }
 
-    /// Everything reported about this gateway's full-duplex sessions.
+    /// Openings of this gateway's full-duplex sessions.
     pub(super) fn duplex_openings(&self) -> Vec<DuplexOpening> {
         let opening = |output: &SimOutput| match output {
             SimOutput::DuplexOpened(_, opening) => Some(opening.clone()),
@@ -165,7 +165,7 @@ fn force_listen_ends_turn_with_its_response_id() {
     assert_eq!(
         sim.send_second_with(conn, 0.0, chosen),
         ["text", "audio"],
-        "what was said meanwhile is answered"
+        "speech during the turn is answered"
     );
     assert_eq!(sim.last_event(conn)["response_id"], "mine");
     assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(2, 0));
@@ -177,7 +177,7 @@ fn cpp_turn_has_cpp_events() {
     let conn = sim.open_duplex_session(SimMode::Audio, json!({}));
     sim.send_user_speech(conn);
     let id = sim.last_event(conn)["session_id"].as_str().unwrap().to_owned();
-    assert_eq!(sim.last_event(conn)["response_id"], format!("{id}_resp_6"), "its listening is named too");
+    assert_eq!(sim.last_event(conn)["response_id"], format!("{id}_resp_6"), "listen events have an id too");
     assert_eq!(sim.last_event(conn)["metrics"].get("n_tokens"), None, "zeros are left out");
     let mut said = String::new();
     for unit in 7..10 {
@@ -203,7 +203,7 @@ fn cpp_turn_has_cpp_events() {
     let audio = sim.audio_of(conn);
     assert!(audio.len() > 6 && audio.iter().all(|part| part.len() != 24_000));
     assert_eq!(audio.concat(), (0..62_400).map(|index| watermark_sample(1, index)).collect::<Vec<_>>());
-    assert_eq!(sim.send_second(conn, 0.0), ["listen"], "which is the end of the turn");
+    assert_eq!(sim.send_second(conn, 0.0), ["listen"], "the turn has ended");
     sim.close_session(conn, "user_stop");
     assert_eq!(sim.last_event(conn)["reason"], "client_closed");
 }
@@ -272,7 +272,7 @@ fn running_step_finishes_before_session_ends() {
     assert_eq!(
         event_names(&sim.events_of(conn))[2..],
         ["listen", "session.closed"],
-        "what waits is not begun"
+        "the waiting unit is not started"
     );
     let next = sim.open_duplex_session(SimMode::Audio, json!({}));
     assert_eq!(sim.last_event(next)["type"], "session.created");

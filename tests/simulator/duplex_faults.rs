@@ -1,4 +1,4 @@
-//! Each fault of full duplex by its command-line name.
+//! Each full-duplex fault by its command-line name.
 
 use voxbridge::simulator::watermark_sample;
 
@@ -87,7 +87,11 @@ fn resumes_fault_continues_interrupted_turn() {
     assert_eq!(send_forced_second(&mut sim, conn), ["listen"]);
     assert_eq!(sim.send_second(conn, 0.1), ["text", "audio"]);
     assert_ne!(sim.last_event(conn)["response_id"], turn);
-    assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(1, 24_000), "where it was");
+    assert_eq!(
+        decode_audio(&sim.last_event(conn))[0],
+        watermark_sample(1, 24_000),
+        "the turn resumes where it stopped"
+    );
     assert_eq!(send_forced_second(&mut sim, conn), ["listen"]);
     sim.send_second(conn, 0.0);
     assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(2, 0));
@@ -198,7 +202,7 @@ fn timeout_fault_sets_watchdog_limit() {
     sim.close_session(chat, "x");
     let conn = sim.open_duplex_session(SimMode::Audio, json!({}));
     sim.advance(Duration::from_millis(7_459));
-    assert_eq!(sim.last_event(conn)["type"], "session.created", "chat did not use it up");
+    assert_eq!(sim.last_event(conn)["type"], "session.created", "chat sessions do not consume the fault");
     sim.advance(Duration::from_millis(1));
     assert_eq!(sim.last_event(conn)["reason"], "timeout");
     let next = sim.open_duplex_session(SimMode::Audio, json!({}));

@@ -1,4 +1,4 @@
-//! What full duplex takes: spellings, sizes, what it refuses, what it keeps (field notes §1.4–§1.6).
+//! Full-duplex input: spellings, sizes, rejected values and buffered audio (field notes §1.4–§1.6).
 
 use super::*;
 
@@ -10,15 +10,15 @@ fn appends_of_other_lengths_are_buffered_into_units() {
     let before = sim.context_tokens(conn);
     sim.send_append(conn, json!({"audio": speech_base64(8_000)}));
     assert_eq!(sim.last_event(conn)["kind"], "listen", "at once");
-    assert_eq!(sim.context_tokens(conn), before + 1, "but it leaves something behind");
+    assert_eq!(sim.context_tokens(conn), before + 1, "an incomplete unit adds one token");
     sim.append_and_wait(conn, json!({"audio": speech_base64(8_000)}));
-    assert_eq!(sim.context_tokens(conn), before + 1 + 28, "now the unit is whole");
+    assert_eq!(sim.context_tokens(conn), before + 1 + 28, "the unit is complete");
     let answers = sim.events_of(conn).len();
     sim.append_and_wait(conn, json!({"audio": speech_base64(80_000)}));
     assert_eq!(sim.events_of(conn).len(), answers + 1, "one append, one answer");
     for _ in 0..4 {
         sim.send_second(conn, 0.0);
-        assert_eq!(sim.last_event(conn)["kind"], "listen", "it still hears what was sent before");
+        assert_eq!(sim.last_event(conn)["kind"], "listen", "buffered audio is still processed");
     }
 }
 

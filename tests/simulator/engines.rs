@@ -1,4 +1,4 @@
-//! Answers that come from engines, and what is reported for recording.
+//! Answers from speech engines, and the observations for recording.
 
 use super::*;
 use voxbridge::simulator::{CORRUPTED_PREFIX, EngineRequest};
@@ -17,7 +17,7 @@ fn recognition_engine_provides_transcript() {
     let jobs = sim.engine_jobs();
     assert_eq!(jobs, [(JobId(1), EngineRequest::Recognise(samples))]);
     sim.advance(Duration::from_secs(5));
-    assert_eq!(sim.last_event(conn)["type"], "session.created", "nothing before the engine answers");
+    assert_eq!(sim.last_event(conn)["type"], "session.created", "no answer before the engine's");
     sim.answer_job(JobId(1), EngineAnswer::Transcript(Ok("  hello world ".to_owned())));
     sim.advance(Duration::from_secs(1));
     assert_eq!(sim.last_event(conn)["text"], "hello world");
@@ -80,7 +80,7 @@ fn orphaned_engine_job_corrupts_next_answer() {
     assert_eq!(sim.last_event(second)["text"], "clean");
 }
 
-/// A full-duplex session that has asked for what the user said.
+/// A full-duplex session that awaits the transcript of the user's speech.
 fn session_awaiting_recognition(sim: &mut TestGateway) -> ConnId {
     let conn = sim.open_duplex_session(SimMode::Audio, json!({}));
     sim.send_user_speech(conn);
@@ -95,7 +95,7 @@ fn duplex_conversation_uses_engines() {
     let jobs = sim.engine_jobs();
     let [(job, EngineRequest::Recognise(heard))] = &jobs[..] else { panic!("{jobs:?}") };
     let loud = heard.iter().filter(|sample| **sample == 0.1).count();
-    assert_eq!((loud, heard.len()), (48_000, 80_000), "all that was said, with a second around it");
+    assert_eq!((loud, heard.len()), (48_000, 80_000), "all speech, with a second of silence on both sides");
     sim.answer_job(*job, EngineAnswer::Transcript(Ok(" Good morning. ".to_owned())));
     let text = "You said: Good morning.";
     assert_eq!(sim.engine_jobs()[1].1, EngineRequest::Speak(text.to_owned()));
@@ -104,13 +104,13 @@ fn duplex_conversation_uses_engines() {
     sim.answer_job(sim.engine_jobs()[1].0, EngineAnswer::Speech(Ok(speech.clone())));
     assert_eq!(sim.send_second(conn, 0.1), ["listen"], "the user speaks again");
     assert_eq!(sim.send_second(conn, 0.0), ["text", "audio"]);
-    assert_eq!(sim.text_of(conn), text, "the text is ahead");
+    assert_eq!(sim.text_of(conn), text, "the text precedes the audio");
     assert_eq!(sim.send_second(conn, 0.0), ["audio", "listen"]);
     assert_eq!(sim.audio_of(conn).concat(), speech);
     assert_eq!(sim.send_second(conn, 0.0), ["listen"]);
     assert!(
         matches!(&sim.engine_jobs()[2].1, EngineRequest::Recognise(_)),
-        "what was said meanwhile is next"
+        "speech during the turn is answered next"
     );
 }
 

@@ -1,10 +1,10 @@
-//! What holds for any inputs at all.
+//! Properties for arbitrary inputs.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// One thing that clients, engines or time may do.
+/// One action of a client, an engine or the clock.
 #[derive(Debug, Clone)]
 enum Action {
     Connect(SimMode),
@@ -48,7 +48,7 @@ fn duplex_extras() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Every name that is looked at.
+/// Every event type that the gateway knows.
 fn any_type_name() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "audio",
@@ -167,7 +167,7 @@ fn run_actions(cfg: &SimulatorConfig, actions: &[Action]) -> TestGateway {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// `TestGateway::drain_outputs` fails when there is no bound, and nothing may be said after an end.
+    /// `TestGateway::drain_outputs` fails on endless outputs. No output may follow an end.
     #[test]
     fn arbitrary_inputs_never_panic_and_end_is_final(cfg in any_config(), actions in prop::collection::vec(action(), 0..60)) {
         let sim = run_actions(&cfg, &actions);
@@ -181,7 +181,7 @@ proptest! {
         }
     }
 
-    /// On PyTorch a turn has one name, its units are text and sound, and only a `listen` ends it.
+    /// On PyTorch a turn has one id, its units are text and audio, and only a `listen` ends it.
     #[test]
     fn duplex_turns_are_well_formed(levels in prop::collection::vec((prop::bool::ANY, prop::bool::weighted(0.1)), 0..30)) {
         let mut sim = TestGateway::with_backend(Backend::Pytorch);
@@ -206,7 +206,7 @@ proptest! {
         prop_assert_eq!(run_actions(&cfg, &actions).outputs, run_actions(&cfg, &actions).outputs);
     }
 
-    /// A driver that wakes late gets the same words, only later.
+    /// A driver that wakes late gets the same events, only later.
     #[test]
     fn late_polling_loses_nothing(late in 0..20_000u64) {
         let run = |steps: &[u64]| {

@@ -1,4 +1,4 @@
-//! The legacy dialect: against the capture (field notes §6.4), the table of §4, and the document.
+//! The legacy dialect, compared with the capture (field notes §6.4), the table of §4 and the document.
 
 use voxbridge::{
     audio::wav,
@@ -28,7 +28,7 @@ fn audio_append(samples: &[f32]) -> Value {
     json!({"type": "input_audio_buffer.append", "audio": base64_f32(samples), "force_listen": false})
 }
 
-/// A gateway with a session that is ready.
+/// A gateway with a ready session.
 fn ready_session(follows_document: bool, faults: &[&str]) -> (TestGateway, ConnId) {
     let mut sim = TestGateway::new(config(follows_document, faults));
     let conn = sim.connect_with_mode(SimMode::Audio);
@@ -37,7 +37,7 @@ fn ready_session(follows_document: bool, faults: &[&str]) -> (TestGateway, ConnI
     (sim, conn)
 }
 
-/// What one message is answered with, within a second.
+/// The answers to one message within a second.
 fn exchange(sim: &mut TestGateway, conn: ConnId, message: &Value) -> Vec<ServerOutput> {
     let before = sim.outputs_of(conn).len();
     sim.send(conn, message);
@@ -49,7 +49,7 @@ fn send_second(sim: &mut TestGateway, conn: ConnId, level: f32) -> Vec<ServerOut
     exchange(sim, conn, &audio_append(&[level; 16_000]))
 }
 
-/// Listens, hears three seconds and falls silent: the next silent second starts the turn.
+/// Silence, three seconds of speech, then silence: the next silent second starts the turn.
 fn send_user_speech(sim: &mut TestGateway, conn: ConnId) {
     for level in [0.0, 0.0, 0.0, SPEECH_LEVEL, SPEECH_LEVEL, SPEECH_LEVEL] {
         assert!(
@@ -91,7 +91,7 @@ fn session_matches_capture() {
     let (mut deltas, mut last) = (Vec::new(), sim.last_event(conn)["kv_cache_length"].as_u64().unwrap());
     for _ in 0..4 {
         let [ServerOutput::Event(event)] = &send_second(&mut sim, conn, 0.0)[..] else {
-            panic!("one answer each")
+            panic!("expected one answer each")
         };
         let tokens = event["kv_cache_length"].as_u64().unwrap();
         assert!(tokens > last, "{tokens} after {last}");
@@ -115,7 +115,7 @@ fn session_matches_capture() {
     }
     let close = json!({"type": "session.close", "reason": "user_stop"});
     assert_eq!(exchange(&mut sim, conn, &close), [closed_event("stopped"), ServerOutput::Abort]);
-    // The gateway waits for a worker that is still busy with the last one: nobody is refused.
+    // The gateway waits for a worker that is still busy with the last session and rejects no client.
     let next = sim.connect_with_mode(SimMode::Audio);
     assert_eq!(sim.events_of(next), [json!({"type": "session.queue_done"})]);
 }
@@ -199,7 +199,7 @@ fn documented_turn_starts_with_short_unit_and_loses_nothing() {
     let (mut heard, mut lengths) = (Vec::new(), Vec::new());
     loop {
         let [ServerOutput::Event(delta)] = &send_second(&mut sim, conn, 0.0)[..] else {
-            panic!("one answer each")
+            panic!("expected one answer each")
         };
         let samples = duplex::decode_audio(delta);
         lengths.push(samples.len());
@@ -297,13 +297,13 @@ fn full_context_ends_only_documented_session() {
             assert_eq!(seen[full + 1..], [normal_close().unwrap()]);
         } else {
             let answers = &seen[full + 1..seen.len() - 1];
-            assert!(answers.len() > 10, "it goes on: {answers:?}");
+            assert!(answers.len() > 10, "the documented session ended early: {answers:?}");
             assert!(
                 answers
                     .iter()
                     .all(|seen| matches!(seen, ServerOutput::Event(it) if it["type"] == "response.listen"))
             );
-            assert_eq!(seen.last(), Some(&ServerOutput::Abort), "and ends without a word");
+            assert_eq!(seen.last(), Some(&ServerOutput::Abort), "the session ends without a close frame");
         }
     }
 }
@@ -334,7 +334,7 @@ fn failed_step_sends_error_and_session_continues() {
         let unit = |output: &SimOutput| {
             matches!(output, SimOutput::DuplexUnit(_, DuplexUnit { frame_count: 0, .. }))
         };
-        assert_eq!(sim.outputs.iter().filter(|output| unit(output)).count(), 8, "all were heard");
+        assert_eq!(sim.outputs.iter().filter(|output| unit(output)).count(), 8, "all units were received");
     }
 }
 

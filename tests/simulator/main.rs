@@ -1,4 +1,4 @@
-//! The gateway in virtual time: what a client sees, frame by frame.
+//! The simulated gateway in virtual time, frame by frame.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 mod chat_faults;
@@ -31,7 +31,7 @@ use voxbridge::simulator::{
 /// Unix time of the captures.
 const UNIX_START: Duration = Duration::from_millis(1_795_148_864_000);
 
-/// What one connection saw.
+/// An output to one connection.
 #[derive(Debug, Clone, PartialEq)]
 enum ServerOutput {
     Event(Value),
@@ -39,7 +39,7 @@ enum ServerOutput {
     Abort,
 }
 
-/// A gateway, a virtual clock and everything that came out.
+/// A gateway with a virtual clock and all its outputs.
 struct TestGateway {
     gateway: Gateway,
     started: Instant,
@@ -75,7 +75,7 @@ impl TestGateway {
         self.drain_outputs();
     }
 
-    /// Takes all outputs; the bound is the test that there is one.
+    /// Takes all outputs; panics if they never end.
     fn drain_outputs(&mut self) -> Option<Instant> {
         for _ in 0..10_000 {
             let output = self.gateway.poll_output(self.now);
@@ -126,7 +126,7 @@ impl TestGateway {
         self.input(SimInput::Text(conn, &message.to_string()));
     }
 
-    /// Connects and initialises; the log ends with `session.created`.
+    /// Opens a chat session; the log ends with `session.created`.
     fn open_chat_session(&mut self) -> ConnId {
         let conn = self.connect();
         self.send(conn, &json!({"type": "session.init", "payload": {}}));
@@ -139,7 +139,7 @@ impl TestGateway {
         self.send(conn, &json!({"type": "input.append", "input": input}));
     }
 
-    /// Sends an append and waits for whatever comes of it.
+    /// Sends an append and waits for the answer.
     fn append_and_wait(&mut self, conn: ConnId, input: Value) {
         self.send_append(conn, input);
         self.advance(Duration::from_secs(60));
@@ -168,7 +168,7 @@ impl TestGateway {
         self.outputs_of(conn).pop().filter(|seen| !matches!(seen, ServerOutput::Event(_)))
     }
 
-    /// The engines' requests that were not answered yet are the last ones asked.
+    /// The requests to the engines that are still open, newest last.
     fn engine_jobs(&self) -> Vec<(JobId, EngineRequest)> {
         let job = |output: &SimOutput| match output {
             SimOutput::AskEngines(job, request) => Some((*job, request.clone())),

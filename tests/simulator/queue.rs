@@ -1,4 +1,4 @@
-//! Waiting for a worker (field notes §1.2).
+//! The queue for a worker (field notes §1.2).
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn full_queue_rejects_connection() {
     assert_eq!(sim.end_of(refused), Some(ServerOutput::Close(1013, "Queue full".to_owned())));
     sim.input(SimInput::Closed(waiting));
     let next = sim.connect();
-    assert_eq!(sim.last_event(next)["position"], 1, "who leaves the queue makes room");
+    assert_eq!(sim.last_event(next)["position"], 1, "a leaving client makes room");
 }
 
 #[test]

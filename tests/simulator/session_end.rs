@@ -1,9 +1,9 @@
-//! How sessions end, and what an end leaves behind (field notes §1.2, §2).
+//! Session ends and their after-effects (field notes §1.2, §2).
 
 use super::*;
 use voxbridge::simulator::CORRUPTED_PREFIX;
 
-/// Closes without waiting, as the closure says, and tells whether the next session was refused.
+/// Closes as the closure does, without waiting, and opens the next session.
 fn connect_after(end: impl FnOnce(&mut TestGateway, ConnId), wait: Duration) -> (TestGateway, ConnId) {
     let mut sim = TestGateway::with_backend(Backend::Pytorch);
     let first = sim.open_chat_session();
@@ -69,7 +69,7 @@ fn close_mid_answer_leaves_generation_running() {
         assert_eq!(
             sim.last_event(second)["text"],
             "simulated transcript: 1.00 s of speech",
-            "it ends some time"
+            "the orphaned generation ends eventually"
         );
     }
 }

@@ -18,7 +18,7 @@ use voxbridge::simulator::{
 
 type Client = WebSocketStream<TcpStream>;
 
-/// A running simulator; it ends with the sender.
+/// Starts a simulator that ends when the sender is dropped.
 async fn start(
     cfg: SimulatorConfig,
     with: impl FnOnce(Simulator) -> Simulator,
@@ -50,7 +50,7 @@ async fn next_output(client: &mut Client) -> ServerOutput {
     }
 }
 
-/// The names of the events until the connection ends or `until` has come.
+/// The events until the connection ends or `until` has arrived.
 async fn read_until(client: &mut Client, until: &str) -> (Vec<Value>, Option<ServerOutput>) {
     let mut events = Vec::new();
     loop {
@@ -97,7 +97,7 @@ async fn chat_session_works_over_socket() {
     assert_eq!(recorder.all().iter().filter(|one| matches!(one, RecordedInput::Message(..))).count(), 3);
     assert!(
         !recorder.take().iter().any(|one| matches!(one, RecordedInput::Disconnected(_))),
-        "it closed politely"
+        "the session was closed politely"
     );
     drop(stop);
 }

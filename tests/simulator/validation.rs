@@ -1,4 +1,4 @@
-//! Every row of the table in field notes §1.5, and what C++ says instead (§1.7).
+//! Every row of the table in field notes §1.5, and the C++ answers (§1.7).
 
 use super::*;
 
@@ -130,7 +130,7 @@ fn lenient_inputs_are_answered() {
     let mut sim = TestGateway::with_backend(Backend::Pytorch);
     let conn = sim.open_chat_session();
     let data = speech_base64(16_000);
-    // Python skips illegal characters, unknown items, and messages without items that it knows.
+    // Python skips illegal characters, unknown items, and messages without known items.
     let content =
         json!([{"type": "smell"}, {"type": "audio", "data": format!("\n{}!{}", &data[..7], &data[7..])}]);
     let messages =

@@ -1,4 +1,4 @@
-//! `voxbridge serve` in a process of its own, so that its memory is its own.
+//! `voxbridge serve` in its own process, so that its memory can be measured.
 
 use std::{
     fs::{self, File},
@@ -53,23 +53,24 @@ impl Bridge {
 
     /// Resident memory, KiB.
     pub(crate) fn resident_kib(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.process.id().expect("it runs"));
-        let status = fs::read_to_string(path).expect("it runs");
+        let path = format!("/proc/{}/status", self.process.id().expect("the process runs"));
+        let status = fs::read_to_string(path).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// SIGTERM, and an end that is waited for.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) async fn stop(mut self) {
-        let id = self.process.id().expect("it runs").to_string();
+        let id = self.process.id().expect("the process runs").to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
-        let ended = timeout(PROCESS_TIMEOUT, self.process.wait()).await.expect("it does not stop").unwrap();
+        let ended =
+            timeout(PROCESS_TIMEOUT, self.process.wait()).await.expect("the process does not stop").unwrap();
         assert!(ended.success(), "{ended}");
     }
 }
 
-/// The built-in files with less time for everything, so that a minute shows what an hour would: upstream sessions last
-/// [`MAX_SESSION_DURATION`], and patience is short.
+/// Built-in mappings with short limits, so that a minute covers what normally takes an hour. Upstream
+/// sessions last [`MAX_SESSION_DURATION`].
 fn write_shortened_mappings(dir: &Path) -> PathBuf {
     let dir = dir.join("mappings");
     fs::create_dir_all(&dir).unwrap();
@@ -99,5 +100,5 @@ fn write_shortened_mappings(dir: &Path) -> PathBuf {
     dir
 }
 
-/// How long the upstream lets a session live.
+/// Lifetime limit of an upstream session.
 pub(crate) const MAX_SESSION_DURATION: Duration = Duration::from_secs(40);

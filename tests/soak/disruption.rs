@@ -1,4 +1,4 @@
-//! What goes wrong, and when a talk may go on as if nothing had been.
+//! Disruptions of a conversation, and the point at which each one is over.
 
 use std::{path::Path, time::Duration};
 
@@ -20,30 +20,30 @@ use super::{
     soak_client::{EVENT_TIMEOUT, SoakClient},
 };
 
-/// One thing that goes wrong.
+/// One disruption.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Disruption {
-    /// Nothing: a question and its answer.
+    /// None: a question and its answer.
     None,
-    /// The simulated model does this in its next turn, or while it listens.
+    /// The simulated model shows this fault in its next turn or while it listens.
     Fault(&'static str),
-    /// The connection is cut, and whoever dials meets this; it is over after so many seconds.
+    /// The connection is cut, and reconnections meet this fault for this many seconds.
     FaultAtReconnect(&'static str, u64),
-    /// The user speaks into the answer, and the model does this.
+    /// The user interrupts the answer, and the model reacts with this fault.
     BargeIn(&'static str),
     /// The connection is cut while the user speaks.
     CutDuringSpeech,
     /// The connection is cut while the model speaks.
     CutDuringTurn,
-    /// Nothing passes for a while, in either direction, and nobody is told.
+    /// No data passes in either direction for a while, and neither end notices.
     HalfOpen,
-    /// The connection is cut, and new ones are accepted without a word.
+    /// The connection is cut, and new ones are accepted but get no data.
     BlackHole,
-    /// The gateway is stopped, and started again at its address.
+    /// The gateway is stopped and restarted at its address.
     Restart,
 }
 
-/// Everything there is; a stuck queue is not, because it ends a session by design.
+/// All disruptions. A stuck queue is left out, because it ends a session by design.
 pub(crate) const DISRUPTIONS: [Disruption; 33] = [
     Disruption::None,
     Disruption::Fault("double-terminal,times=12"),
@@ -80,7 +80,7 @@ pub(crate) const DISRUPTIONS: [Disruption; 33] = [
     Disruption::Restart,
 ];
 
-/// A simulated gateway behind a wire, both to be broken.
+/// A simulated gateway behind a proxy. Both can be disrupted.
 pub(crate) struct DisruptedUpstream {
     config: SimulatorConfig,
     address: String,
@@ -129,7 +129,7 @@ impl DisruptedUpstream {
     }
 }
 
-/// Who a mishap happens to, and when.
+/// The client and upstream of a disruption.
 pub(crate) struct DisruptionRun<'a> {
     pub(crate) upstream: &'a mut DisruptedUpstream,
     pub(crate) client: &'a mut SoakClient,
@@ -137,7 +137,7 @@ pub(crate) struct DisruptionRun<'a> {
 }
 
 impl DisruptionRun<'_> {
-    /// Lets it happen while something is said, and waits until it is over, answered or not.
+    /// Applies the disruption during speech and waits until it is over, answered or not.
     pub(crate) async fn apply(&mut self, disruption: Disruption) {
         let delay = Duration::from_millis(self.rng.u64(200..2500));
         let speech = random_recording(self.rng);
@@ -180,13 +180,13 @@ impl DisruptionRun<'_> {
         self.upstream.fault_injector.clear_faults().await;
     }
 
-    /// Something is said, and its answer begins.
+    /// Speaks until the answer begins.
     async fn speak_until_answer_starts(&mut self, speech: Vec<i16>) {
         let turns_before = self.client.checked_observations().turns_started;
         self.client.speak(speech).await;
         assert!(
             self.client.wait_until(EVENT_TIMEOUT, |seen| seen.turns_started > turns_before).await,
-            "no answer begins"
+            "the answer does not begin"
         );
     }
 
@@ -203,11 +203,12 @@ impl DisruptionRun<'_> {
         let ended_before = self.client.checked_observations().turns_ended;
         sleep(delay.min(Duration::from_millis(1500))).await;
         self.client.speak(random_recording(self.rng)).await;
-        let has_yielded = self.client.wait_until(Duration::from_secs(3), |seen| seen.turns_ended > ended_before).await;
-        assert!(has_yielded, "the model is heard on while the user speaks");
+        let has_yielded =
+            self.client.wait_until(Duration::from_secs(3), |seen| seen.turns_ended > ended_before).await;
+        assert!(has_yielded, "the model is still played while the user speaks");
     }
 
-    /// For longer than a step of the model may take.
+    /// Stalls for longer than one unit of the model may take.
     async fn stall_wire(&self, speech: Vec<i16>, delay: Duration, cut: bool) {
         let wire = &self.upstream.wire;
         let hold = async {
@@ -223,10 +224,10 @@ impl DisruptionRun<'_> {
     }
 }
 
-/// Short recordings: a turn of the talk takes seconds.
+/// Short recordings, so that a turn takes seconds.
 const RECORDINGS: [&str; 4] = ["goforward", "librivox_0880", "cards_005", "arctic_a0007"];
 
-/// Something to say, 16 kHz.
+/// A random recording, 16 kHz.
 pub(crate) fn random_recording(rng: &mut fastrand::Rng) -> Vec<i16> {
     let name = RECORDINGS[rng.usize(..RECORDINGS.len())];
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/speech/{name}_16k.wav"));

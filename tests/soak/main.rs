@@ -1,8 +1,8 @@
-//! A long talk over real sockets while everything goes wrong: what the client sees stays well-formed, every sentence after
-//! a mishap is answered, and memory stays flat.
+//! Soak test: long conversations over real sockets under constant disruptions. Client events stay
+//! well-formed, every sentence after a disruption is answered, and memory stays flat.
 //!
-//! `VOXBRIDGE_SOAK_SECONDS=900 cargo test --release --test soak -- --nocapture` talks for a quarter of an hour.
-//! `VOXBRIDGE_SOAK_SEED` chooses other mishaps.
+//! `VOXBRIDGE_SOAK_SECONDS=900 cargo test --release --test soak -- --nocapture` runs for a quarter of an
+//! hour. `VOXBRIDGE_SOAK_SEED` chooses other disruptions.
 #![cfg(all(feature = "io", target_os = "linux"))]
 
 mod bridge;
@@ -22,27 +22,33 @@ use tokio::{
 };
 use voxbridge::simulator::Backend;
 
-/// Talks at a time, each with a bridge, a gateway and mishaps of its own.
+/// Number of parallel sessions, each with its own bridge, gateway and disruptions.
 const SESSIONS: usize = 12;
-/// No mishap begins after this time, unless the environment says otherwise.
+/// Default run time. No disruption begins later.
 const DEFAULT_SECONDS: u64 = 40;
-/// What a process may grow between the first third of its time and the last, KiB: buffers find their size, no more.
+/// Permitted memory growth from the first third of the run to the last, KiB: buffers reach their size and
+/// stay there.
 const MAX_GROWTH_KIB: u64 = 6 * 1024;
 fn env_number(name: &str) -> Option<u64> {
     let value = std::env::var_os(name)?;
-    Some(value.to_str().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is no number")))
+    Some(
+        value
+            .to_str()
+            .and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("{name} is not a number")),
+    )
 }
 
-/// What came of one talk.
+/// Result of one session.
 struct Report {
     disruptions: Vec<Disruption>,
     observations: Observations,
-    /// The longest anybody waited for the end of an answer, after a mishap was over.
+    /// Longest wait for the end of an answer after a disruption.
     slowest_answer: Duration,
     resident_kib: Vec<u64>,
 }
 
-/// The mishaps of one talk, in an order of its own: together the talks go through all of them first.
+/// The disruptions of one session in its own order. Together the sessions cover all of them first.
 fn disruption_order(seed: u64, number: usize) -> impl Iterator<Item = Disruption> {
     let mut shared = fastrand::Rng::with_seed(seed);
     let mut disruptions = DISRUPTIONS;
@@ -52,7 +58,7 @@ fn disruption_order(seed: u64, number: usize) -> impl Iterator<Item = Disruption
     first.into_iter().chain(std::iter::repeat_with(move || DISRUPTIONS[own.usize(..DISRUPTIONS.len())]))
 }
 
-/// Talks until the time is over.
+/// Runs a session until the time is over.
 async fn run_session(seed: u64, number: usize, until: Instant) -> Report {
     let name = format!("soak-{seed}-{number}");
     let backend = if number.is_multiple_of(2) { Backend::Pytorch } else { Backend::Cpp };
@@ -70,7 +76,9 @@ async fn run_session(seed: u64, number: usize, until: Instant) -> Report {
     let mut resident_kib = Vec::new();
     let session = async {
         for disruption in disruption_order(seed, number).take_while(|_| Instant::now() < until) {
-            DisruptionRun { upstream: &mut upstream, client: &mut client, rng: &mut rng }.apply(disruption).await;
+            DisruptionRun { upstream: &mut upstream, client: &mut client, rng: &mut rng }
+                .apply(disruption)
+                .await;
             client.wait_for_silence().await;
             let took = expect_answer(&mut client, disruption, &mut rng).await;
             report.slowest_answer = report.slowest_answer.max(took);
@@ -87,7 +95,7 @@ async fn run_session(seed: u64, number: usize, until: Instant) -> Report {
     report
 }
 
-/// The next sentence is answered, to the last sample, and heard for the most part; how long that took.
+/// Checks that the next sentence is answered completely and mostly understood; returns the time it took.
 async fn expect_answer(client: &mut SoakClient, disruption: Disruption, rng: &mut fastrand::Rng) -> Duration {
     let before = client.checked_observations();
     let samples = random_recording(rng);
@@ -128,7 +136,7 @@ impl Report {
         );
     }
 
-    /// The most memory in the first third and in the last, KiB.
+    /// Peak memory in the first and the last third, KiB.
     fn peak_memory_kib(&self) -> (u64, u64) {
         let third = (self.resident_kib.len() / 3).max(1);
         let most = |samples: &[u64]| samples.iter().copied().max().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What the client hears, checked as it comes: pairs that alternate, audio inside its pair, one turn at a time, in order,
-//! whole, and not faster than it is heard.
+//! Checks the client's events as they arrive: pairs alternate; audio lies inside its pair; turns come one at
+//! a time, complete, in order, and no faster than real time.
 
 use std::{collections::BTreeMap, collections::VecDeque};
 
@@ -9,46 +9,46 @@ use tokio::{sync::watch, time::Instant};
 use tokio_tungstenite::tungstenite::{Error, Message};
 use voxbridge::simulator::read_watermark;
 
-/// Samples a second of what is heard.
+/// Sample rate of the played audio.
 const RATE_HZ: f64 = 24_000.0;
-/// Samples of a turn that comes to its end: two seconds and the last unit.
+/// Samples of a complete turn: 2 s and the last unit.
 const TURN_SAMPLES: u64 = 2 * 24_000 + 14_400;
-/// The marker's period.
+/// Period of the watermark.
 const WATERMARK_PERIOD_SAMPLES: usize = 8190;
-/// A paced playout is ahead of what is heard by less than a second; a busy machine delivers late what was sent on time.
+/// Paced playout leads by less than a second. A busy machine delivers late, which looks like a longer lead.
 const MAX_AHEAD_S: f64 = 2.5;
-/// Things that came, for a test that fails.
+/// Number of logged events for a failing test.
 const EVENT_LOG_LENGTH: usize = 60;
 
-/// What was heard so far.
+/// Observations so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observations {
-    /// Turns that began.
+    /// Turns started.
     pub(crate) turns_started: u64,
-    /// Turns that ended.
+    /// Turns ended.
     pub(crate) turns_ended: u64,
-    /// Turns that ended as cancelled.
+    /// Turns ended as cancelled.
     pub(crate) turns_cancelled: u64,
-    /// Turns heard from the first to the last sample, and how much of the user's speech the last one answers, s.
+    /// Turns played from first to last sample, and the length of user speech the last one answers, s.
     pub(crate) turns_complete: u64,
     pub(crate) last_answered_speech_s: f64,
     pub(crate) errors: u64,
-    /// By their reason.
+    /// Rollovers by reason.
     pub(crate) rollovers: BTreeMap<String, u64>,
     /// The session is over.
     pub(crate) is_session_over: bool,
-    /// The first thing that was wrong.
+    /// The first violation.
     pub(crate) first_violation: Option<String>,
 }
 
-/// One client's ear.
+/// Observer of one client.
 pub(crate) struct ClientObserver {
     observations: watch::Sender<Observations>,
     started: Instant,
     event_log: VecDeque<String>,
     is_user_speaking: bool,
     open_turn: Option<OpenTurn>,
-    /// What the turn at hand says it heard, s.
+    /// Length of user speech the current turn answers, s.
     answered_speech_s: f64,
 }
 
@@ -72,7 +72,7 @@ impl ClientObserver {
         (observer, receiver)
     }
 
-    /// Listens until the session is over.
+    /// Observes until the session is over.
     pub(crate) async fn run(mut self, mut from: impl Stream<Item = Result<Message, Error>> + Unpin) {
         loop {
             match from.next().await {
@@ -137,10 +137,7 @@ impl ClientObserver {
         };
         let cancelled = event["cancelled"] == true;
         let heard_ms = turn.samples * 1000 / 24_000;
-        self.require(
-            cancelled || event["audio_ms"] == heard_ms,
-            "a turn's length is not what was heard of it",
-        );
+        self.require(cancelled || event["audio_ms"] == heard_ms, "a turn's length differs from its audio");
         let is_complete = !cancelled && turn.samples == TURN_SAMPLES;
         let answers_s = std::mem::take(&mut self.answered_speech_s);
         self.observations.send_modify(|seen| {
@@ -160,7 +157,9 @@ impl ClientObserver {
             let watermark = read_watermark(i16::from_le_bytes([sample[0], sample[1]]));
             in_order &= match (turn.last_watermark, watermark) {
                 (None, Some((_, index))) => index == 0,
-                (Some((turn, index)), Some(watermark)) => watermark == (turn, (index + 1) % WATERMARK_PERIOD_SAMPLES),
+                (Some((turn, index)), Some(watermark)) => {
+                    watermark == (turn, (index + 1) % WATERMARK_PERIOD_SAMPLES)
+                }
                 (_, None) => false,
             };
             turn.last_watermark = watermark;

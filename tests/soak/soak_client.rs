@@ -1,4 +1,4 @@
-//! A client in a room: its microphone never stops, what it says are recordings, and it answers nothing.
+//! A client in a room: its microphone streams continuously, and its speech consists of recordings.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,7 +15,7 @@ use super::observer::{ClientObserver, Observations};
 const FRAME: Duration = Duration::from_millis(20);
 const FRAME_SAMPLES: usize = 320;
 
-/// Everything here happens sooner, on a machine with nothing else to do and with much else.
+/// Longer than any event takes, even on a busy machine.
 pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_secs(25);
 
 enum MicrophoneCommand {
@@ -43,22 +43,27 @@ impl SoakClient {
         Self { name: name.to_owned(), commands, observations }
     }
 
-    /// What was heard so far; nothing of it was wrong.
+    /// The observations so far; panics at a violation.
     pub(crate) fn checked_observations(&self) -> Observations {
         let observations = self.observations.borrow().clone();
-        assert!(observations.first_violation.is_none(), "{}: {}", self.name, observations.first_violation.unwrap());
+        assert!(
+            observations.first_violation.is_none(),
+            "{}: {}",
+            self.name,
+            observations.first_violation.unwrap()
+        );
         observations
     }
 
-    /// Says this; done when the last of it is said.
+    /// Says these samples; completes after the last one.
     pub(crate) async fn speak(&self, samples: Vec<i16>) {
         let (done_sender, done) = oneshot::channel();
-        // A session that is over is noticed by whoever waits for an answer.
+        // If the session is over, the wait for the answer reports it.
         drop(self.commands.send(MicrophoneCommand::Say(samples, done_sender)).await);
         drop(done.await);
     }
 
-    /// Whether this holds within so much time; nothing goes wrong meanwhile, and the session is not over.
+    /// True if the condition holds within this time. Panics at a violation or the end of the session.
     pub(crate) async fn wait_until(
         &mut self,
         within: Duration,
@@ -68,11 +73,15 @@ impl SoakClient {
             |seen: &Observations| seen.first_violation.is_some() || seen.is_session_over || condition(seen);
         let is_met = timeout(within, self.observations.wait_for(is_done)).await.is_ok();
         let observations = self.checked_observations();
-        assert!(!observations.is_session_over || condition(&observations), "{}: the session is over", self.name);
+        assert!(
+            !observations.is_session_over || condition(&observations),
+            "{}: the session is over",
+            self.name
+        );
         is_met
     }
 
-    /// Nobody speaks for a second.
+    /// Waits for a second of silence.
     pub(crate) async fn wait_for_silence(&mut self) {
         let start = Instant::now();
         loop {
@@ -80,7 +89,7 @@ impl SoakClient {
                 self.wait_until(EVENT_TIMEOUT, |seen| seen.turns_started == seen.turns_ended).await;
             assert!(
                 is_silent && start.elapsed() < 2 * EVENT_TIMEOUT,
-                "{}: the model does not stop speaking",
+                "{}: the model does not fall silent",
                 self.name
             );
             let turns_before = self.checked_observations().turns_started;
@@ -90,19 +99,19 @@ impl SoakClient {
         }
     }
 
-    /// Says goodbye: everything that was heard.
+    /// Closes the session and returns all observations.
     pub(crate) async fn close(mut self) -> Observations {
         self.commands.send(MicrophoneCommand::Send(r#"{"type": "session.close"}"#.to_owned())).await.unwrap();
         assert!(
             self.wait_until(EVENT_TIMEOUT, |seen| seen.is_session_over).await,
-            "{}: no goodbye",
+            "{}: no session.closed",
             self.name
         );
         self.checked_observations()
     }
 }
 
-/// Sends audio in real time, silence where nothing is said.
+/// Streams audio in real time; silence when there is nothing to say.
 async fn run_microphone(mut up: impl Sink<Message> + Unpin, mut commands: mpsc::Receiver<MicrophoneCommand>) {
     let mut ticks = interval(FRAME);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -116,7 +125,7 @@ async fn run_microphone(mut up: impl Sink<Message> + Unpin, mut commands: mpsc::
                     done_sender = Some(sender);
                 }
                 Some(MicrophoneCommand::Send(text)) => drop(up.send(Message::text(text)).await),
-                // Nobody is there any more; what is to be said has been.
+                // The client is dropped; all speech was sent.
                 None => return sleep(EVENT_TIMEOUT).await,
             },
             _ = ticks.tick() => {
