@@ -1,5 +1,5 @@
-//! Every sample survives both ways: what the upstream hears is what the client sent, what the client plays is what the
-//! upstream said.
+//! Audio fidelity: the upstream receives every sample of the client, and the client receives every sample of
+//! the upstream.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,17 +23,18 @@ use voxbridge_test_support::bench::{
     scratch,
 };
 
-/// Frames of 10, 20, 40 and 256 ms at 16 kHz mono, and odd ones: cut within samples, now and then to a single byte.
+/// Frames of 10, 20, 40 and 256 ms at 16 kHz mono, and odd sizes that cut samples in two, down to single
+/// bytes.
 const FRAMINGS: [&[usize]; 6] = [&[320], &[640], &[1280], &[8192], &[333], &[1, 333, 1, 1, 777, 0, 5, 4095]];
 
-/// How a client sends.
+/// Audio format of a client.
 struct SendFormat<'w> {
     query: &'w str,
     configure: Option<Value>,
     frames: &'w [usize],
 }
 
-/// What the upstream is asked to hear when a clip is sent that way at once, and committed at its end.
+/// The questions the upstream receives when a clip is sent in this format at once and then committed.
 async fn audio_heard_upstream(format: &SendFormat<'_>, speech_clip: &[u8]) -> Vec<Vec<f32>> {
     let bench = Bench::start().await;
     let mut client = bench.client(&format!("model=x&{}", format.query)).await;
@@ -59,7 +60,7 @@ async fn audio_heard_upstream(format: &SendFormat<'_>, speech_clip: &[u8]) -> Ve
     bench.recorder.asr_audio()
 }
 
-/// Speech that goes on to its last sample, so that a commit at its end takes all of it.
+/// Speech up to the last sample, so that a commit at its end takes all of it.
 fn speech_clip() -> Vec<i16> {
     recording("librivox_0920")[..72_000].to_vec()
 }
@@ -72,12 +73,12 @@ fn to_int16(samples: &[f32]) -> Vec<i16> {
     samples.iter().map(|sample| (sample * 32_768.0).round().clamp(-32_768.0, 32_767.0) as i16).collect()
 }
 
-/// At another rate, as a sound card would have recorded it.
+/// The clip at another rate, as a sound card would have recorded it.
 fn at_rate(rate_hz: u32) -> Vec<i16> {
     to_int16(&resample_all(&to_float(&speech_clip()), 16_000, rate_hz).unwrap())
 }
 
-/// Interleaved with something else in the channels that do not count.
+/// Interleaves the samples with other sounds in the ignored channels.
 fn with_channels(samples: &[i16], channels: usize) -> Vec<i16> {
     let noise = |at: usize| (at as i16).wrapping_mul(7_919);
     let group = |(at, sample): (usize, &i16)| {
@@ -86,9 +87,10 @@ fn with_channels(samples: &[i16], channels: usize) -> Vec<i16> {
     samples.iter().enumerate().flat_map(group).collect()
 }
 
-/// The pieces in one: nothing between two utterances is lost where the pauses are shorter than the pre-roll.
+/// Concatenates the questions. Pauses between utterances are shorter than the pre-roll, so no sample is
+/// missing.
 fn concatenate(pieces: &[Vec<f32>]) -> Vec<f32> {
-    assert!(!pieces.is_empty(), "nothing was heard");
+    assert!(!pieces.is_empty(), "no question was received");
     pieces.concat()
 }
 
@@ -122,7 +124,7 @@ async fn resampled_audio_is_independent_of_framing() {
         let expected = to_int16(&resample_all(&to_float(&sent), rate_hz, 16_000).unwrap());
         let mut first = None;
         for (frames, channels) in FRAMINGS.into_iter().zip([1, 2, 1, 2, 2, 1]) {
-            // The names of both ways to say it, in turn.
+            // Uses the two names of each parameter in turn.
             let format = match channels {
                 1 => SendFormat { query: &format!("input_sample_rate={rate_hz}"), configure: None, frames },
                 _ => SendFormat {
@@ -135,7 +137,7 @@ async fn resampled_audio_is_independent_of_framing() {
                 concatenate(&audio_heard_upstream(&format, &bytes(&with_channels(&sent, channels))).await);
             assert_close(&to_int16(&heard), &expected, 1, &format!("{rate_hz} Hz in frames of {frames:?}"));
             let first = first.get_or_insert_with(|| to_int16(&heard));
-            // Rounding may fall to the other side.
+            // Rounding may go either way.
             assert_close(&to_int16(&heard), first, 1, &format!("{rate_hz} Hz depends on the framing"));
         }
     }
@@ -175,7 +177,7 @@ async fn unsupported_format_is_rejected_without_effect() {
 #[tokio::test]
 async fn utterances_contain_their_onset_and_end() {
     for name in ["goforward", "cards_005", "arctic_a0007", "librivox_0880"] {
-        // Silence before that no pre-roll reaches back over, and the silence that ends it.
+        // More silence before the speech than the pre-roll covers, and the silence that ends it.
         let speech = recording(name);
         let sent = [vec![0; 24_000], speech.clone(), vec![0; 16_000]].concat();
         let bench = Bench::start().await;
@@ -189,19 +191,21 @@ async fn utterances_contain_their_onset_and_end() {
         let (mut at, mut covered) = (0, Vec::new());
         for piece in bench.recorder.asr_audio() {
             let piece = to_int16(&piece);
-            // Bit for bit, in order, none twice.
+            // Bit for bit, in order, without repetition.
             let found = sent[at..].windows(piece.len()).position(|window| window == piece);
-            let begin = at + found.unwrap_or_else(|| panic!("{name}: no slice of what was sent"));
+            let begin = at + found.unwrap_or_else(|| panic!("{name}: not a slice of the audio sent"));
             at = begin + piece.len();
             covered.push(begin..at);
         }
-        let (Some(begin), Some(end)) = (covered.first(), covered.last()) else { panic!("{name}: unheard") };
+        let (Some(begin), Some(end)) = (covered.first(), covered.last()) else {
+            panic!("{name}: no question")
+        };
         assert!(begin.start < first && last < end.end, "{name}: {first}..{last} is not in {covered:?}");
-        assert!(end.end - last <= 16_000, "{name}: a second of silence and more after {last}: {covered:?}");
+        assert!(end.end - last <= 16_000, "{name}: more than a second of silence after {last}: {covered:?}");
     }
 }
 
-/// What the upstream said, in samples.
+/// Audio sent by the upstream, in samples.
 #[derive(Default)]
 struct UpstreamAudio(Mutex<Vec<f32>>);
 
@@ -223,7 +227,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 
 const TEXT: &str = "This is read aloud. It has two sentences, and costs $5 & a smile.";
 
-/// What the upstream said and what the client got when it asked so.
+/// Audio the upstream sent, and audio the client received in this format.
 async fn speak_and_compare(
     query: &str,
     configure: Option<Value>,
@@ -284,7 +288,7 @@ async fn model_audio_has_requested_rate() {
     }
 }
 
-/// Every place in the upstream's wire where a voice is, as samples.
+/// Every place in the upstream messages that holds a voice, as samples.
 fn voice_samples(received: &[RecordedInput]) -> Vec<(String, Vec<f32>)> {
     let places = [
         "/payload/voice/ref_audio_base64",

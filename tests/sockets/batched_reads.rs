@@ -1,4 +1,4 @@
-//! What a client streams may lie unread for a moment, and nobody can tell by what is heard.
+//! Batched reads: client audio may stay unread for a moment, without any effect on transcripts and events.
 
 use std::time::Duration;
 
@@ -15,20 +15,21 @@ use voxbridge_test_support::bench::{
     scratch,
 };
 
-/// Long for a busy machine, and less than any of voxbridge's own patience: what is not done until then was forgotten.
+/// Long for a busy machine, but shorter than voxbridge's own timeouts: a reaction after this is a missed
+/// wake-up.
 const REACTION_MAX: Duration = Duration::from_secs(8);
 
-/// The default profile, but that all that comes is read at once.
+/// The default profile with read batching turned off.
 fn unbatched_config() -> Config {
     let profile = include_str!("../../mappings/profile/speech.toml");
     let gathers = "\nquiet_ms = 100 ";
-    assert_eq!(profile.matches(gathers).count(), 1, "nothing gathers by default");
+    assert_eq!(profile.matches(gathers).count(), 1, "the default profile does not batch");
     let mappings = scratch("gathered-at-once");
     std::fs::write(mappings.join("speech.toml"), profile.replace(gathers, "\nquiet_ms = 0 ")).unwrap();
     Config { mappings: Some(mappings), ..Config::default() }
 }
 
-/// So much of the noise of a room, as a microphone sends it.
+/// Streams room noise for this long, as a microphone does.
 async fn stream_silence(client: &mut Client, time: Duration) {
     let mut ticks = interval(Duration::from_millis(20));
     for _ in 0..time.as_millis() / 20 {
@@ -37,7 +38,7 @@ async fn stream_silence(client: &mut Client, time: Duration) {
     }
 }
 
-/// A client that has streamed for long enough to be looked at, instead of being listened to.
+/// A client that has streamed long enough for batched reads.
 async fn client_streaming_silence(bench: &Bench) -> Client {
     let mut client = bench.client("model=x").await;
     stream_silence(&mut client, Duration::from_millis(1_200)).await;
@@ -45,7 +46,7 @@ async fn client_streaming_silence(bench: &Bench) -> Client {
 }
 
 async fn within_reaction_time<T>(what: impl Future<Output = T>) -> T {
-    timeout(REACTION_MAX, what).await.expect("it is forgotten")
+    timeout(REACTION_MAX, what).await.expect("the wake-up was missed")
 }
 
 async fn wait_until_empty(bench: &Bench) {
@@ -54,7 +55,7 @@ async fn wait_until_empty(bench: &Bench) {
     }
 }
 
-/// What the client was told and what the model was asked, but for what is of its own each time.
+/// The client's events and the model's questions without values unique to a session.
 async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
     let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = bench.client("model=x").await;
@@ -73,7 +74,7 @@ async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
     assert_pairs_closed(&seen);
     let told = ["vad.speech_start", "vad.speech_end", "transcript.final", "error"];
     let mut told: Vec<Value> = told.iter().flat_map(|kind| events(&seen, kind)).cloned().collect();
-    // By the wall clock; where in the audio it was stands beside it.
+    // Removes wall-clock times; positions in the audio remain.
     for event in &mut told {
         event.as_object_mut().unwrap().remove("timestamp");
     }
@@ -89,7 +90,7 @@ async fn batched_reads_change_no_sample_or_event() {
     let (gathered, each) =
         tokio::join!(events_and_questions(Config::default()), events_and_questions(unbatched_config()));
     assert_eq!(gathered.0, each.0);
-    assert!(gathered.1 == each.1 && gathered.1.len() >= 2, "what is asked differs");
+    assert!(gathered.1 == each.1 && gathered.1.len() >= 2, "the questions differ");
 }
 
 #[tokio::test]
@@ -124,7 +125,7 @@ async fn commands_and_pings_between_frames_are_answered() {
 async fn command_after_audio_pause_is_answered() {
     let bench = Bench::with_config(instant_simulator(), Config::default()).await;
     let mut client = client_streaming_silence(&bench).await;
-    // Whoever looks finds nothing now.
+    // The next poll finds no data.
     sleep(Duration::from_millis(400)).await;
     client.send_json(json!({"type": "nonsense"})).await;
     assert_eq!(within_reaction_time(client.wait_for_event("error")).await["code"], "unknown_command");
@@ -163,7 +164,7 @@ async fn speech_during_model_turn_interrupts() {
     let mut client = bench.client("model=x").await;
     let is = |kind: &'static str| move |seen: &ClientFrame| seen.kind() == kind;
     client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
-    // It is streamed for so long that it is looked at.
+    // Streams for long enough to be read in batches.
     let begun = Instant::now();
     client
         .stream_until(&[], move |seen| {
@@ -174,7 +175,7 @@ async fn speech_during_model_turn_interrupts() {
     client.stream_until(&recording("cards_005"), is("tts.speaking_end")).await;
     let heard = &client.seen[before..];
     assert_eq!(events(heard, "tts.speaking_end")[0]["cancelled"], true);
-    // Half a minute would have been said.
+    // The whole turn would last half a minute.
     assert!(audio(heard).len() < 15 * 24_000);
     assert_pairs_closed(&within_reaction_time(client.close()).await);
 }

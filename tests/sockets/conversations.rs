@@ -1,5 +1,5 @@
-//! Conversations over real sockets, and what only sockets do: clients that do not read, that hang up, that compete for a
-//! worker; upstreams that are silently gone; the order to stop; large pictures.
+//! Conversations over real sockets: clients that do not read, hang up or compete for a worker; lost
+//! upstreams; shutdown; large pictures.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use voxbridge_test_support::bench::{
 use voxbridge_test_support::tcp_proxy::TcpProxy;
 
 const RATE_HZ: f64 = 24_000.0;
-/// What is sent ahead of what is heard, and a frame, s; a busy machine is late with its clock, not early.
+/// Largest lead of sent over played audio plus one frame, s. A busy machine's clock is late, never early.
 const LEAD_S: f64 = 0.4 + 0.2;
 
 fn profile_config(profile: &str) -> Config {
@@ -43,7 +43,7 @@ fn has_kind(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
     move |seen| seen.kind() == kind
 }
 
-/// A question, and its answer to the end.
+/// Asks a question and waits for the end of its answer.
 async fn ask_question(client: &mut Client) {
     let question = recording("goforward");
     let seen = client.stream_until(&question, has_kind("tts.speaking_end")).await;
@@ -51,18 +51,18 @@ async fn ask_question(client: &mut Client) {
     assert_one_turn(seen);
 }
 
-/// All audio is one turn's, from its beginning and in order.
+/// Checks that all audio belongs to one turn, complete from its beginning and in order.
 #[track_caller]
 fn assert_one_turn(seen: &[ClientFrame]) {
     let marks: Vec<_> =
-        audio(seen).into_iter().map(|sample| read_watermark(sample).expect("no marker")).collect();
+        audio(seen).into_iter().map(|sample| read_watermark(sample).expect("no watermark")).collect();
     assert_eq!(marks[0].1, 0);
     for pair in marks.windows(2) {
         assert_eq!(pair[1], (pair[0].0, (pair[0].1 + 1) % 8190));
     }
 }
 
-/// The upstream was told goodbye and had no connection torn.
+/// Checks that the upstream got a close for every session and lost no connection.
 fn assert_sessions_closed(received: &[RecordedInput], sessions: usize) {
     let of_type = |kind: &str| {
         let is = |received: &&RecordedInput| match received {
@@ -74,11 +74,11 @@ fn assert_sessions_closed(received: &[RecordedInput], sessions: usize) {
     assert_eq!((of_type("session.init"), of_type("session.close")), (sessions, sessions));
     assert!(
         !received.iter().any(|received| matches!(received, RecordedInput::Disconnected(_))),
-        "left without a goodbye"
+        "a session was left without session.close"
     );
 }
 
-/// Lets so much time pass for everything in this process at once; the client goes on reading.
+/// Advances the clock of this process by this much while the client keeps reading.
 async fn advance_time(client: &mut Client, time: Duration) {
     pause();
     advance(time).await;
@@ -115,19 +115,19 @@ async fn slow_reader_is_paced_and_can_interrupt() {
     let (_, mut client) = open_websocket(stream, "/v1/realtime?model=x", "", &[]).await;
     client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
     let (start, before) = (Instant::now(), client.seen.len());
-    // Half a minute of speech is there at once; the microphone goes on, and nothing is read.
+    // Half a minute of speech is generated at once. The microphone continues, and the client reads nothing.
     while start.elapsed() < Duration::from_secs(3) {
         client.send(Message::binary(vec![0; 640])).await;
         sleep(Duration::from_millis(20)).await;
         let sent_s = byte_counter.to_client.load(Ordering::Relaxed) as f64 / 2.0 / RATE_HZ;
         assert!(sent_s <= start.elapsed().as_secs_f64() + LEAD_S, "{sent_s} s after {:?}", start.elapsed());
     }
-    assert!(byte_counter.to_client.load(Ordering::Relaxed) > 2 * 48_000, "it is spoken on");
+    assert!(byte_counter.to_client.load(Ordering::Relaxed) > 2 * 48_000, "the turn continues");
     client.stream_until(&recording("cards_005"), has_kind("tts.speaking_end")).await;
     let heard = &client.seen[before..];
     assert_eq!(events(heard, "tts.speaking_end")[0]["cancelled"], true);
     assert_one_turn(heard);
-    // The next turn is another one, and whole.
+    // The next turn is a new one, played from its beginning.
     client.stream_until(&[], has_kind("tts.speaking_start")).await;
     client.send_json(json!({"type": "tts.cancel"})).await;
     client.wait_for_event("tts.speaking_end").await;
@@ -146,7 +146,7 @@ async fn silently_lost_upstream_is_replaced() {
     let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = bench.client("model=x").await;
     ask_question(&mut client).await;
-    // Nobody says anything for long: no unit is owed an answer, and pings are all that could tell.
+    // Both sides stay silent for long: no unit awaits an answer, so only pings can detect the loss.
     for _ in 0..3 {
         advance_time(&mut client, Duration::from_secs(15)).await;
     }
@@ -174,7 +174,7 @@ async fn disconnect_mid_turn_leaves_no_session() {
             client.read_to_end().await;
         }
         drop(client);
-        // With one worker, who is served next shows that it is free.
+        // With one worker, serving the next client shows that the worker is free.
         let mut next = bench.client("model=x").await;
         next.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
         let seen = next.close().await;
@@ -186,7 +186,7 @@ async fn disconnect_mid_turn_leaves_no_session() {
 
 #[tokio::test]
 async fn drain_ends_conversations_politely() {
-    // What is left to be heard is a moment, or half a minute.
+    // A moment or half a minute of audio is left to play.
     for (fault, within_ms, heard_to_its_end) in
         [("think,times=1", 25_000, true), ("burst=34,times=1", 3_000, false)]
     {
@@ -225,7 +225,7 @@ async fn queued_client_is_informed_and_gets_freed_worker() {
     let mut first = bench.client("model=x").await;
     ask_question(&mut first).await;
     let mut second = bench.client("model=x").await;
-    // What is said meanwhile is kept.
+    // Speech during the wait is kept.
     second.send_utterance(&recording("goforward")).await;
     let error = second.wait_for_event("error").await;
     assert_eq!((&error["code"], &error["recoverable"]), (&json!("service_unavailable"), &json!(true)));
@@ -237,7 +237,7 @@ async fn queued_client_is_informed_and_gets_freed_worker() {
     assert_pairs_closed(&second.close().await);
 }
 
-/// Something that begins as a JPEG file does, of this size; base64.
+/// Base64 of this many bytes that begin like a JPEG file.
 fn picture(bytes: usize) -> String {
     let mut jpeg = vec![0xff, 0xd8, 0xff, 0xe0];
     jpeg.extend((jpeg.len()..bytes).map(|at| (at * 31 % 251) as u8));
@@ -249,7 +249,7 @@ async fn large_pictures_do_not_delay_audio() {
     let bench = Bench::with_config(instant_simulator(), profile_config("video")).await;
     let mut client = bench.client("model=x").await;
     let frame = json!({"type": "video.frame", "image": picture(300_000)});
-    // More of them than seconds: the newest goes, the rest does not.
+    // With more pictures than seconds, only the newest picture of each second is sent.
     let question = recording("goforward");
     for second in question.chunks(16_000) {
         for _ in 0..4 {

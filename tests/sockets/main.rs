@@ -1,4 +1,4 @@
-//! Servers, clients and simulators of this process over real sockets.
+//! Server, clients and simulators in one process over real sockets.
 #![cfg(feature = "io")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 

@@ -1,4 +1,4 @@
-//! What operators see of sessions over real sockets: the figures are those that happened, and the lines are whole.
+//! Metrics and access log over real sockets: figures match the events, and log records are complete.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -20,7 +20,7 @@ use voxbridge_test_support::certs::self_signed;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A file of a test's own that is not there yet, and a configuration that logs there.
+/// A test's own log file, not yet created, and a configuration that logs there.
 fn logging_config(name: &str) -> (PathBuf, Config) {
     let path = scratch(name).join("access.log");
     let _ = std::fs::remove_file(&path);
@@ -33,7 +33,7 @@ fn read_log_lines(path: &PathBuf) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Samples by name, those with different labels added up that have all of these.
+/// Samples by name; the sum adds samples that carry all given labels.
 struct MetricSamples(BTreeMap<String, f64>);
 
 impl MetricSamples {
@@ -98,7 +98,7 @@ async fn transcription_and_text_are_counted_and_logged() {
     let line = &read_log_lines(&path)[0];
     let samples = MetricSamples::scrape(&metrics);
     let of = ["protocol=\"macaw\"", "profile=\"speech\""];
-    // With the silence that ends it.
+    // Includes the silence that ends the utterance.
     let seconds = (question.len() + 8_000) as f64 / 16_000.0;
     for (name, labels, value) in [
         ("voxbridge_sessions", &[][..], 0.0),
@@ -131,7 +131,7 @@ async fn transcription_and_text_are_counted_and_logged() {
         let counted = samples.sum(name, labels);
         assert!(
             (counted - value).abs() < 0.001,
-            "{name}{labels:?}: {counted}, not {value}\n{}",
+            "{name}{labels:?}: {counted}, expected {value}\n{}",
             metrics.render()
         );
     }
@@ -148,7 +148,7 @@ async fn transcription_and_text_are_counted_and_logged() {
     }
     assert!(line["client_in_bytes"].as_f64().unwrap() > 2.0 * 16_000.0 * seconds, "{line}");
 
-    // Every documented field is there, and says what happened.
+    // Every documented field is present with the right value.
     let documented = serde_json::to_value(AccessRecord::default()).unwrap();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(line), keys(&documented));
@@ -201,7 +201,7 @@ async fn rejected_client_is_counted_and_not_logged() {
     assert_eq!(read_log_lines(&path), [json!(null); 0]);
 }
 
-/// So many connections were refused for this reason, soon; and none for another.
+/// Waits until this many connections were rejected for this reason and none for another.
 async fn wait_for_refused_count(metrics: &Metrics, reason: RejectReason, count: f64) {
     let label = format!("reason=\"{}\"", reason.name());
     let of =
@@ -215,7 +215,7 @@ async fn wait_for_refused_count(metrics: &Metrics, reason: RejectReason, count: 
     assert_eq!((of(&[&label]), of(&[])), (count, count), "{label}");
 }
 
-/// The server hangs up.
+/// Waits until the server closes the connection.
 async fn wait_for_hangup(mut stream: TcpStream) {
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("still open");
@@ -248,7 +248,7 @@ async fn answered_kept_alive_connection_is_counted_once() {
     let mut kept = TcpStream::connect(bench.address()).await.unwrap();
     kept.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     wait_for_hangup(kept).await;
-    // What follows is counted later than what went before.
+    // Events are counted in order, so this request is counted last.
     bench.http("GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     wait_for_refused_count(&bench.metrics, RejectReason::NotFound, 2.0).await;
 }
@@ -273,7 +273,7 @@ async fn connect_only_health_check_is_not_counted() {
     wait_for_refused_count(&bench.metrics, RejectReason::Tls, 1.0).await;
 }
 
-/// An upstream that only shows the head of the first upgrade it is asked for.
+/// An upstream that only returns the head of the first upgrade request.
 async fn traceparent_received(upstream: TcpListener) -> String {
     let (mut stream, _) = timeout(PATIENCE, upstream.accept()).await.unwrap().unwrap();
     let mut head = Vec::new();

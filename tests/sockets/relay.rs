@@ -1,4 +1,4 @@
-//! Clients that speak the model's own protocol, over real sockets.
+//! Clients of the model's own protocol over real sockets.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn append_message(samples: &[i16]) -> Value {
     json!({"type": "input.append", "input": {"audio": STANDARD.encode(bytes)}})
 }
 
-/// Three seconds of silence, a question, and the time to answer it, a second each.
+/// Three seconds of silence, a question, and time for its answer, in seconds of audio.
 fn question_seconds() -> Vec<Vec<i16>> {
     let mut samples = vec![0; 48_000];
     samples.extend(voxbridge_test_support::bench::recording("goforward"));
@@ -87,7 +87,7 @@ async fn drain_is_reported_to_relayed_clients() {
     bench.bridge.wait_for_end().await;
 }
 
-/// The older dialect's client in a whole conversation: what it sees.
+/// Runs a whole conversation as a legacy client and returns the received frames.
 async fn run_legacy_conversation(mut client: Client) -> Vec<ClientFrame> {
     client.wait_for_event("session.queue_done").await;
     client.send_json(json!({"type": "session.update", "session": {"instructions": "x"}})).await;
@@ -104,7 +104,7 @@ async fn run_legacy_conversation(mut client: Client) -> Vec<ClientFrame> {
     client.seen
 }
 
-/// Events without what differs from session to session.
+/// The events without the fields that differ from session to session.
 fn comparable_events(seen: &[ClientFrame]) -> Vec<Value> {
     let events = seen.iter().filter_map(|seen| match seen {
         ClientFrame::Event(event) => Some(event.clone()),
@@ -128,7 +128,7 @@ async fn two_bridges_match_direct_legacy_connection() {
         upstream: upstream.into_iter().collect(),
         ..Config::default()
     };
-    // One for each: a server numbers its turns, and no two of them sound alike.
+    // Each route has its own server: a server numbers its turns, and every turn has its own audio.
     let (far, _far, _) =
         voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server.clone(), None).await;
     let (near, _near, _) =
@@ -159,7 +159,8 @@ fn short_event(event: &Value) -> String {
     event.to_string().chars().rev().take(120).collect::<Vec<_>>().iter().rev().collect()
 }
 
-/// A server that opens a session and reads nothing more until it is told to; then it counts what came, in order.
+/// A server that opens a session, then reads only after a signal and returns the numbers of the received
+/// messages in order.
 async fn slow_upstream() -> (String, oneshot::Sender<()>, JoinHandle<Vec<u64>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}/v1/realtime", listener.local_addr().unwrap());
@@ -202,14 +203,14 @@ async fn fast_client_is_held_back_without_loss() {
     };
     let sending = async {
         let mut sent = 0;
-        // The system's own buffers take some, on either side of the bridge; it itself a few.
+        // The system's socket buffers on both sides and the bridge's own buffer take some messages.
         while sent < MESSAGES {
             let Ok(flushed) = timeout(BLOCKED, client.socket.flush()).await else { break };
             flushed.unwrap();
             client.socket.feed(numbered_append(sent)).await.unwrap();
             sent += 1;
         }
-        assert!(sent < MESSAGES / 2, "{sent} MB were taken for an upstream that reads nothing");
+        assert!(sent < MESSAGES / 2, "{sent} MB were accepted although the upstream reads nothing");
         go.send(()).unwrap();
         for number in sent..MESSAGES {
             client.socket.send(numbered_append(number)).await.unwrap();

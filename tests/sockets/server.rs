@@ -1,4 +1,4 @@
-//! The server at its socket: HTTP, the handshake, every way in which a session ends, and clients that misbehave.
+//! The server at its socket: HTTP, the handshake, every end of a session, and misbehaving clients.
 
 use std::{
     sync::{
@@ -37,7 +37,7 @@ fn route_for_model(model: &str) -> RouteConfig {
     RouteConfig { model: model.into(), ..RouteConfig::catch_all("speech") }
 }
 
-/// Lets so much time pass for everything in this process at once.
+/// Advances the clock of this process by this much.
 async fn advance_time(time: Duration) {
     pause();
     advance(time).await;
@@ -121,7 +121,7 @@ async fn unservable_connection_gets_error_and_close() {
             [ClientFrame::Event(error), ClientFrame::Close(1008, reason.into()), ClientFrame::End(None)];
         assert_eq!(client.seen, expected, "{query}");
     }
-    // A reason too long for a close frame is cut, not fatal.
+    // A reason too long for a close frame is truncated and not fatal.
     let mut client = bench.dial(&format!("/v1/realtime?model={}", "%C3%A9".repeat(300))).await;
     client.read_to_end().await;
     assert!(
@@ -179,7 +179,7 @@ async fn unsupported_offers_are_ignored() {
     }
 }
 
-/// A frame as a client must send it; the mask is zero, so the payload is plain.
+/// A masked frame, as a client must send it. The mask is zero, so the payload is readable.
 fn masked_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![opcode, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0];
     frame.extend_from_slice(payload);
@@ -206,21 +206,21 @@ async fn oversized_message_closes_only_its_session() {
     let bench = Bench::start().await;
     let mut other = bench.client("model=x").await;
     let mut client = bench.client("model=x").await;
-    // Sent as it is, whatever becomes of it: the server stops listening after the header.
+    // The write may fail: the server stops reading after the header.
     let _ = client.socket.get_mut().write_all(&[0x82, 0xff]).await;
     let _ = client.socket.get_mut().write_all(&(17u64 << 20).to_be_bytes()).await;
     let _ = client.socket.get_mut().write_all(&vec![0; (17 << 20) + 4]).await;
     let rest = client.read_to_end().await;
     assert!(matches!(rest[0], ClientFrame::Close(1009, _)), "{rest:?}");
     assert_speaks(&mut other).await;
-    // In fragments, too.
+    // The limit also applies to fragmented messages.
     let mut client = bench.client("model=x").await;
     for (at, opcode) in [0x02u8].into_iter().chain(std::iter::repeat_n(0, 20)).enumerate() {
         let mut fragment = vec![opcode, 0xff];
         fragment.extend((1u64 << 20).to_be_bytes());
         fragment.extend(vec![0; (1 << 20) + 4]);
         if client.socket.get_mut().write_all(&fragment).await.is_err() {
-            assert!(at >= 16, "refused at fragment {at}");
+            assert!(at >= 16, "rejected at fragment {at}");
             break;
         }
     }
@@ -261,7 +261,7 @@ async fn silently_gone_client_is_closed() {
             .await;
     let mut client = bench.client("model=x").await;
     for _ in 0..4 {
-        // Nothing is read here, so no ping is answered.
+        // The client reads nothing, so it answers no ping.
         advance_time(Duration::from_secs(20)).await;
         sleep(Duration::from_millis(10)).await;
     }
@@ -282,7 +282,8 @@ async fn session_close_is_answered_before_close_frame() {
             "{rest:?}"
         );
         assert_eq!(events(rest, "session.closed")[0]["reason"], reason);
-        // Clients wait for the server to end the transport (RFC 6455 §7.1.1); it must not wait for them.
+        // Clients wait for the server to end the transport (RFC 6455 §7.1.1), so the server must not wait for
+        // the client.
         assert!(asked.elapsed() < Duration::from_secs(2), "the end took {:?}", asked.elapsed());
     }
 }
@@ -314,7 +315,7 @@ async fn vanished_client_releases_worker_politely() {
     let mut client = bench.client("model=x").await;
     client.send_audio(&voxbridge_test_support::bench::bytes(&recording("goforward")), 640).await;
     client.wait_for_event("vad.speech_start").await;
-    // No linger: the drop is a reset.
+    // With zero linger, the drop sends a reset.
     client.socket.get_mut().set_zero_linger().unwrap();
     drop(client);
     let mut next = bench.client("model=x").await;
@@ -323,7 +324,7 @@ async fn vanished_client_releases_worker_politely() {
     assert!(events(&seen, ERROR).is_empty(), "{seen:?}");
     let gone =
         bench.recorder.all().into_iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
-    assert_eq!(gone, 0, "a worker was left without a goodbye");
+    assert_eq!(gone, 0, "a worker was left without session.close");
 }
 
 #[tokio::test]
@@ -339,11 +340,11 @@ async fn session_without_audio_times_out() {
 
 #[tokio::test]
 async fn empty_audio_frames_prevent_idle_timeout_and_text_does_not() {
-    // The protocol's own bound, a minute, in no time.
+    // The protocol's own limit of 60 s, in virtual time.
     let bench = Bench::start().await;
     let mut client = bench.client("model=x").await;
     for _ in 0..4 {
-        // Each answer is waited for, so that the frame before it has arrived.
+        // Waiting for each answer ensures that the previous frame has arrived.
         client.send(Message::binary(Vec::new())).await;
         client.send_json(json!({"type": "x"})).await;
         client.wait_for_event(ERROR).await;
@@ -364,7 +365,7 @@ async fn idle_timeout_can_be_disabled() {
     let mut client = bench.client("model=x").await;
     for _ in 0..10 {
         advance_time(Duration::from_secs(40)).await;
-        // Its answer, and those to the pings, prove that both are still there.
+        // The error and the pongs prove that both directions still work.
         client.send_json(json!({"type": "x"})).await;
         client.wait_for_event(ERROR).await;
     }
@@ -391,7 +392,7 @@ async fn drain_lets_utterance_finish() {
     assert_eq!(events(idle.read_to_end().await, "session.closed")[0]["reason"], "server_shutdown");
     let address = bench.address();
     bench.bridge.wait_for_end().await;
-    assert!(TcpStream::connect(address).await.is_err(), "it still listens");
+    assert!(TcpStream::connect(address).await.is_err(), "the server still listens");
 }
 
 #[tokio::test]
@@ -418,14 +419,14 @@ async fn session_limit_rejects_with_try_again() {
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     assert!(head.to_lowercase().contains("\r\nretry-after: 5\r\n"), "{head}");
     first.close().await;
-    // The session's end is seen by its client a moment before its place is free.
+    // The client sees its session's end slightly before its slot is free.
     let again = timeout(Duration::from_secs(5), async {
         while bench.open_websocket("/v1/realtime?model=x", "").await.0.starts_with("HTTP/1.1 503 ") {}
     });
-    again.await.expect("the place stays taken");
+    again.await.expect("the slot is not freed");
 }
 
-/// How much went to whom.
+/// Bytes sent in each direction.
 #[derive(Default)]
 struct ByteCounter {
     to_clients: AtomicUsize,
@@ -439,7 +440,7 @@ impl Tap for ByteCounter {
     }
 }
 
-/// A bench with a client that has asked for minutes of speech and reads nothing.
+/// A bench with a client that asks for minutes of speech and reads nothing.
 async fn client_that_never_reads() -> (Bench, Client, Arc<ByteCounter>) {
     let byte_counter = Arc::new(ByteCounter::default());
     let bench = Bench::with_options(Options {
@@ -455,7 +456,7 @@ async fn client_that_never_reads() -> (Bench, Client, Arc<ByteCounter>) {
     let (_, mut slow) = open_websocket(stream, "/v1/realtime?model=x", "", &[]).await;
     slow.wait_for_event("session.created").await;
     slow.send_json(json!({"type": "tts.speak", "text": text_with_chars(4096)})).await;
-    // As much as the kernel takes for it and as the bridge keeps for it; then no more comes.
+    // Data flows until the kernel's and the bridge's buffers are full.
     let mut before = 0;
     loop {
         sleep(Duration::from_millis(300)).await;
@@ -468,24 +469,24 @@ async fn client_that_never_reads() -> (Bench, Client, Arc<ByteCounter>) {
     (bench, slow, byte_counter)
 }
 
-/// About five minutes of speech for 4096 characters: 14 MB.
+/// A text of about five minutes of speech per 4096 characters: 14 MB.
 fn text_with_chars(chars: usize) -> String {
     "Nothing of this is read for a while. ".chars().cycle().take(chars).collect()
 }
 
-/// What the kernel may hold (Linux takes up to 4 MiB for a sender), the bridge's own bound, and one delta.
+/// The kernel's buffers (Linux allows a sender up to 4 MiB), the bridge's own limit, and one delta.
 const BUFFERED_MAX_BYTES: usize = 7 << 20;
 
 #[tokio::test]
 async fn late_reader_delays_only_itself_and_loses_nothing() {
     let (bench, mut slow, byte_counter) = client_that_never_reads().await;
     let held = byte_counter.to_clients.load(Ordering::Relaxed);
-    assert!(held < BUFFERED_MAX_BYTES, "{held} bytes on their way to a client that does not read");
+    assert!(held < BUFFERED_MAX_BYTES, "{held} bytes are buffered for a client that does not read");
     let mut other = bench.client("model=x").await;
     assert_speaks(&mut other).await;
     slow.wait_for_event("tts.speaking_end").await;
     let spoken = audio(&slow.seen).len();
-    assert!(spoken > 280 * 24_000, "{spoken} samples of a text of five minutes");
+    assert!(spoken > 280 * 24_000, "{spoken} samples for a text of five minutes");
     assert_eq!(spoken * 2, byte_counter.to_clients.load(Ordering::Relaxed));
     assert_eq!(events(&slow.seen, "tts.speaking_end")[0]["cancelled"], false);
     assert_pairs_closed(&slow.seen);
@@ -495,7 +496,7 @@ async fn late_reader_delays_only_itself_and_loses_nothing() {
 async fn client_that_never_reads_is_closed() {
     let (bench, mut slow, byte_counter) = client_that_never_reads().await;
     advance_time(Duration::from_secs(31)).await;
-    // Its place is free again: two more clients fit.
+    // Its slot is free again: two more clients fit.
     let mut clients = Vec::new();
     timeout(Duration::from_secs(10), async {
         while clients.len() < 2 {
@@ -508,7 +509,7 @@ async fn client_that_never_reads_is_closed() {
         }
     })
     .await
-    .expect("the place stays taken");
+    .expect("the slot is not freed");
     assert_speaks(&mut clients[1]).await;
     assert!(byte_counter.to_clients.load(Ordering::Relaxed) < BUFFERED_MAX_BYTES);
     assert!(matches!(slow.read_to_end().await.last(), Some(ClientFrame::End(_))));
@@ -520,12 +521,12 @@ async fn unfinished_http_head_is_disconnected() {
         Bench::with_config(instant_simulator(), Config { sessions_max: Some(1), ..Config::default() }).await;
     let mut half = TcpStream::connect(bench.address()).await.unwrap();
     half.write_all(b"GET /v1/realtime?model=x HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.unwrap();
-    // It takes nobody's place meanwhile; and its head has certainly arrived when another one is served.
+    // The unfinished head takes no session slot. It has arrived once another client is served.
     bench.client("model=x").await.close().await;
     advance_time(Duration::from_secs(11)).await;
     let mut answer = Vec::new();
     let read = timeout(Duration::from_secs(5), half.read_to_end(&mut answer)).await;
-    assert!(read.is_ok(), "still open; it said {:?}", String::from_utf8_lossy(&answer));
+    assert!(read.is_ok(), "still open; the server sent {:?}", String::from_utf8_lossy(&answer));
 }
 
 #[tokio::test]
@@ -561,7 +562,7 @@ async fn file_upload_is_held_back_and_fully_transcribed() {
     for frame in file.chunks(32_000) {
         client.send(Message::binary(frame.to_vec())).await;
     }
-    // More than two minutes wait: what is answered is answered while it is held back.
+    // More than two minutes of audio wait. The server still answers during back-pressure.
     client.send(Message::Ping("still there?".into())).await;
     client.send_json(json!({"type": "CloseStream"})).await;
     client.read_to_end().await;

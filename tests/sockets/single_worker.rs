@@ -1,4 +1,4 @@
-//! A back-end with a single worker is never left impolitely: the next session would be refused for it.
+//! A back-end with a single worker: every session is closed politely, or the next one would be rejected.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{Bench, assert_pairs_closed, events, recording};
 
-/// Clients, each of which takes the worker twice.
+/// Number of clients. Each one takes the worker twice.
 const CLIENTS: usize = 100;
 
-/// Short, but not nothing: what comes too early or too late would show.
+/// Short but non-zero delays, so that early or late messages would show.
 fn simulator_timing() -> SimTiming {
     let ms = Duration::from_millis;
     SimTiming {
@@ -42,7 +42,7 @@ async fn two_hundred_consecutive_sessions_are_served() {
     for client in 0..CLIENTS {
         let mut caller = bench.client("model=x").await;
         caller.send_utterance(&speech).await;
-        // Every other client does not wait for its words before it has something said.
+        // Every other client has a text spoken before its transcript arrives.
         if client % 2 == 0 {
             caller.wait_for_event("vad.speech_end").await;
         }
@@ -55,8 +55,8 @@ async fn two_hundred_consecutive_sessions_are_served() {
     }
     let received = bench.recorder.all();
     let gone = received.iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
-    assert_eq!(gone, 0, "sessions left without a goodbye");
-    // One of each for each: no attempt was refused and made again.
+    assert_eq!(gone, 0, "sessions left without session.close");
+    // One message of each type per lane: no attempt was rejected and repeated.
     for kind in ["session.init", "input.append", "session.close"] {
         assert_eq!(count_of_type(&received, kind), 2 * CLIENTS, "{kind}");
     }

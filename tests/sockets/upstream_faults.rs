@@ -1,4 +1,4 @@
-//! What a client sees when the upstream fails: an error that says what and where, closed pairs, and a session that goes on.
+//! Upstream failures as the client sees them: a precise error, closed pairs, and a session that continues.
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
@@ -13,7 +13,7 @@ use voxbridge_test_support::bench::{
     recording, start_simulator, upstream_at,
 };
 
-/// The default profile, impatient.
+/// The default profile with short timeouts.
 fn short_timeouts() -> PathBuf {
     static READY: OnceLock<PathBuf> = OnceLock::new();
     let times = [
@@ -42,7 +42,7 @@ async fn open_client(faults: &[&str]) -> (Bench, Client) {
     (bench, client)
 }
 
-/// Says something and waits for its end: what came meanwhile.
+/// Sends an utterance and returns the frames received until its end.
 async fn send_utterance_and_collect(client: &mut Client) -> Vec<ClientFrame> {
     let from = client.seen.len();
     client.send_utterance(&recording("goforward")).await;
@@ -50,7 +50,7 @@ async fn send_utterance_and_collect(client: &mut Client) -> Vec<ClientFrame> {
     client.seen[from..].to_vec()
 }
 
-/// Has something spoken and waits for its end, or for an error before its start.
+/// Has a text spoken and returns the frames received until its end, or until an error before its start.
 async fn speak_and_collect(client: &mut Client) -> Vec<ClientFrame> {
     let from = client.seen.len();
     client
@@ -67,7 +67,7 @@ async fn speak_and_collect(client: &mut Client) -> Vec<ClientFrame> {
     }
 }
 
-/// One error, recoverable, with these words.
+/// Checks for exactly one error: recoverable, with this code and these words.
 #[track_caller]
 fn assert_error(seen: &[ClientFrame], code: &str, words: &[&str]) -> Value {
     let errors = events(seen, "error");
@@ -97,7 +97,7 @@ fn assert_spoken(seen: &[ClientFrame]) {
     assert!(voxbridge_test_support::bench::audio(seen).len() > 72_000);
 }
 
-/// Both work, and the goodbye does.
+/// Checks that transcription, speech and `session.close` work.
 async fn assert_recovered(mut client: Client) {
     assert_heard(&send_utterance_and_collect(&mut client).await);
     assert_spoken(&speak_and_collect(&mut client).await);
@@ -154,7 +154,7 @@ async fn rejecting_upstream_is_utterance_error() {
         assert!(events(&seen, "transcript.final").is_empty());
         let error = assert_error(&seen, code, &["utterance 0 was not transcribed", words, "attempts in"]);
         assert_eq!(error["resume_segment_id"], 0, "{fault}");
-        // The session is alive, and a text gets an error of its own.
+        // The session continues, and a text gets its own error.
         let seen = speak_and_collect(&mut client).await;
         assert_error(&seen, code, &[words]);
         client.close().await;
@@ -193,7 +193,7 @@ async fn twice_failed_answer_is_utterance_error() {
 #[tokio::test]
 async fn interrupted_audio_yields_error_before_end() {
     for fault in ["die-mid-answer=3,times=1", "drop-mid-answer=3,times=1"] {
-        // Not all at once: a connection that is aborted takes with it what was not read yet.
+        // Not all at once: an aborted connection loses its unread data.
         let timing = SimTiming { speech_second: Duration::from_millis(100), ..SimTiming::instant() };
         let simulator =
             SimulatorConfig { faults: vec![fault.parse().unwrap()], timing, ..instant_simulator() };

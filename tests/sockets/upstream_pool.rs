@@ -1,4 +1,4 @@
-//! Several upstreams behind one bridge: load is shared, what fails is passed over, what comes back is used again.
+//! Several upstreams behind one bridge: load balancing, failover and readmission.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -19,10 +19,10 @@ use voxbridge_test_support::bench::{
 };
 
 const SESSIONS: usize = 50;
-/// Longer than an upstream that came back is left out in these tests, on a busy machine.
+/// Longer than a recovered upstream stays excluded in these tests on a busy machine.
 const READMISSION_MAX: Duration = Duration::from_secs(40);
 
-/// A simulated upstream, and how many questions it was asked.
+/// A simulated upstream with a count of its questions.
 struct Upstream {
     address: SocketAddr,
     running: RunningServer,
@@ -35,13 +35,13 @@ impl Upstream {
         Self { address, running, recorder }
     }
 
-    /// Questions since last asked for.
+    /// Number of questions since the last call.
     fn question_count(&self) -> usize {
         let question = |received: &RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains("input.append"));
         self.recorder.take().iter().filter(|received| question(received)).count()
     }
 
-    /// Conversations opened since last asked for.
+    /// Number of conversations opened since the last call.
     fn session_count(&self) -> usize {
         let opened = |received: &RecordedInput| matches!(received, RecordedInput::DuplexOpened(..));
         self.recorder.take().iter().filter(|received| opened(received)).count()
@@ -57,7 +57,7 @@ fn config(upstreams: [&Upstream; 2]) -> Config {
     Config { upstream, ..Config::default() }
 }
 
-/// Several workers whose answers take a moment, so that there is something to interrupt.
+/// Several workers whose answers take a moment, so that they can be interrupted.
 fn reliable_simulator() -> SimulatorConfig {
     let moment = Duration::from_millis(50);
     let timing = SimTiming { first_delta: moment, text_delta: moment / 10, ..SimTiming::instant() };
@@ -68,7 +68,7 @@ fn faulty_simulator(fault: &str) -> SimulatorConfig {
     SimulatorConfig { workers: 4, faults: vec![fault.parse().unwrap()], ..instant_simulator() }
 }
 
-/// Says something and waits for its end: it was understood, and nothing went wrong.
+/// Says an utterance and checks its transcript; no error may occur.
 async fn send_utterance_and_check(client: &mut Client) {
     let from = client.seen.len();
     client.send_utterance(&recording("goforward")).await;
@@ -81,7 +81,7 @@ async fn send_utterance_and_check(client: &mut Client) {
     assert!(finals[0]["text"].as_str().unwrap().starts_with("simulated transcript: "), "{}", finals[0]);
 }
 
-/// Has something spoken and waits for its end, or for an error in its stead.
+/// Has a text spoken and waits for its end or an error.
 async fn speak_and_check(client: &mut Client) {
     let from = client.seen.len();
     client.send_json(json!({"type": "tts.speak", "text": "Something of some length, please."})).await;
@@ -94,7 +94,7 @@ async fn speak_and_check(client: &mut Client) {
     }
 }
 
-/// All say something at once; one in ten has something spoken before.
+/// All clients say something at once; one in ten has a text spoken first.
 async fn run_round(clients: &mut [Client]) {
     let each = clients.iter_mut().enumerate().map(|(index, client)| async move {
         if index % 10 == 9 {
@@ -131,7 +131,7 @@ async fn load_is_balanced_and_sessions_survive_upstream_loss() {
     let shares = [first.question_count(), second.question_count()];
     assert!(shares.iter().sum::<usize>() >= SESSIONS && shares.iter().all(|share| *share >= SESSIONS / 3));
 
-    // One dies at its work: nobody ends, and every utterance is transcribed.
+    // One upstream dies under load: no session ends, and every utterance is transcribed.
     let mut asked = 0;
     let killing = async {
         while asked < 3 {
@@ -144,9 +144,9 @@ async fn load_is_balanced_and_sessions_survive_upstream_loss() {
     first.running.wait_for_end().await;
     assert!(second.question_count() >= SESSIONS - asked);
     run_round(&mut clients).await;
-    assert!(second.question_count() >= SESSIONS, "one of two is enough");
+    assert!(second.question_count() >= SESSIONS, "one of two upstreams is enough");
 
-    // It comes back and is used again, evenly after a while.
+    // The upstream returns, and load is balanced again after a while.
     let first = Upstream::start(&first.address.to_string(), reliable_simulator()).await;
     let start = Instant::now();
     loop {
@@ -155,7 +155,7 @@ async fn load_is_balanced_and_sessions_survive_upstream_loss() {
         if shares.iter().all(|share| *share >= SESSIONS / 3) {
             break;
         }
-        assert!(start.elapsed() < READMISSION_MAX, "load does not return: {shares:?}");
+        assert!(start.elapsed() < READMISSION_MAX, "the upstream gets no load: {shares:?}");
     }
     close_all(clients).await;
 }
@@ -174,7 +174,7 @@ async fn upstream_killing_its_sessions_is_avoided() {
             send_utterance_and_check(&mut client).await;
             close_all(vec![client]).await;
         }
-        // Three before it is left out, and one each time it is let in again: at most once in 750 ms.
+        // Three failures before exclusion and one at each readmission: at most one in 750 ms.
         let most = 3 + (start.elapsed().as_secs_f64() / 0.75).ceil() as usize;
         let asked = dies.question_count();
         assert!((3..=most.min(9)).contains(&asked), "{fault}: {asked} of at most {most}");
@@ -191,7 +191,7 @@ async fn rejecting_upstream_is_avoided() {
         let mut clients = open_clients(&bench, 8).await;
         let start = Instant::now();
         run_round(&mut clients).await;
-        // A first attempt there, a pause of 250 ms at most, an attempt elsewhere: no second pause.
+        // One attempt, a pause of at most 250 ms, and an attempt elsewhere without a second pause.
         assert!(start.elapsed() < Duration::from_secs(10), "{fault}: {:?}", start.elapsed());
         assert_eq!(takes.question_count(), clients.len(), "{fault}");
         close_all(clients).await;
@@ -212,18 +212,18 @@ async fn unreachable_upstream_costs_no_session() {
     close_all(clients).await;
 }
 
-/// Room for every conversation there is.
+/// A worker for every conversation.
 fn simulator_with_workers() -> SimulatorConfig {
     SimulatorConfig { workers: 2 * SESSIONS, ..instant_simulator() }
 }
 
-/// Says something to the model and hears its answer.
+/// Asks the model a question and plays its answer.
 async fn ask_question(client: &mut Client) {
     client.send_utterance(&recording("goforward")).await;
     while client.wait_for_event("tts.speaking_end").await["cancelled"] == true {}
 }
 
-/// Says something that may be lost with the upstream it was said to.
+/// Asks a question that may be lost with its upstream.
 async fn ask_unanswered(client: &mut Client) {
     client.send_utterance(&recording("goforward")).await;
     while !matches!(client.next().await.kind(), "tts.speaking_end" | "error") {}
@@ -236,7 +236,7 @@ async fn conversations_survive_upstream_loss() {
         Upstream::start("127.0.0.1:0", simulator_with_workers()),
     )
     .await;
-    // Each upstream session is to be replaced after ten seconds, at the next quiet moment.
+    // Each upstream session rolls over after ten seconds, at the next quiet moment.
     let mappings =
         conversation_profile_with("upstreams-talk", &[("soft_before_ms = 50000", "soft_before_ms = 590000")]);
     let config = Config {
@@ -250,7 +250,7 @@ async fn conversations_survive_upstream_loss() {
     let shares = [first.session_count(), second.session_count()];
     assert!(shares.iter().all(|share| *share >= SESSIONS / 3), "{shares:?}");
 
-    // One dies while everybody speaks: nobody ends, and what is said next is answered.
+    // One upstream dies while all users speak: no session ends, and the next question is answered.
     let killing = async {
         sleep(Duration::from_millis(700)).await;
         first.running.stop();
@@ -259,13 +259,13 @@ async fn conversations_survive_upstream_loss() {
     first.running.wait_for_end().await;
     join_all(clients.iter_mut().map(ask_question)).await;
     let told = clients.iter().filter(|client| !events(&client.seen, "error").is_empty()).count();
-    assert!((1..SESSIONS).contains(&told), "{told} were told of a loss");
+    assert!((1..SESSIONS).contains(&told), "{told} clients were notified of a loss");
 
-    // It comes back: new clients and rollovers find it.
+    // The upstream returns: new clients and rollovers use it.
     let first = Upstream::start(&first.address.to_string(), simulator_with_workers()).await;
     let (start, mut opened) = (Instant::now(), 0);
     while opened < SESSIONS / 3 {
-        assert!(start.elapsed() < READMISSION_MAX, "load does not return: {opened}");
+        assert!(start.elapsed() < READMISSION_MAX, "the upstream gets no load: {opened}");
         join_all(clients.iter_mut().map(ask_question)).await;
         opened += first.session_count();
     }

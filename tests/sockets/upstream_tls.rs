@@ -1,4 +1,5 @@
-//! A `wss://` upstream: the gateway's own certificate is trusted when it is named, and nothing else is.
+//! A `wss://` upstream: the bridge trusts a self-signed gateway certificate only if the configuration names
+//! it.
 
 use std::path::PathBuf;
 

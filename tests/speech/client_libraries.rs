@@ -1,5 +1,5 @@
-//! Public client libraries of other protocols, unmodified, on the `speech` profile with real engines: what is said is what
-//! they are told, and what they have spoken is what was asked for.
+//! Unmodified public client libraries of other protocols, on the `speech` profile with real engines:
+//! transcripts and spoken texts are right.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use voxbridge_test_support::bench::{Bench, Options};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const EXPECTED_WORDS: &str = "he was not an ill disposed young man";
-/// One of its eight words may be heard otherwise on another processor.
+/// Another processor may get one of the eight words wrong.
 const WER: f64 = 0.13;
 const SPOKEN: [&str; 2] = [
     "The train to London leaves at half past nine.",
@@ -22,7 +22,7 @@ const SPOKEN: [&str; 2] = [
 async fn start_bench() -> Bench {
     clients_dir();
     let engines = EngineProcess::start(&engines_dir()).await.unwrap();
-    // One worker for each client: what they do to each other in a queue is tested elsewhere.
+    // One worker per client; other tests cover the queue.
     let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
     Bench::with_options(Options { simulator, engines: Some(Arc::new(engines)), ..Options::default() }).await
 }
@@ -31,7 +31,7 @@ async fn run_client(command: Command) -> Value {
     serde_json::from_str(&run(command).await).unwrap()
 }
 
-/// Everything a client was told in the end.
+/// All final texts a client received, joined.
 fn joined_texts(texts: &Value) -> String {
     let texts = texts.as_array().unwrap().iter().filter_map(Value::as_str);
     texts.collect::<Vec<_>>().join(" ").trim().to_owned()

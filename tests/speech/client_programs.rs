@@ -1,4 +1,4 @@
-//! Public clients for tests: where they are, and how they are run.
+//! Public clients for tests: their installation and their execution.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ pub(crate) fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A directory with the clients, fetched on first use (half a minute and 35 MB; needs pip and npm).
+/// A directory with the clients, installed on first use (30 s and 35 MB; needs pip and npm).
 pub(crate) fn clients_dir() -> PathBuf {
     static READY: OnceLock<PathBuf> = OnceLock::new();
     let set_up = || {
@@ -24,25 +24,25 @@ pub(crate) fn clients_dir() -> PathBuf {
         let setup = project().join("tests/clients/setup");
         let done = std::process::Command::new(&setup).arg(&dir).output().unwrap();
         let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "the clients cannot be set up ({}):\n{said}", done.status);
+        assert!(done.status.success(), "the clients cannot be installed ({}):\n{said}", done.status);
         dir
     };
     READY.get_or_init(set_up).clone()
 }
 
-/// Python with these packages of [`clients_dir`], and what stands in for devices and programs.
+/// Python with these packages of [`clients_dir`], and stand-ins for devices and programs.
 pub(crate) fn python(packages: &[&str]) -> Command {
     let dir = clients_dir();
     let path =
         packages.iter().map(|package| dir.join(package)).chain([project().join("tests/clients/microphone")]);
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", std::env::join_paths(path).unwrap());
-    // What a user has set for Python is not for here.
+    // Ignores the user's Python settings.
     command.env_remove("PYTHONHOME").env("PYTHONUNBUFFERED", "1");
     command
 }
 
-/// Node with the packages of [`clients_dir`], about to run a script of `tests/clients`.
+/// Node with the packages of [`clients_dir`], ready to run a script of `tests/clients`.
 pub(crate) fn node(script: &str) -> Command {
     let mut command = Command::new("node");
     command.arg(project().join("tests/clients").join(script));
@@ -54,11 +54,11 @@ pub(crate) fn recording(name: &str) -> PathBuf {
     project().join("examples/speech").join(name)
 }
 
-/// Runs a client to its end, which must be a good one: what it printed.
+/// Runs a client to its successful end and returns its output.
 pub(crate) async fn run(mut command: Command) -> String {
     let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let Output { status, stdout, stderr } =
-        timeout(PATIENCE, running).await.expect("it does not end").unwrap();
+        timeout(PATIENCE, running).await.expect("the client does not end").unwrap();
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     println!("{out}{err}");
     assert!(status.success() && err.is_empty(), "{command:?}: {status}\n{out}\n{err}");

@@ -1,15 +1,15 @@
-//! Real speech engines for tests: where they are, and how many words an engine got wrong.
+//! Real speech engines for tests: their installation, and the word error rate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// A directory with working engines, fetched on first use (about 10 s and 240 MB; needs npm, pip and apt).
+/// A directory with working engines, installed on first use (about 10 s and 240 MB; needs npm, pip and apt).
 ///
-/// Safe to call from several tests and several test programs at once.
+/// Safe to call from several tests and test programs at once.
 ///
 /// # Panics
-/// If the engines cannot be set up: a test that needs them has not passed without them.
+/// If the engines cannot be installed: a test that needs them cannot pass without them.
 pub(crate) fn engines_dir() -> PathBuf {
     static READY: OnceLock<PathBuf> = OnceLock::new();
     READY.get_or_init(set_up).clone()
@@ -29,13 +29,13 @@ fn set_up() -> PathBuf {
     dir
 }
 
-/// The share of words wrong: replaced, missing or added ones over the words of the reference. May exceed 1.
+/// Word error rate: replaced, missing and added words over the words of the reference. May exceed 1.
 pub(crate) fn word_error_rate(reference: &str, hypothesis: &str) -> f64 {
     let (words, heard) = (normalise(reference), normalise(hypothesis));
     word_errors(&words, &heard) as f64 / words.len().max(1) as f64
 }
 
-/// Words replaced, missing or added: the edit distance, row by row.
+/// Number of replaced, missing and added words: the edit distance, row by row.
 pub(crate) fn word_errors(reference: &[String], hypothesis: &[String]) -> usize {
     let mut row: Vec<usize> = (0..=hypothesis.len()).collect();
     for (i, word) in reference.iter().enumerate() {
@@ -49,7 +49,7 @@ pub(crate) fn word_errors(reference: &[String], hypothesis: &[String]) -> usize 
     row[hypothesis.len()]
 }
 
-/// The words as they sound: lower-case, no punctuation, and one spelling where a recogniser may choose.
+/// Normalised words: lower case, no punctuation, one spelling for each spoken word.
 pub(crate) fn normalise(text: &str) -> Vec<String> {
     let spaced: String = text
         .to_lowercase()
@@ -60,7 +60,7 @@ pub(crate) fn normalise(text: &str) -> Vec<String> {
     spaced.split_whitespace().map(|word| canonical_spelling(word).to_owned()).collect()
 }
 
-/// Spellings of one spoken word; Moonshine writes either.
+/// The canonical spelling of words for which Moonshine has several.
 fn canonical_spelling(word: &str) -> &str {
     match word {
         "mr" => "mister",

@@ -1,5 +1,5 @@
-//! Public clients of the protocol, unmodified: the `macaw` command line, the demo page's way with its WebSocket, and the
-//! WebSocket libraries that programs of one's own are likely to use.
+//! Unmodified public clients of the Macaw protocol: the `macaw` command line, the demo page's WebSocket code,
+//! and common WebSocket libraries.
 
 use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
@@ -25,16 +25,16 @@ use voxbridge::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(40);
-/// For what needs no computing but the client's own.
+/// Limit for reactions that need no computation but the client's own.
 const REACTION_MAX: Duration = Duration::from_secs(4);
 const RECORDING: &str = "librivox_0880_16k.wav";
 const EXPECTED_WORDS: &str = "he was not an ill disposed young man";
-/// One of its eight words may be heard otherwise on another processor.
+/// Another processor may get one of the eight words wrong.
 const WER: f64 = 0.13;
-/// Versions that `tests/clients/setup` fetches.
+/// Versions installed by `tests/clients/setup`.
 const WEBSOCKETS: [&str; 2] = ["websockets-13.1", "websockets-17.4"];
 
-/// A bridge in front of a simulated upstream, until it is dropped.
+/// A bridge with a simulated upstream; ends when dropped.
 struct Bench {
     address: SocketAddr,
     received: InputRecorder,
@@ -45,7 +45,7 @@ struct Bench {
 
 impl Bench {
     async fn start(engines: Option<Arc<dyn SpeechEngines>>, config: Config) -> Self {
-        // One worker for each client: what they do to each other in a queue is tested elsewhere.
+        // One worker per client; other tests cover the queue.
         let simulated = SimulatorConfig { workers: 16, record: true, ..SimulatorConfig::default() };
         let mut simulator = socket::bind("127.0.0.1:0", simulated).await.unwrap();
         if let Some(engines) = engines {
@@ -69,7 +69,7 @@ impl Bench {
     }
 }
 
-/// `macaw transcribe --stream`, running.
+/// A running `macaw transcribe --stream`.
 struct MacawCommand {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -93,12 +93,13 @@ impl MacawCommand {
         Self { child, out }
     }
 
-    /// What it prints for the first transcript: partial ones over one another, then the final one.
+    /// The printed first transcript: partials overwrite one another, then the final one.
     async fn transcript(&mut self) -> String {
         loop {
             let mut line = String::new();
-            let read = timeout(PATIENCE, self.out.read_line(&mut line)).await.expect("it prints nothing");
-            assert!(read.unwrap() > 0, "it ended:\n{}", self.errors().await);
+            let read =
+                timeout(PATIENCE, self.out.read_line(&mut line)).await.expect("the client prints nothing");
+            assert!(read.unwrap() > 0, "the client ended:\n{}", self.errors().await);
             if let Some((partial, last)) = line.split_once("\r> ") {
                 assert!(partial.contains("\r  ... "), "no partial transcript: {line:?}");
                 return last.trim().to_owned();
@@ -106,12 +107,12 @@ impl MacawCommand {
         }
     }
 
-    /// The first line of its errors that has this in it.
+    /// The first line of standard error that contains this text.
     async fn error_with(&mut self, wanted: &str) -> String {
         let mut errors = BufReader::new(self.child.stderr.as_mut().unwrap()).lines();
         loop {
             let line = timeout(PATIENCE, errors.next_line()).await.expect("no error").unwrap();
-            let line = line.unwrap_or_else(|| panic!("it ended without {wanted:?}"));
+            let line = line.unwrap_or_else(|| panic!("the client ended without {wanted:?}"));
             if line.contains(wanted) {
                 return line;
             }
@@ -129,16 +130,17 @@ impl MacawCommand {
         assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
     }
 
-    /// Its end, without delay: the exit code, the rest of what it printed, and its errors.
+    /// Waits for a prompt end; returns the exit code, the rest of the output, and the errors.
     async fn end(mut self) -> (Option<i32>, String, String) {
-        let status = timeout(REACTION_MAX, self.child.wait()).await.expect("it does not end").unwrap();
+        let status =
+            timeout(REACTION_MAX, self.child.wait()).await.expect("the client does not end").unwrap();
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).await.unwrap();
         (status.code(), rest, self.errors().await)
     }
 }
 
-/// How Ctrl-C ends it. Before that Python may complain that its sending task met the closed connection.
+/// Checks the end after Ctrl-C. Python may first report that its sending task met the closed connection.
 fn assert_aborted(code: Option<i32>, errors: &str) {
     assert!(code == Some(1) && errors.trim().ends_with("Aborted!"), "{code:?}: {errors}");
 }
@@ -169,18 +171,19 @@ async fn macaw_clients_print_spoken_words() {
     let asked = asked
         .iter()
         .filter(|it| matches!(it, RecordedInput::Message(_, text) if text.contains("ill, disposed")));
-    assert_eq!(asked.count(), WEBSOCKETS.len(), "hot words sent before session.created was read");
+    assert_eq!(asked.count(), WEBSOCKETS.len(), "hot words are sent before session.created was read");
 
     let [first, second] = <[MacawCommand; 2]>::try_from(macaws).ok().unwrap();
-    // It sends session.close, waits for the end of the connection, and ends as click has Ctrl-C end.
+    // The client sends `session.close`, waits for the end of the connection, and ends like any click program
+    // after Ctrl-C.
     first.press_ctrl_c().await;
     let (code, _, errors) = first.end().await;
     assert_aborted(code, &errors);
-    // session.closed ends it as well.
+    // `session.closed` also ends the client.
     bench.stop.take();
     let (code, out, errors) = second.end().await;
     assert_eq!((code, out.trim(), errors.trim()), (Some(0), "Done.", ""));
-    // What the page cancelled is still being generated, and its lane is not dropped before it is done.
+    // The text the page cancelled is still being generated; its lane stays open until then.
     timeout(PATIENCE, bench.bridge).await.expect("sessions are left over").unwrap();
     let gone = bench.received.all().into_iter().filter(|it| matches!(it, RecordedInput::Disconnected(_)));
     assert_eq!(gone.count(), 0, "lanes that were not closed");

@@ -1,4 +1,4 @@
-//! Real speech engines behind the simulated model, and public clients as their makers publish them.
+//! Tests with real speech engines behind the simulated model, and with unmodified public clients.
 #![cfg(feature = "io")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 

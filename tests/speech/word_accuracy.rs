@@ -1,6 +1,6 @@
-//! Words survive the bridge: real recordings through real engines, both ways, in every format a client may send.
+//! Word accuracy through the bridge: real recordings and real engines, both ways, in every client format.
 //!
-//! What transcripts do not show (aliasing, small drops, gain) is what `sockets/audio_fidelity.rs` is for.
+//! `sockets/audio_fidelity.rs` covers errors that transcripts do not show: aliasing, small gaps, gain.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,10 +22,11 @@ use voxbridge_test_support::bench::{
     events, instant_simulator, profile_with_numbers, scratch, speech_dir,
 };
 
-/// Over all recordings and formats, the bridge may cost this share of the words; two words fit in it by chance.
+/// Increase of the word error rate allowed to the bridge, over all recordings and formats: two words by
+/// chance.
 const ADDED_WER_MAX: f64 = 0.01;
 
-/// Sessions at a time; the engines answer one question at a time.
+/// Number of concurrent sessions; the engines answer one question at a time.
 const SESSIONS: usize = 6;
 
 #[derive(Deserialize, Clone)]
@@ -34,7 +35,7 @@ struct Recording {
     transcript: String,
 }
 
-/// What a client sends: Hz, channels, and the length of a frame in ms, or in bytes where it is odd.
+/// A client's audio format: rate in Hz, channels, and frame length in ms, or in bytes for odd frames.
 #[derive(Debug, Clone, Copy)]
 struct Format {
     rate_hz: u32,
@@ -56,12 +57,12 @@ impl Format {
         }
     }
 
-    /// The recording as this client's microphone would have sent it, with the silence that ends it.
+    /// The recording in this format, with the silence that ends it.
     fn of(&self, samples: &[f32]) -> Vec<u8> {
         let resampled = resample_all(samples, 16_000, self.rate_hz).unwrap();
         let silence = vec![0.0; self.rate_hz as usize * 6 / 10];
         let mono = resampled.into_iter().chain(silence).map(|s| (s * 32_768.0).round() as i16);
-        // The other channel holds something that is no speech and must not be heard.
+        // The other channel holds a tone that must be ignored.
         let other = |at: usize| if at % 50 < 25 { 9_000 } else { -9_000 };
         bytes(
             &mono
@@ -81,8 +82,8 @@ const FRAMES: [FrameLength; 5] = [
 ];
 const RATES_HZ: [u32; 5] = [16_000, 8_000, 24_000, 44_100, 48_000];
 
-/// Every recording in the usual format and once at each other rate; each rate meets each frame and both channel
-/// counts over the recordings.
+/// Formats for a recording: the usual one, and one at each other rate. Over all recordings each rate meets
+/// each frame length and both channel counts.
 fn formats(recording: usize) -> impl Iterator<Item = Format> {
     (0..RATES_HZ.len()).map(move |at| Format {
         rate_hz: RATES_HZ[at],
@@ -106,7 +107,7 @@ fn recordings() -> Vec<(Recording, Vec<f32>)> {
 }
 
 async fn bench(engines: Arc<EngineProcess>) -> Bench {
-    // A busy machine takes longer for the last words than a session waits for them after its goodbye.
+    // On a busy machine the last words take longer than a closing session waits.
     let mappings = Some(profile_with_numbers(
         "patient",
         &[("speech_end_wait_ms", 5000, 60_000), ("answer_max_ms", 30_000, 90_000)],
@@ -120,7 +121,8 @@ async fn bench(engines: Arc<EngineProcess>) -> Bench {
     .await
 }
 
-/// Sends a recording as fast as the bridge takes it, ten seconds ahead of the clock, and gives all its words.
+/// Sends a recording as fast as the bridge accepts it, up to ten seconds ahead of the clock, and returns all
+/// words.
 async fn transcribe_through_bridge(bench: &Bench, format: Format, samples: &[f32]) -> String {
     let query = format!("model=x&sample_rate={}&channels={}", format.rate_hz, format.channels);
     let mut client = bench.client(&query).await;
@@ -175,7 +177,7 @@ async fn bridge_does_not_increase_word_error_rate() {
         if wrong != wrong_directly {
             println!("{} {format:?}: {wrong} wrong, directly {wrong_directly}: {text}", recording.file);
         }
-        // Neither the onset nor the ending is cut.
+        // Onset and ending are complete.
         for edge in [said.first(), said.last()].into_iter().flatten().filter(|edge| unbridged.contains(edge))
         {
             assert!(heard.contains(edge), "{} {format:?}: {edge:?} is missing: {text}", recording.file);
@@ -216,7 +218,7 @@ async fn synthesized_speech_is_understood() {
     }
 }
 
-/// Says a question as a microphone does, which goes on when it is said, until an answer was heard: what came.
+/// Asks a question with a continuous microphone until an answer was played; returns the received frames.
 async fn ask_question(client: &mut Client, format: Format, samples: &[f32]) -> Vec<ClientFrame> {
     let from = client.seen.len();
     let question = format.of(samples);
@@ -233,11 +235,11 @@ async fn ask_question(client: &mut Client, format: Format, samples: &[f32]) -> V
             }
         }
     };
-    timeout(Duration::from_secs(90), talking).await.expect("no answer");
+    timeout(Duration::from_secs(90), talking).await.expect("no answer arrives");
     client.seen.split_off(from)
 }
 
-/// The texts of the final transcripts of one speaker.
+/// The final transcripts of one speaker, joined.
 fn words_of_speaker(seen: &[ClientFrame], speaker: &str) -> String {
     let finals = events(seen, "transcript.final").into_iter().filter(|it| it["speaker"] == speaker);
     finals.map(|it| it["text"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
@@ -277,7 +279,7 @@ async fn spoken_question_gets_spoken_answer() {
         assert!(events(&seen, "error").is_empty(), "{seen:?}");
         let written = words_of_speaker(&seen, "assistant");
         println!("{name} at {rate_hz} Hz: {written:?}, heard as {heard:?}");
-        // What the recogniser gets wrong without a bridge is not the bridge's, and another word may be by chance.
+        // Errors the recogniser makes without the bridge do not count; one more word may differ by chance.
         let directly = engines.recognise(samples).await.unwrap();
         let missed = word_errors(&normalise(&recording.transcript), &normalise(&directly));
         let right = |text: &str, reference: &str| {

@@ -1,6 +1,7 @@
-//! A bridge and a simulated upstream on real sockets, and a client that waits for what it expects and never for time.
+//! Test bench: a bridge and a simulated upstream on real sockets, and a client that waits for events and
+//! never for time.
 //!
-//! Everything runs in the test's own process and on ports the system chose, so that any number of tests run at once.
+//! Everything runs in the test's own process on ports chosen by the system, so tests can run in parallel.
 
 use std::{
     net::SocketAddr,
@@ -33,25 +34,25 @@ use voxbridge::{
     telemetry::metrics::Metrics,
 };
 
-/// Longer than anything takes here on a busy machine; a test that fails waits this long for what does not come.
+/// Longer than any step takes on a busy machine; a failing test waits this long for a missing event.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a bench is made of.
+/// Settings of a bench.
 #[derive(Default)]
 pub struct Options {
     pub simulator: SimulatorConfig,
     pub engines: Option<Arc<dyn SpeechEngines>>,
-    /// Its upstream is the simulator unless it names one.
+    /// The configuration; its upstream is the simulator unless it names one.
     pub config: Config,
     pub tap: Option<Arc<dyn Tap>>,
 }
 
-/// A simulated upstream that records and loses no time.
+/// A simulated upstream that records and answers immediately.
 pub fn instant_simulator() -> SimulatorConfig {
     SimulatorConfig { timing: SimTiming::instant(), record: true, ..SimulatorConfig::default() }
 }
 
-/// A server on a task of its own.
+/// A server on its own task.
 pub struct RunningServer {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
@@ -66,7 +67,7 @@ impl RunningServer {
         Self { stop: Some(stop), task: tokio::spawn(run(Box::new(stopped))) }
     }
 
-    /// Gives the order to stop, as SIGTERM does.
+    /// Orders the stop, as SIGTERM does.
     pub fn stop(&mut self) {
         self.stop.take();
     }
@@ -88,7 +89,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bridge with the defaults in front of a [`instant_simulator`] simulator.
+    /// A bridge with the defaults and an [`instant_simulator`].
     pub async fn start() -> Self {
         Self::with_config(instant_simulator(), Config::default()).await
     }
@@ -123,7 +124,7 @@ impl Bench {
         self.address
     }
 
-    /// A client whose session is open.
+    /// A client with an open session.
     pub async fn client(&self, query: &str) -> Client {
         let mut client = self.dial(&format!("/v1/realtime?{query}")).await;
         let first = client.next().await;
@@ -131,14 +132,14 @@ impl Bench {
         client
     }
 
-    /// A client just connected.
+    /// A connected client.
     pub async fn dial(&self, path: &str) -> Client {
         let (head, client) = self.open_websocket(path, "").await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         client
     }
 
-    /// The answer to a handshake with these further header lines, and the client it makes.
+    /// Sends a handshake with these additional header lines; returns the answer's head and the client.
     pub async fn open_websocket(&self, path: &str, headers: &str) -> (String, Client) {
         let stream = TcpStream::connect(self.address).await.unwrap();
         open_websocket(stream, path, headers, &[]).await
@@ -154,7 +155,7 @@ impl Bench {
     }
 }
 
-/// A simulator: where it is, itself, and what it receives.
+/// Starts a simulator; returns its address, the server, and its recorder.
 pub async fn start_simulator(
     address: &str,
     config: SimulatorConfig,
@@ -172,7 +173,7 @@ pub fn upstream_at(address: SocketAddr) -> UpstreamConfig {
     UpstreamConfig { url: format!("ws://{address}/v1/realtime"), ..UpstreamConfig::with_default_dialect() }
 }
 
-/// A WebSocket handshake by hand, with more bytes in the same packet: the answer's head, and the client.
+/// Sends a WebSocket handshake with more bytes in the same packet; returns the answer's head and the client.
 pub async fn open_websocket(
     mut stream: TcpStream,
     path: &str,
@@ -191,7 +192,7 @@ pub async fn open_websocket(
     (head, Client { socket, seen: Vec::new() })
 }
 
-/// An answer's head, and what was read beyond it.
+/// Reads an answer's head; returns it and the bytes after it.
 async fn read_http_head(stream: &mut TcpStream) -> (String, Vec<u8>) {
     let mut read = Vec::new();
     loop {
@@ -200,21 +201,21 @@ async fn read_http_head(stream: &mut TcpStream) -> (String, Vec<u8>) {
             return (String::from_utf8(read).unwrap(), rest);
         }
         let count = timeout(PATIENCE, stream.read_buf(&mut read)).await.expect("no answer").unwrap();
-        assert!(count > 0, "hung up after {:?}", String::from_utf8_lossy(&read));
+        assert!(count > 0, "connection closed after {:?}", String::from_utf8_lossy(&read));
     }
 }
 
-/// What a client received.
+/// A frame that a client received.
 #[derive(Clone, PartialEq)]
 pub enum ClientFrame {
     Event(Value),
     Audio(Vec<u8>),
     Close(u16, String),
-    /// The transport's end; why, if it was no orderly one.
+    /// End of the transport, with the error if it was not orderly.
     End(Option<String>),
 }
 
-/// Events as they stand on the wire, audio by its length alone.
+/// Events as on the wire; audio by its length.
 impl std::fmt::Debug for ClientFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -227,7 +228,7 @@ impl std::fmt::Debug for ClientFrame {
 }
 
 impl ClientFrame {
-    /// An event's type, or what else it is.
+    /// The event's type, or the kind of frame.
     pub fn kind(&self) -> &str {
         match self {
             Self::Event(event) => event["type"].as_str().unwrap_or("event without type"),
@@ -238,7 +239,7 @@ impl ClientFrame {
     }
 }
 
-/// A client; remembers everything it received.
+/// A client that keeps everything it received.
 pub struct Client {
     pub socket: WebSocketStream<TcpStream>,
     pub seen: Vec<ClientFrame>,
@@ -246,27 +247,28 @@ pub struct Client {
 
 impl Client {
     pub async fn send(&mut self, message: Message) {
-        timeout(PATIENCE, self.socket.send(message)).await.expect("nothing is taken").unwrap();
+        timeout(PATIENCE, self.socket.send(message)).await.expect("the message cannot be sent").unwrap();
     }
 
     pub async fn send_json(&mut self, command: Value) {
         self.send(Message::text(command.to_string())).await;
     }
 
-    /// Sends int16 audio in frames of so many bytes.
+    /// Sends int16 audio in frames of this many bytes.
     pub async fn send_audio(&mut self, audio: &[u8], frame_bytes: usize) {
         for frame in audio.chunks(frame_bytes) {
             self.send(Message::binary(frame.to_vec())).await;
         }
     }
 
-    /// An utterance, and the silence that ends it.
+    /// Sends an utterance and the silence that ends it.
     pub async fn send_utterance(&mut self, samples: &[i16]) {
         self.send_audio(&bytes(samples), 640).await;
         self.send_audio(&bytes(&[0; 8_000]), 640).await;
     }
 
-    /// Says this as a microphone does, 16 kHz, which goes on when it is said, until such a thing came: all that came.
+    /// Sends 16 kHz samples like a microphone, then silence, until a frame satisfies the condition. Returns
+    /// all frames received meanwhile.
     pub async fn stream_until(
         &mut self,
         samples: &[i16],
@@ -288,15 +290,15 @@ impl Client {
             }
         };
         let talked = timeout(2 * PATIENCE, talking).await;
-        assert!(talked.is_ok(), "it does not come: {}", self.describe_received());
+        assert!(talked.is_ok(), "the expected frame does not arrive: {}", self.describe_received());
         &self.seen[from..]
     }
 
-    /// The next thing that comes.
+    /// Waits for the next frame.
     pub async fn next(&mut self) -> ClientFrame {
         let seen = loop {
             match timeout(PATIENCE, self.socket.next()).await {
-                Err(_) => panic!("nothing comes after {}", self.describe_received()),
+                Err(_) => panic!("no frame arrives after {}", self.describe_received()),
                 Ok(Some(Ok(Message::Text(text)))) => {
                     break ClientFrame::Event(serde_json::from_str(&text).unwrap());
                 }
@@ -315,7 +317,7 @@ impl Client {
         seen
     }
 
-    /// Waits for an event of this type; others are passed over and remembered.
+    /// Waits for an event of this type; other frames are kept.
     pub async fn wait_for_event(&mut self, kind: &str) -> Value {
         loop {
             match self.next().await {
@@ -328,27 +330,28 @@ impl Client {
         }
     }
 
-    /// Says goodbye and waits for the end: everything that came since the connection was opened.
+    /// Closes the session, waits for the end, and returns everything received since the connection was
+    /// opened.
     pub async fn close(mut self) -> Vec<ClientFrame> {
         self.send_json(serde_json::json!({"type": "session.close"})).await;
         self.read_to_end().await;
         self.seen
     }
 
-    /// Everything until the end.
+    /// Reads until the end.
     pub async fn read_to_end(&mut self) -> &[ClientFrame] {
         let from = self.seen.len();
         while !matches!(self.next().await, ClientFrame::End(_)) {}
         &self.seen[from..]
     }
 
-    /// What came so far, in short.
+    /// Short description of all received frames.
     pub fn describe_received(&self) -> String {
         format!("{:#?}", self.seen)
     }
 }
 
-/// The events of one type.
+/// All events of one type.
 pub fn events<'s>(seen: &'s [ClientFrame], kind: &str) -> Vec<&'s Value> {
     let wanted = |seen: &'s ClientFrame| match seen {
         ClientFrame::Event(event) if event["type"] == kind => Some(event),
@@ -357,7 +360,7 @@ pub fn events<'s>(seen: &'s [ClientFrame], kind: &str) -> Vec<&'s Value> {
     seen.iter().filter_map(wanted).collect()
 }
 
-/// All audio in one piece.
+/// All audio, concatenated.
 pub fn audio(seen: &[ClientFrame]) -> Vec<i16> {
     let frames = seen.iter().filter_map(|seen| match seen {
         ClientFrame::Audio(audio) => Some(audio.as_slice()),
@@ -366,7 +369,7 @@ pub fn audio(seen: &[ClientFrame]) -> Vec<i16> {
     samples(&frames.collect::<Vec<_>>().concat())
 }
 
-/// Both pairs alternate and are closed, and audio comes inside its pair only.
+/// Checks that both pairs alternate and close, and that audio lies inside its pair.
 pub fn assert_pairs_closed(seen: &[ClientFrame]) {
     let (mut speech, mut speaking) = (false, false);
     for (at, seen) in seen.iter().enumerate() {
@@ -381,10 +384,10 @@ pub fn assert_pairs_closed(seen: &[ClientFrame]) {
         };
         assert!(legal, "{} at {at} is out of place", seen.kind());
     }
-    assert!(!speech && !speaking, "a pair is open");
+    assert!(!speech && !speaking, "a pair is still open");
 }
 
-/// A recording of examples/speech, int16 mono 16 kHz.
+/// A recording of `examples/speech`, int16 mono 16 kHz.
 pub fn recording(name: &str) -> Vec<i16> {
     let path = speech_dir().join(format!("{name}_16k.wav"));
     hound::WavReader::open(path).unwrap().samples::<i16>().map(Result::unwrap).collect()
@@ -394,16 +397,16 @@ pub fn speech_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/speech")
 }
 
-/// A directory for what a test writes, its own by name.
+/// A directory for the files of the test with this name.
 pub fn scratch(name: &str) -> PathBuf {
-    // `CARGO_TARGET_TMPDIR` is known to test programs only, which stand at `target/PROFILE/deps`.
+    // `CARGO_TARGET_TMPDIR` is known only to test programs, which lie in `target/PROFILE/deps`.
     let program = std::env::current_exe().unwrap();
     let dir = program.ancestors().nth(3).unwrap().join("tmp").join(name);
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }
 
-/// A directory with the default profile, in which these keys have other numbers: key, old, new.
+/// A directory with the default profile, in which these numbers are replaced: key, old, new.
 pub fn profile_with_numbers(name: &str, numbers: &[(&str, u32, u32)]) -> PathBuf {
     let number =
         |(key, old, new): &(&str, u32, u32)| (format!("{key} = {old}\n"), format!("{key} = {new}\n"));
@@ -411,7 +414,7 @@ pub fn profile_with_numbers(name: &str, numbers: &[(&str, u32, u32)]) -> PathBuf
     write_changed_mapping(name, "speech", include_str!("../../mappings/profile/speech.toml"), &lines)
 }
 
-/// A directory with the profile `conversation`, in which these lines are others: old, new.
+/// A directory with the `conversation` profile, in which these lines are replaced: old, new.
 pub fn conversation_profile_with(name: &str, lines: &[(&str, &str)]) -> PathBuf {
     let lines: Vec<_> = lines.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect();
     write_changed_mapping(
@@ -422,8 +425,8 @@ pub fn conversation_profile_with(name: &str, lines: &[(&str, &str)]) -> PathBuf 
     )
 }
 
-/// A directory with the Macaw protocol, in which a client may be minutes ahead of the clock: on a fast machine, who says one
-/// thing after the other soon is.
+/// A directory with the Macaw protocol in which a client may be ten minutes ahead of the clock. Fast
+/// consecutive utterances need that.
 pub fn macaw_with_ten_minute_lead(name: &str) -> PathBuf {
     let lines = [("max_ahead_ms = 10000".to_owned(), "max_ahead_ms = 600000".to_owned())];
     write_changed_mapping(name, "macaw", include_str!("../../mappings/client/macaw.toml"), &lines)
@@ -446,6 +449,6 @@ pub fn bytes(samples: &[i16]) -> Vec<u8> {
 }
 
 pub fn samples(bytes: &[u8]) -> Vec<i16> {
-    assert_eq!(bytes.len() % 2, 0, "audio ends within a sample");
+    assert_eq!(bytes.len() % 2, 0, "audio ends in the middle of a sample");
     bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect()
 }

@@ -1,4 +1,4 @@
-//! Certificates for tests: who signs, what is signed, and both ends of TLS that go with them.
+//! Certificates for tests: authorities, signed certificates, and TLS clients and servers for them.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Who signs.
+/// A certificate authority.
 pub type Authority = CertifiedIssuer<'static, KeyPair>;
 
 pub fn authority(name: &str) -> Authority {
@@ -30,14 +30,14 @@ fn authority_params(mut params: CertificateParams, name: &str) -> CertificatePar
     params
 }
 
-/// A certificate and its key, as PEM.
+/// A certificate and its key (PEM).
 pub type CertificateAndKey = (String, String);
 
 pub fn signed(by: &Authority, name: &str) -> CertificateAndKey {
     signed_with(by, name, |_| {})
 }
 
-/// With something about it changed.
+/// Signs a certificate whose parameters are changed by `change`.
 pub fn signed_with(
     by: &Authority,
     name: &str,
@@ -52,7 +52,7 @@ pub fn signed_with(
     (params.signed_by(&key, by).unwrap().pem(), key.serialize_pem())
 }
 
-/// A certificate that is its own authority, as the gateway makes itself one (`openssl req -x509`).
+/// A self-signed certificate, as the gateway creates its own (`openssl req -x509`).
 pub fn self_signed(name: &str) -> CertificateAndKey {
     let key = KeyPair::generate().unwrap();
     let params = authority_params(CertificateParams::new([name.to_owned()]).unwrap(), name);
@@ -64,7 +64,7 @@ fn parse_pem((cert, key): &CertificateAndKey) -> (Vec<CertificateDer<'static>>, 
     (chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
 }
 
-/// A client that trusts this authority, and shows this.
+/// A TLS client that trusts this authority and presents this certificate.
 pub fn connector(trusted: &Authority, shown: Option<&CertificateAndKey>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.as_ref().der().clone()).unwrap();
@@ -79,7 +79,7 @@ pub fn connector(trusted: &Authority, shown: Option<&CertificateAndKey>) -> TlsC
     TlsConnector::from(Arc::new(config))
 }
 
-/// A server that shows this.
+/// A TLS server that presents this certificate.
 pub fn acceptor(shown: &CertificateAndKey) -> TlsAcceptor {
     let (chain, key) = parse_pem(shown);
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -91,7 +91,7 @@ pub fn acceptor(shown: &CertificateAndKey) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// TLS in front of a server without it: where.
+/// Runs TLS in front of a plain server and returns its address.
 pub async fn serve_tls(plain: SocketAddr, acceptor: TlsAcceptor) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -99,7 +99,7 @@ pub async fn serve_tls(plain: SocketAddr, acceptor: TlsAcceptor) -> SocketAddr {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                // A client that does not trust us hangs up: that is what some tests are about.
+                // A client that does not trust the certificate disconnects; some tests check exactly that.
                 let Ok(mut stream) = acceptor.accept(stream).await else { return };
                 let mut upstream = TcpStream::connect(plain).await.unwrap();
                 let _ = copy_bidirectional(&mut stream, &mut upstream).await;

@@ -1,4 +1,4 @@
-//! The network between voxbridge and its upstream: forwards, cuts, or holds everything up without a word.
+//! TCP proxy between voxbridge and its upstream: forwards, cuts, or silently stalls connections.
 
 use std::net::SocketAddr;
 
@@ -14,13 +14,13 @@ use tokio::{
 
 #[derive(Debug, Clone, Copy)]
 struct ProxyState {
-    /// Nothing passes, connections are accepted: neither end is told anything.
+    /// New connections are accepted, but no data passes and neither end notices.
     paused: bool,
-    /// Connections of an earlier age are gone.
+    /// Connections of an earlier generation are closed.
     generation: u64,
 }
 
-/// The way to one upstream.
+/// Proxy to one upstream.
 pub struct TcpProxy {
     address: SocketAddr,
     state: watch::Sender<ProxyState>,
@@ -28,7 +28,7 @@ pub struct TcpProxy {
 }
 
 impl TcpProxy {
-    /// A way to `target`, whoever listens there at the time.
+    /// A proxy to `target`, which need not exist yet.
     pub async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -45,12 +45,12 @@ impl TcpProxy {
         self.address
     }
 
-    /// Every connection there is ends without a goodbye.
+    /// Cuts every connection without a close.
     pub fn cut(&self) {
         self.state.send_modify(|state| state.generation += 1);
     }
 
-    /// Nothing passes from now on, or everything again.
+    /// Stalls or resumes all data.
     pub fn set_paused(&self, paused: bool) {
         self.state.send_modify(|state| state.paused = paused);
     }
@@ -67,7 +67,7 @@ async fn forward(client: TcpStream, target: SocketAddr, mut state: watch::Receiv
     let cut = state.clone();
     let forwarding = async {
         wait_until_open(&mut state).await?;
-        // An upstream that is not there ends the connection, as it would its own.
+        // A missing upstream closes the connection, as a server would.
         let server = TcpStream::connect(target).await.ok()?;
         let ((client_read, client_write), (server_read, server_write)) =
             (client.into_split(), server.into_split());
@@ -90,11 +90,11 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch:
             return;
         }
     }
-    // The other direction ends by itself.
+    // The other direction ends on its own.
     drop(to.shutdown().await);
 }
 
-/// Waits until things pass.
+/// Waits until data may pass.
 async fn wait_until_open(state: &mut watch::Receiver<ProxyState>) -> Option<()> {
     state.wait_for(|state| !state.paused).await.is_ok().then_some(())
 }

@@ -1,4 +1,4 @@
-//! A bridge whose configuration can be replaced, and clients that knock in every way.
+//! A bridge with a replaceable configuration, and clients for every kind of handshake.
 
 use std::{
     net::SocketAddr,
@@ -26,10 +26,10 @@ use voxbridge_test_support::bench::{
     RunningServer, instant_simulator, scratch, start_simulator, upstream_at,
 };
 
-/// Longer than anything takes here on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What serves Macaw clients.
+/// Path of the Macaw protocol.
 pub(crate) const MACAW: &str = "/v1/realtime?model=m";
 
 /// A bridge, its upstream, and a directory for its files.
@@ -42,7 +42,7 @@ pub(crate) struct AccessServer {
 }
 
 impl AccessServer {
-    /// With this configuration; `DIR` in it is the directory, in which these files stand before.
+    /// Starts a bridge with this configuration. `DIR` in it stands for a directory that holds these files.
     pub(crate) async fn start(name: &str, toml: &str, files: &[(&str, &str)]) -> Self {
         let dir = scratch(&format!("access-{name}"));
         files.iter().for_each(|(name, text)| std::fs::write(dir.join(name), text).unwrap());
@@ -55,7 +55,7 @@ impl AccessServer {
         Self { address, dir, upstream, current, _simulator: simulator }
     }
 
-    /// As SIGHUP does it: all or nothing.
+    /// Reloads the configuration as SIGHUP does: completely or not at all.
     pub(crate) fn reload(&self, toml: &str) -> Result<(), String> {
         let service = parse_config(&self.dir, toml, self.upstream).build_service()?;
         self.current.replace(service.with_upstream_state_of(&self.current.get()));
@@ -70,12 +70,13 @@ impl AccessServer {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Knocks without TLS, with these further header lines.
+    /// Connects without TLS, with these additional header lines.
     pub(crate) async fn connect(&self, path: &str, headers: &str) -> HandshakeAnswer<TcpStream> {
         connect(self.tcp().await, path, headers).await
     }
 
-    /// Until somebody is let in: a session's end is seen by its client a moment before its place is free.
+    /// Retries until a handshake is accepted: a client sees its session's end slightly before its slot is
+    /// free.
     pub(crate) async fn connect_until_accepted(
         &self,
         path: &str,
@@ -89,7 +90,7 @@ impl AccessServer {
                 }
             }
         };
-        timeout(PATIENCE, accepted).await.expect("nobody is let in")
+        timeout(PATIENCE, accepted).await.expect("no handshake is accepted")
     }
 }
 
@@ -102,10 +103,10 @@ fn parse_config(dir: &Path, toml: &str, upstream: SocketAddr) -> Config {
     config
 }
 
-/// What a handshake is answered with.
+/// The answer to a handshake.
 pub(crate) struct HandshakeAnswer<S> {
     pub(crate) status: u16,
-    /// In small letters.
+    /// The head in lower case.
     pub(crate) head: String,
     pub(crate) body: String,
     pub(crate) socket: WebSocketStream<S>,
@@ -116,23 +117,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HandshakeAnswer<S> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
-    /// The code in the body.
+    /// The error code in the body.
     pub(crate) fn code(&self) -> String {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{}", self.body));
         body["error"]["code"].as_str().unwrap().to_owned()
     }
 
-    /// The next event.
+    /// Waits for the next event.
     pub(crate) async fn wait_for_event(&mut self) -> Value {
         match self.message().await {
             Some(Message::Text(text)) => serde_json::from_str(&text).unwrap(),
-            other => panic!("no event but {other:?}"),
+            other => panic!("expected an event, got {other:?}"),
         }
     }
 
     pub(crate) async fn message(&mut self) -> Option<Message> {
         loop {
-            match timeout(PATIENCE, self.socket.next()).await.expect("nothing comes") {
+            match timeout(PATIENCE, self.socket.next()).await.expect("no message arrives") {
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 other => return other.and_then(Result::ok),
             }
@@ -140,23 +141,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HandshakeAnswer<S> {
     }
 
     pub(crate) async fn send(&mut self, message: Message) {
-        timeout(PATIENCE, self.socket.send(message)).await.expect("nothing is taken").unwrap();
+        timeout(PATIENCE, self.socket.send(message)).await.expect("the message cannot be sent").unwrap();
     }
 
-    /// The session lives.
+    /// Checks that the session still works.
     pub(crate) async fn assert_alive(&mut self) {
         self.send(Message::text(json!({"type": "no.such"}).to_string())).await;
         while self.wait_for_event().await["code"] != "unknown_command" {}
     }
 
-    /// Says goodbye, and sees its end.
+    /// Closes the session and waits for its end.
     pub(crate) async fn close(mut self) {
         self.send(Message::text(json!({"type": "session.close"}).to_string())).await;
         while self.message().await.is_some() {}
     }
 }
 
-/// A handshake by hand on any stream.
+/// Sends a WebSocket handshake on any stream.
 pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     path: &str,
@@ -169,7 +170,7 @@ pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     send_request(stream, request.as_bytes()).await
 }
 
-/// Any request, and all of its answer.
+/// Sends any request and reads the whole answer.
 pub(crate) async fn send_request<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     request: &[u8],
@@ -181,7 +182,7 @@ pub(crate) async fn send_request<S: AsyncRead + AsyncWrite + Unpin>(
             break end + 4;
         }
         let count = timeout(PATIENCE, stream.read_buf(&mut read)).await.expect("no answer").unwrap();
-        assert!(count > 0, "hung up after {:?}", String::from_utf8_lossy(&read));
+        assert!(count > 0, "connection closed after {:?}", String::from_utf8_lossy(&read));
     };
     let mut rest = read.split_off(end);
     let head = String::from_utf8(read).unwrap().to_lowercase();
@@ -196,9 +197,9 @@ pub(crate) async fn send_request<S: AsyncRead + AsyncWrite + Unpin>(
     HandshakeAnswer { status, head, body, socket }
 }
 
-/// The other side hangs up.
+/// Checks that the other side closes the connection.
 pub(crate) async fn assert_disconnected(mut stream: TcpStream) {
     let mut rest = Vec::new();
-    // A reset is as good.
+    // A reset also counts.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("still open");
 }

@@ -1,4 +1,4 @@
-//! Each refusal before the upgrade, each way to show a key, and keys replaced under sessions that live.
+//! Every rejection before the upgrade, every way to send a key, and key reloads during sessions.
 
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
@@ -40,13 +40,13 @@ async fn unauthenticated_clients_learn_nothing() {
     assert_eq!((elsewhere.status, elsewhere.code().as_str()), (403, "origin_not_allowed"));
     assert!(elsewhere.body.contains("[access] origins"), "{}", elsewhere.body);
     let known = format!("Origin: https://evil.example\r\n{}", bearer("ann-s3cret"));
-    assert_eq!(server.connect(MACAW, &known).await.status, 403, "a key does not help a page that may not");
+    assert_eq!(server.connect(MACAW, &known).await.status, 403, "a key does not override the origin check");
 
     let nobody = server.connect(MACAW, "Origin: https://app.example.com\r\n").await;
     assert_eq!((nobody.status, nobody.header("www-authenticate")), (401, Some("bearer")));
     assert_eq!(nobody.code(), "unauthorized");
     assert!(nobody.body.contains("Authorization: Bearer <key>"), "{}", nobody.body);
-    // Which modes there are is for those who may know.
+    // Modes are disclosed only to authorised clients.
     assert_eq!(server.connect("/v1/realtime?mode=nope", "").await.status, 401);
 
     let page = format!("Origin: http://localhost:5173\r\n{}", bearer("ann-s3cret"));
@@ -75,7 +75,11 @@ async fn invalid_key_is_rejected() {
     assert_eq!(server.connect(MACAW, "Authorization: Basic YW5uOnMzY3JldA==\r\n").await.status, 401);
     server.reload("[access]\nkeys = \"DIR/keys.toml\"\nrequired = false\n").unwrap();
     assert_eq!(server.connect(MACAW, "").await.status, 101);
-    assert_eq!(server.connect(MACAW, &bearer("wrong")).await.status, 401, "who shows one means it");
+    assert_eq!(
+        server.connect(MACAW, &bearer("wrong")).await.status,
+        401,
+        "a wrong key is rejected even if keys are optional"
+    );
 }
 
 #[tokio::test]
@@ -100,13 +104,13 @@ async fn every_credential_form_is_accepted() {
     assert_eq!(
         server.connect(MACAW, &protocol("token, ann-s3cret")).await.status,
         401,
-        "it is another's way"
+        "the form belongs to another protocol"
     );
     server.reload("[access]\nkeys = \"DIR/keys.toml\"\n").unwrap();
     assert_eq!(
         server.connect("/v1/realtime?api_key=ann-s3cret&model=m", "").await.status,
         401,
-        "only if asked for"
+        "no subprotocol is selected without an offer"
     );
 }
 
@@ -116,13 +120,13 @@ async fn key_scope_is_enforced() {
     let key = bearer("narrow-s3cret");
     let mut served = server.connect("/v1/realtime?model=whisper-1", &key).await;
     assert_eq!(served.wait_for_event().await["type"], "session.created");
-    // Without a model there is nothing to look at, and its protocol says so.
+    // Without a model the scope cannot be checked, and the protocol reports the missing model.
     assert_eq!(server.connect("/v1/realtime", &key).await.wait_for_event().await["code"], "invalid_request");
     for path in [MACAW, "/v1/listen?model=whisper-1", "/v1/realtime?mode=audio"] {
         let refused = server.connect(path, &key).await;
         assert_eq!((refused.status, refused.code().as_str()), (403, "not_allowed"), "{path}");
     }
-    // Who is relayed asks for no model: only who may have none comes through.
+    // A relayed client names no model, so only an unrestricted key is accepted.
     assert_eq!(server.connect("/v1/realtime?mode=audio", &bearer("wordy-s3cret")).await.status, 403);
     assert_eq!(server.connect("/v1/realtime?mode=audio", &bearer("both-s3cret")).await.status, 101);
 }
@@ -133,14 +137,18 @@ async fn key_reload_keeps_live_sessions() {
     let mut live = server.connect(MACAW, &bearer("ann-s3cret")).await;
     let rotated = "[[key]]\nname = \"ann\"\nkey = \"ann-n3w\"\nsessions_max = 2\n";
     std::fs::write(server.dir.join("keys.toml"), rotated).unwrap();
-    assert_eq!(server.connect(MACAW, &bearer("ann-n3w")).await.status, 401, "not before it is read");
+    assert_eq!(
+        server.connect(MACAW, &bearer("ann-n3w")).await.status,
+        401,
+        "the new key is valid only after the reload"
+    );
     server.reload(ACCESS_CONFIG).unwrap();
     live.assert_alive().await;
     assert_eq!(server.connect(MACAW, &bearer("ann-s3cret")).await.status, 401);
     let mut second = server.connect(MACAW, &bearer("ann-n3w")).await;
     second.assert_alive().await;
     let third = server.connect(MACAW, &bearer("ann-n3w")).await;
-    assert_eq!(third.status, 429, "sessions from before count for the name they were opened by");
+    assert_eq!(third.status, 429, "older sessions count for the key name that opened them");
 
     std::fs::write(server.dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"n3wer").unwrap();
     let problem = server.reload(ACCESS_CONFIG).unwrap_err();
@@ -151,6 +159,6 @@ async fn key_reload_keeps_live_sessions() {
     assert_eq!(
         server.connect_until_accepted(MACAW, &bearer("ann-n3w")).await.status,
         101,
-        "what held before holds"
+        "the previous keys stay valid"
     );
 }

@@ -1,4 +1,4 @@
-//! Clients by TLS: with a certificate of their own or without, and ours replaced while they talk.
+//! TLS clients with and without a certificate, and replacement of the server's certificate during sessions.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use super::access_server::{AccessServer, MACAW, PATIENCE, assert_disconnected, c
 
 async fn connect_tls(server: &AccessServer, with: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("localhost").unwrap();
-    timeout(PATIENCE, with.connect(name, server.tcp().await)).await.expect("no handshake")
+    timeout(PATIENCE, with.connect(name, server.tcp().await)).await.expect("no TLS handshake")
 }
 
 fn write(dir: &Path, pair: &(String, String)) {
@@ -49,7 +49,7 @@ async fn session_works_over_tls() {
     assert_eq!((plain.status, plain.code().as_str()), (400, "tls_required"));
     assert!(connect_tls(&server, &connector(&authority("other"), None)).await.is_err());
 
-    // Who says nothing, who begins and says no more, who talks nonsense, who stalls behind the handshake.
+    // A silent connection, a half-sent handshake, garbage, and a client that stalls after the handshake.
     assert_disconnected(server.tcp().await).await;
     for begin in [&b"\x16\x03\x01\x02\x00\x01"[..], b"\x16\x03\x01\x00\x05hello", b"\x80\x80\x80"] {
         let mut stalls = server.tcp().await;
@@ -78,14 +78,18 @@ async fn client_certificate_identifies_client() {
     let server = AccessServer::start("mtls", &toml, &files).await;
     let answer = async |shown: Option<(String, String)>| {
         let mut stream = connect_tls(&server, &connector(&ca, shown.as_ref())).await.ok()?;
-        // By TLS 1.3 a client learns with its first read that its certificate was not taken.
+        // With TLS 1.3 a client sees the rejection of its certificate only at its first read.
         stream.write_all(b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.ok()?;
         let mut read = Vec::new();
         timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("no answer").ok()?;
         Some(String::from_utf8(read).unwrap()).filter(|read| !read.is_empty())
     };
-    assert_eq!(answer(None).await, None, "none");
-    assert_eq!(answer(Some(signed(&authority("clients"), "robots.example.com"))).await, None, "another's");
+    assert_eq!(answer(None).await, None, "no certificate");
+    assert_eq!(
+        answer(Some(signed(&authority("clients"), "robots.example.com"))).await,
+        None,
+        "certificate of another authority"
+    );
     assert!(answer(Some(signed(&clients, "guests"))).await.is_some_and(|answer| answer.contains(" 404 ")));
 
     let robots = connector(&ca, Some(&signed(&clients, "robots.example.com")));
@@ -93,13 +97,13 @@ async fn client_certificate_identifies_client() {
     assert_eq!(served.status, 101, "{}", served.body);
     served.assert_alive().await;
     let again = connect(connect_tls(&server, &robots).await.unwrap(), MACAW, "").await;
-    assert_eq!(again.status, 429, "its key has limits");
+    assert_eq!(again.status, 429, "the key's quota applies");
     let guests = connector(&ca, Some(&signed(&clients, "guests")));
     assert_eq!(connect(connect_tls(&server, &guests).await.unwrap(), MACAW, "").await.status, 401);
 
     server.reload(&toml.replace("[access]", "client_certs = \"optional\"\n[access]")).unwrap();
     let nobody = connect(connect_tls(&server, &connector(&ca, None)).await.unwrap(), MACAW, "").await;
-    assert_eq!(nobody.status, 401, "it may come without, and is nobody then");
+    assert_eq!(nobody.status, 401, "without a certificate the client is anonymous");
     assert!(answer(Some(signed(&authority("clients"), "robots.example.com"))).await.is_none());
 }
 
@@ -111,7 +115,7 @@ async fn certificate_is_replaced_during_session() {
     let mut live = connect(stream, MACAW, "").await;
     let sees = async |ca: &Authority| connect_tls(&server, &connector(ca, None)).await.is_ok();
 
-    // On disk, as who renews certificates leaves it: found by looking.
+    // Files are replaced one after the other, as renewal tools do; the server notices by polling.
     let acceptor = server.current().get().tls.clone().unwrap();
     let expires = acceptor.certificate_expiry().unwrap();
     assert!(expires.as_secs() > 1_800_000_000, "{expires:?}");
@@ -124,9 +128,9 @@ async fn certificate_is_replaced_during_session() {
         std::time::Duration::from_millis(20),
     );
     let watching = tokio::spawn(looks);
-    timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("it is not seen");
+    timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("the new certificate is not used");
     assert!(!sees(&old).await);
-    // It is told after it is taken.
+    // The reload is reported after the certificate is in use.
     let expiry = || {
         let text = metrics.render();
         let name = "voxbridge_certificate_expiry_timestamp_seconds{listener=\"clients\"} ";
@@ -140,13 +144,13 @@ async fn certificate_is_replaced_during_session() {
     timeout(PATIENCE, told).await.unwrap_or_else(|_| panic!("{:?}", expiry()));
     watching.abort();
 
-    // A pair that is none changes nothing and is told once, by looking and by a reload.
+    // A mismatched pair changes nothing and is reported once, by polling and by a reload.
     std::fs::write(server.dir.join("key.pem"), signed(&new, "localhost").1).unwrap();
     assert!(acceptor.refresh().unwrap_err().contains("no pair of certificate and key"));
-    assert_eq!(acceptor.refresh(), Ok(false), "told once");
+    assert_eq!(acceptor.refresh(), Ok(false), "reported once");
     assert!(server.reload(TLS_CONFIG).unwrap_err().contains("tls: "));
     std::fs::remove_file(server.dir.join("key.pem")).unwrap();
-    assert_eq!(acceptor.refresh(), Ok(false), "it may only be on its way");
+    assert_eq!(acceptor.refresh(), Ok(false), "the second file may still be missing");
     assert!(sees(&new).await);
 
     write(&server.dir, &signed(&old, "localhost"));

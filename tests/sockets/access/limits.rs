@@ -1,4 +1,4 @@
-//! How much: of a key, of an address, of everybody, and how long.
+//! Limits per key, per address and in total, and session time limits.
 
 use tokio::{io::AsyncWriteExt as _, net::TcpSocket};
 use tokio_tungstenite::tungstenite::Message;
@@ -21,12 +21,12 @@ async fn key_quota_is_released_when_session_ends() {
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("5")));
     assert_eq!(refused.code(), "too_many_requests");
     assert!(refused.body.contains("this key; at most 1"), "{}", refused.body);
-    assert_eq!(server.connect(MACAW, &bearer("k2")).await.status, 101, "another's is another's");
+    assert_eq!(server.connect(MACAW, &bearer("k2")).await.status, 101, "another key has its own quota");
     first.close().await;
     let vanishes = server.connect_until_accepted(MACAW, &bearer("k1")).await;
     drop(vanishes);
     server.connect_until_accepted(MACAW, &bearer("k1")).await.close().await;
-    // A connection that its own protocol refuses counts no longer either.
+    // A connection that its protocol rejects is no longer counted.
     let mut unnamed = server.connect_until_accepted("/v1/realtime?model=", &bearer("k1")).await;
     while unnamed.message().await.is_some() {}
     server.connect_until_accepted(MACAW, &bearer("k1")).await;
@@ -58,14 +58,22 @@ async fn address_quota_applies_behind_proxy() {
     assert_eq!(refused.status, 429);
     assert!(refused.body.contains("this address; at most 1"), "{}", refused.body);
     let six = server.connect(MACAW, &of("2001:db8::1")).await;
-    assert_eq!(six.status, 101, "another's is another's");
-    assert_eq!(server.connect(MACAW, &of("2001:db8::2")).await.status, 429, "one customer's /64");
+    assert_eq!(six.status, 101, "another address has its own quota");
+    assert_eq!(
+        server.connect(MACAW, &of("2001:db8::2")).await.status,
+        429,
+        "one /64 network counts as one address"
+    );
     let own = server.connect(MACAW, "").await;
-    assert_eq!((own.status, server.connect(MACAW, "").await.status), (101, 429), "the proxy itself");
+    assert_eq!(
+        (own.status, server.connect(MACAW, "").await.status),
+        (101, 429),
+        "the proxy's own address has a quota"
+    );
     first.close().await;
     drop(server.connect_until_accepted(MACAW, &of("192.0.2.1")).await);
 
-    // Who is not trusted cannot choose.
+    // An untrusted client cannot set its address.
     server.reload("[limits]\nsessions_per_address = 1\n").unwrap();
     assert_eq!(server.connect(MACAW, &of("192.0.2.77")).await.status, 429);
 }
@@ -159,7 +167,7 @@ async fn unreadable_address_is_rejected() {
     };
     let first = connect("192.0.2.1").await;
     assert_eq!(first.status, 101);
-    assert_eq!(connect("192.0.2.2").await.status, 429, "both are the proxy's, whatever was sent through it");
+    assert_eq!(connect("192.0.2.2").await.status, 429, "both count for the proxy's address");
 }
 
 #[tokio::test]
@@ -169,7 +177,7 @@ async fn overload_rejects_new_sessions() {
     let refused = server.connect(MACAW, "").await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
     live.assert_alive().await;
-    // A reset is an end, too.
+    // A reset also ends the session.
     drop(live);
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_zero_linger().unwrap();

@@ -1,4 +1,4 @@
-//! Who may in, how much, and over TLS: over real sockets.
+//! Authentication, quotas and TLS over real sockets.
 
 mod access_server;
 mod admission;

@@ -1,4 +1,5 @@
-//! A whole run as a process, looked through for every secret that was used: logs, traces, answers, and what `check` prints.
+//! Runs the server as a process and searches logs, traces, answers and the output of `check` for every secret
+//! used.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Stdio};
 
@@ -15,7 +16,7 @@ use voxbridge_test_support::bench::{instant_simulator, scratch, start_simulator}
 
 const SECRETS: [&str; 5] = ["key-s3cret", "new-s3cret", "wrong-s3cret", "env-s3cret", "up-s3cret"];
 
-/// A directory with everything in it.
+/// Writes all files into a directory.
 fn write_files(upstream: std::net::SocketAddr) -> PathBuf {
     let dir = scratch("access-secrets");
     let _ = fs::remove_dir_all(dir.join("traces"));
@@ -73,7 +74,8 @@ async fn secrets_appear_in_no_output() {
     });
     let mut seen = String::new();
     let mut until = async |words: &str, seen: &mut String| loop {
-        let line = timeout(PATIENCE, logged.recv()).await.expect("it is never logged").expect("it ends");
+        let line =
+            timeout(PATIENCE, logged.recv()).await.expect("the line is never logged").expect("the log ends");
         let found = line.contains(words);
         seen.push_str(&format!("{line}\n"));
         if found {
@@ -108,13 +110,13 @@ async fn secrets_appear_in_no_output() {
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"new-s3cret\"\n").unwrap();
     let id = process.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
-    until("reloaded, for new sessions: key ann changed, key ops is gone", &mut seen).await;
+    until("changed for new sessions: key ann changed, key ops is gone", &mut seen).await;
     assert_eq!(dial("", "Authorization: Bearer new-s3cret\r\n").await.status, 101);
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = [\"wrong-s3cret\"]\n").unwrap();
     assert!(Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
     until("not reloaded", &mut seen).await;
     assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
-    assert!(timeout(PATIENCE, process.wait()).await.expect("it does not stop").unwrap().success());
+    assert!(timeout(PATIENCE, process.wait()).await.expect("the process does not stop").unwrap().success());
     while let Some(line) = logged.recv().await {
         seen.push_str(&format!("{line}\n"));
     }

@@ -1,4 +1,4 @@
-//! What upstreams are shown: tokens and certificates, and nowhere else.
+//! Tokens and certificates for upstreams: sent to their upstream only.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -22,7 +22,8 @@ use voxbridge_test_support::{
     certs::{authority, serve_tls, signed},
 };
 
-/// A server that refuses everybody with these words, and the head of the first request it has.
+/// Starts a server that rejects every connection with this text, and returns the head of the first request
+/// and the client's error.
 async fn captured_request(
     toml: impl Fn(u16) -> String,
     name: &str,
@@ -36,7 +37,8 @@ async fn captured_request(
     let server = AccessServer::start(name, &toml, files).await;
     let mut client = server.connect(MACAW, "").await;
     client.send(Message::text(json!({"type": "tts.speak", "text": "Hello."}).to_string())).await;
-    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.expect("nobody dials").unwrap();
+    let (mut stream, _) =
+        timeout(PATIENCE, listener.accept()).await.expect("the bridge does not connect").unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         assert!(timeout(PATIENCE, stream.read_buf(&mut head)).await.expect("no request").unwrap() > 0);
@@ -87,7 +89,7 @@ async fn client_certificate_is_presented_upstream() {
     drop(simulator);
 }
 
-/// TLS in front of a server without it, for those who show a certificate of this authority.
+/// TLS in front of a plain server. It accepts only clients with a certificate of this authority.
 async fn serve_with_client_certificates(
     plain: std::net::SocketAddr,
     ca: &str,

@@ -1,4 +1,5 @@
-//! The matrix: each client on each server in each mode; a turn, an interruption, a close, an error and a time-out.
+//! The matrix: each client on each server in each mode, with a turn, an interruption, a close, an error and a
+//! timeout.
 
 use voxbridge::config::Config;
 
@@ -9,7 +10,7 @@ use super::{
     servers::{ModelAnswer, SERVERS, ServerKind, assert_sessions_closed, video_frame_count},
 };
 
-/// Units of a turn: what a Macaw client hears takes as long as it lasts.
+/// Length of a turn in units. A Macaw client plays it in real time.
 const MACAW_TURN_UNITS: usize = 3;
 const RELAY_TURN_UNITS: usize = 6;
 
@@ -36,7 +37,7 @@ struct Combination {
 }
 
 impl Combination {
-    /// All that can be; what cannot is refused, as other tests show.
+    /// All possible combinations. Other tests show that the rest are rejected.
     fn all() -> Vec<Self> {
         let mut combinations = Vec::new();
         for client in [ClientKind::Macaw, ClientKind::Legacy, ClientKind::Current] {
@@ -82,7 +83,7 @@ impl Combination {
         }
     }
 
-    /// Microphone and loudspeaker, interrupted by voice or by a command.
+    /// Interrupts a spoken answer by voice or by a command.
     async fn check_barge_in(self) {
         let bench = self.server.bench(MACAW_TURN_UNITS, &["late-audio"]).await;
         let is_video = self.mode == Mode::Video;
@@ -101,8 +102,8 @@ impl Combination {
         assert_sessions_closed(bench, 1).await;
     }
 
-    /// The time that a session may last is not for the client to notice; where a server ends one before, it is told so, and
-    /// goes on.
+    /// Checks that the client does not notice the upstream's session limit. Where a server ends a session
+    /// early, the client gets a notice and the conversation continues.
     async fn check_rollover(self) {
         let is_video = self.mode == Mode::Video;
         let (bench, errors) = if is_video {
@@ -144,7 +145,7 @@ impl Combination {
     async fn check_fatal_error(self, dialect: RelayDialect) {
         let bench = self.server.bench(RELAY_TURN_UNITS, &[]).await;
         RelayClient::begin(&bench, dialect, self.mode()).await.send_invalid_and_check().await;
-        // With one session gone, the next one begins as if nothing had been.
+        // After one session has ended, the next one starts normally.
         let mut next = RelayClient::begin(&bench, dialect, self.mode()).await;
         next.ask().await.assert_complete_turn(RELAY_TURN_UNITS);
         next.close_and_check(self.close_reason()).await;
@@ -161,7 +162,7 @@ impl Combination {
         let mut client = RelayClient::begin(&bench, dialect, "chat").await;
         for _ in 0..2 {
             let answer = client.chat().await;
-            // A back-end that leaves out what cannot be spoken says it without the colon.
+            // A back-end that drops unspeakable characters omits the colon.
             assert_eq!(answer.text.replace(':', ""), "simulated answer to Hello there");
             assert!(!answer.audio.is_empty());
         }
@@ -174,7 +175,7 @@ impl Combination {
     }
 }
 
-/// Something was heard, of one turn, and not all of it.
+/// Checks that a part of one turn was received, but not all of it.
 #[track_caller]
 fn assert_interrupted(answer: &ModelAnswer, turn_units: usize) {
     answer.assert_one_turn();
@@ -213,7 +214,7 @@ async fn chat_on_server_without_chat_is_rejected() {
             "{}",
             describe_received(&client)
         );
-        assert!(bench.recorder.all().is_empty(), "the server was troubled with it");
+        assert!(bench.recorder.all().is_empty(), "the request reached the server");
     }
 }
 
@@ -235,7 +236,7 @@ fn speech_profile_on_server_without_chat_fails_configuration() {
     assert_eq!(config("[[route]]\nprofile = \"conversation\"").check(), Ok(()));
 }
 
-/// What a server without chat says to a Macaw client who wants something spoken.
+/// A Macaw client on a server without chat gets an error for `tts.speak`.
 #[tokio::test]
 async fn speak_command_on_server_without_chat_is_rejected() {
     let bench: Bench = SERVERS[0].bench(1, &[]).await;

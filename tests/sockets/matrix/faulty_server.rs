@@ -1,4 +1,4 @@
-//! A server that says what no good server says, and a client who has to live with it.
+//! A server that sends invalid output, and a client connected through the bridge.
 
 use std::{net::SocketAddr, path::PathBuf, sync::LazyLock, time::Duration};
 
@@ -29,42 +29,42 @@ use super::{
     relay_client::{RelayDialect, chat_message},
 };
 
-/// Longer than anything takes here on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One thing that it says.
+/// One output of the faulty server.
 #[derive(Debug, Clone)]
 pub(crate) enum FaultyOutput {
     Say(String),
     Binary(usize),
-    /// Bytes of its own on the connection.
+    /// Raw bytes on the connection.
     Raw(Vec<u8>),
-    /// The same, and nothing ever again.
+    /// Raw bytes on the connection, and nothing afterwards.
     Half(Vec<u8>),
     Close(u16),
     Drop,
 }
 
-/// When it lies.
+/// The moment of the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultPoint {
-    /// In place of saying that the session is open.
+    /// In place of the session's opening.
     Opening,
-    /// In answer to what it is told next.
+    /// In reply to the next message.
     Answering,
 }
 
-/// Who meets it.
+/// The client of the faulty server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientKind {
     Conversation,
     Speech,
     Relayed(RelayDialect),
-    /// Relayed, in mode chat.
+    /// Relayed, in chat mode.
     Chat,
 }
 
-/// A client, the dialect of the liar, and whether both spell alike.
+/// A client, the faulty server's dialect, and whether both share a dialect.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FaultCase {
     pub(crate) client: ClientKind,
@@ -82,7 +82,7 @@ pub(crate) const FAULT_CASES: [FaultCase; 8] = [
     FaultCase { client: ClientKind::Relayed(RelayDialect::Legacy), server_dialect: RelayDialect::Legacy },
 ];
 
-/// What the client saw: its texts as they came, and how it ended.
+/// What the client received: its texts, unchanged, and how the connection ended.
 #[derive(Debug)]
 pub(crate) struct ClientLog {
     pub(crate) texts: Vec<String>,
@@ -98,7 +98,8 @@ impl FaultCase {
         )
     }
 
-    /// They meet: the liar says all this, the client leaves when it was heard, and it has an end.
+    /// Runs the case: the server sends all outputs, the client leaves after receiving them, and the session
+    /// must end.
     pub(crate) async fn run(self, point: FaultPoint, outputs: Vec<FaultyOutput>) {
         let (done, heard) = watch::channel(false);
         let (address, faulty_server) =
@@ -120,7 +121,7 @@ impl FaultCase {
         serving.abort();
         faulty_server.abort();
         let short: Vec<_> = outputs.iter().map(|output| truncate(&format!("{output:?}"))).collect();
-        let Ok(log) = log else { panic!("{self:?} {point:?} {short:?}: it does not end") };
+        let Ok(log) = log else { panic!("{self:?} {point:?} {short:?}: the session does not end") };
         self.assert_ended_properly(&log, &format!("{self:?} {point:?} {short:?}"));
     }
 
@@ -147,7 +148,7 @@ impl FaultCase {
             log.read_until(&mut client, |text| text.contains("session.created")).await;
             send_ignoring_errors(&mut client, Message::text(input.to_string())).await;
         }
-        // Either everything was heard, or it is over before.
+        // Either the client received everything, or the session ended before.
         tokio::select! {
             _ = heard.wait_for(|heard| *heard) => {}
             () = log.read_to_end(&mut client) => return log,
@@ -157,7 +158,7 @@ impl FaultCase {
         log
     }
 
-    /// What makes the bridge open an upstream session, and ask something of it.
+    /// The message that makes the bridge open an upstream session and use it.
     fn first_message(self) -> Message {
         match self.client {
             ClientKind::Conversation => Message::binary(vec![0; 64_000]),
@@ -169,7 +170,7 @@ impl FaultCase {
         }
     }
 
-    /// The client had an end, in its own words, and nothing that its protocol does not have.
+    /// Checks that the client's session ended in its own protocol, with known events only.
     fn assert_ended_properly(self, log: &ClientLog, what: &str) {
         let told: Vec<_> = log.texts.iter().map(|text| truncate(text)).collect();
         let codes: &[u16] = match self.client {
@@ -184,7 +185,7 @@ impl FaultCase {
         let mut speaking = false;
         for text in &log.texts {
             let event: Value =
-                serde_json::from_str(text).unwrap_or_else(|_| panic!("{what}: no JSON: {text}"));
+                serde_json::from_str(text).unwrap_or_else(|_| panic!("{what}: not JSON: {text}"));
             let kind = event["type"].as_str().unwrap_or_else(|| panic!("{what}: {text}"));
             assert!(self.knows_event(kind), "{what}: {text}");
             match kind {
@@ -196,7 +197,7 @@ impl FaultCase {
         assert!(!speaking, "{what}: {told:?}");
     }
 
-    /// The client's protocol has such an event.
+    /// True if the client's protocol has this event.
     fn knows_event(self, kind: &str) -> bool {
         let own: &[&str] = match self.client {
             ClientKind::Conversation | ClientKind::Speech => &[
@@ -229,12 +230,12 @@ impl FaultCase {
 }
 
 impl ClientLog {
-    /// Until the end.
+    /// Reads to the end of the connection.
     async fn read_to_end(&mut self, client: &mut Client) {
         self.read_until(client, |_| false).await;
     }
 
-    /// Until such a text came, or the end.
+    /// Reads until a matching text or the end.
     async fn read_until(&mut self, client: &mut Client, matches: impl Fn(&str) -> bool) {
         while let Some(Ok(message)) = client.socket.next().await {
             match message {
@@ -255,7 +256,7 @@ fn truncate(text: &str) -> String {
     text.chars().take(160).collect()
 }
 
-/// A server at this address that has said everything when `done`.
+/// A server at this address; `done` fires after its last output.
 async fn start_faulty_server(
     dialect: RelayDialect,
     point: FaultPoint,
@@ -278,7 +279,7 @@ async fn start_faulty_server(
 
 type Socket = WebSocketStream<TcpStream>;
 
-/// One session: `None` when the other end is gone.
+/// Serves one session; `None` if the peer disconnects.
 async fn serve(
     stream: TcpStream,
     dialect: RelayDialect,
@@ -317,10 +318,10 @@ async fn serve(
             FaultyOutput::Drop => return None,
         }
     }
-    // What answers this has read all that came before.
+    // A pong proves that the bridge has read everything before it.
     socket.send(Message::Ping(Vec::new().into())).await.ok()?;
     while !matches!(socket.next().await?.ok()?, Message::Pong(_)) {}
-    // A goodbye is not answered either.
+    // The close is not answered either.
     tokio::spawn(async move { while let Some(Ok(_)) = socket.next().await {} });
     Some(())
 }
@@ -329,13 +330,13 @@ async fn send_json(socket: &mut Socket, message: &Value) -> Option<()> {
     socket.send(Message::text(message.to_string())).await.ok()
 }
 
-/// The next message.
+/// Waits for the next message.
 async fn read_text(socket: &mut Socket) -> Option<()> {
     while !matches!(socket.next().await?.ok()?, Message::Text(_)) {}
     Some(())
 }
 
-/// Profiles without patience.
+/// Profiles with short timeouts.
 static SHORT_TIMEOUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     let dir = scratch("matrix-hasty");
     let times = [

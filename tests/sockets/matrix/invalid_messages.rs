@@ -1,4 +1,4 @@
-//! Clients that say what no good client says: each gets its protocol's own answer, and nobody else notices.
+//! Invalid client messages: each one gets its protocol's own answer and affects no other client.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,23 +18,23 @@ use super::{
 
 const MIB: usize = 1 << 20;
 
-/// What is documented to come of it.
+/// The documented effect of a message.
 #[derive(Debug, Clone, Copy)]
 enum Expected {
-    /// An error of this code; the session goes on.
+    /// An error with this code; the session continues.
     ModelOutput(&'static str),
-    /// The end, with this code.
+    /// The session ends with this close code.
     Closed(u16),
-    /// The session goes on as if nothing had been.
+    /// No effect; the session continues.
     NoEffect,
 }
 
 use Expected::{Closed, ModelOutput, NoEffect};
 
-/// For each door, in the order of [`PROTOCOLS`].
+/// The effect for each protocol, in the order of [`PROTOCOLS`].
 type Row = (&'static str, [Expected; 6]);
 
-/// What is no message of the protocol.
+/// Texts that are not messages of the protocol.
 fn invalid_messages() -> Vec<(String, [Expected; 6])> {
     let not_json =
         [ModelOutput("malformed_json"), Closed(1000), Closed(1003), Closed(1007), Closed(1008), Closed(1008)];
@@ -46,7 +46,7 @@ fn invalid_messages() -> Vec<(String, [Expected; 6])> {
         Closed(1008),
         Closed(1008),
     ];
-    // Who asks for no type does not look at one.
+    // Protocols without message types do not check the type.
     let mut without_type = not_json;
     without_type[3] = Closed(1008);
     let rows: [Row; 14] = [
@@ -72,7 +72,7 @@ fn invalid_messages() -> Vec<(String, [Expected; 6])> {
     rows
 }
 
-/// What is one, and wrong in it.
+/// Messages of the protocol with an invalid field.
 const INVALID_FIELDS: [(Protocol, &str, Expected); 22] = [
     (Macaw, r#"{"type": "tts.speak"}"#, ModelOutput("validation_error")),
     (Macaw, r#"{"type": "tts.speak", "text": 5}"#, ModelOutput("validation_error")),
@@ -106,7 +106,7 @@ const INVALID_FIELDS: [(Protocol, &str, Expected); 22] = [
     (Speak, r#"{"type": "Speak", "text": ["Hi"]}"#, Closed(1008)),
 ];
 
-/// Binary frames of so many bytes.
+/// Binary frames of these lengths in bytes.
 const BINARY_FRAMES: [(usize, [Expected; 6]); 3] = [
     (0, [NoEffect, Closed(1000), Closed(1003), NoEffect, NoEffect, NoEffect]),
     (3, [NoEffect, Closed(1000), Closed(1003), NoEffect, NoEffect, Closed(1003)]),
@@ -123,22 +123,22 @@ const BINARY_FRAMES: [(usize, [Expected; 6]); 3] = [
     ),
 ];
 
-/// Bytes beyond the longest message of each door.
+/// Bytes above each protocol's longest message.
 const TOO_LONG: [usize; 6] = [16 * MIB, 128 * MIB, 128 * MIB, MIB, 4 * MIB, MIB / 4];
 
-/// What is no WebSocket frame, or none in its place.
+/// Byte sequences that are invalid WebSocket frames or invalid at this point.
 const FRAMES: [(&[u8], u16); 8] = [
     (b"\x81\x02{}", 1002),                                       // not masked
     (b"\x83\x80\0\0\0\0", 1002),                                 // no such opcode
     (b"\xc1\x82\0\0\0\0{}", 1002),                               // a reserved bit
-    (b"\x80\x80\0\0\0\0", 1002),                                 // goes on with nothing
-    (b"\x01\x81\0\0\0\0{\x81\x81\0\0\0\0}", 1002),               // another one in the middle of one
-    (b"\x09\x80\0\0\0\0", 1002),                                 // a ping in pieces
-    (b"\x81\x82\0\0\0\0\xff\xfe", 1007),                         // no UTF-8
-    (b"\x81\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", 1009), // longer than anything
+    (b"\x80\x80\0\0\0\0", 1002),                                 // a continuation without a start
+    (b"\x01\x81\0\0\0\0{\x81\x81\0\0\0\0}", 1002),               // a message inside a fragmented one
+    (b"\x09\x80\0\0\0\0", 1002),                                 // a fragmented ping
+    (b"\x81\x82\0\0\0\0\xff\xfe", 1007),                         // not UTF-8
+    (b"\x81\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", 1009), // an absurd length
 ];
 
-/// Somebody else on the same bridge, whose texts are spoken all the time.
+/// Another client on the same bridge, which has texts spoken all the time.
 async fn bystander(bench: &Bench, done: &AtomicBool) {
     let mut client = Macaw.open_session(bench).await;
     while !done.load(Ordering::Relaxed) {
@@ -148,7 +148,7 @@ async fn bystander(bench: &Bench, done: &AtomicBool) {
     client.close().await;
 }
 
-/// Does all this at once, while somebody else is served.
+/// Runs all attempts at once while another client is served.
 async fn run_beside_bystander<F: Future<Output = ()>>(bench: &Bench, attempts: Vec<F>) {
     let done = AtomicBool::new(false);
     let all = async {
@@ -158,7 +158,7 @@ async fn run_beside_bystander<F: Future<Output = ()>>(bench: &Bench, attempts: V
     tokio::join!(bystander(bench, &done), all);
 }
 
-/// What comes of a message, or of anything else that was done.
+/// Checks the effect of a message or other action.
 async fn check_outcome(protocol: Protocol, mut client: Client, expected: Expected, what: &str) {
     let outcome = protocol.probe_session(&mut client).await;
     let what = what.chars().take(100).collect::<String>();
@@ -207,14 +207,14 @@ async fn invalid_messages_get_documented_answers() {
     run_beside_bystander(bench, attempts.collect()).await;
 }
 
-/// A client that writes bytes of its own; whoever answers stops reading at what is wrong.
+/// A client that writes raw bytes. The bridge stops reading at the first violation.
 async fn write_raw(bench: &Bench, protocol: Protocol, bytes: &[u8]) -> Client {
     let mut client = protocol.open_session(bench).await;
     drop(client.socket.get_mut().write_all(bytes).await);
     client
 }
 
-/// The beginning of a masked binary message of this length.
+/// Head of a masked binary frame of this length.
 fn frame_head(length: usize) -> Vec<u8> {
     let mut head = vec![0x82, 0xff];
     head.extend((length as u64).to_be_bytes());
@@ -234,7 +234,7 @@ async fn invalid_frames_close_with_their_codes() {
     }
     let attempts = attempts.into_iter().map(|(protocol, bytes, code)| async move {
         let mut client = write_raw(bench, protocol, &bytes).await;
-        // Nothing more can be said after it.
+        // The connection must end without further input.
         client.read_to_end().await;
         let closed = client
             .seen
@@ -253,14 +253,14 @@ async fn floods_and_partial_messages_are_tolerated() {
         pings.extend([0x89, 0xfd, 0, 0, 0, 0]);
         pings.extend([b'x'; 125]);
     }
-    // A message in many pieces, most of them empty, is a message.
+    // A message in many fragments, most of them empty, is valid.
     let mut pieces = b"\x01\x81\0\0\0\0{".to_vec();
     for _ in 0..2_000 {
         pieces.extend(b"\x00\x80\0\0\0\0");
     }
     pieces.extend(b"\x80\x81\0\0\0\0}");
     let not_known = invalid_messages().into_iter().find(|(text, _)| text == "{}").unwrap().1;
-    // Kept open: half a frame, half a message, half a head.
+    // Half a frame, half a message and half a head, all kept open.
     let mut halves = Vec::new();
     for protocol in PROTOCOLS {
         for half in [&b"\x81\xfe\x10\0\0\0\0\0{\"type\""[..], b"\x01\x81\0\0\0\0{", b"\x81"] {

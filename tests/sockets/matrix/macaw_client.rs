@@ -1,4 +1,4 @@
-//! A Macaw client, which plugs a microphone and a loudspeaker into whatever there is.
+//! A Macaw client with microphone and loudspeaker for any server.
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -13,7 +13,7 @@ fn has_kind(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
     move |seen| seen.kind() == kind
 }
 
-/// A client whose session is open.
+/// A client with an open session.
 pub(crate) struct MacawClient {
     client: Client,
 }
@@ -23,17 +23,17 @@ impl MacawClient {
         Self { client: bench.client(&format!("model={model}&rollover_events=true")).await }
     }
 
-    /// A picture goes with what is said next.
+    /// Sends a picture for the next question.
     pub(crate) async fn send_picture(&mut self) {
         self.client.send_json(json!({"type": "video.frame", "image": "/9j/4AAQ"})).await;
     }
 
-    /// A question, and its whole answer.
+    /// Asks a question and returns the whole answer.
     pub(crate) async fn ask(&mut self) -> ModelAnswer {
         self.listen_to(&recording("goforward")).await
     }
 
-    /// Says this, and then nothing until the answer has been heard: the answer.
+    /// Says the question, then stays silent until the answer has been played, and returns the answer.
     async fn listen_to(&mut self, question: &[i16]) -> ModelAnswer {
         let from = self.client.seen.len();
         let seen = self.client.stream_until(question, has_kind("tts.speaking_end")).await;
@@ -48,7 +48,8 @@ impl MacawClient {
         ModelAnswer { text: finals(&self.client.seen[from..]), audio: audio(&self.client.seen[from..]) }
     }
 
-    /// A question whose answer is interrupted by another one: what was heard of the first, and all of the second.
+    /// Interrupts an answer with another question. Returns the received part of the first answer and all of
+    /// the second.
     pub(crate) async fn barge_in(&mut self) -> (ModelAnswer, ModelAnswer) {
         let from = self.ask_until_audio().await;
         self.client.stream_until(&recording("cards_005"), has_kind("tts.speaking_end")).await;
@@ -56,7 +57,7 @@ impl MacawClient {
         (first, self.listen_to(&[]).await)
     }
 
-    /// The same with a command.
+    /// Like `barge_in`, but with a cancel command.
     pub(crate) async fn cancel(&mut self) -> (ModelAnswer, ModelAnswer) {
         let from = self.ask_until_audio().await;
         self.client.send_json(json!({"type": "tts.cancel"})).await;
@@ -79,14 +80,14 @@ impl MacawClient {
         ModelAnswer { text: String::new(), audio: audio(seen) }
     }
 
-    /// Bad input is told, and nothing more comes of it.
+    /// Checks that invalid input gets an error and has no other effect.
     pub(crate) async fn send_invalid_and_check(&mut self) {
         self.client.send(Message::text("{")).await;
         let error = self.client.wait_for_event("error").await;
         assert_eq!((&error["code"], &error["recoverable"]), (&json!("malformed_json"), &json!(true)));
     }
 
-    /// The upstream's time is up, and the conversation goes on.
+    /// Waits for the upstream's time limit and checks that the conversation continues.
     pub(crate) async fn wait_for_rollover(&mut self, reason: &str) {
         let seen = self.client.stream_until(&[], has_kind("session.rollover")).await;
         assert_eq!(events(seen, "session.rollover")[0]["reason"], reason);
@@ -95,7 +96,7 @@ impl MacawClient {
         }
     }
 
-    /// Says goodbye; so many errors were told until then.
+    /// Closes the session; the client must have received this many errors.
     pub(crate) async fn close_and_check(mut self, errors: usize) {
         self.client.send_json(json!({"type": "session.close"})).await;
         self.client.read_to_end().await;
@@ -109,7 +110,7 @@ impl MacawClient {
         events(&self.client.seen, "session.closed")[0]
     }
 
-    /// Without a model's name there is no session.
+    /// Checks that a session without a model is rejected.
     pub(crate) async fn assert_rejected_without_model(bench: &Bench) {
         let mut client = bench.dial("/v1/realtime?language=en&model=").await;
         client.read_to_end().await;
@@ -117,14 +118,14 @@ impl MacawClient {
         assert_close(&client, 1008);
     }
 
-    /// What is said comes back as text.
+    /// Says a question and checks its transcript.
     pub(crate) async fn transcribe_question(&mut self) {
         self.client.send_utterance(&recording("goforward")).await;
         let text = self.client.wait_for_event("transcript.final").await["text"].as_str().unwrap().to_owned();
         assert!(text.starts_with("simulated transcript: "), "{text}");
     }
 
-    /// A text is spoken to its end.
+    /// Has a text spoken to its end.
     pub(crate) async fn speak_text(&mut self) {
         let from = self.client.seen.len();
         self.client.send_json(json!({"type": "tts.speak", "text": "Hello there, who are you?"})).await;
@@ -134,7 +135,7 @@ impl MacawClient {
         assert!(samples > 0 && end["audio_ms"] == samples / 24, "{end}");
     }
 
-    /// A text is spoken until it is enough.
+    /// Has a text spoken and cancels it.
     pub(crate) async fn speak_and_cancel(&mut self) {
         let from = self.client.seen.len();
         self.client.send_json(json!({"type": "tts.speak", "text": "A long story. ".repeat(20)})).await;
@@ -142,11 +143,11 @@ impl MacawClient {
         self.client.send_json(json!({"type": "tts.cancel"})).await;
         let end = self.client.wait_for_event("tts.speaking_end").await;
         assert_eq!(end["cancelled"], true);
-        // Whole it would be more than ten seconds.
+        // The whole text would last more than ten seconds.
         assert!(audio(&self.client.seen[from..]).len() < 10 * 24_000);
     }
 
-    /// Who sends nothing is closed.
+    /// Checks that a silent client is disconnected.
     pub(crate) async fn wait_for_idle_timeout(mut self) {
         self.client.read_to_end().await;
         assert_eq!(self.closed_event()["reason"], "inactivity_timeout");

@@ -1,5 +1,4 @@
-//! Every client protocol on every server over real sockets, how a connection's protocol is found out, and what hostile
-//! clients and servers may do to each of them.
+//! Every client protocol on every server over real sockets; protocol detection; hostile clients and servers.
 
 mod combinations;
 mod faulty_server;

@@ -1,4 +1,4 @@
-//! Clients whose messages are almost right: whatever they say, they are answered, and end with a code if they end.
+//! Clients with slightly wrong messages: each one is answered or closed with a code.
 
 use futures_util::future::join_all;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use super::{
     relay_client::describe_received,
 };
 
-/// What one client says: which of the valid messages, and what is wrong with it.
+/// The messages of one client: indices of valid messages with their mutations.
 fn any_mutated_session() -> impl Strategy<Value = (Protocol, Vec<(usize, Mutation)>)> {
     let protocol = prop::sample::select(&PROTOCOLS[..]);
     (protocol, prop::collection::vec((0..8usize, any_mutation()), 1..8))
@@ -35,13 +35,13 @@ proptest! {
                 }
                 let outcome = protocol.probe_session(&mut client).await;
                 assert_ne!(outcome, Outcome::Lost, "{protocol:?} {script:?}: {}", describe_received(&client));
-                // A code that says whose fault it was: nothing here is the bridge's.
+                // The client caused the error, so 1011 (server error) would be wrong.
                 assert!(!matches!(outcome, Outcome::Closed(1011)), "{protocol:?} {script:?}: {}", describe_received(&client));
                 let closes = client.seen.iter().filter(|seen| matches!(seen, ClientFrame::Close(..))).count();
                 assert!(closes <= 1, "{}", describe_received(&client));
             });
             join_all(clients).await;
-            // The bridge itself is none the worse for it.
+            // The bridge still serves every protocol.
             for protocol in PROTOCOLS {
                 let mut client = protocol.open_session(bench).await;
                 assert_eq!(protocol.probe_session(&mut client).await, Outcome::Works, "{protocol:?}");

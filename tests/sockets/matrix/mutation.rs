@@ -1,26 +1,26 @@
-//! Valid messages with something wrong in them.
+//! Mutations of valid messages.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// What is done to a message; places are taken modulo what there is.
+/// A mutation of one message. Positions are taken modulo the length.
 #[derive(Debug, Clone)]
 pub(crate) enum Mutation {
-    /// Nothing: it stays as it is.
+    /// The message stays unchanged.
     Unchanged,
-    /// Only the beginning is there.
+    /// Keeps only the beginning.
     Truncate(usize),
-    /// One character is another one.
+    /// Replaces one character.
     ReplaceChar(usize, char),
-    /// A piece comes twice.
+    /// Repeats a span.
     RepeatSpan(usize, usize),
-    /// A piece is missing.
+    /// Removes a span.
     RemoveSpan(usize, usize),
-    /// One value is another one.
+    /// Replaces one value.
     Value(usize, usize),
-    /// One key comes twice, with another value.
+    /// Repeats one key with another value.
     DuplicateKey(usize),
-    /// All of it is inside of so many arrays or objects.
+    /// Nests the message in this many arrays or objects.
     Nest(usize),
 }
 
@@ -82,7 +82,7 @@ impl Mutation {
     }
 }
 
-/// JSON pointers to every value below this one.
+/// JSON pointers to all values below this one.
 fn value_pointers(value: &Value, at: &str) -> Vec<String> {
     let inside: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(key, value)| (format!("{at}/{key}"), value)).collect(),

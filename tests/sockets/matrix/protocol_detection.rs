@@ -1,4 +1,4 @@
-//! Which protocol a connection speaks, and which server it is led to.
+//! Protocol detection and routing to an upstream.
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -13,17 +13,17 @@ use super::{
     servers::SERVERS,
 };
 
-/// Who the bridge takes a client for.
+/// The protocol the bridge detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DetectedProtocol {
     /// Macaw, with a model.
     Macaw,
-    /// Macaw, without a model: its own error.
+    /// Macaw without a model, which is an error of that protocol.
     MacawWithoutModel,
     Relayed(RelayDialect),
 }
 
-/// What the bridge says first tells who it speaks with.
+/// Detects the protocol from the bridge's first message.
 async fn detected_protocol(mut client: Client) -> DetectedProtocol {
     loop {
         match client.next().await {
@@ -37,7 +37,7 @@ async fn detected_protocol(mut client: Client) -> DetectedProtocol {
                 assert_close(&client, 1008);
                 return DetectedProtocol::MacawWithoutModel;
             }
-            other => panic!("nobody says {other:?}"),
+            other => panic!("unexpected message {other:?}"),
         }
     }
 }
@@ -47,7 +47,7 @@ fn protocol_of_created(event: &Value) -> DetectedProtocol {
         (Some(_), None, None) => DetectedProtocol::Macaw,
         (None, Some(_), None) => DetectedProtocol::Relayed(RelayDialect::Legacy),
         (None, None, Some(_)) => DetectedProtocol::Relayed(RelayDialect::Current),
-        _ => panic!("nobody's: {event}"),
+        _ => panic!("event of no known protocol: {event}"),
     }
 }
 
@@ -91,8 +91,8 @@ async fn protocol_is_detected_from_path_query_and_first_message() {
     }
 }
 
-/// A Macaw client would be refused without a model; one that waits for a worker, as the document of the others demands,
-/// would wait for ever.
+/// A Macaw client without a model would be rejected. A client that waits for a worker, as the other protocols
+/// demand, would wait forever.
 #[tokio::test]
 async fn silent_unnamed_client_gets_queue_events() {
     let bench = Bench::start().await;
@@ -104,7 +104,7 @@ async fn silent_unnamed_client_gets_queue_events() {
     }
 }
 
-/// The older server takes every mode it does not know for audio, so a client of it may name any.
+/// The legacy server takes every unknown mode for audio, so its clients may name any mode.
 #[tokio::test]
 async fn unknown_mode_is_rejected_before_upgrade_when_detectable() {
     const ROUTE: &str = "[[route]]\npath = \"/current\"\nprotocol = \"minicpm-o\"\nprofile = \"relay\"\n";
@@ -132,7 +132,7 @@ async fn relayed_client_without_route_gets_error() {
     .await;
     let (head, _) = bench.open_websocket("/v1/realtime?mode=audio", "").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
-    // Without one the path is Macaw's alone.
+    // Without a relay route, the path belongs to Macaw alone.
     assert_eq!(
         detected_protocol(bench.dial("/v1/realtime").await).await,
         DetectedProtocol::MacawWithoutModel
@@ -171,13 +171,13 @@ async fn route_can_fix_protocol() {
         }
         assert_eq!(detected_protocol(client).await, expected, "{path}");
     }
-    // Who speaks another one there is told so in the words of the one that is spoken there.
+    // A client of another protocol on that route gets an error in the route's protocol.
     let mut stranger = bench.dial("/older?mode=audio").await;
     stranger.send_json(RelayDialect::Current.opening()).await;
     assert_eq!(stranger.wait_for_event("error").await["error"]["code"], "unknown_event");
     stranger.send_json(RelayDialect::Legacy.opening()).await;
     stranger.wait_for_event("session.created").await;
-    // The older server takes any mode, the current one does not.
+    // The legacy server accepts any mode; the current one does not.
     assert!(bench.open_websocket("/older?mode=chat", "").await.0.starts_with("HTTP/1.1 101 "));
     assert!(bench.open_websocket("/newer?mode=loud", "").await.0.starts_with("HTTP/1.1 403 "));
     assert!(bench.open_websocket("/elsewhere", "").await.0.starts_with("HTTP/1.1 404 "));
@@ -230,7 +230,7 @@ async fn routes_select_their_upstream() {
                 client.send_json(dialect.opening()).await;
                 client.wait_for_event("session.created").await;
             }
-            // Of two servers only one is talked to; which one, the first second of audio shows.
+            // A client connects to only one of the two servers; the first second of audio shows which.
             None => {
                 client.send_utterance(&recording("goforward")).await;
                 client.stream_until(&[], |seen| seen.kind() == "transcript.final").await;
@@ -276,19 +276,19 @@ fn routes_mixing_dialects_are_rejected() {
         ("[[route]]\nupstream = \"*\"\nprofile = \"relay\"\n", &mixed),
         (
             "[[route]]\nupstream = \"nwe\"\nprofile = \"relay\"\n",
-            &["none is called `nwe`", "did you mean `new`"],
+            &["no upstream matches `nwe`", "did you mean `new`"],
         ),
         ("[[route]]\nupstream = \"old\"\nprofile = \"speech\"\n", &["needs mode chat"]),
         ("[[route]]\nprotocol = \"macaw\"\nupstream = \"new\"\nprofile = \"speech\"\n", &["needs a `path`"]),
         (
             "[[route]]\nclient = \"macaw\"\nupstream = \"old\"\nprofile = \"relay\"\n",
-            &["client \"macaw\" is none of the model's own kind"],
+            &["client \"macaw\" does not speak a protocol of the model"],
         ),
         (
             "[[route]]\nclient = \"minicpm-*\"\nupstream = \"new\"\nprofile = \"speech\"\n",
-            &["serves nobody", "is relayed"],
+            &["matches no client", "is relayed"],
         ),
-        ("[[route]]\nmodel = \"whisper*\"\nupstream = \"new\"\nprofile = \"relay\"\n", &["name no model"]),
+        ("[[route]]\nmodel = \"whisper*\"\nupstream = \"new\"\nprofile = \"relay\"\n", &["send no model name"]),
         (
             "[[route]]\nclient = \"makaw\"\nupstream = \"new\"\nprofile = \"speech\"\n",
             &["no client protocol", "did you mean `macaw`"],

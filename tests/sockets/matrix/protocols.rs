@@ -1,4 +1,4 @@
-//! Every client protocol there is: where it is served, how a session begins, and what shows that one still works.
+//! All client protocols: their paths, how a session begins, and a probe that a session still works.
 
 use futures_util::SinkExt as _;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{
     relay_client::RelayDialect,
 };
 
-/// A protocol, by how its clients come in.
+/// A client protocol with its way to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Macaw,
@@ -24,18 +24,18 @@ pub(crate) enum Protocol {
 pub(crate) const PROTOCOLS: [Protocol; 6] =
     [Protocol::Macaw, Protocol::Current, Protocol::Legacy, Protocol::Vosk, Protocol::Listen, Protocol::Speak];
 
-/// How it went.
+/// Outcome of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It answers a valid exchange.
+    /// The session answers a valid exchange.
     Works,
-    /// It ended with a close frame of this code.
+    /// The session ended with this close code.
     Closed(u16),
-    /// It ended without one.
+    /// The connection ended without a close frame.
     Lost,
 }
 
-/// A bridge with all of them, before servers enough.
+/// A bridge with all protocols and enough upstream workers.
 pub(crate) async fn bench() -> Bench {
     let routes = r#"
         [[route]]
@@ -56,7 +56,7 @@ pub(crate) async fn bench() -> Bench {
 }
 
 impl Protocol {
-    /// A session that is open.
+    /// Opens a session.
     pub(crate) async fn open_session(self, bench: &Bench) -> Client {
         let path = match self {
             Self::Macaw => "/v1/realtime?model=x",
@@ -83,7 +83,7 @@ impl Protocol {
         client
     }
 
-    /// Whether a valid exchange is answered, or how the session ended.
+    /// Checks whether a valid exchange is answered, or how the session ended.
     pub(crate) async fn probe_session(self, client: &mut Client) -> Outcome {
         for message in self.probe_messages() {
             send_ignoring_errors(client, Message::text(message.to_string())).await;
@@ -124,7 +124,7 @@ impl Protocol {
         }
     }
 
-    /// The code of the first error that was told.
+    /// The code of the first error the client received.
     pub(crate) fn first_error_code(self, client: &Client) -> Option<String> {
         let code = |seen: &ClientFrame| match seen {
             ClientFrame::Event(event) if event["type"] == "error" => {
@@ -136,7 +136,7 @@ impl Protocol {
         client.seen.iter().find_map(code)
     }
 
-    /// Messages of a good client, for others to spoil.
+    /// Valid client messages as input for mutations.
     pub(crate) fn valid_messages(self) -> Vec<String> {
         let audio = "AAAAAAAAAD8AAAC/AACAPwAAgL8AAAA/AAAAvwAAAAA=";
         let messages = match self {
@@ -186,8 +186,8 @@ impl Protocol {
     }
 }
 
-/// Sends, whether or not somebody still listens.
+/// Sends a message; the connection may already be closed.
 pub(crate) async fn send_ignoring_errors(client: &mut Client, message: Message) {
     let sent = tokio::time::timeout(std::time::Duration::from_secs(20), client.socket.send(message)).await;
-    drop(sent.expect("nothing is taken, and nothing is said of it"));
+    drop(sent.expect("sending hangs"));
 }

@@ -1,4 +1,4 @@
-//! Clients of the model's own protocol, in both dialects: how they speak, and what they understand.
+//! Clients of the model's own protocol, in both dialects.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -10,25 +10,25 @@ use super::{
     servers::ModelAnswer,
 };
 
-/// Something that begins as a JPEG file does.
+/// Base64 that begins like a JPEG file.
 const PICTURE: &str = "/9j/4AAQ";
 
-/// More seconds than any answer is waited for.
+/// Limit for any answer, in seconds of audio sent.
 const PATIENCE_S: usize = 60;
 
-/// How a client spells things.
+/// The client's dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RelayDialect {
     Legacy,
     Current,
 }
 
-/// What an event tells.
+/// Meaning of one event.
 #[derive(Debug, Clone, PartialEq)]
 enum ModelOutput {
     Text(String),
     Audio(Vec<i16>),
-    /// The turn is over, or there is none.
+    /// The model listens: its turn is over, or none is open.
     Listening,
 }
 
@@ -73,7 +73,7 @@ impl RelayDialect {
             }
             (Self::Current, "response.done", None) => Vec::new(),
             (_, "session.closed" | "error", None) => Vec::new(),
-            _ => panic!("no {self:?} client knows {event}"),
+            _ => panic!("a {self:?} client does not know {event}"),
         }
     }
 }
@@ -84,7 +84,7 @@ fn decode_audio(audio: &str) -> Vec<i16> {
     bytes.chunks_exact(4).map(|four| sample(four) as i16).collect()
 }
 
-/// A question, after as much silence as the model wants to hear first; a second each.
+/// The initial silence that the model expects, then a question, in seconds of audio.
 fn question() -> Vec<Vec<i16>> {
     let mut samples = vec![0; 48_000];
     samples.extend(recording("goforward"));
@@ -92,7 +92,7 @@ fn question() -> Vec<Vec<i16>> {
     samples.chunks(16_000).map(<[i16]>::to_vec).collect()
 }
 
-/// A client whose session is open.
+/// A client with an open session.
 pub(crate) struct RelayClient {
     pub(crate) client: Client,
     dialect: RelayDialect,
@@ -114,7 +114,7 @@ impl RelayClient {
         Self { client, dialect, is_video: mode == "video", session_id: created["session_id"].clone() }
     }
 
-    /// A second goes up, and something that answers an append is waited for.
+    /// Sends a second of audio and waits for its answer.
     async fn send_second(&mut self, samples: &[i16], forced: bool) {
         self.client.send_json(self.dialect.append(samples, forced, self.is_video)).await;
         loop {
@@ -129,7 +129,7 @@ impl RelayClient {
         }
     }
 
-    /// What was told since then, one thing after the other.
+    /// The outputs since that point, in order.
     fn outputs_since(&self, from: usize) -> Vec<ModelOutput> {
         let events = self.client.seen[from..].iter().filter_map(|seen| match seen {
             ClientFrame::Event(event) => Some(event),
@@ -154,14 +154,14 @@ impl RelayClient {
         self.outputs_since(from).iter().any(|told| matches!(told, ModelOutput::Audio(_)))
     }
 
-    /// Whether the turn that began since then has ended.
+    /// True if the turn that began since that point has ended.
     fn is_over(&self, from: usize) -> bool {
         let told = self.outputs_since(from);
         let spoke = told.iter().position(|told| *told != ModelOutput::Listening);
         spoke.is_some_and(|at| told[at..].contains(&ModelOutput::Listening))
     }
 
-    /// Goes on in silence until it is so.
+    /// Sends silence until the condition holds.
     async fn send_silence_until(&mut self, forced: bool, condition: impl Fn(&Self) -> bool) {
         for _ in 0..PATIENCE_S {
             if condition(self) {
@@ -169,7 +169,7 @@ impl RelayClient {
             }
             self.send_second(&[0; 16_000], forced).await;
         }
-        panic!("it does not come: {}", describe_received(&self.client));
+        panic!("the condition never holds: {}", describe_received(&self.client));
     }
 
     async fn send_question(&mut self) -> usize {
@@ -180,14 +180,14 @@ impl RelayClient {
         from
     }
 
-    /// A question, and its whole answer.
+    /// Asks a question and returns the whole answer.
     pub(crate) async fn ask(&mut self) -> ModelAnswer {
         let from = self.send_question().await;
         self.send_silence_until(false, |client| client.is_over(from)).await;
         self.answer(from)
     }
 
-    /// A question whose answer is interrupted: what was heard of it. Nothing of it comes later.
+    /// Interrupts an answer and returns the received part. No audio of it may arrive later.
     pub(crate) async fn interrupt(&mut self) -> ModelAnswer {
         let from = self.send_question().await;
         self.send_silence_until(false, |client| client.has_audio(from)).await;
@@ -196,11 +196,11 @@ impl RelayClient {
         for _ in 0..3 {
             self.send_second(&[0; 16_000], false).await;
         }
-        assert!(!self.has_audio(end), "it goes on: {}", describe_received(&self.client));
+        assert!(!self.has_audio(end), "the turn continues: {}", describe_received(&self.client));
         heard
     }
 
-    /// A message that is wrong and ends nothing, where the protocol has one.
+    /// Sends an invalid message that does not end the session, if the protocol has such messages.
     pub(crate) async fn send_recoverable_error(&mut self, native: bool) {
         let (wrong, code) = match self.dialect {
             RelayDialect::Legacy => (json!({"type": "input_audio_buffer.append"}), "missing_field"),
@@ -211,7 +211,7 @@ impl RelayClient {
         assert_eq!(self.client.wait_for_event("error").await["error"]["code"], code);
     }
 
-    /// A message that is wrong and ends the session.
+    /// Sends an invalid message that ends the session.
     pub(crate) async fn send_invalid_and_check(mut self) {
         self.client.send(Message::text("{")).await;
         self.client.read_to_end().await;
@@ -229,7 +229,7 @@ impl RelayClient {
         }
     }
 
-    /// Says goodbye, and is told that it is over in its own words; a server of the current dialect tells this reason.
+    /// Closes the session and checks the answer; a current server answers with this reason.
     pub(crate) async fn close_and_check(mut self, told: &str) {
         self.client.send_json(json!({"type": "session.close", "reason": "enough"})).await;
         self.client.read_to_end().await;
@@ -242,14 +242,14 @@ impl RelayClient {
         assert_close(&self.client, 1000);
     }
 
-    /// The session's time is up.
+    /// Waits for the session's time limit.
     pub(crate) async fn wait_for_timeout(mut self) {
         self.client.read_to_end().await;
         assert_eq!(self.closed_event()["reason"], "timeout");
         assert_close(&self.client, 1000);
     }
 
-    /// The one event that says so.
+    /// The only `session.closed` event.
     #[track_caller]
     fn closed_event(&self) -> &Value {
         let closed = events(&self.client.seen, "session.closed");
@@ -258,7 +258,7 @@ impl RelayClient {
         closed[0]
     }
 
-    /// A chat's question and its whole answer.
+    /// Asks a chat question and returns the whole answer.
     pub(crate) async fn chat(&mut self) -> ModelAnswer {
         let from = self.client.seen.len();
         self.client.send_json(chat_message("Hello there")).await;
@@ -269,9 +269,9 @@ impl RelayClient {
         answer
     }
 
-    /// Leaves in the middle of an answer, which is the only way to interrupt one.
+    /// Leaves during a chat answer, which is the only way to interrupt one.
     pub(crate) async fn chat_and_close_early(mut self, told: &str) {
-        // What is read aloud is as long as it is written: seconds, also where the machine is busy.
+        // Reading a text aloud takes seconds in proportion to its length, even on a busy machine.
         self.client
             .send_json(chat_message(&format!("{READ_ALOUD_PROMPT} {}", "A long story. ".repeat(40))))
             .await;
@@ -284,7 +284,7 @@ impl RelayClient {
     }
 }
 
-/// A question in a chat.
+/// A chat question.
 pub(crate) fn chat_message(text: &str) -> Value {
     json!({"type": "input.append", "input": {
         "messages": [{"role": "user", "content": text}], "streaming": true, "tts": {"enabled": true},
@@ -302,7 +302,7 @@ pub(crate) fn assert_close(client: &Client, code: u16) {
     );
 }
 
-/// What came, in short: events may have megabytes of audio.
+/// Short description of the received frames; events may hold megabytes of audio.
 pub(crate) fn describe_received(client: &Client) -> String {
     let short = |seen: &ClientFrame| match seen {
         ClientFrame::Event(event) => {

@@ -1,4 +1,4 @@
-//! What servers may say of which nothing is true: no client waits for ever, or hears what its protocol does not have.
+//! Invalid server messages: no client waits forever or receives an event its protocol does not have.
 
 use futures_util::future::join_all;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use super::{
     relay_client::RelayDialect,
 };
 
-/// Messages of a good server, of either dialect.
+/// Valid server messages of this dialect.
 fn valid_messages(dialect: RelayDialect) -> Vec<String> {
     let (audio, metrics) = ("AAAAAAAAAD8AAAC/AACAPw==", json!({"kv_cache_length": 100}));
     let delta = |kind: &str, key: &str, value: &str| {
@@ -49,7 +49,7 @@ fn valid_messages(dialect: RelayDialect) -> Vec<String> {
     messages.iter().map(Value::to_string).collect()
 }
 
-/// What nobody would say.
+/// Invalid outputs.
 fn outputs() -> Vec<Vec<FaultyOutput>> {
     let say = |text: &str| vec![FaultyOutput::Say(text.to_owned())];
     let mut outputs = vec![
@@ -77,14 +77,14 @@ fn outputs() -> Vec<Vec<FaultyOutput>> {
         vec![FaultyOutput::Raw(b"\x83\0".to_vec())],
         vec![FaultyOutput::Raw(b"\x81\x02\xff\xfe".to_vec())],
         vec![FaultyOutput::Raw(b"\x81\x7f\x00\x00\x00\x01\x00\x00\x00\x00".to_vec())],
-        // Nothing but beginnings: of a frame, and of a message.
+        // An incomplete frame and an incomplete message.
         vec![FaultyOutput::Half(b"\x81\x10{\"type\"".to_vec())],
         vec![FaultyOutput::Half(b"\x01\x01{".to_vec())],
     ];
     for dialect in [RelayDialect::Current, RelayDialect::Legacy] {
         let messages = valid_messages(dialect);
         outputs.extend(messages.iter().map(|text| say(text)));
-        // All of it, and of what the model says far too much.
+        // All messages at once, and far too much model output.
         outputs.push(messages.iter().cloned().map(FaultyOutput::Say).collect());
         let last = messages[9].clone();
         outputs.push(vec![FaultyOutput::Say(last); 2000]);

@@ -1,4 +1,4 @@
-//! The servers there are, and the bridge that a user would put before each of them.
+//! The simulated servers, and the bridge a user would run in front of each.
 
 use std::{path::PathBuf, sync::LazyLock, time::Duration};
 
@@ -10,7 +10,7 @@ use voxbridge::{
 
 use super::bench::{Bench, instant_simulator, scratch};
 
-/// A server that clients meet.
+/// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServerKind {
     pub(crate) name: &'static str,
@@ -37,7 +37,7 @@ pub(crate) const SERVERS: [ServerKind; 4] = [
     current_server("current C++", Backend::Cpp),
 ];
 
-/// What a user with clients of every kind writes: Macaw's tell by their model what they want.
+/// Routes of a user with clients of every kind: Macaw clients select a profile by model name.
 const ROUTES: &str = r#"
     [[route]]
     client = "macaw"
@@ -54,7 +54,7 @@ const ROUTES: &str = r#"
     profile = "relay"
 "#;
 
-/// Only where there is a chat mode.
+/// The speech route, for servers with a chat mode only.
 const SPEECH: &str = r#"
     [[route]]
     profile = "speech"
@@ -65,19 +65,19 @@ impl ServerKind {
         self.dialect == SimDialect::Current
     }
 
-    /// The server, with turns of so many units and these faults.
+    /// The simulated server, with turns of this many units and these faults.
     pub(crate) fn simulator(self, turn_units: usize, faults: &[&str]) -> SimulatorConfig {
         let (dialect, backend) = (self.dialect, self.backend);
         let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
         SimulatorConfig { dialect, backend, workers: 4, turn_units, faults, ..instant_simulator() }
     }
 
-    /// The bridge before it.
+    /// The bridge in front of the simulated server.
     pub(crate) async fn bench(self, turn_units: usize, faults: &[&str]) -> Bench {
         Bench::with_config(self.simulator(turn_units, faults), self.config(None)).await
     }
 
-    /// The same for chat: answers take a moment, so that there is something to interrupt.
+    /// Like `bench`, for chat: answers take a moment, so that they can be interrupted.
     pub(crate) async fn chat_bench(self, idle_timeout_ms: Option<u64>) -> Bench {
         let moment = Duration::from_millis(100);
         let timing = SimTiming { text_delta: moment, speech_second: moment, ..SimTiming::instant() };
@@ -85,7 +85,7 @@ impl ServerKind {
         Bench::with_config(simulator, self.config(idle_timeout_ms)).await
     }
 
-    /// The same for conversations that may last ten seconds, as both sides know.
+    /// Like `bench`, for conversations limited to ten seconds on both sides.
     pub(crate) async fn short_bench(self, turn_units: usize) -> Bench {
         let limit = Duration::from_secs(10);
         let simulator = SimulatorConfig {
@@ -100,7 +100,7 @@ impl ServerKind {
         .await
     }
 
-    /// Why it says that a session is over which the client has left for this reason.
+    /// The reason in the server's `session.closed` after the client closed with this reason.
     pub(crate) fn close_reason(self, reason: &str) -> &str {
         if self.backend == Backend::Cpp { "client_closed" } else { reason }
     }
@@ -111,7 +111,7 @@ impl ServerKind {
     }
 }
 
-/// Mappings of servers whose sessions last ten seconds.
+/// Mappings of servers whose sessions last at most ten seconds.
 static TEN_SECOND_SESSIONS: LazyLock<PathBuf> = LazyLock::new(|| {
     let dir = scratch("matrix-short");
     for (_, name, _, source) in Library::embedded().unwrap().files() {
@@ -126,13 +126,13 @@ static TEN_SECOND_SESSIONS: LazyLock<PathBuf> = LazyLock::new(|| {
     dir
 });
 
-/// The source with another value where a line begins with this key.
+/// Replaces the value in the line that begins with this key.
 pub(crate) fn with_value(source: &str, key: &str, value: &str) -> String {
     let line = |line: &str| if line.starts_with(key) { format!("{key} {value}") } else { line.to_owned() };
     source.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// What the model said to a question.
+/// The model's answer to a question.
 #[derive(Debug)]
 pub(crate) struct ModelAnswer {
     pub(crate) text: String,
@@ -140,7 +140,7 @@ pub(crate) struct ModelAnswer {
 }
 
 impl ModelAnswer {
-    /// All of one turn of so many units, and nothing else.
+    /// Checks that the answer is exactly one turn of this many units.
     #[track_caller]
     pub(crate) fn assert_complete_turn(&self, turn_units: usize) {
         let Self { text, audio } = self;
@@ -149,19 +149,22 @@ impl ModelAnswer {
         self.assert_one_turn();
     }
 
-    /// Audio of one turn only, from its beginning and in order.
+    /// Checks that all audio belongs to one turn, complete from its beginning and in order.
     #[track_caller]
     pub(crate) fn assert_one_turn(&self) {
-        let marks: Vec<_> =
-            self.audio.iter().map(|sample| read_watermark(*sample).expect("it is not the model's")).collect();
+        let marks: Vec<_> = self
+            .audio
+            .iter()
+            .map(|sample| read_watermark(*sample).expect("model audio has a watermark"))
+            .collect();
         for (at, mark) in marks.iter().enumerate() {
             assert_eq!(*mark, (marks[0].0, at % 8190), "sample {at}");
         }
     }
 }
 
-/// Stops the bridge, so that everything is over: there were so many sessions, each was told goodbye, and no connection was
-/// torn.
+/// Stops the bridge and checks that this many sessions were opened, each one closed politely and no
+/// connection lost.
 pub(crate) async fn assert_sessions_closed(mut bench: Bench, sessions: usize) {
     bench.bridge.stop();
     bench.bridge.wait_for_end().await;
@@ -180,11 +183,11 @@ pub(crate) async fn assert_sessions_closed(mut bench: Bench, sessions: usize) {
     assert_eq!(told, (sessions, sessions), "sessions opened and closed");
     assert!(
         !received.iter().any(|received| matches!(received, RecordedInput::Disconnected(_))),
-        "left without a goodbye"
+        "a session was left without session.close"
     );
 }
 
-/// Pictures that the server looked at.
+/// Number of pictures the server processed.
 pub(crate) fn video_frame_count(bench: &Bench) -> usize {
     bench.recorder.duplex_units().iter().map(|(_, unit)| unit.frame_count).sum()
 }
