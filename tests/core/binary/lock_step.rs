@@ -33,11 +33,7 @@ fn every_frame_is_answered_at_once_and_eof_returns_pending_text() {
         assert!(!harness.bridge().needs_backpressure());
     }
     let frames = answer_count(&harness);
-    assert_eq!(
-        final_utterance_count(&harness),
-        0,
-        "no time has passed for a transcript"
-    );
+    assert_eq!(final_utterance_count(&harness), 0, "no time has passed for a transcript");
     harness.send_text(EOF);
     assert!(
         harness.bridge().sample_counts().0.recorded > 0 && answer_count(&harness) == frames,

@@ -257,11 +257,7 @@ fn forced_at_once(harness: &Harness, interrupted: Duration) -> bool {
     };
     let answer =
         harness.traffic[before..first.place].iter().find(|(_, traffic)| on_lane(traffic, "\"response."));
-    assert_eq!(
-        first.at,
-        answer.expect("one in flight at a time").0.max(interrupted),
-        "the unit is late"
-    );
+    assert_eq!(first.at, answer.expect("one in flight at a time").0.max(interrupted), "the unit is late");
     let listens =
         harness.traffic.iter().skip(first.place).position(|(_, traffic)| on_lane(traffic, "listen\""));
     let until = listens.map_or(usize::MAX, |after| first.place + after);

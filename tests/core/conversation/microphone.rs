@@ -191,7 +191,8 @@ pub(crate) fn spoken_texts(harness: &Harness) -> Vec<SpokenText> {
                 last.end = event.clone();
             }
             ClientFrame::Binary(bytes) => {
-                let last = all.last_mut().filter(|last| last.ended.is_none()).expect("audio lies inside a pair");
+                let last =
+                    all.last_mut().filter(|last| last.ended.is_none()).expect("audio lies inside a pair");
                 last.frames.push((*at, bytes.len()));
                 last.samples.extend(bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
             }

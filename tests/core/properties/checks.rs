@@ -161,7 +161,8 @@ impl Checks {
             let content = &value["input"]["messages"][1]["content"];
             seen.text = Some(content.as_str().expect("the text is a string").to_owned());
         } else {
-            let audio = value["input"]["messages"][0]["content"][1]["data"].as_str().expect("the content has audio");
+            let audio =
+                value["input"]["messages"][0]["content"][1]["data"].as_str().expect("the content has audio");
             self.check_question(audio);
         }
         LaneMessage::Other { kind, wants_audio }
@@ -202,7 +203,8 @@ impl Checks {
             return;
         }
         let last = self.pieces.last().cloned().unwrap_or(0..0);
-        let at = find(&self.heard, &piece, last.start).expect("the question is not part of the received audio");
+        let at =
+            find(&self.heard, &piece, last.start).expect("the question is not part of the received audio");
         assert!(at == last.start || at >= last.end, "samples at {at} were sent before: {last:?}");
         self.pieces.push(at..at + piece.len());
     }

@@ -315,11 +315,7 @@ fn late_audio_is_played_with_its_turn() {
     assert_eq!(audio_bytes(&driver), 2 * (14_400 + 2), "the turn, and the two late samples");
     assert_eq!(client_events(&driver, "tts.speaking_end").len(), 1);
     send_late_audio(&mut driver);
-    assert_eq!(
-        client_events(&driver, "tts.speaking_start").len(),
-        1,
-        "even later audio starts no turn"
-    );
+    assert_eq!(client_events(&driver, "tts.speaking_start").len(), 1, "even later audio starts no turn");
     driver.finish();
 }
 

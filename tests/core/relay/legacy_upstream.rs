@@ -58,7 +58,10 @@ fn legacy_upstream_provides_all_current_event_fields() {
         let name = deltas[first]["response_id"].as_str().unwrap();
         assert!(name.starts_with("resp_") && name.len() == 17, "{name}");
         assert!(deltas[first..=end].iter().all(|delta| delta["response_id"] == name));
-        assert!(deltas[end + 1..].iter().all(|delta| delta.get("response_id").is_none()), "idle deltas have no response_id");
+        assert!(
+            deltas[end + 1..].iter().all(|delta| delta.get("response_id").is_none()),
+            "idle deltas have no response_id"
+        );
         assert_eq!(
             harness.units.iter().map(|(_, unit)| unit.samples.len()).sum::<usize>(),
             16_000 * all.len()

@@ -46,7 +46,10 @@ fn pauseless_minute_is_split_without_loss() {
     harness.advance(secs(5));
     assert_eq!(segment_ids(&harness), [0, 1, 2]);
     let lengths: Vec<usize> = harness.heard.iter().map(Vec::len).collect();
-    assert!(lengths.iter().all(|length| *length <= 16 * 30_000), "longer than the model's limit: {lengths:?}");
+    assert!(
+        lengths.iter().all(|length| *length <= 16 * 30_000),
+        "longer than the model's limit: {lengths:?}"
+    );
     // The recording repeats, so its start is found by the audio before it.
     let heard = heard_samples(&harness);
     let lead = heard.iter().take_while(|sample| **sample == 0).count();
@@ -259,7 +262,10 @@ fn utterance_keeps_language_of_its_time() {
     assert!(heard.is_some(), "{:?}", harness.names());
     assert_eq!(harness.events("transcript.final")[0]["language"], "zh");
     let asked = harness.sent_containing("input.append");
-    assert!(asked[0].contains("请仔细听") && asked[0].contains("Macaw"), "the prompt has the utterance's language");
+    assert!(
+        asked[0].contains("请仔细听") && asked[0].contains("Macaw"),
+        "the prompt has the utterance's language"
+    );
     assert_closes_cleanly(harness);
 }
 
