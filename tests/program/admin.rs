@@ -1,4 +1,4 @@
-//! What operators see and do: the admin listener of the program as it is built.
+//! The admin listener of the program as built.
 
 use std::{fs, path::PathBuf};
 
@@ -23,7 +23,7 @@ async fn upstream() -> (String, RunningServer) {
     (format!("ws://{address}/v1/realtime"), running)
 }
 
-/// A directory of a test's own, with nothing in it.
+/// An empty directory for one test.
 fn empty_scratch(name: &str) -> PathBuf {
     fs::remove_dir_all(scratch(name)).unwrap();
     scratch(name)
@@ -85,7 +85,7 @@ async fn admin_listener_reports_everything() {
     assert_eq!((head.status, head.body.as_str()), (200, ""));
     let nowhere = server.request("GET", "/nowhere").await;
     let endpoints = nowhere.json()["endpoints"].as_array().unwrap().len();
-    assert_eq!((nowhere.status, endpoints), (404, 12), "it says what there is");
+    assert_eq!((nowhere.status, endpoints), (404, 12), "the answer lists the endpoints");
     assert_eq!(server.request("GET", "/").await.json()["endpoints"].as_array().unwrap().len(), endpoints);
     for (method, path, allow) in [
         ("POST", "/healthz", "allow: get, head\r\n"),
@@ -140,7 +140,7 @@ async fn browser_requests_are_rejected() {
         assert_eq!(server.request_with("GET", "/healthz", headers, "").await.status, 200);
     }
     let ready = server.request_until("/readyz", |answer| answer.code() != "no_upstream").await;
-    assert_eq!(ready.status, 200, "nobody drained it");
+    assert_eq!(ready.status, 200, "the server is not draining");
 }
 
 #[tokio::test]
@@ -171,24 +171,24 @@ async fn remote_admin_needs_token() {
         assert!(refused.head.contains("www-authenticate: bearer"), "{}", refused.head);
         assert!(!refused.body.contains("s3cr3t"));
     }
-    // It is ready when the upstream has answered.
+    // The server becomes ready when the upstream has answered.
     server.request_until("/readyz", |answer| answer.status == 200).await;
     for open in ["/healthz", "/readyz"] {
         assert_eq!(
             server.request_with("GET", open, "Host: 10.1.2.3\r\n", "").await.status,
             200,
-            "probes keep no secrets"
+            "probes need no token"
         );
     }
     assert_eq!(server.request("GET", "/config").await.status, 401);
     fs::write(&file, "second-s3cr3t").unwrap();
     assert_eq!(with("/reload", "first-s3cr3t").await.json()["changed"], json!(["the admin token changed"]));
-    assert_eq!(with("/reload", "first-s3cr3t").await.status, 401, "it was replaced");
+    assert_eq!(with("/reload", "first-s3cr3t").await.status, 401, "the old token was replaced");
     let again = with("/reload", "second-s3cr3t").await;
     assert!(again.status == 200 && !again.body.contains("s3cr3t"), "{again:?}");
     fs::write(&file, "").unwrap();
     let refused = with("/reload", "second-s3cr3t").await;
-    assert!(refused.status == 422 && refused.body.contains("it is empty"), "{refused:?}");
+    assert!(refused.status == 422 && refused.body.contains("the token is empty"), "{refused:?}");
 }
 
 #[tokio::test]
@@ -201,14 +201,15 @@ async fn reload_cannot_open_remote_admin() {
     let server = Server::spawn(crate::server_process::voxbridge(&args)).await;
     let reload =
         async || server.request_with("POST", "/reload", "Authorization: Bearer s3cr3t\r\n", "").await;
-    // As it stands it could be started anew; but the socket stays where it is until then.
+    // This configuration would be valid after a restart, but the socket stays until then.
     config(&dir, "[admin]\nlisten = \"127.0.0.1:0\"\n");
     let refused = reload().await;
     assert_eq!((refused.status, refused.code().as_str()), (422, "not_reloaded"));
-    assert!(refused.body.contains("0.0.0.0:") && refused.body.contains("until a restart"), "{refused:?}");
-    assert_eq!(server.request("GET", "/config").await.status, 401, "the guard still stands");
+    assert!(refused.body.contains("0.0.0.0:") && refused.body.contains("after a restart"), "{refused:?}");
+    assert_eq!(server.request("GET", "/config").await.status, 401, "the token is still required");
 
-    // Without any word of it, it stays as it is; and what of it is taken is told from what is not.
+    // Removing the section keeps the listener. The report lists changes that apply now and changes that need
+    // a restart.
     config(&dir, "");
     let untouched = json!({"changed": [], "after_restart": ["`admin.listen`", "`admin.token_file`"]});
     assert_eq!(reload().await.json(), untouched);
@@ -243,14 +244,14 @@ async fn client_certificate_authenticates_operator() {
     assert_eq!((refused.status, refused.code().as_str()), (403, "certificate_needed"));
     let of_anybody = async { while ask(&unknown, "/readyz").await.status != 200 {} };
     timeout(PATIENCE, of_anybody).await.expect("probes need no certificate");
-    // The probe of a container trusts what it is told to.
+    // The container's health probe trusts the given authority.
     let admin = format!("https://localhost:{}", server.admin.port());
     let ca = dir.join("ca.pem").display().to_string();
     let (code, told, words) = run(&["health", "--admin", &admin, "--ca", &ca]).await;
     assert!(code == 0 && told.contains("\"ready\":true"), "{code}: {told}{words}");
-    assert_eq!(run(&["health", "--admin", &admin]).await.0, 69, "it trusts nobody else");
+    assert_eq!(run(&["health", "--admin", &admin]).await.0, 69, "the probe trusts no other authority");
 
-    // With a token nobody needs a certificate to shake hands, and the files that are named now are those that hold.
+    // With a token, TLS requires no client certificate, and the newly named files apply.
     let issuer = authority("ca2");
     let (cert, key) = signed(&issuer, "localhost");
     for (name, text) in [("cert2.pem", &cert), ("key2.pem", &key), ("token", &"s3cr3t".to_owned())] {
@@ -265,7 +266,7 @@ async fn client_certificate_authenticates_operator() {
         let answered = async {
             loop {
                 let stream = TcpStream::connect(("127.0.0.1", server.admin.port())).await.unwrap();
-                // Until it is read again the other certificate is shown.
+                // Until the next reload the server shows the old certificate.
                 let name = ServerName::try_from("localhost").unwrap();
                 let Ok(stream) = nobody.connect(name, stream).await else { continue };
                 break send_request(
@@ -275,15 +276,15 @@ async fn client_certificate_authenticates_operator() {
                 .await;
             }
         };
-        timeout(PATIENCE, answered).await.expect("it is never read again")
+        timeout(PATIENCE, answered).await.expect("the new certificate is never used")
     };
     assert_eq!(ask("").await.status, 401);
     let last = ask("Authorization: Bearer s3cr3t\r\n").await;
     assert_eq!(last.status, 200, "{last:?}");
 
-    // Without one they do, and who only probes is turned away by TLS: `check` says so.
+    // Without a token, TLS requires client certificates and rejects probes; `check` warns about it.
     let words = run(&["check", "--config", &config(&dir, &moved)]).await;
-    assert!(words.0 == 0 && format!("{}{}", words.1, words.2).contains("not even answered"), "{words:?}");
+    assert!(words.0 == 0 && format!("{}{}", words.1, words.2).contains("health probes without a client certificate"), "{words:?}");
 }
 
 #[tokio::test]
@@ -302,7 +303,7 @@ async fn readiness_follows_upstream_availability() {
     assert_eq!(run(&["health", "--alive", "--admin", &admin]).await.0, 0);
     client.close().await;
     server.request_until("/readyz", |answer| answer.status == 200).await;
-    // It dies when nobody uses it; whoever reads the configuration again finds that out at once.
+    // The upstream dies while unused; a reload checks it at once.
     drop(simulator);
     assert_eq!(server.request("POST", "/reload").await.status, 200);
     server.request_until("/readyz", |answer| answer.code() == "no_upstream").await;
@@ -341,16 +342,16 @@ async fn reload_reports_changes_and_rejects_bad_files() {
     assert_eq!(
         (ready.status, &ready.json()["warnings"][0]["code"]),
         (200, &json!("not_reloaded")),
-        "the old one holds"
+        "the previous configuration stays valid"
     );
     assert_eq!(server.request("GET", "/config").await.json()["config"]["language"], "zh");
 
-    // One after the other, each with an answer of its own.
+    // Reloads run one after the other, each with its own answer.
     config(&dir, "language = \"en\"\n");
     let all = join_all((0..12).map(|_| server.request("POST", "/reload"))).await;
     assert!(all.iter().all(|answer| answer.status == 200));
     let first = all.iter().filter(|answer| answer.json()["changed"] == json!(["`language`"])).count();
-    assert_eq!(first, 1, "it changed once");
+    assert_eq!(first, 1, "only one reload reports the change");
     assert_eq!(server.request("GET", "/readyz").await.json()["warnings"], json!([]));
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("transcript.final").await;

@@ -1,4 +1,4 @@
-//! The program itself: its commands, its words and its exit codes, each in a process of its own.
+//! The program: its commands, its output and its exit codes, each in a process of its own.
 
 use std::{path::Path, process::Output, process::Stdio, time::Duration};
 
@@ -9,10 +9,10 @@ use tokio::{
 };
 use voxbridge_test_support::bench::{scratch, speech_dir};
 
-/// The longest any command takes here, in real time and on a busy machine.
+/// Longer than any command takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The program with nothing of this environment, in a directory of its own without engines.
+/// The program with an empty environment, in its own directory without engines.
 fn voxbridge(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
     command.args(args).current_dir(scratch("program")).kill_on_drop(true).stdin(Stdio::null());
@@ -32,11 +32,11 @@ async fn run(args: &[&str]) -> CommandOutput {
     run_with(args, &[]).await
 }
 
-/// With variables of the environment, named without what they have in common.
+/// Runs the program with these environment variables, named without their common prefix.
 async fn run_with(args: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let mut command = voxbridge(args);
     command.envs(variables.iter().map(|(name, value)| (format!("VOXBRIDGE_{name}"), value)));
-    let output = timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap();
+    let output = timeout(PATIENCE, command.output()).await.expect("the command does not end").unwrap();
     let Output { status, stdout, stderr } = output;
     CommandOutput {
         code: status.code().unwrap(),
@@ -45,7 +45,7 @@ async fn run_with(args: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     }
 }
 
-/// A server and where it listens.
+/// A server and its address.
 struct Server {
     process: Child,
     address: String,
@@ -56,18 +56,19 @@ impl Server {
         let mut command = voxbridge(args);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = timeout(PATIENCE, lines.next_line()).await.expect("it says nothing").unwrap();
-        let line = line.expect("it ends without a word");
-        let address = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("it says {line:?}"));
+        let line = timeout(PATIENCE, lines.next_line()).await.expect("the server prints nothing").unwrap();
+        let line = line.expect("the server ended without output");
+        let address =
+            line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected output {line:?}"));
         Self { process, address: address.to_owned() }
     }
 
-    /// SIGTERM; the exit code and what it logged.
+    /// Sends SIGTERM; returns the exit code and the log.
     async fn stop(self) -> (i32, String) {
         let id = self.process.id().unwrap().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
         let ended = timeout(Duration::from_secs(12), self.process.wait_with_output()).await;
-        let ended = ended.expect("it does not stop").unwrap();
+        let ended = ended.expect("the server does not stop").unwrap();
         (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
     }
 
@@ -157,7 +158,7 @@ async fn check_uses_same_environment_as_serve() {
     for line in
         ["url = \"ws://gpu/x\"", "idle_timeout_ms = 6000", "sessions_max = 9", "language = \"zh\"", "# ok: "]
     {
-        assert!(layered.stdout.contains(line), "nothing of {line}: {}", layered.stdout);
+        assert!(layered.stdout.contains(line), "no {line}: {}", layered.stdout);
     }
     assert!(!layered.stdout.contains("no upstream"), "{}", layered.stdout);
 
@@ -248,7 +249,7 @@ async fn new_mapping_is_created_checked_and_replayed() {
     for words in
         ["# ok: client mine", "# ok: profile my-talk", "macaw.toml replaces the built-in client macaw"]
     {
-        assert!(checked.stdout.contains(words), "nothing of {words}: {}", checked.stdout);
+        assert!(checked.stdout.contains(words), "no {words}: {}", checked.stdout);
     }
     let listed = run(&["mappings", "list", "--mappings", dir.to_str().unwrap()]).await;
     assert!(listed.stdout.contains("replaces the built-in one"), "{}", listed.stdout);
@@ -266,14 +267,14 @@ async fn new_mapping_is_created_checked_and_replayed() {
         r#""type":"saying","id":"a""#,
         r#"{"type":"bye","why":"you said so"}"#,
     ] {
-        assert!(tried.stdout.contains(words), "nothing of {words}: {}", tried.stdout);
+        assert!(tried.stdout.contains(words), "no {words}: {}", tried.stdout);
     }
     let dialect = dir.join("dialect.toml").display().to_string();
     let begun = run(&["mappings", "new", "mine", "--kind", "upstream", "-o", &dialect]).await;
     assert_eq!(begun.code, 0, "{}", begun.stderr);
     let tried = attempt(dialect, "text.jsonl").await;
     for words in [r#"→ {"type":"say","#, "Unknown(", "/v1/realtime?mode=chat"] {
-        assert!(tried.stdout.contains(words), "nothing of {words}: {}", tried.stdout);
+        assert!(tried.stdout.contains(words), "no {words}: {}", tried.stdout);
     }
     let profile = dir.join("talk.toml").display().to_string();
     let tried = attempt(profile, "text.jsonl").await;
@@ -318,7 +319,7 @@ async fn recording_and_text_pass_through_both_servers() {
     assert_wav(Path::new(&out));
     let (code, log) = bridge.stop().await;
     assert_eq!(code, 0, "{log}");
-    // Never text above trace.
+    // Text is logged at trace level only.
     assert!(!log.contains("Good morning") && !log.contains("simulated transcript"), "{log}");
     simulator.stop().await;
 }

@@ -1,5 +1,5 @@
-//! `voxbridge doctor`, the program itself, against servers that are well and servers that are not: it names the step and
-//! the cause, and leaves politely wherever it stops.
+//! `voxbridge doctor` against healthy and broken servers: it names the failed step and the cause, and closes
+//! its sessions politely.
 
 use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
@@ -32,9 +32,9 @@ use voxbridge_test_support::bench::{
 };
 use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
 
-/// The longest any walk takes here, in real time and on a busy machine.
+/// Longer than any check takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A step that fails by silence fails after this.
+/// Step timeout, s.
 const STEP: &str = "1.5";
 
 fn voxbridge(args: &[&str]) -> Command {
@@ -47,7 +47,7 @@ fn voxbridge(args: &[&str]) -> Command {
     command
 }
 
-/// What came of a walk.
+/// Result of a run.
 struct Report {
     code: i32,
     json: Value,
@@ -56,7 +56,8 @@ struct Report {
 impl Report {
     async fn run(args: &[&str]) -> Self {
         let args: Vec<&str> = args.iter().copied().chain(["--json", "--timeout", STEP]).collect();
-        let output = timeout(PATIENCE, voxbridge(&args).output()).await.expect("it does not end").unwrap();
+        let output =
+            timeout(PATIENCE, voxbridge(&args).output()).await.expect("the doctor does not end").unwrap();
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let json = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
@@ -81,11 +82,11 @@ impl Report {
         assert!(self.steps().iter().all(|step| step["verdict"] != "failed"), "{:#}", self.json);
     }
 
-    /// This step failed, those before it did not, and those behind it up to the goodbye were not taken.
+    /// Checks that this step failed, earlier ones succeeded, and later ones up to the close were skipped.
     fn assert_failed(&self, failed: &str, words: &[&str]) {
         assert_eq!((self.code, &self.json["ok"]), (1, &json!(false)), "{:#}", self.json);
         let at = self.steps().iter().position(|step| step["verdict"] == "failed");
-        let at = at.unwrap_or_else(|| panic!("nothing failed: {:#}", self.json));
+        let at = at.unwrap_or_else(|| panic!("no step failed: {:#}", self.json));
         assert_eq!(self.steps()[at]["step"], failed, "{:#}", self.json);
         for later in self.steps()[at + 1..].iter().filter(|step| step["step"] != "close") {
             assert_eq!(later["verdict"], "skipped", "{later}");
@@ -97,7 +98,7 @@ impl Report {
     }
 }
 
-/// A simulated upstream that records, and answers in no time.
+/// A simulated upstream that records and answers immediately.
 async fn start_simulated_server(
     faults: &[&str],
     dialect: SimDialect,
@@ -108,7 +109,7 @@ async fn start_simulated_server(
     (format!("ws://{address}"), running, recorder)
 }
 
-/// Nobody left without a goodbye.
+/// Checks that no session was left without a close.
 fn assert_sessions_closed(recorder: &InputRecorder) {
     let gone = recorder.all().iter().any(|received| matches!(received, RecordedInput::Disconnected(_)));
     assert!(!gone, "{:#?}", recorder.all());
@@ -116,7 +117,7 @@ fn assert_sessions_closed(recorder: &InputRecorder) {
 
 const LEGACY: SimDialect = SimDialect::Legacy { follows_document: false };
 const DOCUMENTED_LEGACY: SimDialect = SimDialect::Legacy { follows_document: true };
-/// Walks in a mode in which a second of audio is answered at once.
+/// Options of a run in a mode that answers each second of audio at once.
 const CONVERSATION_ARGS: [&str; 2] = ["--profile", "conversation"];
 const LEGACY_ARGS: [&str; 4] = ["--upstream-dialect", "minicpm-o-legacy", "--profile", "conversation"];
 
@@ -142,7 +143,7 @@ async fn healthy_servers_pass_every_step() {
         let note = report.step("init")["note"].as_str().unwrap();
         assert!(note.contains(words), "{note}");
         assert_sessions_closed(&recorder);
-        // The profile that speech clients need has a mode of its own.
+        // The profile of speech clients needs another mode.
         let modes = report.steps().iter().any(|step| step["step"] == "modes");
         assert_eq!(modes, dialect == SimDialect::Current);
     }
@@ -173,7 +174,7 @@ async fn failure_after_upgrade_is_named_and_session_closed() {
         let (url, _running, recorder) = start_simulated_server(&[fault], SimDialect::Current).await;
         let report = Report::run(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).await;
         report.assert_failed(step, words);
-        // Who is still being made ready hears no goodbye in time.
+        // A session that is still initialising gets no close in time.
         if fault != "slow-init=30" {
             assert_sessions_closed(&recorder);
         }
@@ -214,7 +215,7 @@ async fn wrong_path_and_mode_are_distinguished_from_authentication() {
     report.assert_failed("upgrade", &["HTTP 403", "/v1/realtime?mode=audio", "for this upstream"]);
     assert_sessions_closed(&recorder);
     let (url, _running, _) = start_simulated_server(&[], DOCUMENTED_LEGACY).await;
-    // Its document knows no chat.
+    // The documented legacy server has no chat.
     let report = Report::run(&["--upstream", &format!("{url}/v1/realtime?mode=chat")]).await;
     report.assert_failed("upgrade", &["mode=audio"]);
 }
@@ -236,18 +237,18 @@ async fn voice_is_checked_locally_and_on_server() {
     let file = config("large.toml", &url, &format!("mappings = {dir:?}"));
     let report = Report::run(&["--config", &file]).await;
     report.assert_failed("configuration", &["takes 100000", "too large"]);
-    assert!(recorder.all().is_empty(), "nobody is bothered with it");
+    assert!(recorder.all().is_empty(), "the bad file never reaches the server");
 
     let file = config("voice.toml", &url, "");
     Report::run(&["--config", &file]).await.assert_healthy();
-    // The document wants a WAV file, where the real server wants samples.
+    // The document requires a WAV file; the real server requires samples.
     let (url, _running, _) = start_simulated_server(&[], DOCUMENTED_LEGACY).await;
     let file = config("wav.toml", &url, "profile = \"conversation\"");
     let report = Report::run(&["--config", &file, "--upstream-dialect", "minicpm-o-legacy"]).await;
     report.assert_failed("init", &["written as a WAV file it worked", "voice_encodings"]);
 }
 
-/// A client of the model's own protocol that has a worker.
+/// A client of the model's own protocol that holds a worker.
 async fn hold_worker(address: SocketAddr) -> voxbridge_test_support::bench::Client {
     let stream = TcpStream::connect(address).await.unwrap();
     let (head, mut client) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
@@ -266,7 +267,7 @@ async fn held_worker_is_detected_and_next_session_served() {
     report.assert_failed("queue", &["position 1 of 1", "Another client holds the worker"]);
     assert_eq!(report.verdict("close"), "skipped");
     held.close().await;
-    // The place in the queue was given up, and the worker was not left in a mess.
+    // The doctor left the queue, and the worker serves the next session normally.
     hold_worker(address).await.close().await;
     Report::run(&["--upstream", &format!("ws://{address}")]).await.assert_healthy();
     hold_worker(address).await.close().await;
@@ -280,13 +281,16 @@ async fn interrupted_doctor_closes_its_session() {
     let url = format!("ws://{address}");
     let mut process = voxbridge(&[&["--upstream", &url], &CONVERSATION_ARGS[..]].concat()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let queue =
-        async { while !lines.next_line().await.unwrap().expect("it ends too early").contains(" queue ") {} };
-    timeout(PATIENCE, queue).await.expect("it does not get there");
+    let queue = async {
+        while !lines.next_line().await.unwrap().expect("the doctor ends too early").contains(" queue ") {}
+    };
+    timeout(PATIENCE, queue).await.expect("the doctor never reaches the queue");
     let id = process.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
     let mut rest = String::new();
-    while let Some(line) = timeout(PATIENCE, lines.next_line()).await.expect("it does not end").unwrap() {
+    while let Some(line) =
+        timeout(PATIENCE, lines.next_line()).await.expect("the doctor does not end").unwrap()
+    {
         rest.push_str(&line);
         rest.push('\n');
     }
@@ -298,7 +302,7 @@ async fn interrupted_doctor_closes_its_session() {
     assert!(recorder.all().iter().any(said), "{:#?}", recorder.all());
 }
 
-/// A server that answers each connection with these bytes and hangs up.
+/// A server that sends these bytes to each connection and closes it.
 async fn serve_http_answer(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -340,10 +344,10 @@ async fn unresolvable_names_and_closed_ports_are_explained() {
     let report = Report::run(&["--upstream", &format!("ws://{closed}")]).await;
     report.assert_failed("tcp", &["Nothing listens"]);
     assert_eq!(report.verdict("dns"), "skipped");
-    // No name can be so long, so nobody need be asked.
+    // The name is too long for DNS, so no resolver is asked.
     let nowhere = format!("ws://{}.invalid", "x".repeat(64));
     Report::run(&["--upstream", &nowhere]).await.assert_failed("dns", &["has no address"]);
-    // The system takes the connection, and nobody says anything.
+    // The system accepts the connection, but no server answers.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("wss://{}", mute.local_addr().unwrap());
     let pem = certificate("localhost", None).0;
@@ -351,7 +355,7 @@ async fn unresolvable_names_and_closed_ports_are_explained() {
     Report::run(&args).await.assert_failed("tls", &["said nothing to TLS"]);
 }
 
-/// A server's certificate, and the authority's that vouches for it; valid until then.
+/// A certificate of an authority, valid until this year, and the authority's own certificate.
 fn certificate(name: &str, until_year: Option<i32>) -> (String, TlsAcceptor) {
     let ca = authority("gateway");
     let pair = signed_with(&ca, name, |own| {
@@ -399,7 +403,7 @@ async fn tls_failures_are_explained() {
     tls_to_plain.assert_failed("tls", &["Use ws://"]);
 }
 
-/// A WebSocket server that says this and waits for the client's end.
+/// A WebSocket server that sends this text and waits for the client's close.
 async fn serve_text(text: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -417,7 +421,7 @@ async fn serve_text(text: &'static str) -> String {
 
 #[tokio::test]
 async fn other_servers_are_recognised() {
-    // As captured from a real one.
+    // Captured from a real server.
     let macaw = r#"{"type": "error", "code": "invalid_request", "message": "Query parameter 'model' is required", "recoverable": false, "resume_segment_id": null}"#;
     for (text, words) in [
         (macaw, &["Macaw", "gateway instead"][..]),
@@ -428,7 +432,7 @@ async fn other_servers_are_recognised() {
     }
 }
 
-/// A server that agrees to an extension nobody offered, and what it is told.
+/// A server that accepts an extension that was not offered, and the messages it receives.
 async fn serve_unoffered_extension() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -457,7 +461,7 @@ async fn unoffered_extension_is_reported_and_connection_closed() {
     Report::run(&["--upstream", &url])
         .await
         .assert_failed("upgrade", &["permessage-deflate", "nobody had offered"]);
-    let said = timeout(PATIENCE, told.recv()).await.expect("nothing was said").unwrap();
+    let said = timeout(PATIENCE, told.recv()).await.expect("no message was received").unwrap();
     assert!(said.contains("session.close"), "{said}");
 }
 
@@ -476,7 +480,7 @@ async fn client_side_check_passes() {
     assert_eq!((report.code, &report.json["walks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
 }
 
-/// A gateway that has nothing but chat: where.
+/// Address of a gateway that offers chat only.
 async fn serve_chat_only(gateway: SocketAddr) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -559,7 +563,7 @@ async fn late_session_is_closed_politely() {
         while let Ok((stream, _)) = listener.accept().await {
             let tell = tell.clone();
             tokio::spawn(async move {
-                // Longer than a step may take.
+                // Longer than the step timeout.
                 tokio::time::sleep(Duration::from_millis(2000)).await;
                 let Ok(mut socket) = accept_async(stream).await else { return };
                 let _ = socket.send(Message::text(r#"{"type": "session.queue_done"}"#)).await;
@@ -570,7 +574,7 @@ async fn late_session_is_closed_politely() {
         }
     });
     Report::run(&["--upstream", &url]).await.assert_failed("upgrade", &["nothing for 1.5 s"]);
-    let said = timeout(PATIENCE, told.recv()).await.expect("nothing was said").unwrap();
+    let said = timeout(PATIENCE, told.recv()).await.expect("no message was received").unwrap();
     assert!(said.to_text().is_ok_and(|text| text.contains("session.close")), "{said:?}");
 }
 
@@ -588,5 +592,5 @@ async fn text_report_has_line_per_step_and_paragraph_per_problem() {
     assert!(text.contains("\n\n  queue: ") && text.contains("What to do: look whether"), "{text}");
 
     let wrong = voxbridge(&["--upstream", "http://gpu"]).output().await.unwrap();
-    assert_eq!(wrong.status.code(), Some(2), "a configuration that is wrong is nobody's failure");
+    assert_eq!(wrong.status.code(), Some(2), "an invalid configuration is a usage error");
 }

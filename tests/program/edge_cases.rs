@@ -1,5 +1,4 @@
-//! What nobody thinks of until it happens: requests that are odd, files that are too long, orders at the wrong moment, and no
-//! descriptors left.
+//! Edge cases: unusual requests, oversized files, orders at the wrong moment, and exhausted descriptors.
 
 use std::{fmt::Write as _, fs, process::Stdio};
 
@@ -24,7 +23,7 @@ async fn upstream() -> (String, RunningServer) {
     (format!("ws://{address}/v1/realtime"), running)
 }
 
-/// A handshake's answer: its first line and more.
+/// The head of a handshake's answer.
 async fn send_http_head(server: &Server, headers: &str) -> String {
     let stream = TcpStream::connect(server.address).await.unwrap();
     open_websocket(stream, "/v1/realtime?model=m", headers, &[]).await.0
@@ -42,13 +41,13 @@ async fn stalled_admin_connections_do_not_block_probes() {
     for number in 0..200 {
         let mut stream = TcpStream::connect(server.admin).await.unwrap();
         let begin = if number % 2 == 0 { &b"GET /healthz HTTP/1.1\r\nX-Slow"[..] } else { b"" };
-        // The oldest are ended for those who come later.
+        // The oldest connections are closed in favour of new ones.
         let _ = stream.write_all(begin).await;
         stalled.push(stream);
     }
     let health = server.request("GET", "/healthz").await;
     assert_eq!(health.status, 200);
-    // A body that never comes: its order is not carried out, and others are.
+    // An order whose body never arrives is not executed and blocks no other.
     let mut slow = TcpStream::connect(server.admin).await.unwrap();
     let order = format!(
         "PUT /loglevel HTTP/1.1\r\nHost: localhost:{}\r\nContent-Length: 5\r\n\r\n",
@@ -57,8 +56,8 @@ async fn stalled_admin_connections_do_not_block_probes() {
     slow.write_all(order.as_bytes()).await.unwrap();
     assert_eq!(server.request("GET", "/healthz").await.status, 200);
     let mut first = stalled.swap_remove(0);
-    let ended = timeout(PATIENCE, first.read(&mut [0; 64])).await.expect("it is still open");
-    assert!(matches!(ended, Ok(0) | Err(_)), "it is answered with nothing");
+    let ended = timeout(PATIENCE, first.read(&mut [0; 64])).await.expect("the connection is still open");
+    assert!(matches!(ended, Ok(0) | Err(_)), "the connection closes without an answer");
 }
 
 #[tokio::test]
@@ -82,7 +81,7 @@ async fn shared_client_and_admin_address_is_rejected() {
         let args = ["--upstream", "ws://127.0.0.1:9", "--listen", listen, "--admin", admin];
         for command in ["serve", "check"] {
             let (code, _, words) = run(&[&[command][..], &args].concat()).await;
-            assert!(code == 2 && words.contains("operators need another port"), "{command} {code}: {words}");
+            assert!(code == 2 && words.contains("conflicts with the clients' address"), "{command} {code}: {words}");
         }
     }
 }
@@ -103,7 +102,7 @@ async fn million_key_file_is_rejected_at_once() {
     assert!(refused.status == 422 && refused.body.contains("at most 10000 keys"), "{refused:?}");
     assert!(
         send_http_head(&server, "X-API-Key: k-e-y\r\n").await.starts_with("HTTP/1.1 101 "),
-        "the old ones hold"
+        "the previous keys stay valid"
     );
     fs::remove_file(dir.join("keys.toml")).unwrap();
 }
@@ -140,7 +139,7 @@ async fn unusual_requests_get_error_answers() {
         let short: String = headers.chars().take(100).collect();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{short}: {answer}");
     }
-    // A WebSocket where operators read figures.
+    // A WebSocket upgrade on the metrics path.
     let headers = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let figures = server.request_with("GET", "/metrics", headers, "").await;
     assert!(figures.status == 200 && figures.body.ends_with("# EOF\n"), "{figures:?}");
@@ -159,7 +158,7 @@ async fn orders_during_shutdown_do_not_change_it() {
     let spoken = recording("goforward");
     speaker.send_audio(&voxbridge_test_support::bench::bytes(&spoken[..16_000]), 640).await;
     speaker.wait_for_event("vad.speech_start").await;
-    // Upgraded, and not yet recognised: it has said nothing, and several protocols are at home there.
+    // Upgraded but unidentified: several protocols share the path, and the client has sent nothing.
     let mut opening = Vec::new();
     for _ in 0..5 {
         let stream = TcpStream::connect(server.address).await.unwrap();
@@ -173,7 +172,7 @@ async fn orders_during_shutdown_do_not_change_it() {
     let reloaded = server.request("POST", "/reload").await;
     assert_eq!(reloaded.status, 200, "{reloaded:?}");
     server.signal("-HUP").await;
-    assert_eq!(server.request("GET", "/readyz").await.code(), "draining", "it does not come back");
+    assert_eq!(server.request("GET", "/readyz").await.code(), "draining", "the drain cannot be undone");
     speaker.send_utterance(&spoken[16_000..]).await;
     speaker.read_to_end().await;
     for client in &mut opening {
@@ -203,10 +202,10 @@ async fn exhausted_descriptors_keep_sessions_and_recover() {
     assert_serves(&mut client).await;
     let crowd = join_all((0..120).map(|_| TcpStream::connect(server.address))).await;
     server.wait_for_log("cannot accept a connection").await;
-    // Its lanes need descriptors as well: it is served as soon as there are some, and is not thrown out meanwhile.
+    // Its lanes need descriptors as well. The session waits until some are free and is not closed.
     client.send_json(serde_json::json!({"type": "no.such"})).await;
     assert_eq!(client.wait_for_event("error").await["code"], "unknown_command");
-    // Those who stall make room for who does not.
+    // Stalled connections are closed in favour of healthy ones.
     let mut other = server.client().await;
     drop(crowd);
     assert_serves(&mut client).await;

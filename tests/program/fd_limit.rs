@@ -1,4 +1,4 @@
-//! How many files may be open is seen to at the start, and said where it is too few.
+//! The limit on open files: raised at the start, and reported if it is too low.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -10,10 +10,10 @@ use tokio::{
 
 use voxbridge_test_support::bench::scratch;
 
-/// Longer than anything takes here on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Serves so many sessions and connections, after this was said in the shell.
+/// Starts a server with these limits after a shell command.
 async fn start_server(dir: &Path, first: &str, sessions: usize, connections: usize) -> Child {
     let toml = format!(
         "listen = \"127.0.0.1:0\"\nworkers = 2\nsessions_max = {sessions}\n[limits]\nhandshakes_max = {connections}\n\
@@ -31,12 +31,12 @@ async fn start_server(dir: &Path, first: &str, sessions: usize, connections: usi
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
-    let line = timeout(PATIENCE, lines.next_line()).await.expect("it does not start").unwrap();
+    let line = timeout(PATIENCE, lines.next_line()).await.expect("the server does not start").unwrap();
     assert!(line.unwrap().starts_with("listening on "));
     process
 }
 
-/// What the system lets a process have open: soft and hard.
+/// Soft and hard limit of the process's open files.
 fn descriptor_limits(process: &Child) -> (u64, u64) {
     let descriptor_limits =
         std::fs::read_to_string(format!("/proc/{}/limits", process.id().unwrap())).unwrap();
@@ -45,12 +45,12 @@ fn descriptor_limits(process: &Child) -> (u64, u64) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// What it has said of descriptors until it is ended.
+/// The process's log lines until it is stopped.
 async fn stderr_lines(mut process: Child) -> Vec<String> {
     process.start_kill().unwrap();
     let mut all = String::new();
     let reading = process.stderr.as_mut().unwrap().read_to_string(&mut all);
-    timeout(PATIENCE, reading).await.expect("it does not end").unwrap();
+    timeout(PATIENCE, reading).await.expect("the log does not end").unwrap();
     all.lines().filter(|line| line.contains("descriptors")).map(str::to_owned).collect()
 }
 
@@ -58,10 +58,10 @@ async fn stderr_lines(mut process: Child) -> Vec<String> {
 async fn soft_limit_is_raised_only_as_needed() {
     let dir = scratch("descriptors-raised");
     let process = start_server(&dir, "set -e; ulimit -Sn 100; ulimit -Hn 1500", 300, 40).await;
-    // Three for each session, one for each connection, and a few for the server itself.
+    // Three per session, one per connection, and a few for the server itself.
     assert_eq!(descriptor_limits(&process), (3 * 300 + 40 + 64 + 2 * 3, 1500));
     assert_eq!(stderr_lines(process).await, [""; 0]);
-    // Who was given more than that keeps it.
+    // A higher limit is kept.
     let process = start_server(&dir, "ulimit -n 400", 20, 10).await;
     assert_eq!(descriptor_limits(&process), (400, 400));
     assert_eq!(stderr_lines(process).await, [""; 0]);

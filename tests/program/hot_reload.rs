@@ -1,5 +1,6 @@
-//! Certificates, keys and mappings replaced ten times under load, good files and bad ones in turn, by SIGHUP and by order:
-//! no session is dropped and no sample lost, new sessions see the new state, bad files change nothing and are told.
+//! Ten reloads of certificates, keys and mappings under load, with valid and invalid files in turn, by SIGHUP
+//! and by order. No session is dropped and no sample lost. New sessions see the new state. Invalid files
+//! change nothing and are reported.
 
 use std::{
     fs,
@@ -29,15 +30,15 @@ use crate::server_process::{PATIENCE, Server, config};
 use crate::tls::Authority;
 use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator};
 
-/// Sessions that live through all of it: so many speak, and as many have texts spoken.
+/// Sessions that live through all reloads: this many speak, and as many have texts spoken.
 const LIVE_SESSIONS: usize = 3;
 const ROUNDS: usize = 10;
 const TEXT: &str = "Good morning, everybody.";
 
-/// How long a frame is.
+/// Length of a frame.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// An utterance in frames, and the silence that ends it.
+/// An utterance in frames with the silence that ends it.
 fn utterance() -> Vec<Message> {
     let samples = [recording("goforward"), vec![0; 8_000]].concat();
     bytes(&samples).chunks(3200).map(|frame| Message::binary(frame.to_vec())).collect()
@@ -46,12 +47,12 @@ fn utterance() -> Vec<Message> {
 /// A session over TLS.
 struct Session {
     socket: WebSocketStream<TlsStream<TcpStream>>,
-    /// What the server has shown.
+    /// Certificate the server presented.
     certificate: CertificateDer<'static>,
 }
 
 impl Session {
-    /// Or the status it is refused with.
+    /// Opens a session; fails with the status of the rejection.
     async fn open(server: &Server, tls: &TlsConnector, key: &str) -> Result<Self, u16> {
         let stream = TcpStream::connect(server.address).await.unwrap();
         let stream = tls.connect("localhost".try_into().unwrap(), stream).await.unwrap();
@@ -71,19 +72,19 @@ impl Session {
     }
 
     async fn send(&mut self, message: Message) {
-        timeout(PATIENCE, self.socket.send(message)).await.expect("nothing is taken").unwrap();
+        timeout(PATIENCE, self.socket.send(message)).await.expect("the message cannot be sent").unwrap();
     }
 
     async fn send_json(&mut self, command: Value) {
         self.send(Message::text(command.to_string())).await;
     }
 
-    /// The next event of this type, and the audio before it.
+    /// Waits for the next event of this type and returns it with the audio before it.
     async fn wait_for_event(&mut self, kind: &str) -> (Value, Vec<u8>) {
         let mut audio = Vec::new();
         loop {
             let next = timeout(PATIENCE, self.socket.next()).await.unwrap_or_else(|_| panic!("never {kind}"));
-            match next.unwrap_or_else(|| panic!("it ends before {kind}")).unwrap() {
+            match next.unwrap_or_else(|| panic!("the connection ended before {kind}")).unwrap() {
                 Message::Binary(bytes) => audio.extend_from_slice(&bytes),
                 Message::Text(text) => {
                     let event: Value = serde_json::from_str(&text).unwrap();
@@ -97,7 +98,7 @@ impl Session {
         }
     }
 
-    /// What an utterance comes to, said as fast as people do.
+    /// Says an utterance in real time and returns its transcript.
     async fn send_utterance(&mut self) -> Value {
         let mut ticks = interval(FRAME);
         for frame in utterance() {
@@ -107,27 +108,27 @@ impl Session {
         self.wait_for_event("transcript.final").await.0["text"].clone()
     }
 
-    /// Every sample of a text.
+    /// Has a text spoken and returns all its samples.
     async fn speak_text(&mut self) -> Vec<u8> {
         self.send_json(json!({"type": "tts.speak", "text": TEXT})).await;
         self.wait_for_event("tts.speaking_end").await.1
     }
 
-    /// How its protocol is spelled.
+    /// The text of an error, which shows the mapping in use.
     async fn error_text(&mut self) -> String {
         self.send_json(json!({"type": "nope"})).await;
         self.wait_for_event("error").await.0["message"].as_str().unwrap().to_owned()
     }
 }
 
-/// What is to be seen by who comes after this round.
+/// State that a new session must see after this round.
 struct ExpectedState {
     round: usize,
     cert: String,
 }
 
 impl ExpectedState {
-    /// Writes good files of this round.
+    /// Writes valid files of this round.
     fn write(round: usize, dir: &Path, authority: &Authority) -> Self {
         let (cert, key) = authority.signed();
         replace_file(dir, "key.pem", &key);
@@ -141,7 +142,7 @@ impl ExpectedState {
         format!("key-of-round-{round}")
     }
 
-    /// Whoever comes now sees this state, and not the one before.
+    /// Checks that a new session sees this state and not the previous one.
     async fn assert_holds(&self, server: &Server, tls: &TlsConnector, round: usize) {
         let key = Self::key(self.round);
         let mut session = Session::open(server, tls, &key).await.unwrap_or_else(|status| panic!("{status}"));
@@ -156,14 +157,14 @@ impl ExpectedState {
     }
 }
 
-/// As those do who replace files that are read: as a whole.
+/// Replaces a file atomically.
 fn replace_file(dir: &Path, name: &str, text: &str) {
     let new = dir.join(format!("{name}.new"));
     fs::write(&new, text).unwrap();
     fs::rename(new, dir.join(name)).unwrap();
 }
 
-/// The client protocol with another spelling of one event.
+/// The Macaw protocol with another text in one event.
 fn macaw_with_error_text(word: &str) -> String {
     let source = include_str!("../../mappings/client/macaw.toml");
     let changed = source.replace("Unknown command type: ${detail}", &format!("{word}: ${{detail}}"));
@@ -171,7 +172,8 @@ fn macaw_with_error_text(word: &str) -> String {
     changed
 }
 
-/// Breaks one of the files, another one each time, beside good files of a round that is never to be seen.
+/// Breaks one of the files, a different one each round, beside valid files of a round that must never become
+/// visible.
 fn break_files(round: usize, dir: &Path, authority: &Authority) -> &'static str {
     ExpectedState::write(round, dir, authority);
     match round % 5 {
@@ -223,11 +225,11 @@ async fn reloads_under_load_drop_no_session() {
                 }
                 rounds[number % 2].fetch_add(1, SeqCst);
             }
-            assert_eq!(session.error_text().await, "Round 0: 'nope'", "who is connected keeps what he has");
+            assert_eq!(session.error_text().await, "Round 0: 'nope'", "an open session keeps its mapping");
             words
         }));
     }
-    // Where nothing is replaced: what they should hear.
+    // Expected results from a server without reloads.
     let calm = Server::start(&upstream, &["--log", "error"]).await;
     let ended = stop.clone();
     let undisturbed = tokio::spawn(async move {
@@ -265,7 +267,7 @@ async fn reloads_under_load_drop_no_session() {
         }
         state.assert_holds(&server, &tls, round).await;
     }
-    // Those who were speaking at the last of them have said it, and once more.
+    // Sessions that were speaking at the last reload have finished and speak once more.
     let said = || rounds[0].load(SeqCst);
     let enough = said() + 2 * LIVE_SESSIONS;
     let going_on = async {
@@ -273,7 +275,7 @@ async fn reloads_under_load_drop_no_session() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, going_on).await.expect("nobody goes on");
+    timeout(PATIENCE, going_on).await.expect("sessions do not continue");
     stop.store(true, SeqCst);
     let undisturbed = undisturbed.await.unwrap();
     for one in living {
@@ -281,7 +283,7 @@ async fn reloads_under_load_drop_no_session() {
         let known = words.len().min(undisturbed.len());
         assert_eq!(words[..known], undisturbed[..known], "words are lost");
     }
-    assert!(first.speak_text().await == voice, "who did nothing meanwhile lives as well");
+    assert!(first.speak_text().await == voice, "the idle session still works");
     let metrics = server.request("GET", "/metrics").await.body;
     let [utterances, texts] = [0, 1].map(|kind: usize| rounds[kind].load(SeqCst));
     println!(

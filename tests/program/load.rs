@@ -1,5 +1,5 @@
-//! The load generator (`examples/load`): what it calls clean is clean, and what is spoiled it finds. What it counts with is
-//! tested here, too: nobody runs the tests of an example that is also to be run.
+//! The load generator (`examples/load`): a clean run is reported as clean, and injected faults are found. Its
+//! modules are tested here too, because `cargo test` does not run an example's unit tests.
 
 #[allow(dead_code, reason = "the example uses it all")]
 #[path = "../../examples/load/append.rs"]
@@ -28,10 +28,10 @@ use std::{
 use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
-/// Longer than a run of a few seconds takes here on a busy machine.
+/// Longer than a run of a few seconds takes on a busy machine.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The example as `cargo test` has built it.
+/// The example as built by `cargo test`.
 fn generator_path() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let generator = own.parent().and_then(Path::parent).unwrap().join("examples/load");
@@ -39,8 +39,8 @@ fn generator_path() -> PathBuf {
     generator
 }
 
-/// Runs it against the program under test; what it says, and whether it was content. Its own lateness, which is another
-/// code, is the machine's.
+/// Runs the generator against the program; returns its report and whether the run was clean. Its exit code
+/// for lateness of the generator itself is ignored, since that depends on the machine.
 async fn run_generator(name: &str, options: &[&str]) -> (Value, bool) {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{name}.json"));
     let mut command = Command::new(generator_path());
@@ -56,7 +56,7 @@ async fn run_generator(name: &str, options: &[&str]) -> (Value, bool) {
     (run, clean)
 }
 
-/// The options of a run in which the model has its say within seconds: a second of speech, and then quiet.
+/// Options of a run in which the model answers within seconds: a second of speech, then silence.
 const SHORT_CONVERSATION: [&str; 6] = ["--sessions", "8", "--speech", "0.1", "--seconds", "4"];
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The program as built: its commands, its signals, its README.
+//! The program as built: its commands, its signals and its README.
 #![cfg(all(feature = "io", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 

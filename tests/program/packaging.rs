@@ -1,8 +1,8 @@
-//! What operators get under `examples/`: the image is built and run, nginx is put in front, and numbers that stand in several
-//! files agree; the dependencies may be given on.
+//! Files for operators in `examples/`: the container image, the nginx configuration, numbers that several
+//! files share, and licences of dependencies.
 //!
-//! What only other tools can tell (`systemd-analyze`, schemas of Kubernetes, Envoy, the static program) is tried by hand:
-//! `examples/README.md` says how.
+//! Checks that need other tools (`systemd-analyze`, Kubernetes schemas, Envoy, the static program) are
+//! manual; `examples/README.md` describes them.
 
 mod compare;
 mod licences;
@@ -16,7 +16,7 @@ use std::{
 
 use voxbridge::config::Config;
 
-/// What installs packages does not go well with another such.
+/// Serialises the tests, because package installations conflict.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn example(name: &str) -> PathBuf {
@@ -27,7 +27,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(example(name)).unwrap_or_else(|error| panic!("examples/{name}: {error}"))
 }
 
-/// Runs one of the scripts with the program of this build. It says itself what is missing.
+/// Runs a script with the program of this build. The script reports missing tools.
 fn run_example_script(script: &str) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(example(script));
@@ -41,7 +41,8 @@ fn run_example_script(script: &str) {
     assert!(String::from_utf8_lossy(&output.stdout).ends_with(": ok\n"), "{said}");
 }
 
-/// The program is this build's, so its libraries are in the image, too; without them only the static one would run there.
+/// The image holds this build's program and its libraries; without libraries only a static program would run
+/// there.
 #[test]
 #[ignore = "needs root on Debian, and installs podman"]
 fn image_builds_serves_and_stops() {
@@ -54,7 +55,7 @@ fn recording_is_transcribed_through_nginx() {
     run_example_script("proxies/try");
 }
 
-/// A copy of a configuration that finds its secrets here, where they mean nothing.
+/// A copy of a configuration with dummy secrets.
 fn config_with_secrets(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packaging").join(name.replace('/', "-"));
     fs::create_dir_all(&dir).unwrap();
@@ -76,7 +77,7 @@ fn example_configurations_are_valid() {
     }
 }
 
-/// The value at the first line that begins like this, whatever the indentation.
+/// The value of the first line that begins with this text, ignoring indentation.
 fn value_after<'t>(text: &'t str, begins: &str) -> &'t str {
     let value_after = text.lines().find_map(|line| line.trim_start().strip_prefix(begins));
     value_after.unwrap_or_else(|| panic!("no line begins with {begins:?}")).trim()

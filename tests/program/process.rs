@@ -1,4 +1,4 @@
-//! The program as a process among others: it takes leave of everybody, and nobody makes it swell.
+//! The process as a whole: it closes every session at shutdown, and its memory stays bounded.
 
 use std::{process::Stdio, time::Duration};
 
@@ -14,10 +14,10 @@ use voxbridge_test_support::bench::{
     Client, ClientFrame, instant_simulator, open_websocket, recording, start_simulator,
 };
 
-/// Longer than anything takes here on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A bridge in a process of its own, before an upstream that is not there.
+/// A bridge in its own process, with an unreachable upstream.
 async fn bridge() -> (Child, String) {
     bridge_to("ws://127.0.0.1:9", "speech").await
 }
@@ -42,7 +42,7 @@ async fn client(address: &str) -> Client {
     client
 }
 
-/// What the system says about a process, KiB.
+/// A figure of the process's `/proc` status, KiB.
 fn status_kib(process: &Child, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().unwrap())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -70,7 +70,7 @@ async fn stopping_server_says_goodbye_to_every_client() {
             assert_eq!(tail, ["end", "close", "session.closed"], "round {round}: {rest:?}");
             assert!(rest.contains(&close), "{rest:?}");
         }
-        let ended = timeout(PATIENCE, process.wait()).await.expect("it does not stop").unwrap();
+        let ended = timeout(PATIENCE, process.wait()).await.expect("the process does not stop").unwrap();
         assert!(ended.success());
     }
 }
@@ -80,10 +80,11 @@ async fn client_that_never_reads_uses_bounded_memory() {
     let (process, address) = bridge().await;
     let deaf = client(&address).await;
     let mut deaf = deaf.socket.into_inner();
-    // A masked text frame `{}`: eight bytes, and an error of a hundred and fifty for each.
+    // A masked text frame `{}`: eight bytes, and an error of 150 bytes for each.
     let flood = [0x81, 0x82, 0, 0, 0, 0, b'{', b'}'].repeat(8192);
     let mut written = 0;
-    // Until nothing more is taken; a bridge that takes everything ends the loop too, and fails.
+    // Writes until the bridge accepts no more. A bridge that accepts everything ends the loop and fails the
+    // test.
     while written < 64 << 20 {
         match timeout(Duration::from_millis(500), deaf.write_all(&flood)).await {
             Ok(Ok(())) => written += flood.len(),
@@ -97,12 +98,13 @@ async fn client_that_never_reads_uses_bounded_memory() {
     assert_eq!(healthy.wait_for_event("error").await["code"], "unknown_command");
 }
 
-/// Clients at a time.
+/// Number of concurrent clients.
 const CONNECTION_COUNT: usize = 40;
-/// What one that has come and gone may leave behind, bytes: an allocator is not tidy, but a second of audio is more.
+/// Memory that one finished client may leave behind, bytes: less than a second of audio, for the allocator's
+/// sake.
 const LEFTOVER_MAX_BYTES: u64 = 16 * 1024;
 
-/// Asks the model something and leaves: after the answer, in it, without a word, or before it.
+/// Asks the model a question and leaves after, during or before the answer, or without a close.
 async fn connect_and_leave(address: &str, number: usize) {
     let mut client = client(address).await;
     client.send_utterance(&recording("goforward")).await;
@@ -127,7 +129,7 @@ async fn finished_clients_leave_no_memory() {
         join_all((0..CONNECTION_COUNT).map(|number| connect_and_leave(&address, number))).await;
         after_kib.push(status_kib(&process, "VmRSS:"));
     }
-    // The first rounds find their memory, the others find it there; the least of three, for the allocator's moods.
+    // The first rounds allocate memory that later rounds reuse. The minimum of three evens out the allocator.
     let least = |rounds: &[u64]| rounds.iter().min().copied().unwrap();
     let grown = least(&after_kib[5..]).saturating_sub(least(&after_kib[1..4])) * 1024;
     assert!(grown < 4 * CONNECTION_COUNT as u64 * LEFTOVER_MAX_BYTES, "KiB after each round: {after_kib:?}");

@@ -1,5 +1,5 @@
-//! A rolling restart under a hundred sessions: the old process takes leave while a new one takes over, and between them and
-//! the clients stands what stands there in a cluster, which sends everybody to the one that says it is ready.
+//! Rolling restart under a hundred sessions: a new process takes over while the old one drains. A balancer
+//! stands between them and the clients and routes to the ready process, as in a cluster.
 
 use std::{
     net::SocketAddr,
@@ -26,7 +26,7 @@ use voxbridge_test_support::bench::{
     recording, scratch, start_simulator,
 };
 
-/// A balancer: connections go to who was ready when last asked.
+/// A balancer: routes connections to the server that was ready at the last check.
 struct Balancer {
     address: SocketAddr,
     target: watch::Sender<SocketAddr>,
@@ -41,7 +41,8 @@ impl Balancer {
             while let Ok((mut client, _)) = listener.accept().await {
                 let server = *at.borrow();
                 tokio::spawn(async move {
-                    let mut server = TcpStream::connect(server).await.expect("who is ready accepts");
+                    let mut server =
+                        TcpStream::connect(server).await.expect("a ready server accepts connections");
                     let _ = copy_bidirectional(&mut client, &mut server).await;
                 });
             }
@@ -49,7 +50,7 @@ impl Balancer {
         Self { address, target }
     }
 
-    /// A session, by whoever gives one. Who is refused is told to come back, and does.
+    /// Opens a session and retries after a rejection.
     async fn dial(&self, path: &str) -> Client {
         for _ in 0..500 {
             let (head, client) =
@@ -61,7 +62,7 @@ impl Balancer {
             assert!(head.starts_with("http/1.1 503 ") && head.contains("\r\nretry-after: "), "{head}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("nobody is let in");
+        panic!("no server accepts the session");
     }
 
     async fn client(&self) -> Client {
@@ -78,20 +79,20 @@ const TEXT: &str = "Two seconds of this, and some more words that take their tim
                     A second sentence follows the first one, as they do, and a third one is not far behind it, \
                     so that there is enough to say for a while.";
 
-/// What a session is doing when the order comes.
+/// A session's activity at the moment of the restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Activity {
     /// In the middle of an utterance.
     Speaking,
-    /// An utterance is said, and its words are not there yet.
+    /// An utterance was sent, and its transcript is pending.
     AwaitingTranscript,
     /// A text is being spoken.
     Text,
-    /// The model's turn sounds.
+    /// A model turn is being played.
     Turn,
-    /// A relayed answer is on its way.
+    /// A relayed answer is pending.
     Relay,
-    /// Nothing.
+    /// Idle.
     Idle,
 }
 
@@ -104,14 +105,14 @@ const ACTIVITIES: [(Activity, usize); 6] = [
     (Activity::Idle, 14),
 ];
 
-/// Where everybody is.
+/// Progress of all sessions.
 #[derive(Default)]
 struct Progress {
     active: AtomicUsize,
     ended: Mutex<Vec<(Activity, Instant)>>,
 }
 
-/// What is to be seen with a restart as without one.
+/// Results that must be equal with and without a restart.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     words: Vec<Value>,
@@ -127,7 +128,7 @@ fn transcript_words(seen: &[ClientFrame]) -> Vec<Value> {
     events(seen, "transcript.final").iter().map(part).collect()
 }
 
-/// The goodbye of a server that comes back, with nothing cut before it.
+/// Checks that the session closed with the restart's reason and without a cut turn.
 fn assert_goodbye(client: &Client) {
     assert_pairs_closed(&client.seen);
     let last = client.seen.iter().rev().nth(1);
@@ -138,11 +139,11 @@ fn assert_goodbye(client: &Client) {
     );
 }
 
-/// The rounds of everybody: first the rest comes into the middle of something, at last those whose middle is short.
+/// One session with its steps. Long activities start first, short ones last.
 struct Participant {
     balancer: Arc<Balancer>,
     progress: Arc<Progress>,
-    /// 0 until all are connected and turns sound, 1 until texts do, 2 until the order has been given, then 3.
+    /// 0 until all are connected and turns play, 1 until texts play, 2 until the restart, then 3.
     phase: watch::Receiver<u8>,
 }
 
@@ -243,7 +244,7 @@ impl Participant {
         client
     }
 
-    /// It hears all it is owed, connects again as it was told, and says its next sentence there.
+    /// Finishes the activity, reconnects as instructed, and says the next sentence there.
     async fn finish_and_reconnect(&self, client: Client, activity: Activity) -> Outcome {
         let before = self.read_to_goodbye(client, activity).await;
         let mut client = self.balancer.client().await;
@@ -256,7 +257,7 @@ impl Participant {
     }
 }
 
-/// The same sentences and texts with nobody restarting anything.
+/// Outcomes of the same sentences and texts without a restart.
 async fn outcomes_without_restart(upstream: &str) -> [Outcome; 2] {
     let server = Server::start(upstream, &["--log", "error"]).await;
     let mut sentences = Vec::new();
@@ -275,7 +276,7 @@ async fn outcomes_without_restart(upstream: &str) -> [Outcome; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
-    // Slow enough to be in the middle of something.
+    // Slow enough that the restart hits sessions in mid-activity.
     let timing = SimTiming { first_delta: Duration::from_millis(1_500), ..SimTiming::default() };
     let simulator =
         SimulatorConfig { record: false, workers: 120, timing, turn_units: 6, ..instant_simulator() };
@@ -300,7 +301,7 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
     }
     let all = cast.len();
     wait_for_active(&progress, all, "all are connected").await;
-    // Turns take until now to sound, and last for seconds.
+    // By now turns play, and they last for seconds.
     let of = |wanted: Activity| {
         ACTIVITIES.iter().filter(|(activity, _)| *activity == wanted).map(|(_, count)| count).sum::<usize>()
     };
@@ -317,7 +318,7 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
     balancer.target.send_replace(new.address);
     acts.send_replace(3);
     let newcomers = join_all((0..10).map(|_| balancer.client()));
-    let newcomers = tokio::time::timeout(PATIENCE, newcomers).await.expect("nobody new is let in");
+    let newcomers = tokio::time::timeout(PATIENCE, newcomers).await.expect("new clients are not accepted");
 
     for (activity, played) in cast {
         let outcome_of = played.await.unwrap_or_else(|problem| panic!("{activity:?}: {problem}"));
@@ -351,7 +352,7 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
             after.len(),
             after.iter().max()
         );
-        assert!(!after.is_empty(), "{activity:?}: none was in the middle of anything");
+        assert!(!after.is_empty(), "{activity:?}: no session was active at the restart");
     }
     join_all(newcomers.into_iter().map(Client::close)).await;
     new.signal("-TERM").await;
@@ -365,7 +366,7 @@ async fn wait_for_active(progress: &Progress, count: usize, what: &str) {
         }
     };
     let wait_for_active = tokio::time::timeout(2 * PATIENCE, reaching).await;
-    assert!(wait_for_active.is_ok(), "{what}: never, but {} of {count}", progress.active.load(SeqCst));
+    assert!(wait_for_active.is_ok(), "{what}: only {} of {count}", progress.active.load(SeqCst));
 }
 
 #[tokio::test]
@@ -375,10 +376,10 @@ async fn drain_limit_ends_endless_session() {
     let path = config(&scratch("restart-bound"), "[drain]\ntimeout_ms = 700\n");
     let server = Server::start(&format!("ws://{address}/v1/realtime"), &["--config", &path]).await;
     let mut client = server.client().await;
-    // It goes on talking, and hears nothing of the end.
+    // The client keeps speaking and ignores the drain.
     client.send_audio(&bytes(&recording("goforward")[..16_000]), 640).await;
     client.wait_for_event("vad.speech_start").await;
-    // Strangers who have not even begun are no reason to wait.
+    // Connections without a handshake must not delay the end.
     let strangers = join_all((0..20).map(|_| TcpStream::connect(server.address))).await;
     let from = Instant::now();
     server.signal("-TERM").await;
@@ -398,11 +399,11 @@ async fn stalled_connections_do_not_delay_shutdown() {
         stream.write_all(begin).await.unwrap();
         strangers.push(stream);
     }
-    // They have been accepted when the next one has been answered.
+    // All connections are accepted once the next one has been answered.
     assert!(server.dial().await.0.starts_with("HTTP/1.1 101 "));
     let from = Instant::now();
     server.signal("-TERM").await;
     assert_eq!(server.wait_for_end().await, 0);
-    // They would have had ten seconds to finish their requests.
+    // Unfinished requests would otherwise have ten seconds.
     assert!(from.elapsed() < Duration::from_secs(8), "{:?}", from.elapsed());
 }

@@ -1,6 +1,6 @@
-//! A full run, looked through for every secret it used, as it stands and as it may have been written otherwise: logs as text
-//! and as JSON at their loudest, access log, traces with audio, metrics, everything operators can ask for, answers to
-//! clients, what `check`, `doctor` and `--help` print.
+//! Searches a full run for every secret it used, plain and encoded: text and JSON logs at the highest level,
+//! access log, traces with audio, metrics, admin answers, client answers, and the output of `check`, `doctor`
+//! and `--help`.
 
 use std::{
     fs,
@@ -26,8 +26,8 @@ use voxbridge_test_support::bench::{
     bytes, instant_simulator, profile_with_numbers, recording, scratch, start_simulator,
 };
 
-/// Of one client's key, another's in the environment, a third's by its print; of upstreams in a file, in the environment
-/// and in a URL; of operators; and of somebody who guesses.
+/// Secrets: client keys in a file, in the environment and as a hash; upstream tokens in a file, in the
+/// environment and in a URL; the admin token; and a wrong guess.
 const KEY: &str = "K1y+in.a~file#77";
 const ENV_KEY: &str = "K2y!in^the|env%88";
 const PRINTED_KEY: &str = "K3y'by*its-print99";
@@ -41,7 +41,7 @@ const ADMIN: &str = "A1min+token/77";
 const GUESS: &str = "G1ess+of.somebody";
 const WORDS: &str = "W1rd.in.a.command";
 
-/// What is looked for, and what each is called when it is found.
+/// The secrets in every encoding, each with a name for reports.
 struct Secrets(Vec<(String, String)>);
 
 impl Secrets {
@@ -61,19 +61,21 @@ impl Secrets {
             WORDS,
         ];
         let mut all: Vec<_> = plain.iter().flat_map(|secret| encodings(secret)).collect();
-        // A line of a private key is as good as a secret; its first ones say which algorithm it is.
+        // Each line of a private key counts as a secret. Its first ones only name the algorithm and are left
+        // out.
         let lines = tls_key.lines().filter(|line| !line.starts_with('-')).skip(1);
         all.extend(lines.map(|line| ("the private key".to_owned(), line.to_owned())));
         Self(all)
     }
 
-    /// What of them stands there.
+    /// Names of the secrets in the text.
     fn find_in(&self, text: &str) -> Vec<&str> {
         self.0.iter().filter(|(_, spelled)| text.contains(spelled)).map(|(name, _)| &**name).collect()
     }
 }
 
-/// As it is, percent-encoded, escaped in JSON, in hexadecimal, its SHA-256, and in base64 wherever in a text it begins.
+/// The secret as plain text, percent-encoded, JSON-escaped, hexadecimal, as SHA-256, and in base64 at every
+/// alignment.
 fn encodings(secret: &str) -> Vec<(String, String)> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let percent = |keep: &[u8]| -> String {
@@ -92,7 +94,7 @@ fn encodings(secret: &str) -> Vec<(String, String)> {
         ("in hexadecimal", hex(secret.as_bytes())),
         ("by its SHA-256", hex(print.as_ref())),
     ];
-    // The outermost letters depend on what stands beside it.
+    // The outermost base64 characters depend on the neighbouring bytes.
     for before in 0..3 {
         let text = STANDARD_NO_PAD.encode([&vec![0; before], secret.as_bytes()].concat());
         let sure = &text[(before * 8).div_ceil(6)..(before + secret.len()) * 8 / 6];
@@ -129,12 +131,12 @@ fn keys_file(of_ann: &str) -> String {
     )
 }
 
-/// A directory with everything in it, and who trusts its certificate.
+/// Writes all files into a directory; returns a client configuration that trusts its certificate.
 fn write_files(name: &str, upstream: std::net::SocketAddr) -> (PathBuf, String, TlsConnector) {
     fs::remove_dir_all(scratch(name)).unwrap();
     let dir = scratch(name);
     let (cert, key, tls) = certificate();
-    // Nobody waits for an upstream that is not there.
+    // A short timeout for an unreachable upstream.
     let mappings = profile_with_numbers(&format!("{name}-mappings"), &[("retry_total_ms", 10_000, 300)]);
     let config = format!(
         "mappings = {mappings:?}\naccess_log.path = \"access.log\"\n\
@@ -170,13 +172,14 @@ fn command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// All that a command prints.
+/// Everything a command prints.
 async fn command_output(mut command: Command) -> String {
-    let output = timeout(PATIENCE, command.output()).await.expect("it does not end").unwrap();
+    let output = timeout(PATIENCE, command.output()).await.expect("the command does not end").unwrap();
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
-/// A client by TLS with these header lines: its HTTP status, and all that it was told. It speaks and has a text spoken.
+/// A TLS client with these header lines: returns its HTTP status and everything it received. It speaks and
+/// has a text spoken.
 async fn client(
     server: &Server,
     tls: &TlsConnector,
@@ -217,11 +220,11 @@ async fn client(
             }
         }
     };
-    timeout(PATIENCE, listening).await.expect("it does not end");
+    timeout(PATIENCE, listening).await.expect("the session does not end");
     (101, told)
 }
 
-/// Runs with this kind of log, and gathers everything that anybody could read: where, and what.
+/// Runs the server with this log format and collects all readable output by its source.
 async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
     let simulator = SimulatorConfig { record: false, workers: 8, ..instant_simulator() };
     let (upstream, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
@@ -258,7 +261,7 @@ async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
         assert_eq!(answered, status, "{query} {headers:?}: {told}");
         take("what a client is told", told);
     }
-    // Not even TLS, and a head that cannot be read.
+    // A plain-text connection, and an unreadable head.
     let mut plain = TcpStream::connect(server.address).await.unwrap();
     let request = format!("GET /v1/realtime?api_key={GUESS} HTTP/1.1\r\nX-API-Key: {GUESS}\r\n\r\n");
     tokio::io::AsyncWriteExt::write_all(&mut plain, request.as_bytes()).await.unwrap();
@@ -323,7 +326,7 @@ async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
     (all, secrets)
 }
 
-/// Nothing of all that holds a secret, and a secret in any of it would be found.
+/// Checks that no output holds a secret, and that the search would find one in each.
 fn assert_no_secret((all, secrets): &(Vec<(String, String)>, Secrets)) {
     for (what, text) in all {
         let found = secrets.find_in(text);
@@ -334,7 +337,7 @@ fn assert_no_secret((all, secrets): &(Vec<(String, String)>, Secrets)) {
     let of = |what: &str| all.iter().filter(|one| one.0 == what).map(|one| one.1.len()).sum::<usize>();
     for what in ["check", "doctor", "the log", "the access log", "a trace", "/config", "/metrics"] {
         println!("{what}: {} bytes", of(what));
-        assert!(of(what) > 300, "{what} says next to nothing");
+        assert!(of(what) > 300, "{what} is nearly empty");
     }
 }
 

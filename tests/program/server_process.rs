@@ -1,4 +1,4 @@
-//! `voxbridge serve` as a process with an admin listener, and a way to ask that.
+//! `voxbridge serve` as a process, and HTTP requests to its admin listener.
 
 use std::{net::SocketAddr, path::Path, process::Stdio, time::Duration};
 
@@ -14,13 +14,13 @@ use tokio::{
 
 use voxbridge_test_support::bench::{Client, open_websocket};
 
-/// Longer than anything takes here on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server and its two addresses.
 pub(crate) struct Server {
     pub(crate) process: Child,
-    /// None where it logs into a file.
+    /// Lines of standard error; `None` if the server logs to a file.
     log: Option<Lines<BufReader<ChildStderr>>>,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
@@ -36,10 +36,10 @@ pub(crate) struct AdminAnswer {
 
 impl AdminAnswer {
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
-    /// The code of an error, or of every reason.
+    /// The code of an error, or of all reasons.
     pub(crate) fn code(&self) -> String {
         let body = self.json();
         let reasons = body["reasons"].as_array().into_iter().flatten().map(|reason| &reason["code"]);
@@ -48,7 +48,7 @@ impl AdminAnswer {
     }
 }
 
-/// The program with these arguments, and nothing of this environment.
+/// The program with these arguments and an empty environment.
 pub(crate) fn voxbridge(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
     command.args(args).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -59,20 +59,23 @@ pub(crate) fn voxbridge(args: &[&str]) -> Command {
 }
 
 impl Server {
-    /// In front of this upstream, with these further arguments.
+    /// Starts a server for this upstream with these additional arguments.
     pub(crate) async fn start(upstream: &str, args: &[&str]) -> Self {
         let args = [&["serve", "--listen", "127.0.0.1:0", "--upstream", upstream], args].concat();
         let admin = if args.contains(&"--admin") { &[][..] } else { &["--admin", "127.0.0.1:0"] };
         Self::spawn(voxbridge(&[&args, admin].concat())).await
     }
 
-    /// As this command says, whose first lines tell both addresses.
+    /// Starts this command, whose first lines print both addresses.
     pub(crate) async fn spawn(mut command: Command) -> Self {
         let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut address = async |before: &str| {
-            let line =
-                timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().expect("it does not start");
+            let line = timeout(PATIENCE, lines.next_line())
+                .await
+                .unwrap()
+                .unwrap()
+                .expect("the server does not start");
             let address = line.strip_prefix(before).unwrap_or_else(|| panic!("{line}"));
             let address = address.trim_start_matches("http://").trim_start_matches("https://");
             address.parse::<SocketAddr>().unwrap()
@@ -87,31 +90,31 @@ impl Server {
         assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
     }
 
-    /// Waits for a line of the log that has these words.
+    /// Waits for a log line with these words.
     pub(crate) async fn wait_for_log(&mut self, words: &str) -> String {
         let found = async {
-            let log = self.log.as_mut().expect("it logs into a file");
+            let log = self.log.as_mut().expect("the server logs to standard error");
             loop {
-                let line = log.next_line().await.unwrap().expect("it ends");
+                let line = log.next_line().await.unwrap().expect("the log ends");
                 if line.contains(words) {
                     return line;
                 }
             }
         };
-        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("the log never says {words:?}"))
+        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("the log has no {words:?}"))
     }
 
-    /// Its exit code, when it ends.
+    /// Waits for the end and returns the exit code.
     pub(crate) async fn wait_for_end(mut self) -> i32 {
-        let ended = timeout(PATIENCE, self.process.wait()).await.expect("it does not stop").unwrap();
-        ended.code().expect("it was killed")
+        let ended = timeout(PATIENCE, self.process.wait()).await.expect("the server does not stop").unwrap();
+        ended.code().expect("the server was killed")
     }
 
     pub(crate) async fn request(&self, method: &str, path: &str) -> AdminAnswer {
         self.request_with(method, path, "", "").await
     }
 
-    /// With further header lines and a body.
+    /// A request with additional header lines and a body.
     pub(crate) async fn request_with(
         &self,
         method: &str,
@@ -133,7 +136,7 @@ impl Server {
         .await
     }
 
-    /// Asks until the answer is this one: what it waits for happens by itself.
+    /// Repeats the request until the answer satisfies the condition.
     pub(crate) async fn request_until(
         &self,
         path: &str,
@@ -148,10 +151,10 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{path} never says so"))
+        timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{path}: the condition never holds"))
     }
 
-    /// A client whose session is open.
+    /// A client with an open session.
     pub(crate) async fn client(&self) -> Client {
         let (head, mut client) = self.dial().await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -171,7 +174,7 @@ impl Server {
     }
 }
 
-/// The answer to a request on a connection of its own.
+/// The answer to a request on its own connection.
 pub(crate) async fn send_request(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     request: &str,
@@ -181,19 +184,21 @@ pub(crate) async fn send_request(
     let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("no answer");
     assert!(read.is_ok() || !answer.is_empty(), "{read:?}");
     let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let (head, body) =
+        answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("not an HTTP answer: {answer:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     AdminAnswer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-/// What a program that ends by itself says: exit code, standard output, standard error.
+/// Runs a command to its end: exit code, standard output, standard error.
 pub(crate) async fn run(args: &[&str]) -> (i32, String, String) {
-    let output = timeout(PATIENCE, voxbridge(args).output()).await.expect("it does not end").unwrap();
+    let output =
+        timeout(PATIENCE, voxbridge(args).output()).await.expect("the command does not end").unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// A configuration file of a test's own.
+/// Writes a test's own configuration file.
 pub(crate) fn config(dir: &Path, toml: &str) -> String {
     let path = dir.join("voxbridge.toml");
     std::fs::write(&path, toml).unwrap();

@@ -1,5 +1,5 @@
-//! How the program takes leave: who is in the middle of something finishes, nobody new comes in, and it ends in time. And
-//! what the service manager is told meanwhile.
+//! Shutdown: sessions finish their current work, new clients are rejected, the process ends in time, and the
+//! service manager is notified.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn empty_scratch(name: &str) -> PathBuf {
     scratch(name)
 }
 
-/// A client in the middle of an utterance, and the rest of it.
+/// A client in the middle of an utterance, and the rest of the utterance.
 async fn client_mid_utterance(server: &Server) -> (Client, Vec<i16>) {
     let mut client = server.client().await;
     let spoken = recording("goforward");
@@ -45,7 +45,7 @@ async fn client_mid_utterance(server: &Server) -> (Client, Vec<i16>) {
     (client, spoken[16_000..].to_vec())
 }
 
-/// The last that it saw: the goodbye of a server that comes back.
+/// Checks that the client's last messages announce a restarting server.
 fn assert_goodbye(client: &Client) {
     assert_pairs_closed(&client.seen);
     assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "server_shutdown");
@@ -73,10 +73,14 @@ async fn speaking_and_listening_clients_finish_before_shutdown() {
     idle.read_to_end().await;
     assert_goodbye(&idle);
     let ready = server.request("GET", "/readyz").await;
-    assert_eq!((ready.status, ready.code().as_str()), (503, "draining"), "it answers while others finish");
+    assert_eq!(
+        (ready.status, ready.code().as_str()),
+        (503, "draining"),
+        "the admin listener answers during the drain"
+    );
     assert_eq!(server.request("GET", "/healthz").await.json()["state"], "draining");
     assert_eq!(server.request("POST", "/drain").await.json()["already"], true);
-    assert!(TcpStream::connect(server.address).await.is_err(), "a successor may have the address");
+    assert!(TcpStream::connect(server.address).await.is_err(), "the listener is closed for a successor");
 
     speaker.send_utterance(&rest).await;
     speaker.read_to_end().await;
@@ -88,7 +92,7 @@ async fn speaking_and_listening_clients_finish_before_shutdown() {
     listener.read_to_end().await;
     assert_goodbye(&listener);
     assert_eq!(events(&listener.seen, "tts.speaking_end")[0]["cancelled"], false);
-    assert_eq!(server.wait_for_end().await, 0, "it does not wait for the rest of the time");
+    assert_eq!(server.wait_for_end().await, 0, "the server ends before the drain limit");
 }
 
 #[tokio::test]
@@ -98,7 +102,7 @@ async fn model_turn_finishes_before_shutdown() {
     let mut client = server.client().await;
     client.stream_until(&recording("goforward"), |seen| seen.kind() == "tts.speaking_start").await;
     server.signal("-TERM").await;
-    // Nothing can be said any more behind a close frame.
+    // No message can follow a close frame.
     client.stream_until(&[], |seen| seen.kind() == "close").await;
     client.read_to_end().await;
     assert_goodbye(&client);
@@ -145,11 +149,11 @@ async fn readiness_fails_before_listener_closes() {
     assert_eq!(ready.code(), "draining");
     let (head, _) = server.dial().await;
     assert!(head.starts_with("HTTP/1.1 503 ") && head.to_lowercase().contains("\r\nretry-after: "), "{head}");
-    // Who is there already goes on as if nothing had happened.
+    // An existing client is unaffected.
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("transcript.final").await;
     server.signal("-TERM").await;
-    assert_eq!(server.wait_for_end().await, 143, "a second signal waits for nothing");
+    assert_eq!(server.wait_for_end().await, 143, "a second signal ends the server at once");
 }
 
 #[tokio::test]
@@ -168,25 +172,25 @@ async fn unfinished_session_is_cut_off_at_drain_limit() {
     assert_goodbye(&client);
     server.wait_for_log("draining").await;
     let code = server.wait_for_end().await;
-    assert!(code == 0 || code == 3, "its lane may have been cut off: {code}");
+    assert!(code == 0 || code == 3, "3 if a lane was cut off: {code}");
 
-    // Who speaks on and on is heard for two thirds of the time.
+    // An endless speaker is heard for two thirds of the drain time.
     let server = Server::start(&url, &["--config", &path]).await;
     let (mut client, _) = client_mid_utterance(&server).await;
     server.signal("-TERM").await;
     client.read_to_end().await;
     assert_goodbye(&client);
-    assert_eq!(events(&client.seen, "transcript.final").len(), 1, "what it said so far is answered");
+    assert_eq!(events(&client.seen, "transcript.final").len(), 1, "the speech so far is transcribed");
     assert_eq!(server.wait_for_end().await, 0);
 }
 
-/// Where the sessions' lines are, and the lines.
+/// Reads the records of the access log.
 fn read_log_lines(dir: &Path) -> Vec<Value> {
     let text = fs::read_to_string(dir.join("access.log")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// An upstream that lets everybody in and hears nothing, not even goodbyes.
+/// An upstream that accepts sessions and answers nothing, not even a close.
 async fn start_unresponsive_upstream() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}/v1/realtime", listener.local_addr().unwrap());
@@ -216,7 +220,7 @@ async fn cut_off_session_is_logged_and_sets_exit_code() {
     let mut client = server.client().await;
     client.send_utterance(&recording("goforward")).await;
     server.request_until("/sessions", |answer| answer.body.contains("\"lane_ready\"")).await;
-    // What holds is what was read last.
+    // The last configuration that was read applies.
     config(&dir, &format!("{log}[drain]\ntimeout_ms = 400\n"));
     assert_eq!(server.request("POST", "/reload").await.json()["changed"], json!(["`drain`"]));
     server.signal("-TERM").await;
@@ -241,21 +245,21 @@ async fn second_signal_stops_immediately() {
         server.signal(second).await;
         assert_eq!(server.wait_for_end().await, code);
         client.read_to_end().await;
-        assert!(events(&client.seen, "session.closed").is_empty(), "there was no time for that");
+        assert!(events(&client.seen, "session.closed").is_empty(), "the session ends without session.closed");
         let lines = read_log_lines(&dir);
         assert!(lines.len() == 1 && lines[0]["reason"] == "cut_off", "{lines:?}");
         assert!(lines[0]["audio_in_s"].as_f64() >= Some(1.0), "{lines:?}");
     }
 }
 
-/// A service manager that a server tells things.
+/// A service manager that receives the server's notifications.
 struct ServiceManager {
     socket: UnixDatagram,
     received: Vec<String>,
 }
 
 impl ServiceManager {
-    /// The next thing, by what it begins with; what else is told meanwhile is remembered.
+    /// Waits for a notification that begins with these words and records the others.
     async fn wait_for_message(&mut self, words: &str) -> String {
         let mut bytes = [0; 4096];
         loop {
@@ -274,7 +278,7 @@ impl ServiceManager {
 #[tokio::test]
 async fn service_manager_is_notified() {
     let (url, _simulator) = upstream().await;
-    // A name that no file has, as container runtimes have them; paths are tested where they are told apart.
+    // An abstract socket name, as container runtimes use; unit tests cover paths.
     let name = format!("voxbridge-leaving-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let socket = std::os::unix::net::UnixDatagram::bind_addr(&address).unwrap();
@@ -303,7 +307,7 @@ async fn service_manager_is_notified() {
     let (mut client, rest) = client_mid_utterance(&server).await;
     server.signal("-TERM").await;
     let stopping = manager.wait_for_message("STOPPING=1\n").await;
-    // Forty seconds for sessions as it was read last, and ten for goodbyes.
+    // 40 s for sessions, as in the last configuration, and 10 s for closing lanes.
     assert!(stopping.contains("EXTEND_TIMEOUT_USEC=50000000\n"), "{stopping}");
     assert!(stopping.contains("STATUS=Draining: 1 sessions finish\n"), "{stopping}");
     manager.wait_for_message("WATCHDOG=1").await;

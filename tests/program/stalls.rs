@@ -1,7 +1,7 @@
-//! A thousand who connect and stall, at every stage: the process stays small, and who does not stall notices nothing.
+//! A thousand connections stalled at every stage: memory stays bounded, and healthy clients are unaffected.
 //!
-//! `VOXBRIDGE_STALLS=1000` has so many at each stage; without it there are fewer, for the sake of the machine. Figures are
-//! printed. Every bound is so much for each connection, so that it holds for any number of them.
+//! `VOXBRIDGE_STALLS=1000` sets the number per stage; the default is smaller. The test prints its figures.
+//! Every bound is per connection and thus holds for any number.
 
 use std::{
     path::Path,
@@ -25,15 +25,15 @@ use voxbridge_test_support::bench::{
     Client, bytes, instant_simulator, open_websocket, recording, scratch, start_simulator,
 };
 
-/// At each stage, where nothing else is said.
+/// Default number of stalled connections per stage.
 const STALLED: usize = 120;
-/// One in so many of those who do not read asks until nothing more is taken.
+/// One in this many non-readers sends requests until the bridge accepts no more.
 const FLOOD_EVERY: usize = 40;
-/// Utterances and texts of a healthy client, with and without the stalled.
+/// Utterances and texts of a healthy client, with and without stalled connections.
 const ROUNDS: usize = 7;
-/// What an allocator may keep, whoever stalls.
+/// Memory that an allocator may keep.
 const ALLOWANCE_KIB: u64 = 16 * 1024;
-/// Descriptors besides those of clients: listeners, the timer, lanes on their way out.
+/// Descriptors apart from those of clients: listeners, the timer, closing lanes.
 const ALLOWED_DESCRIPTORS: usize = 64;
 
 #[expect(clippy::disallowed_methods, reason = "how many there are is said from outside")]
@@ -41,29 +41,29 @@ fn stalled_count() -> usize {
     std::env::var("VOXBRIDGE_STALLS").ok().map_or(STALLED, |count| count.parse().unwrap())
 }
 
-/// Where somebody stalls, and what one of them may cost.
+/// The stage of the stall, with its memory limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
-    /// Connected, and not a byte more.
+    /// Connected, no bytes sent.
     Tcp,
     /// The first bytes of a TLS handshake.
     PartialTlsHandshake,
-    /// Behind TLS, half of a request.
+    /// After TLS, half of a request.
     PartialHttpHead,
-    /// Upgraded, where the first message tells which protocol it is.
+    /// Upgraded without a first message, on a path where that message selects the protocol.
     SilentAfterUpgrade,
-    /// A frame of sixteen megabytes is announced, of which a bit comes.
+    /// A few bytes of a frame announced as 16 MB.
     PartialFrame,
-    /// Somebody is speaking, and then there is nothing more.
+    /// Stalled in the middle of an utterance.
     PartialUtterance,
-    /// Asks for a lot, and reads nothing.
+    /// Requests a lot and reads nothing.
     NeverReads,
 }
 
 impl Stage {
-    /// Memory for each, KiB. A task, its buffers; TLS has its own (a record is 16 KiB, either way); a session has a
-    /// resampler and its voice detection; audio in twice, as samples and as floats; who is deaf has two megabytes of
-    /// answers waiting, the bound of its outbox, if it asks for so many.
+    /// Memory limit per connection, KiB. A task and its buffers; TLS has its own (16 KiB per record and
+    /// direction). A session has a resampler and a voice detector, and holds incoming audio twice, as samples
+    /// and as floats. A client that does not read may have 2 MB of answers in its outbox.
     const fn memory_limit_kib(self) -> u64 {
         match self {
             Self::Tcp => 12,
@@ -76,7 +76,7 @@ impl Stage {
         }
     }
 
-    /// Comes as far as this and no further.
+    /// Connects up to this stage.
     async fn connect(
         self,
         number: usize,
@@ -96,7 +96,7 @@ impl Stage {
                 stream.write_all(b"GET /v1/realtime?model=m HTTP/1.1\r\nHost: local").await.unwrap();
                 StalledConnection::Tls(Box::new(stream))
             }
-            // Several protocols are at home there.
+            // Several protocols share this path.
             Self::SilentAfterUpgrade => {
                 StalledConnection::Tcp(connect_websocket(server, "/v1/realtime").await.socket.into_inner())
             }
@@ -116,7 +116,7 @@ impl Stage {
                 let mut client = connect_macaw(server).await;
                 client.send_json(json!({"type": "tts.speak", "text": "One, two, three, four, five."})).await;
                 let mut stream = client.socket.into_inner();
-                // A masked text frame `{}`: eight bytes, and an error of a hundred and fifty for each.
+                // A masked text frame `{}`: eight bytes, and an error of 150 bytes for each.
                 let flood = [0x81, 0x82, 0, 0, 0, 0, b'{', b'}'].repeat(64);
                 stream.write_all(&flood).await.unwrap();
                 if number.is_multiple_of(FLOOD_EVERY) {
@@ -134,14 +134,14 @@ impl Stage {
     }
 }
 
-/// A connection that is held open.
+/// A connection held open.
 enum StalledConnection {
     Tcp(TcpStream),
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
 }
 
 impl StalledConnection {
-    /// Reads what is left: it comes to an end, an orderly one or not.
+    /// Reads the rest; the connection must end, politely or not.
     async fn wait_for_end(self, within: Duration) {
         let mut stream = match self {
             Self::Tcp(stream) => stream,
@@ -149,15 +149,15 @@ impl StalledConnection {
         };
         let mut rest = vec![0; 65_536];
         let end = async { while matches!(stream.read(&mut rest).await, Ok(1..)) {} };
-        timeout(within, end).await.expect("it is still open");
+        timeout(within, end).await.expect("the connection is still open");
     }
 }
 
-/// With a small window: what it does not read stays with the server.
+/// A TCP connection with a small window, so that unread data stays with the server.
 async fn connect_tcp(server: &Server) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
-    timeout(PATIENCE, socket.connect(server.address)).await.expect("nobody accepts").unwrap()
+    timeout(PATIENCE, socket.connect(server.address)).await.expect("the connection is not accepted").unwrap()
 }
 
 async fn connect_websocket(server: &Server, path: &str) -> Client {
@@ -172,7 +172,7 @@ async fn connect_macaw(server: &Server) -> Client {
     client
 }
 
-/// What the system says about a process: resident memory, KiB, and open descriptors.
+/// The process's resident memory in KiB and its number of open descriptors.
 fn memory_and_descriptors(server: &Server) -> (u64, usize) {
     let proc = format!("/proc/{}", server.process.id().unwrap());
     let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
@@ -181,8 +181,8 @@ fn memory_and_descriptors(server: &Server) -> (u64, usize) {
     (kib, std::fs::read_dir(format!("{proc}/fd")).unwrap().count())
 }
 
-/// A client that does what clients do: how long it waits for words, and for a voice. Each time in a session of its own, for
-/// it speaks faster than anybody can, and in one session that would be noticed.
+/// Response times of a healthy client: until a transcript and until audio. Each round has its own session,
+/// because the client sends faster than real time, which one session would reject.
 #[derive(Default)]
 struct ResponseTimes {
     words: Vec<Duration>,
@@ -212,18 +212,19 @@ fn median(times: &[Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// Ten times as long would be noticed; a fifth of a second would not, and a busy machine takes that by itself.
+/// Checks that response times have not grown tenfold. An increase of 0.2 s is within the noise of a busy
+/// machine.
 fn assert_not_slower(what: &str, crowded: &[Duration], calm: &[Duration]) {
     let (crowded, calm) = (median(crowded), median(calm));
     println!("{what}: {crowded:.1?} among the stalled, {calm:.1?} without them (medians of {ROUNDS})");
     assert!(crowded < 4 * calm + Duration::from_millis(800), "{what}: {crowded:?} instead of {calm:?}");
 }
 
-/// Two servers in front of one upstream: one for those who stall, and one without them.
+/// Two servers with one upstream: one for stalled connections and one without them.
 struct ServerPair {
     crowded: Server,
     calm: Server,
-    /// What the crowded one is like with nobody in it.
+    /// Figures of the crowded server when it is empty.
     before: (u64, usize),
 }
 
@@ -236,7 +237,7 @@ impl ServerPair {
         Self { crowded, calm, before }
     }
 
-    /// So many stall there; the figures stay in their bounds.
+    /// Stalls this many connections at this stage and checks the bounds.
     async fn stall_many(
         &self,
         stage: Stage,
@@ -246,7 +247,7 @@ impl ServerPair {
         let (kib, raise_descriptor_limit) = memory_and_descriptors(&self.crowded);
         let mut all = Vec::new();
         let from = Instant::now();
-        // Not all at the same moment: the queue of those who wait to be accepted has an end of its own.
+        // Connects in groups, because the accept queue is limited.
         for some in (0..count).collect::<Vec<_>>().chunks(50) {
             all.extend(join_all(some.iter().map(|number| stage.connect(*number, &self.crowded, tls))).await);
         }
@@ -260,7 +261,7 @@ impl ServerPair {
             after < kib + ALLOWANCE_KIB + count as u64 * stage.memory_limit_kib(),
             "{stage:?}: {kib} -> {after} KiB"
         );
-        // Whose words are awaited has two lanes at most.
+        // A session that awaits a transcript has at most two lanes.
         assert!(
             now_open <= raise_descriptor_limit + 3 * count + ALLOWED_DESCRIPTORS,
             "{stage:?}: {now_open} descriptors"
@@ -268,7 +269,7 @@ impl ServerPair {
         all
     }
 
-    /// All of them are gone, and so is what they took.
+    /// Checks that all connections end and their resources are released.
     async fn assert_released(&self, stalled: Vec<StalledConnection>, within: Duration) {
         let (count, from) = (stalled.len(), Instant::now());
         join_all(stalled.into_iter().map(|one| one.wait_for_end(within + PATIENCE))).await;
@@ -277,14 +278,14 @@ impl ServerPair {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, emptied).await.expect("descriptors are left over");
+        timeout(PATIENCE, emptied).await.expect("descriptors leak");
         let (kib, raise_descriptor_limit) = memory_and_descriptors(&self.crowded);
-        println!("{count} are gone after {:.1?} more", from.elapsed());
+        println!("{count} ended after another {:.1?}", from.elapsed());
         println!(
-            "gone: {} -> {kib} KiB, {} -> {raise_descriptor_limit} descriptors",
+            "released: {} -> {kib} KiB, {} -> {raise_descriptor_limit} descriptors",
             self.before.0, self.before.1
         );
-        // What was freed is the allocator's to keep, and some of it: a few KiB for each of those who were there.
+        // The allocator keeps a few KiB of freed memory per connection.
         assert!(
             kib < self.before.0 + 2 * ALLOWANCE_KIB + 96 * count as u64,
             "{} -> {kib} KiB",
@@ -293,11 +294,11 @@ impl ServerPair {
     }
 }
 
-/// Room for both ends of everybody.
+/// Raises the limit to both ends of every connection.
 async fn raise_descriptor_limit(count: usize) {
     let limit = format!("--nofile={count}:");
     let id = std::process::id().to_string();
-    // Where it cannot be raised it may be high enough.
+    // If the limit cannot be raised, it may already be high enough.
     let _ = Command::new("prlimit").args(["--pid", &id, &limit]).status().await;
 }
 
@@ -326,7 +327,7 @@ async fn stalled_handshakes_cost_little_and_time_out() {
     for stage in [Stage::Tcp, Stage::PartialTlsHandshake, Stage::PartialHttpHead] {
         all.extend(two.stall_many(stage, count, &tls).await);
     }
-    // Who is healthy still comes through, and how long that takes.
+    // Measures response times of a healthy client.
     let (mut crowded, mut calm) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let from = Instant::now();
@@ -350,7 +351,7 @@ async fn stalled_handshakes_cost_little_and_time_out() {
 async fn stalled_sessions_cost_little_and_time_out() {
     let count = stalled_count();
     raise_descriptor_limit(8 * count + 2_000).await;
-    // As many as are asked: what is looked at is not who waits for a model.
+    // A worker for every session: this test does not measure the queue.
     let simulator = SimulatorConfig { record: false, workers: 3 * count + 100, ..instant_simulator() };
     let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
     let upstream = format!("ws://{address}/v1/realtime");
@@ -369,7 +370,7 @@ async fn stalled_sessions_cost_little_and_time_out() {
             is_full.store(true, Relaxed);
             stalled
         };
-        // Meanwhile it goes on.
+        // The server still works.
         let going_on = async {
             while !is_full.load(Relaxed) {
                 crowded.round(&two.crowded).await;

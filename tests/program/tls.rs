@@ -1,4 +1,4 @@
-//! Certificates for tests, and who trusts them.
+//! Certificates for tests, and TLS clients that trust them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// Who signs.
+/// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -16,14 +16,14 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// Another certificate for localhost, and its key (PEM).
+    /// Signs another certificate for localhost; returns it and its key (PEM).
     pub(crate) fn signed(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 
-    /// A client that trusts it and nobody else.
+    /// A TLS client that trusts only this authority.
     pub(crate) fn connector(&self) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).unwrap();
@@ -36,7 +36,7 @@ impl Authority {
     }
 }
 
-/// A certificate for localhost and its key (PEM), and a client that trusts who has signed it.
+/// A certificate for localhost, its key (PEM), and a client that trusts its issuer.
 pub(crate) fn certificate() -> (String, String, TlsConnector) {
     let authority = Authority::new();
     let (cert, key) = authority.signed();

@@ -1,4 +1,4 @@
-//! The comparison with others: its scripts are whole, what it concludes is right, and it runs.
+//! The comparison with other servers: its scripts are complete, its statistics are right, and it runs.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{ONE_AT_A_TIME, PoisonError, example};
 
-/// Python with the comparison's modules, which leaves nothing behind.
+/// Runs Python with the comparison's modules and without cache files.
 fn python(script: &str, arguments: &[&str]) -> String {
     let mut command = Command::new("python3");
     command.args(["-B", "-c", script]).args(arguments).env("PYTHONPATH", example("compare"));
@@ -42,7 +42,8 @@ fn measured_round(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
 
 #[test]
 fn ratio_is_median_of_valid_rounds() {
-    // The second round was on a slower machine: medians of each alone would say 300 of 200. The last one says nothing.
+    // The second round ran on a slower machine: separate medians would give 300 to 200. The last round is
+    // invalid.
     let rounds = [(100.0, 200.0, true), (900.0, 1000.0, true), (300.0, 150.0, true), (1.0, 1000.0, false)];
     let rounds: Vec<Value> = (0..)
         .zip(rounds)
@@ -59,11 +60,12 @@ fn ratio_is_median_of_valid_rounds() {
     for words in
         ["0.90× relay | ≤ 1× met |", "≤ 0.15 / 0.5 ms **missed**", "1 of 4 rounds left out", "c0ffee"]
     {
-        assert!(table.contains(words), "there is no {words:?} in\n{table}");
+        assert!(table.contains(words), "no {words:?} in\n{table}");
     }
 }
 
-/// With the programs of this build, so its figures mean nothing. `cargo test` builds the example; `cargo test --test` does not.
+/// Runs the programs of this debug build, so the figures mean nothing. `cargo test` builds the example;
+/// `cargo test --test` does not.
 #[test]
 #[ignore = "needs root on Debian, and installs nginx"]
 fn every_contestant_carries_conversations() {

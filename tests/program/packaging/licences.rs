@@ -1,11 +1,11 @@
-//! Every dependency's licence is one that `.deny.toml` allows.
+//! `.deny.toml` allows the licence of every dependency.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
 use serde_json::Value;
 use toml::Table;
 
-/// Whether an SPDX expression holds when the licences of `allowed_licences` are given; `/` is how crates once wrote OR.
+/// True if an SPDX expression is satisfied by `allowed_licences`. Older crates write `/` for OR.
 fn is_allowed(expression: &str, allowed_licences: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -35,7 +35,7 @@ fn parse_licence(rest: &mut &[&str], allowed_licences: &BTreeSet<String>) -> boo
     }
     let Some((name, behind)) = rest.split_first() else { return false };
     *rest = behind;
-    // An exception is a licence of its own name.
+    // A licence with an exception counts as a licence of its own.
     if !take_word(rest, "WITH") {
         return allowed_licences.contains(*name);
     }
