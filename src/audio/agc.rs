@@ -1,25 +1,26 @@
-//! Level control of a microphone: raises quiet voices to what the model hears as speech.
+//! Automatic gain control for the microphone: raises quiet voices to a level that the model hears as speech.
 //!
-//! At 0.02 to 0.03 RMS the model only ever listens (MiniCPM-o field notes §7.12). The gain follows the speech slowly,
-//! changes along a straight line and never goes below 1: loud microphones are left alone. This is no noise gate and no
-//! compressor, and it delays nothing: what is done to a sample depends on those before it, never on how they were
-//! cut into blocks.
+//! MiniCPM-o treats speech at 0.02 to 0.03 RMS as silence and only listens (MiniCPM-o field notes §7.12). The
+//! gain follows the speech level slowly and changes linearly. It never falls below 1, so loud microphones are
+//! left alone. This is neither a noise gate nor a compressor, and it adds no delay. Each output sample depends on
+//! the samples before it, never on their framing.
 
 use super::{SPEECH_RATE_HZ, pcm};
 
-/// The level is looked at this often, every 10 ms.
+/// Length of a block. The gain is adjusted once a block, every 10 ms.
 const BLOCK_SAMPLES: usize = SPEECH_RATE_HZ as usize / 100;
 
-/// How many blocks of speech the level is the mean of: 1.5 s, several syllables. A quiet vowel is no quiet microphone.
+/// Number of speech blocks that the level is averaged over: 1.5 s, several syllables. One quiet vowel must not
+/// raise the gain.
 const AVERAGING_BLOCKS: f32 = 150.0;
 
-/// Most that the gain grows in a block: 12 dB a second. ×6 is reached within the first words.
+/// Fastest rise of the gain per block: 12 dB a second. The gain reaches ×6 within the first words.
 const MAX_RISE_PER_BLOCK: f32 = 1.013_911;
 
-/// Most that the gain shrinks in a block: 60 dB a second. Too loud is corrected sooner than too quiet.
+/// Fastest fall of the gain per block: 60 dB a second. Overload is corrected sooner than quiet speech.
 const MAX_FALL_PER_BLOCK: f32 = 0.933_254_3;
 
-/// The level control of one microphone.
+/// Automatic gain control of one microphone.
 ///
 /// ```
 /// use voxbridge::audio::agc::Agc;
@@ -27,34 +28,34 @@ const MAX_FALL_PER_BLOCK: f32 = 0.933_254_3;
 /// let mut agc = Agc::new(0.12, 8.0, 0.006);
 /// let mut quiet: Vec<i16> = (0..48_000).map(|i| if i % 8 < 4 { 655 } else { -655 }).collect();
 /// agc.apply(&mut quiet);
-/// assert!(agc.gain() > 5.9, "0.02 has become 0.12");
+/// assert!(agc.gain() > 5.9, "0.02 was raised to 0.12");
 /// ```
 #[derive(Debug, Clone)]
 pub struct Agc {
     target_rms: f32,
     gain_max: f32,
     floor_rms: f32,
-    /// What the last sample was multiplied by.
+    /// Factor applied to the last sample.
     gain: f32,
-    /// What `gain` changes by, sample by sample, until the block ends.
+    /// Change of `gain` per sample until the end of the block.
     gain_step: f32,
-    /// What `gain` is at the end of the block.
+    /// Value that `gain` reaches at the end of the block.
     target_gain: f32,
-    /// Samples of the block so far, and the sum of their squares.
+    /// Samples in the block so far, and the sum of their squares.
     block_samples: usize,
     block_energy: u64,
-    /// Mean square of the speech so far, and how many blocks it is the mean of.
+    /// Mean square of the speech so far, and the number of blocks averaged.
     speech_power: f32,
     speech_blocks: f32,
 }
 
 impl Agc {
-    /// Brings speech to `target_rms` of full scale by a gain of at most `gain_max`; what is not above `floor_rms` is no
-    /// speech and changes nothing.
+    /// Brings speech to `target_rms` of full scale with a gain of at most `gain_max`. Blocks at or below
+    /// `floor_rms` are not speech and leave the gain unchanged.
     #[must_use]
     pub const fn new(target_rms: f32, gain_max: f32, floor_rms: f32) -> Self {
         Self {
-            // What is not a number is no wish at all.
+            // `max` also replaces NaN, so an invalid setting turns into the neutral value.
             target_rms: target_rms.max(0.0),
             gain_max: gain_max.max(1.0),
             floor_rms: floor_rms.max(0.0),
@@ -68,7 +69,7 @@ impl Agc {
         }
     }
 
-    /// Multiplies the samples by the gain, in place; what is too loud is clipped.
+    /// Multiplies the samples by the gain in place, clipping at full scale.
     pub fn apply(&mut self, samples: &mut [i16]) {
         let mut rest = samples;
         while !rest.is_empty() {
@@ -83,7 +84,7 @@ impl Agc {
         }
     }
 
-    /// What is multiplied by at the moment, 1 or more.
+    /// The current gain, 1 or more.
     #[must_use]
     pub const fn gain(&self) -> f32 {
         self.gain
@@ -94,7 +95,8 @@ impl Agc {
         self.gain += self.gain_step;
         let amplified = pcm::to_f32(sample) * self.gain;
         if amplified.abs() > 1.0 {
-            // It is full scale from here on, not from the next block on; there is no jump, for it would have been clipped.
+            // The gain drops to full scale at once, not from the next block on. This causes no jump,
+            // because the sample would have been clipped.
             self.gain /= amplified.abs();
             self.target_gain = self.gain;
             self.gain_step = 0.0;
@@ -102,10 +104,10 @@ impl Agc {
         pcm::to_i16(pcm::to_f32(sample) * self.gain)
     }
 
-    /// Ends a block: its speech decides where the gain goes in the next one.
+    /// Ends a block: if it was speech, its level sets the gain that the next block moves towards.
     fn end_block(&mut self) {
         let power = (self.block_energy as f64 / (BLOCK_SAMPLES as f64 * 32_768.0 * 32_768.0)) as f32;
-        // The sum of the steps is not quite what they were made from.
+        // Rounding: the added steps miss the target slightly.
         self.gain = self.target_gain;
         (self.block_samples, self.block_energy) = (0, 0);
         if power.sqrt() > self.floor_rms {
@@ -136,7 +138,7 @@ mod tests {
         (energy / samples.len() as f64).sqrt() as f32
     }
 
-    /// Noise that swells and fades four times a second as syllables do.
+    /// Noise whose level swells and fades four times a second, as syllables do.
     fn speech(level: f32, samples: usize) -> Vec<i16> {
         let mut rng = fastrand::Rng::with_seed(7);
         let noise = (0..samples).map(|at| {
@@ -174,7 +176,7 @@ mod tests {
     fn loud_speech_is_unchanged() {
         for loud in [0.13, 0.2, 0.5] {
             let samples = speech(loud, 2 * SECOND);
-            // The first syllable may be a quiet one; it is judged by what follows soon.
+            // The first syllable may be quiet and raise the gain briefly.
             let out = apply_to(&mut test_agc(), samples.clone());
             assert!(out[SECOND..] == samples[SECOND..], "{loud}");
             assert!(rms(&out) < loud * 1.05);
@@ -188,11 +190,14 @@ mod tests {
         let gain = agc.gain();
         let murmur = speech(0.003, 10 * SECOND);
         let out = apply_to(&mut agc, murmur.clone());
-        assert!((rms(&out) / rms(&murmur) - gain).abs() < 0.1, "it is as loud as the speech around it");
+        assert!(
+            (rms(&out) / rms(&murmur) - gain).abs() < 0.1,
+            "background noise gets the gain of the speech around it"
+        );
         assert_eq!(apply_to(&mut agc, vec![0; SECOND]), vec![0; SECOND]);
         assert!(
             (agc.gain() / gain - 1.0).abs() < MAX_RISE_PER_BLOCK - 1.0,
-            "at most what the last block of speech began"
+            "only the step begun by the last speech block is completed"
         );
     }
 
@@ -203,7 +208,7 @@ mod tests {
         assert!(agc.gain() > 5.0);
         let out = apply_to(&mut agc, speech(0.25, SECOND));
         let clipped = out.iter().filter(|sample| sample.unsigned_abs() >= 32_767).count();
-        assert!(clipped < SECOND / 200, "{clipped} samples at full scale");
+        assert!(clipped < SECOND / 200, "{clipped} samples were clipped");
         assert!(agc.gain() < 1.5, "{}", agc.gain());
     }
 
@@ -212,7 +217,7 @@ mod tests {
         let steady = vec![1_000i16; SECOND];
         let out = apply_to(&mut test_agc(), steady);
         let steps = out.windows(2).map(|pair| (pair[1] - pair[0]).abs());
-        assert!(steps.max().unwrap_or(0) <= 1, "no jump");
+        assert!(steps.max().unwrap_or(0) <= 1, "the gain jumped");
         assert!(out[SECOND - 1] > 3_800);
     }
 
@@ -225,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Stretches of anything: silence, noise of any level, full scale.
+    /// Stretches of silence, noise at any level and full scale.
     fn any_samples() -> impl Strategy<Value = Vec<i16>> {
         let stretch =
             (prop_oneof![Just(0i16), Just(i16::MAX), 1i16..2_000, any::<i16>()], any::<u64>(), 1usize..2_000);

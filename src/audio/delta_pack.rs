@@ -1,16 +1,16 @@
-//! Audio that is kept in case it is needed again: smaller, and bit for bit what it was.
+//! Lossless, cheap compression of int16 audio that is kept in case it has to be sent again.
 //!
-//! Each sample is the difference to the one before; of a block of them as many bits are kept as its largest difference
-//! needs. Loud speech takes about 70 % of its size so; a codec would do better, and take longer.
+//! Each sample is stored as the difference to its predecessor. All differences of a block take the number of bits
+//! that its largest one needs. Loud speech shrinks to about 70 %. A codec would do better but cost more time.
 
-/// Samples of a block: whatever their bits, they fill whole words of 32 bits.
+/// Samples per block. With 32, every bit width fills whole 32-bit words.
 const BLOCK_SAMPLES: usize = 32;
 
-/// Packed samples.
+/// Losslessly packed int16 samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedAudio {
     samples: usize,
-    /// Of each block the number of bits, then the differences, lowest bits first.
+    /// For each block the bit width, then the differences, lowest bits first.
     bytes: Box<[u8]>,
 }
 
@@ -35,7 +35,7 @@ impl PackedAudio {
         Self { samples: samples.len(), bytes: bytes.into() }
     }
 
-    /// The samples.
+    /// Restores the samples.
     #[must_use]
     pub fn unpack(&self) -> Vec<i16> {
         let mut samples = Vec::with_capacity(self.samples.next_multiple_of(BLOCK_SAMPLES));
@@ -52,14 +52,14 @@ impl PackedAudio {
         samples
     }
 
-    /// Bytes it takes.
+    /// Size of the packed audio in bytes.
     #[must_use]
     pub fn packed_len(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// The differences, block by block; what is missing of the last one is none.
+/// Zigzag-coded differences, block by block; the last block is padded with zeros.
 fn delta_blocks(samples: &[i16]) -> impl Iterator<Item = [u16; BLOCK_SAMPLES]> {
     let mut last = 0i16;
     samples.chunks(BLOCK_SAMPLES).map(move |chunk| {
@@ -73,7 +73,7 @@ fn delta_blocks(samples: &[i16]) -> impl Iterator<Item = [u16; BLOCK_SAMPLES]> {
     })
 }
 
-/// Small numbers for small differences of either sign: 0, -1, 1, -2, 2, …
+/// Zigzag code: maps small differences of either sign to small numbers: 0, -1, 1, -2, 2, …
 const fn zigzag_encode(difference: i16) -> u16 {
     (difference.cast_unsigned() << 1) ^ (difference >> 15).cast_unsigned()
 }
@@ -82,7 +82,7 @@ const fn zigzag_decode(number: u16) -> i16 {
     (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
 }
 
-/// The bits that the largest of them needs.
+/// Number of bits that the largest value of the block needs.
 fn bit_width(block: &[u16; BLOCK_SAMPLES]) -> usize {
     (u16::BITS - block.iter().fold(0, |all, number| all | number).leading_zeros()) as usize
 }
@@ -129,7 +129,7 @@ mod tests {
         let samples: Vec<i16> = samples.into_iter().map(pcm::to_i16).collect();
         let packed = PackedAudio::new(&samples);
         let part = packed.packed_len() as f64 / (2 * samples.len()) as f64;
-        assert!(part < 0.72, "{part} of it is left");
+        assert!(part < 0.72, "packed to {part} of the original size");
         assert_eq!(packed.unpack(), samples);
         assert_eq!(PackedAudio::new(&[0; 16_000]).packed_len(), 500);
     }

@@ -1,12 +1,13 @@
-//! Encodings of raw audio on a client's wire, one sample after the other: int16, float32 and the two laws of telephony.
+//! Sample encodings of raw audio in client messages: int16, float32, G.711 μ-law and A-law (ITU-T G.711, tables 1
+//! and 2).
 //!
-//! No containers and no codecs with a state: those would need more than the bytes at hand (ITU-T G.711, tables 1 and 2).
+//! Every sample is encoded on its own. Containers and stateful codecs are not supported.
 
 use serde::Deserialize;
 
 use super::pcm;
 
-/// How a sample is written.
+/// Encoding of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
@@ -22,20 +23,20 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Every encoding, by the name mapping files know it by.
+    /// Every encoding with its name in mapping files.
     pub const ALL: [(&'static str, Self); 4] =
         [("s16le", Self::S16le), ("f32le", Self::F32le), ("mulaw", Self::Mulaw), ("alaw", Self::Alaw)];
 
-    /// The most bytes a sample takes.
+    /// Largest size of a sample in any encoding.
     pub const MAX_BYTES_PER_SAMPLE: usize = 4;
 
-    /// The encoding of that name.
+    /// Finds the encoding with this name in mapping files.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, encoding)| *encoding)
     }
 
-    /// In words.
+    /// Human-readable name.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -46,7 +47,7 @@ impl Encoding {
         }
     }
 
-    /// Bytes of a sample.
+    /// Size of a sample.
     #[must_use]
     pub const fn bytes_per_sample(self) -> usize {
         match self {
@@ -56,7 +57,7 @@ impl Encoding {
         }
     }
 
-    /// The first sample of some; silence where there are too few bytes for one.
+    /// Decodes the first sample; silence if there are too few bytes for one.
     #[must_use]
     pub fn decode_first(self, bytes: &[u8]) -> i16 {
         match (self, bytes) {
@@ -68,10 +69,11 @@ impl Encoding {
         }
     }
 
-    /// The first sample of each group of so many bytes as float32, as many as there is room for.
+    /// Decodes the first sample of each group of `group_bytes` bytes to float32, until `out` is full.
     pub(super) fn decode_first_channel(self, groups: &[u8], group_bytes: usize, out: &mut [f32]) {
         match (self, group_bytes) {
-            // What nearly everybody sends, in a shape that the compiler makes vectors of.
+            // Fast path for mono int16, which nearly every client sends; the compiler vectorizes this
+            // loop.
             (Self::S16le, 2) => {
                 for (out, two) in out.iter_mut().zip(groups.chunks_exact(2)) {
                     *out = pcm::to_f32(i16::from_le_bytes([two[0], two[1]]));
@@ -85,7 +87,7 @@ impl Encoding {
         }
     }
 
-    /// Appends float32 samples to `out`, rounded and clipped.
+    /// Encodes float32 samples, rounded and clipped, and appends them to `out`.
     pub fn encode(self, samples: &[f32], out: &mut Vec<u8>) {
         match self {
             Self::S16le => pcm::encode_s16le(samples, out),
@@ -96,11 +98,11 @@ impl Encoding {
     }
 }
 
-/// What μ-law adds to a magnitude, so that every segment begins at a power of two; in sixteen bits.
+/// Bias that μ-law adds to a 16-bit magnitude, so that every segment begins at a power of two.
 const MULAW_BIAS: i32 = 0x84;
 const MULAW_MAX_MAGNITUDE: i32 = 32_635;
 
-/// Sixteen bits from μ-law: the sign, three bits of segment, four of the mantissa in it, all inverted.
+/// Decodes μ-law to 16 bits: sign, three segment bits and four mantissa bits, all inverted.
 fn from_mulaw(code: u8) -> i16 {
     let bits = !code;
     let mantissa = i32::from(bits & 0x0f) << 3;
@@ -115,7 +117,7 @@ fn to_mulaw(sample: i16) -> u8 {
     !(sign_bit(sample < 0) | (segment as u8) << 4 | mantissa as u8)
 }
 
-/// Sixteen bits from A-law: as above, with a first segment twice as long, and every other bit inverted.
+/// Decodes A-law to 16 bits: like μ-law, with a first segment twice as long and only every other bit inverted.
 fn from_alaw(code: u8) -> i16 {
     let bits = code ^ 0x55;
     let mantissa = i32::from(bits & 0x0f) << 4;
@@ -127,7 +129,7 @@ fn from_alaw(code: u8) -> i16 {
 }
 
 fn to_alaw(sample: i16) -> u8 {
-    // Zero is positive, and what is just below it the first of the negative ones.
+    // Zero counts as positive; -1 is the first negative value.
     let magnitude = if sample < 0 { !i32::from(sample) } else { i32::from(sample) };
     let segment = if magnitude < 256 { 0 } else { magnitude.ilog2() - 7 };
     let mantissa = (magnitude >> (segment.max(1) + 3)) & 0x0f;
@@ -138,7 +140,7 @@ const fn sign_bit(set: bool) -> u8 {
     if set { 0x80 } else { 0 }
 }
 
-/// A magnitude is below 2^15 in both laws.
+/// Applies the sign to a magnitude below 2^15.
 const fn apply_sign(magnitude: i32, negative: bool) -> i16 {
     (if negative { -magnitude } else { magnitude }) as i16
 }
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn g711_codes_decode_as_the_standard_tables() {
-        // Decoder outputs of G.711 table 2a and 1a at the ends and in the middle, in sixteen bits.
+        // Decoder outputs of G.711 tables 2a and 1a at the ends and in the middle, scaled to 16 bits.
         for (code, sample) in
             [(0x00, -32_124), (0x80, 32_124), (0x7f, 0), (0xff, 0), (0xf0, 120), (0x9f, 8316)]
         {
@@ -186,7 +188,7 @@ mod tests {
                 let decoded = law.decode_first(&[encode(sample)]);
                 let error = i32::from(decoded).abs_diff(i32::from(sample));
                 assert!(decoded >= last, "{law:?} {sample}");
-                // Half a step: a 32nd of the segment, and eight where segments begin.
+                // Half a step: 1/32 of the segment, or 8 in the first one.
                 assert!(error <= 8 + u32::from(sample.unsigned_abs()) / 30, "{law:?} {sample}: {decoded}");
                 last = decoded;
             }

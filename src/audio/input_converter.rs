@@ -1,9 +1,9 @@
-//! What clients send, turned into what the inside works with: interleaved bytes of any [`Encoding`] at any rate in,
-//! int16 mono at 16 kHz ([`SPEECH_RATE_HZ`]) out.
+//! Converts client audio to the internal format: interleaved bytes in any [`Encoding`] and at any rate in, int16
+//! mono at 16 kHz ([`SPEECH_RATE_HZ`]) out.
 //!
-//! The first channel is taken, as Macaw does. Frames may end anywhere, also within a sample: the odd bytes are carried
-//! over to the next frame (design §4.8). int16 at 16 kHz mono comes out bit for bit. Every sample group (one sample of
-//! each channel) is accounted for: pending, out, or skipped.
+//! Only the first channel is used, as in Macaw. Frames may end anywhere, even within a sample: incomplete bytes
+//! are carried over to the next frame (design §4.8). Mono int16 at 16 kHz passes through bit for bit. Every
+//! sample group (one sample of each channel) is accounted for as pending, output or skipped.
 
 use std::cell::RefCell;
 
@@ -11,10 +11,10 @@ use super::encoding::Encoding;
 use super::resample::{Resampler, UnsupportedRate};
 use super::{SPEECH_RATE_HZ, pcm};
 
-/// The most channels a client may send; the remaining ones of a sample group are ignored.
+/// Most channels a client may send. All but the first one are ignored.
 pub const MAX_CHANNELS: u16 = 8;
 
-/// An audio format that cannot be taken in.
+/// Unsupported audio format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The sample rate is out of range.
@@ -23,20 +23,20 @@ pub enum FormatError {
     /// Zero channels, or too many.
     #[error("{actual} audio channels are not supported (expected 1 to {MAX_CHANNELS})")]
     Channels {
-        /// The number of channels asked for.
+        /// The requested number of channels.
         actual: u16,
     },
 }
 
-/// Samples that are converted at a time: 340 ms at 48 kHz, more than a client's frame has.
+/// Samples converted at a time: 340 ms at 48 kHz, longer than a client's frame.
 const BLOCK_SAMPLES: usize = 16 * 1024;
 
 thread_local! {
-    /// Samples on their way to the resampler.
+    /// Input buffer of the resampler, shared by all sessions of a thread.
     static BLOCK: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One client's audio on its way in.
+/// Converter for the audio of one client.
 #[derive(Debug)]
 pub struct InputConverter {
     resampler: Resampler,
@@ -45,22 +45,22 @@ pub struct InputConverter {
     encoding: Encoding,
     group_bytes: usize,
     carry: Carry,
-    /// Reused between frames; empty until audio at another rate than [`SPEECH_RATE_HZ`] arrives.
+    /// Resampler output, reused between frames. Stays empty while the input rate is [`SPEECH_RATE_HZ`].
     resampled: Vec<f32>,
     input_samples: u64,
     skipped_samples: u64,
 }
 
 impl InputConverter {
-    /// Takes in interleaved int16 at `rate_hz` with that many channels.
+    /// Converter for interleaved int16 at `rate_hz` with `channels` channels.
     ///
     /// # Errors
-    /// [`FormatError`] for a rate outside 8 to 192 kHz, or no channel, or more than [`MAX_CHANNELS`].
+    /// [`FormatError`] for a rate outside 8 to 192 kHz, for zero channels and for more than [`MAX_CHANNELS`].
     pub fn new(rate_hz: u32, channels: u16) -> Result<Self, FormatError> {
         Self::with_encoding(Encoding::S16le, rate_hz, channels)
     }
 
-    /// The same for audio in another encoding.
+    /// Like [`InputConverter::new`], for audio in another encoding.
     ///
     /// # Errors
     /// As for [`InputConverter::new`].
@@ -80,7 +80,7 @@ impl InputConverter {
         })
     }
 
-    /// Takes a frame in and appends what is ready of it to `out`.
+    /// Converts a frame and appends the samples that are ready to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<i16>) {
         let (encoding, group_bytes) = (self.encoding, self.group_bytes);
         let (completed, whole) = self.carry.split(bytes, group_bytes);
@@ -103,8 +103,9 @@ impl InputConverter {
         drain_as_i16(&mut self.resampled, out);
     }
 
-    /// Takes in a frame of muted audio: keeps the alignment of the bytes and discards the samples. Gives the number of
-    /// sample groups discarded. A stretch should be flushed before it is muted, or it goes on after the gap.
+    /// Skips a frame of muted audio: keeps the byte alignment, discards the samples and returns their number
+    /// of sample groups. Call [`flush`](Self::flush) before muting, or pending samples come out after the
+    /// gap.
     pub fn skip_muted(&mut self, bytes: &[u8]) -> usize {
         let (completed, whole) = self.carry.split(bytes, self.group_bytes);
         let groups = completed.is_some() as usize + whole.len() / self.group_bytes;
@@ -112,24 +113,25 @@ impl InputConverter {
         groups
     }
 
-    /// Drops a frame: keeps the alignment of the bytes and counts nothing.
+    /// Drops a frame: keeps the byte alignment and counts nothing.
     pub fn discard(&mut self, bytes: &[u8]) {
         self.carry.split(bytes, self.group_bytes);
     }
 
-    /// Sample groups that a frame of that many bytes completes.
+    /// Number of sample groups that a frame of `bytes` bytes completes.
     #[must_use]
     pub const fn completed_groups(&self, bytes: usize) -> usize {
         (self.carry.len + bytes) / self.group_bytes
     }
 
-    /// Ends a stretch: appends everything pending to `out`. Bytes of an incomplete sample group stay for the next frame.
+    /// Ends a stretch of audio: appends all pending samples to `out`. The bytes of an incomplete sample group
+    /// wait for the next frame.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
         self.resampler.flush(&mut self.resampled);
         drain_as_i16(&mut self.resampled, out);
     }
 
-    /// Whole sample groups taken in so far, at the client's rate; those skipped are not among them.
+    /// Whole sample groups converted so far, at the client's rate; skipped groups are not included.
     #[must_use]
     pub const fn input_samples(&self) -> u64 {
         self.input_samples
@@ -141,17 +143,17 @@ impl InputConverter {
         self.skipped_samples
     }
 
-    /// Sample groups taken in that are not out yet, at the client's rate: at most 50 ms of them, none after a flush.
+    /// Sample groups taken in but not output yet, at the client's rate: at most 50 ms, zero after a flush.
     #[must_use]
     pub fn pending_groups(&self) -> u64 {
         if self.passthrough { 0 } else { self.resampler.pending_samples() }
     }
 }
 
-/// Room for the largest sample group.
+/// Buffer for the largest possible sample group.
 type SampleGroup = [u8; MAX_CHANNELS as usize * Encoding::MAX_BYTES_PER_SAMPLE];
 
-/// Bytes of a sample group that is not complete yet.
+/// Bytes of an incomplete sample group.
 #[derive(Debug, Default)]
 struct Carry {
     bytes: SampleGroup,
@@ -159,8 +161,8 @@ struct Carry {
 }
 
 impl Carry {
-    /// The group that `bytes` completes, if they do, and the whole groups after it. What remains
-    /// at the end is carried on.
+    /// Splits `bytes` into the carried group that they complete, if any, and the whole groups after it. Keeps
+    /// the remainder.
     fn split<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> (Option<SampleGroup>, &'a [u8]) {
         let mut completed = None;
         let mut rest = bytes;
@@ -177,7 +179,7 @@ impl Carry {
         (completed, whole)
     }
 
-    /// Fills up to one group; gives what is left of `bytes`.
+    /// Fills the carried group and returns the unused part of `bytes`.
     fn fill_from<'a>(&mut self, bytes: &'a [u8], group_bytes: usize) -> &'a [u8] {
         let (taken, rest) = bytes.split_at(bytes.len().min(group_bytes - self.len));
         self.bytes[self.len..self.len + taken.len()].copy_from_slice(taken);
@@ -186,7 +188,7 @@ impl Carry {
     }
 }
 
-/// Moves the samples to int16, rounded and clipped: the filter overshoots where loud speech was clipped before.
+/// Moves the samples to int16, rounded and clipped. The filter overshoots full scale where the input was clipped.
 fn drain_as_i16(samples: &mut Vec<f32>, out: &mut Vec<i16>) {
     out.extend(samples.iter().copied().map(pcm::to_i16));
     samples.clear();
@@ -227,7 +229,7 @@ mod tests {
         assert_eq!(out.len(), 1_600);
         assert!(out.contains(&i16::MAX) && out.contains(&i16::MIN), "the filter overshoots");
         let wrapped = out.windows(2).skip(8).any(|pair| pair[0] > 30_000 && pair[1] < -30_000);
-        assert!(!wrapped, "a band-limited square does not swing in one sample");
+        assert!(!wrapped, "a band-limited square wave never jumps from end to end between two samples");
     }
 
     #[test]
@@ -236,7 +238,7 @@ mod tests {
         let audio = bytes(&[1, -1, 2, -2, 3, -3, 4, -4]);
         let mut out = Vec::new();
         converter.push(&audio[..3], &mut out);
-        assert_eq!(converter.skip_muted(&audio[3..9]), 2, "the group begun before and one more");
+        assert_eq!(converter.skip_muted(&audio[3..9]), 2, "the carried group and one more");
         converter.flush(&mut out);
         converter.push(&audio[9..], &mut out);
         assert_eq!(out, [3, 4]);
@@ -249,7 +251,7 @@ mod tests {
         let audio = bytes(&[1, 2, 3, 4]);
         let mut out = Vec::new();
         converter.push(&audio[..1], &mut out);
-        assert_eq!(converter.completed_groups(4), 2, "the one begun before and one more");
+        assert_eq!(converter.completed_groups(4), 2, "the carried group and one more");
         converter.discard(&audio[1..5]);
         converter.push(&audio[5..], &mut out);
         assert_eq!(out, [3, 4]);

@@ -1,7 +1,8 @@
-//! Audio as plain computation: sample formats, resampling, level, voice activity, units, pace. No sockets, no clock.
+//! Audio processing without sockets or clocks: sample formats, resampling, gain, voice activity, units, playout
+//! pacing.
 //!
-//! Inside voxbridge audio is int16 mono at 16 kHz on the way up ([`SPEECH_RATE_HZ`]) and float32 mono at 24 kHz as
-//! the model sends it on the way down ([`MODEL_RATE_HZ`]).
+//! Audio towards the model is int16 mono at 16 kHz ([`SPEECH_RATE_HZ`]). Audio from the model is float32 mono at
+//! 24 kHz ([`MODEL_RATE_HZ`]).
 
 pub mod agc;
 pub mod delta_pack;
@@ -15,8 +16,8 @@ pub mod units;
 pub mod vad;
 pub mod wav;
 
-/// Rate of everything sent to the model (MiniCPM-o field notes §1.6: raw float32, 16 kHz, mono).
+/// Sample rate of all audio sent to the model (MiniCPM-o field notes §1.6: raw float32, 16 kHz, mono).
 pub const SPEECH_RATE_HZ: u32 = 16_000;
 
-/// Rate of everything the model says (overview page, `response.output.delta`: 24 kHz mono float32).
+/// Sample rate of all audio from the model (overview page, `response.output.delta`: 24 kHz mono float32).
 pub const MODEL_RATE_HZ: u32 = 24_000;

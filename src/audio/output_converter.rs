@@ -1,30 +1,30 @@
-//! What the model says, turned into what clients play: float32 mono at 24 kHz ([`MODEL_RATE_HZ`]) in, bytes in the
-//! client's [`Encoding`] and at its rate out.
+//! Converts model audio for clients: float32 mono at 24 kHz ([`MODEL_RATE_HZ`]) in, bytes in the client's
+//! [`Encoding`] and at its rate out.
 
 use super::MODEL_RATE_HZ;
 use super::encoding::Encoding;
 use super::resample::{Resampler, UnsupportedRate};
 
-/// One voice on its way out to one client.
+/// Converter for one voice of one client.
 #[derive(Debug)]
 pub struct OutputConverter {
     resampler: Resampler,
-    /// The rate is [`MODEL_RATE_HZ`]: samples are converted only.
+    /// The rate is [`MODEL_RATE_HZ`]: samples are encoded but not resampled.
     passthrough: bool,
     encoding: Encoding,
-    /// Reused between deltas; empty unless the rates differ.
+    /// Resampler output, reused between deltas; empty unless the rates differ.
     resampled: Vec<f32>,
 }
 
 impl Default for OutputConverter {
-    /// A voice at [`MODEL_RATE_HZ`].
+    /// An int16 converter at [`MODEL_RATE_HZ`].
     fn default() -> Self {
         Self::new(MODEL_RATE_HZ).expect("the model's own rate is within the supported range")
     }
 }
 
 impl OutputConverter {
-    /// An int16 voice at `out_rate_hz` samples per second; [`MODEL_RATE_HZ`] needs no resampling.
+    /// An int16 converter to `out_rate_hz`; [`MODEL_RATE_HZ`] needs no resampling.
     ///
     /// # Errors
     /// [`UnsupportedRate`] outside 8 to 192 kHz.
@@ -32,7 +32,7 @@ impl OutputConverter {
         Self::with_encoding(Encoding::S16le, out_rate_hz)
     }
 
-    /// The same in another encoding.
+    /// Like [`OutputConverter::new`], with another encoding.
     ///
     /// # Errors
     /// As for [`OutputConverter::new`].
@@ -45,7 +45,7 @@ impl OutputConverter {
         })
     }
 
-    /// Takes samples in and appends the bytes that are ready to `out`.
+    /// Converts samples and appends the bytes that are ready to `out`.
     pub fn push(&mut self, samples: &[f32], out: &mut Vec<u8>) {
         if self.passthrough {
             return self.encoding.encode(samples, out);
@@ -54,13 +54,13 @@ impl OutputConverter {
         self.encode_resampled(out);
     }
 
-    /// Ends a turn: appends the bytes of everything still in the resampler and is fresh for the next turn.
+    /// Ends a turn: appends all pending audio to `out` and resets for the next turn.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         self.resampler.flush(&mut self.resampled);
         self.encode_resampled(out);
     }
 
-    /// Forgets what is still in the resampler: the turn was cancelled, nothing of it may be heard any more.
+    /// Discards the pending audio of a cancelled turn.
     pub fn clear(&mut self) {
         self.resampler.reset();
     }
@@ -102,7 +102,7 @@ mod tests {
                 converter.push(piece, &mut pieces);
             }
             converter.flush(&mut pieces);
-            // Rounding may fall to the other side.
+            // The last digit may round either way.
             let sample = |two: &[u8]| i32::from(i16::from_le_bytes([two[0], two[1]]));
             let pairs = whole.chunks_exact(2).zip(pieces.chunks_exact(2));
             assert!(whole.len() == pieces.len(), "{rate_hz} Hz");

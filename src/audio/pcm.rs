@@ -1,58 +1,59 @@
-//! Sample formats: int16 towards clients, base64 float32 little endian towards the model.
+//! Sample conversions: int16 towards clients, base64 of little-endian float32 towards the model.
 //!
-//! An int16 sample survives the way to float32 and back bit for bit; a float outside ±1 is clipped, never wrapped,
-//! and NaN becomes silence.
+//! int16 to float32 and back is lossless. Floats outside ±1 are clipped, never wrapped, and NaN becomes silence.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dasp::sample::Sample as _;
 
-/// The engine that this machine's instructions make the fastest; equal to [`STANDARD`] in all but that.
+/// SIMD base64 engine. Its results equal those of [`STANDARD`].
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 static BASE64: std::sync::LazyLock<base64::engine::simd::Simd> =
     std::sync::LazyLock::new(|| base64::engine::simd::Simd::standard(base64::engine::general_purpose::PAD));
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// Samples that are encoded and decoded at a time, on the stack: a whole number of base64's three-byte groups, so that
+/// Samples encoded and decoded at a time, on the stack: a whole number of base64's three-byte groups, so that
 /// blocks join without padding.
 const BLOCK_SAMPLES: usize = 768;
 const BLOCK_BYTES: usize = BLOCK_SAMPLES * 4;
 const BLOCK_CHARS: usize = BLOCK_BYTES / 3 * 4;
 
-/// Scale between int16 and float32 full scale; a power of two, so the division is exact.
+/// Scale between int16 and float32; a power of two, so the division is exact.
 const FULL_SCALE: f32 = 32_768.0;
 
-/// Base64 text that is not audio.
+/// Audio text that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PcmError {
-    /// Not base64 at all (wrong alphabet, padding or length).
+    /// Invalid base64 (alphabet, padding or length).
     #[error("the audio is not valid base64: {0}")]
     Base64(String),
-    /// Float32 samples are four bytes each (field notes §1.5: "buffer size must be a multiple of element size").
+    /// Byte count that is no multiple of four (field notes §1.5: "buffer size must be a multiple of element
+    /// size").
     #[error("{0} bytes of audio are not a whole number of float32 samples")]
     PartialSample(usize),
 }
 
-/// An int16 sample as float32 in `-1.0 ..= 0.99997`.
+/// Converts an int16 sample to float32 in `-1.0 ..= 0.99997`.
 #[must_use]
 pub fn to_f32(sample: i16) -> f32 {
     sample.to_sample::<f32>()
 }
 
-/// The nearest int16 to a float32 sample; clips, and takes NaN for silence.
+/// Converts a float32 sample to the nearest int16; clips, and turns NaN into silence.
 #[must_use]
 #[inline(always)]
 pub fn to_i16(sample: f32) -> i16 {
-    // dasp's own conversion truncates. Adding 1.5 · 2^23 rounds to the nearest, ties to even, as the mantissa has no room
-    // for a fraction then, and leaves the integer in its lowest bits: unlike `round_ties_even` and `as`, whole vectors of
-    // it are made at once without SSE 4.1.
+    // dasp's own conversion truncates. Adding 1.5 · 2^23 rounds to nearest, ties to even, because the mantissa
+    // has no room left for a fraction. The integer then stands in the lowest bits. Unlike `round_ties_even`
+    // and `as`, this vectorizes without SSE 4.1.
     const ROUNDING_OFFSET: f32 = 12_582_912.0;
     let finite = if sample.is_nan() { 0.0 } else { sample };
     let scaled = (finite * FULL_SCALE).clamp(-FULL_SCALE, FULL_SCALE - 1.0);
     (scaled + ROUNDING_OFFSET).to_bits() as i16
 }
 
-/// Appends the samples to `out` as base64 of raw little-endian float32, without an intermediate buffer of the whole.
+/// Appends the samples to `out` as base64 of little-endian float32, without an intermediate buffer for the whole
+/// audio.
 pub fn encode_base64_f32(samples: &[i16], out: &mut String) {
     let (mut bytes, mut chars) = ([0; BLOCK_BYTES], [0; BLOCK_CHARS]);
     out.reserve(base64_f32_len(samples.len()));
@@ -60,41 +61,42 @@ pub fn encode_base64_f32(samples: &[i16], out: &mut String) {
         for (four, sample) in bytes.chunks_exact_mut(4).zip(block) {
             four.copy_from_slice(&to_f32(*sample).to_le_bytes());
         }
-        // A block has room for what it becomes, and that is ASCII.
+        // Cannot fail: `chars` has room for a whole block, and base64 is ASCII.
         let written = BASE64.encode_slice(&bytes[..block.len() * 4], &mut chars).unwrap_or_default();
         out.push_str(std::str::from_utf8(&chars[..written]).unwrap_or_default());
     }
 }
 
-/// Length in characters of the base64 of `samples` float32 samples.
+/// Number of base64 characters for `samples` float32 samples.
 #[must_use]
 pub const fn base64_f32_len(samples: usize) -> usize {
     (samples * 4).div_ceil(3) * 4
 }
 
-/// Decodes base64 of raw little-endian float32 and appends it to `out`; nothing is appended on an error.
+/// Decodes base64 of little-endian float32 and appends the samples to `out`. Appends nothing on an error.
 ///
 /// # Errors
-/// [`PcmError::Base64`] for text that is not base64, [`PcmError::PartialSample`] for a byte count that is no multiple of 4.
+/// [`PcmError::Base64`] for invalid base64, [`PcmError::PartialSample`] for a byte count that is no multiple of
+/// 4.
 pub fn decode_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
     let before = out.len();
     let decoded_bytes = decode_blocks(text.as_bytes(), out);
     if decoded_bytes.is_none_or(|bytes| bytes % 4 != 0) {
         out.truncate(before);
-        // Which character is wrong in the whole of it is not worth knowing as long as none is.
+        // Decode again for the error message: block decoding does not know the position in the whole text.
         let bytes = STANDARD.decode(text).map_err(|error| PcmError::Base64(error.to_string()))?;
         return Err(PcmError::PartialSample(bytes.len()));
     }
     Ok(())
 }
 
-/// Decodes as far as it is base64; how many bytes that were, if it was all of it.
+/// Decodes block by block. Returns the number of bytes, or `None` if the text is not valid base64.
 fn decode_blocks(chars: &[u8], out: &mut Vec<f32>) -> Option<usize> {
     let mut bytes = [0; BLOCK_BYTES];
     let mut count = 0;
     out.reserve(chars.len() / 16 * 3 + 1);
     for block in chars.chunks(BLOCK_CHARS) {
-        // Padding ends it: nothing follows a block that is not full.
+        // Padding ends the text, so nothing may follow a block that is not full.
         let decoded = BASE64.decode_slice(block, &mut bytes).ok().filter(|_| count % BLOCK_BYTES == 0)?;
         count += decoded;
         let fours = bytes[..decoded].chunks_exact(4);
@@ -103,7 +105,7 @@ fn decode_blocks(chars: &[u8], out: &mut Vec<f32>) -> Option<usize> {
     Some(count)
 }
 
-/// Appends float32 samples to `out` as little-endian int16 bytes, rounded and clipped.
+/// Appends float32 samples to `out` as little-endian int16, rounded and clipped.
 pub fn encode_s16le(samples: &[f32], out: &mut Vec<u8>) {
     let before = out.len();
     out.resize(before + samples.len() * 2, 0);

@@ -1,19 +1,22 @@
-//! When audio may leave for a client, and when the client has played it.
+//! Playout pacing: when audio may leave for a client, and when the client has played it.
 //!
-//! The model speaks up to half a minute ahead (MiniCPM-o field notes §7.16). What has left cannot be taken back, and the
-//! microphone is deaf until all of it was heard (§7.20): so audio leaves only a little ahead of the clock. This is
-//! arithmetic over lengths and instants; it holds no audio and sees no clock. Instants are given in order.
+//! The model generates speech up to 30 s ahead (MiniCPM-o field notes §7.16). Audio already sent cannot be
+//! recalled, and the microphone is muted until the client has played it (§7.20). Audio therefore leaves only a
+//! little ahead of real time. This module calculates with durations and instants. It holds no audio and reads no
+//! clock; callers pass instants in ascending order.
 
 use std::time::{Duration, Instant};
 
-/// What a text that ran dry adds to the hold of the next one (field notes §7.24).
+/// Amount by which an underrun lengthens the hold of the next text (field notes §7.24).
 const HOLD_INCREASE: Duration = Duration::from_millis(150);
 
-/// The pace of one client's audio, text by text.
+/// Playout pacer for one client's audio, text by text.
 ///
-/// With a lead, what has left and is not played yet stays within it; without one, everything leaves in one burst and
-/// counts as played. The first audio of a text is held for a moment once texts run dry: longer after each that does,
-/// shorter after each that does not. It is also held for as long as it is known to be too short.
+/// With a lead, the audio that was sent but not yet played never exceeds the lead. Without a lead, all audio
+/// leaves in one burst and counts as played.
+///
+/// The first audio of a text is held briefly once texts have run dry. Each underrun lengthens this hold, and each
+/// text without one shortens it. The first audio is also held while it is known to be too short.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -33,20 +36,21 @@ pub struct PlayoutPacer {
     lead: Option<Duration>,
     hold: Duration,
     hold_max: Duration,
-    /// When the first audio of the text may leave, but for what it lacks.
+    /// Earliest release of the text's first audio, before adding `shortfall`.
     release_at: Option<Instant>,
-    /// By how much the first audio of the text falls short of lasting until the next comes.
+    /// Playing time by which the text's first audio falls short of bridging the gap to the next audio.
     shortfall: Duration,
-    /// When all that was sent will have been played.
+    /// When the client will have played everything sent.
     playout_end: Option<Instant>,
-    /// Something of the text at hand was sent.
+    /// Audio of the current text was sent.
     has_sent: bool,
-    /// The text at hand has run dry.
+    /// The current text has run dry.
     ran_dry: bool,
 }
 
 impl PlayoutPacer {
-    /// A pace with nothing sent. No `lead` is a burst; the hold grows to `hold_max` at most, zero for none.
+    /// A pacer with nothing sent. `lead: None` means a burst. The hold grows to at most `hold_max`; zero
+    /// disables it.
     #[must_use]
     pub const fn new(lead: Option<Duration>, hold_max: Duration) -> Self {
         let (hold, shortfall) = (Duration::ZERO, Duration::ZERO);
@@ -62,15 +66,15 @@ impl PlayoutPacer {
         }
     }
 
-    /// The first audio of a text is there. What is still to be played of the text before stays so.
+    /// Begins a text when its first audio arrives. Unplayed audio of the previous text stays counted.
     pub fn begin_text(&mut self, now: Instant) {
         self.adapt_hold();
         self.release_at = Some(now + self.hold);
         self.shortfall = Duration::ZERO;
     }
 
-    /// The first audio of the text is so much too short to last until the next comes, and is held for that, within
-    /// `hold_max`. To be said again when more has come, until some of it was sent.
+    /// Holds the text's first audio because it falls short by `missing`, within `hold_max`. Call again when
+    /// more audio arrives, until some of the text was sent.
     pub fn set_shortfall(&mut self, missing: Duration) {
         if !self.has_sent {
             self.shortfall = missing.min(self.hold_max);
@@ -81,7 +85,7 @@ impl PlayoutPacer {
         self.release_at.map(|release_at| release_at + self.shortfall)
     }
 
-    /// How much may leave now: [`Duration::MAX`] in a burst.
+    /// Length of audio that may leave now; [`Duration::MAX`] in a burst.
     #[must_use]
     pub fn send_budget(&self, now: Instant) -> Duration {
         let Some(lead) = self.lead else { return Duration::MAX };
@@ -91,7 +95,8 @@ impl PlayoutPacer {
         lead.saturating_sub(self.unplayed(now))
     }
 
-    /// When `quantum` more may leave; `now` if it already may. One that is longer than the lead waits until all is played.
+    /// Earliest instant at which `quantum` more may leave, not before `now`. A quantum longer than the lead
+    /// waits until everything is played.
     #[must_use]
     pub fn earliest_send(&self, now: Instant, quantum: Duration) -> Instant {
         let Some(lead) = self.lead else { return now };
@@ -100,7 +105,8 @@ impl PlayoutPacer {
         self.release_time().map_or(next, |release| release.max(next))
     }
 
-    /// So much has left now. Whether the client had run dry: all of this text that had left was played before now.
+    /// Records that audio of this `length` leaves now. Returns true if the client had run dry: it played all
+    /// audio of this text before `now`.
     pub fn record_sent(&mut self, now: Instant, length: Duration) -> bool {
         if self.lead.is_none() || length.is_zero() {
             return false;
@@ -112,19 +118,19 @@ impl PlayoutPacer {
         ran_dry
     }
 
-    /// When all that was sent will have been played; none if nothing was, or in a burst.
+    /// When the client will have played everything sent; `None` if nothing was sent, and in a burst.
     #[must_use]
     pub const fn playout_end(&self) -> Option<Instant> {
         self.playout_end
     }
 
-    /// How much of what was sent is still to be played.
+    /// Length of the audio that was sent but not yet played.
     #[must_use]
     pub fn unplayed(&self, now: Instant) -> Duration {
         self.playout_end.map_or(Duration::ZERO, |playout_end| playout_end.saturating_duration_since(now))
     }
 
-    /// For how long the first audio of the next text will be held, if the text at hand ends as it is.
+    /// Hold of the next text's first audio if the current text ended now.
     #[must_use]
     pub fn next_hold(&self) -> Duration {
         match (self.has_sent, self.ran_dry) {
@@ -134,7 +140,8 @@ impl PlayoutPacer {
         }
     }
 
-    /// The text has ended and was played, or it was cancelled: nothing of it is to be played any more.
+    /// Stops the current text, because it was played to its end or was cancelled. No audio counts as unplayed
+    /// any more.
     pub fn stop(&mut self) {
         self.adapt_hold();
         self.release_at = None;
@@ -142,7 +149,7 @@ impl PlayoutPacer {
         self.playout_end = None;
     }
 
-    /// Ends the text at hand: the next one is held by how it went.
+    /// Ends the current text and adapts the hold for the next one.
     fn adapt_hold(&mut self) {
         self.hold = self.next_hold();
         self.has_sent = false;
@@ -170,7 +177,7 @@ mod tests {
         (PlayoutPacer::new(Some(ms(200)), ms(400)), start())
     }
 
-    /// A text of two frames with this much time between them.
+    /// Sends a text of two frames with `gap` between them; returns true if it ran dry.
     fn send_text(pacer: &mut PlayoutPacer, now: &mut Instant, gap: Duration) -> bool {
         pacer.begin_text(*now);
         *now = pacer.earliest_send(*now, FRAME);
@@ -203,11 +210,11 @@ mod tests {
     fn late_audio_is_reported_as_underrun() {
         let (mut pacer, start) = pacer_and_start();
         pacer.begin_text(start);
-        assert!(!pacer.record_sent(start + ms(500), FRAME), "nothing was sent before");
+        assert!(!pacer.record_sent(start + ms(500), FRAME), "the first frame cannot be late");
         assert!(!pacer.record_sent(start + ms(520), FRAME), "just in time");
         assert!(!pacer.record_sent(start + ms(900), Duration::ZERO), "no audio");
         assert!(pacer.record_sent(start + ms(900), FRAME));
-        assert_eq!(pacer.playout_end(), Some(start + ms(920)), "time in which nothing was played is lost");
+        assert_eq!(pacer.playout_end(), Some(start + ms(920)), "playout restarts after the underrun");
     }
 
     #[test]
@@ -215,7 +222,7 @@ mod tests {
         let (mut pacer, start) = pacer_and_start();
         pacer.record_sent(start, FRAME);
         pacer.begin_text(start + ms(10));
-        assert_eq!(pacer.unplayed(start + ms(10)), ms(10), "the first one is still heard");
+        assert_eq!(pacer.unplayed(start + ms(10)), ms(10), "the first text is still playing");
         assert!(!pacer.record_sent(start + ms(900), FRAME));
         assert_eq!(pacer.next_hold(), Duration::ZERO);
     }
@@ -238,7 +245,7 @@ mod tests {
         );
         assert_eq!(pacer.send_budget(now + ms(324)), ms(200));
         pacer.stop();
-        assert_eq!(pacer.next_hold(), ms(324), "a text that was never heard teaches nothing");
+        assert_eq!(pacer.next_hold(), ms(324), "a text without audio does not change the hold");
         assert_eq!(pacer.earliest_send(now, FRAME), now);
     }
 
@@ -253,26 +260,26 @@ mod tests {
                 (now + ms(held), held > 0)
             );
             pacer.set_shortfall(ms(missing / 3));
-            assert_eq!(pacer.earliest_send(now, FRAME), now + ms(missing / 3), "more has come");
+            assert_eq!(pacer.earliest_send(now, FRAME), now + ms(missing / 3), "more audio arrived");
             now = pacer.earliest_send(now, FRAME);
             pacer.record_sent(now, FRAME);
             pacer.set_shortfall(ms(300));
-            assert_eq!(pacer.earliest_send(now, FRAME), now, "the rest is not held");
+            assert_eq!(pacer.earliest_send(now, FRAME), now, "only the first audio is held");
             now += FRAME;
             pacer.stop();
-            assert_eq!(pacer.next_hold(), Duration::ZERO, "nothing has run dry");
+            assert_eq!(pacer.next_hold(), Duration::ZERO, "there was no underrun");
         }
         send_text(&mut pacer, &mut now, ms(100));
         pacer.begin_text(now);
         pacer.set_shortfall(ms(300));
-        assert_eq!(pacer.earliest_send(now, FRAME), now + ms(450), "texts run dry besides");
+        assert_eq!(pacer.earliest_send(now, FRAME), now + ms(450), "hold and shortfall add up");
     }
 
     #[test]
     fn stop_discards_unplayed_audio() {
         let (mut pacer, start) = pacer_and_start();
         pacer.record_sent(start, ms(5_000));
-        assert_eq!(pacer.send_budget(start), Duration::ZERO, "more than may leave has left");
+        assert_eq!(pacer.send_budget(start), Duration::ZERO, "the lead is used up");
         pacer.stop();
         assert_eq!((pacer.playout_end(), pacer.send_budget(start)), (None, ms(200)));
     }
@@ -324,14 +331,14 @@ mod tests {
                     sent += quantum;
                     lost += idle;
                     let first = *first.get_or_insert(now);
-                    prop_assert_eq!(pacer.playout_end(), Some(first + sent + lost), "all is played, one after the other");
+                    prop_assert_eq!(pacer.playout_end(), Some(first + sent + lost), "frames play one after the other");
                 }
                 let unplayed = pacer.unplayed(now);
-                prop_assert!(unplayed <= sent, "nothing is played that was not sent");
+                prop_assert!(unplayed <= sent, "unplayed audio exceeds sent audio");
                 prop_assert!(unplayed <= lead.max(quantum));
                 prop_assert_eq!(pacer.send_budget(now), lead.saturating_sub(unplayed));
                 let next = pacer.earliest_send(now, quantum);
-                prop_assert!(next > now && pacer.earliest_send(next, quantum) == next, "it may leave when it was said to");
+                prop_assert!(next > now && pacer.earliest_send(next, quantum) == next, "the quantum may leave at the announced instant");
             }
         }
 

@@ -1,7 +1,8 @@
-//! A microphone's audio on its way to the model: whatever comes goes out in units of exactly one second.
+//! Queue of microphone audio for the model, taken out in units of exactly one second.
 //!
-//! One second is what the model was trained on; less pollutes its context (MiniCPM-o field notes §1.6, §7.9). This is a
-//! queue that counts, not a clock: when a unit is due, and whether silence fills it up, others decide.
+//! MiniCPM-o was trained on one-second units; shorter ones pollute its context (MiniCPM-o field notes §1.6,
+//! §7.9). The queue counts samples but reads no clock. The caller decides when a unit is due and whether zeros
+//! may fill it up.
 
 use std::collections::VecDeque;
 
@@ -10,23 +11,23 @@ use super::SPEECH_RATE_HZ;
 /// Samples of a unit: one second at 16 kHz.
 pub const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
 
-/// Room a unit begins with, samples: half of the time half of its memory will do.
+/// Initial capacity of a unit in samples: half of the time, half the memory suffices.
 const INITIAL_CAPACITY: usize = UNIT_SAMPLES / 2;
 
-/// Where the samples went: `pushed` is always `taken` + `dropped` + what is still there.
+/// Sample counts: `pushed` always equals `taken` + `dropped` + the samples still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UnitCounts {
-    /// Samples that came.
+    /// Samples pushed.
     pub pushed: u64,
-    /// Samples that left in units.
+    /// Samples taken out in units.
     pub taken: u64,
-    /// Zeros that filled units up; not among `taken`.
+    /// Zeros that filled units up; not included in `taken`.
     pub filled: u64,
-    /// Samples that were too old to be sent.
+    /// Samples dropped because the queue was too long.
     pub dropped: u64,
 }
 
-/// The audio of one microphone, int16 at 16 kHz.
+/// Queue of one microphone's audio, int16 at 16 kHz.
 ///
 /// ```
 /// use voxbridge::audio::units::{UNIT_SAMPLES, UnitQueue};
@@ -39,15 +40,15 @@ pub struct UnitCounts {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct UnitQueue {
-    /// Whole units, mostly, and what has come of the next one: who takes one out is given its memory. None is longer than a
-    /// unit, and none is empty.
+    /// Mostly whole units, then the beginning of the next one. None is empty or longer than a unit.
+    /// [`take_unit`](Self::take_unit) hands out a piece with its memory.
     pieces: VecDeque<Vec<i16>>,
     len: usize,
     counts: UnitCounts,
 }
 
 impl UnitQueue {
-    /// Takes samples in.
+    /// Appends samples.
     pub fn push(&mut self, samples: &[i16]) {
         self.len += samples.len();
         self.counts.pushed += samples.len() as u64;
@@ -63,25 +64,25 @@ impl UnitQueue {
         }
     }
 
-    /// Samples that are there.
+    /// Number of queued samples.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if no samples are queued.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether a unit is there that needs no zeros.
+    /// True if a whole unit is queued, so that [`take_unit`](Self::take_unit) adds no zeros.
     #[must_use]
     pub const fn has_unit(&self) -> bool {
         self.len() >= UNIT_SAMPLES
     }
 
-    /// Takes the oldest unit out, exactly [`UNIT_SAMPLES`] long: zeros stand for what is not there yet.
+    /// Takes out the oldest unit, exactly [`UNIT_SAMPLES`] long; zeros replace missing samples.
     pub fn take_unit(&mut self) -> Vec<i16> {
         let real_samples = self.len().min(UNIT_SAMPLES);
         let mut unit = self.pieces.pop_front().unwrap_or_default();
@@ -100,10 +101,10 @@ impl UnitQueue {
         unit
     }
 
-    /// Puts a unit that was taken and never acknowledged back to the front, as if it had never left: its first `real_samples`
-    /// samples, the others are zeros it was filled up with. Of several units the last one comes first.
+    /// Returns an unacknowledged unit to the front of the queue: its first `real_samples` samples, without
+    /// the zeros that filled it up. Put several units back in reverse order.
     pub fn put_back(&mut self, unit: &[i16], real_samples: usize) {
-        // No more than ever left, or the counts would not add up.
+        // At most the samples that were taken out, so that the counts add up.
         let real_samples = real_samples
             .min(unit.len())
             .min(UNIT_SAMPLES)
@@ -116,24 +117,25 @@ impl UnitQueue {
         self.counts.filled = self.counts.filled.saturating_sub((unit.len() - real_samples) as u64);
     }
 
-    /// Drops whole seconds, the oldest first, until at most `max_samples` are there; says how many samples that were. One
-    /// gap of a second in a while is less than many that cut words (field notes §7.10).
+    /// Drops whole seconds, the oldest first, until at most `max_samples` are queued. Returns the number of
+    /// dropped samples. A rare gap of one second does less harm than many short ones that cut words (field
+    /// notes §7.10).
     pub fn drop_excess(&mut self, max_samples: usize) -> u64 {
         let excess = self.len().saturating_sub(max_samples);
-        // There is less than a whole second only if less than that may be there at all.
+        // Drops less than a whole second only if no more is queued.
         let dropped = excess.next_multiple_of(UNIT_SAMPLES).min(self.len());
         self.counts.dropped += dropped as u64;
         self.drop_oldest(dropped);
         dropped as u64
     }
 
-    /// Gives back the memory that is not in use.
+    /// Frees unused memory.
     pub fn shrink_to_fit(&mut self) {
         self.pieces.iter_mut().for_each(Vec::shrink_to_fit);
         self.pieces.shrink_to_fit();
     }
 
-    /// Where the samples went.
+    /// The sample counts so far.
     #[must_use]
     pub const fn counts(&self) -> UnitCounts {
         self.counts
@@ -153,7 +155,7 @@ impl UnitQueue {
     }
 }
 
-/// Appends to a piece of a unit, which never takes more memory than a whole one.
+/// Appends to a piece of a unit, without ever allocating more than a whole unit.
 fn extend_piece(piece: &mut Vec<i16>, samples: &[i16]) {
     let len = piece.len() + samples.len();
     if len > piece.capacity() {
@@ -168,7 +170,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Samples that tell where they belong.
+    /// Samples whose values tell their position.
     fn numbered_samples(from: usize, samples: usize) -> Vec<i16> {
         (from..from + samples).map(|at| (at % 30_011) as i16 + 1).collect()
     }
@@ -228,14 +230,14 @@ mod tests {
         let mut units = UnitQueue::default();
         units.push(&numbered_samples(0, 70_000));
         assert_eq!(units.drop_excess(70_000), 0);
-        assert_eq!(units.drop_excess(48_000), 32_000, "22 000 too many are two seconds");
+        assert_eq!(units.drop_excess(48_000), 32_000, "an excess of 22 000 samples drops two seconds");
         assert_eq!(units.take_unit(), numbered_samples(32_000, UNIT_SAMPLES));
         assert_eq!(units.drop_excess(21_999), 16_000);
-        assert_eq!(units.drop_excess(0), 6_000, "there is no whole second");
+        assert_eq!(units.drop_excess(0), 6_000, "less than a whole second was queued");
         assert_eq!((units.drop_excess(0), units.len()), (0, 0));
     }
 
-    /// Samples it has room for.
+    /// Allocated samples.
     fn allocated_samples(units: &UnitQueue) -> usize {
         units.pieces.iter().map(Vec::capacity).sum()
     }
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(allocated_samples(&units), 0);
     }
 
-    /// What can be done to a queue.
+    /// Operation on a queue.
     #[derive(Debug, Clone)]
     enum QueueOperation {
         Push(usize),

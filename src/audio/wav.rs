@@ -1,17 +1,18 @@
-//! WAV files as clips of mono float32: voice references and the command line. Whole files in memory, not streams.
+//! Reads and writes WAV files as clips of mono float32, for voice references and the command line. Files are held
+//! in memory, not streamed.
 
 use super::resample::{Resampler, UnsupportedRate, resampled_len};
 use hound::{SampleFormat, WavReader};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Bytes that are no clip.
+/// WAV file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WavError {
-    /// Not a WAV file, or damaged, or of a kind that is not PCM (hound says which).
+    /// Not a WAV file, damaged, or not PCM (hound's message says which).
     #[error("not a readable WAV file: {0}")]
     Format(#[from] hound::Error),
-    /// A PCM format that nobody uses for speech.
+    /// Unsupported PCM sample format.
     #[error(
         "{bits}-bit {kind} samples are not supported (expected 8, 16, 24 or 32-bit integers or 32-bit floats)"
     )]
@@ -24,21 +25,22 @@ pub enum WavError {
     /// The clip is longer than allowed.
     #[error("the recording lasts {actual:.1?}, which is too long (expected at most {expected:.1?})")]
     TooLong {
-        /// The max_duration clip allowed.
+        /// Longest allowed clip.
         expected: Duration,
-        /// How long this one is.
+        /// Length of this clip.
         actual: Duration,
     },
-    /// The header names a rate that cannot be converted.
+    /// The header names an unsupported rate.
     #[error(transparent)]
     Rate(#[from] UnsupportedRate),
 }
 
-/// Reads the first channel of a WAV file of at most `max_duration`: samples in ±1 and their rate in Hz. A header written
-/// before the length was known (a pipe of ffmpeg or sox) is taken to mean: to the end.
+/// Reads the first channel of a WAV file of at most `max_duration`: samples in ±1 and their rate in Hz. If the
+/// header claims more data than the file has, as piped output of ffmpeg and sox does, reads to the end of the
+/// file.
 ///
 /// # Errors
-/// [`WavError`] if it is no WAV file, damaged, of a sample format or rate that is not supported, or too long.
+/// [`WavError`] if the file is not WAV, damaged, too long, or has an unsupported sample format or rate.
 pub fn read(bytes: &[u8], max_duration: Duration) -> Result<(Vec<f32>, u32), WavError> {
     let repaired = repair_data_length(bytes);
     let mut reader = WavReader::new(&*repaired)?;
@@ -65,7 +67,7 @@ pub fn read(bytes: &[u8], max_duration: Duration) -> Result<(Vec<f32>, u32), Wav
     Ok((samples, rate_hz))
 }
 
-/// A whole clip at another rate.
+/// Resamples a whole clip.
 ///
 /// # Errors
 /// [`UnsupportedRate`] if either rate is outside 8 to 192 kHz.
@@ -80,7 +82,7 @@ pub fn resample_all(samples: &[f32], from_hz: u32, to_hz: u32) -> Result<Vec<f32
 /// Length of the header that [`write_s16`] writes.
 const HEADER_BYTES: usize = 44;
 
-/// A WAV file of int16 mono.
+/// Builds a WAV file of mono int16.
 #[must_use]
 pub fn write_s16(samples: &[i16], rate_hz: u32) -> Vec<u8> {
     let data_bytes = u32::try_from(samples.len() * 2).unwrap_or(u32::MAX);
@@ -101,14 +103,14 @@ pub fn write_s16(samples: &[i16], rate_hz: u32) -> Vec<u8> {
     out
 }
 
-/// The same file with a length that is no multiple of four bytes, so that it cannot be taken for raw float32 samples: one
-/// that is too even is given a chunk that readers skip.
+/// Returns the file with a length that is no multiple of four bytes, so that receivers cannot mistake it for raw
+/// float32. If necessary, appends a chunk that readers skip.
 #[must_use]
 pub fn with_unaligned_length(bytes: Vec<u8>) -> Vec<u8> {
     if !bytes.len().is_multiple_of(4) {
         return bytes;
     }
-    // A length that claims more would make sound of the new chunk.
+    // Repair the length first, or an oversized data chunk would include the appended chunk as sound.
     let mut out = repair_data_length(&bytes).into_owned();
     out.extend_from_slice(b"JUNK\x02\0\0\0\0\0");
     let length = u32::try_from(out.len() - 8).unwrap_or(u32::MAX);
@@ -118,7 +120,7 @@ pub fn with_unaligned_length(bytes: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// Puts right the length of a data chunk that claims more than there is, down to whole sample groups.
+/// Corrects the length of a data chunk that claims more bytes than the file has, to whole sample groups.
 fn repair_data_length(bytes: &[u8]) -> Cow<'_, [u8]> {
     let mut group_bytes = 1;
     let mut at = 12;
@@ -164,7 +166,11 @@ mod tests {
                 let unaligned = with_unaligned_length(file.clone());
                 assert!(!unaligned.len().is_multiple_of(4));
                 assert_eq!(read(&unaligned, MINUTE).unwrap(), read(&file, MINUTE).unwrap());
-                assert_eq!(unaligned == file, !file.len().is_multiple_of(4), "no more than needed");
+                assert_eq!(
+                    unaligned == file,
+                    !file.len().is_multiple_of(4),
+                    "an unaligned file stays unchanged"
+                );
             }
         }
     }

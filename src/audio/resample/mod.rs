@@ -1,10 +1,13 @@
 //! Sample rate conversion of one mono stream, float32 to float32.
 //!
-//! A stretch of audio goes in by [`Resampler::push`], framed any way, and ends with [`Resampler::flush`]; what comes
-//! out is aligned with what went in (the filter's delay is trimmed) and has exactly [`resampled_len`] samples. The
-//! filter is that of rubato's FFT resampler in chunks of 20 ms (field notes "Resampling quality": 136 dB in band,
-//! 143 dB of alias rejection, 10 ms of delay) wherever the two rates have a common chunk that short, and rubato's windowed
-//! sinc for the odd ones (12 345 Hz). [`engine`] is how they are computed, [`shared`] what a stream keeps. Not here: sample formats and channels, which are [`super::input_converter`]'s.
+//! Call [`Resampler::push`] with a stretch of audio, in frames of any size, and [`Resampler::flush`] at its end.
+//! The output is aligned with the input (the filter's delay is trimmed) and has exactly [`resampled_len`]
+//! samples.
+//!
+//! Where both rates have a common chunk of 20 ms, the filter is that of rubato's FFT resampler (field notes
+//! "Resampling quality": 136 dB in band, 143 dB of alias rejection, 10 ms of delay). Other rates, such as 12 345
+//! Hz, use rubato's windowed sinc. [`engine`] computes the filters, [`shared`] keeps the state of each stream.
+//! Sample formats and channels belong to [`super::input_converter`].
 
 mod engine;
 mod shared;
@@ -15,18 +18,18 @@ use std::ops::RangeInclusive;
 
 use self::shared::ResampleStream;
 
-/// Rates that can be converted, in Hz: telephone speech up to the fastest sound cards.
+/// Supported rates in Hz: from telephone speech to the fastest sound cards.
 pub const SUPPORTED_HZ: RangeInclusive<u32> = 8_000..=192_000;
 
 /// A sample rate outside [`SUPPORTED_HZ`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("sample rate {actual} Hz is not supported (expected {} to {} Hz)", SUPPORTED_HZ.start(), SUPPORTED_HZ.end())]
 pub struct UnsupportedRate {
-    /// The rate asked for, in Hz.
+    /// The requested rate in Hz.
     pub actual: u32,
 }
 
-/// Checks that `rate_hz` is one that can be converted, and gives it back.
+/// Checks that `rate_hz` is supported and returns it.
 ///
 /// # Errors
 /// [`UnsupportedRate`] outside [`SUPPORTED_HZ`].
@@ -34,13 +37,13 @@ pub fn check_rate(rate_hz: u32) -> Result<u32, UnsupportedRate> {
     if SUPPORTED_HZ.contains(&rate_hz) { Ok(rate_hz) } else { Err(UnsupportedRate { actual: rate_hz }) }
 }
 
-/// How many samples at `to_hz` a stretch of `samples` at `from_hz` becomes: rounded up, so that no sound vanishes.
+/// Number of samples at `to_hz` for `samples` samples at `from_hz`, rounded up so that no sound vanishes.
 #[must_use]
 pub const fn resampled_len(samples: u64, from_hz: u32, to_hz: u32) -> u64 {
     (samples * to_hz as u64).div_ceil(from_hz as u64)
 }
 
-/// Converts one mono stream from one rate to another. Holds no buffers until it gets audio.
+/// Sample rate converter for one mono stream. Allocates no buffers until it receives audio.
 #[derive(Debug)]
 pub struct Resampler {
     from_hz: u32,
@@ -52,7 +55,7 @@ pub struct Resampler {
 }
 
 impl Resampler {
-    /// A resampler between two rates in Hz; equal rates are passed through.
+    /// A resampler between two rates in Hz; equal rates pass audio through.
     ///
     /// # Errors
     /// [`UnsupportedRate`] if either rate is outside [`SUPPORTED_HZ`].
@@ -66,8 +69,8 @@ impl Resampler {
         })
     }
 
-    /// Takes samples in and appends to `sink` what is ready. How the input is framed changes the output by no more
-    /// than float32 rounds, 120 dB below full scale.
+    /// Takes samples in and appends the output that is ready to `sink`. Framing changes the output only by
+    /// float32 rounding, 120 dB below full scale.
     pub fn push(&mut self, samples: &[f32], sink: &mut Vec<f32>) {
         self.samples_in += samples.len() as u64;
         if self.from_hz == self.to_hz {
@@ -81,7 +84,8 @@ impl Resampler {
         self.samples_out += (sink.len() - before) as u64;
     }
 
-    /// Ends the stretch: appends the rest of its [`resampled_len`] samples to `sink` and is fresh for the next one.
+    /// Ends the stretch: appends the rest of its [`resampled_len`] samples to `sink` and resets for the next
+    /// stretch.
     pub fn flush(&mut self, sink: &mut Vec<f32>) {
         let total = resampled_len(self.samples_in, self.from_hz, self.to_hz);
         if let Some(stream) = &mut self.stream {
@@ -94,7 +98,7 @@ impl Resampler {
         self.reset();
     }
 
-    /// Forgets what has not come out and is fresh for the next stretch.
+    /// Discards pending samples and resets for the next stretch.
     pub fn reset(&mut self) {
         if self.samples_in > 0
             && let Some(stream) = &mut self.stream
@@ -105,7 +109,7 @@ impl Resampler {
         self.samples_out = 0;
     }
 
-    /// Samples taken in of which nothing has come out yet, at the input rate, rounded down.
+    /// Input samples whose output is still pending, at the input rate, rounded down.
     #[must_use]
     pub fn pending_samples(&self) -> u64 {
         self.samples_in.saturating_sub(resampled_len(self.samples_out, self.to_hz, self.from_hz))

@@ -1,44 +1,46 @@
-//! What each stream keeps for itself, and the engines that all streams of a thread share.
+//! State of each resampled stream, and the engines that all streams of a thread share.
 //!
-//! An engine's tables and buffers take up to half a megabyte, and are out of the cache by the time it is a stream's turn
-//! again: with one for each of 600 sessions a second of audio cost three times as much as with one for all (field notes
-//! libraries.md). What a chunk becomes depends on it and the one before it only, so a stream keeps that one, and an engine
-//! nothing. Every push begins anew with it: what comes out depends on nobody else.
+//! An engine's tables and buffers take up to half a megabyte and leave the cache before a stream's next turn.
+//! With one engine for each of 600 sessions, a second of audio cost three times as much as with a shared one
+//! (field notes libraries.md).
+//!
+//! The output of a chunk depends only on that chunk and its predecessor. A stream therefore keeps the previous
+//! chunk and passes it in again with each push. Engines keep no state, so streams cannot affect each other.
 
 use std::cell::RefCell;
 
 use super::engine::{OverlapSave, Sinc, overlap_save_chunk};
 
-/// Engines on a thread: for so many pairs of rates at a time. Beyond that the one that was not used for longest goes.
+/// Engines per thread, one for each pair of rates. Beyond that, the least recently used one is dropped.
 const MAX_ENGINES: usize = 16;
 
-/// Chunks that are taken at a time at most.
+/// Most chunks processed at a time.
 const MAX_CHUNKS_AT_ONCE: usize = 64;
 
 thread_local! {
     static ENGINES: RefCell<SharedEngines> = const { RefCell::new(SharedEngines { engines: Vec::new(), input: Vec::new(), output: Vec::new() }) };
 }
 
-/// What streams share.
+/// Engines and buffers shared by the streams of a thread.
 struct SharedEngines {
-    /// By their rates; the one that was used last comes last.
+    /// Engines by rates; the most recently used one stands last.
     engines: Vec<((u32, u32), OverlapSave)>,
     input: Vec<f32>,
     output: Vec<f32>,
 }
 
-/// One stretch of audio on its way from one rate to another.
+/// Resampling state of one stretch of audio.
 #[derive(Debug)]
 pub(super) struct ResampleStream {
     rates: (u32, u32),
-    /// Samples of a chunk.
+    /// Samples per chunk.
     chunk_samples: usize,
-    /// Samples of the filter's delay still to be dropped; known with the first chunk.
+    /// Samples of the filter's delay still to be dropped; known after the first chunk.
     delay_left: Option<usize>,
-    /// The chunk before, where there is one, and what is no whole chunk yet.
+    /// The previous chunk, if there is one, followed by samples that are no whole chunk yet.
     tail: Vec<f32>,
     has_previous_chunk: bool,
-    /// The sinc remembers more than a chunk.
+    /// Windowed-sinc filter for odd rates. It is not shared, because it remembers more than one chunk.
     sinc: Option<Box<Sinc>>,
 }
 
@@ -61,20 +63,20 @@ impl ResampleStream {
         }
     }
 
-    /// Takes samples in and appends to `sink` what is ready.
+    /// Takes samples in and appends the output that is ready to `sink`.
     pub(super) fn push(&mut self, samples: &[f32], sink: &mut Vec<f32>) {
         for part in samples.chunks(MAX_CHUNKS_AT_ONCE * self.chunk_samples) {
             self.process(part.iter().copied().map(sanitize), part.len(), sink);
         }
     }
 
-    /// Completes the chunk with zeros and appends what it becomes.
+    /// Completes the chunk with zeros and appends its output to `sink`.
     pub(super) fn pad_chunk(&mut self, sink: &mut Vec<f32>) {
         let missing = self.chunk_samples - self.incomplete_len();
         self.process(std::iter::repeat_n(0.0, missing), missing, sink);
     }
 
-    /// Forgets what has not come out: another stretch begins.
+    /// Discards pending samples and resets for the next stretch.
     pub(super) fn reset(&mut self) {
         (self.tail, self.has_previous_chunk, self.delay_left) = (Vec::new(), false, None);
         if let Some(sinc) = &mut self.sinc {
@@ -82,7 +84,7 @@ impl ResampleStream {
         }
     }
 
-    /// Samples that are no whole chunk yet.
+    /// Number of samples that are no whole chunk yet.
     const fn incomplete_len(&self) -> usize {
         if self.has_previous_chunk { self.tail.len() - self.chunk_samples } else { self.tail.len() }
     }
@@ -102,7 +104,7 @@ impl ResampleStream {
             let whole_len = shared.input.len() / self.chunk_samples * self.chunk_samples;
             let delay = match &mut self.sinc {
                 Some(sinc) => {
-                    // It remembers the chunk before.
+                    // The sinc filter remembers the previous chunk itself.
                     for chunk in shared.input[self.chunk_samples..whole_len].chunks_exact(self.chunk_samples)
                     {
                         shared.output.extend_from_slice(sinc.process(chunk));
@@ -123,7 +125,8 @@ impl ResampleStream {
 }
 
 impl SharedEngines {
-    /// Appends to the output what so much of the input becomes; gives the filter's delay.
+    /// Converts the first `whole_len` input samples, appends them to the output and returns the filter's
+    /// delay.
     fn overlap_save(&mut self, rates: (u32, u32), chunk_samples: usize, whole_len: usize) -> usize {
         let engines = &mut self.engines;
         match engines.iter().position(|(known, _)| *known == rates) {
@@ -141,11 +144,12 @@ impl SharedEngines {
     }
 }
 
-/// Louder samples than this are clipped: far above full scale, where everything is clipped in the end, and far below
-/// what makes an FFT overflow.
+/// Louder samples are clipped to this amplitude. It is far above full scale, where the output is clipped anyway,
+/// and far below an FFT overflow.
 const MAX_AMPLITUDE: f32 = 8.0;
 
-/// What a filter can take: infinities and NaN, which a float WAV file and a model may contain, would spoil a whole chunk.
+/// Replaces NaN and infinities, which a float WAV file and a model may contain. A single one would spoil a whole
+/// chunk.
 const fn sanitize(sample: f32) -> f32 {
     if sample.is_nan() { 0.0 } else { sample.clamp(-MAX_AMPLITUDE, MAX_AMPLITUDE) }
 }

@@ -1,4 +1,4 @@
-//! How well rates are converted, and that framing changes nothing.
+//! Tests of the conversion quality, and of independence from framing.
 
 use super::*;
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
@@ -20,7 +20,7 @@ fn rms(samples: &[f64]) -> f64 {
     (samples.iter().map(|s| s * s).sum::<f64>() / samples.len() as f64).sqrt()
 }
 
-/// Level in dB of what is not the tone, against the tone: least squares over the middle of the output.
+/// Level of everything but the tone in dB, relative to the tone: least squares over the middle of the output.
 fn noise_db(out: &[f32], hz: f64, rate_hz: u32) -> f64 {
     let middle = out.len() / 4..out.len() * 3 / 4;
     let (mut ss, mut sc, mut cc, mut sx, mut cx) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -99,7 +99,7 @@ fn flush_leaves_nothing_behind() {
     resampler.flush(&mut first);
     assert_eq!(resampler.pending_samples(), 0);
     resampler.flush(&mut second);
-    assert!(second.is_empty(), "an empty stretch has no samples");
+    assert!(second.is_empty(), "an empty stretch gives no samples");
     resampler.push(&clip, &mut second);
     resampler.flush(&mut second);
     assert_eq!(first, second, "a stretch does not depend on the one before");
@@ -136,7 +136,7 @@ fn sink_with_room_for_one_chunk_never_grows() {
     }
 }
 
-/// What float32 leaves of full scale: 120 dB below it, where int16 ends at 90.
+/// Rounding error of float32: 120 dB below full scale. int16 ends at 90 dB.
 const ROUNDING: f32 = 1e-6;
 
 fn difference(a: &[f32], b: &[f32]) -> f32 {
@@ -176,7 +176,7 @@ fn output_matches_rubato() {
     }
 }
 
-/// Failed cases are kept beside those of the integration tests.
+/// Failed cases are stored beside those of the integration tests.
 fn config() -> ProptestConfig {
     let persistence = FileFailurePersistence::SourceParallel("tests/proptest-regressions");
     ProptestConfig { failure_persistence: Some(Box::new(persistence)), ..ProptestConfig::with_cases(48) }

@@ -1,8 +1,9 @@
-//! Voice activity: which hops of 16 kHz int16 are speech, and where utterances start and end.
+//! Voice activity detection: which hops of 16 kHz int16 are speech, and where utterances start and end.
 //!
-//! A [`Detector`] scores hops, a [`Segmenter`] turns hops into edges, [`VoiceActivity`] is both behind an energy gate.
-//! The timing is Macaw's (field notes macaw.md §3: 250 ms of speech start, 300 ms of silence end, 30 s force an end);
-//! the detector is [`Earshot`]. Pre-roll is the listener's business: an edge is reported when it is certain.
+//! A [`Detector`] scores hops, and a [`Segmenter`] turns scored hops into edges. [`VoiceActivity`] combines both
+//! behind an energy gate. The timing is Macaw's (field notes macaw.md §3): 250 ms of speech start an utterance,
+//! 300 ms of silence end it, and 30 s force an end. The detector is [`Earshot`]. An edge is reported once it is
+//! certain; pre-roll is the caller's job.
 
 pub mod earshot;
 mod gate;
@@ -14,13 +15,14 @@ pub use self::{
     segmenter::{Edge, Segmenter},
 };
 
-/// Tells speech from everything else, hop by hop.
+/// Scores how likely each hop is speech.
 pub trait Detector {
-    /// Samples at 16 kHz that [`score`](Self::score) takes at a time.
+    /// Samples at 16 kHz per call of [`score`](Self::score).
     fn hop_samples(&self) -> usize;
-    /// How likely the hop of that level (dB of full scale) is speech, `0.0 ..= 1.0`, given those before it.
+    /// Probability `0.0 ..= 1.0` that the hop is speech, given the hops before it; `hop_dbfs` is its level in
+    /// dB of full scale.
     fn score(&mut self, hop: &[i16], hop_dbfs: f32) -> f32;
-    /// Forgets everything heard so far.
+    /// Resets the detector for a new stream.
     fn reset(&mut self);
 }
 
@@ -28,47 +30,50 @@ pub trait Detector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sensitivity {
-    /// Triggers early, also on what is hardly speech.
+    /// Triggers early, even on faint sounds.
     High,
     /// The default.
     #[default]
     Normal,
-    /// For noisy places: only what is certainly speech.
+    /// For noisy places: only on clear speech.
     Low,
 }
 
-/// What counts as speech and for how long it must last.
+/// Thresholds and timing of the detection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VadConfig {
-    /// The score above which a hop is speech, `0.0 ..= 1.0`.
+    /// Score above which a hop is speech, `0.0 ..= 1.0`.
     pub threshold: f32,
-    /// RMS level in dB of full scale below which a hop is silence without asking the detector.
+    /// RMS level in dB of full scale below which a hop is silence and skips the detector.
     pub gate_dbfs: f32,
-    /// Speech of this length starts an utterance, in ms.
+    /// Length of speech that starts an utterance, in ms.
     pub start_ms: u32,
-    /// Silence of this length ends it, in ms.
+    /// Length of silence that ends it, in ms.
     pub end_ms: u32,
-    /// An utterance is ended by force after this time from its start edge, in ms.
+    /// Longest utterance from its start edge, in ms; then an end is forced.
     pub max_ms: u32,
 }
 
 impl VadConfig {
     /// The values of a preset, with Macaw's timing.
     ///
-    /// Not Macaw's thresholds (.3, .5, .7), which are Silero's, nor its gates (−50, −40, −30 dBFS), which it applies
-    /// after bringing every frame to a peak of −3 dBFS: ours see the level of the microphone. Measured behind the gate
-    /// of `Normal` on the seven recordings in examples/speech at 0, −20 and −30 dB, clean and over pink noise 35, 20
-    /// and 10 dB below, at four alignments of the hops each (336 runs), and on steady noise at −60 to −20 dBFS:
+    /// The thresholds are not Macaw's (.3, .5, .7), which belong to Silero. Neither are the gates (−50, −40,
+    /// −30 dBFS), which Macaw applies after normalizing every frame to a peak of −3 dBFS; these gates see the
+    /// level of the microphone.
     ///
-    /// | threshold | missed | starts after more than 500 ms, latest | noise that starts |
+    /// Measured behind the gate of `Normal` on the seven recordings in examples/speech, at four alignments of
+    /// the hops each (336 runs). Levels were 0, −20 and −30 dB, clean and over pink noise 35, 20 and 10 dB
+    /// below. Steady noise was at −60 to −20 dBFS:
+    ///
+    /// | threshold | missed | starts after more than 500 ms, latest | noise that triggers |
     /// |---|---|---|---|
     /// | .45 | 0 | 16, 648 ms | white at −30 dBFS, brown and hum from −30, fan at −20 |
     /// | .55 | 0 | 30, 664 ms | brown, hum and fan at −20 |
-    /// | .60 | 0 | 38, 664 ms | the same |
-    /// | .70 | 0 | 86, 824 ms | the same |
+    /// | .60 | 0 | 38, 664 ms | brown, hum and fan at −20 |
+    /// | .70 | 0 | 86, 824 ms | brown, hum and fan at −20 |
     ///
-    /// Most of the late ones are at −30 dB, where half of the hops of a recording are below −57 dBFS or so and the
-    /// loudest twentieth reaches −45: `Normal` lets that through its gate, `Low` is not meant to.
+    /// Most of the late starts are at −30 dB. There, half of a recording's hops are below about −57 dBFS, and
+    /// the loudest twentieth reaches −45. `Normal` lets them through its gate; `Low` is not meant to.
     #[must_use]
     pub const fn preset(sensitivity: Sensitivity) -> Self {
         let (threshold, gate_dbfs) = match sensitivity {
@@ -86,16 +91,16 @@ impl Default for VadConfig {
     }
 }
 
-/// What a hop was found to be.
+/// Result for one hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HopResult {
     /// The hop is speech.
     pub is_speech: bool,
-    /// The edge it completes.
+    /// The edge that the hop completes.
     pub edge: Option<Edge>,
 }
 
-/// Detector, energy gate and segmenter of one stream.
+/// Voice activity detection of one stream: detector, energy gate and segmenter.
 #[derive(Debug)]
 pub struct VoiceActivity<D = Earshot> {
     detector: D,
@@ -105,7 +110,7 @@ pub struct VoiceActivity<D = Earshot> {
 }
 
 impl VoiceActivity {
-    /// Listens by [`Earshot`].
+    /// Detection with [`Earshot`].
     #[must_use]
     pub fn new(config: VadConfig) -> Self {
         Self::with_detector(config, Earshot::default())
@@ -113,20 +118,20 @@ impl VoiceActivity {
 }
 
 impl<D: Detector> VoiceActivity<D> {
-    /// Listens by another detector.
+    /// Detection with another detector.
     #[must_use]
     pub fn with_detector(config: VadConfig, detector: D) -> Self {
         let segmenter = Segmenter::new(config, detector.hop_samples());
         Self { detector, segmenter, config, gate: EnergyGate::new() }
     }
 
-    /// Samples at 16 kHz that [`push_hop`](Self::push_hop) takes at a time.
+    /// Samples at 16 kHz per call of [`push_hop`](Self::push_hop).
     #[must_use]
     pub fn hop_samples(&self) -> usize {
         self.detector.hop_samples()
     }
 
-    /// Takes one hop of [`hop_samples`](Self::hop_samples) samples.
+    /// Processes one hop of [`hop_samples`](Self::hop_samples) samples.
     pub fn push_hop(&mut self, hop: &[i16]) -> HopResult {
         let hop_dbfs = rms_dbfs(hop);
         let is_speech =
@@ -134,34 +139,34 @@ impl<D: Detector> VoiceActivity<D> {
         HopResult { is_speech, edge: self.segmenter.push(is_speech) }
     }
 
-    /// Whether an utterance is going on.
+    /// True during an utterance.
     #[must_use]
     pub const fn is_in_speech(&self) -> bool {
         self.segmenter.is_in_speech()
     }
 
-    /// How many hops at least there are to the next edge.
+    /// Smallest number of hops until the next edge.
     #[must_use]
     pub fn min_hops_to_edge(&self) -> u32 {
         self.segmenter.min_hops_to_edge()
     }
 
-    /// Takes other settings from the next hop on; an utterance going on is judged by them.
+    /// Applies another configuration from the next hop on, also to the current utterance.
     pub const fn set_config(&mut self, config: VadConfig) {
         self.config = config;
         self.segmenter.set_config(config);
     }
 
-    /// Forgets everything heard, without an edge: after muted audio or for another stream.
+    /// Resets the detection without an edge: after muted audio, or for another stream.
     pub fn reset(&mut self) {
         self.detector.reset();
         self.segmenter.reset();
         self.gate = EnergyGate::new();
     }
 
-    /// Whether the gate is open. When it shuts, the detector forgets: it meets the next speech fresh, not with a
-    /// context from before the silence. On the recordings that starts utterances as early as keeping the context, and
-    /// within three hops of running the detector through the silence.
+    /// True if the gate is open. When it closes, the detector is reset, so that it meets the next speech
+    /// without a context from before the silence. On the recordings, utterances then start as early as with
+    /// the context kept, and within three hops of running the detector through the silence.
     fn is_gate_open(&mut self, hop_dbfs: f32) -> bool {
         let state = self.gate.update(hop_dbfs, &self.config);
         if state == GateState::Closing {
@@ -183,7 +188,7 @@ pub fn rms_dbfs(samples: &[i16]) -> f32 {
 mod tests {
     use super::*;
 
-    /// Scores by the loudness of the first sample; counts how often it was asked.
+    /// Scores by the loudness of the first sample, and counts its calls.
     #[derive(Default)]
     struct FakeDetector {
         score_calls: usize,
@@ -218,7 +223,7 @@ mod tests {
         assert!(vad.is_in_speech());
         let ends: Vec<usize> = (1..100).filter(|_| vad.push_hop(&silence).edge == Some(Edge::End)).collect();
         assert_eq!(ends, [30], "300 ms in hops of 10");
-        assert_eq!((vad.detector.score_calls, vad.detector.resets), (25 + 11, 1), "the gate shuts once");
+        assert_eq!((vad.detector.score_calls, vad.detector.resets), (25 + 11, 1), "the gate closes once");
     }
 
     #[test]

@@ -1,44 +1,44 @@
-//! Where utterances start and end, given which hops are speech.
+//! Segmenter: finds the start and end of utterances, given which hops are speech.
 
 use super::VadConfig;
 use crate::audio::SPEECH_RATE_HZ;
 
-/// Where an utterance starts or ends.
+/// Start or end of an utterance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edge {
-    /// Enough speech in a row.
+    /// Enough consecutive speech.
     Start,
-    /// Enough silence in a row.
+    /// Enough consecutive silence.
     End,
-    /// The utterance has reached its longest time; if the speech goes on, another one starts.
+    /// The utterance reached its maximum length. If the speech goes on, another utterance starts.
     Limit,
 }
 
-/// Turns hops of speech and silence into [`Edge`]s; they alternate, beginning with a start.
+/// Turns hops of speech and silence into [`Edge`]s. Starts and ends alternate, beginning with a start.
 #[derive(Debug, Clone, Copy)]
 pub struct Segmenter {
     hop_ms: f32,
     config: VadConfig,
-    /// Since the start edge in ms; none outside an utterance.
+    /// Time since the start edge in ms; `None` outside an utterance.
     since_start_ms: Option<f32>,
-    /// How long the hops have been against the present state, in ms.
+    /// Duration of the hops that contradict the current state, in ms.
     opposing_ms: f32,
 }
 
-/// How many hops of speech a single hop of silence takes back while a start is being counted. Macaw starts over at
-/// each; earshot's score flickers within soft words, where that cost up to 1.1 s more than forgiving two hops.
-/// With 3, a hop now and then passes and what is silent for a quarter of the time never gets anywhere.
+/// Hops of speech that one hop of silence cancels while a start is counted. Macaw starts over at each silent hop.
+/// earshot's score flickers within soft words, where starting over delayed the start by up to 1.1 s. With 3, a
+/// single silent hop does little harm, and sound that is silent for a quarter of the time never triggers.
 const START_LEAK: f32 = 3.0;
 
 impl Segmenter {
-    /// A segmenter of hops of that many samples at 16 kHz.
+    /// A segmenter for hops of `hop_samples` samples at 16 kHz.
     #[must_use]
     pub fn new(config: VadConfig, hop_samples: usize) -> Self {
         let hop_ms = hop_samples as f32 * 1000.0 / SPEECH_RATE_HZ as f32;
         Self { hop_ms, config, since_start_ms: None, opposing_ms: 0.0 }
     }
 
-    /// Takes one hop; gives the edge it completes.
+    /// Processes one hop and returns the edge that it completes.
     pub fn push(&mut self, speech: bool) -> Option<Edge> {
         let Some(since_start_ms) = &mut self.since_start_ms else {
             let step_ms = if speech { self.hop_ms } else { -START_LEAK * self.hop_ms };
@@ -47,7 +47,7 @@ impl Segmenter {
                 .then(|| self.switch_to(Some(0.0), Edge::Start));
         };
         *since_start_ms += self.hop_ms;
-        // One more hop would be too long: what is recorded never exceeds the limit, whatever the hop's length.
+        // End one hop early: a recording never exceeds the limit, whatever the length of a hop.
         let limit = *since_start_ms + self.hop_ms > self.config.max_ms as f32;
         self.opposing_ms = if speech { 0.0 } else { self.opposing_ms + self.hop_ms };
         if self.has_lasted(self.config.end_ms) {
@@ -56,36 +56,36 @@ impl Segmenter {
         limit.then(|| self.switch_to(None, Edge::Limit))
     }
 
-    /// Whether an utterance is going on.
+    /// True during an utterance.
     #[must_use]
     pub const fn is_in_speech(&self) -> bool {
         self.since_start_ms.is_some()
     }
 
-    /// How many hops at least there are to the next edge, whatever they are; the last of them completes it.
+    /// Smallest number of hops until the next edge, including the hop that completes it.
     #[must_use]
     pub fn min_hops_to_edge(&self) -> u32 {
         let short = |ms: u32| (ms as f32 - self.opposing_ms).max(0.0);
         let hops = |ms: f32| ((ms / self.hop_ms).ceil() as u32).max(1);
         let Some(since_start_ms) = self.since_start_ms else { return hops(short(self.config.start_ms)) };
-        // The limit comes a hop before it would be passed; reached is not passed.
+        // The limit edge comes one hop before the limit would be exceeded; reaching it is allowed.
         let left_ms = self.config.max_ms as f32 - self.hop_ms - since_start_ms;
         let to_limit = (left_ms / self.hop_ms).floor().max(0.0) as u32;
         hops(short(self.config.end_ms)).min(to_limit.saturating_add(1))
     }
 
-    /// Takes other settings from now on; the utterance going on is judged by them.
+    /// Applies another configuration from now on, also to the current utterance.
     pub const fn set_config(&mut self, config: VadConfig) {
         self.config = config;
     }
 
-    /// Into an utterance, without an edge: somebody speaks already.
+    /// Enters an utterance without an edge, because speech is already going on.
     pub const fn force_start(&mut self) {
         self.since_start_ms = Some(0.0);
         self.opposing_ms = 0.0;
     }
 
-    /// Back to silence, without an edge.
+    /// Returns to silence without an edge.
     pub const fn reset(&mut self) {
         self.since_start_ms = None;
         self.opposing_ms = 0.0;
@@ -109,7 +109,7 @@ mod tests {
 
     const HOP_MS: u32 = 16;
 
-    /// Edges with the time of the end of their hop, in ms, for stretches of speech and silence of so many ms.
+    /// Edges with the end of their hop in ms, for stretches of speech or silence given in ms.
     fn edges(segmenter: &mut Segmenter, stretches: &[(bool, u32)]) -> Vec<(u32, Edge)> {
         let hops = stretches.iter().flat_map(|(speech, ms)| (0..ms / HOP_MS).map(|_| *speech));
         (1..)
@@ -141,7 +141,7 @@ mod tests {
         let found = edges(&mut segmenter(), &[(true, 160), (false, 16), (true, 320)]);
         assert_eq!(found, [(256 + 4 * HOP_MS, Edge::Start)]);
         let flicker = [(true, 32), (false, 16)].repeat(200);
-        assert_eq!(edges(&mut segmenter(), &flicker), [], "a third of silence is no speech");
+        assert_eq!(edges(&mut segmenter(), &flicker), [], "one third of silence prevents a start");
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// As long as nothing is too long to be counted.
+    /// Configurations whose times are short enough to count hop by hop.
     fn configs() -> impl Strategy<Value = VadConfig> {
         let ms = || 0u32..600;
         (ms(), ms(), 0u32..2_000).prop_map(|(start_ms, end_ms, max_ms)| VadConfig {
@@ -208,12 +208,12 @@ mod tests {
             for (at, speech) in hops.enumerate() {
                 let min_hops = segmenter.min_hops_to_edge();
                 prop_assert!(min_hops >= 1);
-                // If all that follow are for an edge it comes exactly then, neither before nor after.
+                // If all following hops favour an edge, it comes exactly then.
                 let mut probe = segmenter;
                 let against = !probe.is_in_speech();
                 let first = (1..=10_000).find(|_| probe.push(against).is_some());
                 prop_assert_eq!(first, Some(min_hops), "hop {} {:?}", at, segmenter);
-                // Whatever comes, it comes no nearer than by a hop at a time.
+                // Whatever hop follows, the distance shrinks by at most one hop.
                 let edge = segmenter.push(speech);
                 prop_assert!(min_hops == 1 || edge.is_none());
                 prop_assert!(edge.is_some() || segmenter.min_hops_to_edge() + 1 >= min_hops);

@@ -1,4 +1,5 @@
-//! What the net is told of a hop: how loud it is in 40 bands, of a window over three hops, whatever the level.
+//! Features for the voice activity net: the log energy of 40 bands over a window of three hops, normalized for
+//! level.
 
 use std::{array::from_fn, cell::RefCell, f32::consts::PI, sync::Arc};
 
@@ -7,36 +8,36 @@ use rustfft::{Fft, FftPlanner, num_complex::Complex32};
 
 use super::HOP_SAMPLES;
 
-/// Bands, spaced as the ear hears.
+/// Number of bands, spaced on the mel scale.
 pub(super) const BANDS: usize = 40;
-/// How many hops' bands the net looks at together.
+/// Number of hops whose bands the net sees together.
 pub(super) const CONTEXT_HOPS: usize = 3;
 
 const WINDOW_SAMPLES: usize = 3 * HOP_SAMPLES;
 const FFT_SAMPLES: usize = 1024;
-/// What is left of a sample when the next one has had its share taken off: treble counts for more.
+/// Pre-emphasis: the share of the previous sample subtracted from each sample. It raises the treble.
 const PRE_EMPHASIS: f32 = 0.97;
-/// Powers are those of samples in ±1.
+/// Scales powers to samples in ±1.
 const POWER_SCALE: f32 = 1.0 / (32_768.0 * 32_768.0);
-/// Where bands begin, in lines of the spectrum: each rises from its edge to the next one and falls to the one after.
+/// Band edges as FFT bins. Each band rises from its edge to the next one and falls to the one after.
 const EDGES: [usize; BANDS + 2] = [
     4, 7, 10, 13, 17, 21, 25, 29, 33, 38, 43, 48, 54, 60, 66, 73, 80, 87, 95, 103, 112, 122, 132, 142, 153,
     165, 178, 191, 205, 220, 236, 253, 270, 289, 309, 330, 353, 376, 402, 428, 456, 486,
 ];
 
-/// Silence has a logarithm too.
+/// Keeps the logarithm of silence finite.
 const LOG_FLOOR: f32 = 1e-20;
 
 thread_local! {
-    /// Its tables and buffers are the same for everybody.
+    /// Tables and buffers, shared by all streams of a thread.
     static SPECTRUM: RefCell<Option<Box<Spectrum>>> = const { RefCell::new(None) };
 }
 
-/// The bands of one stream's last hops.
+/// Bands of the last hops of one stream.
 pub(super) struct Features {
-    /// The last sample.
+    /// Last sample of the previous hop.
     last: f32,
-    /// The two hops before, emphasised.
+    /// The two previous hops, pre-emphasised.
     previous: [f32; WINDOW_SAMPLES - HOP_SAMPLES],
     frames: [f32; CONTEXT_HOPS * BANDS],
 }
@@ -46,7 +47,8 @@ impl Features {
         Self { last: 0.0, previous: [0.0; WINDOW_SAMPLES - HOP_SAMPLES], frames: [0.0; CONTEXT_HOPS * BANDS] }
     }
 
-    /// Takes a hop so much amplified, with such instructions; the bands of the last [`CONTEXT_HOPS`] hops, each times its weight, the newest last.
+    /// Computes the bands of a hop multiplied by `gain`, with the instructions of `level`. Returns the
+    /// weighted bands of the last [`CONTEXT_HOPS`] hops, newest last.
     pub(super) fn push(
         &mut self,
         level: Level,
@@ -81,7 +83,7 @@ impl Features {
     }
 }
 
-/// Brings the bands to one level, whatever theirs was.
+/// Scales the bands to unit RMS and multiplies them by their weights.
 fn normalize_level(bands: &mut [f32], weights: &[f32; BANDS]) {
     let scale = (bands.iter().map(|band| band * band).sum::<f32>() / BANDS as f32).sqrt().recip();
     for (band, weight) in bands.iter_mut().zip(weights) {
@@ -89,23 +91,23 @@ fn normalize_level(bands: &mut [f32], weights: &[f32; BANDS]) {
     }
 }
 
-/// Half a window's transform: of real numbers, two are taken for one complex.
+/// Size of the complex FFT: two real samples form one complex input.
 const HALF_FFT: usize = FFT_SAMPLES / 2;
 
-/// Finds the bands of a window.
+/// Computes the bands of a window.
 struct Spectrum {
     fft: Arc<dyn Fft<f32>>,
     window: [f32; WINDOW_SAMPLES],
-    /// Cosine and sine by which the odd samples are late at each line.
+    /// Twiddle factors (cosine and sine) that combine the spectra of even and odd samples.
     twiddles: [[f32; HALF_FFT / 2]; 2],
-    /// How much of a line is the band's that rises there; the rest is the one's that falls.
+    /// Share of each bin that belongs to the band rising there; the rest belongs to the falling band.
     rising: [f32; HALF_FFT],
-    /// Pairs of samples, and then lines.
+    /// Pairs of samples; after the FFT, bins.
     pairs: [Complex32; HALF_FFT],
-    /// Their real and imaginary parts.
+    /// Real and imaginary parts of the bins.
     parts: [[f32; HALF_FFT + 1]; 2],
     powers: [f32; HALF_FFT + 1],
-    /// What of them rises.
+    /// Powers multiplied by `rising`.
     rises: [f32; HALF_FFT],
     scratch: Vec<Complex32>,
 }
@@ -134,7 +136,7 @@ impl Spectrum {
         })
     }
 
-    /// The bands of `previous` and `hop` behind it.
+    /// Computes the bands of `previous` followed by `hop`.
     #[inline(always)]
     fn bands<S: Simd>(&mut self, simd: S, previous: &[f32], hop: &[f32], bands: &mut [f32]) {
         let (window, padding) = self.pairs.split_at_mut(WINDOW_SAMPLES / 2);
@@ -156,7 +158,7 @@ impl Spectrum {
         }
     }
 
-    /// The power of each line, from the transform of pairs.
+    /// Computes the power of each bin from the FFT of sample pairs.
     #[inline(always)]
     fn find_powers<S: Simd>(&mut self, simd: S) {
         let Self { pairs, parts: [re, im], twiddles: [cosine, sine], powers, .. } = self;
@@ -164,7 +166,7 @@ impl Spectrum {
         for ((re, im), pairs) in parts.zip(pairs.as_chunks::<8>().0) {
             (*re, *im) = (pairs.map(|pair| pair.re), pairs.map(|pair| pair.im));
         }
-        // It begins anew.
+        // The spectrum is periodic.
         (re[HALF_FFT], im[HALF_FFT]) = (re[0], im[0]);
         let eights = cosine.as_chunks().0.iter().zip(sine.as_chunks().0);
         for (at, (cosine, sine)) in eights.enumerate() {
@@ -176,7 +178,7 @@ impl Spectrum {
                 f32x8::from_slice(simd, &re[there.clone()]).reverse(),
                 f32x8::from_slice(simd, &im[there.clone()]).reverse(),
             );
-            // Twice what the even samples give, and the odd ones, which a line and its mirror share.
+            // Twice the spectra of the even and the odd samples, which a bin and its mirror share.
             let (even_re, even_im) = (re_here + re_there, im_here - im_there);
             let (odd_re, odd_im) = (im_here + im_there, re_there - re_here);
             let (late_re, late_im) = (cosine * odd_re - sine * odd_im, cosine * odd_im + sine * odd_re);
@@ -187,13 +189,13 @@ impl Spectrum {
     }
 }
 
-/// The power of eight lines, twice as large as they are.
+/// Power of eight bins whose amplitudes are doubled.
 #[inline(always)]
 fn power<S: Simd>(re: f32x8<S>, im: f32x8<S>) -> f32x8<S> {
     (re * re + im * im) * (POWER_SCALE / 4.0)
 }
 
-/// All of them, four at a time.
+/// Sums the powers with four accumulators.
 #[inline(always)]
 fn sum(lines: &[f32]) -> f32 {
     let (fours, rest) = lines.as_chunks::<4>();
@@ -210,7 +212,7 @@ fn sum(lines: &[f32]) -> f32 {
     all
 }
 
-/// Pairs of samples times their weights.
+/// Multiplies samples by the window and stores them as pairs.
 #[inline(always)]
 fn apply_window(samples: &[f32], weights: &[f32], pairs: &mut [Complex32]) {
     let samples = samples.as_chunks::<2>().0.iter().zip(weights.as_chunks::<2>().0);

@@ -1,11 +1,14 @@
-//! The voice activity detector: the net of earshot 1.2, a small recurrent one on three hops of 40 mel bands, behind a gain.
+//! Voice activity detector: the net of earshot 1.2, a small recurrent net over three hops of 40 mel bands, behind
+//! a gain.
 //!
-//! [`features`] is what it is told, [`net`] what it makes of it: the same as earshot's own code does, which a test runs
-//! beside it, at less than a quarter of the cost. With that code the detector was half of what a bridge computes.
+//! [`features`] computes the net's input, [`net`] its score. Both give the results of earshot's own code, which a
+//! test runs beside them, at less than a quarter of the cost. With earshot's code, the detector took half of a
+//! bridge's computing time.
 //!
-//! earshot's score depends on the level: of the seven recordings in examples/speech at threshold .6, one started 1.1 s
-//! late at −20 dB, two were missed at −30 dB and all at −40 dB. Macaw brings every frame to a peak of −3 dBFS before it
-//! judges (field notes macaw.md §3); here a slower gain does so for what stands out of the noise, and none is missed.
+//! earshot's score depends on the level. Of the seven recordings in examples/speech at threshold .6, one started
+//! 1.1 s late at −20 dB. Two were missed at −30 dB and all at −40 dB. Macaw normalizes every frame to a peak of
+//! −3 dBFS first (field notes macaw.md §3). Here a slower gain does this for sound that stands out of the noise,
+//! and no recording is missed.
 
 mod features;
 mod net;
@@ -17,45 +20,49 @@ use fearless_simd::Level;
 use self::{features::Features, net::NetState};
 use super::Detector;
 
-/// The only length of a hop that the net knows: 16 ms.
+/// Samples of a hop: 16 ms, the only length the net supports.
 const HOP_SAMPLES: usize = 256;
 
-/// The level speech is brought to. At −20 dBFS a pulsing fan at −45 dBFS passed for speech, with −25 only one at −20.
+/// Level that the gain aims for. At −20 dBFS, a pulsing fan at −45 dBFS passed for speech; at −25, only one at
+/// −20 dBFS did.
 const TARGET_DBFS: f32 = -25.0;
 
-/// The most gain. With 40 dB hum and fan at −60 dBFS passed for speech and speech at −30 dB was found no earlier.
+/// Largest gain. With 40 dB, hum and fan at −60 dBFS passed for speech, and speech at −30 dB was found no
+/// earlier.
 const MAX_GAIN_DB: f32 = 30.0;
 
-/// How fast the held level falls: a soft speaker after a loud one is heard within a few seconds.
+/// Decay of the held level: a soft speaker after a loud one is detected within a few seconds.
 const DECAY_DB_PER_HOP: f32 = 6.0 * 0.016;
 
-/// How fast the held floor rises: a fan switched on is known for steady within seconds; speech dips too often for that.
+/// Rise of the held noise floor: a fan becomes steady noise within seconds. Speech dips too often for that.
 const RISE_DB_PER_HOP: f32 = 6.0 * 0.016;
 
-/// Below this there is no noise that a gain of [`MAX_GAIN_DB`] could make speech of.
+/// Lowest noise floor. Softer noise stays below speech even with a gain of [`MAX_GAIN_DB`].
 const LOWEST_FLOOR_DBFS: f32 = -75.0;
 
-/// What does not vary by more than this is steady noise and gets no gain, above twice this it gets all of it.
+/// Sound that varies by no more than this is steady noise and gets no gain. Above twice this, it gets the full
+/// gain.
 const STEADY_DB: f32 = 7.0;
 
-/// A hop this far below the loudest is not speech, whatever the net says: its score takes 60 ms to fall after speech has
-/// stopped, which made an utterance of 15 of 56 snippets of 200 ms (with this: none). 25 dB lost weak sounds in words.
+/// A hop this far below the loudest one is not speech, whatever the net says. The net's score takes 60 ms to fall
+/// after speech stops, which made 15 of 56 snippets of 200 ms an utterance (with this limit: none). With 25 dB,
+/// weak sounds within words were lost.
 const TAIL_DB: f32 = 30.0;
 
-/// Which vector instructions this machine has. What is dispatched by it is compiled for each level of them; what that calls
-/// must be `#[inline(always)]`, or it is compiled for the lowest one only.
+/// Vector instructions of this machine. Code dispatched by it is compiled once for each level. Functions that it
+/// calls must be `#[inline(always)]`, or they are compiled for the lowest level only.
 static LEVEL: LazyLock<Level> = LazyLock::new(Level::new);
 
-/// The net and its gain. Holds nothing (3 kB later) until the first hop.
+/// The net with its gain. Allocates its 3 kB of state at the first hop.
 #[derive(Default)]
 pub struct Earshot(Option<Box<EarshotState>>);
 
 struct EarshotState {
     features: Features,
     net_state: NetState,
-    /// The loudest hop, falling by [`DECAY_DB_PER_HOP`] since.
+    /// Level of the loudest hop, decaying by [`DECAY_DB_PER_HOP`].
     level_dbfs: f32,
-    /// The softest hop, rising by [`RISE_DB_PER_HOP`] since.
+    /// Level of the softest hop, rising by [`RISE_DB_PER_HOP`].
     floor_dbfs: f32,
 }
 
@@ -110,7 +117,7 @@ mod tests {
     use crate::audio::vad::{Edge, Sensitivity, VadConfig, VoiceActivity, rms_dbfs};
     use std::io::Cursor;
 
-    /// The recordings with the time of the first sound of speech, in ms, read off their levels.
+    /// The recordings with the onset of speech in ms, read off their levels.
     const RECORDINGS: [(&str, &[u8], i32); 7] = [
         ("arctic_a0007", include_bytes!("../../../../examples/speech/arctic_a0007_16k.wav"), 560),
         ("cards_005", include_bytes!("../../../../examples/speech/cards_005_16k.wav"), 208),
@@ -132,14 +139,14 @@ mod tests {
             .collect()
     }
 
-    /// Edges with the time of the end of their hop, in ms.
+    /// Edges with the end of their hop in ms.
     fn edges(config: VadConfig, audio: &[i16]) -> Vec<(i32, Edge)> {
         let mut vad = VoiceActivity::new(config);
         let hops = (1..).zip(audio.chunks_exact(vad.hop_samples()));
         hops.filter_map(|(hop, samples)| Some((hop * 16, vad.push_hop(samples).edge?))).collect()
     }
 
-    /// Pink-ish noise (one pole) or white noise at an RMS level.
+    /// Noise at an RMS level: white, or roughly pink through a one-pole filter.
     fn noise(level_dbfs: f32, pole: f32, len: usize) -> Vec<i16> {
         let mut random = fastrand::Rng::with_seed(7);
         let mut last = 0.0;

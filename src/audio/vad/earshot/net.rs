@@ -1,7 +1,8 @@
-//! The net that tells speech by 40 bands of three hops: three layers of convolution, two of net_state, one sum.
+//! The voice activity net over 40 bands of three hops: three convolutional layers, two recurrent layers and a
+//! weighted sum.
 //!
-//! The weights are those of earshot 1.2.2 (MIT or Apache-2.0, © pyke.io). What it computes with them is computed here in
-//! another order, sixteen channels or eight cells at a time.
+//! The weights are those of earshot 1.2.2 (MIT or Apache-2.0, © pyke.io). The arithmetic is reordered to compute
+//! sixteen channels or eight cells at a time.
 
 use std::sync::LazyLock;
 
@@ -13,18 +14,19 @@ use crate::audio::pcm::to_i16;
 static NET: LazyLock<Box<Net>> = LazyLock::new(|| Box::new(Net::read(include_bytes!("weights.bin"))));
 
 const CHANNELS: usize = 16;
-/// One value in each of them.
+/// One value per channel.
 type Channels = [f32; CHANNELS];
-/// Places along the bands: after the first convolution and its maxima were taken, after the second, after the third.
+/// Positions along the bands after the first convolution with its max pooling, after the second, and after the
+/// third.
 const POSITIONS: [usize; 3] = [18, 9, 5];
-/// What the third one finds.
+/// Outputs of the third convolution.
 const CONVOLUTION_OUTPUTS: usize = POSITIONS[2] * CHANNELS;
-/// Numbers that a layer of memory holds.
+/// Cells of a recurrent layer.
 const CELLS: usize = 64;
-/// Places or cells that are computed at a time.
+/// Positions or cells computed at a time.
 const LANES: usize = 8;
 
-/// What the net remembers of one stream, Q15.
+/// Recurrent state of one stream, Q15.
 pub(super) struct NetState([[i16; CELLS]; 2]);
 
 impl NetState {
@@ -32,7 +34,7 @@ impl NetState {
         Self([[0; CELLS]; 2])
     }
 
-    /// How likely the newest of the hops is speech, computed with such instructions.
+    /// Probability that the newest hop is speech, computed with the instructions of `level`.
     pub(super) fn score(&mut self, level: Level, bands: &[f32; CONTEXT_HOPS * BANDS]) -> f32 {
         let net = &**NET;
         let sum = dispatch!(level, simd => net.forward(simd, bands, &mut self.0));
@@ -40,16 +42,16 @@ impl NetState {
     }
 }
 
-/// How much each band counts.
+/// Weight of each band.
 pub(super) fn band_weights() -> &'static [f32; BANDS] {
     &NET.bands
 }
 
-/// The weights.
+/// Weights of the net.
 struct Net {
     bands: [f32; BANDS],
     kernel: [[f32; 3]; CONTEXT_HOPS],
-    /// The first layer's weights where they are positive, and where they are negative.
+    /// The positive and the negative weights of the first layer.
     above: Channels,
     below: Channels,
     bias: Channels,
@@ -82,7 +84,7 @@ impl Net {
         }
     }
 
-    /// The sum before it is made a likelihood, Q24.
+    /// The output before the sigmoid, Q24.
     #[inline(always)]
     fn forward<S: Simd>(
         &self,
@@ -106,7 +108,7 @@ impl Net {
         dot(near, &self.output[0]).wrapping_add(dot(far, &self.output[1]))
     }
 
-    /// Convolves over bands and hops, and takes the largest of three at every second place, or zero.
+    /// Convolves over bands and hops; then max pooling of three at every second position, and ReLU.
     #[inline(always)]
     fn first_convolution<S: Simd>(
         &self,
@@ -115,7 +117,7 @@ impl Net {
     ) -> [f32x16<S>; POSITIONS[0]] {
         let mut row = [f32x8::splat(simd, 0.0); BANDS / LANES];
         for (frame, kernel) in bands.as_chunks::<BANDS>().0.iter().zip(&self.kernel) {
-            // Behind the last place there is nothing to know.
+            // Zero padding behind the last position.
             let mut padded = [0.0; BANDS + LANES];
             padded[..BANDS].copy_from_slice(frame);
             for (at, weight) in kernel.iter().enumerate() {
@@ -135,17 +137,18 @@ impl Net {
                 let three = &row[2 * at..2 * at + 3];
                 let most = max_ignoring_nan(max_ignoring_nan(three[0], three[1]), three[2]);
                 let least = -max_ignoring_nan(max_ignoring_nan(-three[0], -three[1]), -three[2]);
-                // What is largest times a weight depends on the weight's sign.
+                // The largest product with a weight comes from the largest or the smallest value,
+                // depending on the sign.
                 relu(above.mul_add(most, below.mul_add(least, bias)))
             },
         )
     }
 }
 
-/// A convolution over three places of each channel, taken at every second one, and a mix of the channels.
+/// Depthwise convolution over three positions with stride 2, then a pointwise mix of the channels.
 struct Convolution {
     kernel: [Channels; 3],
-    /// What each channel adds to all.
+    /// Contribution of each channel to all channels.
     mix: [Channels; CHANNELS],
 }
 
@@ -170,7 +173,7 @@ impl Convolution {
             |at| {
                 let mut sums = f32x16::splat(simd, 0.0);
                 for (offset, weights) in self.kernel.iter().enumerate() {
-                    // The place before the first and the one behind the last are nothing.
+                    // Zero padding before the first and behind the last position.
                     if let Some(input) = (2 * at + offset).checked_sub(1).and_then(|place| input.get(place)) {
                         sums = input.mul_add(f32x16::load_array_ref(simd, weights), sums);
                     }
@@ -185,17 +188,17 @@ impl Convolution {
     }
 }
 
-/// A minimal gated recurrent layer in integers (arXiv 2410.01201): each cell moves towards a new value, as far as its gate
-/// says, and both depend on the input alone.
+/// Minimal gated recurrent layer in integers (arXiv 2410.01201). Each cell moves towards a new value by the share
+/// its gate gives. Value and gate depend on the input alone.
 struct RecurrentLayer<const IN: usize> {
     values: Weights,
     gates: Weights,
 }
 
-/// For every eight cells and every two inputs in a row, two of each cell.
+/// For every eight cells and every two consecutive inputs, two weights of each cell.
 type Weights = Vec<[i16; 2 * LANES]>;
 
-/// One in Q24, all but.
+/// Just below one in Q24.
 const ONE_Q24: i32 = (1 << 24) - 1;
 
 impl<const IN: usize> RecurrentLayer<IN> {
@@ -229,7 +232,7 @@ impl<const IN: usize> RecurrentLayer<IN> {
     }
 }
 
-/// The input times one set of weights of each of eight cells, and times another.
+/// Dot products of the input with two sets of weights for eight cells each.
 #[inline(always)]
 fn dot_products<S: Simd, const IN: usize>(
     simd: S,
@@ -255,19 +258,19 @@ fn dot(cells: &[i16; CELLS], weights: &[i16; CELLS]) -> i32 {
     sum
 }
 
-/// Zero for what is below it.
+/// Rectifier: negative values become zero.
 #[inline(always)]
 fn relu<S: Simd>(channels: f32x16<S>) -> f32x16<S> {
     channels.max(0.0)
 }
 
-/// `max` takes NaN into account, at three times the cost.
+/// `f32::max` handles NaN at three times the cost.
 #[inline(always)]
 const fn max_ignoring_nan(left: f32, right: f32) -> f32 {
     if left > right { left } else { right }
 }
 
-/// The weights as they lie in the file, little-endian.
+/// Reader for the weights file, little-endian.
 struct WeightReader<'a>(&'a [u8]);
 
 impl WeightReader<'_> {
@@ -280,8 +283,7 @@ impl WeightReader<'_> {
     }
 
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let (bytes, rest) =
-            self.0.split_first_chunk().expect("the weights are part of the program, and all there");
+        let (bytes, rest) = self.0.split_first_chunk().expect("the embedded weights file is complete");
         self.0 = rest;
         *bytes
     }
