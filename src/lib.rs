@@ -1,33 +1,33 @@
-//! voxbridge plugs existing speech WebSocket clients into MiniCPM-o, unchanged.
+//! voxbridge connects existing speech WebSocket clients to MiniCPM-o without changing them.
 //!
-//! It is a proxy that speaks two languages. Towards its clients it is a binary-PCM speech server (Macaw OpenVoice's
-//! `/v1/realtime` first of all), towards the model it is a client of the MiniCPM-o Realtime API.
+//! It is a proxy between two protocols. Towards its clients, it is a speech-to-text and text-to-speech server,
+//! above all Macaw OpenVoice's `/v1/realtime`. Towards the model, it is a client of the MiniCPM-o Realtime API.
 //!
 //! # Layout
 //!
-//! Lowest first; nothing imports what stands below it in this list.
+//! Modules in layers, lowest first. No module imports one further down the list.
 //!
-//! | module | what | may it touch a socket, a clock, a task? |
+//! | module | job | I/O (sockets, clocks, tasks)? |
 //! |---|---|---|
-//! | [`audio`] | sample formats, resampling, voice activity, units, playout | no |
-//! | [`mapping`] | how protocols spell things: schema, checks, templates | no |
-//! | [`error`] | what can go wrong | no |
-//! | [`event`] | the neutral vocabulary: N protocols + M dialects, never N × M | no |
-//! | [`downstream`] | the client's wire ↔ the vocabulary | no |
-//! | [`upstream`] | the model's wire ↔ the vocabulary | no |
-//! | [`session`] | one client: utterances, texts being spoken, talk with the model, lanes, timers | no |
+//! | [`audio`] | sample formats, resampling, voice activity, units, playout pacing | no |
+//! | [`mapping`] | the protocols' spelling, from TOML files: schema, checks, templates | no |
+//! | [`error`] | the error type | no |
+//! | [`event`] | the neutral vocabulary of events and commands, so that N protocols + M dialects need no N × M code | no |
+//! | [`downstream`] | codecs: client messages ↔ vocabulary | no |
+//! | [`upstream`] | dialects: model messages ↔ vocabulary | no |
+//! | [`session`] | one client: utterances, speech output, dialogue, lanes, timers | no |
 //! | [`bridge`] | codec + session + dialect behind two methods | no |
-//! | [`trace`] | a session as a file, and the way back | no |
-//! | [`simulator`] | a MiniCPM-o gateway without a model: sans-IO core, sockets around it | core no, sockets yes |
-//! | [`doctor`] | walks the way to an upstream and says where it ends and why: sans-IO core, sockets around it | core no, sockets yes |
-//! | `secret` | what nobody may read | no |
-//! | `net`, `server` | accept, route, dial, one task per session | yes |
-//! | [`telemetry`] | the log, metrics, the access log, trace context | yes, but for the context |
-//! | `config`, `cli` | configuration, commands | yes |
+//! | [`trace`] | records sessions to files and replays them | no |
+//! | [`simulator`] | a MiniCPM-o gateway without a model | sans-IO core, sockets around it |
+//! | [`doctor`] | diagnoses the connection to an upstream step by step | sans-IO core, sockets around it |
+//! | `secret` | secrets that never reach logs | no |
+//! | `net`, `server` | accepts clients, routes them, dials upstreams, runs one task per session | yes |
+//! | [`telemetry`] | log, metrics, access log, trace context | yes, except the trace context |
+//! | `config`, `cli` | configuration and commands | yes |
 //!
-//! The wall is kept by construction: without the `io` feature only the pure part exists, and a lint denies clocks
-//! everywhere. Time comes in as an argument, randomness as a seed; so a conversation can be tested in virtual time, and
-//! the same inputs at the same instants give the same bytes.
+//! This separation is enforced: without the `io` feature, only the pure part compiles, and a lint forbids clocks
+//! everywhere. Time comes in as an argument and randomness as a seed. A conversation can therefore be tested in
+//! virtual time, and equal inputs at equal instants give equal bytes.
 //!
 //! # The way of one audio frame
 //!
@@ -38,11 +38,11 @@
 //! [`upstream::Dialect::decode`] → the text being spoken, or the model's turn → the session's mouth ([`audio::output_converter`],
 //! [`audio::playout`]) → [`downstream::Codec::encode`].
 //!
-//! # Words
+//! # Vocabulary
 //!
-//! *Downstream* is the client's side, *upstream* the model's. A *lane* is one upstream session that serves one purpose. An
-//! *utterance* is one stretch of user speech, a *turn* one answer of the model, a *unit* one second of a
-//! conversation. A `…Event` came in, a `…Command` goes out.
+//! *Downstream* is the client's side, *upstream* the model's side. A *lane* is one upstream session that serves
+//! one purpose. An *utterance* is one stretch of user speech, and a *turn* is one answer of the model. A *unit*
+//! is one second of a conversation's audio. Types named `…Event` come in; types named `…Command` go out.
 
 #![warn(clippy::unwrap_used)]
 

@@ -1,9 +1,8 @@
-//! What nobody may read: keys, tokens, passwords.
+//! Secrets: keys, tokens and passwords that must not appear in output.
 //!
-//! A [`Secret`] cannot be printed, and is written as `"***"` wherever a configuration is shown; who needs its letters says
-//! so by [`Secret::expose`]. What a peer sends is compared by [`SecretDigest`], the SHA-256 of both, in constant time: neither the
-//! length nor the first wrong letter can be told from how long an answer takes. This is no vault: the letters are in memory
-//! as they are in the file or the environment they came from.
+//! A [`Secret`] cannot be printed and serializes as `"***"`. Only [`Secret::expose`] returns its text.
+//! Comparisons use [`SecretDigest`], the SHA-256 of both sides, in constant time, so response times reveal
+//! neither the length nor the first wrong character. Secrets are not protected in memory.
 
 use std::fmt;
 
@@ -11,13 +10,13 @@ use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use subtle::ConstantTimeEq as _;
 
-/// What stands in the place of a secret.
+/// Replacement text for a secret.
 pub const MASK: &str = "***";
 
-/// What a URL may say of a mode; everything else in its query may be a secret.
+/// Query values that may be shown: the modes. All other values may be secrets.
 const SHOWN_QUERY_VALUES: [&str; 3] = ["chat", "audio", "video"];
 
-/// A URL as it may be shown: without what stands before its host, and without the values in its query.
+/// Redacts a URL for display: masks credentials before the host and the values of its query.
 #[must_use]
 pub fn redacted_url(url: &str) -> String {
     let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
@@ -43,26 +42,26 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// A secret of these letters.
+    /// Wraps a secret text.
     #[must_use]
     pub fn new(text: impl Into<Box<str>>) -> Self {
         let text = text.into();
         Self { digest: SecretDigest::of(&text), text }
     }
 
-    /// Its letters, for the one place that has to send them.
+    /// The secret text, for sending it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.text
     }
 
-    /// What it is compared by.
+    /// The digest used for comparisons.
     #[must_use]
     pub const fn digest(&self) -> &SecretDigest {
         &self.digest
     }
 
-    /// Whether a peer has sent it. The time this takes says nothing about the secret.
+    /// True if the peer sent this secret. The comparison takes constant time.
     #[must_use]
     pub fn matches(&self, sent: &str) -> bool {
         self.digest == SecretDigest::of(sent)
@@ -95,12 +94,12 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// The SHA-256 of a secret: enough to know it again.
+/// SHA-256 of a secret, sufficient to recognize it.
 #[derive(Clone, Copy)]
 pub struct SecretDigest([u8; SHA256_OUTPUT_LEN]);
 
 impl SecretDigest {
-    /// Of what a peer sent, or of a secret.
+    /// Digest of a secret, or of a text sent by a peer.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
@@ -108,7 +107,7 @@ impl SecretDigest {
         Self(bytes)
     }
 
-    /// From 64 hexadecimal digits, as `sha256sum` prints them; `None` for anything else.
+    /// Parses 64 hexadecimal digits as printed by `sha256sum`; `None` for any other text.
     #[must_use]
     pub fn from_hex(hex: &str) -> Option<Self> {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
@@ -124,7 +123,7 @@ impl SecretDigest {
     }
 }
 
-/// In constant time.
+/// Compares in constant time.
 impl PartialEq for SecretDigest {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -139,7 +138,7 @@ impl std::hash::Hash for SecretDigest {
     }
 }
 
-/// A weak secret could be found by its print.
+/// Masked, because a weak secret could be guessed from its digest.
 impl fmt::Debug for SecretDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(MASK)

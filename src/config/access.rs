@@ -1,4 +1,4 @@
-//! Who may in, and how much, as the configuration says it: read, checked, and what an operator should be warned of.
+//! Access configuration: client authentication and limits, and the security warnings for the operator.
 
 use std::{
     fs,
@@ -25,78 +25,78 @@ use crate::{
     },
 };
 
-/// `[access]`: who may in.
+/// `[access]`: client authentication.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessConfig {
-    /// File of keys.
+    /// File of API keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<PathBuf>,
-    /// Whether who shows no key is refused; yes as soon as there is a file of keys.
+    /// Rejects clients without a key. Defaults to true if `keys` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
-    /// Query parameter a key may stand in; none unless named, for URLs end up in logs.
+    /// Query parameter that may carry a key. None by default, because URLs end up in logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_parameter: Option<String>,
-    /// Origins browsers may come from; any unless given.
+    /// Allowed `Origin`s of browsers; any by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origins: Option<Vec<String>>,
-    /// Networks of proxies that say for whom they speak.
+    /// Networks of proxies that may name the client's address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<String>,
-    /// The header in which they say it; `x-forwarded-for` unless given.
+    /// Header in which these proxies name the client; `x-forwarded-for` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_header: Option<ProxyHeader>,
 }
 
-/// `[limits]`: how much.
+/// `[limits]`: limits for clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Sessions of one address at a time.
+    /// Concurrent sessions per client address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_per_address: Option<usize>,
     /// Connections that are not upgraded yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshakes_max: Option<usize>,
-    /// Time for TLS, the request and the upgrade together, ms.
+    /// Time for TLS, the request and the upgrade together, in ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_timeout_ms: Option<u64>,
-    /// Time of a session, ms, and at most 25 s more to finish what is being said; 0 for as long as it likes.
+    /// Longest session in ms; 0 for no limit. Speech in progress gets at most 25 s more to finish.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_duration_max_ms: Option<u64>,
-    /// Length of a message, bytes; the protocol's own where that is less.
+    /// Longest message in bytes; the protocol's own limit applies where it is lower.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_max_bytes: Option<usize>,
 }
 
 impl AccessConfig {
-    /// Whether it says nothing.
+    /// True if the section is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// All of it, found, read and checked; `certified` if clients are asked for certificates.
+    /// Reads and checks the section. `has_client_ca` means that clients are asked for certificates.
     ///
     /// # Errors
-    /// What is wrong, in words without secrets.
+    /// A message without secrets.
     pub(super) fn build(&self, has_client_ca: bool) -> Result<AccessPolicy, String> {
         let bad = |name: &'static str| move |problem: String| format!("access.{name}: {problem}");
         if self.required == Some(true) && self.keys.is_none() {
-            return Err(
-                "access.required: nobody could show a key, for `keys` names no file of them".to_owned()
-            );
+            return Err("access.required: needs `keys`, the file of API keys".to_owned());
         }
         if self.query_parameter.as_ref().is_some_and(|name| name.trim().is_empty()) {
-            return Err("access.query_parameter: it is empty; a name such as \"api_key\" is meant".to_owned());
+            return Err(
+                "access.query_parameter: must not be empty; use a name such as \"api_key\"".to_owned()
+            );
         }
         let keys = self.keys.as_deref().map(read_keys).transpose().map_err(bad("keys"))?;
         if let Some(key) =
             keys.iter().flat_map(ApiKeys::iter).find(|key| key.has_certificate() && !has_client_ca)
         {
             return Err(format!(
-                "access.keys: [[key]] {:?} is known by its `certificate_name`, for which nobody is asked: [tls] names no \
+                "access.keys: [[key]] {:?} has a `certificate_name`, but clients are asked for no certificate: [tls] has no \
                  `client_ca`",
                 key.name
             ));
@@ -112,7 +112,7 @@ impl AccessConfig {
     }
 }
 
-/// A file of keys is no longer than this, bytes: ten times what the most keys need.
+/// Largest accepted key file in bytes: ten times the size of a file with [`KEYS_MAX`] keys.
 const KEYS_MAX_BYTES: u64 = 16 << 20;
 
 fn read_keys(path: &Path) -> Result<ApiKeys, String> {
@@ -121,7 +121,7 @@ fn read_keys(path: &Path) -> Result<ApiKeys, String> {
         .map_err(|problem| problem.to_string())
 }
 
-/// The text of a file of keys, if it is no longer than it may be.
+/// Reads a key file of at most [`KEYS_MAX_BYTES`].
 pub(super) fn read_key_file(path: &Path) -> Result<String, String> {
     let name = path.display().to_string();
     let bad = |error: std::io::Error| format!("{name}: {error}");
@@ -130,23 +130,23 @@ pub(super) fn read_key_file(path: &Path) -> Result<String, String> {
     let read = file.take(KEYS_MAX_BYTES + 1).read_to_string(&mut source).map_err(bad)?;
     if read as u64 > KEYS_MAX_BYTES {
         return Err(format!(
-            "{name}: it is longer than {KEYS_MAX_BYTES} bytes; it holds at most {KEYS_MAX} keys"
+            "{name}: the file is longer than {KEYS_MAX_BYTES} bytes; a key file holds at most {KEYS_MAX} keys"
         ));
     }
     Ok(source)
 }
 
 impl LimitsConfig {
-    /// Whether it says nothing.
+    /// True if the section is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// All of it, checked.
+    /// Checks the section.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message that names the key.
     pub(super) fn build(&self) -> Result<ClientLimits, String> {
         let counts = [
             ("sessions_per_address", self.sessions_per_address),
@@ -154,7 +154,7 @@ impl LimitsConfig {
             ("message_max_bytes", self.message_max_bytes),
         ];
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
-            return Err(format!("limits.{name}: must be 1 or more; leave it out for no such limit"));
+            return Err(format!("limits.{name}: must be 1 or more; leave it out for no limit"));
         }
         if self.handshake_timeout_ms.is_some_and(|ms| !(100..=600_000).contains(&ms)) {
             return Err("limits.handshake_timeout_ms: must be 100 to 600000".to_owned());
@@ -177,19 +177,19 @@ impl LimitsConfig {
 }
 
 impl Config {
-    /// How clients are encrypted.
+    /// Loads the TLS acceptor for clients, if TLS is configured.
     pub(super) fn tls_acceptor(&self) -> Result<Option<ReloadableAcceptor>, String> {
         let bad = |problem: String| format!("tls: {problem}");
         self.tls.resolve().map_err(bad)?.map(|files| ReloadableAcceptor::load(files).map_err(bad)).transpose()
     }
 
-    /// What an operator should know before it is served, a line each.
+    /// Security warnings for the operator, one line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let loose_permissions = self.secret_files().filter(|path| has_loose_permissions(path)).map(|path| {
             format!(
-                "{}: it holds secrets, and others than its owner and its group can read it, or others than its owner can \
-                 change it (chmod o-rwx,g-w)",
+                "{}: this file holds secrets, but it is readable by other users or writable by its group; restrict its \
+                 permissions with chmod o-rwx,g-w",
                 path.display()
             )
         });
@@ -197,14 +197,14 @@ impl Config {
             self.upstream.iter().filter(|upstream| upstream.has_token() && !upstream.is_confidential());
         let unencrypted = unencrypted.map(|upstream| {
             format!(
-                "upstream {}: its token goes over the network unencrypted; use wss://",
+                "upstream {}: the token crosses the network unencrypted; use wss://",
                 redacted_url(&upstream.url)
             )
         });
         loose_permissions.chain(self.open_access_warning().map(str::to_owned)).chain(unencrypted).collect()
     }
 
-    /// Every file that holds secrets.
+    /// Every configured file that holds secrets.
     fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
         let upstream_files =
             self.upstream.iter().flat_map(|upstream| upstream.token_file.iter().chain(&upstream.client_key));
@@ -212,8 +212,8 @@ impl Config {
         client_files.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(upstream_files)
     }
 
-    /// If it listens beyond this machine and asks nobody who they are. Keys without TLS are not worth a word: what stands in
-    /// front often encrypts, and can be seen from nowhere here.
+    /// Warns about a listener beyond this machine that authenticates no client. Keys without TLS cause no
+    /// warning, because a proxy in front often adds TLS, which voxbridge cannot see.
     fn open_access_warning(&self) -> Option<&'static str> {
         let listen = self.listen.as_deref().unwrap_or(super::DEFAULT_LISTEN);
         let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
@@ -225,25 +225,25 @@ impl Config {
         }
         match &self.access {
             AccessConfig { keys: Some(_), required: Some(false), .. } => {
-                Some("clients from everywhere are served without a key, too: access.required is false")
+                Some("access.required is false: clients from any address are served without a key")
             }
             AccessConfig { keys: Some(_), .. } => None,
             _ if tls.is_empty() => Some(
-                "clients from everywhere are served without TLS and without keys; see [tls] and [access]",
+                "clients from any address are served without TLS and without keys; see [tls] and [access]",
             ),
-            _ => {
-                Some("clients from everywhere are served without keys; see [access], or `client_ca` in [tls]")
-            }
+            _ => Some(
+                "clients from any address are served without keys; see [access], or `client_ca` in [tls]",
+            ),
         }
     }
 }
 
-/// Whether what is sent there stays on this machine.
+/// True if traffic to `host` stays on this machine.
 pub(super) fn is_loopback_host(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Its group may read it: that is how a container is given what belongs to root.
+/// Group read access is allowed: containers are given root's files this way.
 fn has_loose_permissions(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o027 != 0)
 }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn invalid_access_settings_are_rejected_with_a_hint() {
         for (toml, words) in [
-            ("[access]\nrequired = true", "`keys` names no file"),
+            ("[access]\nrequired = true", "needs `keys`"),
             ("[access]\nkeys = \"/nowhere.toml\"", "access.keys: /nowhere.toml: "),
             ("[access]\nquery_parameter = \"\"", "such as \"api_key\""),
             ("[access]\norigins = [\"app.example.com\"]", "access.origins: \"app.example.com\" is no origin"),
@@ -301,7 +301,7 @@ mod tests {
                 assert_eq!(warned(toml, mode), is_warned, "{toml} {mode:o}");
             }
         }
-        assert!(!warned("[tls]\ncert = \"PATH\"", 0o644), "everybody is shown it");
+        assert!(!warned("[tls]\ncert = \"PATH\"", 0o644), "certificates are public");
         fs::remove_file(&path).unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! `[admin]`: where operators ask, and who of them may.
+//! `[admin]`: the listener for operators, and its authentication.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -12,58 +12,58 @@ use crate::{
     },
 };
 
-/// The admin listener; off unless an address is named.
+/// `[admin]`. The listener is off unless `listen` is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdminConfig {
-    /// Address to listen on.
+    /// Address and port to listen on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// File with the token that those who ask must know.
+    /// File with the admin token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// Or a variable of the environment that holds it.
+    /// Environment variable with the admin token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
-    /// Names by which it may be asked, besides those of the loopback address.
+    /// Accepted `Host` names besides those of the loopback address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// TLS; with `client_ca` a certificate is as good as the token. It is asked of everybody where there is no token, and
-    /// optional where there is one, unless `client_certs` says which.
+    /// TLS settings. A client certificate of `client_ca` replaces the token. Without a token, the certificate
+    /// is required; with one, it is optional. `client_certs` overrides this.
     #[serde(default, skip_serializing_if = "TlsConfig::is_empty")]
     pub tls: TlsConfig,
 }
 
-/// An admin listener to be.
+/// Resolved settings of the admin listener.
 #[derive(Debug)]
 pub struct AdminSettings {
-    /// Where.
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// For whom.
+    /// Authentication of operators.
     pub auth: AdminAuth,
-    /// How it is encrypted, if it is.
+    /// TLS files, if TLS is configured.
     pub tls: Option<TlsFiles>,
 }
 
 impl AdminSettings {
-    /// Whether it may be served there: beyond this machine somebody has to be asked for something.
+    /// Checks that a listener beyond this machine requires authentication.
     ///
     /// # Errors
-    /// What is missing, in words.
+    /// A message that names the missing keys.
     pub(super) fn check_exposure(&self, bound: SocketAddr) -> Result<(), String> {
         if !self.auth.is_open() || bound.ip().is_loopback() {
             return Ok(());
         }
         Err(format!(
-            "admin.listen: {bound} can be reached from other machines, and whoever reaches it may end sessions: name a token \
+            "admin.listen: {bound} is reachable from other machines, and the admin API can end sessions: set a token \
              with `token_file` or `token_env`, or a `client_ca` in [admin.tls], or listen on 127.0.0.1"
         ))
     }
 
-    /// The entrance, with its files read.
+    /// Reads the TLS files.
     ///
     /// # Errors
-    /// Which file is wrong; never what is in it.
+    /// A message that names the file but never quotes it.
     pub fn load(self) -> Result<AdminSecurity, String> {
         let bad = |problem| format!("admin.tls: {problem}");
         Ok(AdminSecurity {
@@ -78,9 +78,9 @@ impl AdminConfig {
         *self == Self::default()
     }
 
-    /// Lays `over` over this: what it says wins.
+    /// Overlays these settings with `over`; keys set in `over` win.
     pub(super) fn overlaid_with(self, over: Self) -> Self {
-        // Who names a file on the command line does not mean the variable of the configuration.
+        // A token file on the command line replaces a `token_env` of the configuration file.
         let token_env =
             if over.token_file.is_some() { over.token_env } else { over.token_env.or(self.token_env) };
         Self {
@@ -95,16 +95,16 @@ impl AdminConfig {
         self.token_file.iter_mut().chain(self.tls.file_paths().map(|(_, path)| path))
     }
 
-    /// What it says, whole; `None` where it names no address.
+    /// Resolves the section; `None` if `listen` is not set.
     ///
     /// # Errors
-    /// What is wrong, in words that name the keys and never quote a secret.
+    /// A message that names the key but never quotes a secret.
     pub fn resolve(&self) -> Result<Option<AdminSettings>, String> {
         let Some(listen) = &self.listen else { return Ok(None) };
         let bad = |problem: String| format!("admin.{problem}");
-        let listen: SocketAddr = listen
-            .parse()
-            .map_err(|_| bad(format!("listen: {listen:?} is no address and port such as 127.0.0.1:9000")))?;
+        let listen: SocketAddr = listen.parse().map_err(|_| {
+            bad(format!("listen: {listen:?} is not an address and port such as 127.0.0.1:9000"))
+        })?;
         let tls = self.tls.resolve().map_err(|problem| bad(format!("tls: {problem}")))?;
         let accepts_certificates = tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         let auth = AdminAuth {
@@ -112,7 +112,8 @@ impl AdminConfig {
             accepts_certificates,
             hosts: self.hosts.clone(),
         };
-        // Who has the token, and who probes, has no certificate to shake hands with.
+        // Holders of the token and health probes have no certificate, so their handshake must succeed
+        // without one.
         let is_optional = self.tls.client_certs.is_none() && auth.token.is_some();
         let tls = tls.map(|files| TlsFiles {
             is_client_cert_optional: files.is_client_cert_optional || is_optional,
@@ -123,7 +124,7 @@ impl AdminConfig {
         Ok(Some(settings))
     }
 
-    /// Operators have an address of their own: one that clients are served at is theirs already.
+    /// Checks that the admin listener and the client listener do not share a port.
     pub(super) fn check_address_conflict(&self, clients: &str) -> Result<(), String> {
         let parsed = |address: &str| address.parse::<SocketAddr>().ok().filter(|address| address.port() != 0);
         let (Some(admin), Some(clients)) = (self.listen.as_deref().and_then(parsed), parsed(clients)) else {
@@ -135,19 +136,19 @@ impl AdminConfig {
             return Ok(());
         }
         Err(format!(
-            "admin.listen: clients are served at {clients} (`listen`); operators need another port than {admin}"
+            "admin.listen: {admin} conflicts with the clients' address {clients} (`listen`); use another port"
         ))
     }
 
-    /// What works otherwise than one may think, a line each.
+    /// Notes on surprising settings, one line each.
     pub(super) fn notes(&self) -> Vec<String> {
         let Ok(Some(settings)) = self.resolve() else { return Vec::new() };
         let is_unencrypted = settings.tls.is_none() && !settings.listen.ip().is_loopback();
-        let unencrypted = is_unencrypted
-            .then_some("admin: the token crosses the network in the clear; [admin.tls] would encrypt it");
+        let unencrypted =
+            is_unencrypted.then_some("admin: the token crosses the network unencrypted; set up [admin.tls]");
         let probes_locked_out = settings.tls.is_some_and(|files| files.client_ca.is_some() && !files.is_client_cert_optional).then_some(
-            "admin: who shows no certificate is not even answered whether it is alive or ready; for probes and for whoever \
-             has the token say `client_certs = \"optional\"` in [admin.tls]",
+            "admin: health probes without a client certificate fail; to accept them, and operators with a token, set \
+             `client_certs = \"optional\"` in [admin.tls]",
         );
         unencrypted.into_iter().chain(probes_locked_out).map(str::to_owned).collect()
     }
@@ -155,18 +156,20 @@ impl AdminConfig {
     fn read_token(&self) -> Result<Option<Secret>, String> {
         let (key, token) = match (&self.token_file, &self.token_env) {
             (None, None) => return Ok(None),
-            (Some(_), Some(_)) => return Err("token_file and admin.token_env: name one of them".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("token_file and admin.token_env are both set; set only one".to_owned());
+            }
             (Some(path), None) => {
                 let bad = |error| format!("token_file: {}: {error}", path.display());
                 ("token_file", std::fs::read_to_string(path).map_err(bad)?)
             }
             (None, Some(name)) => {
-                let missing = || format!("token_env: there is no variable {name} in the environment");
+                let missing = || format!("token_env: the environment has no variable {name}");
                 ("token_env", super::env_var(name).ok_or_else(missing)?)
             }
         };
         match token.trim() {
-            "" => Err(format!("{key}: it is empty, and an empty token keeps nobody out")),
+            "" => Err(format!("{key}: the token is empty")),
             token => Ok(Some(Secret::new(token))),
         }
     }
@@ -189,7 +192,10 @@ mod tests {
             let problem = settings(&format!("listen = {open:?}")).unwrap_err();
             assert!(problem.contains("token_file") && problem.contains("client_ca"), "{problem}");
             let tls = "[tls]\ncert = \"c\"\nkey = \"k\"";
-            assert!(settings(&format!("listen = {open:?}\n{tls}")).is_err(), "TLS alone keeps nobody out");
+            assert!(
+                settings(&format!("listen = {open:?}\n{tls}")).is_err(),
+                "TLS alone authenticates no client"
+            );
             assert!(settings(&format!("listen = {open:?}\n{tls}\nclient_ca = \"a\"")).is_ok());
             assert!(settings(&format!("listen = {open:?}\ntoken_env = \"PATH\"")).is_ok());
         }
@@ -240,9 +246,9 @@ mod tests {
         for (toml, words) in [
             ("listen = \"9000\"", "admin.listen: \"9000\""),
             ("listen = \"127.0.0.1:1\"\ntoken_file = \"/nowhere\"", "admin.token_file: /nowhere"),
-            ("listen = \"127.0.0.1:1\"\ntoken_file = \"/dev/null\"", "admin.token_file: it is empty"),
+            ("listen = \"127.0.0.1:1\"\ntoken_file = \"/dev/null\"", "admin.token_file: the token is empty"),
             ("listen = \"127.0.0.1:1\"\ntoken_env = \"VOXBRIDGE_NO_SUCH\"", "no variable VOXBRIDGE_NO_SUCH"),
-            ("listen = \"127.0.0.1:1\"\ntoken_file = \"a\"\ntoken_env = \"b\"", "name one of them"),
+            ("listen = \"127.0.0.1:1\"\ntoken_file = \"a\"\ntoken_env = \"b\"", "set only one"),
             ("listen = \"127.0.0.1:1\"\n[tls]\ncert = \"a\"", "admin.tls: `key` is missing"),
         ] {
             let problem = settings(toml).unwrap_err();

@@ -1,4 +1,5 @@
-//! What a configuration that was read again changes, in words for the log. Never values: an address may hold a secret.
+//! Lists what a configuration reload changes, for the log. Names keys but never values, because a URL may hold a
+//! secret.
 
 use std::{
     collections::BTreeMap,
@@ -9,22 +10,23 @@ use std::{
 use super::{Config, access};
 use crate::{mapping::Library, server::access::keys, trace::record::fnv1a_digest};
 
-/// What a server that runs cannot change any more.
+/// Keys that only a restart can change.
 const FIXED_KEYS: [&str; 6] = ["listen", "sessions_max", "workers", "admin.listen", "log", "access_log"];
-/// What begins so is taken by the admin listener, where there is one.
+/// Prefix of keys that the admin listener applies, if there is one.
 const ADMIN_PREFIX: &str = "admin.";
 
-/// What changed.
+/// Result of comparing two configurations.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// What holds for new sessions from now on.
+    /// Changes that apply to new sessions.
     pub applied: Vec<String>,
-    /// What holds only after a restart.
+    /// Changes that need a restart.
     pub after_restart: Vec<String>,
 }
 
 impl Changes {
-    /// From one configuration and its mappings to the next; `has_admin` if there is an admin listener that takes its part.
+    /// Compares two configurations with their mappings. `has_admin` means that an admin listener runs and
+    /// applies its own keys.
     #[must_use]
     pub fn between(old: (&Config, &Library), new: (&Config, &Library), has_admin: bool) -> Self {
         let mut changes = Self::default();
@@ -48,7 +50,8 @@ impl Changes {
         changes
     }
 
-    /// And from what the files held that both name to what they hold now; `has_admin` as in [`Self::between`].
+    /// Adds changes in the contents of the files that both configurations name; `has_admin` as in
+    /// [`Self::between`].
     #[must_use]
     pub fn with_file_changes(
         mut self,
@@ -72,10 +75,10 @@ impl Changes {
     }
 }
 
-/// By what the log calls each file and where it is, to tell it from what it holds later.
+/// Digests of files, by their description in the log and their path; `None` if a file is unreadable.
 type FileDigests = BTreeMap<(String, PathBuf), Option<String>>;
 
-/// Which files of both hold something else.
+/// Descriptions of the files in both sets whose contents differ.
 fn changed_files(old: &FileDigests, new: &FileDigests) -> impl Iterator<Item = String> {
     let is_changed = |key: &_, held: &_| old.get(key).is_some_and(|before| before != held);
     new.iter()
@@ -83,18 +86,18 @@ fn changed_files(old: &FileDigests, new: &FileDigests) -> impl Iterator<Item = S
         .map(|((words, _), _)| format!("{words} changed"))
 }
 
-/// What the files held that a configuration names and that are read with it, but for mappings.
+/// Digests of the files that a configuration names, except mappings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReferencedFiles {
     files: FileDigests,
-    /// Those of the admin listener.
+    /// Files of the admin listener.
     admin: FileDigests,
-    /// Each key by its name.
+    /// Digests of the API keys, by name.
     keys: BTreeMap<String, String>,
 }
 
 impl ReferencedFiles {
-    /// What they hold now.
+    /// Reads the current contents of the files.
     #[must_use]
     pub fn read(config: &Config) -> Self {
         let voices = config.voices.iter().map(|(name, path)| (format!("the file of voice {name}"), path));
@@ -131,7 +134,7 @@ impl ReferencedFiles {
     }
 }
 
-/// Those that are named.
+/// The configured ones among optional files.
 fn configured<'f>(files: &'f [(&str, &'f Option<PathBuf>)]) -> impl Iterator<Item = (String, &'f PathBuf)> {
     files.iter().filter_map(|(words, path)| Some(((*words).to_owned(), path.as_ref()?)))
 }
@@ -141,15 +144,15 @@ fn digest_files<'f>(files: impl Iterator<Item = (String, &'f PathBuf)>) -> FileD
     files.map(|(words, path)| ((words, path.clone()), digest(path))).collect()
 }
 
-/// By name what it says, to be compared and never shown.
+/// Values by key, for comparison only; they may hold secrets.
 fn comparable_keys(config: &Config) -> toml::Table {
     let mut keys = toml::Table::try_from(config).unwrap_or_default();
     let urls: Vec<_> = config.upstream.iter().map(|upstream| &*upstream.url).collect();
-    // What is written of them is not all there is to them.
+    // The serialized URLs are redacted, so compare the full ones as well.
     if let Some(upstreams) = keys.get_mut("upstream").and_then(toml::Value::as_array_mut) {
         upstreams.push(urls.into());
     }
-    // Some of it holds at once, and some does not.
+    // Flatten the admin section, because only some of its keys apply without a restart.
     if let Some(toml::Value::Table(admin)) = keys.remove("admin") {
         keys.extend(admin.into_iter().map(|(key, value)| (format!("{ADMIN_PREFIX}{key}"), value)));
     }
@@ -221,7 +224,7 @@ mod tests {
             Changes::default().with_file_changes(old, &ReferencedFiles::read(&config), true).applied
         };
         assert_eq!(changes(&before), [""; 0]);
-        assert_eq!(changes(&alone), [""; 0], "that there is one more the configuration says");
+        assert_eq!(changes(&alone), [""; 0], "a new file is a change of the configuration, not of a file");
         fs::write(&ca, "after").unwrap();
         assert_eq!(changes(&before), ["the certificates of [[upstream]] 1 changed"]);
         fs::remove_file(&voice).unwrap();

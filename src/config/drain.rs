@@ -1,4 +1,4 @@
-//! `[drain]`: how a server takes leave of its sessions.
+//! `[drain]`: how the server ends its sessions at shutdown.
 
 use std::time::Duration;
 
@@ -6,17 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::server::process::lifecycle::DrainPolicy;
 
-/// The longest that anybody may have to wait for, ms: who wants more wants no bound at all.
+/// Longest configurable duration: one hour.
 const DURATION_MAX_MS: u64 = 3_600_000;
 
-/// How long it takes leave.
+/// `[drain]`: times of the shutdown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrainConfig {
-    /// For so long new sessions are refused before those that run are ended, so that balancers notice, ms.
+    /// Time in ms during which new sessions are rejected but running ones continue, so that load balancers
+    /// notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
-    /// Sessions may take so long to finish, ms; what is left then is cut off.
+    /// Time in ms for sessions to finish; remaining sessions are then closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -29,7 +30,7 @@ impl DrainConfig {
     pub(super) fn check(&self) -> Result<(), String> {
         for (name, ms) in [("grace_ms", self.grace_ms), ("timeout_ms", self.timeout_ms)] {
             if ms.is_some_and(|ms| ms > DURATION_MAX_MS) {
-                return Err(format!("drain.{name}: must be {DURATION_MAX_MS} or less, which is an hour"));
+                return Err(format!("drain.{name}: must be {DURATION_MAX_MS} (one hour) or less"));
             }
         }
         Ok(())

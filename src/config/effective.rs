@@ -1,4 +1,4 @@
-//! What holds, for operators to see: file, environment, flags and defaults together, without secrets.
+//! The effective configuration for operators: file, environment, flags and defaults merged, without secrets.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX};
 use crate::{mapping::Library, server::process::lifecycle::DrainPolicy};
 
 impl Config {
-    /// What holds, with these mappings.
+    /// The effective configuration and the loaded mappings as JSON.
     #[must_use]
     pub fn effective_json(&self, library: &Library) -> Value {
         let mut config = serde_json::to_value(self).unwrap_or_default();

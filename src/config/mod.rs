@@ -1,5 +1,5 @@
-//! The configuration: one TOML file, then the environment, then flags; later wins. Checked as a whole before anything
-//! is served.
+//! The configuration: one TOML file, overlaid by the environment and then by flags. It is checked as a whole
+//! before the server starts.
 
 mod access;
 mod admin;
@@ -46,94 +46,94 @@ use crate::{
     trace::AudioRetention,
 };
 
-/// Where clients are served unless told otherwise: this machine only.
+/// Default listening address: this machine only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8000";
-/// Sessions at a time unless told otherwise; each may hold some hundred kilobytes while it is active.
+/// Default limit of concurrent sessions. An active session may hold some hundred kilobytes.
 const DEFAULT_SESSIONS_MAX: usize = 1000;
-/// More sessions than any machine has ports for.
+/// Upper bound of `sessions_max`, above the number of ports of any machine.
 const SESSIONS_MAX: usize = 1_000_000;
-/// More threads than any machine has cores for.
+/// Upper bound of `workers`, above the number of cores of any machine.
 const WORKERS_MAX: usize = 1024;
-/// The least idle time that still lets a client send a frame in time.
+/// Least idle timeout that still leaves a client time to send a frame.
 const IDLE_MIN_MS: u64 = 100;
 
-/// The smallest trace that can say something: its first line may hold a mapping.
+/// Least size of a trace file: its first line may hold a whole mapping.
 const TRACE_MIN_BYTES: u64 = 64 * 1024;
 
-/// The configuration file, and what is laid over it.
+/// Contents of the configuration file; also an overlay from the environment or flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Address to listen on.
+    /// Address and port to listen on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// Profile for everything no route takes.
+    /// Profile for connections that match no route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Directory with mapping files that add to the built-in ones or override them.
+    /// Directory of mapping files that extend or override the built-in ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<PathBuf>,
-    /// A session without a binary frame for this long is closed, ms; 0 for never.
+    /// Closes a session that sends no binary frame for this time in ms; 0 for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout_ms: Option<u64>,
-    /// Sessions at a time.
+    /// Concurrent sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<usize>,
-    /// Threads that sessions run on.
+    /// Worker threads for sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<NonZeroUsize>,
-    /// Language of sessions that name none.
+    /// Default language of sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// Speech models clients may name; any when empty.
+    /// Speech model names accepted from clients; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tts_models: Vec<String>,
-    /// The model's side.
+    /// Upstream servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upstream: Vec<UpstreamConfig>,
-    /// Which profile serves which connection, first match wins.
+    /// Routes from connections to profiles; the first match wins.
     #[serde(default, rename = "route", skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteConfig>,
-    /// Voice samples (WAV files) by name; `default` speaks when a client names none.
+    /// Voice samples (WAV files) by name. `default` is used when a client names no voice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub voices: BTreeMap<String, PathBuf>,
-    /// Who may in.
+    /// Client authentication.
     #[serde(default, skip_serializing_if = "AccessConfig::is_empty")]
     pub access: AccessConfig,
-    /// How much.
+    /// Limits for clients.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_empty")]
     pub limits: LimitsConfig,
-    /// How clients are encrypted; not at all unless a certificate is named.
+    /// TLS for clients; off unless a certificate is set.
     #[serde(default, skip_serializing_if = "TlsConfig::is_empty")]
     pub tls: TlsConfig,
-    /// Where sessions are recorded.
+    /// Session traces.
     #[serde(default, skip_serializing_if = "TraceConfig::is_empty")]
     pub trace: TraceConfig,
-    /// Where operators ask.
+    /// Admin listener.
     #[serde(default, skip_serializing_if = "AdminConfig::is_empty")]
     pub admin: AdminConfig,
-    /// How it takes leave of its sessions.
+    /// Shutdown behaviour.
     #[serde(default, skip_serializing_if = "DrainConfig::is_empty")]
     pub drain: DrainConfig,
-    /// What is logged.
+    /// Log settings.
     #[serde(default)]
     pub log: LogConfig,
-    /// One line a session.
+    /// Access log, one line per session.
     #[serde(default, skip_serializing_if = "AccessLogConfig::is_empty")]
     pub access_log: AccessLogConfig,
 }
 
-/// Traces of sessions; off unless a directory is named.
+/// `[trace]`: session traces; off unless `dir` is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceConfig {
-    /// Directory for one file a session.
+    /// Directory for the traces, one file per session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
-    /// Whether what clients and upstreams say is in it.
+    /// Records the audio of clients and upstreams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audio: Option<bool>,
-    /// Size at which a trace ends, bytes.
+    /// Largest trace file in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_max_bytes: Option<u64>,
 }
@@ -144,11 +144,11 @@ impl TraceConfig {
     }
 }
 
-/// What is logged, and how.
+/// `[log]`: log settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// A level or a filter.
+    /// Log level or filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// `text` or `json`.
@@ -156,7 +156,7 @@ pub struct LogConfig {
     pub format: Option<String>,
 }
 
-/// The access log; off unless a path is named.
+/// `[access_log]`: off unless `path` is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLogConfig {
@@ -170,10 +170,10 @@ impl AccessLogConfig {
         *self == Self::default()
     }
 
-    /// Opens it, where there is one.
+    /// Opens the access log, if one is configured.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message with the path and the I/O error.
     pub fn open(&self) -> Result<Option<AccessLog>, String> {
         let Some(path) = &self.path else { return Ok(None) };
         let opened = AccessLog::open(LogTarget::from_path(path));
@@ -182,10 +182,10 @@ impl AccessLogConfig {
 }
 
 impl Config {
-    /// Reads a configuration file; paths in it are relative to it.
+    /// Reads a configuration file. Relative paths in it are resolved against its directory.
     ///
     /// # Errors
-    /// The file's first mistake, with its place and the nearest valid key.
+    /// The first error in the file, with its position and the nearest valid key.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
         let source =
@@ -208,7 +208,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Lays `over` over this: what it says wins.
+    /// Overlays this configuration with `over`; keys set in `over` win.
     #[must_use]
     pub fn overlaid_with(mut self, over: Self) -> Self {
         self.listen = over.listen.or(self.listen);
@@ -232,10 +232,10 @@ impl Config {
         self
     }
 
-    /// The mapping files: the built-in ones, and those of the directory.
+    /// Loads the built-in mapping files and those of the configured directory.
     ///
     /// # Errors
-    /// The first mistake in a file.
+    /// The errors of the first invalid file.
     pub fn load_library(&self) -> Result<Library, FileError> {
         let mut library = Library::embedded()?;
         if let Some(directory) = &self.mappings {
@@ -244,10 +244,10 @@ impl Config {
         Ok(library)
     }
 
-    /// Everything a server needs, found, read and checked.
+    /// Builds everything the server needs: reads all files and checks the whole configuration.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message that names the key.
     pub fn build_service(&self) -> Result<ServiceConfig, String> {
         let library = self.load_library().map_err(|problem| problem.to_string())?;
         self.check_ranges()?;
@@ -269,10 +269,11 @@ impl Config {
         })
     }
 
-    /// Whether it could be served, but for an upstream when none is named.
+    /// Checks the configuration. Unlike [`build_service`](Self::build_service), accepts one without
+    /// upstreams.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message that names the key.
     pub fn check(&self) -> Result<(), String> {
         self.admin.resolve()?.map(AdminSettings::load).transpose()?;
         if !self.upstream.is_empty() {
@@ -294,7 +295,7 @@ impl Config {
         Some(Arc::new(TraceDirectory::new(dir, audio, max_bytes)))
     }
 
-    /// What works otherwise than who reads a profile may think, a line each; nothing where it cannot be served.
+    /// Notes on surprising combinations, one line each; empty if the configuration is invalid.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let routes = self.build_service().map(|service| routes::route_notes(&service.routes));
@@ -319,7 +320,7 @@ impl Config {
         Ok(())
     }
 
-    /// A profile with what the configuration says about all of them.
+    /// Applies the configured `language` to a profile.
     fn with_language(&self, profile: Arc<Profile>) -> Result<Arc<Profile>, String> {
         let Some(language) = &self.language else { return Ok(profile) };
         if profile.is_relay() {
@@ -350,7 +351,7 @@ impl Config {
     }
 }
 
-/// A variable of the environment, for secrets that no file is to hold.
+/// Reads an environment variable, for secrets that no file should hold.
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
 fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -361,14 +362,14 @@ fn profile_for_mode(library: &Library, mode: &str) -> Result<Arc<Profile>, Strin
         "chat" => Mode::Chat,
         "audio" => Mode::Audio,
         "video" => Mode::Video,
-        other => return Err(format!("upstream: there is no mode {other:?}; there is chat, audio and video")),
+        other => return Err(format!("upstream: unknown mode {other:?} in the URL; use chat, audio or video")),
     };
     library.profiles().find(|profile| profile.mode == wanted && !profile.is_relay()).cloned().ok_or_else(
-        || format!("upstream: no profile of this version works in mode {mode:?}; name one with --profile"),
+        || format!("upstream: no profile uses mode {mode:?}; choose a profile with --profile"),
     )
 }
 
-/// The `.toml` files of a directory and the directories in it, by name.
+/// Reads the `.toml` files of a directory and its subdirectories, sorted by path.
 fn toml_files(directory: &Path) -> Result<Vec<(String, String)>, FileError> {
     let name = directory.display().to_string();
     let entries = fs::read_dir(directory).map_err(|error| FileError::for_file(&name, error.to_string()))?;

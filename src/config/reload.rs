@@ -1,7 +1,8 @@
-//! Reading the configuration again while the server runs: checked as a whole, for the sessions to come.
+//! Configuration reload while the server runs. The new configuration is checked as a whole and applies to new
+//! sessions.
 //!
-//! SIGHUP and the admin listener come here, one after the other. What is bad changes nothing and is said where it was asked
-//! for, in the log, and to who counts.
+//! SIGHUP and the admin API trigger reloads, one at a time. An invalid configuration changes nothing. The error
+//! goes to the caller, the log and the metrics.
 
 use std::{
     net::SocketAddr,
@@ -21,29 +22,30 @@ use crate::{
     telemetry::{access_log::AccessLog, metrics::Metrics},
 };
 
-/// Finds the configuration where it was found at the start; an error is in words.
+/// Loads the configuration from the same sources as at startup. The error is a message for the operator.
 pub type FindConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
-/// What can be read again, and what is to take it.
+/// Reloads the configuration and applies it to its targets.
 pub struct ConfigReloader {
     find: FindConfig,
     targets: ReloadTargets,
-    /// What holds. Locked as long as it is read again: one at a time.
+    /// The configuration in effect. Locked during a reload, so that reloads run one at a time.
     applied: tokio::sync::Mutex<AppliedConfig>,
     stats: Mutex<ReloadStats>,
 }
 
-/// Who takes what was read.
+/// Components that a reload updates.
 pub struct ReloadTargets {
-    /// New sessions.
+    /// Configuration of new sessions.
     pub current: ActiveConfig,
-    /// The admin listener's entrance, and where it is, which does not change any more; where there is one.
+    /// Admin listener, if there is one: its security settings and its address, which is fixed until a
+    /// restart.
     pub admin: Option<(SharedAdminSecurity, SocketAddr)>,
-    /// Where it is counted.
+    /// Counts reloads.
     pub metrics: Metrics,
-    /// Who is told that it happens.
+    /// Service manager to notify (systemd).
     pub manager: ServiceManager,
-    /// Opened anew each time: that is how its file is moved away.
+    /// Access log, reopened at each reload. This lets logrotate move its file.
     pub access_log: Option<AccessLog>,
 }
 
@@ -54,14 +56,14 @@ struct AppliedConfig {
 }
 
 impl AppliedConfig {
-    /// Reads files, and so blocks.
+    /// Reads the referenced files, so this call blocks.
     fn read(config: Config) -> Self {
         let (files, warnings) = (ReferencedFiles::read(&config), config.warnings());
         Self { config, files, warnings }
     }
 }
 
-/// What was read again.
+/// A checked configuration, ready to apply.
 struct LoadedConfig {
     applied: AppliedConfig,
     service: ServiceConfig,
@@ -69,7 +71,7 @@ struct LoadedConfig {
 }
 
 impl ConfigReloader {
-    /// From this configuration on.
+    /// Starts with the configuration in effect.
     #[must_use]
     pub fn new(find: FindConfig, config: Config, targets: ReloadTargets) -> Self {
         Self { find, targets, applied: AppliedConfig::read(config).into(), stats: Mutex::default() }
@@ -87,7 +89,7 @@ impl ConfigReloader {
         let reloaded = match read.map_err(|error| error.to_string()).and_then(|read| read) {
             Ok(loaded) => Ok(self.apply(loaded, &mut applied)),
             Err(problem) => {
-                warn!("not reloaded, what held before still holds: {problem}");
+                warn!("configuration not reloaded, the previous one stays in effect: {problem}");
                 Err(problem)
             }
         };
@@ -108,7 +110,7 @@ impl ConfigReloader {
             security.replace(admin_security);
         }
         if self.targets.admin.is_some() {
-            // Nothing is known of upstreams that are new, and whether it is ready depends on them.
+            // Probe new upstreams at once, because readiness depends on their state.
             self.targets.current.get().pool.probe_idle();
         }
         for warning in next.warnings.iter().filter(|warning| !applied.warnings.contains(warning)) {
@@ -116,14 +118,11 @@ impl ConfigReloader {
         }
         *applied = next;
         match changes.applied.as_slice() {
-            [] => info!("reloaded; nothing changed"),
-            held => info!("reloaded, for new sessions: {}", held.join(", ")),
+            [] => info!("configuration reloaded; nothing changed"),
+            applied => info!("configuration reloaded; changed for new sessions: {}", applied.join(", ")),
         }
         if !changes.after_restart.is_empty() {
-            warn!(
-                "cannot change while it runs, and holds after a restart: {}",
-                changes.after_restart.join(", ")
-            );
+            warn!("these changes take effect after a restart: {}", changes.after_restart.join(", "));
         }
         ReloadOutcome { changed: changes.applied, after_restart: changes.after_restart }
     }
@@ -139,7 +138,7 @@ impl ConfigReloader {
     }
 
     fn lock_stats(&self) -> MutexGuard<'_, ReloadStats> {
-        // Numbers are whole between two of their changes, whatever panicked.
+        // The counters stay consistent even if a thread panicked while holding the lock.
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -160,15 +159,17 @@ impl ReloadableConfig for ConfigReloader {
     }
 }
 
-/// Everything, found and checked as a whole; what is known of upstreams that stay is kept. The admin listener stays where
-/// it is `bound`, whatever address is configured now.
+/// Finds and checks the whole configuration. Upstreams that remain keep their known state. The admin listener
+/// stays at its `bound` address, whatever address is configured now.
 fn load(find: &FindConfig, old: &ServiceConfig, bound: Option<SocketAddr>) -> Result<LoadedConfig, String> {
-    // What files hold is looked at before they are used: what changes in between is then told once more, and never missed.
+    // Digest the files before using them. A change in between is then reported again at the next reload, but
+    // never missed.
     let applied = AppliedConfig::read(find()?);
     let mut service = applied.config.build_service()?;
     let admin_settings = applied.config.admin.resolve()?;
     if let (Some(plan), Some(bound)) = (&admin_settings, bound) {
-        plan.check_exposure(bound).map_err(|problem| format!("{problem}; until a restart it stays there"))?;
+        plan.check_exposure(bound)
+            .map_err(|problem| format!("{problem}; the address changes only after a restart"))?;
     }
     let admin_security = admin_settings.map(AdminSettings::load).transpose()?;
     if let (Some(traces), Some(before)) =
@@ -179,6 +180,6 @@ fn load(find: &FindConfig, old: &ServiceConfig, bound: Option<SocketAddr>) -> Re
     if let Some(traces) = &service.traces {
         traces.create_dir().map_err(|error| format!("trace: {}: {error}", traces.dir().display()))?;
     }
-    // Last: upstreams that stay learn of it.
+    // Last step, because it changes the state of upstreams that remain.
     Ok(LoadedConfig { applied, service: service.with_upstream_state_of(old), admin_security })
 }

@@ -1,4 +1,5 @@
-//! The routes of a configuration: what they name is found, and what does not go together is said.
+//! Resolves the configured routes to protocols, profiles and upstreams, and rejects combinations that cannot
+//! work.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,29 +13,30 @@ use crate::{
     server::route::{Route, RouteConfig, Routes, matches_glob},
 };
 
-/// The profile of clients that are relayed, where the configuration names none.
+/// Default profile for relayed clients.
 const RELAY_PROFILE: &str = "relay";
-/// The profile of clients that cannot be served by the one the configuration names, such as those that only listen.
+/// Default profile for clients that the configured profile cannot serve, such as clients that only listen.
 const SPEECH_PROFILE: &str = "speech";
 
-/// A route whose protocol and profile are found; who serves it is not known yet.
+/// A route with resolved protocol and profile, but without its upstreams.
 pub(super) struct PlannedRoute {
     file: RouteConfig,
     protocol: Option<Arc<ClientMapping>>,
     profile: Arc<Profile>,
-    /// Nobody has asked for it: where it cannot be, it is left out.
+    /// Added automatically, not configured. A fallback that no upstream can serve is left out.
     is_fallback: bool,
 }
 
 impl Config {
-    /// The routes, and the profile for everything else: the one named, or the one that fits the URL's mode.
+    /// The configured routes, followed by the default profile: the configured one, or one that fits the mode
+    /// in the upstream URL.
     pub(super) fn plan_routes(
         &self,
         library: &Library,
         mode: Option<&str>,
     ) -> Result<Vec<PlannedRoute>, String> {
         let mut files: Vec<_> = self.routes.iter().map(|file| (file.clone(), false)).collect();
-        // Routes without a catch-all mean it: an unknown model is then an error (design §3).
+        // Routes without a catch-all are intentional: an unknown model is then an error (design §3).
         if self.routes.is_empty() || self.profile.is_some() {
             let profile = match (&self.profile, mode) {
                 (Some(name), _) => name.clone(),
@@ -59,12 +61,12 @@ impl Config {
         let protocol = protocol.map_err(|problem| format!("[[route]] protocol: {problem}"))?;
         if let (Some(protocol), "*") = (&protocol, file.path.as_str()) {
             return Err(format!(
-                "[[route]]: protocol {:?} needs a `path`; without one every connection would be taken for it",
+                "[[route]]: protocol {:?} needs a `path`; without one, every connection would match",
                 protocol.name
             ));
         }
         let profile = library.profile(&file.profile)?;
-        // Its language is nobody's wish.
+        // The configured language applies to configured profiles only.
         let profile = if is_fallback { profile } else { self.with_language(profile)? };
         check_has_clients(&file, protocol.as_deref(), &profile, library)?;
         Ok(PlannedRoute { file, protocol, profile, is_fallback })
@@ -72,7 +74,7 @@ impl Config {
 }
 
 impl PlannedRoute {
-    /// `None` for a spare one that cannot be.
+    /// Binds the route to its upstreams; `None` for a fallback that they cannot serve.
     fn bind(self, upstreams: &ResolvedUpstreams) -> Result<Option<Route>, String> {
         let matching = upstreams.matching(&self.file.upstream)?;
         match check_profile_with_dialect(&self.profile, &matching.dialect) {
@@ -90,7 +92,7 @@ impl PlannedRoute {
     }
 }
 
-/// A route that no client can take is a mistake.
+/// Rejects a route that no client can match.
 fn check_has_clients(
     file: &RouteConfig,
     protocol: Option<&ClientMapping>,
@@ -99,7 +101,9 @@ fn check_has_clients(
 ) -> Result<(), String> {
     if profile.is_relay() && !matches_glob(&file.model, "") {
         let model = &file.model;
-        return Err(format!("[[route]] model = {model:?}: relayed clients name no model; leave it out"));
+        return Err(format!(
+            "[[route]] model = {model:?}: relayed clients send no model name; leave `model` out"
+        ));
     }
     if let Some(protocol) = protocol {
         return check_client_with_profile(protocol, profile)
@@ -118,23 +122,26 @@ fn check_has_clients(
         .any(|client| check_client_with_profile(client, profile).map_err(|words| problem = words).is_ok())
     {
         true => Ok(()),
-        false => Err(format!("[[route]] client = {:?} serves nobody: {problem}", file.client)),
+        false => Err(format!(
+            "[[route]] client = {:?} matches no client that its profile can serve: {problem}",
+            file.client
+        )),
     }
 }
 
-/// The routes with those who serve them.
+/// Binds all routes to their upstreams.
 pub(super) fn bind_all(planned: Vec<PlannedRoute>, upstreams: &ResolvedUpstreams) -> Result<Routes, String> {
     let routes = planned.into_iter().filter_map(|planned| planned.bind(upstreams).transpose());
     routes.collect::<Result<_, _>>().map(Routes::new)
 }
 
-/// What works otherwise on these routes than who reads a profile may think, a line each.
+/// Notes on surprising effects of these routes, one line each.
 pub(super) fn route_notes(routes: &Routes) -> Vec<String> {
     let lacks_chat = |route: &&Route| !route.upstreams.dialect.modes.contains_key(&Mode::Chat);
     let note = |route: &Route| {
-        let refused = if route.profile.is_relay() { "clients in mode chat" } else { "texts to speak" };
+        let rejected = if route.profile.is_relay() { "clients in mode chat" } else { "texts to speak" };
         format!(
-            "profile {:?}: {refused} are refused, for dialect {:?} has no chat mode",
+            "profile {:?}: {rejected} are rejected, because dialect {:?} has no chat mode",
             route.profile.name, route.upstreams.dialect.name
         )
     };

@@ -37,9 +37,9 @@ fn invalid_config_is_rejected_with_a_hint() {
         (format!("idle_timeout_ms = 86400001\n{UPSTREAM}"), "100 to 86400000"),
         (format!("sessions_max = 0\n{UPSTREAM}"), "1 to 1000000"),
         (format!("workers = 1025\n{UPSTREAM}"), "workers: must be 1 to 1024"),
-        (UPSTREAM.replace("ws://", "http://"), "neither ws nor wss"),
+        (UPSTREAM.replace("ws://", "http://"), "must be ws or wss"),
         (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
-        (UPSTREAM.replace("realtime", "realtime?mode=Audio"), "no mode \"Audio\""),
+        (UPSTREAM.replace("realtime", "realtime?mode=Audio"), "unknown mode \"Audio\""),
         (format!("{UPSTREAM}[voices]\na = \"/nowhere.wav\""), "voices.a: /nowhere.wav"),
     ] {
         let problem = config(&toml).build_service().err().unwrap_or_default();
@@ -57,8 +57,8 @@ fn dialect_without_chat_serves_profiles_that_need_none() {
         let notes = config.notes();
         let has_note =
             |of: &str, what: &str| notes.iter().any(|note| note.contains(of) && note.contains(what));
-        assert!(has_note(profile, "texts to speak are refused"), "{notes:?}");
-        assert!(has_note("relay", "clients in mode chat are refused"), "{notes:?}");
+        assert!(has_note(profile, "texts to speak are rejected"), "{notes:?}");
+        assert!(has_note("relay", "clients in mode chat are rejected"), "{notes:?}");
     }
     let problem = with("").check().unwrap_err();
     for words in ["profile \"speech\" needs mode chat (", "has `audio` and `video`", "another profile"] {

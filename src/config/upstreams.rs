@@ -1,4 +1,4 @@
-//! The upstreams of a configuration: laid over one another, then checked together.
+//! Upstream configuration: overlaying layers, and resolving all upstreams together.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -18,44 +18,44 @@ use crate::{
     },
 };
 
-/// One upstream.
+/// `[[upstream]]`: one upstream server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamConfig {
-    /// What logs call it; host and port unless given.
+    /// Name in logs and routes; host and port by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// `ws://` or `wss://`; what may be secret in it is not written.
+    /// `ws://` or `wss://` URL. Its secrets are redacted when it is serialized.
     #[serde(serialize_with = "serialize_redacted_url")]
     pub url: String,
-    /// Its dialect.
+    /// Name of its dialect.
     #[serde(default = "default_dialect")]
     pub dialect: String,
-    /// Certificates (PEM) to trust besides those of this system.
+    /// CA certificates (PEM) to trust besides those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// HTTP path that tells whether it is there, asked while it is left out; without one it is only connected to.
+    /// HTTP path for health checks of a failed upstream. Without it, a TCP connect is the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_path: Option<String>,
-    /// File with the token that it wants.
+    /// File with the token for this upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// Variable of the environment with the token that it wants.
+    /// Environment variable with the token for this upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
-    /// Header in which it wants the token, as it is; `Authorization: Bearer` unless given.
+    /// Header that carries the bare token; `Authorization: Bearer` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_header: Option<String>,
-    /// Certificate (PEM) that it wants of its clients, and of us.
+    /// Client certificate (PEM) for mutual TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cert: Option<PathBuf>,
-    /// Its private key (PEM).
+    /// Private key (PEM) of `client_cert`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key: Option<PathBuf>,
 }
 
 impl UpstreamConfig {
-    /// Nothing but the usual dialect.
+    /// An upstream with nothing set but the default dialect.
     #[must_use]
     pub fn with_default_dialect() -> Self {
         Self { dialect: default_dialect(), ..Self::default() }
@@ -70,8 +70,9 @@ fn default_dialect() -> String {
     "minicpm-o".to_owned()
 }
 
-/// Lays `over` over `under`: which upstreams there are is said by the last who names any. What is not said of one, its
-/// certificates and its dialect, is kept; but what it was to be shown is not shown to another server.
+/// Overlays the lower list with the upper one. A non-empty upper list decides which upstreams there are. Keys it
+/// leaves out, such as `ca` and `dialect`, come from the lower list. Credentials are kept only for the same
+/// server.
 pub(super) fn overlay(lower: Vec<UpstreamConfig>, upper: Vec<UpstreamConfig>) -> Vec<UpstreamConfig> {
     let Some(first) = lower.first().cloned() else { return upper };
     if upper.is_empty() {
@@ -93,7 +94,7 @@ pub(super) fn overlay(lower: Vec<UpstreamConfig>, upper: Vec<UpstreamConfig>) ->
     upper.into_iter().map(overlay_one).collect()
 }
 
-/// Scheme, host and port.
+/// The URL up to its port.
 fn scheme_and_authority(url: &str) -> &str {
     url.split_once("://").map_or(url, |(scheme, rest)| {
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -101,32 +102,34 @@ fn scheme_and_authority(url: &str) -> &str {
     })
 }
 
-/// All upstreams of a configuration.
+/// All upstreams of a configuration, resolved.
 pub(super) struct ResolvedUpstreams {
-    /// The mode that URLs name.
+    /// The mode that the URLs name, if any.
     pub(super) mode: Option<String>,
-    /// By name: the dialect of each.
+    /// Upstream names with their dialects.
     dialects: Vec<(String, Arc<UpstreamMapping>)>,
-    /// The way to all of them.
+    /// Connection pool over all upstreams.
     pub(super) pool: Pool,
 }
 
 impl ResolvedUpstreams {
-    /// Those with names like this; they must speak one dialect.
+    /// Upstreams whose names match `pattern`. All must speak the same dialect.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message that names the key.
     pub(super) fn matching(&self, pattern: &str) -> Result<RouteUpstreams, String> {
         let mut matching = self.dialects.iter().filter(|(name, _)| matches_glob(pattern, name));
         let names = || self.dialects.iter().map(|(name, _)| name.as_str());
         let Some((first, dialect)) = matching.next() else {
             let (hint, known) = (did_you_mean(pattern, names()), quoted_list(names()));
-            return Err(format!("[[route]] upstream: none is called `{pattern}`{hint}; there is {known}"));
+            return Err(format!(
+                "[[route]] upstream: no upstream matches `{pattern}`{hint}; known are {known}"
+            ));
         };
         if let Some((other, another)) = matching.find(|(_, another)| another.name != dialect.name) {
             return Err(format!(
-                "[[route]]: {first:?} speaks {:?} and {other:?} speaks {:?}, and a session can go to one dialect only; \
-                 say in each [[route]] which upstreams serve it, as in `upstream = {first:?}`",
+                "[[route]]: {first:?} speaks {:?} and {other:?} speaks {:?}, but a route serves one dialect only; \
+                 name the upstreams of each [[route]], as in `upstream = {first:?}`",
                 dialect.name, another.name
             ));
         }
@@ -137,13 +140,13 @@ impl ResolvedUpstreams {
     }
 }
 
-/// Everything about the upstreams, found and checked.
+/// Resolves and checks all upstreams.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A message that names the key.
 pub(super) fn resolve(upstreams: &[UpstreamConfig], library: &Library) -> Result<ResolvedUpstreams, String> {
     if upstreams.is_empty() {
-        return Err("no upstream: name one with --upstream ws://HOST:8006/v1/realtime, in VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration".to_owned());
+        return Err("no upstream is configured: set one with --upstream ws://HOST:8006/v1/realtime, in VOXBRIDGE_UPSTREAM, or as [[upstream]] in the configuration".to_owned());
     }
     let mut dialects: Vec<(String, Arc<UpstreamMapping>)> = Vec::new();
     let mut dialers: Vec<(String, Dialer)> = Vec::new();
@@ -152,7 +155,7 @@ pub(super) fn resolve(upstreams: &[UpstreamConfig], library: &Library) -> Result
         let dialect = library.upstream(&upstream.dialect)?;
         let (name, dialer) = upstream.build_dialer(&dialect).map_err(|error| format!("upstream: {error}"))?;
         if dialers.iter().any(|(known, _)| *known == name) {
-            return Err(format!("[[upstream]]: two are called {name:?}; give each a `name` of its own"));
+            return Err(format!("[[upstream]]: two upstreams are named {name:?}; give each its own `name`"));
         }
         check_same_mode(&mut mode, &upstream.url, Dialer::mode_in_url(&upstream.url, &dialect))?;
         dialects.push((name.clone(), dialect));
@@ -161,7 +164,7 @@ pub(super) fn resolve(upstreams: &[UpstreamConfig], library: &Library) -> Result
     Ok(ResolvedUpstreams { mode: mode.map(|(_, mode)| mode), dialects, pool: Pool::new(dialers) })
 }
 
-/// URLs that name a mode must agree.
+/// Checks that all URLs that name a mode name the same one.
 fn check_same_mode<'u>(
     known: &mut Option<(&'u str, String)>,
     url: &'u str,
@@ -183,17 +186,17 @@ fn check_same_mode<'u>(
 }
 
 impl UpstreamConfig {
-    /// Its name, and the way to it in this dialect.
+    /// Builds the upstream's dialer; returns it with the upstream's name.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message without secrets.
     pub(crate) fn build_dialer(&self, dialect: &Arc<UpstreamMapping>) -> Result<(String, Dialer), String> {
         let bad = |problem: String| format!("{:?}: {problem}", redacted_url(&self.url));
         if self.status_path.as_ref().is_some_and(|path| !is_request_path(path)) {
-            return Err(bad("its status_path is no path such as /status".to_owned()));
+            return Err(bad("status_path must be a path such as /status".to_owned()));
         }
         if self.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
-            return Err(bad("its name is empty".to_owned()));
+            return Err(bad("name is empty".to_owned()));
         }
         let dialer =
             Dialer::new(&self.url, self.ca.as_deref(), self.status_path.as_deref(), dialect.clone())?;
@@ -210,7 +213,7 @@ impl UpstreamConfig {
 }
 
 impl UpstreamConfig {
-    /// Every file it names.
+    /// Every file named by this upstream.
     pub(super) fn file_paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         [&mut self.ca, &mut self.token_file, &mut self.client_cert, &mut self.client_key]
             .into_iter()
@@ -221,7 +224,7 @@ impl UpstreamConfig {
         self.token_file.is_some() || self.token_env.is_some()
     }
 
-    /// Nobody reads on the way what is sent there.
+    /// True if others on the network cannot read the traffic.
     pub(super) fn is_confidential(&self) -> bool {
         let host = self.url.parse::<hyper::Uri>().ok();
         let host = host.as_ref().and_then(hyper::Uri::host).unwrap_or_default();
@@ -232,36 +235,35 @@ impl UpstreamConfig {
     fn read_identity(&self) -> Result<Option<ClientIdentity>, String> {
         match (&self.client_cert, &self.client_key) {
             (Some(_), Some(_)) if !self.url.starts_with("wss:") => {
-                Err("a client_cert is shown to wss:// servers only".to_owned())
+                Err("client_cert needs a wss:// URL".to_owned())
             }
             (Some(cert), Some(key)) => ClientIdentity::read(cert, key).map(Some),
             (None, None) => Ok(None),
-            (Some(_), None) => Err("client_key is missing, the private key of client_cert".to_owned()),
-            (None, Some(_)) => Err("client_cert is missing, the certificate of client_key".to_owned()),
+            (Some(_), None) => Err("client_key is missing: set the private key of client_cert".to_owned()),
+            (None, Some(_)) => Err("client_cert is missing: set the certificate of client_key".to_owned()),
         }
     }
 
-    /// Never in words: it is a secret.
+    /// Reads the token. Errors never quote it.
     fn read_token(&self) -> Result<Option<Secret>, String> {
         let text = match (&self.token_file, &self.token_env) {
             (None, None) if self.token_header.is_some() => {
-                return Err(
-                    "`token_header` is where a token goes; token_file or token_env is missing".to_owned()
-                );
+                return Err("token_header is set, but token_file or token_env is missing".to_owned());
             }
             (None, None) => return Ok(None),
-            (Some(_), Some(_)) => return Err("it has token_file and token_env; one is meant".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("token_file and token_env are both set; set only one".to_owned());
+            }
             (Some(path), None) => std::fs::read_to_string(path)
                 .map_err(|error| format!("token_file {}: {error}", path.display()))?,
-            (None, Some(name)) => {
-                super::env_var(name).ok_or_else(|| format!("token_env: {name} is not in the environment"))?
-            }
+            (None, Some(name)) => super::env_var(name)
+                .ok_or_else(|| format!("token_env: the environment has no variable {name}"))?,
         };
         Ok(Some(Secret::new(text.trim())))
     }
 }
 
-/// It can stand in the first line of a request.
+/// True if the path can stand in an HTTP request line.
 fn is_request_path(path: &str) -> bool {
     path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -296,8 +298,11 @@ mod tests {
                 ["`minicpm`", "`minicpm-o`"],
             ),
             (upstream("ws://b/x?mode=audio"), ["\"chat\"", "\"audio\""]),
-            (upstream("ws://a:8006/elsewhere"), ["two are called \"a:8006\"", "`name`"]),
-            (UpstreamConfig { name: Some("a:8006".into()), ..upstream("ws://b") }, ["two are", "a:8006"]),
+            (upstream("ws://a:8006/elsewhere"), ["named \"a:8006\"", "`name`"]),
+            (
+                UpstreamConfig { name: Some("a:8006".into()), ..upstream("ws://b") },
+                ["two upstreams", "a:8006"],
+            ),
             (UpstreamConfig { name: Some(" ".into()), ..upstream("ws://b") }, ["ws://b", "name is empty"]),
             (
                 UpstreamConfig { status_path: Some("status".into()), ..upstream("ws://b") },
@@ -343,7 +348,7 @@ mod tests {
         for (one, words) in [
             (
                 UpstreamConfig { token_env: Some("VOXBRIDGE_NO_SUCH".into()), ..of() },
-                "not in the environment",
+                "environment has no variable",
             ),
             (UpstreamConfig { token_file: Some("/nowhere".into()), ..of() }, "token_file /nowhere"),
             (UpstreamConfig { token_file: Some(path.clone()), ..of() }, "into a header"),

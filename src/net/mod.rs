@@ -1,5 +1,5 @@
-//! A byte stream to a server named by a URL: name, TCP, and TLS where the URL says so. Shared by the bridge's way to its
-//! upstreams and by the client commands; knows no WebSocket.
+//! Byte streams to servers named by URLs: name resolution, TCP, and TLS for secure schemes. Used for upstream
+//! connections and by the client commands; WebSocket is not handled here.
 
 use std::{
     io::{self, IoSlice},
@@ -32,11 +32,11 @@ use tokio_rustls::TlsConnector;
 
 pub(crate) mod probe;
 
-/// Anything bytes go through.
+/// Any bidirectional byte stream.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
-/// How many bytes have gone through a stream. What waits for a long message sees by it whether the peer lives.
+/// Byte counters of a stream. During a long message, they show whether the peer is alive.
 #[derive(Debug, Default)]
 pub struct Traffic {
     read: AtomicU64,
@@ -49,13 +49,13 @@ impl Traffic {
         self.read.load(Relaxed)
     }
 
-    /// Bytes the transport has taken so far.
+    /// Bytes accepted by the transport so far.
     pub(crate) fn bytes_written(&self) -> u64 {
         self.written.load(Relaxed)
     }
 }
 
-/// A stream whose bytes are counted.
+/// A stream that counts its bytes.
 #[derive(Debug)]
 pub struct CountedStream<S> {
     pub(crate) stream: S,
@@ -63,7 +63,7 @@ pub struct CountedStream<S> {
 }
 
 impl<S> CountedStream<S> {
-    /// Counts the bytes of a stream from now on.
+    /// Wraps a stream and counts its bytes from now on.
     pub(crate) fn new(stream: S) -> (Self, Arc<Traffic>) {
         let traffic = Arc::<Traffic>::default();
         (Self { stream, traffic: traffic.clone() }, traffic)
@@ -118,35 +118,36 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
     }
 }
 
-/// A server that can be connected to.
+/// Server address with its TLS settings.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     /// `ws` or `wss`.
     pub(crate) scheme: &'static str,
-    /// Host and port as the URL spells them.
+    /// Host and port as spelled in the URL.
     pub(crate) authority: String,
     host: String,
     port: u16,
     tls: Option<TlsConnector>,
-    /// Of the certificates from files by which it is trusted and is shown who we are; without any of them empty.
+    /// Digest of the pinned and client certificates; empty without TLS.
     credentials: Vec<u8>,
 }
 
 impl Endpoint {
-    /// The server of a `ws://` or `wss://` URL, trusting this system's authorities and those in the PEM file `ca`.
+    /// The server of a `ws://` or `wss://` URL. Trusts the system's authorities and the certificates in the
+    /// PEM file `ca`.
     ///
     /// # Errors
-    /// What is wrong with the URL or the file, in words.
+    /// A message about the URL or the file.
     pub(crate) fn from_uri(uri: &Uri, ca: Option<&Path>) -> Result<Self, String> {
         let secure = match uri.scheme_str() {
             Some("ws") => false,
             Some("wss") => true,
-            Some(_) => return Err("the scheme is neither ws nor wss".to_owned()),
-            None => return Err("it has no scheme".to_owned()),
+            Some(_) => return Err("the scheme must be ws or wss".to_owned()),
+            None => return Err("the scheme is missing; use ws:// or wss://".to_owned()),
         };
-        let authority = uri.authority().ok_or("it names no host")?;
+        let authority = uri.authority().ok_or("the host is missing")?;
         if authority.as_str().contains('@') {
-            return Err("credentials in a URL end up in logs".to_owned());
+            return Err("credentials in a URL are not accepted, because URLs end up in logs".to_owned());
         }
         let (tls, credentials) = secure.then(|| tls_connector(ca, None)).transpose()?.unzip();
         Ok(Self {
@@ -159,10 +160,10 @@ impl Endpoint {
         })
     }
 
-    /// The same, showing a certificate to a server that asks for one; without TLS nobody asks.
+    /// Adds a client certificate for servers that ask for one. Has no effect without TLS.
     ///
     /// # Errors
-    /// What is wrong with the files, in words.
+    /// A message about the files.
     pub(crate) fn with_identity(
         mut self,
         ca: Option<&Path>,
@@ -175,53 +176,53 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Whether another one is trusted by the same certificates and shown the same.
+    /// True if the other endpoint uses the same pinned and client certificates.
     pub(crate) fn has_same_credentials(&self, other: &Self) -> bool {
         self.credentials == other.credentials
     }
 
-    /// Connects; the caller bounds the time.
+    /// Connects; the caller limits the time.
     ///
     /// # Errors
-    /// The system's or TLS's, without codes.
+    /// The system's or TLS's error, without OS error codes.
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn Transport>> {
         let tcp = self.connect_tcp(&self.resolve().await?).await?;
         self.connect_tls(tcp).await.map_err(describe_tls_error)
     }
 
-    /// Whether it is spoken to through TLS.
+    /// True if the endpoint uses TLS.
     pub(crate) const fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// The address, where the URL spells one and no name.
+    /// The IP address, if the URL has one instead of a name.
     pub(crate) fn literal_address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
-    /// The first step of [`Endpoint::connect`]: the addresses of its name, in the system's order.
+    /// Step 1 of [`Endpoint::connect`]: resolves the host name to addresses, in the system's order.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         Ok(lookup_host((self.host.as_str(), self.port)).await?.collect())
     }
 
-    /// The second step: a connection to the first of the addresses that takes it.
+    /// Step 2: connects to the first address that accepts.
     ///
     /// # Errors
-    /// The system's for the last of them, without codes.
+    /// The system's error for the last address, without OS error codes.
     pub(crate) async fn connect_tcp(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         let tcp = TcpStream::connect(addresses).await.map_err(without_os_code)?;
-        // Small frames must not wait for one another.
+        // Small frames must not wait for more data (Nagle).
         tcp.set_nodelay(true)?;
         Ok(tcp)
     }
 
-    /// The third step: TLS where the URL says so.
+    /// Step 3: the TLS handshake, for secure URLs.
     ///
     /// # Errors
-    /// As they come; what TLS has to say is a [`rustls::Error`] inside.
+    /// The unchanged error; a TLS failure holds a [`rustls::Error`].
     pub(crate) async fn connect_tls(&self, tcp: TcpStream) -> io::Result<Box<dyn Transport>> {
         let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
         let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
@@ -229,27 +230,26 @@ impl Endpoint {
     }
 }
 
-/// The certificate that servers are shown which ask for one, and its key.
+/// Client certificate with its private key.
 pub struct ClientIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
 impl ClientIdentity {
-    /// From two PEM files.
+    /// Reads the certificate chain and the key from two PEM files.
     ///
     /// # Errors
-    /// Which file is wrong; never what is in it.
+    /// A message that names the file but never quotes it.
     pub fn read(cert: &Path, key: &Path) -> Result<Self, String> {
         let private_key = PrivateKeyDer::from_pem_file(key);
-        let private_key = private_key.map_err(|_| {
-            format!("{}: there is no private key (PEM) that can be read in it", key.display())
-        })?;
+        let private_key =
+            private_key.map_err(|_| format!("{}: no private key (PEM) could be read", key.display()))?;
         Ok(Self { chain: read_certificates(cert)?, key: private_key })
     }
 }
 
-/// Without "(os error 111)".
+/// Removes the OS code, as in "(os error 111)".
 fn without_os_code(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => io::Error::new(error.kind(), "connection refused"),
@@ -257,18 +257,18 @@ fn without_os_code(error: io::Error) -> io::Error {
     }
 }
 
-/// With the way out when it is the certificate.
+/// Describes a TLS error; for an untrusted certificate, adds how to trust it.
 fn describe_tls_error(error: io::Error) -> io::Error {
     let certificate = error.get_ref().and_then(|inner| inner.downcast_ref());
     if let Some(rustls::Error::InvalidCertificate(problem)) = certificate {
         return io::Error::other(format!(
-            "its certificate is not trusted ({problem:?}); to trust it, name it in a `ca` file"
+            "the server's certificate is not trusted ({problem:?}); to trust it, set `ca` to a file with it"
         ));
     }
     io::Error::other(format!("TLS: {error}"))
 }
 
-/// And what the files held that it is made of.
+/// Builds the connector, and the digest of its certificates.
 fn tls_connector(
     ca: Option<&Path>,
     identity: Option<&ClientIdentity>,
@@ -280,7 +280,8 @@ fn tls_connector(
     roots.add_parsable_certificates(pinned.iter().cloned());
     if roots.is_empty() && pinned.is_empty() {
         return Err(
-            "this system has no trusted certificates; name the server's own with a `ca` file".to_owned()
+            "this system has no trusted certificates; set `ca` to a file with the server's certificate"
+                .to_owned(),
         );
     }
     let provider = Arc::new(ring::default_provider());
@@ -305,13 +306,13 @@ fn tls_connector(
     let config = match identity {
         Some(identity) => builder
             .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
-            .map_err(|error| format!("client_cert and client_key are no pair ({error})"))?,
+            .map_err(|error| format!("client_cert and client_key do not match ({error})"))?,
         None => builder.with_no_client_auth(),
     };
     Ok((TlsConnector::from(Arc::new(config)), credentials))
 }
 
-/// To tell what files hold from what they held, without keeping it.
+/// Digest of certificates and key, to detect changed files without keeping their contents.
 fn credentials_digest(pinned: &[CertificateDer<'_>], identity: Option<&ClientIdentity>) -> Vec<u8> {
     let mut context = Digest::new(&SHA256);
     let chain = identity.map(|identity| identity.chain.as_slice()).unwrap_or_default();
@@ -330,13 +331,14 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String
     let file_error = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| file_error(&error))?;
     let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| file_error(&error))?;
-    if certificates.is_empty() { Err(file_error(&"there is no certificate in it")) } else { Ok(certificates) }
+    if certificates.is_empty() { Err(file_error(&"no certificate found")) } else { Ok(certificates) }
 }
 
-/// Trusts a server whose very certificate was given, and otherwise asks the authorities.
+/// Certificate verifier: trusts pinned certificates byte for byte, and otherwise certificates of known
+/// authorities.
 ///
-/// The MiniCPM-o gateway makes itself a certificate that is its own authority (field notes §1.1), which no chain of
-/// trust allows for a server; knowing it byte for byte is as good.
+/// The MiniCPM-o gateway creates a self-signed certificate that is its own authority (field notes §1.1). Chain
+/// validation rejects such a server certificate, so it is pinned instead.
 #[derive(Debug)]
 struct PinnedOrAuthorityVerifier {
     pinned: Vec<CertificateDer<'static>>,

@@ -1,6 +1,6 @@
-//! What a port speaks, for those who found that it does not speak what its URL says.
+//! Finds out whether a port speaks TLS or plain HTTP, after it failed to speak what its URL says.
 //!
-//! Each asks once on a connection of its own and gives up nothing of its own: no name, no credential.
+//! Each probe opens its own connection and reveals no credentials.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -13,11 +13,11 @@ use tokio_rustls::TlsConnector;
 
 use super::{Endpoint, PinnedOrAuthorityVerifier};
 
-/// Sixteen zeros; nothing is made of the answer to it.
+/// Sixteen zero bytes; the server's answer to the key is ignored.
 const WEBSOCKET_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
 
 impl Endpoint {
-    /// Whether TLS answers there. The caller bounds the time.
+    /// True if the server speaks TLS. The caller limits the time.
     pub(crate) async fn speaks_tls(&self, addresses: &[SocketAddr]) -> bool {
         let Ok(name) = ServerName::try_from(self.host.clone()) else { return false };
         let (Some(tls), Ok(tcp)) = (connector_trusting_none(), TcpStream::connect(addresses).await) else {
@@ -25,13 +25,13 @@ impl Endpoint {
         };
         match tls.connect(name, tcp).await {
             Ok(_) => true,
-            // Whoever shows a certificate speaks TLS; nobody is trusted here.
+            // A certificate error proves that the server speaks TLS. This verifier trusts no server.
             Err(error) => tls_error(&error).is_some_and(is_from_tls_server),
         }
     }
 
-    /// Whether HTTP without TLS answers there. It asks for a WebSocket, for some servers answer nothing else, and at a path
-    /// where there is none. The caller bounds the time.
+    /// True if the server speaks HTTP without TLS. Requests a WebSocket upgrade, because some servers answer
+    /// nothing else. The caller limits the time.
     pub(crate) async fn speaks_plain_http(&self, addresses: &[SocketAddr]) -> bool {
         let request_head = async {
             let mut tcp = TcpStream::connect(addresses).await?;
@@ -49,12 +49,12 @@ impl Endpoint {
     }
 }
 
-/// What TLS has to say in an error of a connection.
+/// The TLS error inside a connection error.
 pub(crate) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
-/// A server that speaks TLS sent it, or its certificate caused it.
+/// True if a TLS server sent the error or its certificate caused it.
 const fn is_from_tls_server(error: &rustls::Error) -> bool {
     matches!(
         error,

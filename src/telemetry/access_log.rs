@@ -1,7 +1,7 @@
-//! The access log: one line of JSON a session, when it has ended.
+//! Access log: one line of JSON per session, written at its end.
 //!
-//! A session hands its line to a thread of its own through a bounded channel and goes on; what the thread cannot keep up
-//! with is counted and lost. Connections that were refused have no line: they are counted, and the log tells of them.
+//! Sessions pass their lines through a bounded channel to a writer thread. Lines that the thread cannot keep up
+//! with are dropped and counted. Rejected connections have no line; they appear in the metrics and in the log.
 
 use std::{
     fs::OpenOptions,
@@ -16,103 +16,103 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
-/// Lines that may wait for the disk: a thousand sessions that end at once.
+/// Capacity of the channel: enough for a thousand sessions that end at once.
 const PENDING_LINES_MAX: usize = 4096;
 
-/// One session, as its line tells it. `null` for what did not happen or is not known.
+/// Access log line of one session; `null` for events that did not happen and unknown values.
 ///
-/// Times are seconds unless a name ends in `_ms`. Names stay; more may come.
+/// Times are in seconds unless the name ends in `_ms`. Field names are stable; new fields may be added.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct AccessRecord {
-    /// When it began, RFC 3339, UTC.
+    /// Start of the session, RFC 3339, UTC.
     pub opened: String,
-    /// When it ended.
+    /// End of the session, RFC 3339, UTC.
     pub closed: String,
-    /// How long it lasted.
+    /// Duration of the session.
     pub duration_s: f64,
-    /// Its id.
+    /// Session id.
     pub session: String,
-    /// The last upstream's name for its own session, of each that it had; the newest sixteen.
+    /// Session ids given by the upstreams, one per upstream used; the newest sixteen.
     pub upstream_sessions: Vec<String>,
-    /// The upstreams it was at, each once.
+    /// Upstreams used, without duplicates.
     pub upstreams: Vec<String>,
-    /// The client protocol.
+    /// Client protocol.
     pub client: String,
-    /// The profile.
+    /// Profile.
     pub profile: String,
-    /// The path the client asked for.
+    /// Path of the client's request.
     pub path: String,
-    /// Where the client is, as far as the TCP connection tells.
+    /// Address of the client, as seen by the TCP connection.
     pub peer: String,
-    /// The name of the key it came with.
+    /// Name of the client's API key.
     pub key: Option<String>,
-    /// The subject of the certificate it came with.
+    /// Subject of the client's certificate.
     pub subject: Option<String>,
-    /// The trace it is part of.
+    /// Id of the distributed trace.
     pub trace_id: Option<String>,
-    /// Audio that came from the client.
+    /// Audio received from the client.
     pub audio_in_s: Option<f64>,
-    /// Audio that was sent to it.
+    /// Audio sent to the client.
     pub audio_out_s: Option<f64>,
-    /// Audio of the user that was dropped.
+    /// User audio that was dropped.
     pub dropped_s: Option<f64>,
-    /// Audio of the user that was not listened to, while speech was heard.
+    /// User audio that was muted during playback.
     pub muted_s: Option<f64>,
-    /// Bytes from the client.
+    /// Bytes received from the client.
     pub client_in_bytes: u64,
-    /// Bytes to it.
+    /// Bytes sent to the client.
     pub client_out_bytes: u64,
-    /// Bytes from upstreams.
+    /// Bytes received from upstreams.
     pub upstream_in_bytes: u64,
-    /// Bytes to them.
+    /// Bytes sent to upstreams.
     pub upstream_out_bytes: u64,
-    /// Upstream sessions that were connected.
+    /// Number of upstream sessions that were connected.
     pub lanes: u32,
     /// Longest wait for a worker.
     pub queue_ms: Option<f64>,
-    /// First time from an utterance's end to its words.
+    /// Time from the end of the first transcribed utterance to its transcript.
     pub first_transcript_ms: Option<f64>,
-    /// First time from a text, or from what the user said, to audio.
+    /// Time from the first text or the user's first speech to the first audio.
     pub first_audio_ms: Option<f64>,
-    /// Times an upstream session was replaced.
+    /// Number of upstream sessions that were replaced.
     pub rollovers: u32,
-    /// Longest of the times no audio reached a model meanwhile.
+    /// Longest interruption of audio to the model during a rollover.
     pub gap_ms: Option<f64>,
-    /// Times the model or a text was interrupted.
+    /// Number of interruptions of the model or of a text.
     pub barge_ins: u32,
-    /// Times the client ran out of audio.
+    /// Number of times the client ran out of audio during playback.
     pub underruns: u32,
-    /// Most positions of a model's context in use.
+    /// Largest context in use by the model, in tokens.
     pub context_peak_tokens: Option<u32>,
-    /// Errors the client was told, by kind.
+    /// Errors sent to the client, by kind.
     pub errors: std::collections::BTreeMap<&'static str, u32>,
-    /// Why it ended: a [`crate::session::EndReason`]'s name.
+    /// Reason of the end: name of a [`crate::session::EndReason`].
     pub reason: &'static str,
-    /// Whose doing that was: `client`, `bridge` or `upstream`.
+    /// Side that ended the session: `client`, `bridge` or `upstream`.
     pub ended_by: &'static str,
-    /// The close code of the client's connection, whoever sent it first.
+    /// Close code of the client's connection.
     pub client_close: Option<u16>,
-    /// Who sent it: `client` or `bridge`.
+    /// Side that sent this close code: `client` or `bridge`.
     pub client_closed_by: Option<&'static str>,
-    /// The close code of the last upstream's connection.
+    /// Close code of the last upstream connection.
     pub upstream_close: Option<u16>,
-    /// Who sent it: `upstream` or `bridge`.
+    /// Side that sent this close code: `upstream` or `bridge`.
     pub upstream_closed_by: Option<&'static str>,
 }
 
-/// Where lines go.
+/// Destination of the lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// A file; lines are added to it.
+    /// A file to append to.
     File(PathBuf),
 }
 
 impl LogTarget {
-    /// `-` or `stdout`, `stderr`, or a path.
+    /// Parses `-` or `stdout`, `stderr`, or a path.
     #[must_use]
     pub fn from_path(path: &Path) -> Self {
         match path.to_str() {
@@ -134,24 +134,24 @@ impl LogTarget {
 }
 
 enum WriterCommand {
-    /// A line; what is held is held until it is written.
+    /// Writes a line; the guard is dropped afterwards.
     Write(String, mpsc::Sender<()>),
     Reopen,
 }
 
-/// The access log. A clone is another handle; when the last one is gone, the thread ends.
+/// Handle of the access log; clones share it. The thread ends with the last handle.
 #[derive(Debug, Clone)]
 pub struct AccessLog {
     commands: SyncSender<WriterCommand>,
-    /// Lines that wait for the disk.
+    /// Number of lines not written yet.
     pending_lines: watch::Sender<usize>,
 }
 
 impl AccessLog {
-    /// Opens it.
+    /// Opens the target and starts the writer thread.
     ///
     /// # Errors
-    /// The system's own.
+    /// The system's error.
     pub fn open(target: LogTarget) -> io::Result<Self> {
         let out = target.open()?;
         let (commands, receiver) = sync_channel(PENDING_LINES_MAX);
@@ -163,14 +163,15 @@ impl AccessLog {
         Ok(Self { commands, pending_lines })
     }
 
-    /// Opens the file anew, for whoever has moved it away.
+    /// Reopens the file, after logrotate has moved it.
     pub fn reopen(&self) {
         if self.commands.try_send(WriterCommand::Reopen).is_err() {
-            warn!("the access log was not reopened: too much waits for it");
+            warn!("the access log was not reopened, because its queue is full; send SIGHUP again");
         }
     }
 
-    /// Takes a session's line, which is written in its time; `written_guard` is held until then. Whether there was room for it.
+    /// Queues a line for writing and drops `written_guard` once it is written. Returns false if the queue is
+    /// full.
     #[must_use]
     pub(crate) fn write(&self, record: &AccessRecord, written_guard: mpsc::Sender<()>) -> bool {
         let Ok(mut line) = serde_json::to_string(record) else { return false };
@@ -183,9 +184,9 @@ impl AccessLog {
         is_queued
     }
 
-    /// Done when every line that was taken is written, or could not be.
+    /// Waits until every queued line is written or has failed.
     pub(crate) async fn flush(&self) {
-        // Its sender is held here.
+        // Cannot fail: `self` holds the sender.
         let _ = self.pending_lines.subscribe().wait_for(|pending_lines| *pending_lines == 0).await;
     }
 }
@@ -199,7 +200,7 @@ fn run_writer(
     let mut has_warned = false;
     for command in commands {
         let result = match command {
-            // One write a line: a reader never sees half of one.
+            // One write per line, so that readers never see half a line.
             WriterCommand::Write(line, _alive) => {
                 let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
                 pending_lines.send_modify(|pending_lines| *pending_lines -= 1);
@@ -209,7 +210,7 @@ fn run_writer(
         };
         match result {
             Ok(()) => has_warned = false,
-            // Said once: a full disk is full for every line.
+            // Warn once, because a full disk fails every line.
             Err(error) if !std::mem::replace(&mut has_warned, true) => {
                 warn!(%error, "cannot write the access log")
             }
@@ -218,10 +219,10 @@ fn run_writer(
     }
 }
 
-/// A time since 1970 as RFC 3339 has it, in UTC, to the millisecond.
+/// Formats a time since 1970 as RFC 3339 in UTC, with milliseconds.
 pub(crate) fn rfc3339(unix: Duration) -> String {
     let (days, second_of_day) = (unix.as_secs() / 86_400, unix.as_secs() % 86_400);
-    // Years that begin in March have their leap day at the end; eras of 400 years are all alike.
+    // Years that start in March end with the leap day, and all eras of 400 years have equal length.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -259,7 +260,7 @@ mod tests {
         let log = AccessLog::open(LogTarget::from_path(&path)).unwrap();
         let (alive, mut written) = mpsc::channel(1);
         assert!(log.write(&AccessRecord { session: "a".to_owned(), ..AccessRecord::default() }, alive));
-        assert_eq!(written.recv().await, None, "nobody holds it any more: it is written");
+        assert_eq!(written.recv().await, None, "the guard is dropped once the line is written");
         std::fs::rename(&path, &moved).unwrap();
         log.reopen();
         let (alive, mut written) = mpsc::channel(1);

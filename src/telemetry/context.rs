@@ -1,25 +1,25 @@
-//! Whose request a session is part of: W3C trace context, accepted from clients and passed on to upstreams.
+//! W3C trace context: accepted from clients and passed on to upstreams.
 //!
-//! Strict where the Recommendation is: what is not exactly right is no context, and a new trace begins. Pure: headers and
-//! randomness come in. It records nothing.
+//! Strict where the Recommendation is: a malformed context is ignored, and a new trace begins. This module does
+//! no I/O and records nothing; headers and randomness come in as arguments.
 //!
 //! Source: <https://www.w3.org/TR/trace-context/> (Recommendation of 23 November 2021), §3.2 and §3.3.
 
 use std::fmt;
 
-/// The two headers.
+/// Names of the two headers.
 pub const TRACEPARENT: &str = "traceparent";
 /// See [`TRACEPARENT`].
 pub const TRACESTATE: &str = "tracestate";
 
-/// List members of `tracestate`, at most (§3.3.1.1).
+/// Most list members of `tracestate` (§3.3.1.1).
 const MEMBERS_MAX: usize = 32;
-/// So much of `tracestate` is passed on: the least that is asked for (§3.3.1.5).
+/// Longest `tracestate` passed on: the required minimum (§3.3.1.5).
 const STATE_MAX_BYTES: usize = 512;
-/// Larger members are left out first (§3.3.1.5).
+/// Members above this size are dropped first (§3.3.1.5).
 const LARGE_MEMBER_BYTES: usize = 128;
 
-/// A trace's id; never zero.
+/// Id of a trace; never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceId(u128);
 
@@ -29,19 +29,19 @@ impl fmt::Display for TraceId {
     }
 }
 
-/// What `traceparent` says.
+/// Contents of `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The trace.
+    /// Id of the trace.
     pub trace_id: TraceId,
-    /// The caller's span; never zero.
+    /// Id of the caller's span; never zero.
     pub parent_id: u64,
-    /// The caller may have recorded it.
+    /// The caller may have recorded the trace.
     pub sampled: bool,
 }
 
 impl TraceParent {
-    /// Reads a header; `None` for what is no `traceparent` (§3.2.2, and §4.3 for versions to come).
+    /// Parses a header; `None` if it is malformed (§3.2.2; §4.3 for future versions).
     #[must_use]
     pub fn parse(header: &str) -> Option<Self> {
         let bytes = header.as_bytes();
@@ -63,7 +63,7 @@ impl TraceParent {
     }
 }
 
-/// Lowercase hexadecimal digits, and nothing else.
+/// Parses lowercase hexadecimal digits.
 fn parse_hex(digits: &[u8]) -> Option<u128> {
     let digit = |byte: &u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -73,22 +73,23 @@ fn parse_hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number, byte| Some(number << 4 | u128::from(digit(byte)?)))
 }
 
-/// One session's place in a trace.
+/// Trace context of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace.
+    /// Id of the trace.
     pub trace_id: TraceId,
-    /// The caller's span, where there is one.
+    /// Id of the caller's span, if there is one.
     pub parent_id: Option<u64>,
-    /// Whether what is part of it is to be recorded, as far as the caller has said.
+    /// The caller may have recorded the trace.
     pub sampled: bool,
-    /// What others have to say, as it is passed on.
+    /// `tracestate` to pass on.
     pub state: Option<String>,
 }
 
 impl TraceContext {
-    /// The context of a request with these headers, or the beginning of a new trace. More than one `traceparent` is none
-    /// (§4.3); several `tracestate` are one list (RFC 9110 §5.3), of any use only with a `traceparent` (§3.3).
+    /// Reads the context from request headers, or starts a new trace. Several `traceparent` headers are
+    /// invalid (§4.3). Several `tracestate` headers form one list (RFC 9110 §5.3) and count only with a
+    /// `traceparent` (§3.3).
     pub fn from_headers<'h>(
         mut parents: impl Iterator<Item = &'h str>,
         states: impl Iterator<Item = &'h str>,
@@ -103,15 +104,15 @@ impl TraceContext {
         }
     }
 
-    /// `traceparent` for a call of this session's, which is a span of its own.
+    /// `traceparent` for an upstream call, with a new span id.
     #[must_use]
     pub fn child_traceparent(&self, rng: &mut fastrand::Rng) -> String {
         format!("00-{}-{:016x}-{:02x}", self.trace_id, rng.u64(1..), u8::from(self.sampled))
     }
 }
 
-/// What is passed on of `tracestate`: all of it, or nothing where it is not as it should be (§3.3.1). Of what is too long
-/// the large members are left out, then the last ones.
+/// The `tracestate` to pass on, or `None` if any part is malformed (§3.3.1). If it is too long, large members are
+/// dropped first, then the last ones.
 fn parse_tracestate<'h>(headers: impl Iterator<Item = &'h str>) -> Option<String> {
     // OWS of RFC 9110 §5.6.3; empty members are allowed.
     let is_whitespace = |character| matches!(character, ' ' | '\t');
@@ -206,7 +207,7 @@ mod tests {
         ] {
             assert_eq!(TraceParent::parse(header), None, "{header}");
         }
-        // Cut anywhere it is none, and never a panic.
+        // No truncation is valid or panics.
         assert!(
             (0..TRACEPARENT_VALUE.len()).all(|end| TraceParent::parse(&TRACEPARENT_VALUE[..end]).is_none())
         );

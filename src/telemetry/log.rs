@@ -1,4 +1,4 @@
-//! The log: set up once, from the configuration; and what sessions let operators see.
+//! Process log: set up once from the configuration. Also logs the observations of sessions.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -17,11 +17,11 @@ use tracing_subscriber::{
 
 use crate::{config::LogConfig, session::Observation};
 
-/// What the WebSocket library's log is found by. At the level trace it quotes whole requests, with the tokens that upstreams
-/// are shown, and every frame with what is said in it; at the level debug, close frames.
+/// Crates of the WebSocket library. At level trace, they log whole requests, with upstream tokens, and every
+/// frame with its contents; at level debug, close frames.
 const WEBSOCKET_CRATES: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
 
-/// The level in use and the way to change it. The log is the process's own, unlike all else.
+/// The current level and the handle to change it. The log is global to the process.
 static LEVEL: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<String>)> = OnceLock::new();
 
 type FilteredRegistry = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Registry>, Registry>>;
@@ -29,7 +29,7 @@ type FilteredRegistry = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Regis
 /// Starts logging to standard error.
 ///
 /// # Errors
-/// What is wrong with the level or the format.
+/// A message about the level or the format.
 pub fn init(log: &LogConfig) -> Result<(), String> {
     let level = log.level.as_deref().unwrap_or("info");
     let (filter, handle) = reload::Layer::new(parse_filter(level)?);
@@ -37,18 +37,18 @@ pub fn init(log: &LogConfig) -> Result<(), String> {
     let lines = match log.format.as_deref().unwrap_or("text") {
         "text" => lines.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
         "json" => lines.json().flatten_event(true).boxed(),
-        other => return Err(format!("log format {other:?}: there is text and json")),
+        other => return Err(format!("unknown log format {other:?}; use text or json")),
     };
     registry_with(filter).with(lines).try_init().map_err(|error| error.to_string())?;
-    // Only who has set up the log gets here, and that is one.
+    // Cannot fail: `try_init` succeeds only once per process.
     let _ = LEVEL.set((handle, Mutex::new(level.to_owned())));
     Ok(())
 }
 
-/// Logs this much from now on: a level, or a filter such as `info,voxbridge::server=debug`.
+/// Changes the log level or filter, such as `info,voxbridge::server=debug`.
 ///
 /// # Errors
-/// What is wrong with it, in words; what held before still holds.
+/// A message about the filter; the previous one stays in effect.
 pub fn set_level(level: &str) -> Result<(), String> {
     let filter = parse_filter(level)?;
     let (handle, current) = LEVEL.get().ok_or("the log was not set up by voxbridge")?;
@@ -57,7 +57,7 @@ pub fn set_level(level: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// How much is logged, as it was last set; `None` where the log was not set up by voxbridge.
+/// The current level or filter; `None` if voxbridge did not set up the log.
 #[must_use]
 pub fn level() -> Option<String> {
     let (_, current) = LEVEL.get()?;
@@ -68,13 +68,13 @@ fn parse_filter(level: &str) -> Result<EnvFilter, String> {
     EnvFilter::builder().parse(level).map_err(|error| format!("log level {level:?}: {error}"))
 }
 
-/// What is asked for, and fit to be logged.
+/// Adds the fixed filter for safe output to the configurable one.
 fn registry_with(filter: reload::Layer<EnvFilter, Registry>) -> FilteredRegistry {
     tracing_subscriber::registry().with(filter).with(filter_fn(is_safe_to_log as fn(&Metadata<'_>) -> bool))
 }
 
-/// Whatever the level: libraries do not say what they carry. A filter of its own that nobody sets, because in one that is set
-/// what is said of spans comes before what is said of targets.
+/// Limits other crates to levels that reveal no payloads, whatever the configured level. This must be a separate
+/// filter, because in an `EnvFilter` span directives precede target directives.
 fn is_safe_to_log(metadata: &Metadata<'_>) -> bool {
     let crate_name = metadata.target().split("::").next().unwrap_or_default();
     let max_level = match crate_name {
@@ -85,38 +85,47 @@ fn is_safe_to_log(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= max_level
 }
 
-/// What operators see. Never audio, text or credentials.
+/// Logs an observation for operators. Never logs audio, text or credentials.
 pub(crate) fn log_observation(observation: &Observation) {
     match observation {
         Observation::LaneRetry { lane, words, pause_ms } => {
-            warn!(lane = lane.0, pause_ms, "{words}; trying again");
+            warn!(lane = lane.0, pause_ms, "{words}; retrying in {pause_ms} ms");
         }
         Observation::LaneFailed { lane, words } => debug!(lane = lane.0, "{words}"),
         Observation::LaneReady { lane, session_id, waited_ms } => {
             debug!(lane = lane.0, upstream_session = session_id, waited_ms, "lane ready");
         }
-        Observation::LaneQueued { lane, words, .. } => debug!(lane = lane.0, "queued upstream: {words}"),
-        Observation::LaneTrouble { lane, words } => warn!(lane = lane.0, "the upstream had trouble: {words}"),
-        Observation::UnknownFromLane { lane, words } => trace!(lane = lane.0, "the upstream sent {words}"),
+        Observation::LaneQueued { lane, words, .. } => {
+            debug!(lane = lane.0, "waiting in the upstream's queue: {words}")
+        }
+        Observation::LaneTrouble { lane, words } => {
+            warn!(lane = lane.0, "the upstream reported an error: {words}")
+        }
+        Observation::UnknownFromLane { lane, words } => {
+            trace!(lane = lane.0, "ignored an upstream message: {words}")
+        }
         Observation::ErrorTold(error) => {
             warn!(kind = ?error.kind, segment = error.segment_id, "{}", error.detail);
         }
         Observation::RolledOver { reason, gap_ms, standby, kept_ms } => {
             info!(
                 reason = reason.name(),
-                gap_ms, standby, kept_ms, "the conversation goes on in another upstream session"
+                gap_ms, standby, kept_ms, "rollover: the conversation moved to another upstream session"
             );
         }
         Observation::RelayResumed { gap_ms, kept, dropped } => {
-            info!(gap_ms, kept, dropped, "a lost upstream session was replaced");
+            info!(gap_ms, kept, dropped, "replaced a lost upstream session");
         }
         Observation::Interrupted => debug!("the model was interrupted"),
         Observation::SlowStep { step_ms, count } => {
-            warn!(step_ms, count, "the upstream takes longer for a second of audio than a second");
+            warn!(
+                step_ms,
+                count, "the upstream is slower than real time: it takes longer than 1 s for 1 s of audio"
+            );
         }
-        Observation::Underrun => debug!("the client ran out of audio while the model was speaking"),
-        Observation::AskedAgain(words) => warn!("asking again: {words}"),
-        Observation::NoEffect(words) => info!("without effect: {words}"),
+        Observation::Underrun => debug!("underrun: the client ran out of audio while the model was speaking"),
+        Observation::AskedAgain(words) => warn!("retrying the request: {words}"),
+        Observation::NoEffect(words) => info!("ignored a setting without effect: {words}"),
         Observation::Measured(_) => {}
     }
 }
@@ -157,7 +166,7 @@ mod tests {
                 trace!(target: "tokio_tungstenite", "a stream");
                 trace!(target: "rustls::client::hs", "a hello");
                 trace!(target: "hyper::proto", "a head");
-                // Of the same beginning, and another's.
+                // A crate with the same prefix, and an unrelated one.
                 trace!(target: "voxbridge_more", "a stranger");
                 warn!(target: "tungstenite::protocol", "trouble");
                 trace!(target: "voxbridge::server", "our own");

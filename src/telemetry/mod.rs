@@ -1,10 +1,11 @@
-//! What operators are let see: the log, metrics, one line a session, and whose request it was.
+//! Observability for operators: the log, metrics, the access log and trace context.
 //!
-//! - [`log`] is set up once, and its level can be changed while it runs
-//! - [`metrics`] are counted, and rendered for whoever asks
-//! - [`access_log`] is one line a session; [`context`] whose request it was, and whose the upstream's is
+//! - [`log`]: set up once; its level can change at runtime
+//! - [`metrics`]: counted continuously, rendered on request
+//! - [`access_log`]: one line per session
+//! - [`context`]: the distributed trace of a session
 //!
-//! Never audio, text or credentials.
+//! None of them contains audio, text or credentials.
 
 #[cfg(feature = "io")]
 pub mod access_log;

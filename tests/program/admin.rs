@@ -385,9 +385,9 @@ async fn ending_or_rolling_over_one_session_leaves_others() {
     client.send_json(json!({"type": "session.configure", "rollover_events": true})).await;
     let order = format!("/sessions/{}/rollover", talking.only_session().await);
     assert_eq!(talking.request("POST", &order).await.status, 202);
-    let rolled = |seen: &ClientFrame| seen.kind() == "session.rollover";
-    let seen = client.stream_until(&[], rolled).await;
-    assert_eq!(events(seen, "session.rollover")[0]["reason"], "operator_request");
+    let rolled = |frame: &ClientFrame| frame.kind() == "session.rollover";
+    let frames = client.stream_until(&[], rolled).await;
+    assert_eq!(events(frames, "session.rollover")[0]["reason"], "operator_request");
 }
 
 #[tokio::test]

@@ -177,10 +177,10 @@ async fn orders_during_shutdown_do_not_change_it() {
     speaker.read_to_end().await;
     for client in &mut opening {
         let rest = client.read_to_end().await;
-        assert!(rest.iter().any(|seen| matches!(seen, ClientFrame::Close(1012, _))), "{rest:?}");
+        assert!(rest.iter().any(|frame| matches!(frame, ClientFrame::Close(1012, _))), "{rest:?}");
     }
     assert_eq!(
-        voxbridge_test_support::bench::events(&speaker.seen, "transcript.final").len(),
+        voxbridge_test_support::bench::events(&speaker.received, "transcript.final").len(),
         1,
         "{}",
         speaker.describe_received()

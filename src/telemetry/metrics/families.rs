@@ -1,4 +1,4 @@
-//! The metrics that are counted as things happen, and their buckets.
+//! Metrics that are updated as events happen, and their buckets.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,31 +12,34 @@ use super::labels::{
     SessionEndLabels, SessionLabels, StageLabel, TrafficLabels, TriggerLabel, UpstreamLabels,
 };
 
-/// A counter of seconds.
+/// Counter of seconds.
 pub(super) type SecondsCounter = Counter<f64, AtomicU64>;
 type FloatGauge = Gauge<f64, AtomicU64>;
 /// Histograms by label set, all with the same buckets.
 pub(super) type HistogramFamily<L> = Family<L, Histogram, fn() -> Histogram>;
 type WithSession<L> = (SessionLabels, L);
 
-/// People notice a third of a second, find one long and give up after ten: what they wait for is told finely up to there.
+/// Buckets of user-visible latencies. People notice 0.3 s, find 1 s long and give up after 10 s, so the buckets
+/// are finest below.
 const LATENCY_BUCKETS: [f64; 12] = [0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0];
-/// A free worker is there at once; the gateway's queue tells of minutes, and ten are as long as anybody waits.
+/// Buckets of queue waits. A free worker is assigned at once; the gateway's queue takes minutes, and 10 min is
+/// the longest wait of any client.
 const QUEUE_BUCKETS: [f64; 11] = [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// A chat session is ready within a second, a conversation's model in ten to sixteen.
+/// Buckets of session starts. A chat session is ready within 1 s; a conversation's model takes 10 to 16 s.
 const INIT_BUCKETS: [f64; 10] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0];
-/// One is real time: finest just below it, where an upstream begins to be too slow.
+/// Buckets of real-time factors, finest just below 1, where an upstream becomes too slow.
 const RATIO_BUCKETS: [f64; 12] = [0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 2.0, 5.0];
-/// Telling takes milliseconds, noticing some hundred, yielding a unit or two.
+/// Buckets of barge-in stages. Reporting takes milliseconds, detection some hundred, and the model stops after a
+/// unit or two.
 const BARGE_IN_BUCKETS: [f64; 12] = [0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0];
-/// With a session in readiness there is none, without one a model's 10 to 16 s.
+/// Buckets of rollover gaps: none with a standby session; without one, the model's 10 to 16 s.
 const GAP_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0];
-/// The model's context holds 8192 positions; rollovers come shortly before.
+/// Buckets of context sizes. The model's context holds 8192 tokens; rollovers come shortly before.
 const TOKEN_BUCKETS: [f64; 9] = [500.0, 1000.0, 2000.0, 4000.0, 5000.0, 6000.0, 7000.0, 8000.0, 16000.0];
-/// From a question to a working day.
+/// Buckets of session durations, from a single question to a working day.
 const DURATION_BUCKETS: [f64; 10] = [1.0, 5.0, 15.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 28800.0];
 
-/// All of them.
+/// All metrics updated as events happen.
 #[derive(Debug)]
 pub(crate) struct Families {
     pub(super) sessions_opened: Family<SessionLabels, Counter>,
@@ -73,77 +76,77 @@ pub(crate) struct Families {
 }
 
 impl Families {
-    /// Makes them known.
+    /// Creates all metrics and registers them.
     pub(super) fn register_all(registry: &mut Registry) -> Self {
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "Which voxbridge this is", version);
+        registry.register("build", "Version of voxbridge", version);
         let r = &mut Registrar(registry);
         Self {
-            sessions_opened: r.register("sessions_opened", "Sessions that were begun"),
-            sessions_ended: r.register("sessions_ended", "Sessions that ended, by why and whose doing it was"),
-            session_duration: r.seconds_histogram("session_duration", "How long sessions lasted", || Histogram::new(DURATION_BUCKETS)),
-            connections_rejected: r.register("connections_rejected", "Connections that were refused, by why and with which HTTP status"),
+            sessions_opened: r.register("sessions_opened", "Sessions opened"),
+            sessions_ended: r.register("sessions_ended", "Sessions ended, by reason and origin"),
+            session_duration: r.seconds_histogram("session_duration", "Duration of sessions", || Histogram::new(DURATION_BUCKETS)),
+            connections_rejected: r.register("connections_rejected", "Connections rejected, by reason and HTTP status"),
             first_transcript: r.seconds_histogram(
                 "first_transcript",
-                "From the decided end of an utterance to the first words of it told after that",
+                "Time from the detected end of an utterance to its next transcript",
                 || Histogram::new(LATENCY_BUCKETS),
             ),
             first_audio: r.seconds_histogram(
                 "first_audio",
-                "From a text's request, or from the end of the user's speech, to the first audio sent",
+                "Time from a text's request or the end of the user's speech to the first audio sent",
                 || Histogram::new(LATENCY_BUCKETS),
             ),
             barge_in: r.seconds_histogram(
                 "barge_in",
-                "Interruptions: first sound to noticed, deciding frame to end of speech told, decided to model listens",
+                "Barge-in latency by stage: first sound to detection, detection to end of speech sent, detection to model listening",
                 || Histogram::new(BARGE_IN_BUCKETS),
             ),
-            interruptions: r.register("interruptions", "Times a model or a text was interrupted"),
-            underruns: r.register("underruns", "Times a client ran out of audio in the middle of speech"),
-            rollovers: r.register("rollovers", "Upstream sessions that were replaced in a session, by why"),
+            interruptions: r.register("interruptions", "Interruptions of the model or of a text"),
+            underruns: r.register("underruns", "Times a client ran out of audio during playback"),
+            rollovers: r.register("rollovers", "Upstream sessions replaced during a session, by reason"),
             rollover_gap: r.seconds_histogram(
                 "rollover_gap",
-                "How long no audio reached a model while its session was replaced",
+                "Time without audio to the model during a rollover",
                 || Histogram::new(GAP_BUCKETS),
             ),
-            audio_in: r.seconds("audio_in", "Audio that came from clients"),
-            audio_out: r.seconds("audio_out", "Audio that was sent to clients"),
-            audio_appended: r.seconds("audio_appended", "Audio of users that was sent to conversations"),
-            audio_dropped: r.seconds("audio_dropped", "Audio of users that was dropped, by why"),
-            audio_muted: r.seconds("audio_muted", "Audio of users that was not listened to, by why"),
-            transferred_bytes: r.bytes("transferred", "Bytes on the wire under TLS, by side and direction"),
+            audio_in: r.seconds("audio_in", "Audio received from clients"),
+            audio_out: r.seconds("audio_out", "Audio sent to clients"),
+            audio_appended: r.seconds("audio_appended", "User audio sent to conversations"),
+            audio_dropped: r.seconds("audio_dropped", "User audio dropped, by reason"),
+            audio_muted: r.seconds("audio_muted", "User audio muted, by reason"),
+            transferred_bytes: r.bytes("transferred", "Bytes transferred, without TLS overhead, by side and direction"),
             frames: r.register("frames", "WebSocket messages, by side and direction"),
-            errors: r.register("errors", "Errors that clients were told, by kind and whose doing it was"),
-            connections_closed: r.register("connections_closed", "Connections that were closed, by side, by whom and with which code"),
-            lanes: r.register("lanes", "Upstream sessions that are connected"),
-            lanes_connected: r.register("lanes_connected", "Upstream sessions that were connected"),
-            lane_retries: r.register("lane_retries", "Attempts to get an upstream session that failed and were repeated"),
-            lane_queue: r.seconds_histogram("lane_queue", "From connected to a worker granted", || Histogram::new(QUEUE_BUCKETS)),
-            lane_init: r.seconds_histogram("lane_init", "From a worker granted to its session initialised", || {
+            errors: r.register("errors", "Errors sent to clients, by kind and origin"),
+            connections_closed: r.register("connections_closed", "Connections closed, by side, closing party and close code"),
+            lanes: r.register("lanes", "Upstream sessions currently connected"),
+            lanes_connected: r.register("lanes_connected", "Upstream sessions connected in total"),
+            lane_retries: r.register("lane_retries", "Failed attempts to open an upstream session that were retried"),
+            lane_queue: r.seconds_histogram("lane_queue", "Time from connecting to a granted worker", || Histogram::new(QUEUE_BUCKETS)),
+            lane_init: r.seconds_histogram("lane_init", "Time from a granted worker to an initialised session", || {
                 Histogram::new(INIT_BUCKETS)
             }),
             realtime_factor: r.histogram(
                 "realtime_factor",
-                "Time a model took for a unit of a conversation, by the unit's length; above 1 it is too slow",
+                "Time the model took for a unit of audio, divided by the unit's length; above 1 it is too slow",
                 || Histogram::new(RATIO_BUCKETS),
             ),
             context_peak_tokens: r.histogram(
                 "context_peak_tokens",
-                "Most positions of a model's context that were in use in an upstream session",
+                "Largest model context in use in an upstream session, in tokens",
                 || Histogram::new(TOKEN_BUCKETS),
             ),
-            certificate_expiry: r.seconds("certificate_expiry_timestamp", "When a certificate expires, since 1970"),
-            access_log_lines_lost: r.register("access_log_lines_lost", "Lines of the access log that were lost"),
-            config_reloads: r.register("config_reloads", "Times the configuration was read again"),
+            certificate_expiry: r.seconds("certificate_expiry_timestamp", "Expiry of a certificate, since 1970"),
+            access_log_lines_lost: r.register("access_log_lines_lost", "Access log lines lost"),
+            config_reloads: r.register("config_reloads", "Configuration reloads, by result"),
             config_reloaded_at: r.seconds(
                 "config_last_reload_success_timestamp",
-                "When the configuration in use was read, since 1970",
+                "Time the current configuration was loaded, since 1970",
             ),
         }
         .with_zeroed_alarm_metrics()
     }
 
-    /// What is worth an alarm is there before it happens.
+    /// Sets metrics used by alerts to zero, so that they exist before the first event.
     fn with_zeroed_alarm_metrics(self) -> Self {
         for result in ["ok", "failed"] {
             self.config_reloads.get_or_create(&ResultLabel { result }).inc_by(0);
@@ -165,7 +168,7 @@ impl Families {
     }
 }
 
-/// Registers a metric and hands it back.
+/// Registers a metric and returns it.
 struct Registrar<'r>(&'r mut Registry);
 
 impl Registrar<'_> {

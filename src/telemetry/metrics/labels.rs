@@ -1,31 +1,32 @@
-//! The label sets of metrics. Closed: texts come from the operator's files, `&'static str` from enums.
+//! Label sets of the metrics. Values are bounded: `Arc<str>` comes from the operator's files, `&'static str` from
+//! enums.
 
 use std::sync::Arc;
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// A session's kind.
+/// Labels of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct SessionLabels {
-    /// The client protocol's name.
+    /// Name of the client protocol.
     pub(crate) protocol: Arc<str>,
-    /// The profile's name.
+    /// Name of the profile.
     pub(crate) profile: Arc<str>,
 }
 
-/// A lane's kind.
+/// Labels of a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct LaneLabels {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub(crate) upstream: Arc<str>,
-    /// A [`crate::session::LanePurpose`].
+    /// Name of a [`crate::session::LanePurpose`].
     pub(crate) purpose: &'static str,
 }
 
-/// An upstream.
+/// Labels of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct UpstreamLabels {
-    /// Its name.
+    /// Name of the upstream.
     pub(crate) upstream: Arc<str>,
 }
 
@@ -62,7 +63,7 @@ pub(super) struct ErrorLabels {
     pub(super) origin: &'static str,
 }
 
-/// Which way, seen from voxbridge.
+/// Side and direction of traffic, seen from voxbridge.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct TrafficLabels {
     /// `client` or `upstream`.
@@ -73,11 +74,11 @@ pub(super) struct TrafficLabels {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CloseLabels {
-    /// Whose connection: `client` or `upstream`.
+    /// Side of the connection: `client` or `upstream`.
     pub(super) side: &'static str,
-    /// Who closed it: `peer` or `bridge`.
+    /// Closing party: `peer` or `bridge`.
     pub(super) closed_by: &'static str,
-    /// A code of RFC 6455 §7.4.1, `lost` for none, `other` for any other.
+    /// Close code of RFC 6455 §7.4.1, `lost` for none, `other` for any other code.
     pub(super) code: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! One session's and one lane's way into the metrics. What is added once a second goes through handles that were looked up
-//! when it began; what happens now and then is looked up when it happens.
+//! Metric handles of one session and one lane. Counters that change every second use handles looked up once at
+//! the start; rare events look up theirs when they happen.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     session::{AudioOrigin, BargeInStage, EndReason, LanePurpose},
 };
 
-/// Whose connection.
+/// Side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionSide {
     Client,
@@ -34,7 +34,7 @@ impl ConnectionSide {
     }
 }
 
-/// One session's.
+/// Metric handles of one session.
 #[derive(Debug)]
 pub(crate) struct SessionMeters {
     metrics: Metrics,
@@ -50,7 +50,7 @@ pub(crate) struct SessionMeters {
     pub(crate) upstream: TrafficMeters,
 }
 
-/// Bytes and messages of one side, in and out.
+/// Byte and message counters of one side, in and out.
 #[derive(Debug)]
 pub(crate) struct TrafficMeters {
     pub(crate) bytes: [Counter; 2],
@@ -71,7 +71,7 @@ impl TrafficMeters {
 }
 
 impl SessionMeters {
-    /// A session of this protocol and profile begins.
+    /// Starts a session of this protocol and profile.
     pub(crate) fn begin(metrics: &Metrics, protocol: &str, profile: &str) -> Self {
         let families = metrics.families();
         let labels = SessionLabels { protocol: protocol.into(), profile: profile.into() };
@@ -141,14 +141,15 @@ impl SessionMeters {
         self.metrics.families().errors.get_or_create(&(self.labels.clone(), error_labels)).inc();
     }
 
-    /// A connection was closed, by its peer or by voxbridge; `None` for no close frame.
+    /// Records a closed connection, closed by the peer or by voxbridge; `code` is `None` without a close
+    /// frame.
     pub(crate) fn record_close(&self, side: ConnectionSide, by_peer: bool, code: Option<u16>) {
         let closed_by = if by_peer { "peer" } else { "bridge" };
         let close_labels = CloseLabels { side: side.name(), closed_by, code: close_code_label(code) };
         self.metrics.families().connections_closed.get_or_create(&close_labels).inc();
     }
 
-    /// A lane is connected to this upstream.
+    /// Starts a lane that is connected to this upstream.
     pub(crate) fn begin_lane(&self, upstream: &Arc<str>, purpose: LanePurpose) -> LaneMeters {
         let families = self.metrics.families();
         let labels = LaneLabels { upstream: upstream.clone(), purpose: purpose.name() };
@@ -166,7 +167,7 @@ impl SessionMeters {
     }
 }
 
-/// One lane's; dropped when it is gone.
+/// Metric handles of one lane. Dropping them counts the lane as disconnected.
 #[derive(Debug)]
 pub(crate) struct LaneMeters {
     connected: Gauge,
@@ -182,7 +183,7 @@ impl Drop for LaneMeters {
     }
 }
 
-/// A close code as a label: a closed set, whatever peers make up.
+/// Close code as a label; unknown codes share one value, so that peers cannot create new ones.
 pub(crate) const fn close_code_label(code: Option<u16>) -> &'static str {
     match code {
         None => "lost",

@@ -1,12 +1,12 @@
-//! Figures for operators, in the OpenMetrics text format.
+//! Metrics for operators in the OpenMetrics text format.
 //!
-//! One [`Metrics`] a server, so that several servers of one process do not count together. Label sets are closed: what
-//! stands in a label is named by a file of the operator's (protocol, profile, upstream) or by an enum here. Never a session,
-//! a key, an address, or anything a client chose.
+//! Each server has its own [`Metrics`], so several servers in one process are counted separately. Label values
+//! come from the operator's files (protocol, profile, upstream) or from enums. Sessions, keys, addresses and
+//! client-chosen values are never labels.
 //!
-//! - [`families`] are the metrics that are counted as things happen; [`meters`] are one session's handles into them, looked up once
-//! - [`scrape`] is what is found out when somebody asks; [`process`] is that of the process itself
-//! - [`labels`] are the label sets, [`rejection`] why a connection is refused
+//! - [`families`]: metrics updated as events happen; [`meters`]: handles to them, looked up once per session
+//! - [`scrape`]: metrics computed at each scrape; [`process`]: statistics of the process
+//! - [`labels`]: label sets; [`rejection`]: reasons for rejecting a connection
 //!
 //! Format: <https://prometheus.io/docs/specs/om/open_metrics_spec/> 1.0; names by <https://prometheus.io/docs/practices/naming/>.
 
@@ -28,13 +28,13 @@ pub use self::rejection::RejectReason;
 pub(crate) use self::{families::Families, labels::SessionLabels};
 use self::{labels::RejectionLabels, scrape::SnapshotSource};
 
-/// The content type of what [`Metrics::render`] gives.
+/// Content type of [`Metrics::render`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What every metric's name begins with.
+/// Prefix of every metric name.
 const PREFIX: &str = "voxbridge";
 
-/// One server's metrics. A clone is another handle.
+/// Handle to the metrics of one server; clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<MetricsInner>);
 
@@ -45,7 +45,7 @@ struct MetricsInner {
 }
 
 impl Metrics {
-    /// Metrics that ask `source` when they are rendered.
+    /// Creates the metrics; `source` is called at each scrape.
     #[must_use]
     pub fn new(source: impl SnapshotSource) -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
@@ -54,29 +54,30 @@ impl Metrics {
         Self(Arc::new(MetricsInner { registry, families }))
     }
 
-    /// All of them, as OpenMetrics text; see [`CONTENT_TYPE`].
+    /// Renders all metrics as OpenMetrics text; see [`CONTENT_TYPE`].
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail; what a metric refuses to encode is left out with what follows.
+        // Writing to a string cannot fail. If a metric cannot be encoded, it and the following ones are
+        // missing.
         if encode(&mut text, &self.0.registry).is_err() {
-            tracing::warn!("not all metrics could be encoded");
+            tracing::warn!("some metrics could not be encoded and are missing");
         }
         text
     }
 
-    /// A connection was refused, or a session that had just begun.
+    /// Records a connection rejected before or right after the start of its session.
     pub fn record_rejection(&self, reason: RejectReason) {
         let (reason, status) = (reason.name(), reason.status());
         self.0.families.connections_rejected.get_or_create(&RejectionLabels { reason, status }).inc();
     }
 
-    /// The configuration was read again, and it holds; or it was bad, and the old one still holds.
+    /// Records a configuration reload; on failure, the previous configuration stays in effect.
     pub fn record_reload(&self, is_ok: bool) {
         self.0.families.record_reload(is_ok, scrape::unix_now_s());
     }
 
-    /// When the certificate that clients are shown expires, seconds since 1970.
+    /// Sets the expiry of the certificate shown to clients, in seconds since 1970.
     pub fn set_certificate_expiry(&self, unix_s: f64) {
         self.0
             .families
@@ -85,7 +86,7 @@ impl Metrics {
             .set(unix_s);
     }
 
-    /// A line of the access log was lost: the disk cannot keep up.
+    /// Records an access log line that was lost because the disk was too slow.
     pub(crate) fn record_lost_access_log_line(&self) {
         self.0.families.access_log_lines_lost.inc();
     }

@@ -1,33 +1,34 @@
-//! What Linux says of this process, from `/proc/self` (proc(5)). Elsewhere it says nothing.
+//! Process statistics from Linux's `/proc/self` (proc(5)); empty on other systems.
 
 use std::fs;
 
-/// Clock ticks a second in `/proc`: fixed for user space, whatever the kernel's own are.
+/// Clock ticks per second in `/proc`, fixed for user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The process now; `None` for what is not known.
+/// Current process statistics; `None` for unknown values.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct ProcessStats {
-    /// User and system time, s.
+    /// User and system time in s.
     pub(super) cpu_s: Option<f64>,
     pub(super) resident_bytes: Option<u64>,
     pub(super) open_fds: Option<u64>,
     pub(super) max_fds: Option<u64>,
 }
 
-/// The process now.
+/// Reads the current statistics.
 pub(super) fn read_stats() -> ProcessStats {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     ProcessStats {
         cpu_s: cpu_s(&read("stat")),
         resident_bytes: resident_bytes(&read("status")),
-        // The one that reads the directory is not counted.
+        // Subtract the descriptor that reads the directory.
         open_fds: fs::read_dir("/proc/self/fd").ok().map(|all| (all.count() as u64).saturating_sub(1)),
         max_fds: max_fds(&read("limits")),
     }
 }
 
-/// Fields 14 and 15 of `stat`; the second one, the program's name, may hold anything but ends with the last `)`.
+/// Fields 14 and 15 of `stat`. The second field, the program's name, may contain any character but ends with the
+/// last `)`.
 fn cpu_s(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

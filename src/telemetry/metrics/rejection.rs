@@ -1,50 +1,50 @@
-//! Why a connection is refused, as metrics tell it.
+//! Reasons for rejecting connections, as reported in metrics.
 
-/// Why a connection is refused.
+/// Reason for rejecting a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RejectReason {
-    /// Nothing is served at this path.
+    /// No protocol is served at this path.
     NotFound,
-    /// The dialect has no such mode.
+    /// The dialect does not have the requested mode.
     NoSuchMode,
-    /// No route leads clients of this protocol anywhere.
+    /// No route matches the client's protocol.
     NoRoute,
-    /// It was no GET.
+    /// The request method was not GET.
     MethodNotAllowed,
-    /// It was no WebSocket upgrade.
+    /// The request was no WebSocket upgrade.
     NoUpgrade,
-    /// The WebSocket handshake was wrong.
+    /// The WebSocket handshake was malformed.
     BadHandshake,
-    /// voxbridge stops.
+    /// voxbridge is shutting down.
     Stopping,
-    /// There are as many sessions as there may be.
+    /// The server's session limit is reached.
     TooManySessions,
-    /// No key was shown, or one that is not known.
+    /// The API key is missing or unknown.
     Unauthorized,
-    /// The key, or the certificate, is not for this.
+    /// The API key or certificate does not permit this request.
     Forbidden,
-    /// A browser's page from elsewhere.
+    /// A browser's `Origin` is not allowed.
     Origin,
-    /// The key has as many sessions as it may.
+    /// The session limit of the API key is reached.
     KeyLimit,
-    /// The address has as many sessions as it may.
+    /// The session limit of the address is reached.
     AddressLimit,
-    /// Too many attempts in too little time.
+    /// Too many requests in too short a time.
     RateLimit,
-    /// TLS failed before there was a request.
+    /// The TLS handshake failed.
     Tls,
-    /// It took too long to say what it wants.
+    /// The request took too long to arrive.
     Timeout,
-    /// It was the oldest of too many connections without a session.
+    /// The oldest handshake was dropped, because there were too many.
     HandshakeOverflow,
-    /// After the upgrade, in the protocol's own words: no model was named, or one that no route leads to.
+    /// After the upgrade, reported in the client's protocol: the model is missing or matches no route.
     UnknownModel,
-    /// After the upgrade: what the client asked for in the query cannot be.
+    /// After the upgrade: a query parameter has an unsupported value.
     BadRequest,
 }
 
 impl RejectReason {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; 19] = [
         Self::NotFound,
         Self::NoSuchMode,
@@ -67,7 +67,7 @@ impl RejectReason {
         Self::BadRequest,
     ];
 
-    /// As metrics name it.
+    /// Name in the metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -93,8 +93,8 @@ impl RejectReason {
         }
     }
 
-    /// The HTTP status it is refused with; `none` where there was no request or it was upgraded first. A dialect may
-    /// have another status for a mode it has not, which is not told apart here.
+    /// HTTP status of the rejection; `none` without a request or after the upgrade. A dialect may use another
+    /// status for a missing mode, which this does not show.
     #[must_use]
     pub const fn status(self) -> &'static str {
         match self {

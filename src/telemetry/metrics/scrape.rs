@@ -1,4 +1,4 @@
-//! What is found out when somebody asks: the sessions by state, the upstreams, the process.
+//! Metrics computed at each scrape: sessions by state, upstreams, the process.
 
 use std::{
     collections::BTreeSet,
@@ -16,42 +16,42 @@ use prometheus_client::{
 use super::process;
 use crate::session::SessionState;
 
-/// Who knows what [`ServerSnapshot`] holds.
+/// Provides a [`ServerSnapshot`].
 pub trait SnapshotSource: Fn() -> ServerSnapshot + Send + Sync + 'static {}
 impl<T: Fn() -> ServerSnapshot + Send + Sync + 'static> SnapshotSource for T {}
 
-/// What is there at this moment.
+/// State of the server at a scrape.
 #[derive(Debug, Clone, Default)]
 pub struct ServerSnapshot {
-    /// What sessions there may be: protocol, profile.
+    /// Combinations of protocol and profile that sessions may have.
     pub kinds: Vec<(Arc<str>, Arc<str>)>,
-    /// Every session: protocol, profile, where it is.
+    /// Protocol, profile and state of each session.
     pub sessions: Vec<(Arc<str>, Arc<str>, SessionState)>,
-    /// Every upstream in use.
+    /// All upstreams in use.
     pub upstreams: Vec<UpstreamSnapshot>,
-    /// Lines that traces lost, in all.
+    /// Trace lines lost in total.
     pub trace_lines_lost: u64,
 }
 
-/// An upstream at this moment.
+/// State of an upstream at a scrape.
 #[derive(Debug, Clone)]
 pub struct UpstreamSnapshot {
-    /// Its name.
+    /// Name of the upstream.
     pub name: String,
-    /// It is not left out.
+    /// True unless the upstream is ejected.
     pub in_service: bool,
-    /// Lanes it carries, and those its queue told of.
+    /// Lanes on the upstream, plus those that its queue reported.
     pub load: u32,
-    /// Lanes it failed, in all.
+    /// Lanes that failed on the upstream, in total.
     pub failures: u64,
-    /// How often it was left out, in all.
+    /// Ejections of the upstream, in total.
     pub ejections: u64,
 }
 
-/// Asks when it is asked.
+/// Collects a snapshot at each scrape.
 pub(super) struct ScrapeCollector {
     source: Box<dyn SnapshotSource>,
-    /// Kinds of sessions that could be, or were: their gauges are zero before the first, and do not go away.
+    /// Combinations seen so far. Their gauges start at zero and never disappear.
     known_kinds: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
     started_at: f64,
 }
@@ -78,7 +78,7 @@ impl ScrapeCollector {
                 family.push((labels, count));
             }
         }
-        writer.gauges("sessions", "Sessions that run, by where they are.", None, &family)
+        writer.gauges("sessions", "Running sessions, by state.", None, &family)
     }
 
     fn upstreams(snapshot: &ServerSnapshot, writer: &mut MetricWriter<'_>) -> fmt::Result {
@@ -88,21 +88,21 @@ impl ScrapeCollector {
         let in_service = per_upstream(|it| it.in_service.into());
         writer.gauges(
             "upstream_in_service",
-            "Whether an upstream is in service, or left out for a while.",
+            "1 if the upstream is in service, 0 while it is ejected.",
             None,
             &in_service,
         )?;
         let load = per_upstream(|it| it.load.into());
         writer.gauges(
             "upstream_load",
-            "Lanes an upstream carries, and those its queue told of.",
+            "Lanes on an upstream, plus those reported by its queue.",
             None,
             &load,
         )?;
         let failures = per_upstream(|it| it.failures.cast_signed());
-        writer.counters("upstream_failures", "Lanes that an upstream failed.", &failures)?;
+        writer.counters("upstream_failures", "Lanes that failed on an upstream.", &failures)?;
         let ejections = per_upstream(|it| it.ejections.cast_signed());
-        writer.counters("upstream_ejections", "Times an upstream was left out.", &ejections)
+        writer.counters("upstream_ejections", "Ejections of an upstream.", &ejections)
     }
 
     fn process(&self, writer: &mut MetricWriter<'_>) -> fmt::Result {
@@ -110,18 +110,18 @@ impl ScrapeCollector {
         let seconds = Some(&Unit::Seconds);
         writer.gauge(
             "process_start_timestamp",
-            "When the server began, since 1970.",
+            "Start of the server, since 1970.",
             seconds,
             self.started_at,
         )?;
         if let Some(cpu_s) = now.cpu_s {
-            writer.counter("process_cpu", "Processor time of the process.", seconds, cpu_s)?;
+            writer.counter("process_cpu", "CPU time of the process.", seconds, cpu_s)?;
         }
         let bytes = Some(&Unit::Bytes);
         for (name, help, unit, value) in [
-            ("process_resident_memory", "Memory of the process.", bytes, now.resident_bytes),
-            ("process_open_fds", "File descriptors that are open.", None, now.open_fds),
-            ("process_max_fds", "File descriptors that may be open.", None, now.max_fds),
+            ("process_resident_memory", "Resident memory of the process.", bytes, now.resident_bytes),
+            ("process_open_fds", "Open file descriptors.", None, now.open_fds),
+            ("process_max_fds", "Limit of open file descriptors.", None, now.max_fds),
         ] {
             if let Some(value) = value {
                 writer.gauge(name, help, unit, value as f64)?;
@@ -137,12 +137,7 @@ impl Collector for ScrapeCollector {
         self.sessions(&snapshot, &mut writer)?;
         Self::upstreams(&snapshot, &mut writer)?;
         let lost = snapshot.trace_lines_lost as f64;
-        writer.counter(
-            "trace_lines_lost",
-            "Lines of traces that were lost: the disk cannot keep up.",
-            None,
-            lost,
-        )?;
+        writer.counter("trace_lines_lost", "Trace lines lost because the disk was too slow.", None, lost)?;
         self.process(&mut writer)
     }
 }
@@ -153,7 +148,7 @@ impl fmt::Debug for ScrapeCollector {
     }
 }
 
-/// Writes what was found out.
+/// Writes metrics with constant values.
 struct MetricWriter<'e>(DescriptorEncoder<'e>);
 
 impl MetricWriter<'_> {
@@ -193,11 +188,8 @@ impl MetricWriter<'_> {
     }
 }
 
-/// The wall clock, seconds since 1970.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "when the process and its configuration began is told as wall time"
-)]
+/// Wall-clock time in seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "start times are reported as wall-clock time")]
 pub(super) fn unix_now_s() -> f64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64()

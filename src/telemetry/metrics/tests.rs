@@ -1,4 +1,4 @@
-//! What is rendered is OpenMetrics, by a few strict rules of its text format.
+//! Checks rendered metrics against strict rules of the OpenMetrics text format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::{
     session::{AudioOrigin, BargeInStage, EndReason, LanePurpose, SessionState},
 };
 
-/// Metrics in which everything has happened once.
+/// Metrics after every event happened once.
 fn metrics_with_every_event() -> Metrics {
     let metrics = Metrics::new(|| ServerSnapshot {
         kinds: Vec::new(),
@@ -49,15 +49,15 @@ fn metrics_with_every_event() -> Metrics {
     metrics
 }
 
-/// Samples of what is rendered: name with labels, and value. Panics where a line is not as OpenMetrics has it.
+/// Parses rendered samples into name with labels and value. Panics on lines that violate OpenMetrics.
 fn parse_samples(text: &str) -> BTreeMap<String, f64> {
-    let body = text.strip_suffix("# EOF\n").expect("it ends with EOF");
+    let body = text.strip_suffix("# EOF\n").expect("ends with EOF");
     let (mut helped, mut typed) = (BTreeSet::new(), BTreeMap::new());
     let mut samples = BTreeMap::new();
     for line in body.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a name and its help");
-            assert!(helped.insert(name.to_owned()), "{name} is there twice");
+            assert!(helped.insert(name.to_owned()), "duplicate help of {name}");
             assert!(help.len() > 10 && help.ends_with('.'), "{line}");
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a name and its type");
@@ -74,7 +74,7 @@ fn parse_samples(text: &str) -> BTreeMap<String, f64> {
                 .iter()
                 .filter(|(family, _)| name.starts_with(family.as_str()))
                 .max_by_key(|(family, _)| family.len())
-                .expect("its type was told before");
+                .expect("declared type");
             let suffixes: &[&str] = match kind.as_str() {
                 "counter" => &["_total"],
                 "info" => &["_info"],
@@ -84,7 +84,7 @@ fn parse_samples(text: &str) -> BTreeMap<String, f64> {
             assert!(suffixes.contains(&&name[family.len()..]), "{line}");
             assert!(helped.contains(family), "{line}");
             let value: f64 = value.parse().expect("a number");
-            assert!(samples.insert(series.to_owned(), value).is_none(), "{series} is there twice");
+            assert!(samples.insert(series.to_owned(), value).is_none(), "duplicate series {series}");
         }
     }
     samples
@@ -135,13 +135,13 @@ fn session_gauges_stay_after_the_last_session() {
     assert_eq!(counts, [Some(1.0), Some(0.0)]);
 }
 
-/// Every metric's name, as `# TYPE` tells it.
+/// Names of all metrics, from their `# TYPE` lines.
 fn metric_names(text: &str) -> BTreeSet<String> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types.filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())).collect()
 }
 
-/// Every name that a query may use for a series, with the metric it is of.
+/// Names of all series that a query may use, with their metric.
 fn series_to_metric(text: &str) -> BTreeMap<String, String> {
     let mut series = BTreeMap::new();
     let body = text.lines().filter(|line| !line.starts_with('#'));
@@ -149,12 +149,12 @@ fn series_to_metric(text: &str) -> BTreeMap<String, String> {
     for name in body.filter_map(|line| line.split(['{', ' ']).next()) {
         let of =
             names.iter().filter(|metric| name.starts_with(metric.as_str())).max_by_key(|metric| metric.len());
-        series.insert(name.to_owned(), of.expect("it has a type").clone());
+        series.insert(name.to_owned(), of.expect("declared type").clone());
     }
     series
 }
 
-/// The names of metrics in a file.
+/// Names of metrics mentioned in a file.
 fn metric_names_in(file: &str) -> BTreeSet<&str> {
     let is_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
     file.split(|character| !is_name(character)).filter(|word| word.starts_with("voxbridge_")).collect()
@@ -173,11 +173,11 @@ fn dashboard_shows_every_metric_and_alerts_use_existing_ones() {
         .map(|name| ("dashboard", name))
         .chain(metric_names_in(ALERTS).iter().map(|name| ("alerts", name)))
     {
-        assert!(series.contains_key(*name), "{file}: there is no {name}");
+        assert!(series.contains_key(*name), "{file}: unknown metric {name}");
     }
     let shown: BTreeSet<_> = metric_names_in(DASHBOARD).iter().filter_map(|name| series.get(*name)).collect();
     let missing: Vec<_> = metric_names(&text).into_iter().filter(|name| !shown.contains(name)).collect();
-    assert_eq!(missing, [""; 0], "no panel shows them");
+    assert_eq!(missing, [""; 0], "metrics without a panel");
     assert!(missing.is_empty() && metric_names(&text).len() > 40, "{}", metric_names(&text).len());
 }
 
@@ -202,7 +202,7 @@ fn autoscaling_metrics_exist_before_the_first_session() {
     let series = series_to_metric(&metrics.render());
     for (file, text) in [("autoscaling", AUTOSCALING), ("adapter", ADAPTER)] {
         let names = metric_names_in(text);
-        assert!(!names.is_empty(), "{file} asks for nothing");
-        names.iter().for_each(|name| assert!(series.contains_key(*name), "{file}: there is no {name}"));
+        assert!(!names.is_empty(), "{file} uses no metric");
+        names.iter().for_each(|name| assert!(series.contains_key(*name), "{file}: unknown metric {name}"));
     }
 }

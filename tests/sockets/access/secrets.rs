@@ -72,12 +72,12 @@ async fn secrets_appear_in_no_output() {
             let _ = log.send(line);
         }
     });
-    let mut seen = String::new();
-    let mut until = async |words: &str, seen: &mut String| loop {
+    let mut frames = String::new();
+    let mut until = async |words: &str, frame: &mut String| loop {
         let line =
             timeout(PATIENCE, logged.recv()).await.expect("the line is never logged").expect("the log ends");
         let found = line.contains(words);
-        seen.push_str(&format!("{line}\n"));
+        frame.push_str(&format!("{line}\n"));
         if found {
             return;
         }
@@ -110,18 +110,18 @@ async fn secrets_appear_in_no_output() {
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"new-s3cret\"\n").unwrap();
     let id = process.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
-    until("changed for new sessions: key ann changed, key ops is gone", &mut seen).await;
+    until("changed for new sessions: key ann changed, key ops is gone", &mut frames).await;
     assert_eq!(dial("", "Authorization: Bearer new-s3cret\r\n").await.status, 101);
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = [\"wrong-s3cret\"]\n").unwrap();
     assert!(Command::new("kill").args(["-HUP", &id]).status().await.unwrap().success());
-    until("not reloaded", &mut seen).await;
+    until("not reloaded", &mut frames).await;
     assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
     assert!(timeout(PATIENCE, process.wait()).await.expect("the process does not stop").unwrap().success());
     while let Some(line) = logged.recv().await {
-        seen.push_str(&format!("{line}\n"));
+        frames.push_str(&format!("{line}\n"));
     }
-    assert!(seen.contains("key=\"ann\"") && seen.len() > 1000, "{seen}");
-    assert_clean("the log", &seen);
+    assert!(frames.contains("key=\"ann\"") && frames.len() > 1000, "{frames}");
+    assert_clean("the log", &frames);
     let traces: Vec<_> = fs::read_dir(dir.join("traces")).unwrap().map(|file| file.unwrap().path()).collect();
     assert!(traces.len() >= 4, "{traces:?}");
     traces.iter().for_each(|trace| assert_clean("a trace", &fs::read_to_string(trace).unwrap()));

@@ -233,7 +233,7 @@ async fn routes_select_their_upstream() {
             // A client connects to only one of the two servers; the first second of audio shows which.
             None => {
                 client.send_utterance(&recording("goforward")).await;
-                client.stream_until(&[], |seen| seen.kind() == "transcript.final").await;
+                client.stream_until(&[], |frame| frame.kind() == "transcript.final").await;
             }
         }
         client.close().await;
