@@ -1,11 +1,11 @@
-//! Whether a client protocol, a profile and a dialect go together.
+//! Checks whether a client protocol, a profile and a dialect work together.
 
 use super::{ClientMapping, Profile, UpstreamMapping, check::quoted_list, upstream::Mode};
 
-/// Whether this client can be served by this profile on this dialect.
+/// Checks that this profile can serve this client on this dialect.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason, as a message.
 pub fn check_compatible(
     client: &ClientMapping,
     profile: &Profile,
@@ -15,42 +15,42 @@ pub fn check_compatible(
     check_profile_with_dialect(profile, dialect)
 }
 
-/// Whether this client can be served by this profile.
+/// Checks that this profile can serve this client.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason, as a message.
 pub fn check_client_with_profile(client: &ClientMapping, profile: &Profile) -> Result<(), String> {
     let (name, of) = (&client.name, &profile.name);
     match (client.is_relayed(), profile.is_relay(), profile.dialogue.is_some()) {
         (true, false, _) => Err(format!(
-            "client {name:?} is relayed, message by message, and profile {of:?} has no [relay]; `relay` has"
+            "client {name:?} is relayed message by message, but profile {of:?} has no [relay]; use profile `relay`"
         )),
         (false, true, _) => Err(format!(
-            "profile {of:?} relays, message by message, and client {name:?} is none of the model's own kind"
+            "profile {of:?} relays message by message, but client {name:?} does not speak a protocol of the model"
         )),
         (_, _, true) if client.audio_in.frame_max_bytes == 0 => {
-            Err(format!("profile {of:?} is a conversation, and client {name:?} says nothing"))
+            Err(format!("profile {of:?} is a conversation, but client {name:?} sends no audio"))
         }
         (_, _, true) if client.audio_out.frame_max_bytes == 0 => {
-            Err(format!("profile {of:?} is a conversation, and client {name:?} hears nothing"))
+            Err(format!("profile {of:?} is a conversation, but client {name:?} receives no audio"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether this profile can work on this dialect.
+/// Checks that this profile can run on this dialect.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason, as a message.
 pub fn check_profile_with_dialect(profile: &Profile, dialect: &UpstreamMapping) -> Result<(), String> {
-    // Relayed clients say which mode they want; one that is not there is refused then.
+    // Relayed clients choose their own mode. A missing mode is rejected at that point.
     if profile.is_relay() {
         return Ok(());
     }
     let mut needs = required_modes(profile).into_iter();
     if let Some((mode, why, remedy)) = needs.find(|(mode, ..)| !dialect.modes.contains_key(mode)) {
         return Err(format!(
-            "profile {:?} needs mode {} ({why}), which dialect {:?} does not have; that has {}: {remedy}, or another dialect",
+            "profile {:?} needs mode {} ({why}), but dialect {:?} only has {}: {remedy}, or use another dialect",
             profile.name,
             mode.name(),
             dialect.name,
@@ -68,16 +68,20 @@ pub fn check_profile_with_dialect(profile: &Profile, dialect: &UpstreamMapping) 
     Ok(())
 }
 
-/// What a profile needs a mode for that the dialect has to have, and what can be done where it has not.
+/// Modes that a profile needs of the dialect: mode, reason and remedy.
 fn required_modes(profile: &Profile) -> Vec<(Mode, &'static str, &'static str)> {
     let transcribes = profile.dialogue.as_ref().is_some_and(|talk| talk.converse.transcribe_user);
     let own = match profile.mode {
-        Mode::Chat => "its utterances and texts are chat turns",
-        Mode::Audio | Mode::Video => "it is a conversation",
+        Mode::Chat => "utterances and texts are chat turns",
+        Mode::Audio | Mode::Video => "the profile is a conversation",
     };
     let mut needs = vec![(profile.mode, own, "choose another profile")];
     if transcribes {
-        needs.push((Mode::Chat, "it asks for the user's words", "set transcribe_user = false in [converse]"));
+        needs.push((
+            Mode::Chat,
+            "the profile transcribes the user",
+            "set transcribe_user = false in [converse]",
+        ));
     }
     needs
 }

@@ -1,4 +1,4 @@
-//! A profile's sections about conversation and about how audio leaves. The schema is `mappings/README.md`.
+//! A profile's sections about conversation and playout. The schema is `mappings/README.md`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,55 +10,55 @@ use super::{
     template::{SlotValue, Template},
 };
 
-/// How audio leaves for the client.
+/// `[playout]`: how audio leaves for the client.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlayoutRules {
-    /// At once, or as it is heard.
+    /// Pacing: burst or real time.
     pub pace: PlayoutPace,
-    /// How much is sent ahead of what is being heard, ms.
+    /// Audio sent ahead of playback, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub lead_ms: u32,
-    /// Longest frame, ms.
+    /// Longest frame in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub frame_ms: u32,
-    /// How long the first audio of an answer is held back at most, where answers have run dry, ms.
+    /// Longest hold of an answer's first audio after underruns, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub hold_max_ms: u32,
 }
 
-/// When audio leaves.
+/// Pacing of audio towards the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlayoutPace {
-    /// As soon as it is there; the end is the end of sending.
+    /// Sends audio as soon as it is available. The speech ends when all of it is sent.
     #[default]
     Burst,
-    /// As it is heard; the end is the end of hearing.
+    /// Sends audio in real time. The speech ends when all of it is played.
     RealTime,
 }
 
-/// What becomes of the microphone while the client hears speech.
+/// Handling of microphone audio while the client plays speech.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MicrophoneMode {
-    /// It is heard, and who speaks into it interrupts: for clients without echo.
+    /// Processes it, so that the user can barge in: for clients without echo.
     Open,
-    /// It is discarded, as the Macaw server does.
+    /// Discards it, as the Macaw server does.
     Muted,
 }
 
-/// What the client is told of the model's words.
+/// Reporting of the model's words to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AssistantText {
-    /// Transcripts, whose `speaker` says so.
+    /// As transcripts with their own `speaker` label.
     Transcripts,
-    /// Nothing.
+    /// Not reported.
     None,
 }
 
-/// The section as written.
+/// `[converse]` as written in the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConverseFile {
@@ -84,109 +84,111 @@ pub(super) struct ConverseFile {
     agc: Option<AgcRules>,
 }
 
-/// Level control for quiet microphones.
+/// `[converse.agc]`: automatic gain control for quiet microphones.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgcRules {
-    /// Level it brings speech up to, RMS of full scale.
+    /// Level that speech is brought to, RMS of full scale.
     #[serde(deserialize_with = "check::deserialize_fraction")]
     pub target_rms: f32,
-    /// Most it multiplies by.
+    /// Largest gain.
     pub gain_max: f32,
-    /// Below this nothing is speech, RMS of full scale.
+    /// Level below which audio is not speech, RMS of full scale.
     #[serde(deserialize_with = "check::deserialize_fraction")]
     pub floor_rms: f32,
 }
 
-/// How the user interrupts.
+/// `[barge_in]`: how the user interrupts the model.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BargeInRules {
-    /// Speech that interrupts, ms.
+    /// Length of speech that interrupts, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub start_ms: u32,
-    /// Quiet of the user after which the model may speak again, ms.
+    /// Silence of the user after which the model may speak again, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub quiet_ms: u64,
-    /// After this long it may, quiet or not: a microphone that always hears something must not silence the model, ms.
+    /// Longest suppression of the model, in ms. A microphone with constant noise must not silence the model
+    /// for good.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub suppress_max_ms: u64,
-    /// A model that does not stop within this time is replaced, ms.
+    /// Time for the model to stop, in ms. A model that takes longer is replaced.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub yield_max_ms: u64,
 }
 
-/// When a conversation goes on in another upstream session.
+/// `[rollover]`: when a conversation moves to another upstream session.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RolloverRules {
-    /// So long before the upstream's limit a quiet moment is looked for, ms.
+    /// Time before the upstream's limit from which a quiet moment is sought, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub soft_before_ms: u64,
-    /// So long before the limit it is not waited for any more, ms.
+    /// Time before the limit at which the rollover happens anyway, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub hard_before_ms: u64,
-    /// Context in use above which a quiet moment is looked for, tokens.
+    /// Context size in tokens from which a quiet moment is sought.
     pub soft_tokens: u32,
-    /// Context in use above which it is not waited for any more, tokens.
+    /// Context size in tokens at which the rollover happens anyway.
     pub hard_tokens: u32,
-    /// How long nobody must have spoken, ms.
+    /// Silence of both sides that makes a moment quiet, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub quiet_ms: u64,
-    /// Whether the next session is made ready beforehand, on a second worker.
+    /// Prepares the next session in advance, on a second worker.
     pub standby: bool,
-    /// Units of silence the next session gets beforehand: a model only listens during its first three (field notes §1.6).
+    /// Units of silence sent to the next session in advance, because a model only listens during its first
+    /// three units (field notes §1.6).
     pub standby_units: u32,
 }
 
 impl RolloverRules {
-    /// What the types cannot say.
+    /// Checks the order of the bounds, which the types cannot express.
     pub(super) fn check(&self, file: &str, source: &str) -> Result<(), FileError> {
         if self.hard_before_ms >= self.soft_before_ms || self.soft_tokens >= self.hard_tokens {
             return Err(FileError::at_key(
                 file,
                 source,
                 &["rollover"],
-                "[rollover] the soft bounds come first: `soft_before_ms` above `hard_before_ms`, `soft_tokens` below `hard_tokens`",
+                "[rollover] soft bounds must come before hard ones: set `soft_before_ms` above `hard_before_ms` and `soft_tokens` below `hard_tokens`",
             ));
         }
         Ok(())
     }
 }
 
-/// How a conversation is held.
+/// `[converse]`, compiled: the rules of a conversation.
 #[derive(Debug, Clone)]
 pub struct ConverseRules {
-    /// Inference settings, a JSON object.
+    /// Inference settings as a JSON object.
     pub config: Arc<str>,
-    /// What the client is told of the model's words.
+    /// Reporting of the model's words.
     pub text: AssistantText,
-    /// Whether the user's words are transcribed, on a second worker.
+    /// Transcribes the user's words, on a second worker.
     pub transcribe_user: bool,
-    /// What becomes of the microphone while the client hears speech.
+    /// Handling of microphone audio while the client plays speech.
     pub microphone: MicrophoneMode,
-    /// How long audio may stay away before silence stands in for it.
+    /// Gap in the client's audio after which silence is sent instead.
     pub gap: Duration,
-    /// How long silence is sent after the client's last audio, for the model to answer.
+    /// Silence sent after the client's last audio, so that the model can answer.
     pub trailing_silence: Duration,
-    /// Least pause between units, when there is something to catch up with.
+    /// Least interval between units while catching up.
     pub unit_min: Duration,
-    /// A unit without an answer for this long means that the upstream is lost.
+    /// Time for the reply to a unit. A later reply means that the upstream is lost.
     pub unit_reply_max: Duration,
-    /// Most audio that waits for a slow upstream, ms.
+    /// Most audio queued for a slow upstream, in ms.
     pub backlog_max_ms: u64,
-    /// Most audio that waits for an upstream session to come up, ms.
+    /// Most audio queued while an upstream session starts, in ms.
     pub replay_max_ms: u64,
-    /// Most that is remembered of what was said, characters.
+    /// Most characters of conversation history.
     pub history_max_chars: usize,
-    /// Level control, where it is on.
+    /// Automatic gain control, if enabled.
     pub agc: Option<AgcRules>,
     prompt: String,
     history: Template,
 }
 
 impl ConverseRules {
-    /// The system prompt, with what was said before.
+    /// Renders the system prompt with the conversation so far.
     #[must_use]
     pub fn prompt(&self, said: &str) -> String {
         let mut prompt = self.prompt.clone();
@@ -215,7 +217,7 @@ impl ConverseFile {
                 file,
                 source,
                 &["converse"],
-                "`unit_reply_max_ms`, `backlog_max_ms` and `replay_max_ms` must hold a unit: 1000 or more",
+                "`unit_reply_max_ms`, `backlog_max_ms` and `replay_max_ms` must be 1000 or more, the length of a unit",
             ));
         }
         Ok(ConverseRules {

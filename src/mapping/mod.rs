@@ -1,7 +1,8 @@
-//! Mapping files: how a client protocol or an upstream dialect spells things, and what a profile makes of the verbs.
+//! Mapping files: the spelling of client protocols and upstream dialects, and the meaning that profiles give to
+//! verbs.
 //!
-//! Read and compiled once at start. They hold names, paths, types, units, limits, prompts and event tables; behaviour
-//! is Rust. The schema of the three kinds is `mappings/README.md`.
+//! Files are read and compiled once at startup. They hold names, paths, types, units, limits, prompts and event
+//! tables; behaviour is Rust code. The schema of the three kinds is `mappings/README.md`.
 
 pub mod check;
 pub mod client;
@@ -22,20 +23,20 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{check::FileError, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
 
-/// The three kinds of file.
+/// Kind of mapping file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MappingKind {
-    /// How a client spells things.
+    /// Spelling of a client protocol.
     Client,
-    /// How an upstream spells things.
+    /// Spelling of an upstream dialect.
     Upstream,
-    /// What the verbs of one mean in terms of the other.
+    /// Profile: what the client's verbs mean to the model.
     Profile,
 }
 
 impl MappingKind {
-    /// As the files and folders spell it.
+    /// Name as spelled in files and folders.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +47,7 @@ impl MappingKind {
     }
 }
 
-/// The files that are part of the program.
+/// Mapping files embedded in the program.
 const EMBEDDED: [(&str, &str); 12] = [
     ("client/macaw.toml", include_str!("../../mappings/client/macaw.toml")),
     ("client/vosk.toml", include_str!("../../mappings/client/vosk.toml")),
@@ -62,7 +63,7 @@ const EMBEDDED: [(&str, &str); 12] = [
     ("profile/relay.toml", include_str!("../../mappings/profile/relay.toml")),
 ];
 
-/// Every mapping there is, by kind and name.
+/// All loaded mappings, by kind and name.
 #[derive(Debug, Default, Clone)]
 pub struct Library {
     clients: BTreeMap<String, Arc<ClientMapping>>,
@@ -72,10 +73,10 @@ pub struct Library {
 }
 
 impl Library {
-    /// The embedded mappings alone.
+    /// Loads the embedded mappings.
     ///
     /// # Errors
-    /// A mistake in an embedded file; a test rules it out.
+    /// An error in an embedded file; a test rules this out.
     pub fn embedded() -> Result<Self, FileError> {
         let mut library = Self::default();
         for (file, source) in EMBEDDED {
@@ -84,16 +85,16 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds the files of one directory, in such an order that each finds the profile it extends.
+    /// Adds the files of a directory, ordered so that each profile follows the one it extends.
     ///
     /// # Errors
-    /// The mistakes of every file, and what does not go together.
+    /// The errors of all files, and conflicts between them.
     pub fn add_all(&mut self, mut files: Vec<(String, String)>) -> Result<(), FileError> {
         let mut problems: Vec<FileError> = Vec::new();
         let mut added: BTreeMap<(MappingKind, String), String> = BTreeMap::new();
         while !files.is_empty() {
             let ready = files.iter().position(|(file, source)| self.base_of(file, source).is_ok());
-            // What extends a file that has mistakes has none of its own.
+            // Report no further errors in files that extend an invalid one, except TOML syntax errors.
             if ready.is_none() && !problems.is_empty() {
                 let unreadable =
                     |(file, source): &(String, String)| check::parse_toml::<toml::Table>(file, source).err();
@@ -106,7 +107,7 @@ impl Library {
                 Ok(what) => match added.get(&what) {
                     None => drop(added.insert(what, file)),
                     Some(other) => {
-                        let message = format!("{other} is {} {:?} already", what.0.name(), what.1);
+                        let message = format!("{other} already defines {} {:?}", what.0.name(), what.1);
                         problems.push(FileError::at_key(&file, &source, &["name"], message));
                     }
                 },
@@ -116,9 +117,9 @@ impl Library {
         FileError::combine(problems.into_iter().flat_map(FileError::flatten))
     }
 
-    /// Client protocols at the same path, of which nobody could tell which a client means.
+    /// Finds client protocols that share a path but cannot be told apart there.
     fn path_conflicts(&self) -> Vec<FileError> {
-        // The embedded ones first: it is the other's place that is told.
+        // Embedded ones first, so that the error points to the user's file.
         let mut clients: Vec<_> = self.clients.values().collect();
         clients.sort_by_key(|client| !self.is_embedded(MappingKind::Client, &client.name));
         let mut problems = Vec::new();
@@ -130,7 +131,7 @@ impl Library {
             let Some(other) = clients[..at].iter().find(shared) else { continue };
             if let Some((file, source)) = self.sources.get(&(MappingKind::Client, client.name.clone())) {
                 let message = format!(
-                    "client {} is served at the same path, and nothing tells the two apart: neither a query parameter nor a command; give this one another path",
+                    "client {} is served at the same path, and no query parameter or command distinguishes the two; choose another path",
                     other.name
                 );
                 problems.push(FileError::at_key(file, source, &["paths"], message));
@@ -139,18 +140,18 @@ impl Library {
         problems
     }
 
-    /// Compiles a file and adds it; one of the same kind and name is replaced.
+    /// Compiles a file and adds it, replacing a mapping of the same kind and name.
     ///
     /// # Errors
-    /// The file's first mistake.
+    /// All errors of the file.
     pub fn add(&mut self, file: &str, source: &str) -> Result<(), FileError> {
         self.add_and_identify(file, source).map(drop)
     }
 
-    /// As [`Library::add`]; what was added.
+    /// Like [`Library::add`], but returns the kind and name of the mapping.
     ///
     /// # Errors
-    /// The file's mistakes.
+    /// All errors of the file.
     pub fn add_and_identify(&mut self, file: &str, source: &str) -> Result<(MappingKind, String), FileError> {
         #[derive(Deserialize)]
         struct KindHeader {
@@ -186,20 +187,20 @@ impl Library {
         Ok((header.kind, name))
     }
 
-    /// The profile that a profile's file extends.
+    /// The profile that the given profile file extends.
     fn base_of(&self, file: &str, source: &str) -> Result<Option<Arc<Profile>>, FileError> {
         let Some(name) = Profile::base_of(file, source)? else { return Ok(None) };
         let at = source.find("extends").unwrap_or(0);
         self.profile(&name).map(Some).map_err(|words| FileError::at_offset(file, source, at, words))
     }
 
-    /// A profile may extend the one it replaces, but none that extends it in turn.
+    /// A profile may extend the one it replaces, but no inheritance cycle is allowed.
     fn check_no_cycle(&self, file: &str, source: &str, mapping: &Profile) -> Result<(), FileError> {
         let (mut name, mut next) = (&mapping.name, mapping.extends.as_ref());
         while let Some(base) = next.filter(|base| *base != name) {
             if *base == mapping.name {
                 let at = source.find("extends").unwrap_or(0);
-                let message = format!("`{base}` would extend itself, by way of `{name}`");
+                let message = format!("`{base}` would extend itself through `{name}`");
                 return Err(FileError::at_offset(file, source, at, message));
             }
             (name, next) = (base, self.profiles.get(base).and_then(|base| base.extends.as_ref()));
@@ -207,7 +208,7 @@ impl Library {
         Ok(())
     }
 
-    /// Compiles again what extends a profile: it may be another one now.
+    /// Recompiles the profiles that extend a changed profile.
     fn recompile_dependents(&mut self, name: &str) -> Result<(), FileError> {
         let extends =
             |dependent: &&Arc<Profile>| dependent.extends.as_deref() == Some(name) && dependent.name != name;
@@ -221,64 +222,64 @@ impl Library {
         Ok(())
     }
 
-    /// A client protocol by name.
+    /// Finds a client protocol by name.
     ///
     /// # Errors
-    /// A sentence with the nearest name there is.
+    /// A message with the nearest known name.
     pub fn client(&self, name: &str) -> Result<Arc<ClientMapping>, String> {
         find(&self.clients, "client protocol", name)
     }
 
-    /// An upstream dialect by name.
+    /// Finds an upstream dialect by name.
     ///
     /// # Errors
-    /// A sentence with the nearest name there is.
+    /// A message with the nearest known name.
     pub fn upstream(&self, name: &str) -> Result<Arc<UpstreamMapping>, String> {
         find(&self.upstreams, "upstream dialect", name)
     }
 
-    /// A profile by name.
+    /// Finds a profile by name.
     ///
     /// # Errors
-    /// A sentence with the nearest name there is.
+    /// A message with the nearest known name.
     pub fn profile(&self, name: &str) -> Result<Arc<Profile>, String> {
         find(&self.profiles, "profile", name)
     }
 
-    /// The client protocols served at a URL path, by name.
+    /// Client protocols served at a URL path, sorted by name.
     pub fn clients_at(&self, path: &str) -> impl Iterator<Item = &Arc<ClientMapping>> {
         self.clients.values().filter(move |client| client.paths.iter().any(|known| known == path))
     }
 
-    /// Every client protocol.
+    /// All client protocols.
     pub fn clients(&self) -> impl Iterator<Item = &Arc<ClientMapping>> {
         self.clients.values()
     }
 
-    /// Every profile.
+    /// All profiles.
     pub fn profiles(&self) -> impl Iterator<Item = &Arc<Profile>> {
         self.profiles.values()
     }
 
-    /// Every upstream dialect.
+    /// All upstream dialects.
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<UpstreamMapping>> {
         self.upstreams.values()
     }
 
-    /// The text of a mapping.
+    /// Source text of a mapping.
     #[must_use]
     pub fn source(&self, kind: MappingKind, name: &str) -> Option<&str> {
         self.sources.get(&(kind, name.to_owned())).map(|(_, source)| source.as_str())
     }
 
-    /// Whether a mapping is the one that is part of the program.
+    /// True if the mapping is the embedded one.
     #[must_use]
     pub fn is_embedded(&self, kind: MappingKind, name: &str) -> bool {
         let source = self.source(kind, name);
         EMBEDDED.iter().any(|(_, embedded)| Some(*embedded) == source)
     }
 
-    /// Whether a mapping stands in for one that is part of the program.
+    /// True if the mapping replaces an embedded one.
     #[must_use]
     pub fn replaces_embedded(&self, kind: MappingKind, name: &str) -> bool {
         let file = format!("{}/{name}.toml", kind.name());
@@ -286,7 +287,7 @@ impl Library {
             && self.sources.get(&(kind, name.to_owned())).is_some_and(|(from, _)| *from != file)
     }
 
-    /// A profile's name, and those of the profiles it extends.
+    /// Names of a profile and of the profiles it extends, in order.
     #[must_use]
     pub fn inheritance_chain(&self, profile: &str) -> Vec<String> {
         let mut names = vec![profile.to_owned()];
@@ -297,7 +298,7 @@ impl Library {
         names
     }
 
-    /// Every file: kind, name, where it comes from, its text.
+    /// All files: kind, name, file path and source text.
     pub fn files(&self) -> impl Iterator<Item = (MappingKind, &str, &str, &str)> {
         self.sources
             .iter()
@@ -305,7 +306,7 @@ impl Library {
     }
 }
 
-/// A mapping, or all that is wrong with its file.
+/// Compiles a mapping, or reports all errors of its file.
 fn compile_or_all_errors<T>(
     kind: MappingKind,
     source: &str,
@@ -328,7 +329,7 @@ fn find<T>(map: &BTreeMap<String, Arc<T>>, what: &str, name: &str) -> Result<Arc
     map.get(name).cloned().ok_or_else(|| {
         let known = || map.keys().map(String::as_str);
         let hint = check::did_you_mean(name, known());
-        format!("there is no {what} `{name}`{hint}; there is {}", check::quoted_list(known()))
+        format!("unknown {what} `{name}`{hint}; known are {}", check::quoted_list(known()))
     })
 }
 
@@ -363,7 +364,7 @@ mod tests {
         library.add_all(vec![profile("a", "b", ""), profile("b", "conversation", BARGE_IN_SECTION)]).unwrap();
         let a = library.profile("a").unwrap();
         assert_eq!(a.dialogue.as_ref().map(|talk| talk.barge_in.start_ms), Some(1));
-        assert_eq!(a.listen.start_ms, 250, "of `speech`, by way of two others");
+        assert_eq!(a.listen.start_ms, 250, "inherited from `speech` through two profiles");
     }
 
     #[test]
@@ -390,8 +391,8 @@ mod tests {
         let told: Vec<String> = told.iter().map(ToString::to_string).collect();
         for (file, words) in [
             ("a.toml:", "did you mean `idle_ms`?"),
-            ("c.toml:4:", "b.toml is client \"two\" already"),
-            ("d.toml:", "client macaw is served at the same path, and nothing tells the two apart"),
+            ("c.toml:4:", "b.toml already defines client \"two\""),
+            ("d.toml:", "client macaw is served at the same path"),
             ("e.toml:1:", ""),
             ("g.toml:", "did you mean `closes`?"),
         ] {
@@ -420,6 +421,6 @@ mod tests {
         );
         let (file, source) = profile("speech", "video", "");
         let problem = library.add(&file, &source).unwrap_err();
-        assert!(problem.message.contains("would extend itself, by way of `conversation`"), "{problem}");
+        assert!(problem.message.contains("would extend itself through `conversation`"), "{problem}");
     }
 }

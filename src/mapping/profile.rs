@@ -1,4 +1,4 @@
-//! A profile's file: what a client's verbs mean to the model. The schema is `mappings/README.md`.
+//! Profile files: what a client's verbs mean to the model. The schema is `mappings/README.md`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ pub use super::dialogue::{
     RolloverRules,
 };
 
-/// The file, as written. A section that is absent is the one of the profile it extends.
+/// The file as written. A missing section is inherited from the extended profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
@@ -40,61 +40,62 @@ struct ProfileFile {
     rollover: Option<RolloverRules>,
 }
 
-/// Finding utterances in the microphone's audio.
+/// `[listen]`: how utterances are found in microphone audio.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenRules {
-    /// Audio from before the decision that belongs to the utterance, ms.
+    /// Audio before the detected start that belongs to the utterance, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub pre_roll_ms: u32,
-    /// Speech that starts an utterance, ms.
+    /// Length of speech that starts an utterance, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub start_ms: u32,
-    /// Silence that ends one, ms.
+    /// Length of silence that ends it, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub end_ms: u32,
-    /// Longest utterance, ms.
+    /// Longest utterance in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub segment_max_ms: u32,
-    /// An utterance whose audio stops coming altogether ends after this, ms.
+    /// Ends an utterance when no audio at all arrives for this time, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub stall_ms: u32,
-    /// Thresholds by sensitivity.
+    /// Detector presets by sensitivity.
     pub sensitivity: SensitivityPresets,
 }
 
-/// How long what a client streams may wait to be read where nothing can be decided by it any sooner; 0 reads all at once.
+/// `[read_window]`: longest time that streamed client data may wait unread while nothing depends on it; 0 reads
+/// at once.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadWindowRules {
-    /// While it hears nothing, ms.
+    /// Longest wait while the client plays nothing, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub quiet_ms: u32,
-    /// While it hears something, which it may want to stop, ms.
+    /// Longest wait while the client plays speech, which it may want to stop, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub playing_ms: u32,
 }
 
-/// The three presets.
+/// The three sensitivity presets.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SensitivityPresets {
-    /// Hears more.
+    /// Detects more.
     pub high: SensitivityPreset,
-    /// Default.
+    /// Default preset.
     pub normal: SensitivityPreset,
-    /// Hears less.
+    /// Detects less.
     pub low: SensitivityPreset,
 }
 
-/// One preset of the detector.
+/// One preset of the voice activity detector.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SensitivityPreset {
-    /// The detector's score above which a hop is speech, 0 to 1.
+    /// Detector score above which a hop is speech, 0 to 1.
     #[serde(deserialize_with = "check::deserialize_fraction")]
     pub threshold: f32,
-    /// Level below which nothing is speech, dB relative to full scale.
+    /// Level below which no hop is speech, in dB relative to full scale.
     #[serde(deserialize_with = "check::deserialize_level")]
     pub gate_dbfs: f32,
 }
@@ -127,105 +128,105 @@ struct SpeakFile {
     symbols: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// How long a lane may take for what.
+/// `[lanes]`: timeouts of upstream sessions.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaneTimeouts {
-    /// First pause before another attempt, ms; it doubles, with jitter.
+    /// First pause before a retry, in ms; it doubles with each retry, with jitter.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub retry_first_ms: u64,
-    /// Longest pause, ms.
+    /// Longest pause before a retry, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub retry_max_ms: u64,
-    /// After this long without success the lane fails, ms.
+    /// Time without success after which the lane fails, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub retry_total_ms: u64,
-    /// Connecting, ms.
+    /// Longest connection attempt, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub dial_max_ms: u64,
-    /// A queue position that stays the same for this long is reported, ms.
+    /// Time without progress in the queue after which the client is informed, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub queue_stuck_ms: u64,
-    /// Longest wait in the queue, ms.
+    /// Longest wait in the queue, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub queue_max_ms: u64,
-    /// From `init` to ready, ms.
+    /// Longest time from `init` to ready, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub init_max_ms: u64,
-    /// Longest silence of the model while it owes an answer, ms.
+    /// Longest silence of the model while an answer is due, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub answer_max_ms: u64,
-    /// How long a cancelled answer is waited out before its worker is given back, ms.
+    /// Longest drain of a cancelled answer before its worker is released, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub drain_max_ms: u64,
-    /// From the polite close to the end of the transport, ms.
+    /// Longest time from the polite close to the end of the transport, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub close_max_ms: u64,
 }
 
-/// A profile, compiled.
+/// A compiled profile.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its name for people.
+    /// Title for people.
     pub title: String,
-    /// What a reader should know, a line each.
+    /// Notes for readers, one line each.
     pub notes: Vec<String>,
-    /// The profile it extends.
+    /// Name of the profile it extends.
     pub extends: Option<String>,
-    /// The upstream mode it needs.
+    /// Upstream mode it needs.
     pub mode: Mode,
-    /// Finding utterances.
+    /// How utterances are found.
     pub listen: ListenRules,
-    /// How long what it streams may lie unread.
+    /// How long streamed data may wait unread.
     pub read_window: ReadWindowRules,
-    /// Transcribing them.
+    /// How utterances are transcribed.
     pub hear: HearRules,
-    /// Speaking.
+    /// How texts are spoken.
     pub speak: SpeakRules,
-    /// How audio leaves.
+    /// How audio leaves for the client.
     pub playout: PlayoutRules,
-    /// Patience.
+    /// Timeouts of upstream sessions.
     pub lanes: LaneTimeouts,
-    /// Talk, where the model is the partner and not an engine.
+    /// Rules of a dialogue, in profiles with a full-duplex mode.
     pub dialogue: Option<Arc<DialogueRules>>,
-    /// Relaying, for clients that speak the model's own protocol; of the rest only [`Profile::lanes`] then counts.
+    /// Relay rules, for clients that speak the model's own protocol. Only [`Profile::lanes`] applies besides.
     pub relay: Option<RelayRules>,
 }
 
-/// Everything about talk.
+/// The rules of a dialogue.
 #[derive(Debug, Clone)]
 pub struct DialogueRules {
-    /// How it is held.
+    /// How the conversation is held.
     pub converse: ConverseRules,
     /// How the user interrupts.
     pub barge_in: BargeInRules,
-    /// When it goes on in another upstream session.
+    /// When it moves to another upstream session.
     pub rollover: RolloverRules,
 }
 
 /// How utterances are transcribed.
 #[derive(Debug, Clone, Default)]
 pub struct HearRules {
-    /// Language of a session that names none.
+    /// Default language of sessions.
     pub language: String,
-    /// Whether partial transcripts are sent unless the client says otherwise.
+    /// Sends partial transcripts by default.
     pub partials: bool,
-    /// A final later than this after the end of speech no longer holds up `speech_ended`.
+    /// Time after which a pending final transcript no longer delays `speech_ended`.
     pub speech_end_wait: Duration,
-    /// Pause between decodes while the user still speaks; zero for none.
+    /// Interval between interim decodes while the user speaks; zero disables them.
     pub interim: Duration,
-    /// Most audio that waits for the upstream; the oldest utterance is dropped and reported.
+    /// Most audio queued for the upstream, in ms. Beyond that, the oldest utterance is dropped and reported.
     pub backlog_max_ms: u64,
-    /// Attempts an utterance gets when an upstream dies on it.
+    /// Attempts to transcribe an utterance when upstreams fail.
     pub attempts: u32,
     prompts: BTreeMap<String, String>,
     hot_words: Template,
 }
 
 impl HearRules {
-    /// The transcription prompt for a language, with the words that may occur.
+    /// Renders the transcription prompt for a language and hot words.
     #[must_use]
     pub fn prompt(&self, language: &str, hot_words: &[String]) -> String {
         let base = language.split(['-', '_']).next().unwrap_or(language);
@@ -238,7 +239,7 @@ impl HearRules {
         prompt
     }
 
-    /// Languages with a prompt of their own.
+    /// Languages with their own prompt.
     pub fn languages(&self) -> impl Iterator<Item = &str> {
         self.prompts.keys().map(String::as_str)
     }
@@ -249,11 +250,11 @@ impl HearRules {
 pub struct SpeakRules {
     /// System prompt before the voice reference.
     pub before_voice: String,
-    /// System prompt after it.
+    /// System prompt after the voice reference.
     pub after_voice: String,
-    /// Longest part of a text spoken by one answer, characters.
+    /// Longest part of a text spoken in one answer, in characters.
     pub part_max_chars: usize,
-    /// Attempts a text gets as long as nothing of it was heard.
+    /// Attempts to speak a text, while no audio of it was sent.
     pub attempts: u32,
     instruction: Template,
     text: Template,
@@ -261,7 +262,7 @@ pub struct SpeakRules {
 }
 
 impl SpeakRules {
-    /// The user message that has `text` read aloud.
+    /// Renders the user message that asks to read `text` aloud.
     #[must_use]
     pub fn read_aloud_request(&self, text: &str) -> String {
         let mut message = String::new();
@@ -269,7 +270,7 @@ impl SpeakRules {
         message
     }
 
-    /// The end of the system prompt, with the client's own instruction.
+    /// Renders the end of the system prompt, with the client's own instruction.
     #[must_use]
     pub fn system_prompt_end(&self, instruction: Option<&str>) -> String {
         let mut prompt = self.after_voice.clone();
@@ -279,7 +280,8 @@ impl SpeakRules {
         prompt
     }
 
-    /// How to say the symbols the model will not say (field notes §2), by language; English when unknown.
+    /// Spoken forms of the symbols that the model cannot say (field notes §2), by language; English as a
+    /// fallback.
     #[must_use]
     pub fn symbols(&self, language: &str) -> Option<&BTreeMap<String, String>> {
         let base = language.split(['-', '_']).next().unwrap_or(language);
@@ -288,7 +290,7 @@ impl SpeakRules {
 }
 
 impl Profile {
-    /// The name of the profile a file extends.
+    /// Name of the profile that a file extends.
     pub(super) fn base_of(file: &str, source: &str) -> Result<Option<String>, FileError> {
         #[derive(Deserialize)]
         struct ExtendsHeader {
@@ -304,7 +306,9 @@ impl Profile {
         let read: ProfileFile = check::parse_toml(file, source)?;
         super::check_kind(file, source, read.kind, super::MappingKind::Profile)?;
         let missing = |section: &str| {
-            let message = format!("there is no [{section}], and no profile it `extends` to take it from");
+            let message = format!(
+                "section [{section}] is missing, and there is no profile in `extends` to inherit it from"
+            );
             FileError::at_key(file, source, &["extends"], message)
         };
         let hear = read.hear.map(|hear| hear.compile(file, source)).transpose()?;
@@ -361,7 +365,7 @@ impl Profile {
 }
 
 impl Profile {
-    /// Whether it relays: then only clients that speak the model's own protocol can use it, and they no other.
+    /// True for a relay profile, which serves only clients that speak the model's own protocol.
     #[must_use]
     pub const fn is_relay(&self) -> bool {
         self.relay.is_some()
@@ -373,8 +377,10 @@ impl HearFile {
         if !self.prompts.contains_key(&self.language) {
             let known = || self.prompts.keys().map(String::as_str);
             let (hint, known) = (check::did_you_mean(&self.language, known()), check::quoted_list(known()));
-            let message =
-                format!("[hear.prompts] has none for `language = {:?}`{hint}; it has {known}", self.language);
+            let message = format!(
+                "[hear.prompts] has no prompt for `language = {:?}`{hint}; known are {known}",
+                self.language
+            );
             return Err(FileError::at_key(file, source, &["hear", "language"], message));
         }
         Ok(HearRules {

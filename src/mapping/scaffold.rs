@@ -1,4 +1,4 @@
-//! `mappings new`: a commented file to start from, of a new name.
+//! Generates commented mapping files for `mappings new`.
 
 use toml::de::DeTable;
 
@@ -9,10 +9,10 @@ const UPSTREAM: &str = include_str!("scaffold/upstream.toml");
 const PROFILE: &str = include_str!("scaffold/profile.toml");
 const RELAY: &str = include_str!("scaffold/relay.toml");
 
-/// A starting point of this kind.
+/// Generates a starting point of this kind.
 ///
 /// # Errors
-/// A name that cannot be one, or is taken.
+/// An invalid name, or one that is already in use.
 pub fn generate(library: &Library, kind: MappingKind, name: &str) -> Result<String, String> {
     check_name_is_free(library, kind, name)?;
     Ok(match kind {
@@ -22,16 +22,16 @@ pub fn generate(library: &Library, kind: MappingKind, name: &str) -> Result<Stri
     })
 }
 
-/// The same from a mapping there is: a copy of it, or, of a profile, one that extends it.
+/// Generates a file from an existing mapping: a copy, or for a profile, a profile that extends it.
 ///
 /// # Errors
-/// A name that cannot be one, is taken, or does not exist.
+/// An invalid name, one that is already in use, or an unknown mapping.
 pub fn generate_from(library: &Library, kind: MappingKind, from: &str, name: &str) -> Result<String, String> {
     check_name_is_free(library, kind, name)?;
     if kind == MappingKind::Profile {
         return extend_profile(library, from, name);
     }
-    let source = library.source(kind, from).ok_or_else(|| format!("there is no {} {from}", kind.name()))?;
+    let source = library.source(kind, from).ok_or_else(|| format!("unknown {} {from:?}", kind.name()))?;
     let title = format!("{name:?}");
     let paths = format!("[\"/{name}\"]");
     let mut changes = vec![("name", title.clone()), ("title", title)];
@@ -45,7 +45,7 @@ fn extend_profile(library: &Library, base: &str, name: &str) -> Result<String, S
     Ok(start.replace("NAME", name).replace("BASE", base).replace("MODE", profile.mode.name()))
 }
 
-/// The values of some keys at the top replaced where they stand.
+/// Replaces the values of some top-level keys in place.
 fn replace_values(source: &str, changes: &[(&str, String)]) -> Result<String, toml::de::Error> {
     let document = DeTable::parse(source)?;
     let span = |(key, value): &(&str, String)| {
@@ -59,7 +59,7 @@ fn replace_values(source: &str, changes: &[(&str, String)]) -> Result<String, to
     Ok(copy)
 }
 
-/// Names stand in URLs and on command lines.
+/// Checks the name, which will stand in URLs and on command lines.
 fn check_name_is_free(library: &Library, kind: MappingKind, name: &str) -> Result<(), String> {
     let fits =
         |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_.".contains(letter);
@@ -69,15 +69,15 @@ fn check_name_is_free(library: &Library, kind: MappingKind, name: &str) -> Resul
         || !name.starts_with(|it: char| it.is_ascii_alphanumeric())
     {
         return Err(format!(
-            "{name:?} cannot be a name: use small letters, digits and `-`, such as my-protocol"
+            "{name:?} is not a valid name: use lowercase letters, digits and `-`, such as my-protocol"
         ));
     }
     if library.source(kind, name).is_some() {
-        return Err(format!("there is a {} {name} already; `mappings show {name}` prints it", kind.name()));
+        return Err(format!("{} {name} already exists; `mappings show {name}` prints it", kind.name()));
     }
     let path = format!("/{name}");
     match library.clients_at(&path).next().filter(|_| kind == MappingKind::Client) {
-        Some(other) => Err(format!("{path} is a path of client {} already; choose another name", other.name)),
+        Some(other) => Err(format!("client {} already uses path {path}; choose another name", other.name)),
         None => Ok(()),
     }
 }

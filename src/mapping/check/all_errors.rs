@@ -1,8 +1,8 @@
-//! All mistakes of a file, although a reader stops at the first: what is wrong is made right in a copy, and that is read
-//! again.
+//! Finds all errors of a TOML file, although a reader stops at the first: repairs each error in a copy and reads
+//! the copy again.
 //!
-//! Knows TOML and what readers say, and nothing of what a file is about. No line is added or taken away, so that every
-//! later place can be told as it is in the file.
+//! This module knows TOML and the readers' messages, but not the schema of any file. It adds and removes no
+//! lines, so that later positions match the original file.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::FileError;
 
-/// A file with more mistakes is no attempt at one.
+/// Stop after this many errors.
 const MAX_PROBLEMS: usize = 40;
 
-/// Where something stands in a document: the keys on the way, as far as they are there.
+/// Offset of the deepest existing key along `path`.
 #[must_use]
 pub(crate) fn offset_of(source: &str, path: &[&str]) -> usize {
     let Ok(document) = DeTable::parse(source) else { return 0 };
@@ -27,7 +27,8 @@ pub(crate) fn offset_of(source: &str, path: &[&str]) -> usize {
     offset
 }
 
-/// Every mistake that `read` finds in a file, or in what is left of it; `model` is a file of the same kind without any.
+/// Reports every error that `read` finds in `source`. `model` is a valid file of the same kind, which lends
+/// values for repairs.
 pub(crate) fn find_all(
     source: &str,
     model: &str,
@@ -37,11 +38,11 @@ pub(crate) fn find_all(
     let mut found: Vec<FileError> = Vec::new();
     while let Err(problem) = read(&copy.text) {
         let problems = problem.flatten();
-        let told =
+        let reported =
             problems.iter().map(|problem| copy.original_position(problem)).filter(|it| !found.contains(it));
-        let told: Vec<FileError> = told.collect();
-        let ends = told.is_empty() || problems.len() > 1 || found.len() + told.len() >= MAX_PROBLEMS;
-        found.extend(told);
+        let reported: Vec<FileError> = reported.collect();
+        let ends = reported.is_empty() || problems.len() > 1 || found.len() + reported.len() >= MAX_PROBLEMS;
+        found.extend(reported);
         if ends || !copy.repair(&problems[0], model) {
             break;
         }
@@ -49,24 +50,24 @@ pub(crate) fn find_all(
     FileError::combine(found)
 }
 
-/// A file that is being made right.
+/// Copy of a file with the errors found so far repaired.
 struct RepairedCopy {
     text: String,
-    /// What was put in or taken out: line, column, letters.
+    /// Replacements so far: line, column, change in length in characters.
     shifts: Vec<(usize, usize, isize)>,
 }
 
-/// An entry of a document.
+/// Key and value of a document.
 struct DocumentEntry {
     path: Vec<String>,
     key: Range<usize>,
     value: Range<usize>,
-    /// It and all in it.
+    /// Ranges of the entry, including the tables in it.
     ranges: Vec<Range<usize>>,
 }
 
 impl RepairedCopy {
-    /// A mistake with its place in the file as it was.
+    /// Translates the position of an error back to the original file.
     fn original_position(&self, problem: &FileError) -> FileError {
         let mut problem = problem.clone();
         for (line, column, letters) in self.shifts.iter().rev() {
@@ -77,7 +78,8 @@ impl RepairedCopy {
         problem
     }
 
-    /// Makes what is wrong right: by the nearest spelling, by the model's value, or by leaving it out. Whether it could.
+    /// Repairs an error: by the suggested spelling, by the model's value, or by blanking the entry. Returns
+    /// false if it cannot.
     fn repair(&mut self, problem: &FileError, model: &str) -> bool {
         let offset = problem.offset(&self.text);
         let Some(entry) = entry_at(&self.text, offset).filter(|_| problem.line > 0) else { return false };
@@ -106,7 +108,7 @@ impl RepairedCopy {
     }
 }
 
-/// The innermost entry that holds this place.
+/// The innermost entry at this offset.
 fn entry_at(source: &str, offset: usize) -> Option<DocumentEntry> {
     entry_in_table(DeTable::parse(source).ok()?.get_ref(), offset)
 }
@@ -134,7 +136,7 @@ fn entry_in_table(table: &DeTable<'_>, offset: usize) -> Option<DocumentEntry> {
     None
 }
 
-/// What a document has at this place, as it is written there.
+/// The value at this path, as written in the document.
 fn value_at(source: &str, path: &[String]) -> Option<String> {
     let document = DeTable::parse(source).ok()?;
     let (last, tables) = path.split_last()?;
@@ -145,7 +147,7 @@ fn value_at(source: &str, path: &[String]) -> Option<String> {
     source.get(table.get(last.as_str())?.span()).map(str::to_owned)
 }
 
-/// All of an entry: a table with a header of its own has entries elsewhere.
+/// Collects all ranges of an entry; a table with its own header has entries elsewhere.
 fn collect_ranges(
     key: Range<usize>,
     value: &DeValue<'_>,
@@ -163,7 +165,7 @@ fn collect_ranges(
     }
 }
 
-/// With what belongs to it: the rest of a header's line, or the comma behind it.
+/// Widens the range to the rest of a header's line, or to the comma behind it.
 fn widen_range(source: &str, range: Range<usize>) -> Range<usize> {
     let line = source[..range.start].rfind('\n').map_or(0, |newline| newline + 1);
     if source[line..].starts_with('[') {
@@ -223,7 +225,7 @@ mod tests {
             let place = format!("f.toml:{}:", line_of(&source, start));
             assert!(told.iter().any(|it| it.starts_with(&place) && it.contains(hint)), "{start}: {told:#?}");
         }
-        assert_eq!(found.len(), 7, "nothing is said that follows from the rest: {told:#?}");
+        assert_eq!(found.len(), 7, "an error was reported that only follows from another: {told:#?}");
     }
 
     #[test]
@@ -235,10 +237,10 @@ mod tests {
         };
         let source = without(client, &["queue_full", "bad_setting", "shutdown = "])
             .replace(
-                "type = \"flag\", because = \"MiniCPM-o writes",
-                "type = \"flag\", values = [\"MiniCPM-o writes",
+                "type = \"flag\", because = \"MiniCPM-o chooses",
+                "type = \"flag\", values = [\"MiniCPM-o chooses",
             )
-            .replace("numbers as it likes\" }", "numbers as it likes\"] }")
+            .replace("own number format\" }", "own number format\"] }")
             .replace("\"delay_ms\": ${delay_ms}", "\"delay_ms\": ${delay}");
         let told: Vec<String> = problems(&source).iter().map(ToString::to_string).collect();
         for (start, words) in [

@@ -1,4 +1,4 @@
-//! Saying what is wrong with a file: its name, line, column and the nearest thing that would have been right.
+//! Errors in TOML files, with file, line, column and the nearest valid spelling.
 
 pub(crate) mod all_errors;
 
@@ -6,18 +6,18 @@ use std::fmt;
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
 
-/// One mistake in a TOML file.
+/// One error in a TOML file, or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
-    /// The file as the user knows it.
+    /// Path of the file.
     pub file: String,
-    /// Line from 1; 0 when the mistake has no place.
+    /// Line, counted from 1; 0 for an error without a position.
     pub line: usize,
-    /// Column from 1, in characters.
+    /// Column, counted from 1, in characters.
     pub column: usize,
-    /// What is wrong, and the nearest valid spelling where there is one.
+    /// Description, with the nearest valid spelling if there is one.
     pub message: String,
-    /// Further mistakes.
+    /// Further errors.
     pub others: Vec<Self>,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 impl FileError {
-    /// A mistake at a byte range of `source`.
+    /// An error at a byte offset in `source`.
     #[must_use]
     pub fn at_offset(file: &str, source: &str, offset: usize, message: impl Into<String>) -> Self {
         let before = &source[..source.floor_char_boundary(offset)];
@@ -48,16 +48,16 @@ impl FileError {
         }
     }
 
-    /// A mistake in a section, or in the file where there is no such section.
+    /// An error at a key, or at the deepest existing key along `path`.
     #[must_use]
     pub fn at_key(file: &str, source: &str, path: &[&str], message: impl Into<String>) -> Self {
         Self::at_offset(file, source, all_errors::offset_of(source, path), message)
     }
 
-    /// All of these, or none.
+    /// Combines errors into one; `Ok` if there are none.
     ///
     /// # Errors
-    /// The first, which has the others.
+    /// The first error, with the others attached.
     pub fn combine(problems: impl IntoIterator<Item = Self>) -> Result<(), Self> {
         let mut problems = problems.into_iter();
         let Some(mut first) = problems.next() else { return Ok(()) };
@@ -65,14 +65,14 @@ impl FileError {
         Err(first)
     }
 
-    /// This one and all others, each by itself.
+    /// This error and its attached ones as a flat list.
     #[must_use]
     pub fn flatten(mut self) -> Vec<Self> {
         let others = std::mem::take(&mut self.others);
         [self].into_iter().chain(others.into_iter().flat_map(Self::flatten)).collect()
     }
 
-    /// The place in the file's text, bytes.
+    /// Byte offset of the error in `source`.
     fn offset(&self, source: &str) -> usize {
         let before =
             source.split_inclusive('\n').take(self.line.saturating_sub(1)).map(str::len).sum::<usize>();
@@ -80,13 +80,13 @@ impl FileError {
         before + line.chars().take(self.column.saturating_sub(1)).map(char::len_utf8).sum::<usize>()
     }
 
-    /// A mistake of the file as a whole.
+    /// An error of the file as a whole.
     #[must_use]
     pub fn for_file(file: &str, message: impl Into<String>) -> Self {
         Self { file: file.to_owned(), line: 0, column: 0, message: message.into(), others: Vec::new() }
     }
 
-    /// A mistake the TOML reader found; names the nearest valid key.
+    /// Converts an error of the TOML reader, adding the nearest valid key.
     #[must_use]
     pub fn from_toml(file: &str, source: &str, error: &toml::de::Error) -> Self {
         let message = with_hint(error.message());
@@ -97,15 +97,15 @@ impl FileError {
     }
 }
 
-/// Reads a TOML document.
+/// Parses a TOML document.
 ///
 /// # Errors
-/// The first mistake, with its place.
+/// The first error, with its position.
 pub fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, source: &str) -> Result<T, FileError> {
     toml::from_str(source).map_err(|error| FileError::from_toml(file, source, &error))
 }
 
-/// What compiled, by name; what did not is a problem.
+/// Collects the values that compiled, by name, and pushes the errors of the others to `problems`.
 pub(super) fn collect_compiled<K: Ord, T>(
     read: impl Iterator<Item = (K, Result<T, FileError>)>,
     problems: &mut Vec<FileError>,
@@ -117,43 +117,43 @@ pub(super) fn collect_compiled<K: Ord, T>(
     read.filter_map(&mut taken).collect()
 }
 
-/// As files spell a name.
+/// Name as written in mapping files (snake case).
 pub(crate) fn snake_case_name(name: &impl serde::Serialize) -> String {
     serde_json::to_value(name).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// No time in a file is longer: a day is more than any session needs, and little enough to add to any clock.
+/// Longest time in any file: one day. That exceeds any session, and adding it to a clock cannot overflow.
 pub(crate) const MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// A time in milliseconds, for `deserialize_with`.
+/// Reads a time in milliseconds, for `deserialize_with`.
 pub(super) fn deserialize_ms<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
     let ms = u64::deserialize(from)?;
     let bounded = N::try_from(ms).ok().filter(|_| ms <= MAX_MS);
-    bounded.ok_or_else(|| D::Error::custom(format!("{ms} ms is too long; at most {MAX_MS}, a day")))
+    bounded.ok_or_else(|| D::Error::custom(format!("{ms} ms is too long; the maximum is {MAX_MS} (one day)")))
 }
 
-/// A number from 0 to 1, for `deserialize_with`.
+/// Reads a number from 0 to 1, for `deserialize_with`.
 pub(super) fn deserialize_fraction<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     let number = f32::deserialize(from)?;
     let share = Some(number).filter(|number| (0.0..=1.0).contains(number));
-    share.ok_or_else(|| D::Error::custom(format!("{number} is not from 0 to 1")))
+    share.ok_or_else(|| D::Error::custom(format!("{number} must be from 0 to 1")))
 }
 
-/// A level in dB, for `deserialize_with`.
+/// Reads a finite level in dB, for `deserialize_with`.
 pub(super) fn deserialize_level<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     let number = f32::deserialize(from)?;
     let level = Some(number).filter(|number| number.is_finite());
-    level.ok_or_else(|| D::Error::custom(format!("{number} is no level")))
+    level.ok_or_else(|| D::Error::custom(format!("{number} must be a finite level in dB")))
 }
 
-/// A rate that may be zero, for `deserialize_with`.
+/// Reads a rate of 0 or more, for `deserialize_with`.
 pub(super) fn deserialize_rate<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let number = f64::deserialize(from)?;
     let rate = Some(number).filter(|number| number.is_finite() && *number >= 0.0);
-    rate.ok_or_else(|| D::Error::custom(format!("{number} is no rate; 0 or more, 0 for never")))
+    rate.ok_or_else(|| D::Error::custom(format!("{number} must be 0 or more; 0 means never")))
 }
 
-/// serde lists what it expected in backquotes behind the wrong word; the nearest of them is the hint.
+/// Adds a hint to serde's message, which lists the expected words in backquotes behind the wrong one.
 fn with_hint(message: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let message = message.trim_end();
@@ -165,9 +165,9 @@ fn with_hint(message: &str) -> String {
     }
 }
 
-/// `, did you mean …?` with the nearest of the known words, or nothing when none is near.
+/// Returns `, did you mean …?` with the nearest known word, or an empty string if none is near.
 pub fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> String {
-    // 0.6 of Damerau-Levenshtein likeness: `langage` finds `language`, `colour` finds nothing.
+    // Minimum Damerau-Levenshtein similarity: `langage` finds `language`, `colour` finds nothing.
     const NEAR: f64 = 0.6;
     known
         .map(|word| (strsim::normalized_damerau_levenshtein(wrong, word), word))
@@ -176,7 +176,7 @@ pub fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> St
         .map_or_else(String::new, |(_, word)| format!(", did you mean `{word}`?"))
 }
 
-/// "`a`, `b` and `c`".
+/// Joins names like "`a`, `b` and `c`".
 pub fn quoted_list<'k>(words: impl Iterator<Item = &'k str>) -> String {
     let quoted: Vec<String> = words.map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
@@ -193,7 +193,7 @@ mod tests {
     #[derive(serde::Deserialize, Debug)]
     #[serde(deny_unknown_fields)]
     struct Sample {
-        #[allow(dead_code, reason = "only its name matters")]
+        #[allow(dead_code, reason = "only the field's name matters")]
         listen: Option<String>,
     }
 

@@ -1,6 +1,7 @@
-//! What becomes of every command, field and event of a client, for one profile and dialect; and which of them go together.
+//! Explains how a profile and a dialect treat each command, field and event of a client protocol, and which of
+//! the three work together.
 //!
-//! Data first: [`Explanation`] and [`MatrixCell`] are what there is to say, [`render`] says it as text, Markdown or JSON.
+//! [`Explanation`] and [`MatrixCell`] are the data; [`render`] turns them into text, Markdown or JSON.
 
 mod phrases;
 pub mod render;
@@ -17,49 +18,49 @@ use super::{
     upstream::Mode,
 };
 
-/// One client protocol on one dialect, by one profile.
+/// Explanation of one client protocol with one profile on one dialect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// The client protocol's name.
+    /// Name of the client protocol.
     pub client: String,
-    /// And title.
+    /// Title of the client protocol.
     pub client_title: String,
-    /// The profile's name.
+    /// Name of the profile.
     pub profile: String,
-    /// The dialect's name.
+    /// Name of the dialect.
     pub dialect: String,
-    /// And title.
+    /// Title of the dialect.
     pub dialect_title: String,
-    /// Why they do not go together; absent where they do.
+    /// Why they do not work together; absent if they do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// What a reader should know.
+    /// Notes of the three mapping files.
     pub notes: Vec<String>,
-    /// What the client sends, and what it becomes.
+    /// What the client sends, and its effect.
     pub sends: Vec<ExplainRow>,
-    /// What the client gets, and where it comes from.
+    /// What the client receives, and its origin.
     pub gets: Vec<ExplainRow>,
-    /// Where clients are served.
+    /// Paths that serve this protocol.
     pub paths: Vec<String>,
-    /// The upstream's URL path.
+    /// URL path of the upstream.
     pub upstream_path: String,
-    /// The upstream's modes.
+    /// Upstream modes in use.
     pub modes: Vec<Mode>,
 }
 
-/// One thing that is sent.
+/// One row: a message, field or parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExplainRow {
-    /// What it is.
+    /// Kind of the row.
     pub is: RowKind,
-    /// Its name in the protocol; none for audio.
+    /// Name in the protocol; empty for audio.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What becomes of it, or where it comes from.
+    /// Effect of what is sent, or origin of what is received.
     pub becomes: String,
 }
 
-/// Parts of a protocol.
+/// Kind of an [`ExplainRow`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
@@ -81,7 +82,7 @@ impl ExplainRow {
     }
 }
 
-/// Whether a client protocol, a profile and a dialect go together.
+/// Whether one client protocol, profile and dialect work together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MatrixCell {
     /// The client protocol.
@@ -90,14 +91,14 @@ pub struct MatrixCell {
     pub profile: String,
     /// The dialect.
     pub dialect: String,
-    /// They do.
+    /// True if they work together.
     pub works: bool,
     /// Why they do not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
 }
 
-/// Everything about three that are named.
+/// Explains one combination.
 #[must_use]
 pub fn build_explanation(
     client: &ClientMapping,
@@ -130,16 +131,16 @@ pub fn build_explanation(
     }
 }
 
-/// As Markdown, which reads well as plain text too.
+/// Renders an explanation as Markdown, which also reads well as plain text.
 #[must_use]
 pub fn explain_markdown(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMapping) -> String {
     render::markdown(&build_explanation(client, profile, dialect))
 }
 
-/// All there are, or those of a client protocol, or of a client protocol and a profile.
+/// Compatibility of all combinations, optionally limited to one client protocol and one profile.
 ///
 /// # Errors
-/// A name that does not exist, with the nearest that does.
+/// An unknown name, with the nearest known one.
 pub fn matrix(
     library: &Library,
     client: Option<&str>,
@@ -180,14 +181,14 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             audio.rate_hz,
             audio.channels,
             if profile.dialogue.is_some() {
-                "sent to the model second by second"
+                "sent to the model in units of one second"
             } else {
                 "cut into utterances"
             }
         ),
     )];
     if audio.frame_max_bytes == 0 {
-        rows[0].becomes = "an error: the protocol has no audio from the client".to_owned();
+        rows[0].becomes = "an error: in this protocol, the client sends no audio".to_owned();
     }
     rows.extend(client.query.iter().map(|field| field_row(RowKind::Query, field, profile)));
     for command in &client.commands {
@@ -196,9 +197,9 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             &command.name,
             describe_verb(command.verb, profile, dialect),
         ));
-        let refused = command.verb == Verb::Speak && !can_speak(dialect);
-        let field = |field: &ProtocolField| match refused {
-            true => ExplainRow::new(RowKind::Field, &field.name, "nothing: the command is refused"),
+        let rejected = command.verb == Verb::Speak && !can_speak(dialect);
+        let field = |field: &ProtocolField| match rejected {
+            true => ExplainRow::new(RowKind::Field, &field.name, "nothing: the command is rejected"),
             false => field_row(RowKind::Field, field, profile),
         };
         rows.extend(command.fields.iter().map(field));
@@ -231,7 +232,7 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
     }
     let audio = &client.audio_out;
     let voice = match audio.frame_max_bytes {
-        0 => "never: the protocol has no audio for the client".to_owned(),
+        0 => "never: in this protocol, the client receives no audio".to_owned(),
         _ => format!(
             "the model's voice, {}, {} Hz unless set otherwise",
             audio.encoding.description(),

@@ -1,4 +1,5 @@
-//! What a verb, a value and an event come to, in words, by profile and dialect.
+//! The texts of explanations: the effect of verbs and fields and the origin of events, for a profile and a
+//! dialect.
 
 use super::super::{
     Profile, UpstreamMapping,
@@ -11,41 +12,39 @@ use crate::mapping::dialogue::{AssistantText, ConverseRules};
 pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
     let talk = profile.dialogue.is_some();
     let words = match verb {
-        Verb::Configure => "settings from now on; never acknowledged",
+        Verb::Configure => "changes the settings from now on; never acknowledged",
         Verb::Speak if !can_speak(dialect) => {
-            "an error: this dialect has no chat mode, and so cannot speak a given text"
+            "an error: this dialect has no chat mode, so it cannot speak a given text"
         }
         Verb::Speak => return describe_speak(profile),
-        Verb::CancelSpeech if talk => "silence at once; the model is made to listen",
-        Verb::CancelSpeech => "silence at once; the model's answer is waited out and discarded",
-        Verb::AppendText => "gathered until a flush",
+        Verb::CancelSpeech if talk => "stops playback at once and makes the model listen",
+        Verb::CancelSpeech => "stops playback at once; the rest of the model's answer is discarded",
+        Verb::AppendText => "collected until a flush",
         Verb::Flush => return describe_flush(profile),
-        Verb::Clear => "silence at once, and nothing that was gathered or waits is spoken",
+        Verb::Clear => "stops playback at once and discards all collected and waiting text",
         Verb::Finalize if talk && !transcribes_user(profile) => {
-            "nothing: the user's words are not transcribed"
+            "nothing: this profile does not transcribe the user"
         }
-        Verb::Finalize => {
-            "the utterance ends; what came so far is transcribed, and its last transcript says so"
-        }
-        Verb::Finish => "all that came is transcribed and spoken; then the session ends",
-        Verb::KeepAlive => "the session is not idle",
+        Verb::Finalize => "ends the utterance and transcribes it; its last transcript is marked",
+        Verb::Finish => "transcribes all audio and speaks all text received so far, then ends the session",
+        Verb::KeepAlive => "restarts the idle timeout",
         Verb::Commit if talk && !transcribes_user(profile) => {
-            "nothing: the model itself decides when it answers"
+            "nothing: the model itself decides when to answer"
         }
-        Verb::Commit => "the utterance so far is transcribed now; the rest of it follows as another",
+        Verb::Commit => "transcribes the utterance so far; its rest becomes another utterance",
         Verb::Frame if profile.mode == Mode::Video => {
-            "a picture for the model; the newest goes with the next second of audio (extension)"
+            "a picture for the model; the newest one is sent with the next second of audio (extension)"
         }
-        Verb::Frame => "accepted without effect: the model of this profile sees nothing (extension)",
-        Verb::Close | Verb::CancelSession if talk => "what is being said is dropped; the session ends",
+        Verb::Frame => "accepted without effect: this profile uses no pictures (extension)",
+        Verb::Close | Verb::CancelSession if talk => "drops the current speech and ends the session",
         Verb::Close | Verb::CancelSession => {
-            "what was said is still answered, what is being said is dropped; then the session ends"
+            "answers finished utterances, drops the current one, then ends the session"
         }
     };
     words.to_owned()
 }
 
-/// Whether a given text can be spoken: that is a chat turn.
+/// True if the dialect can speak a given text, which takes a chat turn.
 pub(super) fn can_speak(dialect: &UpstreamMapping) -> bool {
     dialect.modes.contains_key(&Mode::Chat)
 }
@@ -55,15 +54,15 @@ fn describe_speak(profile: &Profile) -> String {
     let turn =
         format!("a chat turn with the read-aloud prompts, spoken in parts of at most {most} characters");
     match profile.dialogue {
-        Some(_) => format!("{turn}; interrupts the model, which hears silence meanwhile"),
-        None => format!("{turn}; replaces what is being spoken"),
+        Some(_) => format!("{turn}; interrupts the model, which receives silence meanwhile"),
+        None => format!("{turn}; replaces the text being spoken"),
     }
 }
 
 fn describe_flush(profile: &Profile) -> String {
     let most = profile.speak.part_max_chars;
     format!(
-        "a chat turn with the read-aloud prompts, in parts of at most {most} characters, after what is being spoken"
+        "a chat turn with the read-aloud prompts, in parts of at most {most} characters, after the text being spoken"
     )
 }
 
@@ -75,15 +74,15 @@ fn transcribes_user(profile: &Profile) -> bool {
     converse_rules(profile).is_none_or(|converse| converse.transcribe_user)
 }
 
-/// Where what an event says comes from.
+/// Origin of an event.
 pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &UpstreamMapping) -> &'static str {
     let talk = converse_rules(profile);
     let assistant = talk.is_some_and(|converse| converse.text == AssistantText::Transcripts);
     match name {
         EventName::SessionCreated | EventName::SessionClosed | EventName::Configured => "the bridge",
-        EventName::UtteranceGap => "the bridge's voice activity detection, for clients that ask",
-        EventName::Flushed => "the bridge, after the last audio of what was flushed",
-        EventName::Cleared => "the bridge, after the last audio of all",
+        EventName::UtteranceGap => "the bridge's voice activity detection, for clients that ask for it",
+        EventName::Flushed => "the bridge, after the last audio of the flushed text",
+        EventName::Cleared => "the bridge, after playback has stopped",
         EventName::SpeechStarted | EventName::SpeechEnded => "the bridge's voice activity detection",
         EventName::TranscriptPartial | EventName::TranscriptFinal if talk.is_some() => {
             match (assistant, transcribes_user(profile)) {
@@ -93,29 +92,27 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
                 (true, false) => {
                     "the model's own words, `speaker` \"assistant\"; the user's words are not transcribed"
                 }
-                (false, true) => "the user's words, transcribed; the model's own are not told",
-                (false, false) => "never: nobody's words are told",
+                (false, true) => "the user's words, transcribed; the model's own words are not reported",
+                (false, false) => "never: this profile reports no words",
             }
         }
         EventName::TranscriptPartial => "the model's answer so far, as it streams in",
         EventName::TranscriptFinal => "the model's answer to the transcription prompt",
         EventName::SpeakingStarted if talk.is_some() && !can_speak(dialect) => {
-            "the first audio of a turn of the model"
+            "the first audio of a model turn"
         }
-        EventName::SpeakingStarted if talk.is_some() => {
-            "the first audio of a turn of the model, or of a text"
-        }
+        EventName::SpeakingStarted if talk.is_some() => "the first audio of a model turn, or of a text",
         EventName::SpeakingStarted => "the first audio of the model's read-aloud answer",
-        EventName::SpeakingEnded if talk.is_some() => "its last audio has been heard, or it was interrupted",
-        EventName::SpeakingEnded => "the end of that audio, a cancel, or its failure",
+        EventName::SpeakingEnded if talk.is_some() => "the end of playback, or an interruption",
+        EventName::SpeakingEnded => "the end of that audio, a cancel, or a failure",
         EventName::FramesDropped if talk.is_some() => {
-            "the bridge's audio meter, or an upstream slower than real time"
+            "the bridge's audio rate limiter, or an upstream slower than real time"
         }
-        EventName::RateLimited | EventName::FramesDropped => "the bridge's audio meter",
+        EventName::RateLimited | EventName::FramesDropped => "the bridge's audio rate limiter",
         EventName::RolledOver if talk.is_some() => {
-            "the bridge: the conversation goes on in another upstream session (extension, for clients that ask)"
+            "the bridge, when the conversation moves to another upstream session (extension, for clients that ask for it)"
         }
-        EventName::RolledOver => "never: in this profile no upstream session lasts longer than a question",
+        EventName::RolledOver => "never: in this profile, each upstream session serves a single question",
         EventName::Error => "bad input, the bridge, or the upstream; the message says which",
     }
 }
@@ -123,36 +120,36 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
 pub(super) const fn describe_field(role: FieldRole, profile: &Profile) -> &'static str {
     let talk = profile.dialogue.is_some();
     match role {
-        FieldRole::Model => "picks the route, and so the profile; echoed in the first event",
-        FieldRole::ModelAndVoice => "picks the route, and the configured voice of that name",
-        FieldRole::Language => "language of the transcription prompt, and of spelled-out symbols",
-        FieldRole::HotWords => "named in the transcription prompt",
+        FieldRole::Model => "selects the route and thereby the profile; echoed in the first event",
+        FieldRole::ModelAndVoice => "selects the route, and the configured voice of that name",
+        FieldRole::Language => "language of the transcription prompt and of spelled-out symbols",
+        FieldRole::HotWords => "listed in the transcription prompt",
         FieldRole::VadSensitivity => "threshold and gate of the voice activity detection",
         FieldRole::EndSilenceMs => "silence that ends an utterance",
         FieldRole::SegmentMaxMs => "longest utterance",
-        FieldRole::Partials => "whether partial transcripts are sent",
-        FieldRole::SpeakModel => "a configured voice of that name, or one of the configured speech models",
-        FieldRole::SpeakModelIfKnown => "picks the voice of that name; another name changes nothing",
-        FieldRole::Voice => "a configured voice of that name; otherwise the default voice",
+        FieldRole::Partials => "enables partial transcripts",
+        FieldRole::SpeakModel => "the configured voice of that name, or one of the configured speech models",
+        FieldRole::SpeakModelIfKnown => "selects the voice of that name; an unknown name changes nothing",
+        FieldRole::Voice => "the configured voice of that name, or the default voice",
         FieldRole::InputEncoding => "encoding of the binary frames",
         FieldRole::OutputEncoding => "encoding of the audio sent back",
-        FieldRole::SpeechEvents => "whether the beginning and the end of speech are told",
-        FieldRole::UtteranceGapMs => "silence after an utterance that is told",
+        FieldRole::SpeechEvents => "enables events for the start and end of speech",
+        FieldRole::UtteranceGapMs => "silence after an utterance that triggers an event",
         FieldRole::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
-        FieldRole::InputChannels => "channels of the binary frames; the first is taken",
+        FieldRole::InputChannels => "channels of the binary frames; only the first is used",
         FieldRole::OutputRateHz => "sample rate of the audio sent back, 8 to 192 kHz (extension)",
-        FieldRole::Text => "the text, with the symbols the model cannot say spelled out",
-        FieldRole::RequestId => "echoed in the events about this text",
+        FieldRole::Text => "the text; symbols that the model cannot say are spelled out",
+        FieldRole::RequestId => "echoed in the events of this text",
         FieldRole::ReferenceAudio => "the voice for this text: a WAV file, or raw int16 at 16 kHz",
         FieldRole::Instruction => "added to the system prompt of this text",
         FieldRole::Microphone if talk => {
-            "`open`: who speaks interrupts what is being spoken; `muted`: nobody is heard meanwhile (extension)"
+            "`open`: the user's speech interrupts playback; `muted`: the microphone is muted during playback (extension)"
         }
         FieldRole::Microphone => {
-            "accepted without effect: muted while a text is spoken, as on the real server"
+            "accepted without effect: the microphone is muted while a text is spoken, as on the real server"
         }
-        FieldRole::RolloverEvents if talk => "whether the client is told of rollovers (extension)",
-        FieldRole::RolloverEvents => "accepted without effect: in this profile there are none",
-        FieldRole::Image => "JPEG in base64",
+        FieldRole::RolloverEvents if talk => "enables rollover events (extension)",
+        FieldRole::RolloverEvents => "accepted without effect: this profile has no rollovers",
+        FieldRole::Image => "a JPEG in base64",
     }
 }

@@ -1,4 +1,4 @@
-//! Explanations as text for terminals, as Markdown, and as JSON.
+//! Renders explanations as terminal text, Markdown or JSON.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::{ExplainRow, Explanation, MatrixCell, RowKind};
 use crate::mapping::upstream::Mode;
 
-/// A line of a terminal.
+/// Width of a terminal line.
 const COLUMNS: usize = 110;
 
-/// Spelled for people; the words of one column.
+/// Display name of a row.
 fn label(row: &ExplainRow, quote: &str) -> String {
     match row.is {
         RowKind::Audio => "binary frame".to_owned(),
@@ -24,20 +24,20 @@ fn mode_list(modes: &[Mode], quote: &str) -> String {
     modes.iter().map(|mode| format!("{quote}{}{quote}", mode.name())).collect::<Vec<_>>().join(", ")
 }
 
-/// Markdown: notes, two tables, and where it is served.
+/// Renders Markdown: notes, two tables, and the paths.
 #[must_use]
 pub fn markdown(explanation: &Explanation) -> String {
     let Explanation { client_title, dialect_title, profile, upstream_path, modes, .. } = explanation;
     let mut out = format!("# {client_title} on {dialect_title}, profile `{profile}`\n\n");
     if let Some(because) = &explanation.because {
-        let _ = writeln!(out, "**They do not go together**: {because}.\n");
+        let _ = writeln!(out, "**They do not work together**: {because}.\n");
     }
     for note in &explanation.notes {
         let _ = writeln!(out, "- {note}");
     }
     out.push('\n');
-    table(&mut out, "What the client sends", ["client", "becomes"], &explanation.sends);
-    table(&mut out, "What the client gets", ["event", "comes from"], &explanation.gets);
+    table(&mut out, "What the client sends", ["client", "effect"], &explanation.sends);
+    table(&mut out, "What the client receives", ["event", "origin"], &explanation.gets);
     let paths = explanation.paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
     let _ =
         writeln!(out, "Served at {paths}; upstream at `{upstream_path}`, mode {}.", mode_list(modes, "`"));
@@ -56,19 +56,19 @@ fn table(out: &mut String, title: &str, heads: [&str; 2], rows: &[ExplainRow]) {
     out.push('\n');
 }
 
-/// Plain text in columns.
+/// Renders plain text in columns.
 #[must_use]
 pub fn text(explanation: &Explanation) -> String {
     let Explanation { client_title, dialect_title, profile, upstream_path, modes, .. } = explanation;
     let mut out = format!("{client_title} on {dialect_title}, profile {profile}\n\n");
     if let Some(because) = &explanation.because {
-        write_wrapped(&mut out, "", &format!("They do not go together: {because}."), 0);
+        write_wrapped(&mut out, "", &format!("They do not work together: {because}."), 0);
         out.push('\n');
     }
     explanation.notes.iter().for_each(|note| write_wrapped(&mut out, "- ", note, 2));
     for (title, rows) in [
-        ("The client sends, and it becomes", &explanation.sends),
-        ("The client gets, and it comes from", &explanation.gets),
+        ("What the client sends, and its effect", &explanation.sends),
+        ("What the client receives, and its origin", &explanation.gets),
     ] {
         let _ = writeln!(out, "\n{title}:");
         let width = rows.iter().map(|row| label(row, "").chars().count()).max().unwrap_or(0).min(40);
@@ -85,7 +85,7 @@ pub fn text(explanation: &Explanation) -> String {
     out
 }
 
-/// Words after a head, the further lines indented.
+/// Writes a head and words after it, wrapped at [`COLUMNS`] and indented from the second line on.
 fn write_wrapped(out: &mut String, head: &str, words: &str, indent: usize) {
     out.push_str(head);
     let mut column = head.chars().count();
@@ -104,7 +104,7 @@ fn write_wrapped(out: &mut String, head: &str, words: &str, indent: usize) {
     out.push('\n');
 }
 
-/// The matrix in columns.
+/// Renders the matrix in columns.
 #[must_use]
 pub fn matrix_text(cells: &[MatrixCell]) -> String {
     let width = |name: fn(&MatrixCell) -> &String| {
@@ -124,7 +124,7 @@ pub fn matrix_text(cells: &[MatrixCell]) -> String {
     out
 }
 
-/// The matrix as a Markdown table.
+/// Renders the matrix as a Markdown table.
 #[must_use]
 pub fn matrix_markdown(cells: &[MatrixCell]) -> String {
     let mut out = "| client | profile | dialect | works |\n|---|---|---|---|\n".to_owned();
@@ -145,9 +145,9 @@ fn works_text(cell: &MatrixCell) -> String {
     cell.because.as_ref().map_or_else(|| "yes".to_owned(), |because| format!("no: {because}"))
 }
 
-/// Anything as JSON for programs.
+/// Renders data as JSON for programs.
 #[must_use]
 pub fn json(value: &impl Serialize) -> String {
-    // Structs of strings: there is nothing in it that JSON has not.
+    // Cannot fail: the data are structs of strings and lists.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }

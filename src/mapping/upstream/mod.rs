@@ -1,4 +1,4 @@
-//! An upstream dialect's file: connecting, modes, what is sent, what is received. The schema is `mappings/README.md`.
+//! Upstream dialect files: connecting, modes, sent and received messages. The schema is `mappings/README.md`.
 
 mod names;
 
@@ -14,7 +14,7 @@ use super::{
     template::Template,
 };
 
-/// The upstream's modes of work.
+/// Working mode of an upstream session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -27,7 +27,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As the files spell it.
+    /// Name as spelled in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Mode {
     }
 }
 
-/// How a voice sample is written, in base64 either way.
+/// Encoding of a voice sample, inside base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VoiceEncoding {
@@ -48,7 +48,7 @@ pub enum VoiceEncoding {
     Wav,
 }
 
-/// The file, as written.
+/// The file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UpstreamFile {
@@ -73,19 +73,19 @@ struct UpstreamFile {
     duplex: DuplexLimits,
 }
 
-/// What bounds a conversation.
+/// `[duplex]`: limits of a full-duplex conversation.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DuplexLimits {
-    /// The upstream ends a session after this long, by mode, ms; a mode that is absent has no limit.
+    /// Longest upstream session by mode, in ms; a missing mode has no limit.
     pub session_max_ms: BTreeMap<Mode, u32>,
-    /// Positions of the model's context.
+    /// Size of the model's context in tokens.
     pub context_max_tokens: u32,
-    /// What a unit of silence takes of it, where the upstream does not say.
+    /// Tokens per unit of silence, where the upstream does not report them.
     pub idle_unit_tokens: u32,
-    /// What a unit of speech takes, the user's or the model's.
+    /// Tokens per unit of speech, of the user or the model.
     pub busy_unit_tokens: u32,
-    /// What a picture takes.
+    /// Tokens per picture.
     pub frame_tokens: u32,
 }
 
@@ -99,7 +99,7 @@ struct RuleFile {
     take: TakeFile,
 }
 
-/// Where the parts of a received message stand, as JSON pointers.
+/// JSON pointers to the parts of a received message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TakeFile {
@@ -120,29 +120,30 @@ struct TakeFile {
     backend: Option<String>,
 }
 
-/// Words by which a dialect's failures are told apart.
+/// `[meanings]`: texts that identify kinds of failure in a dialect.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureMeanings {
-    /// In the detail of a closed session: the answer was empty, nothing went wrong.
+    /// Details of a closed session whose answer was empty, which is no failure.
     pub empty_answer: Vec<String>,
-    /// Error codes: the queue takes nobody.
+    /// Error codes of a full queue.
     pub queue_full: Vec<String>,
-    /// Reasons of a closed session: its time or the model's context was used up, nothing went wrong.
+    /// Reasons of a session closed because its time or the model's context was used up, which is no failure.
     pub limit_reached: Vec<String>,
-    /// Reasons of a closed session, for those who are told: we asked for it.
+    /// For relayed clients: reasons of a session closed at the client's request.
     #[serde(default)]
     pub client_close: Vec<String>,
-    /// Its time was used up.
+    /// For relayed clients: reasons of a session closed at its time limit.
     #[serde(default)]
     pub timeout: Vec<String>,
-    /// The model's context was.
+    /// For relayed clients: reasons of a session closed because the model's context was full.
     #[serde(default)]
     pub context_full: Vec<String>,
-    /// The server stops.
+    /// For relayed clients: reasons of a session closed because the server stops.
     #[serde(default)]
     pub shutdown: Vec<String>,
-    /// Those of them after which the connection stays, and with it the worker, until it is told goodbye.
+    /// Those of the reasons after which the connection and its worker stay occupied until the bridge closes
+    /// them.
     #[serde(default)]
     pub stays_open: Vec<String>,
     /// Error codes that do not end the session.
@@ -150,41 +151,41 @@ pub struct FailureMeanings {
     pub non_fatal: Vec<String>,
 }
 
-/// An upstream dialect, compiled.
+/// A compiled upstream dialect.
 #[derive(Debug)]
 pub struct UpstreamMapping {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its name for people.
+    /// Title for people.
     pub title: String,
-    /// What a reader should know, a line each.
+    /// Notes for readers, one line each.
     pub notes: Vec<String>,
-    /// URL path when the configured URL has none.
+    /// Default URL path.
     pub path: String,
     /// Query parameter that names the mode.
     pub mode_key: String,
-    /// The modes it has.
+    /// Supported modes, with their spelling in the URL.
     pub modes: BTreeMap<Mode, String>,
-    /// Largest message either way, bytes.
+    /// Largest message in either direction, in bytes.
     pub message_max_bytes: usize,
-    /// Longest audio of one utterance, ms.
+    /// Longest audio of one utterance, in ms.
     pub audio_max_ms: u64,
-    /// Rate of audio it takes, Hz.
+    /// Rate of the audio it accepts, in Hz.
     pub input_rate_hz: u32,
-    /// Rate of audio it sends, Hz.
+    /// Rate of the audio it sends, in Hz.
     pub output_rate_hz: u32,
-    /// How it takes voice samples, in the order in which that is tried; at least one.
+    /// Encodings of voice samples to try, in order; at least one.
     pub voice_encodings: Arc<[VoiceEncoding]>,
-    /// How its failures are told apart.
+    /// Texts that identify kinds of failure.
     pub meanings: FailureMeanings,
-    /// What bounds its conversations.
+    /// Limits of its conversations.
     pub duplex: DuplexLimits,
     pub(crate) extractor: Extractor,
     pub(crate) rules: Vec<ReceiveRule>,
     send: BTreeMap<SendName, Template>,
 }
 
-/// One kind of received message, compiled: conditions first, then the slots of its parts.
+/// Compiled rule for one kind of received message: its conditions, then the extractor slots of its parts.
 #[derive(Debug)]
 pub(crate) struct ReceiveRule {
     pub(crate) when: Vec<(usize, String)>,
@@ -221,8 +222,7 @@ impl UpstreamMapping {
         let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
         for (missing, mode) in missing_messages(&read.send, &read.modes) {
             let (missing, mode) = (check::snake_case_name(&missing), mode.name());
-            let message =
-                format!("[send] says nothing about `{missing}`, which mode `{mode}` of [modes] needs");
+            let message = format!("[send] has no `{missing}`, which mode `{mode}` of [modes] needs");
             problems.push(FileError::at_key(file, source, &["send"], message));
         }
         let voice_encodings = voice_encodings(file, source, read.voice_encodings);
@@ -248,14 +248,14 @@ impl UpstreamMapping {
         })
     }
 
-    /// The template of a message.
+    /// The template of a message, if the dialect has one.
     #[must_use]
     pub fn message(&self, name: SendName) -> Option<&Template> {
         self.send.get(&name)
     }
 }
 
-/// Messages that one of the modes needs and that are not there.
+/// Messages that a supported mode needs but `send` does not define.
 fn missing_messages<T>(
     send: &BTreeMap<SendName, T>,
     modes: &BTreeMap<Mode, String>,
@@ -267,7 +267,7 @@ fn missing_messages<T>(
     })
 }
 
-/// Those of the file; raw samples unless it says otherwise.
+/// Checks the encodings in the file; defaults to raw samples.
 fn voice_encodings(
     file: &str,
     source: &str,
@@ -277,7 +277,7 @@ fn voice_encodings(
     let (start, encodings) = (read.span().start, read.into_inner());
     let repeated = encodings.iter().enumerate().any(|(at, one)| encodings[..at].contains(one));
     if encodings.is_empty() || repeated {
-        let words = "voice_encodings: name at least one of `f32le` and `wav`, and each once";
+        let words = "voice_encodings: list `f32le`, `wav` or both, each at most once";
         return Err(FileError::at_offset(file, source, start, words));
     }
     Ok(encodings.into())

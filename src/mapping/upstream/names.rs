@@ -1,10 +1,10 @@
-//! What is said to an upstream and what it says, by name: in which modes, with which values.
+//! Names of the messages to and from an upstream, with their modes and slots.
 
 use serde::{Deserialize, Serialize};
 
 use super::Mode;
 
-/// What the bridge says to an upstream. Mapping files name these in snake case under `[send]`.
+/// Message from the bridge to an upstream, spelled in snake case under `[send]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SendName {
@@ -12,11 +12,11 @@ pub enum SendName {
     Init,
     /// Opens the session with a voice.
     InitWithVoice,
-    /// Asks for the words of an utterance.
+    /// Asks for the transcript of an utterance.
     Transcribe,
-    /// Has a text spoken in the server's own voice.
+    /// Asks to speak a text in the server's own voice.
     Speak,
-    /// Has a text spoken in a given voice.
+    /// Asks to speak a text in a given voice.
     SpeakWithVoice,
     /// Opens a conversation.
     Converse,
@@ -28,14 +28,14 @@ pub enum SendName {
     AppendWithFrame,
     /// Ends the session politely.
     Close,
-    /// Opens a session for the client of another dialect.
+    /// Opens a session for a client of another dialect.
     RelayOpen,
-    /// One step's input of such a client.
+    /// Input of one step of such a client.
     RelayAppend,
 }
 
 impl SendName {
-    /// Every message a session of the bridge's own needs.
+    /// Messages needed by the bridge's own sessions.
     pub const ALL: [Self; 10] = [
         Self::Init,
         Self::InitWithVoice,
@@ -49,7 +49,7 @@ impl SendName {
         Self::Close,
     ];
 
-    /// As the files spell it.
+    /// Name as spelled in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl SendName {
         }
     }
 
-    /// The modes in which it is said; a dialect that has none of them need not know it.
+    /// Modes that use the message. A dialect without these modes need not define it.
     #[must_use]
     pub const fn modes(self) -> &'static [Mode] {
         match self {
@@ -78,12 +78,12 @@ impl SendName {
             Self::Converse | Self::ConverseWithVoice | Self::Append => &[Mode::Audio, Mode::Video],
             Self::AppendWithFrame => &[Mode::Video],
             Self::Close => &[Mode::Chat, Mode::Audio, Mode::Video],
-            // A dialect that no client of another one is brought to need not know them.
+            // Optional: needed only to serve clients of another dialect.
             Self::RelayOpen | Self::RelayAppend => &[],
         }
     }
 
-    /// The values its template may use.
+    /// Slots that its template may use.
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
         match self {
@@ -103,11 +103,11 @@ impl SendName {
     }
 }
 
-/// What an upstream says. Mapping files name these in snake case after `event =`.
+/// Message from an upstream, spelled in snake case after `event =`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiveName {
-    /// Waiting in the queue: `position`, `length`, `wait_s`.
+    /// Position in the queue: `position`, `length`, `wait_s`.
     Queued,
     /// A worker is assigned.
     Granted,
@@ -121,7 +121,8 @@ pub enum ReceiveName {
     Audio,
     /// The answer is complete: `text`, `audio`.
     Done,
-    /// All that came of a unit in which the model speaks: `text`, `audio`, and `end_of_turn`, whether it listens now.
+    /// All output of a unit in which the model speaks: `text`, `audio`, and `end_of_turn` if it listens from
+    /// now on.
     Output,
     /// The session is over: `reason`, `detail`.
     Closed,

@@ -1,4 +1,4 @@
-//! What the file of a dialect may leave out, and what it may not.
+//! Tests of required and optional parts of dialect files.
 
 use super::*;
 
@@ -11,22 +11,25 @@ fn compile_error(old: &str, new: &str) -> String {
 
 #[test]
 fn dialect_must_define_messages_of_its_modes() {
-    assert!(UpstreamMapping::compile("f", LEGACY).is_ok(), "without chat nothing of chat is needed");
+    assert!(UpstreamMapping::compile("f", LEGACY).is_ok(), "chat messages are needed only in chat mode");
     let chat = compile_error("modes = {", "modes = { chat = \"chat\",");
-    assert!(chat.contains("nothing about `init`, which mode `chat`"), "{chat}");
+    assert!(chat.contains("no `init`, which mode `chat`"), "{chat}");
     let append = compile_error("\nappend = ", "\n# ");
-    assert!(append.contains("nothing about `append`, which mode `audio`"), "{append}");
+    assert!(append.contains("no `append`, which mode `audio`"), "{append}");
     let frame = "append_with_frame = '''{\n    \"type\": \"input_audio_buffer.append\",\n    \"audio\": ${audio}, \"force_listen\": ${force_listen},\n    \"video_frames\": [${frame}], \"max_slice_nums\": 1\n}'''";
-    assert!(compile_error(frame, "").contains("nothing about `append_with_frame`, which mode `video`"));
+    assert!(compile_error(frame, "").contains("no `append_with_frame`, which mode `video`"));
     let without_video = LEGACY.replace(frame, "").replace(", video = \"video\"", "");
-    assert!(UpstreamMapping::compile("f", &without_video).is_ok(), "who sees nothing is sent no pictures");
+    assert!(
+        UpstreamMapping::compile("f", &without_video).is_ok(),
+        "picture messages are needed only in video mode"
+    );
 }
 
 #[test]
 fn voice_encodings_must_be_non_empty_and_distinct() {
     for (new, words) in [
-        ("[]", "at least one of `f32le` and `wav`"),
-        ("[\"wav\", \"wav\"]", "each once"),
+        ("[]", "list `f32le`, `wav` or both"),
+        ("[\"wav\", \"wav\"]", "each at most once"),
         ("[\"wave\"]", "did you mean `wav`"),
     ] {
         let problem = compile_error("[\"f32le\", \"wav\"]", new);
