@@ -212,7 +212,7 @@ fn judge_exchange(
 
 /// The items the client received.
 fn received_items(harness: &Harness) -> Vec<ServerItem> {
-    let items = harness.log.iter().map(|(_, seen)| match seen {
+    let items = harness.log.iter().map(|(_, frame)| match frame {
         ClientFrame::Event(event) => ServerItem::Event(event.as_object().unwrap().clone()),
         ClientFrame::Binary(_) => ServerItem::Binary,
         ClientFrame::Close(code, reason) => ServerItem::Close(*code, reason.clone()),

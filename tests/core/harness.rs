@@ -440,7 +440,7 @@ impl Harness {
 
     /// Every event of this type so far.
     pub(crate) fn events(&self, name: &str) -> Vec<&Value> {
-        let all = self.log.iter().filter_map(|(_, seen)| match seen {
+        let all = self.log.iter().filter_map(|(_, frame)| match frame {
             ClientFrame::Event(event) => Some(event),
             _ => None,
         });
@@ -449,14 +449,14 @@ impl Harness {
 
     /// Names of the client's frames by [`ClientFrame::name`]; a run of binary frames counts as one.
     pub(crate) fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.log.iter().map(|(_, seen)| seen.name()).collect();
+        let mut names: Vec<String> = self.log.iter().map(|(_, frame)| frame.name()).collect();
         names.dedup_by(|next, last| next == "binary" && last == "binary");
         names
     }
 
     /// All audio the client received, int16.
     pub(crate) fn audio(&self) -> Vec<i16> {
-        let frames = self.log.iter().filter_map(|(_, seen)| match seen {
+        let frames = self.log.iter().filter_map(|(_, frame)| match frame {
             ClientFrame::Binary(bytes) => Some(bytes),
             _ => None,
         });
@@ -544,7 +544,7 @@ impl Harness {
 
     fn record_client_frame(&mut self, message: Message) {
         assert!(self.client_open, "message to a client that is gone: {message:?}");
-        let seen = match message {
+        let frame = match message {
             Message::Text(text) => {
                 let event = serde_json::from_str(&text).unwrap();
                 self.texts.push(text);
@@ -556,7 +556,7 @@ impl Harness {
                 ClientFrame::Close(code, reason)
             }
         };
-        self.log.push((self.now(), seen));
+        self.log.push((self.now(), frame));
     }
 
     fn poll_gateway(&mut self) {

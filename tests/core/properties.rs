@@ -29,8 +29,12 @@ fn config() -> ProptestConfig {
         clippy::disallowed_methods,
         reason = "proptest's own variable, which a number in the code overrides"
     )]
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(CASES), max_shrink_iters: 2_000, ..ProptestConfig::default() }
+    let configured = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig {
+        cases: configured.unwrap_or(CASES),
+        max_shrink_iters: 2_000,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
@@ -131,9 +135,9 @@ proptest! {
 }
 
 /// Counts each kind of output by name.
-fn count_outputs(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> Driver {
+fn count_outputs(script: &script::Script, counts: &mut BTreeMap<String, u32>) -> Driver {
     let driver = Driver::play(script);
-    let mut count = |what: &str| *seen.entry(what.to_owned()).or_default() += 1;
+    let mut count = |what: &str| *counts.entry(what.to_owned()).or_default() += 1;
     for (_, output) in &driver.log {
         match output {
             Output::ToClient(Message::Text(json)) => {
@@ -166,12 +170,12 @@ fn count_outputs(script: &script::Script, seen: &mut BTreeMap<String, u32>) -> D
 #[test]
 fn generated_sessions_cover_all_outputs() {
     let mut runner = TestRunner::deterministic();
-    let mut seen = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     for _ in 0..100 {
-        count_outputs(&script::any_script(false).new_tree(&mut runner).unwrap().current(), &mut seen);
+        count_outputs(&script::any_script(false).new_tree(&mut runner).unwrap().current(), &mut counts);
     }
-    println!("{seen:#?}");
-    for (what, least) in [
+    println!("{counts:#?}");
+    for (name, min_count) in [
         ("vad.speech_start", 50),
         ("vad.speech_end", 50),
         ("transcript.partial", 30),
@@ -191,19 +195,22 @@ fn generated_sessions_cover_all_outputs() {
         ("question", 60),
         ("given up", 30),
     ] {
-        assert!(seen.get(what).is_some_and(|count| *count >= least), "{what}: {seen:#?}");
+        assert!(counts.get(name).is_some_and(|count| *count >= min_count), "{name}: {counts:#?}");
     }
 }
 
 #[test]
 fn generated_conversations_cover_all_outputs() {
     let mut runner = TestRunner::deterministic();
-    let mut seen = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     for _ in 0..100 {
-        count_outputs(&script::any_conversation_script().new_tree(&mut runner).unwrap().current(), &mut seen);
+        count_outputs(
+            &script::any_conversation_script().new_tree(&mut runner).unwrap().current(),
+            &mut counts,
+        );
     }
-    println!("{seen:#?}");
-    for (what, least) in [
+    println!("{counts:#?}");
+    for (name, min_count) in [
         ("vad.speech_start", 50),
         ("transcript.partial", 50),
         ("transcript.final", 50),
@@ -222,6 +229,6 @@ fn generated_conversations_cover_all_outputs() {
         ("error", 30),
         ("question", 300),
     ] {
-        assert!(seen.get(what).is_some_and(|count| *count >= least), "{what}: {seen:#?}");
+        assert!(counts.get(name).is_some_and(|count| *count >= min_count), "{name}: {counts:#?}");
     }
 }

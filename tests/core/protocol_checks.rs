@@ -10,8 +10,8 @@ use crate::harness::{ClientFrame, Harness};
 pub(crate) fn find_violations(harness: &Harness) -> Vec<String> {
     let mut problems = Vec::new();
     let mut open = BTreeMap::new();
-    for (at, seen) in &harness.log {
-        let problem = match seen {
+    for (at, frame) in &harness.log {
+        let problem = match frame {
             ClientFrame::Event(event) => event_violation(*at, event, &mut open),
             ClientFrame::Binary(bytes)
                 if bytes.is_empty() || bytes.len() % 2 != 0 || bytes.len() > 65_536 =>

@@ -42,7 +42,7 @@ fn detection_is_never_earlier_than_predicted() {
         harness.send_binary(&frame.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<_>>());
         came += ms(FRAME_MS);
         let detected =
-            harness.log[before..].iter().filter(|(_, seen)| seen.name().starts_with("vad.")).count();
+            harness.log[before..].iter().filter(|(_, frame)| frame.name().starts_with("vad.")).count();
         assert!(detected == 0 || came >= next, "detected at {came:?}, predicted for {next:?}");
         edges += detected;
         harness.advance(ms(FRAME_MS));

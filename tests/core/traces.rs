@@ -224,7 +224,7 @@ fn truncated_trace_is_replayed_to_the_cut() {
         for cut in (0..23).map(|at| text.floor_char_boundary(first + at * step)) {
             let (trace, outcome) = read_and_replay(&text[..cut]);
             assert!(trace.is_truncated && outcome.is_same(), "{name} cut at {cut}: {outcome:#?}");
-            assert!(outcome.not_judged.iter().any(|note| note.contains("breaks off")));
+            assert!(outcome.not_judged.iter().any(|note| note.contains("trace ends before")));
         }
     }
 }
@@ -299,8 +299,8 @@ fn secrets_and_their_echoes_are_not_in_trace() {
         harness.send_text(text);
     }
     run_until_event(&mut harness, "tts.speaking_end");
-    let seen = format!("{:?}", harness.log);
-    assert!(seen.contains("s3cr3t-type"), "the client never saw the echo");
+    let client_log = format!("{:?}", harness.log);
+    assert!(client_log.contains("s3cr3t-type"), "the client never saw the echo");
     let text = close_and_take_trace(harness);
     for secret in SECRETS {
         assert!(!text.contains(secret), "{secret} in {text}");
@@ -318,9 +318,9 @@ fn secrets_and_their_echoes_are_not_in_trace() {
 fn invalid_trace_is_rejected_with_line() {
     let good = fs::read_to_string(traces_dir().join("errors.jsonl")).unwrap();
     for (text, line, words) in [
-        ("", 1, "a trace begins with"),
-        ("{\"type\":\"x\"}\n", 1, "a trace begins with"),
-        (&good.replacen("\"trace\":1", "\"trace\":99", 1), 1, "format 99"),
+        ("", 1, "begins with its format version"),
+        ("{\"type\":\"x\"}\n", 1, "begins with its format version"),
+        (&good.replacen("\"trace\":1", "\"trace\":99", 1), 1, "format version 99"),
         (&good.replacen("{\"ns\":", "{\"nanoseconds\":", 1), 2, "nanoseconds"),
     ] {
         let no_trace = Trace::parse(text).unwrap_err();

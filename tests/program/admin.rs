@@ -284,7 +284,11 @@ async fn client_certificate_authenticates_operator() {
 
     // Without a token, TLS requires client certificates and rejects probes; `check` warns about it.
     let words = run(&["check", "--config", &config(&dir, &moved)]).await;
-    assert!(words.0 == 0 && format!("{}{}", words.1, words.2).contains("health probes without a client certificate"), "{words:?}");
+    assert!(
+        words.0 == 0
+            && format!("{}{}", words.1, words.2).contains("health probes without a client certificate"),
+        "{words:?}"
+    );
 }
 
 #[tokio::test]

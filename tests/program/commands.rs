@@ -187,7 +187,7 @@ async fn mappings_commands_list_show_explain_and_check() {
     let shown = run(&["mappings", "show", "macaw"]).await.stdout;
     assert_eq!(shown, include_str!("../../mappings/client/macaw.toml"));
     let several = run(&["mappings", "show", "minicpm-o"]).await;
-    assert!(several.code == 2 && several.stderr.contains("`client` and `upstream`; say which with --kind"));
+    assert!(several.code == 2 && several.stderr.contains("`client` and `upstream`; choose one with --kind"));
     let dialect = run(&["mappings", "show", "minicpm-o", "--kind", "upstream"]).await.stdout;
     assert!(dialect.contains("kind = \"upstream\""), "{dialect}");
     let unknown = run(&["mappings", "show", "makaw"]).await;

@@ -65,7 +65,7 @@ impl Report {
     }
 
     fn steps(&self) -> &Vec<Value> {
-        self.json["walks"][0]["steps"].as_array().unwrap()
+        self.json["checks"][0]["steps"].as_array().unwrap()
     }
 
     fn verdict(&self, step: &str) -> &str {
@@ -162,10 +162,14 @@ async fn chat_is_checked_with_a_question() {
 #[tokio::test]
 async fn failure_after_upgrade_is_named_and_session_closed() {
     for (fault, step, words) in [
-        ("queue-full", "queue", &["As many clients wait"][..]),
+        ("queue-full", "queue", &["queue of the gateway is full"][..]),
         ("busy", "queue", &["has no worker", "/status"]),
         ("403-after-queue", "init", &["never becomes ready", "HTTP 403"]),
-        ("403-after-queue=1", "init", &["A second attempt worked", "left without a goodbye"]),
+        (
+            "403-after-queue=1",
+            "init",
+            &["A second attempt worked", "disconnected without closing its session"],
+        ),
         ("die-before-created", "init", &["never becomes ready", "backend_error"]),
         ("slow-init=30", "init", &["not ready after", "--timeout"]),
         ("never-answers", "answer", &["did not answer", "back-end hangs"]),
@@ -264,7 +268,7 @@ async fn held_worker_is_detected_and_next_session_served() {
     let (address, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let held = hold_worker(address).await;
     let report = Report::run(&["--upstream", &format!("ws://{address}")]).await;
-    report.assert_failed("queue", &["position 1 of 1", "Another client holds the worker"]);
+    report.assert_failed("queue", &["position 1 of 1", "Another client occupies the worker"]);
     assert_eq!(report.verdict("close"), "skipped");
     held.close().await;
     // The doctor left the queue, and the worker serves the next session normally.
@@ -321,16 +325,16 @@ async fn serve_http_answer(answer: &'static str) -> String {
 #[tokio::test]
 async fn http_status_is_explained() {
     for (answer, words) in [
-        ("HTTP/1.1 403 Forbidden\r\n\r\n", &["It is not authentication"][..]),
+        ("HTTP/1.1 403 Forbidden\r\n\r\n", &["This is not authentication"][..]),
         ("HTTP/1.1 401 Unauthorized\r\n\r\n", &["credentials"]),
-        ("HTTP/1.1 404 Not Found\r\nServer: nginx\r\n\r\n", &["nothing of the kind", "nginx"]),
-        ("HTTP/1.1 502 Bad Gateway\r\n\r\n", &["nobody behind it"]),
-        ("HTTP/1.1 503 Service Unavailable\r\n\r\n", &["nobody behind it"]),
+        ("HTTP/1.1 404 Not Found\r\nServer: nginx\r\n\r\n", &["no WebSocket at this path", "nginx"]),
+        ("HTTP/1.1 502 Bad Gateway\r\n\r\n", &["the gateway behind it does not"]),
+        ("HTTP/1.1 503 Service Unavailable\r\n\r\n", &["the gateway behind it does not"]),
         (
             "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6\r\n\r\n<html>",
-            &["does not pass on `Upgrade`", "a page for people"],
+            &["does not forward the header `Upgrade`", "an HTML page"],
         ),
-        ("SSH-2.0-OpenSSH_9.6\r\n", &["no HTTP", "Some other service"]),
+        ("SSH-2.0-OpenSSH_9.6\r\n", &["other than HTTP", "Another service"]),
         ("", &["without an answer"]),
     ] {
         let url = serve_http_answer(answer).await;
@@ -352,7 +356,7 @@ async fn unresolvable_names_and_closed_ports_are_explained() {
     let url = format!("wss://{}", mute.local_addr().unwrap());
     let pem = certificate("localhost", None).0;
     let args = ["--upstream", &url, "--upstream-ca", &write_pem("mute.pem", &pem)];
-    Report::run(&args).await.assert_failed("tls", &["said nothing to TLS"]);
+    Report::run(&args).await.assert_failed("tls", &["did not answer the TLS handshake"]);
 }
 
 /// A certificate of an authority, valid until this year, and the authority's own certificate.
@@ -387,7 +391,7 @@ async fn tls_failures_are_explained() {
     assert_sessions_closed(&recorder);
 
     let unknown = Report::run(&["--upstream", &url, "--upstream-ca", &other]).await;
-    unknown.assert_failed("tls", &["nobody vouches", "`ca`"]);
+    unknown.assert_failed("tls", &["this system does not trust", "`ca`"]);
     let by_number = format!("wss://127.0.0.1:{port}");
     let wrong_name = Report::run(&["--upstream", &by_number, "--upstream-ca", &own]).await;
     wrong_name.assert_failed("tls", &["for localhost", "certificate's names"]);
@@ -397,7 +401,7 @@ async fn tls_failures_are_explained() {
     expired.assert_failed("tls", &["expired", "`date`"]);
 
     let plain_to_tls = Report::run(&["--upstream", &format!("ws://localhost:{port}")]).await;
-    plain_to_tls.assert_failed("upgrade", &["It speaks TLS, use wss://"]);
+    plain_to_tls.assert_failed("upgrade", &["The server speaks TLS, use wss://"]);
     let url = format!("wss://{plain}");
     let tls_to_plain = Report::run(&["--upstream", &url, "--upstream-ca", &own]).await;
     tls_to_plain.assert_failed("tls", &["Use ws://"]);
@@ -460,7 +464,7 @@ async fn unoffered_extension_is_reported_and_connection_closed() {
     let (url, mut told) = serve_unoffered_extension().await;
     Report::run(&["--upstream", &url])
         .await
-        .assert_failed("upgrade", &["permessage-deflate", "nobody had offered"]);
+        .assert_failed("upgrade", &["permessage-deflate", "was not offered"]);
     let said = timeout(PATIENCE, told.recv()).await.expect("no message was received").unwrap();
     assert!(said.contains("session.close"), "{said}");
 }
@@ -472,12 +476,12 @@ async fn client_side_check_passes() {
     let url = format!("ws://{}", bench.address());
     let report = Report::run(&["--upstream", &upstream, "--client-url", &url]).await;
     report.assert_healthy();
-    let client = &report.json["walks"][1];
+    let client = &report.json["checks"][1];
     let verdicts: Vec<_> = client["steps"].as_array().unwrap().iter().map(|step| &step["verdict"]).collect();
     assert_eq!(verdicts, ["skipped", "ok", "skipped", "ok", "ok", "ok"], "{client:#}");
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let report = Report::run(&["--upstream", &upstream, "--client-url", &format!("ws://{nobody}")]).await;
-    assert_eq!((report.code, &report.json["walks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
+    assert_eq!((report.code, &report.json["checks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));
 }
 
 /// Address of a gateway that offers chat only.
@@ -525,15 +529,15 @@ async fn client_key_is_sent_and_rejection_explained() {
     let bench = Bench::with_config(instant_simulator(), config).await;
     let (upstream, _running, _) = start_simulated_server(&[], SimDialect::Current).await;
     let url = format!("ws://{}", bench.address());
-    let walk = async |args: &[&str]| {
+    let run_doctor = async |args: &[&str]| {
         let common = ["--upstream", &upstream, "--client-url", &url];
         Report::run(&[&common, args].concat()).await
     };
     let (good, bad) = (write_pem("good.key", "d0ct0rs-s3cr3t\n"), write_pem("bad.key", "an0th3r-s3cr3t\n"));
-    walk(&["--key-file", &good]).await.assert_healthy();
+    run_doctor(&["--key-file", &good]).await.assert_healthy();
     for (args, words) in [(&[][..], "--key-file FILE"), (&["--key-file", &bad], "not among those")] {
-        let report = walk(args).await;
-        let upgrade = &report.json["walks"][1]["steps"][3];
+        let report = run_doctor(args).await;
+        let upgrade = &report.json["checks"][1]["steps"][3];
         assert_eq!((report.code, &upgrade["verdict"]), (1, &json!("failed")), "{:#}", report.json);
         assert!(upgrade["problem"].to_string().contains(words), "{upgrade}");
         assert!(!report.json.to_string().contains("s3cr3t"), "{:#}", report.json);

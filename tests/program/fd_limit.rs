@@ -76,7 +76,7 @@ async fn low_hard_limit_is_explained_with_figures() {
     assert_eq!(stderr_lines.len(), 1, "{stderr_lines:?}");
     let words = [
         "500 sessions (sessions_max)",
-        "100 connections without one (limits.handshakes_max)",
+        "100 pending connections (limits.handshakes_max)",
         "may need 1670 file descriptors",
         "the hard limit is 200",
         "LimitNOFILE=1670",

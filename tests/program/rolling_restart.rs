@@ -119,19 +119,19 @@ struct Outcome {
     sound: Vec<i16>,
 }
 
-fn outcome_of(seen: &[ClientFrame]) -> Outcome {
-    Outcome { words: transcript_words(seen), sound: audio(seen) }
+fn outcome_of(frames: &[ClientFrame]) -> Outcome {
+    Outcome { words: transcript_words(frames), sound: audio(frames) }
 }
 
-fn transcript_words(seen: &[ClientFrame]) -> Vec<Value> {
+fn transcript_words(frames: &[ClientFrame]) -> Vec<Value> {
     let part = |event: &&Value| json!([event["text"], event["start_ms"], event["end_ms"]]);
-    events(seen, "transcript.final").iter().map(part).collect()
+    events(frames, "transcript.final").iter().map(part).collect()
 }
 
 /// Checks that the session closed with the restart's reason and without a cut turn.
 fn assert_goodbye(client: &Client) {
-    assert_pairs_closed(&client.seen);
-    let last = client.seen.iter().rev().nth(1);
+    assert_pairs_closed(&client.received);
+    let last = client.received.iter().rev().nth(1);
     assert!(
         matches!(last, Some(ClientFrame::Close(1012, why)) if why == "server_shutdown"),
         "{}",
@@ -186,19 +186,19 @@ impl Participant {
                 client.wait_for_event("tts.speaking_start").await;
                 self.mark_active();
                 let client = self.read_to_goodbye(client, activity).await;
-                assert_eq!(events(&client.seen, "tts.speaking_end")[0]["cancelled"], false);
-                outcome_of(&client.seen)
+                assert_eq!(events(&client.received, "tts.speaking_end")[0]["cancelled"], false);
+                outcome_of(&client.received)
             }
             Activity::Turn => {
                 let mut client = self.balancer.dial(TALK).await;
                 self.mark_active();
-                client.stream_until(&spoken, |seen| seen.kind() == "tts.speaking_start").await;
+                client.stream_until(&spoken, |frame| frame.kind() == "tts.speaking_start").await;
                 self.mark_active();
-                client.stream_until(&[], |seen| seen.kind() == "close").await;
+                client.stream_until(&[], |frame| frame.kind() == "close").await;
                 client.read_to_end().await;
                 self.progress.ended.lock().unwrap().push((activity, Instant::now()));
                 assert_goodbye(&client);
-                let ends = events(&client.seen, "tts.speaking_end");
+                let ends = events(&client.received, "tts.speaking_end");
                 assert!(
                     !ends.is_empty() && ends.iter().all(|end| end["cancelled"] == false),
                     "{}",
@@ -219,9 +219,14 @@ impl Participant {
                 self.mark_active();
                 client.read_to_end().await;
                 self.progress.ended.lock().unwrap().push((activity, Instant::now()));
-                assert_eq!(events(&client.seen, "response.done").len(), 1, "{}", client.describe_received());
+                assert_eq!(
+                    events(&client.received, "response.done").len(),
+                    1,
+                    "{}",
+                    client.describe_received()
+                );
                 assert!(
-                    client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
+                    client.received.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
                     "{}",
                     client.describe_received()
                 );
@@ -251,7 +256,7 @@ impl Participant {
         client.send_utterance(&recording("arctic_a0007")).await;
         client.wait_for_event("transcript.final").await;
         let after = client.close().await;
-        let mut all = outcome_of(&before.seen);
+        let mut all = outcome_of(&before.received);
         all.words.extend(transcript_words(&after));
         all
     }

@@ -47,10 +47,10 @@ async fn client_mid_utterance(server: &Server) -> (Client, Vec<i16>) {
 
 /// Checks that the client's last messages announce a restarting server.
 fn assert_goodbye(client: &Client) {
-    assert_pairs_closed(&client.seen);
-    assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "server_shutdown");
+    assert_pairs_closed(&client.received);
+    assert_eq!(events(&client.received, "session.closed")[0]["reason"], "server_shutdown");
     assert!(
-        client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
+        client.received.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
         "{}",
         client.describe_received()
     );
@@ -85,13 +85,13 @@ async fn speaking_and_listening_clients_finish_before_shutdown() {
     speaker.send_utterance(&rest).await;
     speaker.read_to_end().await;
     assert_goodbye(&speaker);
-    let finals = events(&speaker.seen, "transcript.final");
+    let finals = events(&speaker.received, "transcript.final");
     let spoken_ms = (recording("goforward").len() / 16) as u64;
     let heard_ms = finals[0]["end_ms"].as_u64().unwrap() - finals[0]["start_ms"].as_u64().unwrap();
     assert!(finals.len() == 1 && heard_ms > spoken_ms * 2 / 3, "{heard_ms} of {spoken_ms} ms: {finals:?}");
     listener.read_to_end().await;
     assert_goodbye(&listener);
-    assert_eq!(events(&listener.seen, "tts.speaking_end")[0]["cancelled"], false);
+    assert_eq!(events(&listener.received, "tts.speaking_end")[0]["cancelled"], false);
     assert_eq!(server.wait_for_end().await, 0, "the server ends before the drain limit");
 }
 
@@ -100,13 +100,13 @@ async fn model_turn_finishes_before_shutdown() {
     let (url, _simulator) = upstream_with(SimulatorConfig::default()).await;
     let server = Server::start(&url, &["--profile", "conversation"]).await;
     let mut client = server.client().await;
-    client.stream_until(&recording("goforward"), |seen| seen.kind() == "tts.speaking_start").await;
+    client.stream_until(&recording("goforward"), |frame| frame.kind() == "tts.speaking_start").await;
     server.signal("-TERM").await;
     // No message can follow a close frame.
-    client.stream_until(&[], |seen| seen.kind() == "close").await;
+    client.stream_until(&[], |frame| frame.kind() == "close").await;
     client.read_to_end().await;
     assert_goodbye(&client);
-    let ends = events(&client.seen, "tts.speaking_end");
+    let ends = events(&client.received, "tts.speaking_end");
     assert!(ends.len() == 1 && ends[0]["cancelled"] == false, "{}", client.describe_received());
     assert_eq!(server.wait_for_end().await, 0);
 }
@@ -180,7 +180,7 @@ async fn unfinished_session_is_cut_off_at_drain_limit() {
     server.signal("-TERM").await;
     client.read_to_end().await;
     assert_goodbye(&client);
-    assert_eq!(events(&client.seen, "transcript.final").len(), 1, "the speech so far is transcribed");
+    assert_eq!(events(&client.received, "transcript.final").len(), 1, "the speech so far is transcribed");
     assert_eq!(server.wait_for_end().await, 0);
 }
 
@@ -226,7 +226,7 @@ async fn cut_off_session_is_logged_and_sets_exit_code() {
     server.signal("-TERM").await;
     client.read_to_end().await;
     assert_goodbye(&client);
-    server.wait_for_log("1 sessions had not finished after 400 ms (drain.timeout_ms) and were cut off").await;
+    server.wait_for_log("cut off 1 sessions that had not finished after 400 ms (drain.timeout_ms)").await;
     assert_eq!(server.wait_for_end().await, 3);
     let lines = read_log_lines(&dir);
     assert!(lines.len() == 1 && lines[0]["reason"] == "shutdown", "{lines:?}");
@@ -245,7 +245,10 @@ async fn second_signal_stops_immediately() {
         server.signal(second).await;
         assert_eq!(server.wait_for_end().await, code);
         client.read_to_end().await;
-        assert!(events(&client.seen, "session.closed").is_empty(), "the session ends without session.closed");
+        assert!(
+            events(&client.received, "session.closed").is_empty(),
+            "the session ends without session.closed"
+        );
         let lines = read_log_lines(&dir);
         assert!(lines.len() == 1 && lines[0]["reason"] == "cut_off", "{lines:?}");
         assert!(lines[0]["audio_in_s"].as_f64() >= Some(1.0), "{lines:?}");
@@ -309,7 +312,7 @@ async fn service_manager_is_notified() {
     let stopping = manager.wait_for_message("STOPPING=1\n").await;
     // 40 s for sessions, as in the last configuration, and 10 s for closing lanes.
     assert!(stopping.contains("EXTEND_TIMEOUT_USEC=50000000\n"), "{stopping}");
-    assert!(stopping.contains("STATUS=Draining: 1 sessions finish\n"), "{stopping}");
+    assert!(stopping.contains("STATUS=Draining: 1 live sessions\n"), "{stopping}");
     manager.wait_for_message("WATCHDOG=1").await;
     client.send_utterance(&rest).await;
     client.read_to_end().await;

@@ -203,7 +203,7 @@ async fn failed_recording_is_logged_once_and_harms_no_session() {
     let (code, _, problem) =
         run(&["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--trace", file.to_str().unwrap()])
             .await;
-    assert!(code == 1 && problem.contains("cannot record in"), "{problem}");
+    assert!(code == 1 && problem.contains("cannot write traces to"), "{problem}");
 }
 
 /// The Macaw protocol with another text in one event.

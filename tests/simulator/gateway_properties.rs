@@ -172,12 +172,12 @@ proptest! {
     fn arbitrary_inputs_never_panic_and_end_is_final(cfg in any_config(), actions in prop::collection::vec(action(), 0..60)) {
         let sim = run_actions(&cfg, &actions);
         for conn in 1..=sim.connection_count {
-            let seen = sim.outputs_of(ConnId(conn));
-            let end = seen.iter().position(|seen| !matches!(seen, ServerOutput::Event(_)));
-            prop_assert!(end.is_none_or(|at| at + 1 == seen.len()), "{:?}", seen);
+            let outputs = sim.outputs_of(ConnId(conn));
+            let end = outputs.iter().position(|output| !matches!(output, ServerOutput::Event(_)));
+            prop_assert!(end.is_none_or(|at| at + 1 == outputs.len()), "{:?}", outputs);
             let names = event_names(&sim.events_of(ConnId(conn)));
             let closed = names.iter().position(|name| name == "session.closed");
-            prop_assert!(closed.is_none_or(|at| at + 1 == names.len() && end.is_some()), "{:?}", seen);
+            prop_assert!(closed.is_none_or(|at| at + 1 == names.len() && end.is_some()), "{:?}", outputs);
         }
     }
 

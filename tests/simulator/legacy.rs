@@ -74,8 +74,8 @@ fn field_names(event: &Value) -> Vec<&str> {
 
 const UNSUPPORTED_DATA: ServerOutput = ServerOutput::Close(1003, String::new());
 
-fn is_unsupported(seen: &[ServerOutput]) -> bool {
-    matches!(seen, [ServerOutput::Close(code, _)] if ServerOutput::Close(*code, String::new()) == UNSUPPORTED_DATA)
+fn is_unsupported(outputs: &[ServerOutput]) -> bool {
+    matches!(outputs, [ServerOutput::Close(code, _)] if ServerOutput::Close(*code, String::new()) == UNSUPPORTED_DATA)
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn client_errors_are_forgiven_or_abort_connection() {
 
 #[test]
 fn documented_server_answers_client_errors_with_codes() {
-    let client = |code: &str, seen: &[ServerOutput]| {
-        let [ServerOutput::Event(event)] = seen else { panic!("{code}: {seen:?}") };
+    let client = |code: &str, outputs: &[ServerOutput]| {
+        let [ServerOutput::Event(event)] = outputs else { panic!("{code}: {outputs:?}") };
         assert_eq!(
             (&event["error"]["code"], &event["error"]["type"]),
             (&json!(code), &json!("client_error"))
@@ -244,10 +244,10 @@ fn force_listen_mid_turn_is_answered_by_listen() {
         let mut forced = audio_append(&[0.0; 16_000]);
         forced["force_listen"] = true.into();
         for message in [&forced, &audio_append(&[0.0; 16_000])] {
-            let seen = exchange(&mut sim, conn, message);
+            let outputs = exchange(&mut sim, conn, message);
             assert!(
-                matches!(&seen[..], [ServerOutput::Event(event)] if event["type"] == "response.listen"),
-                "{seen:?}"
+                matches!(&outputs[..], [ServerOutput::Event(event)] if event["type"] == "response.listen"),
+                "{outputs:?}"
             );
         }
     }
@@ -265,20 +265,20 @@ fn voice_encoding_depends_on_server_kind() {
             let mut sim = TestGateway::new(config(follows_document, &[]));
             let conn = sim.connect_with_mode(SimMode::Video);
             let session = json!({"instructions": "p", "ref_audio": reference, "tts_ref_audio": reference});
-            let seen = exchange(&mut sim, conn, &session_update(session));
-            (sim.duplex_openings(), seen)
+            let outputs = exchange(&mut sim, conn, &session_update(session));
+            (sim.duplex_openings(), outputs)
         };
         let (openings, _) = open(&taken);
         let [DuplexOpening { has_video: true, voice: Some(heard), .. }] = &openings[..] else {
             panic!("{openings:?}")
         };
         assert_eq!(*heard, raw);
-        let (openings, seen) = open(&refused);
+        let (openings, outputs) = open(&refused);
         assert_eq!(openings, []);
         match follows_document {
-            false => assert_eq!(seen, [ServerOutput::Abort]),
+            false => assert_eq!(outputs, [ServerOutput::Abort]),
             true => assert!(
-                matches!(&seen[..], [ServerOutput::Event(event)] if event["error"]["code"] == "invalid_payload")
+                matches!(&outputs[..], [ServerOutput::Event(event)] if event["error"]["code"] == "invalid_payload")
             ),
         }
     }
@@ -288,22 +288,22 @@ fn voice_encoding_depends_on_server_kind() {
 fn full_context_ends_only_documented_session() {
     for follows_document in [false, true] {
         let (mut sim, conn) = ready_session(follows_document, &["context-full=120", "timeout=20"]);
-        let mut seen = Vec::new();
+        let mut outputs = Vec::new();
         while sim.end_of(conn).is_none() {
-            seen.extend(send_second(&mut sim, conn, 0.0));
+            outputs.extend(send_second(&mut sim, conn, 0.0));
         }
-        let full = seen.iter().position(|seen| *seen == closed_event("context_full")).unwrap();
+        let full = outputs.iter().position(|output| *output == closed_event("context_full")).unwrap();
         if follows_document {
-            assert_eq!(seen[full + 1..], [normal_close().unwrap()]);
+            assert_eq!(outputs[full + 1..], [normal_close().unwrap()]);
         } else {
-            let answers = &seen[full + 1..seen.len() - 1];
+            let answers = &outputs[full + 1..outputs.len() - 1];
             assert!(answers.len() > 10, "the documented session ended early: {answers:?}");
             assert!(
-                answers
-                    .iter()
-                    .all(|seen| matches!(seen, ServerOutput::Event(it) if it["type"] == "response.listen"))
+                answers.iter().all(
+                    |output| matches!(output, ServerOutput::Event(it) if it["type"] == "response.listen")
+                )
             );
-            assert_eq!(seen.last(), Some(&ServerOutput::Abort), "the session ends without a close frame");
+            assert_eq!(outputs.last(), Some(&ServerOutput::Abort), "the session ends without a close frame");
         }
     }
 }
@@ -327,8 +327,8 @@ fn failed_step_sends_error_and_session_continues() {
     for (follows_document, code) in [(false, "inference_failed"), (true, "inference_error")] {
         let (mut sim, conn) = ready_session(follows_document, &["inference-fails,times=2"]);
         for _ in 0..2 {
-            let seen = send_second(&mut sim, conn, 0.0);
-            assert_eq!(seen, [error_event(code, "simulated: the step failed", "server_error")]);
+            let outputs = send_second(&mut sim, conn, 0.0);
+            assert_eq!(outputs, [error_event(code, "simulated: the step failed", "server_error")]);
         }
         send_user_speech(&mut sim, conn);
         let unit = |output: &SimOutput| {
@@ -346,13 +346,13 @@ fn dying_backend_is_announced_by_documented_server_only() {
         {
             let mut sim = TestGateway::new(config(follows_document, &[fault]));
             let conn = sim.connect_with_mode(SimMode::Audio);
-            let mut seen = exchange(&mut sim, conn, &session_update(json!({"instructions": "p"})));
+            let mut outputs = exchange(&mut sim, conn, &session_update(json!({"instructions": "p"})));
             if fault != "die-before-created" {
                 send_user_speech(&mut sim, conn);
                 send_second(&mut sim, conn, 0.0);
-                seen = send_second(&mut sim, conn, 0.0);
+                outputs = send_second(&mut sim, conn, 0.0);
             }
-            assert_eq!(seen, expected, "{fault}");
+            assert_eq!(outputs, expected, "{fault}");
         }
     }
 }

@@ -79,7 +79,7 @@ impl TestGateway {
     fn drain_outputs(&mut self) -> Option<Instant> {
         for _ in 0..10_000 {
             let output = self.gateway.poll_output(self.now);
-            let (conn, seen) = match &output {
+            let (conn, server_output) = match &output {
                 SimOutput::Wait(until) => return *until,
                 SimOutput::Text(conn, text) => {
                     (*conn, ServerOutput::Event(serde_json::from_str(text).unwrap()))
@@ -95,7 +95,7 @@ impl TestGateway {
                 }
             };
             self.outputs.push(output);
-            self.log.push((conn, self.now - self.started, seen));
+            self.log.push((conn, self.now - self.started, server_output));
         }
         panic!("poll_output never waits");
     }
@@ -151,11 +151,11 @@ impl TestGateway {
     }
 
     fn outputs_of(&self, conn: ConnId) -> Vec<ServerOutput> {
-        self.log.iter().filter(|(to, ..)| *to == conn).map(|(.., seen)| seen.clone()).collect()
+        self.log.iter().filter(|(to, ..)| *to == conn).map(|(.., output)| output.clone()).collect()
     }
 
     fn events_of(&self, conn: ConnId) -> Vec<Value> {
-        let event = |seen| if let ServerOutput::Event(event) = seen { Some(event) } else { None };
+        let event = |output| if let ServerOutput::Event(event) = output { Some(event) } else { None };
         self.outputs_of(conn).into_iter().filter_map(event).collect()
     }
 
@@ -165,7 +165,7 @@ impl TestGateway {
     }
 
     fn end_of(&self, conn: ConnId) -> Option<ServerOutput> {
-        self.outputs_of(conn).pop().filter(|seen| !matches!(seen, ServerOutput::Event(_)))
+        self.outputs_of(conn).pop().filter(|output| !matches!(output, ServerOutput::Event(_)))
     }
 
     /// The requests to the engines that are still open, newest last.

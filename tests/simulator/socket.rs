@@ -205,8 +205,8 @@ async fn faults_can_be_injected_and_cleared_at_run_time() {
             breaker.clear_faults().await;
         }
         let mut client = connect(address, "/v1/realtime?mode=chat").await.unwrap();
-        let ServerOutput::Event(seen) = next_output(&mut client).await else { panic!("no event") };
-        assert_eq!(seen["type"], first);
+        let ServerOutput::Event(event) = next_output(&mut client).await else { panic!("no event") };
+        assert_eq!(event["type"], first);
         let goodbye = r#"{"type":"session.init","payload":{}}"#;
         client.send(Message::text(goodbye)).await.unwrap();
         client.send(Message::text(r#"{"type":"session.close"}"#)).await.unwrap();

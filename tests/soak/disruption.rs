@@ -185,7 +185,9 @@ impl DisruptionRun<'_> {
         let turns_before = self.client.checked_observations().turns_started;
         self.client.speak(speech).await;
         assert!(
-            self.client.wait_until(EVENT_TIMEOUT, |seen| seen.turns_started > turns_before).await,
+            self.client
+                .wait_until(EVENT_TIMEOUT, |observations| observations.turns_started > turns_before)
+                .await,
             "the answer does not begin"
         );
     }
@@ -203,8 +205,10 @@ impl DisruptionRun<'_> {
         let ended_before = self.client.checked_observations().turns_ended;
         sleep(delay.min(Duration::from_millis(1500))).await;
         self.client.speak(random_recording(self.rng)).await;
-        let has_yielded =
-            self.client.wait_until(Duration::from_secs(3), |seen| seen.turns_ended > ended_before).await;
+        let has_yielded = self
+            .client
+            .wait_until(Duration::from_secs(3), |observations| observations.turns_ended > ended_before)
+            .await;
         assert!(has_yielded, "the model is still played while the user speaks");
     }
 

@@ -102,8 +102,9 @@ async fn expect_answer(client: &mut SoakClient, disruption: Disruption, rng: &mu
     let spoken_s = samples.len() as f64 / 16_000.0;
     client.speak(samples).await;
     let start = Instant::now();
-    let is_answered = |seen: &Observations| {
-        seen.turns_complete > before.turns_complete && seen.last_answered_speech_s >= spoken_s / 2.0
+    let is_answered = |observations: &Observations| {
+        observations.turns_complete > before.turns_complete
+            && observations.last_answered_speech_s >= spoken_s / 2.0
     };
     let answered = client.wait_until(EVENT_TIMEOUT, is_answered).await;
     assert!(

@@ -86,7 +86,7 @@ impl ClientObserver {
                         !self.is_user_speaking && self.open_turn.is_none(),
                         "a pair is open at the end",
                     );
-                    return self.observations.send_modify(|seen| seen.is_session_over = true);
+                    return self.observations.send_modify(|observations| observations.is_session_over = true);
                 }
             }
         }
@@ -110,7 +110,7 @@ impl ClientObserver {
                     last_watermark: None,
                 });
                 self.require(was_open.is_none(), "the model starts to speak twice");
-                self.observations.send_modify(|seen| seen.turns_started += 1);
+                self.observations.send_modify(|observations| observations.turns_started += 1);
             }
             "tts.speaking_end" => self.handle_speaking_end(event),
             "transcript.partial" | "transcript.final" => {
@@ -121,11 +121,12 @@ impl ClientObserver {
             }
             "session.rollover" => {
                 let reason = event["reason"].as_str().unwrap_or("?").to_owned();
-                self.observations.send_modify(|seen| *seen.rollovers.entry(reason).or_default() += 1);
+                self.observations
+                    .send_modify(|observations| *observations.rollovers.entry(reason).or_default() += 1);
             }
             "error" => {
                 self.require(event["recoverable"] == true, "an error is not recoverable");
-                self.observations.send_modify(|seen| seen.errors += 1);
+                self.observations.send_modify(|observations| observations.errors += 1);
             }
             _ => {}
         }
@@ -140,12 +141,12 @@ impl ClientObserver {
         self.require(cancelled || event["audio_ms"] == heard_ms, "a turn's length differs from its audio");
         let is_complete = !cancelled && turn.samples == TURN_SAMPLES;
         let answers_s = std::mem::take(&mut self.answered_speech_s);
-        self.observations.send_modify(|seen| {
-            seen.turns_ended += 1;
-            seen.turns_cancelled += u64::from(cancelled);
+        self.observations.send_modify(|observations| {
+            observations.turns_ended += 1;
+            observations.turns_cancelled += u64::from(cancelled);
             if is_complete {
-                seen.turns_complete += 1;
-                seen.last_answered_speech_s = answers_s;
+                observations.turns_complete += 1;
+                observations.last_answered_speech_s = answers_s;
             }
         });
     }
@@ -180,10 +181,10 @@ impl ClientObserver {
     fn require(&self, is_met: bool, violation: &str) {
         if !is_met {
             let log = self.event_log.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
-            self.observations.send_if_modified(|seen| {
-                let is_first = seen.first_violation.is_none();
+            self.observations.send_if_modified(|observations| {
+                let is_first = observations.first_violation.is_none();
                 if is_first {
-                    seen.first_violation = Some(format!("{violation} after\n{log}"));
+                    observations.first_violation = Some(format!("{violation} after\n{log}"));
                 }
                 is_first
             });

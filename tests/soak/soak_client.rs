@@ -69,8 +69,9 @@ impl SoakClient {
         within: Duration,
         condition: impl Fn(&Observations) -> bool,
     ) -> bool {
-        let is_done =
-            |seen: &Observations| seen.first_violation.is_some() || seen.is_session_over || condition(seen);
+        let is_done = |observations: &Observations| {
+            observations.first_violation.is_some() || observations.is_session_over || condition(observations)
+        };
         let is_met = timeout(within, self.observations.wait_for(is_done)).await.is_ok();
         let observations = self.checked_observations();
         assert!(
@@ -85,15 +86,21 @@ impl SoakClient {
     pub(crate) async fn wait_for_silence(&mut self) {
         let start = Instant::now();
         loop {
-            let is_silent =
-                self.wait_until(EVENT_TIMEOUT, |seen| seen.turns_started == seen.turns_ended).await;
+            let is_silent = self
+                .wait_until(EVENT_TIMEOUT, |observations| {
+                    observations.turns_started == observations.turns_ended
+                })
+                .await;
             assert!(
                 is_silent && start.elapsed() < 2 * EVENT_TIMEOUT,
                 "{}: the model does not fall silent",
                 self.name
             );
             let turns_before = self.checked_observations().turns_started;
-            if !self.wait_until(Duration::from_secs(1), |seen| seen.turns_started > turns_before).await {
+            if !self
+                .wait_until(Duration::from_secs(1), |observations| observations.turns_started > turns_before)
+                .await
+            {
                 return;
             }
         }
@@ -103,7 +110,7 @@ impl SoakClient {
     pub(crate) async fn close(mut self) -> Observations {
         self.commands.send(MicrophoneCommand::Send(r#"{"type": "session.close"}"#.to_owned())).await.unwrap();
         assert!(
-            self.wait_until(EVENT_TIMEOUT, |seen| seen.is_session_over).await,
+            self.wait_until(EVENT_TIMEOUT, |observations| observations.is_session_over).await,
             "{}: no session.closed",
             self.name
         );

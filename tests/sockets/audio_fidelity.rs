@@ -52,10 +52,10 @@ async fn audio_heard_upstream(format: &SendFormat<'_>, speech_clip: &[u8]) -> Ve
         }
     }
     client.send_json(json!({"type": "input_audio_buffer.commit"})).await;
-    let seen = client.close().await;
-    assert_pairs_closed(&seen);
+    let frames = client.close().await;
+    assert_pairs_closed(&frames);
     for kind in ["error", "session.frames_dropped"] {
-        assert!(events(&seen, kind).is_empty(), "{seen:?}");
+        assert!(events(&frames, kind).is_empty(), "{frames:?}");
     }
     bench.recorder.asr_audio()
 }
@@ -243,28 +243,28 @@ async fn speak_and_compare(
     }
     client.send_json(json!({"type": "tts.speak", "text": text, "request_id": "r1"})).await;
     client.wait_for_event("tts.speaking_end").await;
-    let seen = client.close().await;
-    assert_pairs_closed(&seen);
-    assert!(events(&seen, "error").is_empty(), "{seen:?}");
+    let frames = client.close().await;
+    assert_pairs_closed(&frames);
+    assert!(events(&frames, "error").is_empty(), "{frames:?}");
     let upstream_audio = upstream_audio.0.lock().unwrap().clone();
-    (upstream_audio, seen)
+    (upstream_audio, frames)
 }
 
 #[tokio::test]
 async fn model_audio_reaches_client_exactly() {
     for text in [TEXT, &TEXT.repeat(12)] {
-        let (upstream_audio, seen) = speak_and_compare("", None, text).await;
+        let (upstream_audio, frames) = speak_and_compare("", None, text).await;
         assert!(upstream_audio.len() > 24_000, "{} samples", upstream_audio.len());
-        assert_close(&audio(&seen), &to_int16(&upstream_audio), 1, "speech");
-        let kinds: Vec<&str> = seen.iter().map(ClientFrame::kind).filter(|kind| *kind != "audio").collect();
+        assert_close(&audio(&frames), &to_int16(&upstream_audio), 1, "speech");
+        let kinds: Vec<&str> = frames.iter().map(ClientFrame::kind).filter(|kind| *kind != "audio").collect();
         let expected =
             ["session.created", "tts.speaking_start", "tts.speaking_end", "session.closed", "close", "end"];
         assert_eq!(kinds, expected);
-        let end = events(&seen, "tts.speaking_end")[0];
+        let end = events(&frames, "tts.speaking_end")[0];
         assert_eq!((&end["request_id"], &end["cancelled"]), (&json!("r1"), &json!(false)));
         assert_eq!(end["audio_ms"], upstream_audio.len() / 24);
         let largest =
-            seen.iter().map(|seen| if let ClientFrame::Audio(frame) = seen { frame.len() } else { 0 });
+            frames.iter().map(|frame| if let ClientFrame::Audio(frame) = frame { frame.len() } else { 0 });
         assert!(largest.max().unwrap() <= 65_536);
     }
 }
@@ -277,13 +277,13 @@ async fn model_audio_has_requested_rate() {
         ("", Some(json!({"type": "session.configure", "output_sample_rate": 8_000})), 8_000),
         ("", Some(json!({"type": "session.configure", "output_sample_rate": 44_100})), 44_100),
     ] {
-        let (upstream_audio, seen) = speak_and_compare(query, configure, TEXT).await;
-        let got = audio(&seen);
+        let (upstream_audio, frames) = speak_and_compare(query, configure, TEXT).await;
+        let got = audio(&frames);
         let (sent, rate) = (upstream_audio.len() as u64, u64::from(rate_hz));
         assert_eq!(got.len() as u64, resampled_len(sent, 24_000, rate_hz), "{rate_hz} Hz");
         let expected = to_int16(&resample_all(&upstream_audio, 24_000, rate_hz).unwrap());
         assert_close(&got, &expected, 1, &format!("{rate_hz} Hz"));
-        let ms = events(&seen, "tts.speaking_end")[0]["audio_ms"].as_u64().unwrap();
+        let ms = events(&frames, "tts.speaking_end")[0]["audio_ms"].as_u64().unwrap();
         assert!(ms.abs_diff(sent * 1000 / 24_000) <= 1, "{ms} ms of {sent} samples at {rate}");
     }
 }

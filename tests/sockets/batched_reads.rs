@@ -66,14 +66,15 @@ async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
         ticks.tick().await;
         client.send(Message::binary(frame.to_vec())).await;
     }
-    while events(&client.seen, "transcript.final").len() < events(&client.seen, "vad.speech_end").len().max(2)
+    while events(&client.received, "transcript.final").len()
+        < events(&client.received, "vad.speech_end").len().max(2)
     {
         client.next().await;
     }
-    let seen = client.close().await;
-    assert_pairs_closed(&seen);
+    let frames = client.close().await;
+    assert_pairs_closed(&frames);
     let told = ["vad.speech_start", "vad.speech_end", "transcript.final", "error"];
-    let mut told: Vec<Value> = told.iter().flat_map(|kind| events(&seen, kind)).cloned().collect();
+    let mut told: Vec<Value> = told.iter().flat_map(|kind| events(&frames, kind)).cloned().collect();
     // Removes wall-clock times; positions in the audio remain.
     for event in &mut told {
         event.as_object_mut().unwrap().remove("timestamp");
@@ -162,18 +163,18 @@ async fn speech_during_model_turn_interrupts() {
     let config = Config { profile: Some("conversation".into()), ..Config::default() };
     let bench = Bench::with_config(simulator, config).await;
     let mut client = bench.client("model=x").await;
-    let is = |kind: &'static str| move |seen: &ClientFrame| seen.kind() == kind;
+    let is = |kind: &'static str| move |frame: &ClientFrame| frame.kind() == kind;
     client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
     // Streams for long enough to be read in batches.
     let begun = Instant::now();
     client
-        .stream_until(&[], move |seen| {
-            seen.kind() == "audio" && begun.elapsed() > Duration::from_millis(1_200)
+        .stream_until(&[], move |frame| {
+            frame.kind() == "audio" && begun.elapsed() > Duration::from_millis(1_200)
         })
         .await;
-    let before = client.seen.len();
+    let before = client.received.len();
     client.stream_until(&recording("cards_005"), is("tts.speaking_end")).await;
-    let heard = &client.seen[before..];
+    let heard = &client.received[before..];
     assert_eq!(events(heard, "tts.speaking_end")[0]["cancelled"], true);
     // The whole turn would last half a minute.
     assert!(audio(heard).len() < 15 * 24_000);

@@ -40,22 +40,22 @@ fn with_fault(fault: &str) -> SimulatorConfig {
 }
 
 fn has_kind(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
-    move |seen| seen.kind() == kind
+    move |frame| frame.kind() == kind
 }
 
 /// Asks a question and waits for the end of its answer.
 async fn ask_question(client: &mut Client) {
     let question = recording("goforward");
-    let seen = client.stream_until(&question, has_kind("tts.speaking_end")).await;
-    assert_eq!(events(seen, "tts.speaking_end")[0]["cancelled"], false, "{seen:?}");
-    assert_one_turn(seen);
+    let frames = client.stream_until(&question, has_kind("tts.speaking_end")).await;
+    assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], false, "{frames:?}");
+    assert_one_turn(frames);
 }
 
 /// Checks that all audio belongs to one turn, complete from its beginning and in order.
 #[track_caller]
-fn assert_one_turn(seen: &[ClientFrame]) {
+fn assert_one_turn(frames: &[ClientFrame]) {
     let marks: Vec<_> =
-        audio(seen).into_iter().map(|sample| read_watermark(sample).expect("no watermark")).collect();
+        audio(frames).into_iter().map(|sample| read_watermark(sample).expect("no watermark")).collect();
     assert_eq!(marks[0].1, 0);
     for pair in marks.windows(2) {
         assert_eq!(pair[1], (pair[0].0, (pair[0].1 + 1) % 8190));
@@ -114,7 +114,7 @@ async fn slow_reader_is_paced_and_can_interrupt() {
     let stream = socket.connect(bench.address()).await.unwrap();
     let (_, mut client) = open_websocket(stream, "/v1/realtime?model=x", "", &[]).await;
     client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
-    let (start, before) = (Instant::now(), client.seen.len());
+    let (start, before) = (Instant::now(), client.received.len());
     // Half a minute of speech is generated at once. The microphone continues, and the client reads nothing.
     while start.elapsed() < Duration::from_secs(3) {
         client.send(Message::binary(vec![0; 640])).await;
@@ -124,7 +124,7 @@ async fn slow_reader_is_paced_and_can_interrupt() {
     }
     assert!(byte_counter.to_client.load(Ordering::Relaxed) > 2 * 48_000, "the turn continues");
     client.stream_until(&recording("cards_005"), has_kind("tts.speaking_end")).await;
-    let heard = &client.seen[before..];
+    let heard = &client.received[before..];
     assert_eq!(events(heard, "tts.speaking_end")[0]["cancelled"], true);
     assert_one_turn(heard);
     // The next turn is a new one, played from its beginning.
@@ -150,12 +150,12 @@ async fn silently_lost_upstream_is_replaced() {
     for _ in 0..3 {
         advance_time(&mut client, Duration::from_secs(15)).await;
     }
-    assert!(events(&client.seen, "error").is_empty(), "{}", client.describe_received());
+    assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
     proxy.set_paused(true);
     for _ in 0..4 {
         advance_time(&mut client, Duration::from_secs(20)).await;
     }
-    let errors = events(&client.seen, "error");
+    let errors = events(&client.received, "error");
     assert!(errors[0]["message"].as_str().unwrap().contains("nothing heard for 60 s"), "{errors:?}");
     proxy.set_paused(false);
     ask_question(&mut client).await;
@@ -177,9 +177,9 @@ async fn disconnect_mid_turn_leaves_no_session() {
         // With one worker, serving the next client shows that the worker is free.
         let mut next = bench.client("model=x").await;
         next.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
-        let seen = next.close().await;
-        assert_pairs_closed(&seen);
-        assert!(events(&seen, "error").is_empty(), "{seen:?}");
+        let frames = next.close().await;
+        assert_pairs_closed(&frames);
+        assert!(events(&frames, "error").is_empty(), "{frames:?}");
         assert_sessions_closed(&bench.recorder.all(), 2);
     }
 }
@@ -201,12 +201,12 @@ async fn drain_ends_conversations_politely() {
         client.read_to_end().await;
         silent.read_to_end().await;
         for client in [&client, &silent] {
-            assert_pairs_closed(&client.seen);
-            assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "server_shutdown");
-            assert!(events(&client.seen, "error").is_empty(), "{}", client.describe_received());
+            assert_pairs_closed(&client.received);
+            assert_eq!(events(&client.received, "session.closed")[0]["reason"], "server_shutdown");
+            assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
         }
-        assert_one_turn(&client.seen);
-        let ends = events(&client.seen, "tts.speaking_end");
+        assert_one_turn(&client.received);
+        let ends = events(&client.received, "tts.speaking_end");
         assert_eq!(ends[0]["cancelled"], !heard_to_its_end, "{fault}");
         bench.bridge.wait_for_end().await;
         assert_sessions_closed(&bench.recorder.all(), 2);
@@ -231,9 +231,9 @@ async fn queued_client_is_informed_and_gets_freed_worker() {
     assert_eq!((&error["code"], &error["recoverable"]), (&json!("service_unavailable"), &json!(true)));
     assert!(error["message"].as_str().unwrap().contains("position 1"), "{error}");
     first.close().await;
-    let seen = second.stream_until(&[], has_kind("tts.speaking_end")).await;
-    assert_one_turn(seen);
-    assert_eq!(events(seen, "tts.speaking_end")[0]["cancelled"], false);
+    let frames = second.stream_until(&[], has_kind("tts.speaking_end")).await;
+    assert_one_turn(frames);
+    assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], false);
     assert_pairs_closed(&second.close().await);
 }
 
@@ -261,8 +261,8 @@ async fn large_pictures_do_not_delay_audio() {
     assert_eq!(client.wait_for_event("error").await["code"], "validation_error");
     client.send_json(json!({"type": "video.frame", "image": "bm90IGEgcGljdHVyZQ=="})).await;
     assert_eq!(client.wait_for_event("error").await["code"], "validation_error");
-    let seen = client.stream_until(&[], has_kind("tts.speaking_end")).await;
-    assert_one_turn(seen);
+    let frames = client.stream_until(&[], has_kind("tts.speaking_end")).await;
+    assert_one_turn(frames);
     let units = bench.recorder.duplex_units();
     let frames: Vec<usize> = units.iter().map(|(_, unit)| unit.frame_count).collect();
     assert!(frames.iter().all(|frames| *frames <= 1) && frames.contains(&1), "{frames:?}");
@@ -281,16 +281,16 @@ async fn conversation_works_on_legacy_server() {
         let mut client = bench.client("model=x").await;
         ask_question(&mut client).await;
         client.send_json(json!({"type": "tts.speak", "text": "Hello."})).await;
-        let seen = client.stream_until(&[], has_kind("error")).await;
-        let words = events(seen, "error")[0]["message"].as_str().unwrap().to_owned();
+        let frames = client.stream_until(&[], has_kind("error")).await;
+        let words = events(frames, "error")[0]["message"].as_str().unwrap().to_owned();
         assert!(words.contains("no chat mode"), "{words}");
-        let before = client.seen.len();
+        let before = client.received.len();
         client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
         client.stream_until(&[], has_kind("tts.speaking_end")).await;
-        assert_one_turn(&client.seen[before..]);
-        let seen = client.close().await;
-        assert_pairs_closed(&seen);
-        assert_eq!(events(&seen, "error").len(), 1, "{seen:?}");
+        assert_one_turn(&client.received[before..]);
+        let frames = client.close().await;
+        assert_pairs_closed(&frames);
+        assert_eq!(events(&frames, "error").len(), 1, "{frames:?}");
         let received = bench.recorder.all();
         let of_type = |kind: &str| {
             let is = |received: &&RecordedInput| matches!(received, RecordedInput::Message(_, text) if text.contains(kind));

@@ -78,13 +78,13 @@ async fn transcription_and_text_are_counted_and_logged() {
     assert_eq!(MetricSamples::scrape(&bench.metrics).sum("voxbridge_sessions", &["state=\"idle\""]), 1.0);
     client.send_json(json!({"type": "session.close"})).await;
     client.read_to_end().await;
-    let heard = audio(&client.seen).len() as f64 / 24_000.0;
+    let heard = audio(&client.received).len() as f64 / 24_000.0;
     let frames_out = client
-        .seen
+        .received
         .iter()
-        .filter(|seen| {
+        .filter(|frame| {
             !matches!(
-                seen,
+                frame,
                 voxbridge_test_support::bench::ClientFrame::Close(..)
                     | voxbridge_test_support::bench::ClientFrame::End(_)
             )

@@ -43,13 +43,13 @@ async fn conversation_passes_unchanged() {
     }
     client.send_json(json!({"type": "session.close", "reason": "user_stop"})).await;
     client.read_to_end().await;
-    let seen = &client.seen;
+    let frames = &client.received;
     let kinds: Vec<_> =
-        events(seen, "response.output.delta").iter().map(|delta| delta["kind"].clone()).collect();
+        events(frames, "response.output.delta").iter().map(|delta| delta["kind"].clone()).collect();
     assert!(kinds.contains(&json!("audio")) && kinds.contains(&json!("text")), "{kinds:?}");
-    assert_eq!(events(seen, "session.closed")[0]["reason"], "user_stop");
+    assert_eq!(events(frames, "session.closed")[0]["reason"], "user_stop");
     assert!(
-        seen.iter().any(|seen| matches!(seen, ClientFrame::Close(1000, _))),
+        frames.iter().any(|frame| matches!(frame, ClientFrame::Close(1000, _))),
         "{}",
         client.describe_received()
     );
@@ -67,7 +67,7 @@ async fn chat_and_server_errors_pass_unchanged() {
     client.send(Message::text("{")).await;
     assert_eq!(client.wait_for_event("session.closed").await["reason"], "backend_error");
     client.read_to_end().await;
-    assert!(client.seen.iter().any(|seen| matches!(seen, ClientFrame::Close(1000, _))));
+    assert!(client.received.iter().any(|frame| matches!(frame, ClientFrame::Close(1000, _))));
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn drain_is_reported_to_relayed_clients() {
     assert_eq!(client.wait_for_event("session.closed").await["reason"], "server_shutdown");
     client.read_to_end().await;
     assert!(
-        client.seen.iter().any(|seen| matches!(seen, ClientFrame::Close(1012, _))),
+        client.received.iter().any(|frame| matches!(frame, ClientFrame::Close(1012, _))),
         "{}",
         client.describe_received()
     );
@@ -101,12 +101,12 @@ async fn run_legacy_conversation(mut client: Client) -> Vec<ClientFrame> {
     client.wait_for_event("error").await;
     client.send_json(json!({"type": "session.close", "reason": "user_stop"})).await;
     client.read_to_end().await;
-    client.seen
+    client.received
 }
 
 /// The events without the fields that differ from session to session.
-fn comparable_events(seen: &[ClientFrame]) -> Vec<Value> {
-    let events = seen.iter().filter_map(|seen| match seen {
+fn comparable_events(frames: &[ClientFrame]) -> Vec<Value> {
+    let events = frames.iter().filter_map(|frame| match frame {
         ClientFrame::Event(event) => Some(event.clone()),
         _ => None,
     });
@@ -144,12 +144,12 @@ async fn two_bridges_match_direct_legacy_connection() {
     let (_, client) =
         voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
     let directly = run_legacy_conversation(client).await;
-    for seen in [through, passed] {
-        let (seen, directly) = (comparable_events(&seen), comparable_events(&directly));
-        for (at, (seen, directly)) in seen.iter().zip(&directly).enumerate() {
-            assert!(seen == directly, "event {at}: {} {}", short_event(seen), short_event(directly));
+    for frames in [through, passed] {
+        let (frames, directly) = (comparable_events(&frames), comparable_events(&directly));
+        for (at, (frames, directly)) in frames.iter().zip(&directly).enumerate() {
+            assert!(frames == directly, "event {at}: {} {}", short_event(frames), short_event(directly));
         }
-        assert_eq!(seen.len(), directly.len());
+        assert_eq!(frames.len(), directly.len());
     }
     let spoken = events(&directly, "response.output_audio.delta");
     assert!(spoken.iter().any(|delta| delta["end_of_turn"] == true));

@@ -119,13 +119,13 @@ async fn unservable_connection_gets_error_and_close() {
         });
         let expected =
             [ClientFrame::Event(error), ClientFrame::Close(1008, reason.into()), ClientFrame::End(None)];
-        assert_eq!(client.seen, expected, "{query}");
+        assert_eq!(client.received, expected, "{query}");
     }
     // A reason too long for a close frame is truncated and not fatal.
     let mut client = bench.dial(&format!("/v1/realtime?model={}", "%C3%A9".repeat(300))).await;
     client.read_to_end().await;
     assert!(
-        matches!(&client.seen[1], ClientFrame::Close(1008, reason) if reason.len() > 100),
+        matches!(&client.received[1], ClientFrame::Close(1008, reason) if reason.len() > 100),
         "{}",
         client.describe_received()
     );
@@ -144,8 +144,8 @@ async fn session_is_created_independently_of_upstream() {
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
         client.send_json(json!({"type": "nonsense"})).await;
         assert_eq!(client.wait_for_event(ERROR).await["code"], "unknown_command");
-        let seen = client.close().await;
-        assert_eq!(events(&seen, "session.closed")[0]["reason"], "client_request");
+        let frames = client.close().await;
+        assert_eq!(events(&frames, "session.closed")[0]["reason"], "client_request");
     }
 }
 
@@ -197,7 +197,7 @@ async fn websocket_violations_close_with_their_codes() {
         let mut client = bench.client("model=x").await;
         client.socket.get_mut().write_all(&bytes).await.unwrap();
         let rest = client.read_to_end().await;
-        assert!(matches!(rest[0], ClientFrame::Close(seen, _) if seen == code), "{bytes:?}: {rest:?}");
+        assert!(matches!(rest[0], ClientFrame::Close(frames, _) if frames == code), "{bytes:?}: {rest:?}");
     }
 }
 
@@ -293,10 +293,10 @@ async fn speech_before_session_close_is_answered() {
     let bench = Bench::start().await;
     let mut client = bench.client("model=x").await;
     client.send_utterance(&recording("goforward")).await;
-    let seen = client.close().await;
-    assert_pairs_closed(&seen);
-    assert_eq!(events(&seen, "transcript.final").len(), 1, "{seen:?}");
-    assert_eq!(events(&seen, "session.closed")[0]["segments_transcribed"], 1);
+    let frames = client.close().await;
+    assert_pairs_closed(&frames);
+    assert_eq!(events(&frames, "transcript.final").len(), 1, "{frames:?}");
+    assert_eq!(events(&frames, "session.closed")[0]["segments_transcribed"], 1);
 }
 
 #[tokio::test]
@@ -320,8 +320,8 @@ async fn vanished_client_releases_worker_politely() {
     drop(client);
     let mut next = bench.client("model=x").await;
     assert_speaks(&mut next).await;
-    let seen = next.close().await;
-    assert!(events(&seen, ERROR).is_empty(), "{seen:?}");
+    let frames = next.close().await;
+    assert!(events(&frames, ERROR).is_empty(), "{frames:?}");
     let gone =
         bench.recorder.all().into_iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();
     assert_eq!(gone, 0, "a worker was left without session.close");
@@ -381,11 +381,11 @@ async fn drain_lets_utterance_finish() {
     client.wait_for_event("vad.speech_start").await;
     bench.bridge.stop();
     client.read_to_end().await;
-    assert_pairs_closed(&client.seen);
-    assert_eq!(events(&client.seen, "transcript.final").len(), 1, "{}", client.describe_received());
-    assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "server_shutdown");
+    assert_pairs_closed(&client.received);
+    assert_eq!(events(&client.received, "transcript.final").len(), 1, "{}", client.describe_received());
+    assert_eq!(events(&client.received, "session.closed")[0]["reason"], "server_shutdown");
     assert!(
-        client.seen.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
+        client.received.contains(&ClientFrame::Close(1012, "server_shutdown".into())),
         "{}",
         client.describe_received()
     );
@@ -405,8 +405,8 @@ async fn drain_lets_text_finish() {
     client.wait_for_event("tts.speaking_start").await;
     bench.bridge.stop();
     client.read_to_end().await;
-    assert_pairs_closed(&client.seen);
-    assert_eq!(events(&client.seen, "tts.speaking_end")[0]["cancelled"], false);
+    assert_pairs_closed(&client.received);
+    assert_eq!(events(&client.received, "tts.speaking_end")[0]["cancelled"], false);
     bench.bridge.wait_for_end().await;
 }
 
@@ -485,11 +485,11 @@ async fn late_reader_delays_only_itself_and_loses_nothing() {
     let mut other = bench.client("model=x").await;
     assert_speaks(&mut other).await;
     slow.wait_for_event("tts.speaking_end").await;
-    let spoken = audio(&slow.seen).len();
+    let spoken = audio(&slow.received).len();
     assert!(spoken > 280 * 24_000, "{spoken} samples for a text of five minutes");
     assert_eq!(spoken * 2, byte_counter.to_clients.load(Ordering::Relaxed));
-    assert_eq!(events(&slow.seen, "tts.speaking_end")[0]["cancelled"], false);
-    assert_pairs_closed(&slow.seen);
+    assert_eq!(events(&slow.received, "tts.speaking_end")[0]["cancelled"], false);
+    assert_pairs_closed(&slow.received);
 }
 
 #[tokio::test]
@@ -566,10 +566,10 @@ async fn file_upload_is_held_back_and_fully_transcribed() {
     client.send(Message::Ping("still there?".into())).await;
     client.send_json(json!({"type": "CloseStream"})).await;
     client.read_to_end().await;
-    let words = events(&client.seen, "Results");
+    let words = events(&client.received, "Results");
     assert_eq!(words.len(), PARTS, "{}", client.describe_received());
     let heard: f64 = words.iter().filter_map(|event| event["duration"].as_f64()).sum();
-    let duration = events(&client.seen, "Metadata")[0]["duration"].as_f64().unwrap();
+    let duration = events(&client.received, "Metadata")[0]["duration"].as_f64().unwrap();
     assert!(duration > 190.0 && heard > 0.8 * duration, "{heard} s of {duration} s");
-    assert!(client.seen.contains(&ClientFrame::Close(1000, String::new())));
+    assert!(client.received.contains(&ClientFrame::Close(1000, String::new())));
 }

@@ -48,10 +48,10 @@ async fn two_hundred_consecutive_sessions_are_served() {
         }
         caller.send_json(json!({"type": "tts.speak", "text": "Yes."})).await;
         caller.wait_for_event("tts.speaking_end").await;
-        let seen = caller.close().await;
-        assert_pairs_closed(&seen);
-        assert_eq!(events(&seen, "transcript.final").len(), 1, "client {client}: {seen:?}");
-        assert!(events(&seen, "error").is_empty(), "client {client}: {seen:?}");
+        let frames = caller.close().await;
+        assert_pairs_closed(&frames);
+        assert_eq!(events(&frames, "transcript.final").len(), 1, "client {client}: {frames:?}");
+        assert!(events(&frames, "error").is_empty(), "client {client}: {frames:?}");
     }
     let received = bench.recorder.all();
     let gone = received.iter().filter(|it| matches!(it, RecordedInput::Disconnected(_))).count();

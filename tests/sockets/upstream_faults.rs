@@ -44,34 +44,34 @@ async fn open_client(faults: &[&str]) -> (Bench, Client) {
 
 /// Sends an utterance and returns the frames received until its end.
 async fn send_utterance_and_collect(client: &mut Client) -> Vec<ClientFrame> {
-    let from = client.seen.len();
+    let from = client.received.len();
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("vad.speech_end").await;
-    client.seen[from..].to_vec()
+    client.received[from..].to_vec()
 }
 
 /// Has a text spoken and returns the frames received until its end, or until an error before its start.
 async fn speak_and_collect(client: &mut Client) -> Vec<ClientFrame> {
-    let from = client.seen.len();
+    let from = client.received.len();
     client
         .send_json(
             json!({"type": "tts.speak", "text": "Three or four seconds of nothing in particular, please."}),
         )
         .await;
     loop {
-        let seen = client.next().await;
-        let started = !events(&client.seen[from..], "tts.speaking_start").is_empty();
-        if seen.kind() == "tts.speaking_end" || (seen.kind() == "error" && !started) {
-            return client.seen[from..].to_vec();
+        let frames = client.next().await;
+        let started = !events(&client.received[from..], "tts.speaking_start").is_empty();
+        if frames.kind() == "tts.speaking_end" || (frames.kind() == "error" && !started) {
+            return client.received[from..].to_vec();
         }
     }
 }
 
 /// Checks for exactly one error: recoverable, with this code and these words.
 #[track_caller]
-fn assert_error(seen: &[ClientFrame], code: &str, words: &[&str]) -> Value {
-    let errors = events(seen, "error");
-    assert_eq!(errors.len(), 1, "{seen:#?}");
+fn assert_error(frames: &[ClientFrame], code: &str, words: &[&str]) -> Value {
+    let errors = events(frames, "error");
+    assert_eq!(errors.len(), 1, "{frames:#?}");
     let message = errors[0]["message"].as_str().unwrap();
     assert_eq!((&errors[0]["code"], &errors[0]["recoverable"]), (&json!(code), &json!(true)), "{message}");
     for words in words {
@@ -81,28 +81,28 @@ fn assert_error(seen: &[ClientFrame], code: &str, words: &[&str]) -> Value {
 }
 
 #[track_caller]
-fn assert_heard(seen: &[ClientFrame]) {
-    assert_pairs_closed(seen);
-    assert!(events(seen, "error").is_empty(), "{seen:#?}");
-    let finals = events(seen, "transcript.final");
-    assert_eq!(finals.len(), 1, "{seen:#?}");
+fn assert_heard(frames: &[ClientFrame]) {
+    assert_pairs_closed(frames);
+    assert!(events(frames, "error").is_empty(), "{frames:#?}");
+    let finals = events(frames, "transcript.final");
+    assert_eq!(finals.len(), 1, "{frames:#?}");
     assert!(finals[0]["text"].as_str().unwrap().starts_with("simulated transcript: "), "{}", finals[0]);
 }
 
 #[track_caller]
-fn assert_spoken(seen: &[ClientFrame]) {
-    assert_pairs_closed(seen);
-    assert!(events(seen, "error").is_empty(), "{seen:#?}");
-    assert_eq!(events(seen, "tts.speaking_end")[0]["cancelled"], false);
-    assert!(voxbridge_test_support::bench::audio(seen).len() > 72_000);
+fn assert_spoken(frames: &[ClientFrame]) {
+    assert_pairs_closed(frames);
+    assert!(events(frames, "error").is_empty(), "{frames:#?}");
+    assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], false);
+    assert!(voxbridge_test_support::bench::audio(frames).len() > 72_000);
 }
 
 /// Checks that transcription, speech and `session.close` work.
 async fn assert_recovered(mut client: Client) {
     assert_heard(&send_utterance_and_collect(&mut client).await);
     assert_spoken(&speak_and_collect(&mut client).await);
-    let seen = client.close().await;
-    assert_eq!(events(&seen, "session.closed")[0]["reason"], "client_request");
+    let frames = client.close().await;
+    assert_eq!(events(&frames, "session.closed")[0]["reason"], "client_request");
 }
 
 #[tokio::test]
@@ -149,14 +149,14 @@ async fn rejecting_upstream_is_utterance_error() {
         ("slow-init=60", "worker_unavailable", "did not initialise within 600 ms"),
     ] {
         let (_bench, mut client) = open_client(&[fault]).await;
-        let seen = send_utterance_and_collect(&mut client).await;
-        assert_pairs_closed(&seen);
-        assert!(events(&seen, "transcript.final").is_empty());
-        let error = assert_error(&seen, code, &["utterance 0 was not transcribed", words, "attempts in"]);
+        let frames = send_utterance_and_collect(&mut client).await;
+        assert_pairs_closed(&frames);
+        assert!(events(&frames, "transcript.final").is_empty());
+        let error = assert_error(&frames, code, &["utterance 0 was not transcribed", words, "attempts in"]);
         assert_eq!(error["resume_segment_id"], 0, "{fault}");
         // The session continues, and a text gets its own error.
-        let seen = speak_and_collect(&mut client).await;
-        assert_error(&seen, code, &[words]);
+        let frames = speak_and_collect(&mut client).await;
+        assert_error(&frames, code, &[words]);
         client.close().await;
     }
 }
@@ -164,10 +164,10 @@ async fn rejecting_upstream_is_utterance_error() {
 #[tokio::test]
 async fn stuck_queue_is_reported_and_left() {
     let (_bench, mut client) = open_client(&["stuck-queue,times=1"]).await;
-    let seen = send_utterance_and_collect(&mut client).await;
-    assert_pairs_closed(&seen);
-    let errors = events(&seen, "error");
-    assert_eq!(errors.len(), 2, "{seen:#?}");
+    let frames = send_utterance_and_collect(&mut client).await;
+    assert_pairs_closed(&frames);
+    let errors = events(&frames, "error");
+    assert_eq!(errors.len(), 2, "{frames:#?}");
     for error in &errors {
         assert_eq!((&error["code"], &error["recoverable"]), (&json!("service_unavailable"), &json!(true)));
         assert!(error["message"].as_str().unwrap().contains("position 1"), "{error}");
@@ -183,9 +183,9 @@ async fn twice_failed_answer_is_utterance_error() {
         ("never-answers,times=2", "did not answer within 1000 ms"),
     ] {
         let (_bench, mut client) = open_client(&[fault]).await;
-        let seen = send_utterance_and_collect(&mut client).await;
-        assert_pairs_closed(&seen);
-        assert_error(&seen, "worker_crash", &["utterance 0 was not transcribed", words]);
+        let frames = send_utterance_and_collect(&mut client).await;
+        assert_pairs_closed(&frames);
+        assert_error(&frames, "worker_crash", &["utterance 0 was not transcribed", words]);
         assert_recovered(client).await;
     }
 }
@@ -199,12 +199,12 @@ async fn interrupted_audio_yields_error_before_end() {
             SimulatorConfig { faults: vec![fault.parse().unwrap()], timing, ..instant_simulator() };
         let bench = Bench::with_config(simulator, config()).await;
         let mut client = bench.client("model=x").await;
-        let seen = speak_and_collect(&mut client).await;
-        assert_pairs_closed(&seen);
-        assert_error(&seen, "tts_worker_error", &["TTS worker error: the upstream "]);
-        let kinds: Vec<&str> = seen.iter().map(ClientFrame::kind).filter(|kind| *kind != "audio").collect();
+        let frames = speak_and_collect(&mut client).await;
+        assert_pairs_closed(&frames);
+        assert_error(&frames, "tts_worker_error", &["TTS worker error: the upstream "]);
+        let kinds: Vec<&str> = frames.iter().map(ClientFrame::kind).filter(|kind| *kind != "audio").collect();
         assert_eq!(kinds, ["tts.speaking_start", "error", "tts.speaking_end"], "{fault}");
-        assert_eq!(events(&seen, "tts.speaking_end")[0]["cancelled"], false);
+        assert_eq!(events(&frames, "tts.speaking_end")[0]["cancelled"], false);
         // The microphone is open again.
         assert_recovered(client).await;
     }
@@ -213,19 +213,19 @@ async fn interrupted_audio_yields_error_before_end() {
 #[tokio::test]
 async fn answer_without_audio_yields_error_only() {
     let (_bench, mut client) = open_client(&["no-audio,times=1"]).await;
-    let seen = speak_and_collect(&mut client).await;
-    assert_error(&seen, "tts_worker_error", &["without audio"]);
-    assert_eq!(seen.len(), 1, "{seen:#?}");
+    let frames = speak_and_collect(&mut client).await;
+    assert_error(&frames, "tts_worker_error", &["without audio"]);
+    assert_eq!(frames.len(), 1, "{frames:#?}");
     assert_recovered(client).await;
 }
 
 #[tokio::test]
 async fn empty_answer_is_empty_transcript() {
     let (_bench, mut client) = open_client(&["empty-transcript,times=1"]).await;
-    let seen = send_utterance_and_collect(&mut client).await;
-    assert_pairs_closed(&seen);
-    assert!(events(&seen, "error").is_empty(), "{seen:#?}");
-    assert_eq!(events(&seen, "transcript.final")[0]["text"], "");
+    let frames = send_utterance_and_collect(&mut client).await;
+    assert_pairs_closed(&frames);
+    assert!(events(&frames, "error").is_empty(), "{frames:#?}");
+    assert_eq!(events(&frames, "transcript.final")[0]["text"], "");
     assert_recovered(client).await;
 }
 
@@ -236,9 +236,9 @@ async fn missing_upstream_is_named_and_used_once_available() {
         Bench::with_config(instant_simulator(), Config { upstream: vec![upstream_at(address)], ..config() })
             .await;
     let mut client = bench.client("model=x").await;
-    let seen = send_utterance_and_collect(&mut client).await;
-    assert_pairs_closed(&seen);
-    assert_error(&seen, "worker_unavailable", &["utterance 0", &address.to_string()]);
+    let frames = send_utterance_and_collect(&mut client).await;
+    assert_pairs_closed(&frames);
+    assert_error(&frames, "worker_unavailable", &["utterance 0", &address.to_string()]);
     assert_error(&speak_and_collect(&mut client).await, "worker_unavailable", &[&address.to_string()]);
     let (_, _simulator, _) = start_simulator(&address.to_string(), instant_simulator(), None).await;
     assert_recovered(client).await;
@@ -250,8 +250,8 @@ async fn silent_upstream_is_named() {
     let upstream = vec![upstream_at(silent.local_addr().unwrap())];
     let bench = Bench::with_config(instant_simulator(), Config { upstream, ..config() }).await;
     let mut client = bench.client("model=x").await;
-    let seen = send_utterance_and_collect(&mut client).await;
-    assert_pairs_closed(&seen);
-    assert_error(&seen, "worker_unavailable", &["did not answer the connection within 1000 ms"]);
+    let frames = send_utterance_and_collect(&mut client).await;
+    assert_pairs_closed(&frames);
+    assert_error(&frames, "worker_unavailable", &["did not answer the connection within 1000 ms"]);
     client.close().await;
 }

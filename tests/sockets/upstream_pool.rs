@@ -70,26 +70,27 @@ fn faulty_simulator(fault: &str) -> SimulatorConfig {
 
 /// Says an utterance and checks its transcript; no error may occur.
 async fn send_utterance_and_check(client: &mut Client) {
-    let from = client.seen.len();
+    let from = client.received.len();
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("vad.speech_end").await;
-    let seen = &client.seen[from..];
-    assert_pairs_closed(seen);
-    assert!(events(seen, "error").is_empty(), "{seen:#?}");
-    let finals = events(seen, "transcript.final");
-    assert_eq!(finals.len(), 1, "{seen:#?}");
+    let frames = &client.received[from..];
+    assert_pairs_closed(frames);
+    assert!(events(frames, "error").is_empty(), "{frames:#?}");
+    let finals = events(frames, "transcript.final");
+    assert_eq!(finals.len(), 1, "{frames:#?}");
     assert!(finals[0]["text"].as_str().unwrap().starts_with("simulated transcript: "), "{}", finals[0]);
 }
 
 /// Has a text spoken and waits for its end or an error.
 async fn speak_and_check(client: &mut Client) {
-    let from = client.seen.len();
+    let from = client.received.len();
     client.send_json(json!({"type": "tts.speak", "text": "Something of some length, please."})).await;
     loop {
         let kind = client.next().await.kind().to_owned();
-        let seen = &client.seen[from..];
-        if kind == "tts.speaking_end" || (kind == "error" && events(seen, "tts.speaking_start").is_empty()) {
-            return assert_pairs_closed(seen);
+        let frames = &client.received[from..];
+        if kind == "tts.speaking_end" || (kind == "error" && events(frames, "tts.speaking_start").is_empty())
+        {
+            return assert_pairs_closed(frames);
         }
     }
 }
@@ -110,9 +111,9 @@ async fn open_clients(bench: &Bench, count: usize) -> Vec<Client> {
 }
 
 async fn close_all(clients: Vec<Client>) {
-    for seen in join_all(clients.into_iter().map(Client::close)).await {
-        assert_eq!(events(&seen, "session.closed")[0]["reason"], "client_request");
-        assert!(!seen.iter().any(|seen| matches!(seen, ClientFrame::Close(code, _) if *code != 1000)));
+    for frames in join_all(clients.into_iter().map(Client::close)).await {
+        assert_eq!(events(&frames, "session.closed")[0]["reason"], "client_request");
+        assert!(!frames.iter().any(|frame| matches!(frame, ClientFrame::Close(code, _) if *code != 1000)));
     }
 }
 
@@ -258,7 +259,7 @@ async fn conversations_survive_upstream_loss() {
     join(join_all(clients.iter_mut().map(ask_unanswered)), killing).await;
     first.running.wait_for_end().await;
     join_all(clients.iter_mut().map(ask_question)).await;
-    let told = clients.iter().filter(|client| !events(&client.seen, "error").is_empty()).count();
+    let told = clients.iter().filter(|client| !events(&client.received, "error").is_empty()).count();
     assert!((1..SESSIONS).contains(&told), "{told} clients were notified of a loss");
 
     // The upstream returns: new clients and rollovers use it.
@@ -269,9 +270,9 @@ async fn conversations_survive_upstream_loss() {
         join_all(clients.iter_mut().map(ask_question)).await;
         opened += first.session_count();
     }
-    for seen in join_all(clients.into_iter().map(Client::close)).await {
-        assert_pairs_closed(&seen);
-        assert_eq!(events(&seen, "session.closed")[0]["reason"], "client_request");
-        assert!(events(&seen, "error").iter().all(|error| error["recoverable"] == true), "{seen:?}");
+    for frames in join_all(clients.into_iter().map(Client::close)).await {
+        assert_pairs_closed(&frames);
+        assert_eq!(events(&frames, "session.closed")[0]["reason"], "client_request");
+        assert!(events(&frames, "error").iter().all(|error| error["recoverable"] == true), "{frames:?}");
     }
 }

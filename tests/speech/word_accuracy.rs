@@ -133,12 +133,12 @@ async fn transcribe_through_bridge(bench: &Bench, format: Format, samples: &[f32
         sleep_until(started + sent.saturating_sub(Duration::from_millis(9_500))).await;
         client.send_audio(frame, usize::MAX).await;
     }
-    let seen = client.close().await;
-    assert_pairs_closed(&seen);
+    let frames = client.close().await;
+    assert_pairs_closed(&frames);
     for kind in ["error", "session.frames_dropped"] {
-        assert!(events(&seen, kind).is_empty(), "{format:?}: {seen:?}");
+        assert!(events(&frames, kind).is_empty(), "{format:?}: {frames:?}");
     }
-    let finals = events(&seen, "transcript.final");
+    let finals = events(&frames, "transcript.final");
     finals.iter().map(|it| it["text"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
@@ -210,9 +210,9 @@ async fn synthesized_speech_is_understood() {
         let mut client = bench.client(&format!("model=x&output_sample_rate={rate_hz}")).await;
         client.send_json(json!({"type": "tts.speak", "text": text})).await;
         client.wait_for_event("tts.speaking_end").await;
-        let seen = client.close().await;
-        assert_pairs_closed(&seen);
-        let speech: Vec<f32> = audio(&seen).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
+        let frames = client.close().await;
+        assert_pairs_closed(&frames);
+        let speech: Vec<f32> = audio(&frames).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
         let heard = engines.recognise(resample_all(&speech, rate_hz, 16_000).unwrap()).await.unwrap();
         assert_eq!(normalise(&heard), normalise(text), "{rate_hz} Hz");
     }
@@ -220,14 +220,14 @@ async fn synthesized_speech_is_understood() {
 
 /// Asks a question with a continuous microphone until an answer was played; returns the received frames.
 async fn ask_question(client: &mut Client, format: Format, samples: &[f32]) -> Vec<ClientFrame> {
-    let from = client.seen.len();
+    let from = client.received.len();
     let question = format.of(samples);
     let mut frames = question.chunks(format.frame_bytes());
     let mut ticks = interval(Duration::from_millis(20));
     let talking = async {
         loop {
             tokio::select! {
-                seen = client.next() => if seen.kind() == "tts.speaking_end" { return },
+                frames = client.next() => if frames.kind() == "tts.speaking_end" { return },
                 _ = ticks.tick() => {
                     let frame = frames.next().map_or(vec![0; format.frame_bytes()], <[u8]>::to_vec);
                     client.send(Message::binary(frame)).await;
@@ -236,12 +236,12 @@ async fn ask_question(client: &mut Client, format: Format, samples: &[f32]) -> V
         }
     };
     timeout(Duration::from_secs(90), talking).await.expect("no answer arrives");
-    client.seen.split_off(from)
+    client.received.split_off(from)
 }
 
 /// The final transcripts of one speaker, joined.
-fn words_of_speaker(seen: &[ClientFrame], speaker: &str) -> String {
-    let finals = events(seen, "transcript.final").into_iter().filter(|it| it["speaker"] == speaker);
+fn words_of_speaker(frames: &[ClientFrame], speaker: &str) -> String {
+    let finals = events(frames, "transcript.final").into_iter().filter(|it| it["speaker"] == speaker);
     finals.map(|it| it["text"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
@@ -274,10 +274,10 @@ async fn spoken_question_gets_spoken_answer() {
         let speech: Vec<f32> = audio(&answer).into_iter().map(|s| f32::from(s) / 32_768.0).collect();
         let heard = engines.recognise(resample_all(&speech, 24_000, 16_000).unwrap()).await.unwrap();
         let rest = client.close().await;
-        let seen = [answer, rest].concat();
-        assert_pairs_closed(&seen);
-        assert!(events(&seen, "error").is_empty(), "{seen:?}");
-        let written = words_of_speaker(&seen, "assistant");
+        let frames = [answer, rest].concat();
+        assert_pairs_closed(&frames);
+        assert!(events(&frames, "error").is_empty(), "{frames:?}");
+        let written = words_of_speaker(&frames, "assistant");
         println!("{name} at {rate_hz} Hz: {written:?}, heard as {heard:?}");
         // Errors the recogniser makes without the bridge do not count; one more word may differ by chance.
         let directly = engines.recognise(samples).await.unwrap();
@@ -289,7 +289,7 @@ async fn spoken_question_gets_spoken_answer() {
         };
         right(&written, &format!("You said: {}", recording.transcript));
         right(&heard, &written);
-        let by_user = words_of_speaker(&seen, "user");
+        let by_user = words_of_speaker(&frames, "user");
         if user {
             println!("the user: {by_user:?}");
             right(&by_user, &recording.transcript);

@@ -189,7 +189,7 @@ pub async fn open_websocket(
     stream.write_all(&request).await.unwrap();
     let (head, rest) = read_http_head(&mut stream).await;
     let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
-    (head, Client { socket, seen: Vec::new() })
+    (head, Client { socket, received: Vec::new() })
 }
 
 /// Reads an answer's head; returns it and the bytes after it.
@@ -242,7 +242,7 @@ impl ClientFrame {
 /// A client that keeps everything it received.
 pub struct Client {
     pub socket: WebSocketStream<TcpStream>,
-    pub seen: Vec<ClientFrame>,
+    pub received: Vec<ClientFrame>,
 }
 
 impl Client {
@@ -274,14 +274,14 @@ impl Client {
         samples: &[i16],
         until: impl Fn(&ClientFrame) -> bool,
     ) -> &[ClientFrame] {
-        let from = self.seen.len();
+        let from = self.received.len();
         let speech = bytes(samples);
         let mut frames = speech.chunks_exact(640);
         let mut ticks = interval(Duration::from_millis(20));
         let talking = async {
             loop {
                 tokio::select! {
-                    seen = self.next() => if until(&seen) { return },
+                    frame = self.next() => if until(&frame) { return },
                     _ = ticks.tick() => {
                         let frame = frames.next().map_or(vec![0; 640], <[u8]>::to_vec);
                         self.send(Message::binary(frame)).await;
@@ -291,12 +291,12 @@ impl Client {
         };
         let talked = timeout(2 * PATIENCE, talking).await;
         assert!(talked.is_ok(), "the expected frame does not arrive: {}", self.describe_received());
-        &self.seen[from..]
+        &self.received[from..]
     }
 
     /// Waits for the next frame.
     pub async fn next(&mut self) -> ClientFrame {
-        let seen = loop {
+        let frame = loop {
             match timeout(PATIENCE, self.socket.next()).await {
                 Err(_) => panic!("no frame arrives after {}", self.describe_received()),
                 Ok(Some(Ok(Message::Text(text)))) => {
@@ -313,8 +313,8 @@ impl Client {
                 Ok(None) => break ClientFrame::End(None),
             }
         };
-        self.seen.push(seen.clone());
-        seen
+        self.received.push(frame.clone());
+        frame
     }
 
     /// Waits for an event of this type; other frames are kept.
@@ -335,45 +335,45 @@ impl Client {
     pub async fn close(mut self) -> Vec<ClientFrame> {
         self.send_json(serde_json::json!({"type": "session.close"})).await;
         self.read_to_end().await;
-        self.seen
+        self.received
     }
 
     /// Reads until the end.
     pub async fn read_to_end(&mut self) -> &[ClientFrame] {
-        let from = self.seen.len();
+        let from = self.received.len();
         while !matches!(self.next().await, ClientFrame::End(_)) {}
-        &self.seen[from..]
+        &self.received[from..]
     }
 
     /// Short description of all received frames.
     pub fn describe_received(&self) -> String {
-        format!("{:#?}", self.seen)
+        format!("{:#?}", self.received)
     }
 }
 
 /// All events of one type.
-pub fn events<'s>(seen: &'s [ClientFrame], kind: &str) -> Vec<&'s Value> {
-    let wanted = |seen: &'s ClientFrame| match seen {
+pub fn events<'s>(frames: &'s [ClientFrame], kind: &str) -> Vec<&'s Value> {
+    let wanted = |frame: &'s ClientFrame| match frame {
         ClientFrame::Event(event) if event["type"] == kind => Some(event),
         _ => None,
     };
-    seen.iter().filter_map(wanted).collect()
+    frames.iter().filter_map(wanted).collect()
 }
 
 /// All audio, concatenated.
-pub fn audio(seen: &[ClientFrame]) -> Vec<i16> {
-    let frames = seen.iter().filter_map(|seen| match seen {
+pub fn audio(frames: &[ClientFrame]) -> Vec<i16> {
+    let audio = frames.iter().filter_map(|frame| match frame {
         ClientFrame::Audio(audio) => Some(audio.as_slice()),
         _ => None,
     });
-    samples(&frames.collect::<Vec<_>>().concat())
+    samples(&audio.collect::<Vec<_>>().concat())
 }
 
 /// Checks that both pairs alternate and close, and that audio lies inside its pair.
-pub fn assert_pairs_closed(seen: &[ClientFrame]) {
+pub fn assert_pairs_closed(frames: &[ClientFrame]) {
     let (mut speech, mut speaking) = (false, false);
-    for (at, seen) in seen.iter().enumerate() {
-        let legal = match seen.kind() {
+    for (at, frame) in frames.iter().enumerate() {
+        let legal = match frame.kind() {
             "vad.speech_start" => !std::mem::replace(&mut speech, true),
             "vad.speech_end" => std::mem::replace(&mut speech, false),
             "tts.speaking_start" => !std::mem::replace(&mut speaking, true),
@@ -382,7 +382,7 @@ pub fn assert_pairs_closed(seen: &[ClientFrame]) {
             "session.closed" => !speech && !speaking,
             _ => true,
         };
-        assert!(legal, "{} at {at} is out of place", seen.kind());
+        assert!(legal, "{} at {at} is out of place", frame.kind());
     }
     assert!(!speech && !speaking, "a pair is still open");
 }

@@ -32,10 +32,10 @@ impl TcpProxy {
     pub async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (state, seen) = watch::channel(ProxyState { paused: false, generation: 0 });
+        let (state, state_receiver) = watch::channel(ProxyState { paused: false, generation: 0 });
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(forward(client, target, seen.clone()));
+                tokio::spawn(forward(client, target, state_receiver.clone()));
             }
         });
         Self { address, state, task }

@@ -15,8 +15,8 @@ fn send_command(harness: &mut Harness, kind: &str) {
 }
 
 fn audio_bytes(harness: &Harness) -> usize {
-    let bytes = |seen: &ClientFrame| if let ClientFrame::Binary(bytes) = seen { bytes.len() } else { 0 };
-    harness.log.iter().map(|(_, seen)| bytes(seen)).sum()
+    let bytes = |frame: &ClientFrame| if let ClientFrame::Binary(bytes) = frame { bytes.len() } else { 0 };
+    harness.log.iter().map(|(_, frame)| bytes(frame)).sum()
 }
 
 #[test]

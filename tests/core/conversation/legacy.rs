@@ -25,7 +25,7 @@ fn lane_retry_count(conversation: &Conversation) -> usize {
         .harness
         .observations
         .iter()
-        .filter(|seen| matches!(seen, Observation::LaneRetry { .. }))
+        .filter(|observation| matches!(observation, Observation::LaneRetry { .. }))
         .count()
 }
 
@@ -34,7 +34,7 @@ fn lane_trouble_count(conversation: &Conversation) -> usize {
         .harness
         .observations
         .iter()
-        .filter(|seen| matches!(seen, Observation::LaneTrouble { .. }))
+        .filter(|observation| matches!(observation, Observation::LaneTrouble { .. }))
         .count()
 }
 

@@ -15,7 +15,7 @@ use super::{
 };
 
 fn measurements(harness: &Harness) -> impl Iterator<Item = Measurement> {
-    harness.observations.iter().filter_map(|seen| match seen {
+    harness.observations.iter().filter_map(|observation| match observation {
         Observation::Measured(figure) => Some(*figure),
         _ => None,
     })

@@ -174,8 +174,8 @@ impl SpokenText {
 /// All the audio the client played, text by text.
 pub(crate) fn spoken_texts(harness: &Harness) -> Vec<SpokenText> {
     let mut all: Vec<SpokenText> = Vec::new();
-    for (at, seen) in &harness.log {
-        match seen {
+    for (at, frame) in &harness.log {
+        match frame {
             ClientFrame::Event(event) if event["type"] == "tts.speaking_start" => all.push(SpokenText {
                 request_id: event["request_id"].as_str().unwrap().to_owned(),
                 started: *at,

@@ -95,8 +95,8 @@ fn slow_units_drop_oldest_audio_and_report_it() {
 /// Seconds of audio the client has received, and seconds it can have played.
 fn leads(conversation: &Conversation) -> Vec<(f64, f64)> {
     let (mut first, mut got, mut leads) = (None, 0.0, Vec::new());
-    for (at, seen) in &conversation.harness.log {
-        if let ClientFrame::Binary(bytes) = seen {
+    for (at, frame) in &conversation.harness.log {
+        if let ClientFrame::Binary(bytes) = frame {
             let at = at.as_secs_f64();
             got += bytes.len() as f64 / 48_000.0;
             leads.push((got, at - *first.get_or_insert(at)));
@@ -138,10 +138,10 @@ fn interrupted_burst_is_not_played() {
                 let end = conversation.harness.events("tts.speaking_end")[0].clone();
                 assert_eq!(end["cancelled"], true, "{backend:?} {by_voice} {after_ms}");
                 let cancelled =
-                    conversation.harness.log.iter().position(|(_, seen)| seen.name() == "tts.speaking_end");
+                    conversation.harness.log.iter().position(|(_, frame)| frame.name() == "tts.speaking_end");
                 let heard = conversation.harness.log[cancelled.unwrap()..].iter();
                 assert!(
-                    heard.clone().all(|(_, seen)| !matches!(seen, ClientFrame::Binary(_))),
+                    heard.clone().all(|(_, frame)| !matches!(frame, ClientFrame::Binary(_))),
                     "{backend:?}"
                 );
                 conversation.stream_silence(3_000);

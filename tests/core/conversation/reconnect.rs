@@ -126,7 +126,7 @@ fn assert_ends_with_error(mut harness: Harness) {
     harness.advance(secs(120));
     assert!(harness.finished && harness.connections() == 0);
     let last: Vec<String> =
-        harness.log[harness.log.len() - 3..].iter().map(|(_, seen)| seen.name()).collect();
+        harness.log[harness.log.len() - 3..].iter().map(|(_, frame)| frame.name()).collect();
     assert_eq!(last, ["error", "session.closed", "close 1011"]);
     let error = *harness.events("error").last().unwrap();
     assert_eq!(error["recoverable"], false, "{error}");

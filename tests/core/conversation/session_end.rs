@@ -89,8 +89,8 @@ fn client_disconnect_ends_upstream_session() {
             assert_eq!(conversation.harness.sent_containing("\"session.close\"").len(), 1);
 
             let conversation = start_long_turn(backend, after_ms);
-            let seen = conversation.close_and_check();
-            let ended = seen.iter().filter(|(_, seen)| seen.name() == "tts.speaking_end").count();
+            let frames = conversation.close_and_check();
+            let ended = frames.iter().filter(|(_, frame)| frame.name() == "tts.speaking_end").count();
             assert_eq!(ended, 1);
         }
     }

@@ -204,7 +204,7 @@ impl Conversation {
             }
         }
         let news = &self.harness.log[self.log_position..];
-        for (at, _) in news.iter().filter(|(_, seen)| seen.name() == "tts.speaking_end") {
+        for (at, _) in news.iter().filter(|(_, frame)| frame.name() == "tts.speaking_end") {
             self.turns_ended += 1;
             self.ended_at = *at;
         }
@@ -274,7 +274,7 @@ impl Conversation {
 
     /// Turns of a new gateway start at one again, so the played turns are forgotten.
     pub(crate) fn forget_turns(&mut self) {
-        self.harness.log.retain(|(_, seen)| !matches!(seen, ClientFrame::Binary(_)));
+        self.harness.log.retain(|(_, frame)| !matches!(frame, ClientFrame::Binary(_)));
         self.log_position = self.harness.log.len();
     }
 

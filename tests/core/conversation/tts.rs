@@ -240,12 +240,12 @@ fn cancelled_text_is_silent_at_once() {
         send_speak(&mut harness, "cut");
         assert!(microphone.stream_until(&mut harness, is_audible, 5000));
         microphone.silence(&mut harness, 700);
-        let seen = harness.log.len();
+        let before = harness.log.len();
         harness.send_json(&json!({"type": "tts.cancel"}));
-        assert_eq!(harness.log[seen].1.name(), "tts.speaking_end");
+        assert_eq!(harness.log[before].1.name(), "tts.speaking_end");
         assert_eq!(speaking_ends(&harness), [(json!("cut"), json!(true))]);
         microphone.silence(&mut harness, 3000);
-        assert_eq!(harness.log.len(), seen + 1, "{:?}", harness.names());
+        assert_eq!(harness.log.len(), before + 1, "{:?}", harness.names());
         assert_answered(&mut harness, &mut microphone, 1);
         close_and_check(harness);
     });

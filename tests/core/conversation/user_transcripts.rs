@@ -136,7 +136,7 @@ fn conversation_continues_without_transcription_worker() {
             assert_complete_turn(&spoken_texts(&harness)[turn - 1], turn as u64, 5);
         }
         let names = harness.names();
-        let count = |name: &str| names.iter().filter(|seen| *seen == name).count();
+        let count = |name: &str| names.iter().filter(|other| *other == name).count();
         assert_eq!(count("vad.speech_start"), count("vad.speech_end"), "{names:?}");
         assert_eq!(rollover_reasons(&harness), []);
         // Waiting transcriptions must not delay a text.

@@ -117,19 +117,19 @@ impl Checks {
 
     /// Records an upstream event. False if a driver would not deliver it.
     pub(crate) fn on_upstream_event(&mut self, _now: Instant, lane: Lane, reply: &UpstreamEvent) -> bool {
-        let Some(seen) = self.lanes.get_mut(&lane) else { return false };
+        let Some(state) = self.lanes.get_mut(&lane) else { return false };
         match reply {
-            UpstreamEvent::Opened if seen.gone => return false,
-            UpstreamEvent::Opened => seen.up = true,
-            UpstreamEvent::Closed(_) => seen.gone = true,
-            UpstreamEvent::Text(_) if !seen.up => return false,
+            UpstreamEvent::Opened if state.gone => return false,
+            UpstreamEvent::Opened => state.up = true,
+            UpstreamEvent::Closed(_) => state.gone = true,
+            UpstreamEvent::Text(_) if !state.up => return false,
             UpstreamEvent::Text(json) => {
                 let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
-                seen.ready |= seen.init_at.is_some() && says("session.created");
-                seen.talk.in_flight &= !json.contains(r#""type":"response."#);
-                seen.over |= says("session.closed") || says("error");
-                seen.queued |=
-                    seen.init_at.is_none() && (says("session.queued") || says("session.queue_update"));
+                state.ready |= state.init_at.is_some() && says("session.created");
+                state.talk.in_flight &= !json.contains(r#""type":"response."#);
+                state.over |= says("session.closed") || says("error");
+                state.queued |=
+                    state.init_at.is_none() && (says("session.queued") || says("session.queue_update"));
             }
         }
         true
@@ -137,16 +137,16 @@ impl Checks {
 
     /// Checks a message from the bridge to a lane.
     pub(crate) fn on_lane_message(&mut self, now: Instant, lane: Lane, json: &str) -> LaneMessage {
-        let seen = self.lanes.get_mut(&lane).expect("the lane was dialled");
+        let state = self.lanes.get_mut(&lane).expect("the lane was dialled");
         let value: Value = serde_json::from_str(json).expect("messages are JSON");
         let kind = value["type"].as_str().expect("the message has a type").to_owned();
-        assert!(seen.up && !seen.gone, "{kind} on {lane:?}, whose transport is not up");
-        assert!(!seen.over, "{kind} on {lane:?}, whose session is over");
-        assert!(seen.close_at.is_none(), "{kind} on {lane:?} after session.close");
+        assert!(state.up && !state.gone, "{kind} on {lane:?}, whose transport is not up");
+        assert!(!state.over, "{kind} on {lane:?}, whose session is over");
+        assert!(state.close_at.is_none(), "{kind} on {lane:?} after session.close");
         match kind.as_str() {
-            "session.init" => assert!(seen.init_at.replace(now).is_none(), "{lane:?} is initialised twice"),
-            "session.close" => seen.close_at = Some(now),
-            "input.append" => assert!(seen.ready, "{lane:?} gets an append before it is ready"),
+            "session.init" => assert!(state.init_at.replace(now).is_none(), "{lane:?} is initialised twice"),
+            "session.close" => state.close_at = Some(now),
+            "input.append" => assert!(state.ready, "{lane:?} gets an append before it is ready"),
             other => panic!("unknown message {other}"),
         }
         if kind != "input.append" {
@@ -159,7 +159,7 @@ impl Checks {
         if wants_audio {
             self.silenced = true;
             let content = &value["input"]["messages"][1]["content"];
-            seen.text = Some(content.as_str().expect("the text is a string").to_owned());
+            state.text = Some(content.as_str().expect("the text is a string").to_owned());
         } else {
             let audio =
                 value["input"]["messages"][0]["content"][1]["data"].as_str().expect("the content has audio");
@@ -211,18 +211,18 @@ impl Checks {
 
     /// The bridge drops a lane's transport: once, and politely if a worker was assigned.
     pub(crate) fn on_lane_dropped(&mut self, now: Instant, lane: Lane) {
-        let seen = self.lanes.get_mut(&lane).expect("the lane was dialled");
-        assert!(!seen.gone, "{lane:?} is dropped, but its transport is gone");
-        seen.gone = true;
-        match (seen.init_at, seen.close_at) {
+        let state = self.lanes.get_mut(&lane).expect("the lane was dialled");
+        assert!(!state.gone, "{lane:?} is dropped, but its transport is gone");
+        state.gone = true;
+        match (state.init_at, state.close_at) {
             // A lane that is still queued has no worker to say goodbye to.
             (_, Some(close_at)) => {
                 let patient = now >= close_at + CLOSE_MAX;
-                assert!(patient || seen.queued, "{lane:?} is dropped before its close was answered");
+                assert!(patient || state.queued, "{lane:?} is dropped before its close was answered");
             }
             (Some(init_at), None) => {
-                let patient = now >= init_at + INIT_MAX && !seen.ready;
-                assert!(seen.over || patient, "{lane:?} is dropped without a goodbye");
+                let patient = now >= init_at + INIT_MAX && !state.ready;
+                assert!(state.over || patient, "{lane:?} is dropped without a goodbye");
             }
             (None, None) => {}
         }
@@ -325,13 +325,13 @@ impl Checks {
             let talks = self
                 .lanes
                 .iter()
-                .any(|(lane, seen)| lane_sample(lane.0) == sample && seen.talk.last.is_some());
+                .any(|(lane, state)| lane_sample(lane.0) == sample && state.talk.last.is_some());
             return assert!(talks, "the audio {sample} belongs to no conversation lane");
         };
         let first_sentence = text.split('.').next().unwrap_or(text);
-        let asked = self.lanes.iter().any(|(lane, seen)| {
+        let asked = self.lanes.iter().any(|(lane, state)| {
             let for_this =
-                seen.text.as_ref().is_some_and(|text| text.contains(&format!("{first_sentence}.")));
+                state.text.as_ref().is_some_and(|text| text.contains(&format!("{first_sentence}.")));
             lane_sample(lane.0) == sample && for_this
         });
         assert!(asked, "the audio {sample} is not of {first_sentence:?}");

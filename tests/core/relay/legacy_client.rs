@@ -247,8 +247,11 @@ fn untranslatable_field_is_reported_once() {
         harness.send_json(&message);
         harness.advance(ms(1000));
     }
-    let told: Vec<_> =
-        harness.observations.iter().filter(|seen| matches!(seen, Observation::NoEffect(_))).collect();
+    let told: Vec<_> = harness
+        .observations
+        .iter()
+        .filter(|observation| matches!(observation, Observation::NoEffect(_)))
+        .collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(format!("{told:?}").contains("volume"));
 }

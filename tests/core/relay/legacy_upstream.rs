@@ -94,26 +94,29 @@ fn all_field_spellings_are_understood() {
         assert_eq!(said, json!({"type": "session.update", "session": session}));
     }
     let audio = base64_of(&zeros(1000));
-    let heard = json!({"type": "input_audio_buffer.append", "audio": audio});
-    let seen = json!({"type": "input_audio_buffer.append", "audio": audio, "force_listen": true,
+    let audio_only = json!({"type": "input_audio_buffer.append", "audio": audio});
+    let with_image = json!({"type": "input_audio_buffer.append", "audio": audio, "force_listen": true,
         "video_frames": ["/9j/"], "max_slice_nums": 2});
     let mut harness = open_session(legacy_config("mode=video", false, &[]));
     for (input, expected) in [
-        (json!({"audio": audio}), &heard),
-        (json!({"audio": {"data": audio}}), &heard),
-        (json!({"audio": {"base64": audio}}), &heard),
-        (json!({"audio": {"audio_base64": audio}}), &heard),
-        (json!({"audio_base64": audio}), &heard),
-        (json!({"audio_data": audio}), &heard),
-        (json!({"audio": format!("data:audio/pcm;base64,{audio}")}), &heard),
-        (json!({"audio": audio, "video_frames": ["/9j/"], "force_listen": true, "max_slice_nums": 2}), &seen),
+        (json!({"audio": audio}), &audio_only),
+        (json!({"audio": {"data": audio}}), &audio_only),
+        (json!({"audio": {"base64": audio}}), &audio_only),
+        (json!({"audio": {"audio_base64": audio}}), &audio_only),
+        (json!({"audio_base64": audio}), &audio_only),
+        (json!({"audio_data": audio}), &audio_only),
+        (json!({"audio": format!("data:audio/pcm;base64,{audio}")}), &audio_only),
+        (
+            json!({"audio": audio, "video_frames": ["/9j/"], "force_listen": true, "max_slice_nums": 2}),
+            &with_image,
+        ),
         (
             json!({"audio": audio, "frames": ["/9j/"], "hints": {"force_listen": true, "max_slice_nums": 2}}),
-            &seen,
+            &with_image,
         ),
         (
             json!({"audio": audio, "frame_base64_list": ["/9j/"], "force_listen": true, "max_slice_nums": 2}),
-            &seen,
+            &with_image,
         ),
     ] {
         harness.send_json(&json!({"type": "input.append", "input": input}));

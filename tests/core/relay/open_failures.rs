@@ -62,7 +62,10 @@ fn unknown_upstream_message_is_reported_once_and_passed_on() {
     let mut harness = open_session(config("mode=audio", &[]));
     let lane = newest_lane(&harness);
     harness.inject_upstream_text(lane, r#"{"type":"news"}"#);
-    let told = harness.observations.iter().filter(|seen| matches!(seen, Observation::UnknownFromLane { .. }));
+    let told = harness
+        .observations
+        .iter()
+        .filter(|observation| matches!(observation, Observation::UnknownFromLane { .. }));
     assert_eq!(told.count(), 1);
     assert_eq!(harness.texts.last().unwrap(), r#"{"type":"news"}"#);
 }

@@ -132,9 +132,9 @@ proptest! {
             event["type"] = json!(types[kind]);
             event["kind"] = json!(["text", "audio", "listen", "other", ""][kind]);
             let text = event.to_string();
-            let seen = harness.texts.len();
+            let text_count = harness.texts.len();
             harness.inject_upstream_text(lane, &text);
-            prop_assert_eq!(&harness.texts[seen..], std::slice::from_ref(&text));
+            prop_assert_eq!(&harness.texts[text_count..], std::slice::from_ref(&text));
         }
         for (mut message, kind) in up {
             message["type"] = json!(["input.append", "session.init", "input.tool_result", "x"][kind]);

@@ -52,19 +52,19 @@ fn simulator(faults: &[&str]) -> SimulatorConfig {
 fn run_directly(script: &Script) -> Vec<String> {
     let mut now = virtual_start();
     let mut gateway = Gateway::new(simulator(script.faults), now, UNIX);
-    let (conn, mut seen, mut wait) = (ConnId(0), Vec::new(), None);
+    let (conn, mut client_log, mut wait) = (ConnId(0), Vec::new(), None);
     let mode = SimDialect::Legacy { follows_document: true }.parse_mode(Some("mode=audio")).unwrap();
-    let mut told = |gateway: &mut Gateway, now: Instant, wait: &mut Option<Instant>| loop {
+    let mut forward_outputs = |gateway: &mut Gateway, now: Instant, wait: &mut Option<Instant>| loop {
         match gateway.poll_output(now) {
-            SimOutput::Text(_, text) => seen.push(text),
-            SimOutput::Close(_, code, _) => seen.push(format!("close {code}")),
-            SimOutput::Abort(_) => seen.push("dropped".to_owned()),
+            SimOutput::Text(_, text) => client_log.push(text),
+            SimOutput::Close(_, code, _) => client_log.push(format!("close {code}")),
+            SimOutput::Abort(_) => client_log.push("dropped".to_owned()),
             SimOutput::Wait(until) => return *wait = until,
             _ => {}
         }
     };
     gateway.handle_input(now, SimInput::Connected(conn, mode));
-    told(&mut gateway, now, &mut wait);
+    forward_outputs(&mut gateway, now, &mut wait);
     for step in &script.steps {
         match step {
             ScriptStep::Send(text) => gateway.handle_input(now, SimInput::Text(conn, text)),
@@ -73,14 +73,14 @@ fn run_directly(script: &Script) -> Vec<String> {
                 while let Some(at) = wait.filter(|at| *at <= end) {
                     now = now.max(at);
                     gateway.handle_input(now, SimInput::Timeout);
-                    told(&mut gateway, now, &mut wait);
+                    forward_outputs(&mut gateway, now, &mut wait);
                 }
                 now = end;
             }
         }
-        told(&mut gateway, now, &mut wait);
+        forward_outputs(&mut gateway, now, &mut wait);
     }
-    seen
+    client_log
 }
 
 /// Two chained bridges: the second one is the upstream of the first.
@@ -92,7 +92,7 @@ struct BridgeChain<'s> {
     second: Option<(Lane, Harness, usize)>,
     closing: Vec<Harness>,
     faults: &'s [&'s str],
-    seen: Vec<String>,
+    client_log: Vec<String>,
 }
 
 impl BridgeChain<'_> {
@@ -106,8 +106,15 @@ impl BridgeChain<'_> {
         let bridge = Bridge::open_relay(virtual_start(), &clients, "mode=audio", upstream, setup);
         let faults = script.faults;
         let (now, wait) = (virtual_start(), None);
-        let mut chain =
-            BridgeChain { bridge, now, wait, second: None, closing: Vec::new(), faults, seen: Vec::new() };
+        let mut chain = BridgeChain {
+            bridge,
+            now,
+            wait,
+            second: None,
+            closing: Vec::new(),
+            faults,
+            client_log: Vec::new(),
+        };
         chain.settle();
         for step in &script.steps {
             match step {
@@ -118,7 +125,7 @@ impl BridgeChain<'_> {
                 ScriptStep::Wait(time) => (0..*time / STEP_MS).for_each(|_| chain.tick()),
             }
         }
-        chain.seen
+        chain.client_log
     }
 
     /// Advances both bridges by a short time.
@@ -139,21 +146,21 @@ impl BridgeChain<'_> {
         loop {
             self.drain();
             let Some((lane, harness, passed)) = &mut self.second else { return };
-            let Some((_, seen)) = harness.log.get(*passed) else { return };
+            let Some((_, frame)) = harness.log.get(*passed) else { return };
             *passed += 1;
             let lane = *lane;
-            match seen {
+            match frame {
                 ClientFrame::Event(_) => {
                     let texts = harness.log[..*passed]
                         .iter()
-                        .filter(|(_, seen)| matches!(seen, ClientFrame::Event(_)));
+                        .filter(|(_, frame)| matches!(frame, ClientFrame::Event(_)));
                     let text = harness.texts[texts.count() - 1].clone();
                     self.bridge.handle_input(self.now, Input::Lane(lane, Frame::Text(&text)));
                 }
                 ClientFrame::Close(code, reason) => {
-                    let why = DisconnectReason::Closed(*code, reason.clone());
+                    let reason = DisconnectReason::Closed(*code, reason.clone());
                     self.second = None;
-                    self.bridge.handle_input(self.now, Input::LaneClosed(lane, why));
+                    self.bridge.handle_input(self.now, Input::LaneClosed(lane, reason));
                 }
                 ClientFrame::Binary(_) => panic!("unexpected binary frame"),
             }
@@ -165,8 +172,8 @@ impl BridgeChain<'_> {
             match self.bridge.poll_output(self.now) {
                 Output::Wait(until) => return self.wait = until,
                 Output::Finished => return self.wait = None,
-                Output::ToClient(Message::Text(text)) => self.seen.push(text),
-                Output::ToClient(Message::Close(code, _)) => self.seen.push(format!("close {code}")),
+                Output::ToClient(Message::Text(text)) => self.client_log.push(text),
+                Output::ToClient(Message::Close(code, _)) => self.client_log.push(format!("close {code}")),
                 Output::OpenLane(lane, _) => {
                     let config = HarnessConfig { upstream: "minicpm-o-legacy", ..config("mode=audio", &[]) };
                     let config = HarnessConfig { simulator: simulator(self.faults), ..config };
@@ -311,7 +318,7 @@ fn two_chained_bridges_match_direct_connection() {
         let (direct, chained) = (run_directly(&script), BridgeChain::run(&script));
         for at in 0..direct.len().max(chained.len()) {
             let text =
-                |seen: &[String]| seen.get(at).map_or("nothing".to_owned(), |text| with_short_audio(text));
+                |frame: &[String]| frame.get(at).map_or("nothing".to_owned(), |text| with_short_audio(text));
             let (direct, chained) = (text(&direct), text(&chained));
             if direct == chained {
                 continue;

@@ -71,7 +71,8 @@ fn lost_upstream_is_replaced_and_every_append_answered() {
     let inits: Vec<_> =
         sent_texts(&harness).into_iter().filter(|text| text.contains("session.init")).collect();
     assert!(inits.len() > 1 && inits.iter().all(|text| *text == inits[0]), "{inits:?}");
-    let resumed = |seen: &&Observation| matches!(seen, Observation::RelayResumed { dropped: 0, .. });
+    let resumed =
+        |observation: &&Observation| matches!(observation, Observation::RelayResumed { dropped: 0, .. });
     assert_eq!(harness.observations.iter().filter(resumed).count(), 1);
 }
 
@@ -101,8 +102,9 @@ fn long_gap_drops_oldest_appends_and_counts_them() {
     assert_eq!(harness.names().len(), 2, "the client gets no queue events");
     harness.replace_gateway(config("", &[]).simulator);
     harness.advance(ms(20_000));
-    let resumed =
-        |seen: &&Observation| matches!(seen, Observation::RelayResumed { kept: 10, dropped: 5, .. });
+    let resumed = |observation: &&Observation| {
+        matches!(observation, Observation::RelayResumed { kept: 10, dropped: 5, .. })
+    };
     assert_eq!(harness.observations.iter().filter(resumed).count(), 1, "{:?}", harness.observations);
     assert_eq!(harness.names().len(), 12);
 }

@@ -45,9 +45,9 @@ fn assert_transcribes(harness: &mut Harness) {
     let before = harness.log.len();
     harness.stream(&utterance(), 40);
     let ended =
-        |harness: &Harness| harness.log[before..].iter().any(|(_, seen)| seen.name() == "vad.speech_end");
+        |harness: &Harness| harness.log[before..].iter().any(|(_, frame)| frame.name() == "vad.speech_end");
     harness.run_until(ended, secs(10));
-    let names: Vec<String> = harness.log[before..].iter().map(|(_, seen)| seen.name()).collect();
+    let names: Vec<String> = harness.log[before..].iter().map(|(_, frame)| frame.name()).collect();
     let told: Vec<&String> = names.iter().filter(|name| *name != "transcript.partial").collect();
     assert_eq!(told, ["vad.speech_start", "transcript.final", "vad.speech_end"], "{:?}", harness.names());
     let words = harness.events("transcript.final").last().unwrap()["text"].clone();
@@ -60,7 +60,7 @@ fn assert_speaks(harness: &mut Harness) {
     send_speak(harness, "All is well again.", "proof");
     let end = harness.next_event("tts.speaking_end");
     assert_eq!((&end["request_id"], &end["cancelled"]), (&json!("proof"), &json!(false)));
-    let mut names: Vec<String> = harness.log[before..].iter().map(|(_, seen)| seen.name()).collect();
+    let mut names: Vec<String> = harness.log[before..].iter().map(|(_, frame)| frame.name()).collect();
     names.dedup();
     assert_eq!(names, ["tts.speaking_start", "binary", "tts.speaking_end"]);
 }

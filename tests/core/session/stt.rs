@@ -75,7 +75,7 @@ fn commit_mid_speech_cuts_without_gap() {
     assert!(position_in(&input, &heard_samples(&harness)).is_some(), "there is a gap");
     // The first segment was answered while the user continued to speak.
     let committed = 2515 + 1000;
-    assert!(harness.log.iter().any(|(at, seen)| seen.name() == "transcript.final" && *at < ms(committed)));
+    assert!(harness.log.iter().any(|(at, frame)| frame.name() == "transcript.final" && *at < ms(committed)));
     assert_closes_cleanly(harness);
 }
 
@@ -100,7 +100,7 @@ fn late_transcript_follows_speech_end() {
     let mut harness = Harness::new(HarnessConfig::with_faults(&["slow-init=12,times=1"]));
     harness.stream(&utterance(), 40);
     harness.next_event("transcript.final");
-    let at = |name: &str| harness.log.iter().find(|(_, seen)| seen.name() == name).unwrap().0;
+    let at = |name: &str| harness.log.iter().find(|(_, frame)| frame.name() == name).unwrap().0;
     let waited = at("vad.speech_end") - ms(1500);
     assert!(waited.abs_diff(secs(5)) < ms(100), "speech_end after {waited:?}");
     assert!(at("transcript.final") > secs(12));

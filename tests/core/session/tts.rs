@@ -42,9 +42,9 @@ fn cancelled_text_ends_at_once_without_further_audio() {
     send_speak(&mut harness, LONG, "cut");
     harness.next_event("tts.speaking_start");
     harness.advance(ms(600));
-    let seen = harness.log.len();
+    let before = harness.log.len();
     harness.send_json(&json!({"type": "tts.cancel"}));
-    let names: Vec<String> = harness.log[seen..].iter().map(|(_, seen)| seen.name()).collect();
+    let names: Vec<String> = harness.log[before..].iter().map(|(_, frame)| frame.name()).collect();
     assert_eq!(names, ["tts.speaking_end"], "the end comes at once");
     assert_eq!(harness.events("tts.speaking_end")[0]["cancelled"], true);
     assert_transcribes(&mut harness);

@@ -205,12 +205,12 @@ async fn chat_on_server_without_chat_is_rejected() {
         let bench = server.bench(1, &[]).await;
         let mut client = bench.dial("/v1/realtime?mode=chat").await;
         client.read_to_end().await;
-        let words = events(&client.seen, "error")[0]["error"]["message"].as_str().unwrap().to_owned();
+        let words = events(&client.received, "error")[0]["error"]["message"].as_str().unwrap().to_owned();
         assert!(words.contains("has no mode chat; it has `audio` and `video`"), "{words}");
-        assert_eq!(events(&client.seen, "session.closed")[0]["reason"], "backend_error");
+        assert_eq!(events(&client.received, "session.closed")[0]["reason"], "backend_error");
         assert_close(&client, 1000);
         assert!(
-            !client.seen.iter().any(|seen| matches!(seen, ClientFrame::Audio(_))),
+            !client.received.iter().any(|frame| matches!(frame, ClientFrame::Audio(_))),
             "{}",
             describe_received(&client)
         );

@@ -237,9 +237,9 @@ async fn invalid_frames_close_with_their_codes() {
         // The connection must end without further input.
         client.read_to_end().await;
         let closed = client
-            .seen
+            .received
             .iter()
-            .any(|seen| matches!(seen, super::bench::ClientFrame::Close(came, _) if *came == code));
+            .any(|frame| matches!(frame, super::bench::ClientFrame::Close(came, _) if *came == code));
         assert!(closed, "{protocol:?} {:?}: {}", &bytes[..bytes.len().min(20)], describe_received(&client));
     });
     run_beside_bystander(bench, attempts.collect()).await;

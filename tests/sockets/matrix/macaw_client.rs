@@ -10,7 +10,7 @@ use super::{
 };
 
 fn has_kind(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
-    move |seen| seen.kind() == kind
+    move |frame| frame.kind() == kind
 }
 
 /// A client with an open session.
@@ -35,17 +35,20 @@ impl MacawClient {
 
     /// Says the question, then stays silent until the answer has been played, and returns the answer.
     async fn listen_to(&mut self, question: &[i16]) -> ModelAnswer {
-        let from = self.client.seen.len();
-        let seen = self.client.stream_until(question, has_kind("tts.speaking_end")).await;
-        assert_eq!(events(seen, "tts.speaking_end")[0]["cancelled"], false);
-        let finals = |seen: &[ClientFrame]| -> String {
-            let finals = events(seen, "transcript.final").into_iter();
+        let from = self.client.received.len();
+        let frames = self.client.stream_until(question, has_kind("tts.speaking_end")).await;
+        assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], false);
+        let finals = |frame: &[ClientFrame]| -> String {
+            let finals = events(frame, "transcript.final").into_iter();
             finals.filter(|it| it["speaker"] == "assistant").map(|it| it["text"].as_str().unwrap()).collect()
         };
-        while finals(&self.client.seen[from..]).is_empty() {
+        while finals(&self.client.received[from..]).is_empty() {
             self.client.stream_until(&[], has_kind("transcript.final")).await;
         }
-        ModelAnswer { text: finals(&self.client.seen[from..]), audio: audio(&self.client.seen[from..]) }
+        ModelAnswer {
+            text: finals(&self.client.received[from..]),
+            audio: audio(&self.client.received[from..]),
+        }
     }
 
     /// Interrupts an answer with another question. Returns the received part of the first answer and all of
@@ -67,7 +70,7 @@ impl MacawClient {
     }
 
     async fn ask_until_audio(&mut self) -> usize {
-        let from = self.client.seen.len();
+        let from = self.client.received.len();
         self.client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
         self.client.stream_until(&[], has_kind("audio")).await;
         from
@@ -75,9 +78,9 @@ impl MacawClient {
 
     #[track_caller]
     fn interrupted_answer(&self, from: usize) -> ModelAnswer {
-        let seen = &self.client.seen[from..];
-        assert_eq!(events(seen, "tts.speaking_end")[0]["cancelled"], true, "{seen:?}");
-        ModelAnswer { text: String::new(), audio: audio(seen) }
+        let frames = &self.client.received[from..];
+        assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], true, "{frames:?}");
+        ModelAnswer { text: String::new(), audio: audio(frames) }
     }
 
     /// Checks that invalid input gets an error and has no other effect.
@@ -89,9 +92,9 @@ impl MacawClient {
 
     /// Waits for the upstream's time limit and checks that the conversation continues.
     pub(crate) async fn wait_for_rollover(&mut self, reason: &str) {
-        let seen = self.client.stream_until(&[], has_kind("session.rollover")).await;
-        assert_eq!(events(seen, "session.rollover")[0]["reason"], reason);
-        for error in events(seen, "error") {
+        let frames = self.client.stream_until(&[], has_kind("session.rollover")).await;
+        assert_eq!(events(frames, "session.rollover")[0]["reason"], reason);
+        for error in events(frames, "error") {
             assert_eq!(error["recoverable"], true, "{error}");
         }
     }
@@ -102,19 +105,24 @@ impl MacawClient {
         self.client.read_to_end().await;
         assert_eq!(self.closed_event()["reason"], "client_request");
         assert_close(&self.client, 1000);
-        assert_pairs_closed(&self.client.seen);
-        assert_eq!(events(&self.client.seen, "error").len(), errors, "{}", self.client.describe_received());
+        assert_pairs_closed(&self.client.received);
+        assert_eq!(
+            events(&self.client.received, "error").len(),
+            errors,
+            "{}",
+            self.client.describe_received()
+        );
     }
 
     fn closed_event(&self) -> &Value {
-        events(&self.client.seen, "session.closed")[0]
+        events(&self.client.received, "session.closed")[0]
     }
 
     /// Checks that a session without a model is rejected.
     pub(crate) async fn assert_rejected_without_model(bench: &Bench) {
         let mut client = bench.dial("/v1/realtime?language=en&model=").await;
         client.read_to_end().await;
-        assert_eq!(events(&client.seen, "error").len(), 1);
+        assert_eq!(events(&client.received, "error").len(), 1);
         assert_close(&client, 1008);
     }
 
@@ -127,24 +135,24 @@ impl MacawClient {
 
     /// Has a text spoken to its end.
     pub(crate) async fn speak_text(&mut self) {
-        let from = self.client.seen.len();
+        let from = self.client.received.len();
         self.client.send_json(json!({"type": "tts.speak", "text": "Hello there, who are you?"})).await;
         let end = self.client.wait_for_event("tts.speaking_end").await;
-        let samples = audio(&self.client.seen[from..]).len() as u64;
+        let samples = audio(&self.client.received[from..]).len() as u64;
         assert_eq!(end["cancelled"], false);
         assert!(samples > 0 && end["audio_ms"] == samples / 24, "{end}");
     }
 
     /// Has a text spoken and cancels it.
     pub(crate) async fn speak_and_cancel(&mut self) {
-        let from = self.client.seen.len();
+        let from = self.client.received.len();
         self.client.send_json(json!({"type": "tts.speak", "text": "A long story. ".repeat(20)})).await;
         while !self.client.next().await.kind().contains("audio") {}
         self.client.send_json(json!({"type": "tts.cancel"})).await;
         let end = self.client.wait_for_event("tts.speaking_end").await;
         assert_eq!(end["cancelled"], true);
         // The whole text would last more than ten seconds.
-        assert!(audio(&self.client.seen[from..]).len() < 10 * 24_000);
+        assert!(audio(&self.client.received[from..]).len() < 10 * 24_000);
     }
 
     /// Checks that a silent client is disconnected.

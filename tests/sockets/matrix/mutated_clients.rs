@@ -37,7 +37,7 @@ proptest! {
                 assert_ne!(outcome, Outcome::Lost, "{protocol:?} {script:?}: {}", describe_received(&client));
                 // The client caused the error, so 1011 (server error) would be wrong.
                 assert!(!matches!(outcome, Outcome::Closed(1011)), "{protocol:?} {script:?}: {}", describe_received(&client));
-                let closes = client.seen.iter().filter(|seen| matches!(seen, ClientFrame::Close(..))).count();
+                let closes = client.received.iter().filter(|frame| matches!(frame, ClientFrame::Close(..))).count();
                 assert!(closes <= 1, "{}", describe_received(&client));
             });
             join_all(clients).await;

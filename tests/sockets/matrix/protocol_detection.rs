@@ -288,7 +288,10 @@ fn routes_mixing_dialects_are_rejected() {
             "[[route]]\nclient = \"minicpm-*\"\nupstream = \"new\"\nprofile = \"speech\"\n",
             &["matches no client", "is relayed"],
         ),
-        ("[[route]]\nmodel = \"whisper*\"\nupstream = \"new\"\nprofile = \"relay\"\n", &["send no model name"]),
+        (
+            "[[route]]\nmodel = \"whisper*\"\nupstream = \"new\"\nprofile = \"relay\"\n",
+            &["send no model name"],
+        ),
         (
             "[[route]]\nclient = \"makaw\"\nupstream = \"new\"\nprofile = \"speech\"\n",
             &["no client protocol", "did you mean `macaw`"],

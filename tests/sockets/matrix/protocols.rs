@@ -126,14 +126,14 @@ impl Protocol {
 
     /// The code of the first error the client received.
     pub(crate) fn first_error_code(self, client: &Client) -> Option<String> {
-        let code = |seen: &ClientFrame| match seen {
+        let code = |frame: &ClientFrame| match frame {
             ClientFrame::Event(event) if event["type"] == "error" => {
                 let code = if self == Self::Macaw { &event["code"] } else { &event["error"]["code"] };
                 code.as_str().map(str::to_owned)
             }
             _ => None,
         };
-        client.seen.iter().find_map(code)
+        client.received.iter().find_map(code)
     }
 
     /// Valid client messages as input for mutations.

@@ -131,7 +131,7 @@ impl RelayClient {
 
     /// The outputs since that point, in order.
     fn outputs_since(&self, from: usize) -> Vec<ModelOutput> {
-        let events = self.client.seen[from..].iter().filter_map(|seen| match seen {
+        let events = self.client.received[from..].iter().filter_map(|frame| match frame {
             ClientFrame::Event(event) => Some(event),
             _ => None,
         });
@@ -173,7 +173,7 @@ impl RelayClient {
     }
 
     async fn send_question(&mut self) -> usize {
-        let from = self.client.seen.len();
+        let from = self.client.received.len();
         for second in question() {
             self.send_second(&second, false).await;
         }
@@ -192,7 +192,7 @@ impl RelayClient {
         let from = self.send_question().await;
         self.send_silence_until(false, |client| client.has_audio(from)).await;
         self.send_silence_until(true, |client| client.is_over(from)).await;
-        let (heard, end) = (self.answer(from), self.client.seen.len());
+        let (heard, end) = (self.answer(from), self.client.received.len());
         for _ in 0..3 {
             self.send_second(&[0; 16_000], false).await;
         }
@@ -218,7 +218,7 @@ impl RelayClient {
         match self.dialect {
             RelayDialect::Legacy => {
                 assert_close(&self.client, 1003);
-                assert!(events(&self.client.seen, "session.closed").is_empty());
+                assert!(events(&self.client.received, "session.closed").is_empty());
             }
             RelayDialect::Current => {
                 let closed = self.closed_event();
@@ -252,7 +252,7 @@ impl RelayClient {
     /// The only `session.closed` event.
     #[track_caller]
     fn closed_event(&self) -> &Value {
-        let closed = events(&self.client.seen, "session.closed");
+        let closed = events(&self.client.received, "session.closed");
         assert_eq!(closed.len(), 1, "{}", describe_received(&self.client));
         assert!(self.dialect == RelayDialect::Current || closed[0].get("session_id").is_none());
         closed[0]
@@ -260,7 +260,7 @@ impl RelayClient {
 
     /// Asks a chat question and returns the whole answer.
     pub(crate) async fn chat(&mut self) -> ModelAnswer {
-        let from = self.client.seen.len();
+        let from = self.client.received.len();
         self.client.send_json(chat_message("Hello there")).await;
         let done = self.client.wait_for_event("response.done").await;
         assert_eq!(done["reason"], "turn_end");
@@ -278,7 +278,11 @@ impl RelayClient {
         self.client.wait_for_event("response.output.delta").await;
         self.client.send_json(json!({"type": "session.close", "reason": "enough"})).await;
         self.client.read_to_end().await;
-        assert!(events(&self.client.seen, "response.done").is_empty(), "{}", describe_received(&self.client));
+        assert!(
+            events(&self.client.received, "response.done").is_empty(),
+            "{}",
+            describe_received(&self.client)
+        );
         assert_eq!(self.closed_event()["reason"], told);
         assert_close(&self.client, 1000);
     }
@@ -294,7 +298,7 @@ pub(crate) fn chat_message(text: &str) -> Value {
 
 #[track_caller]
 pub(crate) fn assert_close(client: &Client, code: u16) {
-    let last: Vec<_> = client.seen.iter().rev().take(2).collect();
+    let last: Vec<_> = client.received.iter().rev().take(2).collect();
     assert!(
         matches!(last[..], [ClientFrame::End(None), ClientFrame::Close(came, _)] if *came == code),
         "{}",
@@ -304,12 +308,12 @@ pub(crate) fn assert_close(client: &Client, code: u16) {
 
 /// Short description of the received frames; events may hold megabytes of audio.
 pub(crate) fn describe_received(client: &Client) -> String {
-    let short = |seen: &ClientFrame| match seen {
+    let short = |frame: &ClientFrame| match frame {
         ClientFrame::Event(event) => {
             let whole = event.to_string();
             whole.chars().take(200).collect()
         }
         other => format!("{other:?}"),
     };
-    client.seen.iter().map(short).collect::<Vec<_>>().join("\n")
+    client.received.iter().map(short).collect::<Vec<_>>().join("\n")
 }
