@@ -1,4 +1,4 @@
-//! `mappings explain` for the clients of relays: what becomes of every message, field and event on an upstream.
+//! Part of `mappings explain` for relays: effect of every message, field and event on an upstream.
 
 use super::{
     super::{
@@ -10,7 +10,7 @@ use super::{
     RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb,
 };
 
-/// What its client sends, and what becomes of it on this dialect.
+/// What the client sends, and its effect on this dialect.
 pub(in crate::mapping) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let native = relay.dialect == dialect.name;
     let mut rows = vec![
@@ -32,7 +32,7 @@ pub(in crate::mapping) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMap
     rows
 }
 
-/// Which modes of the query the upstream has.
+/// Modes of the query, and whether the upstream has them.
 fn describe_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> String {
     let told = relay.mode.values.iter().map(|(value, mode)| match dialect.modes.get(mode) {
         Some(upstream) => format!("`{value}` as `{upstream}`"),
@@ -41,7 +41,7 @@ fn describe_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-/// The modes that client and dialect both have.
+/// Modes that both the client protocol and the dialect have.
 pub(in crate::mapping) fn common_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<Mode> {
     dialect
         .modes
@@ -80,7 +80,7 @@ fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -
     }
 }
 
-/// What its client gets, and where it comes from.
+/// What the client receives, and its origin.
 pub(in crate::mapping) fn received_rows(
     client: &ClientMapping,
     relay: &RelayProtocol,

@@ -1,4 +1,4 @@
-//! The file of a relay's client protocol, as written, and its compilation.
+//! Mapping file of a relay's client protocol, and its compilation.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{
 use crate::error::ErrorKind;
 use crate::mapping::check;
 
-/// The file, as written.
+/// File as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::mapping) struct RelayProtocolFile {
@@ -68,7 +68,7 @@ struct RelayCloseFile {
 }
 
 impl RelayProtocolFile {
-    /// Whether a client protocol's file is one of these: it names the dialect it is spelled as.
+    /// True if the file of a client protocol is a relay's: it names the dialect whose spelling it shares.
     pub(in crate::mapping) fn is_relay_protocol(file: &str, source: &str) -> Result<bool, FileError> {
         #[derive(Deserialize)]
         struct DialectHeader {
@@ -107,7 +107,7 @@ impl RelayProtocolFile {
 }
 
 impl RelayProtocol {
-    /// What the types cannot say.
+    /// Checks what the types cannot express.
     fn check_complete(&self, file: &str) -> Result<(), FileError> {
         let file_error = |message: String| Err(FileError::for_file(file, message));
         if let Some(kind) = ErrorKind::RELAY_KINDS.iter().find(|kind| !self.errors.contains_key(kind)) {

@@ -1,4 +1,4 @@
-//! One link, by hand.
+//! Transitions of one connection.
 
 use super::*;
 use crate::{
@@ -27,7 +27,7 @@ fn actions(context: &mut LaneContext) -> Vec<Action> {
 #[test]
 fn closed_transport_receives_no_messages() {
     let (mut now, mut context, mut connection) = start();
-    // The upstream takes the connection, grants a worker and then breaks, until the attempts are used up.
+    // The upstream accepts the connection, assigns a worker and then breaks, until the attempts are used up.
     loop {
         let lane = connection.lane();
         assert_eq!(actions(&mut context), [Action::OpenLane(lane, Mode::Chat)]);
