@@ -74,7 +74,7 @@ impl RelayBridge {
             .find(|name| dialect.message(**name).is_none() && !self.translator.is_passthrough())
         {
             let error = format!(
-                "the upstream speaks {}, whose file does not say how to tell it what clients of {} say: `{}` is missing",
+                "the mapping of the upstream's dialect ({}) cannot carry the messages of {}: `{}` is missing",
                 dialect.title,
                 codec.mapping().title,
                 name.name()
@@ -85,7 +85,7 @@ impl RelayBridge {
             true => relay.set_mode(now, codec.mode()),
             false => {
                 let error = format!(
-                    "the upstream speaks {}, which has no mode {}; it has {}",
+                    "the upstream's dialect ({}) has no mode {}; it has {}",
                     dialect.title,
                     codec.mode().name(),
                     quoted_list(dialect.modes.values().map(String::as_str))

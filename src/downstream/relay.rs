@@ -80,7 +80,7 @@ impl RelayCodec {
     /// # Errors
     /// If the message is malformed. An unknown type is not an error.
     pub fn decode<'a>(&'a self, text: &'a str, native: bool) -> Result<RelayMessage<'a>, Error> {
-        let relay = self.protocol().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "anything"))?;
+        let relay = self.protocol().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "message without a relay protocol"))?;
         let extracted =
             if native { relay.extractor.extract(text) } else { relay.extractor.extract_with_unknown(text) };
         let found = extracted.map_err(|error| match error {
@@ -262,7 +262,7 @@ impl RelayMessage<'_> {
         let known = given.filter_map(|field| {
             let because = match (&field.because, field.to) {
                 (Some(because), _) => because.as_str(),
-                (None, Some(part)) if !takes(part) => "the upstream's dialect has nothing like it",
+                (None, Some(part)) if !takes(part) => "the upstream's dialect has no such field",
                 _ => return None,
             };
             Some(format!("{}: `{}` has no effect: {because}", command.name, field.name))

@@ -12,7 +12,7 @@ mod profile;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::field::without_data_prefix;
 pub use self::{
@@ -28,7 +28,7 @@ use super::{
 use crate::error::ErrorKind;
 
 /// Meaning of a client message. Mapping files name these in snake case after `verb =`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayVerb {
     /// Opens the session.
@@ -45,7 +45,7 @@ impl RelayVerb {
 }
 
 /// Event for a relay's client. Mapping files name these in snake case under `[events]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayEvent {
     /// The session waits in the upstream's queue.
@@ -123,7 +123,7 @@ impl RelayEvent {
 }
 
 /// Why a relayed session ends. Mapping files name these in snake case under `[closes]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayEndReason {
     /// The client closed it.

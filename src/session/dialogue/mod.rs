@@ -317,7 +317,7 @@ impl Dialogue {
         let bound = self.rules.converse.unit_reply_max;
         if session.tracker.in_flight().is_some_and(|unit| now >= unit.sent_at + bound) {
             session.connection.close(now, context);
-            let detail = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
+            let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
             let lane = session.connection.lane();
             context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
             self.handle_upstream_loss(now, detail, view, context);
@@ -329,7 +329,7 @@ impl Dialogue {
         let DialogueUpstream::Connecting(connection) = &self.upstream else { return };
         if let (Some(detail), false) = (connection.last_error(), self.outage_reported) {
             self.outage_reported = true;
-            let detail = format!("no model is there to talk to yet: {detail}; it is tried again");
+            let detail = format!("no model is ready yet: {detail}; retrying");
             context.out.push_error(Error::new(ErrorKind::Unavailable, detail));
         }
     }

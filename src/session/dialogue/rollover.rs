@@ -295,7 +295,7 @@ impl Dialogue {
         self.outage = Some(Outage { reason, since: now });
         // An early request of an operator is no failure.
         if !was_useful && reason != RolloverReason::OperatorRequest {
-            let detail = format!("a new upstream session had to be replaced at once: {}", reason.name());
+            let detail = format!("a new upstream session was replaced at once: {}", reason.name());
             RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
         }
         self.connect_successor(now, after, view, context);
@@ -384,7 +384,7 @@ impl Dialogue {
     ) {
         let after = self.leave_upstream(now, true, view, context);
         let error = format!(
-            "the conversation was interrupted: {detail}; it goes on as soon as another session is there"
+            "the conversation was interrupted: {detail}; it continues with the next upstream session"
         );
         context.out.push_error(Error::new(ErrorKind::ConversationInterrupted, error));
         self.outage_reported = true;

@@ -155,7 +155,7 @@ mod tests {
         let (limits, mut usage) = (limits("conversation"), ContextUsage::default());
         usage.report(Some(7000));
         usage.add_unit(true, true, &limits);
-        assert_eq!(usage.tokens, 7000, "said, and so not estimated");
+        assert_eq!(usage.tokens, 7000, "reported usage is not estimated");
         for _ in 0..10 {
             usage.add_unit(true, false, &limits);
         }

@@ -27,7 +27,7 @@ impl Dialogue {
         if session.unit_errors < UNIT_ERRORS_MAX || !session.connection.is_engaged() {
             return;
         }
-        let detail = format!("the upstream could not work on {UNIT_ERRORS_MAX} seconds in a row: {detail}");
+        let detail = format!("the upstream failed on {UNIT_ERRORS_MAX} seconds of audio in a row: {detail}");
         let lane = session.connection.lane();
         session.connection.close(now, context);
         context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });

@@ -284,12 +284,12 @@ mod tests {
             (2 * UNIT_SAMPLES, 1, 2)
         );
         uplink.resend_unanswered();
-        assert_eq!(uplink.len(), 0, "not a third time");
+        assert_eq!(uplink.len(), 0, "resent only once");
         uplink.clear_unanswered();
         uplink.push(&mut one_second(3), false);
         uplink.take(true);
         uplink.resend_unanswered();
-        assert_eq!(uplink.len(), UNIT_SAMPLES, "another question is another matter");
+        assert_eq!(uplink.len(), UNIT_SAMPLES, "new speech may be resent");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Relay {
             self.with_connection(|connection, context| connection.handle_closed(now, reason, context));
         self.refusals += u32::from(refused_init);
         if refused_init && self.is_init_exhausted() {
-            let detail = format!("the upstream {reason} whenever the session was to be opened");
+            let detail = format!("the upstream {reason} in every attempt to open the session");
             return self.fail_permanently(
                 now,
                 ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false },
@@ -293,7 +293,7 @@ impl Relay {
         self.merger.reset_steps();
         let (unanswered, too_long) = self.in_flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
-            let error = format!("{detail}; what was asked is too long to be asked again");
+            let error = format!("{detail}; the request is too long to send again");
             return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), translator);
         }
         self.pending.dropped += too_long as u64;

@@ -243,7 +243,7 @@ impl Relay {
         };
         let (bytes, max_bytes) = (variants.iter().map(String::len).max(), self.rules.buffer_max_bytes);
         if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes && !translator.is_passthrough()) {
-            let detail = format!("what opens the session has {bytes} bytes; at most {max_bytes} are taken");
+            let detail = format!("the message that opens the session has {bytes} bytes; the limit is {max_bytes} bytes");
             return self.report_error(now, &Error::new(ErrorKind::TooMuch, detail), translator);
         }
         if self.start != RelayStart::Unknown && translator.is_passthrough() {

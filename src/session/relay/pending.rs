@@ -317,12 +317,12 @@ mod tests {
         assert_eq!(
             in_flight.match_reply(ReplyStage::Speech, None, None, true),
             append("b"),
-            "text and audio are of one step"
+            "text and audio belong to one step"
         );
         assert_eq!(
             in_flight.match_reply(ReplyStage::Listening, None, None, true),
             append("b"),
-            "and the end of their turn"
+            "the end of the turn belongs to the same step"
         );
         let mut whole = InFlightAppends::new(100);
         ["a", "b", "c"].iter().for_each(|id| whole.push((*id).to_owned(), append(id)));
@@ -363,13 +363,13 @@ mod tests {
         assert_eq!(
             resent_after_loss(4, "tattaa"),
             "bcd",
-            "one step of the C++ back-end, before it has said so"
+            "one step of the C++ back-end, before its first `done`"
         );
         assert_eq!(resent_after_loss(4, "tattaad"), "bcd");
         assert_eq!(resent_after_loss(4, "tattaadtta"), "cd");
-        assert_eq!(resent_after_loss(4, "tadlta"), "d", "it listens to another append than it has answered");
-        assert_eq!(resent_after_loss(4, "tatalt"), "d", "the Python back-end has said that the turn is over");
-        assert_eq!(resent_after_loss(8, "tatatatata"), "fgh", "it goes on for too long for the C++ back-end");
+        assert_eq!(resent_after_loss(4, "tadlta"), "d", "`listen` and the answer belong to different appends");
+        assert_eq!(resent_after_loss(4, "tatalt"), "d", "`listen` ended the turn, so this is the Python back-end");
+        assert_eq!(resent_after_loss(8, "tatatatata"), "fgh", "too many steps without `done` for the C++ back-end");
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Relay {
 
     /// Reports that a relay has no rollover: only the client knows the conversation so far.
     pub(crate) fn reject_rollover(&mut self) {
-        let detail = "a relayed session cannot be rolled over: what was said in it is its client's alone";
+        let detail = "a relayed session has no rollover: only its client knows the conversation so far";
         self.context.out.observe(Observation::NoEffect(detail.to_owned()));
     }
 

@@ -378,7 +378,7 @@ mod tests {
         fn only_tokens_and_thoughts_are_removed(text in text_with_tokens()) {
             let filtered = filtered([text.as_str()]);
             let mut left = text.chars();
-            prop_assert!(filtered.chars().all(|letter| left.any(|other| other == letter)), "not a part of the text");
+            prop_assert!(filtered.chars().all(|letter| left.any(|other| other == letter)), "the output is no part of the text");
             let has_no_tag = text.split_inclusive('<').all(|part| !part.contains('>'));
             prop_assert!(!has_no_tag || filtered == text, "nothing is removed without a >");
         }

@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn send_unit(tracker: &mut ReplyTracker, now: Instant) {
-        assert!(tracker.in_flight().is_none(), "one at a time");
+        assert!(tracker.in_flight().is_none(), "only one unit may be in flight");
         tracker.record_sent(now, UplinkUnit::silence());
     }
 
@@ -244,12 +244,12 @@ mod tests {
         assert!(tracker.handle_reply(now, ReplyKind::Audio, meta("r", "1")).is_some());
         assert!(
             tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_none(),
-            "the end of the turn ends no second step"
+            "the end of the turn does not end a second step"
         );
         send_unit(&mut tracker, now);
         assert!(
             tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_none(),
-            "nor does it come late"
+            "a late repetition ends nothing"
         );
         assert!(tracker.handle_reply(now, ReplyKind::Listen, meta("", "2")).is_some());
     }
@@ -273,7 +273,7 @@ mod tests {
             send_unit(&mut tracker, now);
             assert!(
                 tracker.handle_reply(now, *ends.last().unwrap(), meta(answer, "")).is_none(),
-                "{answer} comes late"
+                "late repetition of {answer}"
             );
             tracker.take_in_flight();
         }
@@ -290,7 +290,7 @@ mod tests {
         send_unit(&mut tracker, now);
         assert!(
             tracker.handle_reply(now, ReplyKind::Listen, meta("r", "")).is_some(),
-            "a forced listen names the interrupted turn"
+            "a forced listen carries the id of the interrupted turn"
         );
     }
 
@@ -301,14 +301,14 @@ mod tests {
         for kind in [ReplyKind::Text, ReplyKind::Audio] {
             send_unit(&mut tracker, now);
             assert!(tracker.handle_reply(now, kind, meta("s_1", "")).is_none());
-            assert!(tracker.handle_reply(later, kind, meta("s_1", "")).is_none(), "there is more of it");
+            assert!(tracker.handle_reply(later, kind, meta("s_1", "")).is_none(), "more output restarts the timeout");
             assert!(tracker.handle_timeout(now + REPLY_END_TIMEOUT).is_none());
             assert!(tracker.handle_timeout(later + REPLY_END_TIMEOUT).is_some());
         }
         send_unit(&mut tracker, now);
         assert!(
             tracker.handle_reply(now, ReplyKind::Done, meta("s_1", "")).is_none(),
-            "that was the one before"
+            "this repeats the previous step"
         );
         assert!(tracker.handle_reply(now, ReplyKind::Done, meta("s_2", "")).is_some());
         send_unit(&mut tracker, now);
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(
             tracker.reply_end_deadline(),
             Some(now + REPLY_END_TIMEOUT_WITH_DONE),
-            "this upstream says when it is done"
+            "this upstream reports `done`"
         );
         assert_eq!(tracker.answered_count(), 3);
     }
