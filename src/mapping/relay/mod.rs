@@ -5,7 +5,6 @@
 //! ([`RelayProtocol::dialect`]), messages pass unchanged and the mapping only classifies them. Client protocols of
 //! served sessions are in [`super::client`].
 
-pub(super) mod explain;
 mod field;
 mod file;
 mod profile;

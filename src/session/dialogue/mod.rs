@@ -27,7 +27,8 @@ use self::{
     rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
     standby::Standby,
-    turns::{TranscriptOptions, Turns},
+    turn::TranscriptOptions,
+    turns::Turns,
     uplink::Uplink,
 };
 use super::{

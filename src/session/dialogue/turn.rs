@@ -2,7 +2,6 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::turns::TranscriptOptions;
 use crate::session::{context::LaneContext, upstream::output_filter::OutputFilter};
 use crate::{
     audio::MODEL_RATE_HZ,
@@ -13,6 +12,17 @@ use crate::{
 const RESPONSE_IDS_MAX: usize = 4;
 /// Bound on the text of one turn; the model would need an hour to speak it.
 const TEXT_MAX_BYTES: usize = 64 * 1024;
+
+/// Session settings that concern a turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TranscriptOptions {
+    /// Report transcripts of the model.
+    pub(super) transcripts: bool,
+    /// Report partial transcripts.
+    pub(super) partials: bool,
+    /// A requested text is being spoken. The model must be silent.
+    pub(super) is_tts_active: bool,
+}
 
 /// Turn in progress.
 #[derive(Debug)]

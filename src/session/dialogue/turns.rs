@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::turn::AssistantTurn;
+use super::turn::{AssistantTurn, TranscriptOptions};
 use crate::session::{
     context::LaneContext,
     measurement::{BargeInStage, Measurement},
@@ -68,17 +68,6 @@ struct UnitContents {
     has_text: bool,
     has_audio: bool,
     is_done: bool,
-}
-
-/// Session settings that concern a turn.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TranscriptOptions {
-    /// Report transcripts of the model.
-    pub(super) transcripts: bool,
-    /// Report partial transcripts.
-    pub(super) partials: bool,
-    /// A requested text is being spoken. The model must be silent.
-    pub(super) is_tts_active: bool,
 }
 
 impl Turns {

@@ -1,17 +1,15 @@
 //! Part of `mappings explain` for relays: effect of every message, field and event on an upstream.
 
-use super::{
-    super::{
-        ClientMapping, UpstreamMapping,
-        explain::{ExplainRow, RowKind},
-        template::SlotValue,
-        upstream::{Mode, SendName},
-    },
-    RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb,
+use super::{ExplainRow, RowKind};
+use crate::mapping::{
+    ClientMapping, UpstreamMapping,
+    relay::{RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb},
+    template::SlotValue,
+    upstream::{Mode, SendName},
 };
 
 /// What the client sends, and its effect on this dialect.
-pub(in crate::mapping) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
+pub(super) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let native = relay.dialect == dialect.name;
     let mut rows = vec![
         ExplainRow::new(RowKind::Query, &relay.mode.key, describe_modes(relay, dialect)),
@@ -42,7 +40,7 @@ fn describe_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> String {
 }
 
 /// Modes that both the client protocol and the dialect have.
-pub(in crate::mapping) fn common_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<Mode> {
+pub(super) fn common_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<Mode> {
     dialect
         .modes
         .keys()
@@ -81,7 +79,7 @@ fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -
 }
 
 /// What the client receives, and its origin.
-pub(in crate::mapping) fn received_rows(
+pub(super) fn received_rows(
     client: &ClientMapping,
     relay: &RelayProtocol,
     dialect: &UpstreamMapping,
