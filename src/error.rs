@@ -1,52 +1,52 @@
-//! What can go wrong, in one type: who, what, and whether trying again may help.
+//! Error type of the crate: its origin, its kind and its details.
 //!
-//! Nothing here knows how a wire spells an error: a client protocol's mapping turns [`ErrorKind`] into its own code,
-//! words and close frame, in one place ([`crate::downstream`]).
+//! The type knows no wire format. A client protocol's mapping turns each [`ErrorKind`] into the protocol's code,
+//! message and close frame, in one place ([`crate::downstream`]).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Whose doing it is.
+/// Party that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The client sent what it should not have.
+    /// The client sent something invalid.
     Client,
     /// voxbridge itself.
     Bridge,
-    /// The model's side.
+    /// The upstream.
     Upstream,
 }
 
-/// What went wrong. Mapping files name these in snake case under `[errors]`.
+/// Kind of error. Mapping files name these in snake case under `[errors]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// A text frame that is not JSON.
     MalformedJson,
-    /// JSON, but no object.
+    /// JSON that is not an object.
     NotAnObject,
     /// An object without the key that names the command.
     MissingCommand,
-    /// A command this protocol does not have.
+    /// A command that the protocol does not have.
     UnknownCommand,
     /// A command with a field of the wrong type, range or length.
     Invalid,
-    /// A binary frame above the protocol's limit; it is dropped.
+    /// A binary frame above the protocol's limit. The frame is dropped.
     FrameTooLarge,
     /// A voice reference that cannot be read.
     BadReference,
-    /// A settings change that cannot be carried out, such as a sample rate out of range.
+    /// A settings change that cannot be applied, such as a sample rate out of range.
     BadSetting,
     /// The connection names no model.
     NoModel,
-    /// The connection names a model no route leads to.
+    /// The connection names a model without a route.
     UnknownModel,
-    /// A speech model or voice that the configuration does not know.
+    /// An unconfigured speech model or voice.
     UnknownVoice,
-    /// The upstream cannot be reached, or refuses or loses every attempt.
+    /// The upstream is unreachable, or every attempt was rejected or lost.
     Unavailable,
-    /// The upstream's queue takes nobody.
+    /// The upstream's queue is full.
     QueueFull,
     /// The upstream's queue does not move.
     QueueStuck,
@@ -54,28 +54,28 @@ pub enum ErrorKind {
     TranscribeFailed,
     /// A text could not be spoken.
     SpeakFailed,
-    /// A conversation lost its upstream session; another is being looked for.
+    /// A conversation lost its upstream session. The bridge looks for another.
     ConversationInterrupted,
-    /// No other was found in time.
+    /// No replacement was found in time.
     ConversationLost,
-    /// A message that has to wait for the session to be open; only relayed protocols know it, and those below.
+    /// A message that arrived before the session was open. This kind and those below occur in relayed protocols only.
     NotReady,
-    /// A message without a field that it must have.
+    /// A message without a required field.
     MissingField,
-    /// A binary frame, in a protocol of text frames.
+    /// A binary frame in a text-only protocol.
     BinaryFrame,
-    /// More was sent before an upstream was there than can be kept.
+    /// More input than the bridge can keep while no upstream is ready.
     TooMuch,
-    /// A field or a value that the upstream's dialect cannot say.
+    /// A field or value that the upstream's dialect cannot carry.
     NoCounterpart,
     /// A mode that the upstream's dialect does not have.
     NoSuchMode,
-    /// The model's side reports a failure after which the session goes on.
+    /// The upstream reported a failure, and its session continues.
     ModelFailed,
 }
 
 impl ErrorKind {
-    /// Every kind a session of the bridge's own may tell.
+    /// Kinds that a served session may report.
     pub const SESSION_KINDS: [Self; 18] = [
         Self::MalformedJson,
         Self::NotAnObject,
@@ -97,7 +97,7 @@ impl ErrorKind {
         Self::ConversationLost,
     ];
 
-    /// Every kind the client of a relay must be told.
+    /// Kinds that a relay's client protocol must spell.
     pub const RELAY_KINDS: [Self; 14] = [
         Self::MalformedJson,
         Self::NotAnObject,
@@ -115,7 +115,7 @@ impl ErrorKind {
         Self::ConversationLost,
     ];
 
-    /// As mapping files and metrics name it.
+    /// Spelling in mapping files and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -147,7 +147,7 @@ impl ErrorKind {
         }
     }
 
-    /// Who it comes from.
+    /// Party that caused it.
     #[must_use]
     pub const fn origin(self) -> Origin {
         match self {
@@ -165,19 +165,19 @@ impl ErrorKind {
     }
 }
 
-/// One error on its way to a client and to the log.
+/// Error that is reported to a client and to the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What.
+    /// Kind.
     pub kind: ErrorKind,
-    /// In words: what exactly, and where.
+    /// Cause and place, in words.
     pub detail: String,
-    /// The utterance it concerns, where it concerns one.
+    /// Utterance that failed, if the error concerns one.
     pub segment_id: Option<u32>,
 }
 
 impl Error {
-    /// An error that concerns no utterance.
+    /// Error that concerns no utterance.
     #[must_use]
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), segment_id: None }

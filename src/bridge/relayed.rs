@@ -1,4 +1,4 @@
-//! The bridge of a client that speaks the model's own protocol: two spellings and the session between them.
+//! Bridge of a client that speaks the model's own protocol: client codec, relay session and upstream codec.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -24,16 +24,16 @@ use crate::{
     upstream::Dialect,
 };
 
-/// One relayed session's spellings and state.
+/// Bridge of one relayed session.
 #[derive(Debug)]
 pub(super) struct RelayBridge {
     translator: CodecTranslator,
-    /// Protocols that the connection may be of, until the first message.
+    /// Protocols that the connection may speak, until its first message decides.
     candidates: Vec<RelayCodec>,
-    /// `None` where client or profile are not made for it.
+    /// `None` if the client protocol or the profile does not relay.
     relay: Option<Relay>,
     is_client_open: bool,
-    /// What operators were told that it has no effect, once each.
+    /// Fields without effect that were already reported to operators.
     noted_no_effect: BTreeSet<String>,
 }
 
@@ -64,7 +64,7 @@ impl RelayBridge {
         relayed
     }
 
-    /// A mode that the upstream does not have is nothing to wait for.
+    /// Fails the session if the upstream lacks the messages or the mode that the client needs.
     fn check_mode(&mut self, now: Instant) {
         let (Some(codec), Some(relay)) = (&self.translator.codec, &mut self.relay) else { return };
         let dialect = self.translator.dialect.mapping();
@@ -74,7 +74,7 @@ impl RelayBridge {
             .find(|name| dialect.message(**name).is_none() && !self.translator.is_passthrough())
         {
             let error = format!(
-                "the upstream speaks {}, whose file does not say how to tell it what clients of {} say: `{}` is missing",
+                "the mapping of the upstream's dialect ({}) cannot carry the messages of {}: `{}` is missing",
                 dialect.title,
                 codec.mapping().title,
                 name.name()
@@ -85,7 +85,7 @@ impl RelayBridge {
             true => relay.set_mode(now, codec.mode()),
             false => {
                 let error = format!(
-                    "the upstream speaks {}, which has no mode {}; it has {}",
+                    "the upstream's dialect ({}) has no mode {}; it has {}",
                     dialect.title,
                     codec.mode().name(),
                     quoted_list(dialect.modes.values().map(String::as_str))
@@ -170,7 +170,8 @@ impl RelayBridge {
         if relay.is_finished() { Output::Finished } else { Output::Wait(relay.next_timeout()) }
     }
 
-    /// The first message that one of them has says which protocol it is. Until then it is the upstream's, or the first.
+    /// Chooses the protocol by the first message that one of the candidates has. The upstream's own protocol, or else
+    /// the first candidate, is the default.
     fn detect_protocol(&mut self, now: Instant, text: &str) {
         if self.candidates.is_empty() {
             return;
@@ -186,10 +187,10 @@ impl RelayBridge {
     }
 }
 
-/// More protocols than anybody serves at one path.
+/// Bound on the protocols that share a path.
 const MAX_CANDIDATES: usize = 8;
 
-/// How both ends spell.
+/// Codecs of both ends.
 #[derive(Debug)]
 struct CodecTranslator {
     codec: Option<RelayCodec>,
@@ -267,7 +268,7 @@ impl RelayTranslator for CodecTranslator {
     }
 
     fn supports(&self, part: RelayFieldRole) -> bool {
-        // These the session itself keeps, and gives back.
+        // The session keeps these itself and returns them in its events.
         matches!(part, RelayFieldRole::InputId | RelayFieldRole::ResponseId | RelayFieldRole::Reason)
             || [SendName::RelayOpen, SendName::RelayAppend]
                 .iter()
@@ -288,7 +289,7 @@ impl RelayTranslator for CodecTranslator {
     }
 }
 
-/// A voice as the upstream takes it; one that is so already stays where it is.
+/// Converts a voice sample to the encoding that the upstream takes. A sample in that encoding is borrowed.
 fn encode_voice(voice: Option<&str>, encoding: VoiceEncoding) -> Result<Option<Cow<'_, str>>, Error> {
     let Some(voice) = voice else { return Ok(None) };
     let encoded = match encoding {

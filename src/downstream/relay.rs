@@ -1,7 +1,6 @@
-//! The wire of a relay's client: its frames to neutral messages, and what it is told to its events.
+//! Client codec for relays: client frames to relay messages, notices to events.
 //!
-//! Nothing is copied on the way in: what is read borrows from the frame. It knows nothing of sessions, and nothing of the
-//! dialect on the other side.
+//! Decoded messages borrow from the frame. The codec knows neither sessions nor the upstream's dialect.
 
 use std::sync::Arc;
 
@@ -24,63 +23,64 @@ use crate::{
     },
 };
 
-/// One relayed connection's codec.
+/// Codec of one relayed connection.
 #[derive(Debug)]
 pub struct RelayCodec {
     client: Arc<ClientMapping>,
     mode: Mode,
-    /// Wall clock when the session was opened, seconds since 1970; events tell times on it.
+    /// Wall clock when the session opened, seconds since 1970. Events report times on this clock.
     opened_unix_s: f64,
 }
 
-/// A message that was read.
+/// Decoded client message.
 #[derive(Debug)]
 pub struct RelayMessage<'a> {
-    /// None for one that the protocol does not have.
+    /// `None` for a message that the protocol does not have.
     command: Option<&'a RelayCommand>,
     name: String,
     found: ExtractedValues<'a>,
 }
 
 impl RelayCodec {
-    /// A codec for one connection with this query string, opened at `opened_unix_s` seconds since 1970; `None` for a client
-    /// that is not relayed, and for a mode that it does not have.
+    /// Creates the codec of a connection with this query string, opened at `opened_unix_s` seconds since 1970.
+    ///
+    /// `None` if the client protocol does not relay or does not have the requested mode.
     #[must_use]
     pub fn new(client: Arc<ClientMapping>, query: &str, opened_unix_s: f64) -> Option<Self> {
         let mode = client.relay.as_ref()?.mode(query).ok()?;
         Some(Self { client, mode, opened_unix_s })
     }
 
-    /// The mode it asked for.
+    /// Requested mode.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The protocol it speaks.
+    /// Client protocol.
     #[must_use]
     pub const fn mapping(&self) -> &Arc<ClientMapping> {
         &self.client
     }
 
-    /// What is special about the protocol.
+    /// Relay part of the client protocol.
     pub(crate) fn protocol(&self) -> Option<&RelayProtocol> {
         self.client.relay.as_ref()
     }
 
-    /// Whether the protocol's first message may be this one.
+    /// True if this message can be the first of a connection in this protocol.
     #[must_use]
     pub fn can_begin_with(&self, text: &str) -> bool {
         self.client.has_command(text)
     }
 
-    /// Reads one text frame. Where messages pass untouched (`native`) only those fields are judged that the protocol
-    /// wants judged.
+    /// Decodes one text frame. When messages pass unchanged (`native`), only the fields that the protocol marks as
+    /// checked are validated.
     ///
     /// # Errors
-    /// Whatever is wrong with it; a type that is not known is none.
+    /// If the message is malformed. An unknown type is not an error.
     pub fn decode<'a>(&'a self, text: &'a str, native: bool) -> Result<RelayMessage<'a>, Error> {
-        let relay = self.protocol().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "anything"))?;
+        let relay = self.protocol().ok_or_else(|| Error::new(ErrorKind::UnknownCommand, "message without a relay protocol"))?;
         let extracted =
             if native { relay.extractor.extract(text) } else { relay.extractor.extract_with_unknown(text) };
         let found = extracted.map_err(|error| match error {
@@ -96,7 +96,7 @@ impl RelayCodec {
         Ok(RelayMessage { command, name, found })
     }
 
-    /// The frame for what the client is told; `None` for what this protocol does not tell.
+    /// Encodes a notice; `None` if the protocol has no such event.
     #[must_use]
     pub fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String> {
         let relay = self.protocol()?;
@@ -114,7 +114,7 @@ impl RelayCodec {
         Some(json)
     }
 
-    /// How an error is told.
+    /// Encodes an error.
     #[must_use]
     pub fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice {
         let Some((relay, spelling)) =
@@ -146,7 +146,7 @@ impl RelayCodec {
         ErrorNotice { event, session_end: ended, close }
     }
 
-    /// The last event, in words of the caller's.
+    /// Encodes the last event with the given reason.
     fn encode_end_event(&self, reason: &str, detail: &str, about: &NoticeMeta<'_>) -> Option<String> {
         let relay = self.protocol()?;
         let because =
@@ -162,14 +162,14 @@ impl RelayCodec {
         Some(json)
     }
 
-    /// The close frame behind the last event.
+    /// Close frame after the last event.
     #[must_use]
     pub fn close_frame(&self, why: RelayEndReason) -> (u16, String) {
         let spelling = self.protocol().and_then(|relay| relay.end(why));
         spelling.map_or((1000, String::new()), |spelling| (spelling.code, spelling.text.clone()))
     }
 
-    /// A slot's value; the names are those of [`RelayEvent::slots`].
+    /// Value of a slot. The names are those of [`RelayEvent::slots`].
     fn slot_value<'v>(
         &'v self,
         relay: &'v RelayProtocol,
@@ -219,7 +219,7 @@ impl RelayCodec {
 }
 
 impl RelayMessage<'_> {
-    /// What it means.
+    /// Meaning of the message.
     #[must_use]
     pub fn to_client_event(&self) -> RelayClientEvent<'_> {
         match self.command.map(|command| command.verb) {
@@ -252,8 +252,8 @@ impl RelayMessage<'_> {
         }
     }
 
-    /// What of it has no effect, in spelling: what nobody knows, what the protocol's file says so of, and what an upstream
-    /// that takes only these parts cannot be told.
+    /// Describes the fields of the message that have no effect: unknown fields, fields that the mapping file says have
+    /// none, and fields that the upstream does not take.
     pub fn ineffective_fields(&self, takes: impl Fn(RelayFieldRole) -> bool) -> Vec<String> {
         let Some(command) = self.command else { return Vec::new() };
         let unknown = self.found.unknown().iter();
@@ -262,7 +262,7 @@ impl RelayMessage<'_> {
         let known = given.filter_map(|field| {
             let because = match (&field.because, field.to) {
                 (Some(because), _) => because.as_str(),
-                (None, Some(part)) if !takes(part) => "the upstream's dialect has nothing like it",
+                (None, Some(part)) if !takes(part) => "the upstream's dialect has no such field",
                 _ => return None,
             };
             Some(format!("{}: `{}` has no effect: {because}", command.name, field.name))
@@ -270,7 +270,7 @@ impl RelayMessage<'_> {
         unknown.chain(known).collect()
     }
 
-    /// The first field with this meaning that is there.
+    /// First given field with this role.
     fn field(&self, part: RelayFieldRole) -> Option<&Node<'_>> {
         let fields = self.command.map(|command| command.fields.as_slice()).unwrap_or_default();
         fields.iter().filter(|field| field.to == Some(part)).find_map(|field| field_value(field, &self.found))
@@ -288,7 +288,7 @@ impl RelayMessage<'_> {
     }
 }
 
-/// A field's value; `null` is as good as none, and an object around audio is not the audio.
+/// Value of a field. `null` counts as absent, and an object in place of audio is not the audio.
 fn field_value<'f>(field: &RelayField, found: &'f ExtractedValues<'_>) -> Option<&'f Node<'f>> {
     let node = found.get(field.slot).filter(|node| **node != Node::Null)?;
     let is_wrapped = *node == Node::Object && field.field_type != RelayFieldType::Object;
@@ -314,7 +314,7 @@ fn validate(command: &RelayCommand, found: &ExtractedValues<'_>, native: bool) -
     }
 }
 
-/// What is empty is as good as absent (field notes §4).
+/// True if the field has a value. An empty string counts as absent (field notes §4).
 fn is_given(field: &RelayField, found: &ExtractedValues<'_>) -> bool {
     field_value(field, found).is_some_and(|node| node.as_str() != Some(""))
 }
@@ -335,7 +335,7 @@ const fn event_name(told: &ClientNotice<'_>) -> RelayEvent {
     }
 }
 
-/// Bytes of what may be long.
+/// Length of the text and audio of a notice, bytes.
 fn payload_len(told: &ClientNotice<'_>) -> usize {
     match told {
         ClientNotice::Text(text) | ClientNotice::Speech(text) => text.len(),

@@ -1,154 +1,154 @@
-//! Between a session and its upstreams: what they say, and what they are told.
+//! Messages between a session and its upstreams.
 
 use std::sync::Arc;
 
 use super::{VideoFrame, VoiceSample};
 
-/// What an upstream says.
+/// Message from an upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LaneEvent<'a> {
-    /// Waiting in its queue.
+    /// The session waits in the upstream's queue.
     Queued {
-        /// Place in the queue, from 1.
+        /// Position in the queue, from 1.
         position: Option<u32>,
         /// Length of the queue.
         length: Option<u32>,
-        /// How long it may take, s.
+        /// Estimated wait, s.
         wait_s: Option<f64>,
     },
-    /// A worker is assigned; it wants to be initialised.
+    /// A worker has been assigned and waits for its initialisation.
     Granted,
-    /// Initialised.
+    /// The upstream session is initialised.
     Ready {
-        /// The upstream's name for the session.
+        /// Upstream's session id.
         session_id: Option<&'a str>,
     },
     /// The model listens.
     Listen,
-    /// A piece of text.
+    /// Part of the text.
     Text(&'a str),
-    /// A piece of audio, float32 mono at the dialect's rate.
+    /// Part of the audio, float32 mono at the dialect's rate.
     Audio(&'a [f32]),
-    /// The answer is complete: all of it in chat, what came of one unit in a conversation.
+    /// The answer is complete: the whole answer in chat, the output of one unit in a conversation.
     Done {
-        /// All of its text.
+        /// Its whole text.
         text: Option<&'a str>,
-        /// All of its audio, where it was not streamed.
+        /// Its whole audio, unless the audio was streamed.
         audio: &'a [f32],
     },
-    /// Something went wrong, in the upstream's own words; its session goes on.
+    /// An error in the upstream's own words. Its session continues.
     RecoverableError(&'a str),
-    /// The upstream session is over.
+    /// The upstream session has ended.
     Closed(UpstreamEnd),
-    /// Something this bridge does not know, or cannot read; the log gets it.
+    /// Unknown or unreadable message, described for the log.
     Unknown(String),
 }
 
-/// What a message says about itself, beside what it is.
+/// Metadata of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MessageMeta<'a> {
-    /// The answer it belongs to.
+    /// Answer to which the message belongs.
     pub response_id: Option<&'a str>,
-    /// The append it answers.
+    /// Append that the message answers.
     pub input_id: Option<&'a str>,
-    /// Positions of the model's context in use.
+    /// Used positions of the model's context.
     pub context_tokens: Option<u32>,
-    /// What runs the model, as the upstream calls it.
+    /// Upstream's name for the software that runs the model.
     pub backend: Option<&'a str>,
 }
 
-/// How an upstream session ended, in its own words.
+/// End of an upstream session, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamEnd {
-    /// What it means.
+    /// Kind of end.
     pub kind: EndKind,
-    /// Reason or code, and the diagnostic where there is one.
+    /// Reason or code, and the diagnostic if there is one.
     pub detail: String,
 }
 
-/// What an end means for the question that was asked.
+/// Meaning of an end for the request in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndKind {
-    /// An end like any other.
+    /// Any other end.
     Other,
-    /// The model had nothing to say.
+    /// The model had no answer.
     EmptyAnswer,
-    /// The queue takes nobody.
+    /// The queue is full.
     QueueFull,
-    /// Its time or the model's context was used up.
+    /// The time limit or the model's context was used up.
     LimitReached,
-    /// The same, but the connection stays until it is told goodbye.
+    /// Like `LimitReached`, but the connection stays open until the bridge closes the session.
     LimitReachedStillOpen,
 }
 
-/// What an upstream is told.
+/// Message to an upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LaneCommand {
-    /// Initialise, with a voice or the server's own.
+    /// Initialises a chat session, with a voice sample or the server's voice.
     Init(Option<VoiceSample>),
-    /// Initialise for talk.
+    /// Initialises a conversation.
     InitConversation(Box<ConversationInit>),
-    /// One unit of talk.
+    /// Sends one unit of a conversation.
     Append(UnitInput),
-    /// What was said?
+    /// Requests a transcript.
     Transcribe {
-        /// The prompt.
+        /// Prompt.
         prompt: String,
-        /// int16 mono 16 kHz.
+        /// Audio, int16 mono 16 kHz.
         audio: Arc<Vec<i16>>,
     },
-    /// Say this.
+    /// Requests speech.
     Speak {
-        /// System prompt, before the voice sample where there is one.
+        /// System prompt before the voice sample.
         before_voice: String,
         /// System prompt after the voice sample.
         after_voice: String,
-        /// User message with the text.
+        /// User message that holds the text.
         request: String,
-        /// The voice.
+        /// Voice sample.
         voice: Option<VoiceSample>,
     },
-    /// Goodbye.
+    /// Closes the session.
     Close,
-    /// Words that somebody else has chosen.
+    /// Message that is already encoded.
     RawText(String),
 }
 
-/// What a conversation starts from.
+/// Parameters of a new conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConversationInit {
     /// System prompt.
     pub prompt: String,
-    /// Inference settings, a JSON object. Sent every time: a session without them inherits the last one's (field notes
-    /// §1.6).
+    /// Inference settings, a JSON object. They are always sent: a session without settings inherits those of the
+    /// previous session (field notes §1.6).
     pub config: Arc<str>,
-    /// The model's voice, or the server's own.
+    /// Voice sample; `None` for the server's voice.
     pub voice: Option<VoiceSample>,
 }
 
-/// What the model hears, and sees, in one second.
+/// Input of one step: one second of audio, and a picture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitInput {
-    /// int16 mono 16 kHz, exactly one unit.
+    /// Audio, int16 mono 16 kHz, exactly one unit.
     pub audio: Arc<Vec<i16>>,
-    /// Echoed by upstreams that do.
+    /// Unit's id, which some upstreams echo.
     pub input_id: Box<str>,
-    /// The model is to stop talking.
+    /// Forces the model to stop talking.
     pub force_listen: bool,
-    /// What the camera saw.
+    /// Camera picture.
     pub frame: Option<VideoFrame>,
 }
 
-/// Why a lane's transport is gone.
+/// Why a lane's transport closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisconnectReason {
-    /// It never came up: DNS, TCP, TLS or time.
+    /// The connection failed: DNS, TCP, TLS or timeout.
     Unreachable(String),
-    /// HTTP said no with this status.
+    /// The handshake was rejected with this HTTP status.
     HttpRejected(u16),
-    /// A close frame: code and reason.
+    /// A close frame arrived: code and reason.
     Closed(u16, String),
-    /// It broke.
+    /// The connection broke.
     Lost(String),
 }
 
@@ -156,7 +156,7 @@ impl std::fmt::Display for DisconnectReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreachable(words) => write!(f, "cannot be reached: {words}"),
-            // Starlette answers unknown WebSocket routes like this; there is no authentication (field notes §7.6).
+            // Starlette answers unknown WebSocket routes with 403; there is no authentication (field notes §7.6).
             Self::HttpRejected(403) => f.write_str(
                 "refused the connection with HTTP 403: wrong path, mode or dialect, or not ready yet",
             ),

@@ -1,7 +1,7 @@
-//! The neutral vocabulary between N client protocols and M upstream dialects.
+//! Neutral vocabulary between N client protocols and M upstream dialects.
 //!
-//! An `…Event` came in, a `…Command` goes out. Nothing here knows a wire, and nothing here holds state. Here is what passes
-//! between clients and sessions; [`lane`] is what passes between sessions and upstreams.
+//! An `…Event` came in, a `…Command` goes out. The types hold no state and know no wire format. This file has what
+//! passes between clients and sessions; [`lane`] has what passes between sessions and upstreams.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,58 +19,58 @@ use crate::{
     error::Error,
 };
 
-/// One upstream connection of a session; a number is never used twice in a session.
+/// One upstream connection of a session. A session never uses a number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(pub u32);
 
-/// A frame that came in.
+/// Received WebSocket message.
 #[derive(Debug, Clone, Copy)]
 pub enum Frame<'a> {
-    /// A WebSocket text message.
+    /// Text message.
     Text(&'a str),
-    /// A WebSocket binary message.
+    /// Binary message.
     Binary(&'a [u8]),
 }
 
-/// A frame that goes out.
+/// WebSocket message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// A WebSocket text message.
+    /// Text message.
     Text(String),
-    /// A WebSocket binary message.
+    /// Binary message.
     Binary(Bytes),
-    /// A WebSocket close frame: code and reason. Nothing follows it.
+    /// Close frame: code and reason. Nothing follows it.
     Close(u16, String),
 }
 
-/// What the client wants.
+/// Request or audio from the client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent<'a> {
-    /// Microphone audio in the session's input format, cut anywhere.
+    /// Microphone audio in the session's input format. Frames may split a sample.
     Audio(&'a [u8]),
-    /// Other settings from now on.
+    /// Changes settings for the rest of the session.
     Configure(Vec<Setting>),
-    /// Speak a text; whatever is being spoken stops.
+    /// Speaks a text. Cancels the text being spoken.
     Speak(Box<SpeakRequest>),
-    /// Stop speaking.
+    /// Stops speaking.
     CancelSpeech,
-    /// ReadWindowRules a text, to be spoken when it is flushed.
+    /// Adds a text that is spoken at the next flush.
     AppendText(String),
-    /// Speak what was gathered, after what is being spoken.
+    /// Speaks the added texts after the texts already queued.
     Flush,
-    /// Stop speaking and forget what waits to be spoken.
+    /// Stops speaking and discards the queued texts.
     Clear,
-    /// End the utterance now.
+    /// Ends the utterance now.
     Commit,
-    /// Make final what came so far, and tell it.
+    /// Makes the transcript so far final and reports it.
     Finalize,
-    /// End the session when all that came is answered.
+    /// Ends the session after everything received so far is answered.
     Finish,
-    /// The client is still there.
+    /// Keeps the session alive.
     KeepAlive,
-    /// What the camera sees.
+    /// Camera picture.
     VideoFrame(VideoFrame),
-    /// End the session.
+    /// Ends the session.
     Close(CloseReason),
 }
 
@@ -79,7 +79,7 @@ pub enum ClientEvent<'a> {
 pub enum Setting {
     /// Language of the user's speech, ISO 639-1.
     Language(String),
-    /// Words that may occur.
+    /// Words that are likely to occur.
     HotWords(Vec<String>),
     /// How easily speech is detected.
     VadSensitivity(Sensitivity),
@@ -89,9 +89,9 @@ pub enum Setting {
     SegmentMax(Duration),
     /// Whether partial transcripts are sent.
     Partials(bool),
-    /// Speech model; a configured voice by that name is used.
+    /// Speech model. Also selects the configured voice of that name.
     SpeakModel(String),
-    /// The same; a name nobody configured changes nothing.
+    /// Like `SpeakModel`, but an unconfigured name has no effect.
     SpeakModelIfKnown(String),
     /// Voice by name.
     Voice(String),
@@ -101,38 +101,38 @@ pub enum Setting {
     InputRate(u32),
     /// Channels of the client's audio.
     InputChannels(u16),
-    /// Encoding of the audio the client gets.
+    /// Encoding of the audio to the client.
     OutputEncoding(Encoding),
-    /// Sample rate of the audio the client gets, Hz.
+    /// Sample rate of the audio to the client, Hz.
     OutputRate(u32),
-    /// Whether the client is told of the beginning and the end of speech.
+    /// Whether the client receives speech start and speech end events.
     SpeechEvents(bool),
-    /// Silence after an utterance that the client is told of.
+    /// Silence after an utterance that the client wants reported.
     UtteranceGap(Duration),
-    /// What becomes of the microphone while the client hears speech.
+    /// Microphone mode during playback.
     Microphone(MicrophoneMode),
-    /// Whether the client wants to know when a conversation changes to another upstream session.
+    /// Whether the client receives rollover events.
     RolloverEvents(bool),
 }
 
-/// A text to speak.
+/// Text to speak.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpeakRequest {
     /// The text, as the client wrote it.
     pub text: String,
-    /// The client's name for it.
+    /// Client's id for the request.
     pub request_id: Option<String>,
     /// Voice by name.
     pub voice: Option<String>,
     /// Language of the text, ISO 639-1.
     pub language: Option<String>,
-    /// The client's own voice sample.
+    /// Client's own voice sample.
     pub reference: Option<VoiceSample>,
-    /// How to speak, in words.
+    /// Style instruction in natural language.
     pub instruction: Option<String>,
 }
 
-/// A voice sample ready for the wire: a JSON string of base64, raw float32, 16 kHz mono (field notes §3).
+/// Encoded voice sample: a JSON string of base64, raw float32, 16 kHz mono (field notes §3).
 #[derive(Clone, PartialEq, Eq)]
 pub struct VoiceSample(pub Arc<str>);
 
@@ -142,7 +142,7 @@ impl std::fmt::Debug for VoiceSample {
     }
 }
 
-/// A picture ready for the wire: a JSON string of base64, JPEG (protocol page "Video Full-Duplex").
+/// Encoded picture: a JSON string of base64 JPEG (protocol page "Video Full-Duplex").
 #[derive(Clone, PartialEq, Eq)]
 pub struct VideoFrame(pub Arc<str>);
 
@@ -152,7 +152,7 @@ impl std::fmt::Debug for VideoFrame {
     }
 }
 
-/// Whose words a transcript holds.
+/// Speaker of a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
     /// The user.
@@ -162,7 +162,7 @@ pub enum Speaker {
 }
 
 impl Speaker {
-    /// As transcripts name it.
+    /// Spelling in transcript events.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -171,7 +171,7 @@ impl Speaker {
         }
     }
 
-    /// Where the words come from: the user's are recognised, the model's are its own.
+    /// Origin of the words: the user's are recognised, the model's are its own.
     #[must_use]
     pub const fn source(self) -> &'static str {
         match self {
@@ -181,25 +181,25 @@ impl Speaker {
     }
 }
 
-/// Why a conversation goes on in another upstream session.
+/// Why a conversation continues in another upstream session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RolloverReason {
     /// The upstream's time limit is near.
     TimeLimit,
     /// The model's context is nearly full.
     ContextFull,
-    /// The model went on talking although it was told to listen.
+    /// The model kept talking after it was forced to listen.
     NotYielding,
     /// The upstream session was lost.
     UpstreamLost,
-    /// Its worker had to speak a text.
+    /// Its worker was needed to speak a text.
     WorkerLent,
-    /// An operator asked for it.
+    /// An operator requested it.
     OperatorRequest,
 }
 
 impl RolloverReason {
-    /// As the event names it.
+    /// Spelling in the rollover event.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -213,133 +213,133 @@ impl RolloverReason {
     }
 }
 
-/// What the client is told. Times are relative as the Macaw server gives them (field notes macaw.md §1.3).
+/// Event for the client. Times are relative as on the Macaw server (field notes macaw.md §1.3).
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientCommand {
     /// The session is open.
     SessionCreated {
-        /// Its id.
+        /// Session id.
         session_id: String,
-        /// The model asked for.
+        /// Requested model.
         model: String,
-        /// The language asked for when connecting.
+        /// Language requested at connect.
         language: Option<String>,
     },
-    /// The user began to speak.
+    /// The user started to speak.
     SpeechStarted {
-        /// Audio heard so far, ms, where the decision fell.
+        /// Position of the decision in the received audio, ms.
         at_ms: u64,
     },
-    /// The user stopped.
+    /// The user stopped speaking.
     SpeechEnded {
-        /// Audio heard so far, ms, where the decision fell.
+        /// Position of the decision in the received audio, ms.
         at_ms: u64,
     },
-    /// What was understood so far.
+    /// Transcript so far.
     TranscriptPartial {
-        /// Whose words.
+        /// Speaker.
         speaker: Speaker,
-        /// All of it, not only what is new.
+        /// Whole text so far, not only the new part.
         text: String,
-        /// The utterance.
+        /// Utterance.
         segment_id: u32,
         /// Length of the utterance's audio, ms.
         audio_ms: u64,
-        /// Where that begins in the audio heard, ms.
+        /// Start of the utterance in the received audio, ms.
         start_ms: u64,
     },
-    /// What was understood.
+    /// Final transcript.
     TranscriptFinal {
-        /// Whose words.
+        /// Speaker.
         speaker: Speaker,
-        /// The words.
+        /// Text.
         text: String,
-        /// The utterance.
+        /// Utterance.
         segment_id: u32,
         /// Length of the utterance's audio, ms.
         duration_ms: u64,
-        /// Where that begins in the audio heard, ms.
+        /// Start of the utterance in the received audio, ms.
         start_ms: u64,
-        /// The user ended the utterance, by silence or by its length.
+        /// The utterance ended by silence or by its maximum length.
         utterance_ended: bool,
-        /// The client had it made final.
+        /// The client requested the final transcript.
         finalized: bool,
-        /// Language the model was asked in; none where it was not asked.
+        /// Language of the request to the model; `None` if there was no request.
         language: Option<String>,
     },
-    /// Nothing was said since then for as long as the client asked.
+    /// The user has been silent for the requested gap.
     UtteranceGap {
-        /// Where the last utterance ended in the audio heard, ms.
+        /// End of the last utterance in the received audio, ms.
         last_ms: u64,
     },
     /// Audio follows.
     SpeakingStarted {
-        /// The request.
+        /// Request id.
         request_id: String,
-        /// Since the request, ms.
+        /// Time since the request, ms.
         at_ms: u64,
         /// The text being spoken.
         text: String,
     },
-    /// Audio, encoded as the client wants it.
+    /// Audio in the client's encoding.
     Audio(Bytes),
     /// No more audio follows.
     SpeakingEnded {
-        /// The request.
+        /// Request id.
         request_id: String,
-        /// Since the request, ms.
+        /// Time since the request, ms.
         at_ms: u64,
-        /// The client asked for the end.
+        /// The client cancelled the speech.
         cancelled: bool,
         /// Audio sent, ms.
         audio_ms: u64,
     },
-    /// All texts up to a flush are spoken.
+    /// All texts up to a flush have been spoken.
     Flushed {
-        /// Flushes before it.
+        /// Number of earlier flushes.
         sequence: u32,
     },
-    /// Nothing is spoken any more.
+    /// Speech was stopped and the queue is empty.
     Cleared {
-        /// Clears before it.
+        /// Number of earlier clears.
         sequence: u32,
     },
-    /// Settings were changed.
+    /// Settings have changed.
     Configured,
-    /// Audio comes faster than real time.
+    /// Audio arrives faster than real time.
     RateLimited {
-        /// How long the client should wait, ms.
+        /// How long the client should pause, ms.
         delay_ms: u64,
     },
     /// Audio was dropped.
     FramesDropped {
-        /// How much, ms.
+        /// Length of the dropped audio, ms.
         dropped_ms: u64,
     },
-    /// The conversation went on in another upstream session.
+    /// The conversation continued in another upstream session.
     RolledOver {
-        /// Why.
+        /// Reason.
         reason: RolloverReason,
-        /// How long no audio reached a model, ms.
+        /// Time without a model, ms.
         gap_ms: u64,
-        /// The next session had been made ready beforehand.
+        /// The next session was a standby that was ready.
         standby: bool,
-        /// Audio that was kept meanwhile and follows now, ms.
+        /// Audio kept meanwhile, which is sent now, ms.
         kept_ms: u64,
     },
-    /// Something went wrong.
+    /// An error.
     Error(Error),
-    /// The session is over; the last event.
+    /// The session has ended. This is the last event.
     SessionClosed {
-        /// Why.
+        /// Reason.
         reason: CloseReason,
-        /// Since the session was opened, ms.
+        /// Time since the session opened, ms.
         total_ms: u64,
-        /// Audio heard, ms.
+        /// Received audio, ms.
         audio_ms: u64,
-        /// Utterances so far.
+        /// Number of utterances.
         segments: u32,
-        /// Its id.
+        /// Session id.
         session_id: String,
     },
 }

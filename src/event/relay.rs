@@ -1,110 +1,110 @@
-//! Between the client of a relay and its upstream: what passes, one message at a time.
+//! Messages between a relay's client and its upstream.
 //!
-//! Everything borrows from the message it came in. Audio, voices and pictures stay base64 text: nobody here looks into
-//! them. What passes between a session of the bridge's own and its upstreams is in [`super::lane`].
+//! Every type borrows from the received message. Audio, voices and pictures stay base64 text and are not decoded. The
+//! vocabulary of served sessions and their upstreams is [`super::lane`].
 
 use super::{LaneEvent, UpstreamEnd};
 pub use crate::mapping::relay::{RelayEndReason, RelayFieldRole};
 use crate::{error::Error, mapping::extract::Node};
 
-/// What a client says to the model.
+/// Message from the client to the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RelayClientEvent<'a> {
-    /// Open the session.
+    /// Opens the session.
     Open(RelayOpening<'a>),
-    /// Hear, see or read this.
+    /// Gives the model audio, pictures or text.
     Append(RelayInput<'a>),
-    /// Goodbye, and why.
+    /// Closes the session, with a reason.
     Close(Option<&'a str>),
-    /// A type that the protocol does not have, as people see it.
+    /// Message of an unknown type, described for people.
     Unknown(&'a str),
 }
 
-/// What a session starts from; what is `None` the upstream decides.
+/// Parameters of a new session. The upstream chooses what is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RelayOpening<'a> {
     /// System prompt.
     pub prompt: Option<&'a str>,
-    /// Inference settings, a JSON object as it was written.
+    /// Inference settings: the JSON object as the client wrote it.
     pub config: Option<&'a str>,
-    /// The voice the model takes after, base64.
+    /// Voice sample for the model, base64.
     pub voice: Option<&'a str>,
-    /// The voice of its speech, base64.
+    /// Voice sample for speech only, base64.
     pub speech_voice: Option<&'a str>,
-    /// Most slices of a picture.
+    /// Most slices per picture.
     pub slice_max: Option<i64>,
 }
 
-/// What the model hears and sees in one step.
+/// Input of one model step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RelayInput<'a> {
     /// base64 of float32 samples.
     pub audio: Option<&'a str>,
-    /// Pictures, base64.
+    /// Pictures, base64 JPEG.
     pub frames: Option<&'a [Node<'a>]>,
-    /// The model is to stop talking.
+    /// Forces the model to stop talking.
     pub force_listen: Option<bool>,
-    /// Most slices of a picture.
+    /// Most slices per picture.
     pub slice_max: Option<i64>,
-    /// The sender's name for it.
+    /// Sender's id for the append.
     pub input_id: Option<&'a str>,
-    /// The sender's name for the answer.
+    /// Sender's id for the answer.
     pub response_id: Option<&'a str>,
 }
 
-/// A place in an upstream's queue.
+/// Position in an upstream's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct QueuePosition<'a> {
-    /// From 1.
+    /// Position, from 1.
     pub position: Option<u32>,
     /// Length of the queue.
     pub length: Option<u32>,
-    /// How long it may take, s.
+    /// Estimated wait, s.
     pub wait_s: Option<f64>,
-    /// The queue's name for the place.
+    /// Queue's id for the position.
     pub ticket: Option<&'a str>,
 }
 
-/// What an upstream says to the client of a relay.
+/// Message from an upstream to a relay's client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RelayUpstreamEvent<'a> {
-    /// Waiting in its queue.
+    /// The session waits in the upstream's queue.
     Queued(QueuePosition<'a>),
-    /// A worker is assigned.
+    /// A worker has been assigned.
     Granted,
-    /// The session is open; the upstream's name for it.
+    /// The session is open. Holds the upstream's session id.
     Opened(Option<&'a str>),
     /// The model listens.
     Listening,
-    /// A piece of text.
+    /// Part of the text.
     Text(&'a str),
-    /// A piece of audio, base64.
+    /// Part of the audio, base64.
     Speech(&'a str),
-    /// All of one step.
+    /// Text and audio of one step.
     Output(StepOutput<'a>),
-    /// An answer is complete: its text, and its audio where it was not streamed.
+    /// The answer is complete: its text, and its audio unless it was streamed.
     Answered(Option<&'a str>, Option<&'a str>),
-    /// The session is over.
+    /// The upstream session has ended.
     Ended(RelayEndReason, UpstreamEnd),
-    /// Something failed, and whether the session goes on.
+    /// Something failed. True if the session continues.
     Failed(UpstreamEnd, bool),
-    /// Something this bridge does not know, or cannot read, in words.
+    /// Unknown or unreadable message, described in words.
     Unknown(String),
 }
 
-/// All that came of one step.
+/// Output of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepOutput<'a> {
-    /// Maybe none.
+    /// May be empty.
     pub text: &'a str,
     /// base64.
     pub audio: Option<&'a str>,
-    /// The model has finished and listens.
+    /// The model has finished its turn and listens.
     pub end_of_turn: bool,
 }
 
 impl RelayUpstreamEvent<'_> {
-    /// What it means for the lane it came on.
+    /// Meaning for the lane on which the message arrived.
     #[must_use]
     pub fn to_lane_event(&self) -> LaneEvent<'_> {
         match self {
@@ -124,95 +124,95 @@ impl RelayUpstreamEvent<'_> {
     }
 }
 
-/// What the client of a relay is told, where it is not told the upstream's own words.
+/// Event for a relay's client, unless the upstream's own message is forwarded.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientNotice<'a> {
-    /// It waits, or has moved up.
+    /// The client waits in the queue, or moved up.
     Queued {
-        /// Where.
+        /// Position.
         queue: QueuePosition<'a>,
-        /// It was told of a place before.
+        /// The client already received a position.
         is_update: bool,
     },
-    /// A worker is there.
+    /// A worker has been assigned.
     Granted,
     /// The session is open.
     Opened {
-        /// The client's own prompt has so many characters.
+        /// Length of the client's own prompt, characters.
         prompt_chars: u64,
     },
     /// The model listens.
     Listening,
-    /// A piece of text.
+    /// Part of the text.
     Text(&'a str),
-    /// A piece of audio.
+    /// Part of the audio.
     Speech(&'a str),
-    /// All of one step.
+    /// Text and audio of one step.
     Output(StepOutput<'a>),
-    /// An answer is complete.
+    /// The answer is complete.
     Answered(Option<&'a str>, Option<&'a str>),
-    /// The session is over.
+    /// The session has ended.
     Ended {
-        /// Why.
+        /// Reason.
         reason: RelayEndReason,
-        /// The client's own reason.
+        /// Client's own reason.
         client_reason: Option<&'a str>,
-        /// More about it.
+        /// Diagnostic.
         detail: Option<&'a str>,
     },
 }
 
-/// What an event says about itself, beside what it is.
+/// Metadata of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct NoticeMeta<'a> {
-    /// The session, by the upstream's name.
+    /// Upstream's session id.
     pub session_id: Option<&'a str>,
-    /// The answer it belongs to.
+    /// Answer to which the event belongs.
     pub response_id: Option<&'a str>,
-    /// The append it answers.
+    /// Append that the event answers.
     pub input_id: Option<&'a str>,
-    /// Positions of the model's context in use.
+    /// Used positions of the model's context.
     pub context_tokens: Option<u32>,
-    /// Since the client connected, s.
+    /// Time since the client connected, s.
     pub elapsed_s: f64,
 }
 
-/// How an error is told: each part in this order, as far as the protocol has it.
+/// Messages that report an error. They are sent in this order, as far as the protocol has them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ErrorNotice {
-    /// The error event.
+    /// Error event.
     pub event: Option<String>,
-    /// The event that ends the session.
+    /// Event that ends the session.
     pub session_end: Option<String>,
-    /// The close frame.
+    /// Close frame.
     pub close: Option<(u16, String)>,
 }
 
-/// How both ends spell. The session says what passes, and gets it back as text.
+/// Encodes what a relay session sends, in the spelling of its client and of its upstream.
 pub trait RelayTranslator {
-    /// Both spell alike: what passes, passes as it came.
+    /// True if client and upstream share a spelling. Messages then pass unchanged.
     fn is_passthrough(&self) -> bool;
-    /// The client is told text, audio and the end of a turn in one.
+    /// True if the client receives text, audio and the end of a turn in one event.
     fn merges_replies(&self) -> bool;
-    /// The client may append before the session is open.
+    /// True if the client may append before the session is open.
     fn accepts_early_appends(&self) -> bool;
-    /// An event for the client; `None` for what its protocol does not tell.
+    /// Encodes an event for the client; `None` if its protocol has no such event.
     fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String>;
-    /// An error for the client.
+    /// Encodes an error for the client.
     fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice;
-    /// The close frame behind the last event.
+    /// Close frame after the last event.
     fn close_frame(&self, reason: RelayEndReason) -> (u16, String);
-    /// What opens an upstream session, in each of the ways in which it may take it.
+    /// Encodes the message that opens an upstream session, once per voice encoding that the upstream may accept.
     ///
     /// # Errors
-    /// What of it the upstream cannot be told.
+    /// If the upstream's dialect cannot carry the parameters.
     fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<String>, Error>;
-    /// Whether the upstream can be told of this at all.
+    /// True if the upstream's dialect can carry this field.
     fn supports(&self, part: RelayFieldRole) -> bool;
-    /// One step's input.
+    /// Encodes the input of one step.
     fn encode_append(&self, input: &RelayInput<'_>) -> String;
-    /// How long what the model hears lasts, ms.
+    /// Length of the audio in an append, ms.
     fn audio_duration_ms(&self, input: &RelayInput<'_>) -> u64;
-    /// Goodbye.
+    /// Encodes the message that closes an upstream session.
     fn encode_close(&self, reason: Option<&str>) -> String;
 }

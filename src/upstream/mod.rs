@@ -1,6 +1,6 @@
-//! The model side's wire: text frames of one dialect to and from the neutral vocabulary.
+//! Upstream codec: text frames of one dialect to and from the neutral vocabulary.
 //!
-//! One dialect type serves every mapping file; it holds no session state, only room to decode audio into.
+//! One type serves every mapping file. It holds no session state, only a buffer for decoded audio.
 
 mod relay;
 
@@ -17,30 +17,30 @@ use crate::{
     },
 };
 
-/// One session's dialect.
+/// Codec of one session for its upstream's dialect.
 #[derive(Debug)]
 pub struct Dialect {
     mapping: Arc<UpstreamMapping>,
-    /// Decoded audio of the message at hand; given back empty, so an idle session holds none.
+    /// Decoded audio of the current message. Freed after each message, so that an idle session holds no memory for it.
     samples: Vec<f32>,
 }
 
 impl Dialect {
-    /// A dialect for one session.
+    /// Creates the codec of one session.
     #[must_use]
     pub const fn new(mapping: Arc<UpstreamMapping>) -> Self {
         Self { mapping, samples: Vec::new() }
     }
 
-    /// The mapping it speaks by.
+    /// Mapping that defines the dialect.
     #[must_use]
     pub const fn mapping(&self) -> &Arc<UpstreamMapping> {
         &self.mapping
     }
 
-    /// Reads one frame, leniently: what cannot be read is [`LaneEvent::Unknown`], never an error.
+    /// Decodes one frame. An unreadable frame becomes [`LaneEvent::Unknown`], never an error.
     ///
-    /// A message may mean several events; they are told in order, all with the same mark.
+    /// A message may have several events. They are emitted in order, with the same metadata.
     pub fn decode<'a>(&'a mut self, frame: Frame<'a>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         self.samples.clear();
         let Frame::Text(text) = frame else {
@@ -61,7 +61,7 @@ impl Dialect {
         self.samples = Vec::new();
     }
 
-    /// The text frame for a command.
+    /// Encodes a command as a text frame.
     #[must_use]
     pub fn encode(&self, command: &LaneCommand) -> String {
         let (name, capacity) = match command {
@@ -99,7 +99,7 @@ impl Dialect {
     }
 }
 
-/// A slot's value; the names are those of [`SendName::slots`].
+/// Value of a slot. The names are those of [`SendName::slots`].
 fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
     match (command, slot) {
         (LaneCommand::Init(Some(voice)) | LaneCommand::Speak { voice: Some(voice), .. }, "voice") => {
@@ -107,7 +107,7 @@ fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
         }
         (LaneCommand::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(prompt),
         (LaneCommand::Transcribe { audio, .. }, "audio") => SlotValue::Audio(audio),
-        // Without a voice sample there is nothing to put between the two halves of the prompt.
+        // Without a voice sample the prompt is the second half alone.
         (LaneCommand::Speak { after_voice, .. }, "system" | "after_voice") => SlotValue::Str(after_voice),
         (LaneCommand::Speak { before_voice, .. }, "before_voice") => SlotValue::Str(before_voice),
         (LaneCommand::Speak { request, .. }, "text") => SlotValue::Str(request),
@@ -138,7 +138,7 @@ fn message_meta<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> Messa
     }
 }
 
-/// What a message means.
+/// Emits the events of a message.
 fn emit_events(
     mapping: &UpstreamMapping,
     rule: &ReceiveRule,
@@ -163,7 +163,7 @@ fn emit_events(
         ReceiveName::Text => emit(LaneEvent::Text(text(rule.text).unwrap_or_default())),
         ReceiveName::Audio => emit(audio_event(text(rule.audio), samples)),
         ReceiveName::Done => {
-            // An answer whose audio cannot be read is still an answer: its text counts.
+            // An answer with unreadable audio still counts, for its text.
             let _ = decode_audio(text(rule.audio), samples);
             emit(LaneEvent::Done { text: text(rule.text), audio: samples });
         }
@@ -182,8 +182,8 @@ fn audio_event<'s>(text: Option<&str>, samples: &'s mut Vec<f32>) -> LaneEvent<'
     }
 }
 
-/// All of a unit in one message: what there is of it, and last what ends it, which is one event and not two: the next unit
-/// may be on its way before a second one comes.
+/// Emits the events of a message that holds a whole unit: its text, its audio, and one event that ends the unit. A
+/// second end could be counted for the next unit, which may be in flight by then.
 fn emit_output(
     rule: &ReceiveRule,
     found: &ExtractedValues<'_>,
@@ -205,7 +205,7 @@ fn emit_output(
     }
 }
 
-/// An error is the end, unless the dialect says otherwise of its code.
+/// Emits an error. It ends the session unless the dialect lists its code as non-fatal.
 fn emit_error(
     mapping: &UpstreamMapping,
     code: Option<&str>,
@@ -230,7 +230,7 @@ fn decode_audio(text: Option<&str>, samples: &mut Vec<f32>) -> Result<(), String
         .map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
 }
 
-/// Without `data:audio/…;base64,`: the C++ back-end takes it (field notes §1.7), so others may send it.
+/// Strips `data:audio/…;base64,`. The C++ back-end accepts it (field notes §1.7), so upstreams may send it.
 fn without_data_prefix(text: &str) -> &str {
     let url = text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     url.map_or(text, |(_, data)| data)
@@ -256,7 +256,7 @@ fn upstream_end(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<
     UpstreamEnd { kind, detail: description }
 }
 
-/// The values the rules look at, for the log.
+/// Describes a message for the log by the values that the rules match on.
 fn describe_message(mapping: &UpstreamMapping, found: &ExtractedValues<'_>) -> String {
     let mut slots: Vec<usize> =
         mapping.rules.iter().flat_map(|rule| rule.when.iter().map(|when| when.0)).collect();

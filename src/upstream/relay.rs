@@ -1,6 +1,6 @@
-//! The model side's wire for a relay: neutral messages to templates, upstream frames to neutral messages.
+//! Upstream codec for relays: relay messages to templates, upstream frames to relay messages.
 //!
-//! The same compiled rules as for sessions of the bridge's own. Audio is not decoded: it passes as the text it is.
+//! It uses the same compiled rules as the codec of served sessions. Audio passes as base64 text and is not decoded.
 
 use super::{
     Dialect, describe_message, matches_any, message_meta, rule_matches, upstream_end, without_data_prefix,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Dialect {
-    /// Reads one frame, leniently: what cannot be read is [`RelayUpstreamEvent::Unknown`], never an error.
+    /// Decodes one frame. An unreadable frame becomes [`RelayUpstreamEvent::Unknown`], never an error.
     pub fn decode_for_relay(
         &self,
         frame: Frame<'_>,
@@ -41,7 +41,7 @@ impl Dialect {
         }
     }
 
-    /// The text frame that opens a session.
+    /// Encodes the message that opens a session.
     #[must_use]
     pub fn encode_relay_opening(&self, opening: &RelayOpening<'_>) -> String {
         let capacity = [opening.prompt, opening.config, opening.voice, opening.speech_voice];
@@ -56,7 +56,7 @@ impl Dialect {
         })
     }
 
-    /// The text frame of one step's input.
+    /// Encodes the input of one step.
     #[must_use]
     pub fn encode_relay_append(&self, input: &RelayInput<'_>) -> String {
         let frames = input.frames.iter().copied().flatten().filter_map(Node::as_str).map(str::len);
@@ -72,7 +72,7 @@ impl Dialect {
         })
     }
 
-    /// The text frame that says goodbye.
+    /// Encodes the message that closes a session.
     #[must_use]
     pub fn encode_relay_close(&self, reason: Option<&str>) -> String {
         self.render_message(SendName::Close, 64, |_| SlotValue::Str(reason.unwrap_or("user_stop")))
@@ -91,7 +91,7 @@ impl Dialect {
         json
     }
 
-    /// Whether a message has room for this.
+    /// True if the message's template has this slot.
     #[must_use]
     pub fn supports_slot(&self, name: SendName, slot: &str) -> bool {
         let at = name.slots().iter().position(|known| *known == slot);
@@ -99,7 +99,7 @@ impl Dialect {
     }
 }
 
-/// base64 needs no escapes; what only passes for it may.
+/// Fills a slot with base64. Valid base64 needs no JSON escapes; text that only claims to be base64 may need them.
 fn base64_fill(text: &str) -> SlotValue<'_> {
     let plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
     if text.bytes().all(plain) { SlotValue::Plain(text) } else { SlotValue::Str(text) }

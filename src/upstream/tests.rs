@@ -1,4 +1,4 @@
-//! Each dialect's messages, as captured and as documented.
+//! Messages of each dialect, as captured and as documented.
 
 use super::*;
 use crate::{event::VoiceSample, mapping::Library};

@@ -4,6 +4,7 @@
 //! [`Explanation`] and [`MatrixCell`] are the data; [`render`] turns them into text, Markdown or JSON.
 
 mod phrases;
+mod relay;
 pub mod render;
 
 use serde::Serialize;
@@ -14,7 +15,6 @@ use super::{
     client::{EventName, Verb},
     compatibility::check_compatible,
     field::ProtocolField,
-    relay::explain as relay_rows,
     upstream::Mode,
 };
 
@@ -108,8 +108,8 @@ pub fn build_explanation(
     let (sends, gets, modes) = match &client.relay {
         Some(relay) => {
             let (sends, gets) =
-                (relay_rows::sent_rows(relay, dialect), relay_rows::received_rows(client, relay, dialect));
-            (sends, gets, relay_rows::common_modes(relay, dialect))
+                (relay::sent_rows(relay, dialect), relay::received_rows(client, relay, dialect));
+            (sends, gets, relay::common_modes(relay, dialect))
         }
         None => {
             (sent_rows(client, profile, dialect), received_rows(client, profile, dialect), vec![profile.mode])

@@ -1,6 +1,6 @@
-//! One field of a relay's message: where it stands, what it may be, what it is in the bridge's own words.
+//! Field of a relay message: its place, its type and its role.
 //!
-//! Values stay where they are: what is read borrows from the message. Audio is looked at, never decoded.
+//! Values borrow from the message. Audio is checked, never decoded.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use super::super::{
     field::display_node,
 };
 
-/// What a field is. Mapping files name these in snake case after `to =`.
+/// Role of a field. Mapping files name these in snake case after `to =`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayFieldRole {
@@ -17,28 +17,28 @@ pub enum RelayFieldRole {
     Prompt,
     /// Inference settings, an object.
     Config,
-    /// A voice for the model to take after, base64.
+    /// Voice sample for the model, base64.
     Voice,
-    /// A voice for its speech alone, base64.
+    /// Voice sample for speech only, base64.
     SpeechVoice,
-    /// Most slices of a picture.
+    /// Most slices per picture.
     SliceMax,
-    /// What the model hears, base64.
+    /// Microphone audio, base64.
     Audio,
-    /// What it sees, JPEG in base64, a list.
+    /// Pictures, a list of base64 JPEG.
     Frames,
-    /// The model is to stop talking.
+    /// Forces the model to stop talking.
     ForceListen,
-    /// The client's name for an append.
+    /// Client's id for an append.
     InputId,
-    /// The client's name for an answer.
+    /// Client's id for an answer.
     ResponseId,
-    /// Why the session ends.
+    /// Reason for the end of the session.
     Reason,
 }
 
 impl RelayFieldRole {
-    /// The slot of upstream messages that takes it.
+    /// Slot of upstream messages that carries it.
     #[must_use]
     pub const fn slot(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl RelayFieldRole {
     }
 }
 
-/// Types of fields.
+/// Type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayFieldType {
@@ -69,9 +69,9 @@ pub enum RelayFieldType {
     Flag,
     /// An array of strings.
     TextList,
-    /// An object; nothing in it is looked at.
+    /// An object, which is not inspected.
     Object,
-    /// An object, taken as it is written.
+    /// An object, kept as JSON text.
     Json,
     /// A string: base64 of float32 samples.
     Samples,
@@ -79,7 +79,7 @@ pub enum RelayFieldType {
     VoiceSample,
 }
 
-/// A field as the file spells it.
+/// Field as written in the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RelayFieldFile {
@@ -97,19 +97,19 @@ pub(super) struct RelayFieldFile {
 /// A compiled field.
 #[derive(Debug, Clone)]
 pub struct RelayField {
-    /// Its name in the protocol.
+    /// Name in the protocol.
     pub name: String,
-    /// What it is; a field without it has no effect, and `because` says why.
+    /// Role. A field without one has no effect, and `because` says why.
     pub to: Option<RelayFieldRole>,
     /// Its type.
     pub field_type: RelayFieldType,
-    /// Must be there, itself or another field of the same meaning.
+    /// The field must be given, or another field with the same role.
     pub required: bool,
-    /// Judged by the bridge also where messages pass untouched.
+    /// The bridge validates the field even if messages pass unchanged.
     pub checked: bool,
-    /// Why it has no effect.
+    /// Why the field has no effect.
     pub because: Option<String>,
-    /// Its slot in the protocol's [`Extractor`].
+    /// Slot in the protocol's [`Extractor`].
     pub(crate) slot: usize,
 }
 
@@ -124,10 +124,10 @@ impl RelayFieldFile {
 }
 
 impl RelayField {
-    /// Whether a value is what it should be.
+    /// Checks the type of a value.
     ///
     /// # Errors
-    /// What is wrong with it, without the field's name.
+    /// A description of the problem, without the field's name.
     pub fn check(&self, node: &Node<'_>) -> Result<(), String> {
         let wanted = match (self.field_type, node) {
             (RelayFieldType::Text, Node::Str(_))
@@ -155,7 +155,7 @@ impl RelayField {
     }
 }
 
-/// How base64 of a WAV file begins.
+/// Start of a WAV file in base64.
 const RIFF_BASE64: &str = "UklGR";
 
 fn check_samples(text: &str) -> Result<(), String> {
@@ -167,8 +167,8 @@ fn check_samples(text: &str) -> Result<(), String> {
     }
 }
 
-/// How many bytes it holds. Letters outside the alphabet are passed over, as the real servers' decoder does; wrong padding
-/// is not (field notes §1.5).
+/// Length of the decoded bytes. Like the real servers' decoder, it skips characters outside the alphabet and rejects
+/// wrong padding (field notes §1.5).
 fn base64_decoded_len(text: &str) -> Result<usize, String> {
     let data = without_data_prefix(text);
     let padding = data.bytes().filter(|byte| *byte == b'=').count();
@@ -182,7 +182,7 @@ fn base64_decoded_len(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Without `data:audio/…;base64,`, which the real servers' decoder passes over too.
+/// Strips `data:audio/…;base64,`, which the real servers' decoder skips too.
 pub(crate) fn without_data_prefix(text: &str) -> &str {
     text.split_once(";base64,").map_or(text, |(_, data)| data)
 }

@@ -1,4 +1,4 @@
-//! The file of a relay's client protocol, as written, and its compilation.
+//! Mapping file of a relay's client protocol, and its compilation.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{
 use crate::error::ErrorKind;
 use crate::mapping::check;
 
-/// The file, as written.
+/// File as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::mapping) struct RelayProtocolFile {
@@ -68,7 +68,7 @@ struct RelayCloseFile {
 }
 
 impl RelayProtocolFile {
-    /// Whether a client protocol's file is one of these: it names the dialect it is spelled as.
+    /// True if the file of a client protocol is a relay's: it names the dialect whose spelling it shares.
     pub(in crate::mapping) fn is_relay_protocol(file: &str, source: &str) -> Result<bool, FileError> {
         #[derive(Deserialize)]
         struct DialectHeader {
@@ -107,22 +107,22 @@ impl RelayProtocolFile {
 }
 
 impl RelayProtocol {
-    /// What the types cannot say.
+    /// Checks what the types cannot express.
     fn check_complete(&self, file: &str) -> Result<(), FileError> {
         let file_error = |message: String| Err(FileError::for_file(file, message));
         if let Some(kind) = ErrorKind::RELAY_KINDS.iter().find(|kind| !self.errors.contains_key(kind)) {
-            return file_error(format!("[errors] says nothing about {kind:?}; every kind needs words"));
+            return file_error(format!("[errors] has no entry for `{}`; every kind needs one", kind.name()));
         }
         if let Some(name) = RelayEndReason::ALL.iter().find(|name| !self.closes.contains_key(name)) {
-            return file_error(format!("[closes] says nothing about {name:?}"));
+            return file_error(format!("[closes] has no entry for `{}`", check::snake_case_name(name)));
         }
         let has = |verb: &&RelayVerb| self.commands.iter().any(|command| command.verb == **verb);
         if let Some(verb) = RelayVerb::ALL.iter().find(|verb| !has(verb)) {
-            return file_error(format!("no message under [commands] has the verb {verb:?}"));
+            return file_error(format!("no message under [commands] has the verb `{}`", check::snake_case_name(verb)));
         }
         let needed = [RelayEvent::Granted, RelayEvent::Opened, RelayEvent::Listening, RelayEvent::Ended];
         if let Some(name) = needed.iter().find(|name| self.event(**name).is_none()) {
-            return file_error(format!("[events] says nothing about {name:?}"));
+            return file_error(format!("[events] has no entry for `{}`", check::snake_case_name(name)));
         }
         if !self.has_combined_output()
             && (self.event(RelayEvent::Text).is_none() || self.event(RelayEvent::Speech).is_none())

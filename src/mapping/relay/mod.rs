@@ -1,18 +1,17 @@
-//! A client protocol of the model's own kind, compiled: what the client of a *relay* sends and is told. The schema is
+//! Client protocol of a relay, compiled: messages and events in the model's own protocol. The schema is
 //! `mappings/README.md`.
 //!
-//! One client session is one upstream session, message by message. Where both ends spell alike ([`RelayProtocol::dialect`])
-//! messages pass untouched, and what stands here only says what they are. It is not [`super::client`]'s vocabulary: that
-//! one is of sessions the bridge itself leads.
+//! One client session is one upstream session, message by message. If both ends share a spelling
+//! ([`RelayProtocol::dialect`]), messages pass unchanged and the mapping only classifies them. Client protocols of
+//! served sessions are in [`super::client`].
 
-pub(super) mod explain;
 mod field;
 mod file;
 mod profile;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::field::without_data_prefix;
 pub use self::{
@@ -27,13 +26,13 @@ use super::{
 };
 use crate::error::ErrorKind;
 
-/// What a message of the client means. Mapping files name these in snake case after `verb =`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// Meaning of a client message. Mapping files name these in snake case after `verb =`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayVerb {
     /// Opens the session.
     Open,
-    /// Gives the model something to hear, see or read.
+    /// Gives the model audio, pictures or text.
     Append,
     /// Ends the session.
     Close,
@@ -44,33 +43,34 @@ impl RelayVerb {
     pub const ALL: [Self; 3] = [Self::Open, Self::Append, Self::Close];
 }
 
-/// What a relay's client is told. Mapping files name these in snake case under `[events]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+/// Event for a relay's client. Mapping files name these in snake case under `[events]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayEvent {
-    /// It waits in the upstream's queue.
+    /// The session waits in the upstream's queue.
     Queued,
-    /// It has moved up in it.
+    /// The queue position changed.
     QueueUpdate,
-    /// A worker is there.
+    /// A worker has been assigned.
     Granted,
     /// The session is open.
     Opened,
-    /// The model listens; where an answer is open, it is over.
+    /// The model listens. This ends an open answer.
     Listening,
-    /// A piece of text.
+    /// Part of the text.
     Text,
-    /// A piece of audio.
+    /// Part of the audio.
     Speech,
-    /// Text, audio and the end of a turn in one; a protocol that has it is told neither of the two before.
+    /// Text, audio and the end of a turn in one event. A protocol with this event has neither `text` nor `speech`
+    /// events.
     Output,
-    /// An answer is complete.
+    /// The answer is complete.
     Answered,
-    /// The session is over.
+    /// The session has ended.
     Ended,
-    /// The same with a diagnostic.
+    /// The session has ended, with a diagnostic.
     EndedWithDetail,
-    /// Something went wrong.
+    /// An error.
     Error,
 }
 
@@ -91,7 +91,7 @@ impl RelayEvent {
         Self::Error,
     ];
 
-    /// The values its template may use.
+    /// Slots of its template.
     #[must_use]
     pub const fn slots(self) -> &'static [&'static str] {
         match self {
@@ -122,31 +122,31 @@ impl RelayEvent {
 }
 
 /// Why a relayed session ends. Mapping files name these in snake case under `[closes]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelayEndReason {
-    /// The client asked.
+    /// The client closed it.
     ClientClose,
     /// The upstream's time limit.
     Timeout,
     /// The model's context is full.
     ContextFull,
-    /// The server stops.
+    /// The server shuts down.
     Shutdown,
     /// The client sent nothing for too long.
     Idle,
-    /// Anything else.
+    /// Any other reason.
     Failed,
-    /// An operator ends this session; spelled like `shutdown` where a file does not say.
+    /// An operator ended the session. Defaults to the spelling of `shutdown`.
     Operator,
 }
 
 impl RelayEndReason {
-    /// Every end that a file must spell.
+    /// Reasons that a file must spell.
     pub const ALL: [Self; 6] =
         [Self::ClientClose, Self::Timeout, Self::ContextFull, Self::Shutdown, Self::Idle, Self::Failed];
 
-    /// What stands in for it in a file that says nothing about it.
+    /// Reason whose spelling is used if the file has none.
     #[must_use]
     pub const fn fallback(self) -> Option<Self> {
         match self {
@@ -156,13 +156,13 @@ impl RelayEndReason {
     }
 }
 
-/// How a protocol spells an end.
+/// Spelling of an end.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayEndSpelling {
     /// The `reason` of the last event.
     pub reason: String,
-    /// The client's own reason takes its place, where the client gave one.
+    /// The client's own reason replaces `reason`, if the client gave one.
     #[serde(default)]
     pub use_client_reason: bool,
     /// WebSocket close code (RFC 6455 §7.4).
@@ -172,85 +172,85 @@ pub struct RelayEndSpelling {
     pub text: String,
 }
 
-/// How a protocol spells an error: an event, an end, a close frame, in this order, as far as they stand in the file. The
-/// templates know the slot `detail`.
+/// Spelling of an error: an error event, an end event and a close frame, in this order, as far as the file has them.
+/// The templates have the slot `detail`.
 #[derive(Debug)]
 pub struct RelayErrorSpelling {
-    /// The error event's code; without one there is no error event.
+    /// Code of the error event; `None` for no error event.
     pub code: Option<String>,
-    /// Whose doing it is, as the protocol names it.
+    /// Party that caused the error, as the protocol names it.
     pub class: String,
-    /// The message; the detail alone when absent.
+    /// Message; `None` for the detail alone.
     pub message: Option<Template>,
-    /// The session ends, with this reason and the message as the diagnostic.
+    /// Reason of the end event, with the message as its diagnostic.
     pub ended: Option<String>,
     /// Close code and reason.
     pub close: Option<(u16, Template)>,
 }
 
 impl RelayErrorSpelling {
-    /// Whether it ends the session.
+    /// True if the error ends the session.
     #[must_use]
     pub const fn is_fatal(&self) -> bool {
         self.ended.is_some() || self.close.is_some()
     }
 }
 
-/// How the query names the mode.
+/// Query parameter that names the mode.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayModeQuery {
-    /// The query parameter.
+    /// Name of the parameter.
     pub key: String,
-    /// The mode of a connection that names none.
+    /// Mode of a connection without the parameter.
     pub default: Mode,
-    /// HTTP status for a mode that is not in `values`; without one any other value is as good as none.
+    /// HTTP status for a mode that is not in `values`. Without a status, an unknown mode means the default.
     pub reject_status: Option<u16>,
-    /// The modes there are, by their exact values.
+    /// Modes by their exact spelling.
     pub values: BTreeMap<String, Mode>,
-    /// How the protocol tells the client what kind of session it is.
+    /// Spelling of the mode in events.
     #[serde(default)]
     pub reported_as: BTreeMap<Mode, String>,
 }
 
-/// A client protocol of the model's own kind.
+/// Client protocol of a relay.
 #[derive(Debug)]
 pub struct RelayProtocol {
-    /// The upstream dialect whose messages its messages are.
+    /// Upstream dialect with the same spelling.
     pub dialect: String,
-    /// How the query names the mode.
+    /// Query parameter that names the mode.
     pub mode: RelayModeQuery,
     /// Messages by the value at the command key.
     pub commands: Vec<RelayCommand>,
-    /// An append may come before the session is open.
+    /// The client may append before the session is open.
     pub append_before_open: bool,
-    /// What the server's own words add to the prompt's length, characters.
+    /// Length of the server's own part of the prompt, characters.
     pub prompt_extra_chars: u64,
-    /// The system prompt of a client that gives none, on its own server; told to upstreams of other dialects.
+    /// System prompt of the client's own server, if the client gives none. It is sent to upstreams of other dialects.
     pub default_prompt: Option<String>,
-    /// Finds the command key (slot 0) and every field.
+    /// Extracts the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: BTreeMap<RelayEvent, Template>,
     errors: BTreeMap<ErrorKind, RelayErrorSpelling>,
     closes: BTreeMap<RelayEndReason, RelayEndSpelling>,
 }
 
-/// One message, compiled.
+/// Compiled message type.
 #[derive(Debug)]
 pub struct RelayCommand {
-    /// The value at the command key.
+    /// Value at the command key.
     pub name: String,
-    /// What it means.
+    /// Meaning.
     pub verb: RelayVerb,
     /// Its fields.
     pub fields: Vec<RelayField>,
 }
 
 impl RelayProtocol {
-    /// The mode a query string (percent-encoded, without `?`) asks for; of several values the last one counts.
+    /// Mode that a query string names (percent-encoded, without `?`). The last of several values counts.
     ///
     /// # Errors
-    /// The HTTP status that refuses it.
+    /// The HTTP status of the rejection.
     pub fn mode(&self, query: &str) -> Result<Mode, u16> {
         let Some(value) = self.mode_value(query) else { return Ok(self.mode.default) };
         match (self.mode.values.get(value.as_ref()), self.mode.reject_status) {
@@ -260,7 +260,7 @@ impl RelayProtocol {
         }
     }
 
-    /// Whether the mode that a query string names, if it names one, is one that this protocol has a word for.
+    /// True if the query string names no mode or one that the protocol has.
     #[must_use]
     pub fn has_valid_mode(&self, query: &str) -> bool {
         self.mode_value(query).is_none_or(|value| self.mode.values.contains_key(value.as_ref()))
@@ -271,7 +271,7 @@ impl RelayProtocol {
         given.last().map(|(_, value)| value)
     }
 
-    /// Whether a text frame is a message of this protocol, whatever else is wrong with it.
+    /// True if a text frame is a message of this protocol, valid or not.
     #[must_use]
     pub fn has_command(&self, text: &str) -> bool {
         let Ok(found) = self.extractor.extract(text) else { return false };
@@ -279,25 +279,25 @@ impl RelayProtocol {
         self.commands.iter().any(|command| Some(command.name.as_str()) == name)
     }
 
-    /// The template of an event; `None` for what this protocol does not tell its clients.
+    /// Template of an event; `None` if the protocol has no such event.
     #[must_use]
     pub fn event(&self, name: RelayEvent) -> Option<&Template> {
         self.events.get(&name)
     }
 
-    /// How an error is spelled; `None` for one it does not tell.
+    /// Spelling of an error; `None` if the protocol does not report it.
     #[must_use]
     pub fn error(&self, kind: ErrorKind) -> Option<&RelayErrorSpelling> {
         self.errors.get(&kind)
     }
 
-    /// How an end is spelled.
+    /// Spelling of an end.
     #[must_use]
     pub fn end(&self, name: RelayEndReason) -> Option<&RelayEndSpelling> {
         self.closes.get(&name).or_else(|| self.closes.get(&name.fallback()?))
     }
 
-    /// Whether text, audio and the end of a turn are told in one.
+    /// True if text, audio and the end of a turn share one event.
     #[must_use]
     pub fn has_combined_output(&self) -> bool {
         self.events.contains_key(&RelayEvent::Output)

@@ -1,4 +1,4 @@
-//! The file of a relay profile: how long what is kept, held and waited for.
+//! Profile file of a relay: limits and timeouts.
 
 use serde::Deserialize;
 
@@ -10,7 +10,7 @@ use super::super::{
 };
 use crate::mapping::check;
 
-/// The file, as written. A section that is absent is the one of the profile it extends.
+/// File as written. A missing section is inherited from the profile that it extends.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::mapping) struct RelayProfileFile {
@@ -24,40 +24,40 @@ pub(in crate::mapping) struct RelayProfileFile {
     lanes: Option<LaneTimeouts>,
 }
 
-/// How a session is relayed.
+/// Limits and timeouts of a relay.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayRules {
-    /// How long audio is held that may be the last of a turn, where a protocol tells both in one, ms.
+    /// How long audio waits for the end of its turn, ms. Applies to protocols that report both in one event.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub audio_hold_ms: u64,
-    /// How long text is held for its audio, ms.
+    /// How long text waits for its audio, ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub text_hold_ms: u64,
-    /// Most that is kept of what the client sent as long as no upstream can take it, and of what is not answered, bytes. Who
-    /// sends more than that before a session is open is read no further until it is.
+    /// Most bytes kept of messages that wait for an upstream, and of unanswered appends. A client that exceeds the
+    /// limit before its session is open is not read further.
     pub buffer_max_bytes: usize,
-    /// Most audio that is kept while an upstream that was lost is replaced, ms; the oldest is dropped.
+    /// Most audio kept while a lost upstream is replaced, ms. The oldest is dropped.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub outage_audio_max_ms: u64,
-    /// How often a session is opened that upstreams end while it is initialised: what the client asks for may be at fault.
+    /// Attempts to open a session that upstreams end during its initialisation. The client's opening may be the cause.
     pub open_attempts: u32,
-    /// A client that has been assigned a worker opens the session within this time, ms, or it ends.
+    /// Time for the client to open the session once a worker is assigned, ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub open_wait_max_ms: u64,
-    /// An upstream session that was lost is replaced within this time, ms, or the client's ends.
+    /// Time to replace a lost upstream session, ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub resume_max_ms: u64,
-    /// When voxbridge stops, an answer may take this long to end, ms.
+    /// Time for an answer in progress when voxbridge stops, ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub finish_max_ms: u64,
-    /// A session whose client sends nothing for this long is closed, ms; 0 for never_sent.
+    /// Closes a session whose client sends nothing for this time, ms; 0 for no limit.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub idle_ms: u64,
 }
 
 impl RelayProfileFile {
-    /// Whether a profile's file is one of these.
+    /// True if the file is a relay profile.
     pub(in crate::mapping) fn is_relay_profile(
         file: &str,
         source: &str,
@@ -89,7 +89,7 @@ impl RelayProfileFile {
             title: read.title,
             notes: read.notes,
             extends: read.extends,
-            // Each client names its own; a relay serves them all.
+            // Each client names its own mode, and a relay serves all modes.
             mode: Mode::Chat,
             listen: ListenRules::default(),
             read_window: ReadWindowRules::default(),

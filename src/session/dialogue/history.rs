@@ -1,10 +1,10 @@
-//! What was said in a conversation, bounded, newest last: what the next upstream session is told.
+//! Bounded history of a conversation. It goes into the prompt of the next upstream session.
 
 use std::collections::VecDeque;
 
 use crate::event::Speaker;
 
-/// What was said.
+/// Lines of a conversation, oldest first.
 #[derive(Debug)]
 pub(crate) struct History {
     lines: VecDeque<String>,
@@ -14,12 +14,12 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Remembers up to `max_chars` characters; with zero, nothing.
+    /// Keeps up to `max_chars` characters; 0 keeps nothing.
     pub(crate) const fn new(max_chars: usize) -> Self {
         Self { lines: VecDeque::new(), chars: 0, max_chars, version: 0 }
     }
 
-    /// Somebody said something. The oldest is forgotten when there is too much; of what alone is too much, its beginning.
+    /// Adds a line. Drops the oldest lines above the limit, and the beginning of a line that is too long by itself.
     pub(crate) fn push(&mut self, speaker: Speaker, text: &str) {
         let text = text.trim();
         if text.is_empty() || self.max_chars == 0 {
@@ -41,13 +41,13 @@ impl History {
         self.version += 1;
     }
 
-    /// Everything, a line each.
+    /// All lines, one per row.
     pub(crate) fn text(&self) -> String {
         let lines: Vec<&str> = self.lines.iter().map(String::as_str).collect();
         lines.join("\n")
     }
 
-    /// Another number whenever something was added.
+    /// Changes with every new line.
     pub(crate) const fn version(&self) -> u64 {
         self.version
     }

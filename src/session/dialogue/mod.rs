@@ -1,12 +1,11 @@
-//! A conversation: the microphone goes up second by second, the model speaks when it likes, for hours.
+//! Conversation with the model in full duplex: microphone audio goes up in units of one second, the model speaks when
+//! it decides to.
 //!
-//! - [`uplink`] keeps the user's audio until it is sent, [`reply_tracker`] keeps one unit in flight
-//! - [`turns`] is what the model says, [`turn`] by [`turn`], and what of it may be heard
-//! - [`rollover_limits`] says when the upstream session has to be replaced, [`rollover`] replaces it, also when it is lost, and
-//!   [`standby`] has the next one ready; [`unit_errors`] is what an upstream cannot do
-//! - [`pacing`] says when a unit is due
-//!
-//! Whatever happens, [`Dialogue::advance`] is called last and does all that can be done then.
+//! - [`uplink`] keeps microphone audio until it is sent; [`pacing`] computes when the next unit is due
+//! - [`turns`] tracks the model's turns and decides which output the client may hear; [`turn`] is one of them
+//! - [`rollover`] opens, replaces and leaves the upstream session; [`rollover_limits`] are the limits that trigger a
+//!   rollover; [`standby`] prepares the next session; [`unit_errors`] counts failed units
+//! - [`history`] is the text that the next session gets in its prompt
 
 pub(crate) mod history;
 mod pacing;
@@ -28,7 +27,8 @@ use self::{
     rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
     standby::Standby,
-    turns::{TranscriptOptions, Turns},
+    turn::TranscriptOptions,
+    turns::Turns,
     uplink::Uplink,
 };
 use super::{
@@ -51,28 +51,28 @@ use crate::{
     },
 };
 
-/// What a conversation needs to know of its session, at this instant.
+/// State of the surrounding session at this instant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionSnapshot {
-    /// When the client last sent audio, heard or not.
+    /// Time of the client's last audio, muted or not.
     pub(crate) client_audio_at: Option<Instant>,
-    /// When the microphone was last listened to, and how long that frame was.
+    /// Time and length of the last microphone frame that was not muted.
     pub(crate) last_mic_frame: Option<(Instant, Duration)>,
-    /// When the user was last heard to speak.
+    /// Time of the user's last detected voice.
     pub(crate) voice_at: Option<Instant>,
-    /// The user is in the middle of an utterance.
+    /// An utterance of the user is in progress.
     pub(crate) in_speech: bool,
-    /// A text is being spoken or about to be: it has the floor.
+    /// A requested text is being spoken or is queued. The model must be silent meanwhile.
     pub(crate) is_tts_active: bool,
-    /// A text is being made: it has a worker, or waits for one.
+    /// A requested text is being synthesised: it holds a worker or waits for one.
     pub(crate) is_synthesizing: bool,
     /// The client wants partial transcripts.
     pub(crate) partials: bool,
-    /// The client wants to know of rollovers.
+    /// The client wants rollover events.
     pub(crate) rollover_events: bool,
 }
 
-/// One session's conversation.
+/// Conversation of one session.
 #[derive(Debug)]
 pub(crate) struct Dialogue {
     rules: Arc<DialogueRules>,
@@ -81,26 +81,26 @@ pub(crate) struct Dialogue {
     voice: Option<VoiceSample>,
     upstream: DialogueUpstream,
     standby: Option<Standby>,
-    /// The last one kept in readiness, which did not know the newest: another takes its place when it is gone.
+    /// Lane of an outdated standby. Its replacement is opened when this lane is gone.
     replaced_standby: Option<Lane>,
-    /// No second worker was to be had for this upstream session.
+    /// No second worker was available during this upstream session.
     standby_unavailable: bool,
     uplink: Uplink,
     turns: Turns,
     video_frame: Option<VideoFrame>,
-    /// An operator wants another upstream session.
+    /// An operator requested a rollover.
     rollover_requested: bool,
-    /// No audio reaches a model.
+    /// Set while no model receives the audio.
     outage: Option<Outage>,
     retry: Option<RetryState>,
-    /// The client knows that there is trouble.
+    /// The client was informed of the current outage.
     outage_reported: bool,
-    /// It is over: no upstream was to be had.
+    /// Final failure: no upstream was available.
     failure: Option<ConnectionFailure>,
 }
 
 impl Dialogue {
-    /// A conversation that dials at once: a model takes 10 to 16 s to be ready (field notes §7.2).
+    /// Opens a conversation and dials at once: a model takes 10 to 16 s to be ready (field notes §7.2).
     pub(crate) fn open(
         now: Instant,
         rules: Arc<DialogueRules>,
@@ -131,22 +131,22 @@ impl Dialogue {
         dialogue
     }
 
-    /// It is to go on in another upstream session, at the next quiet moment.
+    /// Replaces the upstream session at the next quiet moment.
     pub(crate) const fn request_rollover(&mut self) {
         self.rollover_requested = true;
     }
 
-    /// The voice of upstream sessions from the next one on.
+    /// Sets the voice of the next upstream sessions.
     pub(crate) fn set_voice(&mut self, voice: Option<VoiceSample>) {
         self.voice = voice;
     }
 
-    /// The user's audio; while a text is heard the model hears silence.
+    /// Takes the user's audio. If `silenced`, the model receives silence in its place.
     pub(crate) fn push_audio(&mut self, samples: &mut Vec<i16>, silenced: bool) {
         self.uplink.push(samples, silenced);
     }
 
-    /// What the camera sees; the newest counts. Whether this conversation has eyes.
+    /// Keeps the newest camera picture for the next unit. Returns false if the mode has no pictures.
     pub(crate) fn push_video_frame(&mut self, frame: VideoFrame) -> bool {
         let takes_video = self.mode == Mode::Video;
         if takes_video {
@@ -160,17 +160,17 @@ impl Dialogue {
         self.uplink.counts()
     }
 
-    /// Samples that wait to be a unit.
+    /// Samples that wait to be sent.
     pub(crate) fn waiting_samples(&self) -> usize {
         self.uplink.len()
     }
 
-    /// The model speaks, as far as the upstream has said.
+    /// True while the model's turn is open.
     pub(crate) const fn is_speaking(&self) -> bool {
         self.turns.is_open()
     }
 
-    /// The user or the client wants silence of the model.
+    /// Stops the model's turn and its playout.
     pub(crate) fn interrupt(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         if self.turns.is_open() || context.player.is_busy() {
             context.out.observe(Observation::Interrupted);
@@ -179,17 +179,17 @@ impl Dialogue {
         context.player.cancel_all(now, &mut context.out);
     }
 
-    /// The user spoke into a text: what was said into it is heard.
+    /// Sends the audio that was held while a text was spoken, because the user interrupted the text.
     pub(crate) fn restore_held(&mut self) {
         self.uplink.restore_held();
     }
 
-    /// Why it is over, once.
+    /// Takes the final failure, once.
     pub(crate) const fn take_failure(&mut self) -> Option<ConnectionFailure> {
         self.failure.take()
     }
 
-    /// The upstream said something on one of its lanes.
+    /// Handles a message of the upstream on one of the conversation's lanes.
     pub(crate) fn handle_event(
         &mut self,
         now: Instant,
@@ -208,7 +208,7 @@ impl Dialogue {
         self.handle_model_output(now, event, meta, view, context);
     }
 
-    /// What the model says.
+    /// Handles output of the model.
     fn handle_model_output(
         &mut self,
         now: Instant,
@@ -237,14 +237,14 @@ impl Dialogue {
         }
     }
 
-    /// A lane's transport is up.
+    /// A lane's transport is open.
     pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, context: &mut LaneContext) {
         if let Some(connection) = self.connection_of(lane) {
             connection.handle_opened(now, context);
         }
     }
 
-    /// A lane's transport is gone.
+    /// A lane's transport closed.
     pub(crate) fn handle_closed(
         &mut self,
         now: Instant,
@@ -262,7 +262,7 @@ impl Dialogue {
         }
     }
 
-    /// Time has passed.
+    /// Handles the expired timers of the lanes.
     pub(crate) fn handle_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         if let Some(standby) = &mut self.standby {
             let connection_event = standby.session.connection.handle_timeout(now, context);
@@ -277,7 +277,6 @@ impl Dialogue {
         }
     }
 
-    /// Does all that can be done now: lets the model speak again, replaces what has to be replaced, sends what is due.
     pub(crate) fn advance(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         if !view.is_tts_active {
             self.uplink.discard_held();
@@ -297,7 +296,7 @@ impl Dialogue {
         self.send_due_unit(now, view, context);
     }
 
-    /// The model that listens may speak again; one that does not listen is replaced.
+    /// Lifts the fence when the model has listened; replaces a session that does not yield.
     fn check_yielding(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         let DialogueUpstream::Active(session) = &self.upstream else { return };
         let rules = &self.rules.barge_in;
@@ -313,30 +312,30 @@ impl Dialogue {
         }
     }
 
-    /// An upstream that has stopped answering is lost.
+    /// Treats an upstream that does not answer a unit as lost.
     fn check_reply_timeout(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         let bound = self.rules.converse.unit_reply_max;
         if session.tracker.in_flight().is_some_and(|unit| now >= unit.sent_at + bound) {
             session.connection.close(now, context);
-            let detail = format!("the upstream did not answer a second of audio within {} ms", millis(bound));
+            let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
             let lane = session.connection.lane();
             context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
             self.handle_upstream_loss(now, detail, view, context);
         }
     }
 
-    /// Who waits for a model is told, once, why it does not come.
+    /// Reports once why no model is ready yet.
     fn report_connect_error(&mut self, context: &mut LaneContext) {
         let DialogueUpstream::Connecting(connection) = &self.upstream else { return };
         if let (Some(detail), false) = (connection.last_error(), self.outage_reported) {
             self.outage_reported = true;
-            let detail = format!("no model is there to talk to yet: {detail}; it is tried again");
+            let detail = format!("no model is ready yet: {detail}; retrying");
             context.out.push_error(Error::new(ErrorKind::Unavailable, detail));
         }
     }
 
-    /// Sends a unit when one is due.
+    /// Sends the next unit if it is due.
     fn send_due_unit(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         match self.next_unit_at(now, view, context.player.is_audible()) {
             None if self.is_idle() => return self.uplink.release_memory(),
@@ -357,7 +356,7 @@ impl Dialogue {
         session.send_unit(now, unit, context);
     }
 
-    /// Nothing is on its way to the model, and nothing is waited for.
+    /// True if no unit is in flight and no rollover is pending.
     fn is_idle(&self) -> bool {
         matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.in_flight().is_none() && session.pending_rollover.is_none())
     }
@@ -390,7 +389,7 @@ impl Dialogue {
         }
     }
 
-    /// What an upstream session is opened with.
+    /// Command that initialises an upstream session.
     fn init_command(&self, context: &LaneContext) -> LaneCommand {
         LaneCommand::InitConversation(Box::new(crate::event::ConversationInit {
             prompt: self.rules.converse.prompt(&context.history.text()),

@@ -1,7 +1,7 @@
-//! When the next unit is due: the user's audio as it fills, silence where the model waits for it, and otherwise nothing.
+//! Time of the next unit: when a second of microphone audio is full, or when silence must complete it.
 //!
-//! A model makes a step for each unit and stands still without one, in the middle of a word too (field notes §1.6, §7.8).
-//! So while it speaks, and for a while after the client's last audio, silence takes the place of what does not come.
+//! A model makes one step per unit and stops without one, even in the middle of a word (field notes §1.6, §7.8).
+//! Silence therefore replaces missing audio while the model speaks and for a while after the client's last audio.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::{
 use crate::session::upstream::reply_tracker::UNIT_DURATION;
 
 impl Dialogue {
-    /// When the next unit is to be sent; none as long as nothing changes.
+    /// When the next unit is due; `None` until something changes.
     pub(super) fn next_unit_at(
         &self,
         now: Instant,
@@ -24,7 +24,7 @@ impl Dialogue {
             return None;
         }
         if self.turns.needs_force_listen() {
-            // The partial unit goes at once: that saves up to a second of a model talking to nobody (§7.18).
+            // The partial unit goes at once, which stops the model up to one second earlier (§7.18).
             return Some(now);
         }
         let not_before = session.tracker.last_sent_at().map(|at| at + self.rules.converse.unit_min);
@@ -34,7 +34,7 @@ impl Dialogue {
         self.silence_fill_at(session, view, audible)
     }
 
-    /// When silence fills up what is there of a unit.
+    /// When silence completes the current unit.
     fn silence_fill_at(
         &self,
         session: &UpstreamSession,
@@ -44,11 +44,12 @@ impl Dialogue {
         let rules = &self.rules.converse;
         let next_unit = session.tracker.last_sent_at().unwrap_or(session.ready_at) + UNIT_DURATION;
         let speaking = self.turns.is_open() || self.turns.is_fenced() || audible || view.is_tts_active;
-        // A frame lasts until the next one comes; but who sends a file at once must not make a speaking model wait.
+        // A frame counts as audio until it has been played. A file that was sent at once must not delay a model that
+        // speaks.
         let frame_max = if speaking { UNIT_DURATION } else { Duration::MAX };
         let mic_until = view.last_mic_frame.map(|(at, length)| at + length.min(frame_max) + rules.gap);
         let due = mic_until.map_or(next_unit, |until| next_unit.max(until));
-        // What was kept while there was no model reaches one later than it came, and is answered later.
+        // Audio kept during an outage reaches the model late and is answered late.
         let audio_ends =
             view.client_audio_at.into_iter().chain(view.last_mic_frame.map(|(at, length)| at + length));
         let last_audio = audio_ends.chain(session.tracker.mic_sent_at()).max();
@@ -57,7 +58,6 @@ impl Dialogue {
         (speaking || lingers || self.uplink.len() > 0).then_some(due)
     }
 
-    /// When [`Dialogue::advance`] or [`Dialogue::handle_timeout`] has something to do.
     pub(crate) fn next_timeout(
         &self,
         now: Instant,

@@ -1,7 +1,7 @@
-//! The upstream session of a conversation: opened, replaced before it ends, replaced when it is lost.
+//! Upstream session of a conversation: opened, replaced before it ends, replaced when it is lost.
 //!
-//! The old one is told goodbye and gone before the next is dialled, unless a second worker keeps one in readiness: with
-//! one worker, two connections queue behind each other (field notes §7.2, §7.3).
+//! The old session is closed before the next one is dialled, unless a second worker holds a standby. With one worker,
+//! two connections would queue behind each other (field notes §7.2, §7.3).
 
 use std::time::{Duration, Instant};
 
@@ -26,20 +26,20 @@ use crate::{
     mapping::profile::LaneTimeouts,
 };
 
-/// Where a conversation is.
+/// State of the conversation's upstream session.
 #[derive(Debug)]
 pub(super) enum DialogueUpstream {
-    /// Nowhere, and wants to be nowhere: over, or its worker speaks a text.
+    /// No session, and none is wanted: the conversation is over.
     Stopped,
-    /// To be dialled then, when that lane is gone.
+    /// Dials at this instant, after that lane is gone.
     Scheduled { at: Instant, after: Option<Lane> },
     /// Being dialled and initialised.
     Connecting(Box<UpstreamConnection>),
-    /// Under way.
+    /// In use.
     Active(Box<UpstreamSession>),
 }
 
-/// One upstream session in use.
+/// Upstream session in use.
 #[derive(Debug)]
 pub(super) struct UpstreamSession {
     pub(super) connection: UpstreamConnection,
@@ -47,23 +47,23 @@ pub(super) struct UpstreamSession {
     pub(super) tracker: ReplyTracker,
     pub(super) context_usage: ContextUsage,
     pub(super) frame_since_answer: bool,
-    /// Units in a row that the upstream could not work on.
+    /// Consecutive units that the upstream failed to process.
     pub(super) unit_errors: u32,
-    /// To be replaced as soon as the unit in flight is answered.
+    /// Rollover that follows as soon as the unit in flight is answered.
     pub(super) pending_rollover: Option<RolloverReason>,
 }
 
-/// Since when no audio reaches a model, and why.
+/// Time without a model, and its cause.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outage {
     reason: RolloverReason,
     since: Instant,
 }
 
-/// Units after which an upstream session was of use at all: during the first three a model only listens.
+/// Answered units after which an upstream session was useful: a new model only listens for three units.
 const USEFUL_UNITS: u64 = 3;
 
-/// Units after which an upstream session was a good one.
+/// Answered units after which an upstream session counts as healthy.
 const HEALTHY_UNITS: u64 = 10;
 
 impl DialogueUpstream {
@@ -106,7 +106,7 @@ impl UpstreamSession {
         context.out.push(Action::ToLane(self.connection.lane(), LaneCommand::Append(append)));
     }
 
-    /// The model said something; the unit that was all about.
+    /// Handles output of the model. Returns the unit that it completed.
     pub(super) fn handle_reply(
         &mut self,
         now: Instant,
@@ -123,7 +123,7 @@ impl UpstreamSession {
         Some(unit)
     }
 
-    /// Time has passed.
+    /// Completes a unit whose end the upstream did not report in time.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -135,8 +135,8 @@ impl UpstreamSession {
         }
     }
 
-    /// Whether it was of use, or there for longer than all attempts together may take: what is lost with it or after it is
-    /// no part of the trouble before.
+    /// True if the session was useful, or lasted longer than all retries may take. Its loss then starts a new series of
+    /// attempts.
     fn was_healthy(&self, now: Instant, times: &LaneTimeouts) -> bool {
         let lived = now - self.ready_at;
         self.tracker.answered_count() >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
@@ -164,7 +164,7 @@ impl UpstreamSession {
 }
 
 impl Dialogue {
-    /// Where the session is, as long as no model is there.
+    /// State for operators while no model is ready.
     pub(crate) fn connecting_state(&self) -> Option<SessionState> {
         match &self.upstream {
             DialogueUpstream::Active(_) | DialogueUpstream::Stopped => None,
@@ -176,7 +176,7 @@ impl Dialogue {
         }
     }
 
-    /// Every lane it has.
+    /// All lanes of the conversation.
     pub(super) fn connections(&self) -> impl Iterator<Item = &UpstreamConnection> {
         self.upstream
             .connection()
@@ -184,7 +184,7 @@ impl Dialogue {
             .chain(self.standby.as_ref().map(|standby| &standby.session.connection))
     }
 
-    /// Whether a lane is the one kept in readiness.
+    /// True if the lane is the standby's.
     pub(super) fn is_standby(&self, lane: Lane) -> bool {
         self.standby.as_ref().is_some_and(|standby| standby.session.connection.lane() == lane)
     }
@@ -194,17 +194,17 @@ impl Dialogue {
         self.upstream.connection_mut().into_iter().chain(standby).find(|connection| connection.lane() == lane)
     }
 
-    /// Whether a lane is one of its own.
+    /// True if the lane belongs to the conversation.
     pub(crate) fn owns_lane(&self, lane: Lane) -> bool {
         self.connections().any(|connection| connection.lane() == lane)
     }
 
-    /// Whether it has lanes.
+    /// True if the conversation has lanes.
     pub(crate) fn has_lanes(&self) -> bool {
         self.connections().next().is_some()
     }
 
-    /// Whether one of its lanes holds a worker.
+    /// True if one of its lanes holds a worker.
     pub(crate) fn holds_worker(&self) -> bool {
         self.connections().any(UpstreamConnection::holds_worker)
     }
@@ -218,13 +218,14 @@ impl Dialogue {
         )));
     }
 
-    /// Dials when it is time to.
+    /// Dials if the scheduled time has come and nothing blocks it.
     pub(super) fn redial_if_due(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         let DialogueUpstream::Scheduled { at, after } = self.upstream else { return };
         if now < at || after.is_some_and(|lane| context.is_closing(lane)) || !context.can_dial() {
             return;
         }
-        // A text that needs the worker goes first. When it is made the worker is free, long before it is heard.
+        // A text that needs the worker goes first. The worker is free when the text is synthesised, long before its
+        // playout ends.
         let worker_lent = self.outage.is_some_and(|outage| outage.reason == RolloverReason::WorkerLent);
         if worker_lent
             && (view.is_synthesizing || context.closing.iter().any(UpstreamConnection::holds_worker))
@@ -241,7 +242,7 @@ impl Dialogue {
         (!blocked && !worker_lent).then_some(at)
     }
 
-    /// An upstream session is ready: the conversation goes on in it.
+    /// Continues the conversation in a session that has become ready.
     pub(super) fn activate_connection(
         &mut self,
         now: Instant,
@@ -258,7 +259,7 @@ impl Dialogue {
         self.resume_after_outage(now, false, view, context);
     }
 
-    /// The conversation goes on; operators and clients who asked are told.
+    /// Ends the outage and reports it to operators and to clients that want rollover events.
     fn resume_after_outage(
         &mut self,
         now: Instant,
@@ -279,7 +280,8 @@ impl Dialogue {
         }
     }
 
-    /// Replaces the upstream session now. One that was of no use is trouble: its successor may be no better.
+    /// Replaces the upstream session now. A session that was of no use counts as a failed attempt: its successor may be
+    /// no better.
     pub(super) fn roll_over(
         &mut self,
         now: Instant,
@@ -291,15 +293,15 @@ impl Dialogue {
         let resend_unanswered = reason == RolloverReason::NotYielding;
         let after = self.leave_upstream(now, resend_unanswered, view, context);
         self.outage = Some(Outage { reason, since: now });
-        // An operator who asks early has no complaint about it.
+        // An early request of an operator is no failure.
         if !was_useful && reason != RolloverReason::OperatorRequest {
-            let detail = format!("a new upstream session had to be replaced at once: {}", reason.name());
+            let detail = format!("a new upstream session was replaced at once: {}", reason.name());
             RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
         }
         self.connect_successor(now, after, view, context);
     }
 
-    /// The next upstream session takes over, or is waited for.
+    /// Switches to the standby, or schedules the next session.
     fn connect_successor(
         &mut self,
         now: Instant,
@@ -312,7 +314,7 @@ impl Dialogue {
                 self.upstream = DialogueUpstream::Active(Box::new(session));
                 return self.resume_after_outage(now, true, view, context);
             }
-            // Not ready yet, but on its way: sooner there than another.
+            // A standby that is not ready yet is still faster than a new session.
             Some(session) if !session.connection.is_gone() => {
                 return self.upstream = DialogueUpstream::Connecting(Box::new(session.connection));
             }
@@ -329,8 +331,10 @@ impl Dialogue {
         }
     }
 
-    /// Leaves the upstream session politely: what came of a turn is heard to its end; what was asked and `resend_unanswered` is asked
-    /// again. The lane that is left.
+    /// Leaves the upstream session politely. A turn in progress is played to its end. With `resend_unanswered`,
+    /// unanswered speech is sent again to the next session.
+    ///
+    /// Returns the lane that was left.
     fn leave_upstream(
         &mut self,
         now: Instant,
@@ -370,7 +374,7 @@ impl Dialogue {
         }
     }
 
-    /// The upstream session is lost: the client is told, and another is looked for.
+    /// Handles a lost upstream session: reports it to the client and looks for another.
     pub(super) fn handle_upstream_loss(
         &mut self,
         now: Instant,
@@ -380,7 +384,7 @@ impl Dialogue {
     ) {
         let after = self.leave_upstream(now, true, view, context);
         let error = format!(
-            "the conversation was interrupted: {detail}; it goes on as soon as another session is there"
+            "the conversation was interrupted: {detail}; it continues with the next upstream session"
         );
         context.out.push_error(Error::new(ErrorKind::ConversationInterrupted, error));
         self.outage_reported = true;
@@ -394,8 +398,7 @@ impl Dialogue {
         self.failure = Some(failure);
     }
 
-    /// Gives a worker to a text that waits for one, until the text is made: the one in readiness rather than the one in
-    /// use.
+    /// Gives a worker to a text that waits for one, until the text is synthesised. The standby's worker is preferred.
     pub(crate) fn release_worker_for_tts(
         &mut self,
         now: Instant,
@@ -416,7 +419,7 @@ impl Dialogue {
         self.upstream = DialogueUpstream::Scheduled { at: now, after };
     }
 
-    /// The session is over.
+    /// Ends the conversation.
     pub(crate) fn stop(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         if let Some(standby) = self.standby.take() {
             standby.session.connection.retire(now, context);
@@ -425,13 +428,13 @@ impl Dialogue {
         self.outage = None;
     }
 
-    /// Looks whether the upstream session has to be replaced, and does it at a quiet moment.
+    /// Replaces the upstream session if a limit requires it, at a quiet moment if there is time.
     pub(super) fn check_limits(&mut self, now: Instant, view: &SessionSnapshot, context: &mut LaneContext) {
         let Some(due) = self.rollover_due(now) else { return };
         let quiet = self.quiet_at(view, context).is_some_and(|at| at <= now);
         let ready = self.prepare_standby(now, quiet && !due.hard, context);
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
-        // What the unit in flight brought may have ended the quiet.
+        // The answer to the unit in flight may have ended the quiet moment.
         session.pending_rollover = (due.hard || (quiet && ready)).then_some(due.reason);
         if let Some(reason) = session.pending_rollover
             && session.tracker.in_flight().is_none()
@@ -448,7 +451,6 @@ impl Dialogue {
         self.limits.rollover_due(now, session.connection.granted_at()?, session.context_usage).or(requested)
     }
 
-    /// When [`Dialogue::check_limits`] has something to do.
     pub(super) fn limits_deadline(
         &self,
         now: Instant,
@@ -462,8 +464,9 @@ impl Dialogue {
         next.into_iter().chain(quiet).min()
     }
 
-    /// Since when nobody would be cut off if it ended; none while somebody would. Who spoke while there was no model to
-    /// hear it has waited long enough when a model would have.
+    /// Instant from which ending the conversation interrupts no one; `None` while someone speaks or waits.
+    ///
+    /// Without a model, the user's last speech is given the time in which a model would have answered.
     pub(crate) fn graceful_end_at(
         &self,
         now: Instant,
@@ -477,7 +480,7 @@ impl Dialogue {
         }
     }
 
-    /// Since when nobody speaks and nobody waits for an answer; none while somebody does.
+    /// Instant from which the conversation is quiet; `None` while someone speaks or waits for an answer.
     fn quiet_at(&self, view: &SessionSnapshot, context: &LaneContext) -> Option<Instant> {
         let busy = self.turns.is_open()
             || self.turns.is_fenced()
@@ -488,7 +491,7 @@ impl Dialogue {
             return None;
         }
         let Some(voice_at) = view.voice_at else { return Some(session.ready_at) };
-        // Who has asked something is not made to ask again.
+        // Speech without an answer waits for one, so that the user need not repeat it.
         let answered = self.turns.ended_at().is_some_and(|ended| ended >= voice_at);
         let rest = if answered {
             Duration::from_millis(self.rules.rollover.quiet_ms)

@@ -1,7 +1,7 @@
-//! When a conversation has to go on in another upstream session: time and context, each with a soft and a hard bound.
+//! Limits of an upstream session: time and context, each with a soft and a hard limit.
 //!
-//! Between the two a quiet moment is waited for (field notes §7.1, §7.3). Nobody enforces the context on the server's side
-//! (§1.6), so what it says about it is watched, and estimated where it says nothing.
+//! Between the two, the conversation waits for a quiet moment (field notes §7.1, §7.3). The server does not enforce the
+//! context limit (§1.6). The reported usage is therefore watched, and estimated if the server reports none.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::{
     mapping::{profile::RolloverRules, upstream::DuplexLimits},
 };
 
-/// Why, and whether there is time to wait for a quiet moment.
+/// Reason for a rollover, and whether it can wait for a quiet moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RolloverDue {
     pub(super) reason: RolloverReason,
     pub(super) hard: bool,
 }
 
-/// The bounds of one conversation's upstream sessions.
+/// Limits of one conversation's upstream sessions.
 #[derive(Debug, Clone)]
 pub(super) struct RolloverLimits {
     soft_time: Option<Duration>,
@@ -29,16 +29,16 @@ pub(super) struct RolloverLimits {
     frame_tokens: u32,
 }
 
-/// How full the model's context is.
+/// Usage of the model's context.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ContextUsage {
     tokens: u32,
-    /// The upstream has said so since the last unit.
+    /// The upstream reported the usage since the last unit.
     reported: bool,
 }
 
 impl ContextUsage {
-    /// Positions in use, as far as is known.
+    /// Used positions, as far as known.
     pub(super) const fn tokens(self) -> u32 {
         self.tokens
     }
@@ -60,7 +60,7 @@ impl RolloverLimits {
         }
     }
 
-    /// Whether it is time, for a session whose worker was assigned at `granted_at`.
+    /// Limit reached by a session whose worker was assigned at `granted_at`.
     pub(super) fn rollover_due(
         &self,
         now: Instant,
@@ -82,13 +82,13 @@ impl RolloverLimits {
         }
     }
 
-    /// The next instant at which [`RolloverLimits::rollover_due`] changes by itself.
+    /// Next time limit after `now`.
     pub(super) fn next_time_limit(&self, now: Instant, granted_at: Instant) -> Option<Instant> {
         let bounds = [self.soft_time, self.hard_time].into_iter().flatten().map(|bound| granted_at + bound);
         bounds.filter(|at| *at > now).min()
     }
 
-    /// How much time is left until there is none to wait for a quiet moment.
+    /// Time until a hard limit.
     pub(super) fn time_left(&self, now: Instant, granted_at: Instant, usage: ContextUsage) -> Duration {
         let time =
             self.hard_time.map_or(Duration::MAX, |hard| (granted_at + hard).saturating_duration_since(now));
@@ -99,7 +99,7 @@ impl RolloverLimits {
 }
 
 impl ContextUsage {
-    /// The upstream says how full it is.
+    /// Takes the usage that the upstream reports.
     pub(super) const fn report(&mut self, tokens: Option<u32>) {
         if let Some(tokens) = tokens {
             self.tokens = tokens;
@@ -107,7 +107,7 @@ impl ContextUsage {
         }
     }
 
-    /// A unit was answered; where the upstream did not say what it took, that is estimated.
+    /// Counts an answered unit. Estimates its usage unless the upstream reported it.
     pub(super) fn add_unit(&mut self, has_speech: bool, has_frame: bool, limits: &RolloverLimits) {
         if !std::mem::take(&mut self.reported) {
             let unit_tokens = if has_speech { limits.busy_unit_tokens } else { limits.idle_unit_tokens };
@@ -155,7 +155,7 @@ mod tests {
         let (limits, mut usage) = (limits("conversation"), ContextUsage::default());
         usage.report(Some(7000));
         usage.add_unit(true, true, &limits);
-        assert_eq!(usage.tokens, 7000, "said, and so not estimated");
+        assert_eq!(usage.tokens, 7000, "reported usage is not estimated");
         for _ in 0..10 {
             usage.add_unit(true, false, &limits);
         }

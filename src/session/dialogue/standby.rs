@@ -1,7 +1,7 @@
-//! The next upstream session of a conversation, made ready beforehand on a second worker, so that nobody waits for it.
+//! Standby: the next upstream session, prepared on a second worker to avoid a gap.
 //!
-//! It is opened when the soft bound is reached, gets the silence that a new model only listens to (field notes §1.6), and
-//! takes over at a quiet moment. Where no second worker is to be had there is none, and the conversation waits.
+//! It is opened at the soft limit, receives the silence during which a new model only listens (field notes §1.6), and
+//! takes over at a quiet moment. Without a second worker there is no standby, and the rollover has a gap.
 
 use std::time::{Duration, Instant};
 
@@ -19,17 +19,17 @@ use crate::session::{
     },
 };
 
-/// The next upstream session.
+/// Next upstream session.
 #[derive(Debug)]
 pub(super) struct Standby {
     pub(super) session: UpstreamSession,
-    /// What had been said when it was opened.
+    /// Version of the history in its prompt.
     history_version: u64,
     opened_at: Instant,
 }
 
 impl Standby {
-    /// It has listened to nothing for as long as a new model only listens.
+    /// True once it has answered the units during which a new model only listens.
     fn is_warmed_up(&self, units: u32) -> bool {
         self.session.connection.is_engaged()
             && self.session.tracker.answered_count() >= u64::from(units)
@@ -38,8 +38,9 @@ impl Standby {
 }
 
 impl Dialogue {
-    /// Opens the next session, and renews it if it does not know the newest and there is `time` for that. Whether nothing is
-    /// to be waited for: it is ready, or there will be none.
+    /// Opens the standby, or renews one with an outdated history if there is time.
+    ///
+    /// Returns true if the rollover need not wait: the standby is ready, or there will be none.
     pub(super) fn prepare_standby(
         &mut self,
         now: Instant,
@@ -49,7 +50,7 @@ impl Dialogue {
         let wanted = self.rules.rollover.standby && !self.standby_unavailable;
         match &self.standby {
             None if wanted => {
-                // Not while the one it takes the place of still has the worker: it would queue behind that.
+                // The lane that it replaces may still hold the worker. A new one would queue behind it.
                 if self.replaced_standby.is_none_or(|lane| !context.is_closing(lane)) {
                     self.open_standby(now, context);
                 }
@@ -59,7 +60,7 @@ impl Dialogue {
             Some(standby) if !standby.is_warmed_up(self.rules.rollover.standby_units) => false,
             Some(standby) => {
                 let is_current = standby.history_version == context.history.version();
-                // Another one would take as long as this one took, at least.
+                // A renewal takes at least as long as this one took.
                 let renewal_time = 2 * (standby.session.ready_at - standby.opened_at);
                 if is_current || !has_time || self.time_left(now) < renewal_time {
                     return true;
@@ -98,7 +99,7 @@ impl Dialogue {
         Some(lane)
     }
 
-    /// The upstream said something on the lane kept in readiness.
+    /// Handles a message of the upstream on the standby's lane.
     pub(super) fn handle_standby_event(
         &mut self,
         now: Instant,
@@ -130,7 +131,7 @@ impl Dialogue {
                     standby.session.ready_at = now;
                 }
             }
-            // No worker is free, and it is not for us to take one from others.
+            // No worker is free. A standby must not take one from other sessions.
             ConnectionEvent::Queued
             | ConnectionEvent::QueueStuck(_)
             | ConnectionEvent::Failed(_)
@@ -142,7 +143,7 @@ impl Dialogue {
         }
     }
 
-    /// Sends the next session the silence that it only listens to; one that does not answer is none.
+    /// Sends the standby its silence. Gives it up if it does not answer.
     pub(super) fn feed_standby(&mut self, now: Instant, context: &mut LaneContext) {
         if self.standby_deadline().is_none_or(|due| due > now) {
             return;
@@ -156,7 +157,7 @@ impl Dialogue {
         }
     }
 
-    /// When [`Dialogue::feed_standby`] has something to do.
+    /// When [`Dialogue::feed_standby`] must run.
     pub(super) fn standby_deadline(&self) -> Option<Instant> {
         let Standby { session, .. } = self.standby.as_ref()?;
         if let Some(unit) = session.tracker.in_flight() {

@@ -1,34 +1,44 @@
-//! One turn of the model: what it has said so far, under which ids, and what of it was heard.
+//! One turn of the model: its text, its response ids, and how much of it was heard.
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::turns::TranscriptOptions;
 use crate::session::{context::LaneContext, upstream::output_filter::OutputFilter};
 use crate::{
     audio::MODEL_RATE_HZ,
     event::{ClientCommand, Speaker},
 };
 
-/// Ids of one turn that are remembered: what comes late is a unit late at most.
+/// Remembered response ids of one turn. Late output is at most one unit late.
 const RESPONSE_IDS_MAX: usize = 4;
-/// Most text of one turn that is kept; the model would need an hour for it.
+/// Bound on the text of one turn; the model would need an hour to speak it.
 const TEXT_MAX_BYTES: usize = 64 * 1024;
 
-/// A turn going on.
+/// Session settings that concern a turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TranscriptOptions {
+    /// Report transcripts of the model.
+    pub(super) transcripts: bool,
+    /// Report partial transcripts.
+    pub(super) partials: bool,
+    /// A requested text is being spoken. The model must be silent.
+    pub(super) is_tts_active: bool,
+}
+
+/// Turn in progress.
 #[derive(Debug)]
 pub(super) struct AssistantTurn {
     pub(super) request_id: String,
     pub(super) segment_id: u32,
     pub(super) text: String,
-    /// Samples of its audio.
+    /// Samples of its audio so far.
     pub(super) audio_samples: u64,
-    /// The mouth has begun it.
+    /// The player has started this turn.
     pub(super) playout_started: bool,
     pub(super) response_ids: VecDeque<Box<str>>,
 }
 
 impl AssistantTurn {
-    /// A turn that begins.
+    /// Starts a turn.
     pub(super) fn start(context: &mut LaneContext) -> Self {
         Self {
             request_id: format!("turn_{:08x}", context.rng.u32(..)),
@@ -40,7 +50,7 @@ impl AssistantTurn {
         }
     }
 
-    /// It is known by this id too: C++ has one a unit.
+    /// Adds a response id. The C++ back-end uses a new one for each unit.
     pub(super) fn add_response_id(&mut self, id: Option<&str>) {
         let Some(id) = id.filter(|id| self.response_ids.back().is_none_or(|last| **last != **id)) else {
             return;
@@ -51,7 +61,7 @@ impl AssistantTurn {
         self.response_ids.push_back(id.into());
     }
 
-    /// Takes what the words became.
+    /// Adds filtered text.
     pub(super) fn push_text(&mut self, filter: &mut OutputFilter, delta: &str) {
         if self.text.len() < TEXT_MAX_BYTES {
             filter.push(delta, &mut self.text);
@@ -62,19 +72,19 @@ impl AssistantTurn {
         self.audio_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// What of its text was heard, about, when that much of its audio was not: the model's next session is not told that
-    /// it said what nobody heard.
+    /// Part of the text that was heard, estimated from the length of the unheard audio. The next session's prompt must
+    /// not claim unheard words.
     pub(super) fn heard_text(&self, unheard: Duration) -> &str {
         let total = Duration::from_millis(self.audio_ms());
         let share = 1.0 - unheard.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
         let chars = self.text.chars().count() as f64 * share.clamp(0.0, 1.0);
         let end = self.text.char_indices().nth(chars as usize).map_or(self.text.len(), |(at, _)| at);
-        // Text leads audio; the word at hand was heard.
+        // Text leads audio, so the word at the cut counts as heard.
         let end = self.text[end..].find(char::is_whitespace).map_or(self.text.len(), |at| end + at);
         self.text[..end].trim()
     }
 
-    /// What was said, for the client; and what of it was heard, for the next upstream session.
+    /// Reports the transcript to the client and adds the heard part to the history.
     pub(super) fn report(&self, heard: &str, options: TranscriptOptions, context: &mut LaneContext) {
         context.history.push(Speaker::Assistant, heard);
         let text = self.text.trim();

@@ -1,17 +1,19 @@
-//! The model's turns: when one begins and ends, and what of an interrupted one still comes and must not be heard.
+//! Turns of the model: when a turn begins and ends, and which output of an interrupted turn must be dropped.
 //!
-//! A turn begins with its first text or audio and ends with the next `listen` (field notes §1.6, §1.7, §7.15): on
-//! PyTorch that carries the turn's own id, on C++ every unit has a `done` and an id of its own. An interrupted turn is
-//! fenced off: nothing is heard until the model has acknowledged a unit that forced it to listen and the user is quiet
-//! (§7.18), and what comes later under one of its ids is dropped. An upstream that gives no ids answers in order, each
-//! unit once (§4): there nothing of an interrupted turn comes behind the answer to the forced unit.
+//! A turn begins with its first text or audio and ends with the next `listen` (field notes §1.6, §1.7, §7.15). On
+//! PyTorch the `listen` carries the turn's response id. On C++ every unit has a `done` and a response id of its own.
+//!
+//! An interrupted turn raises a fence. The fence drops all output until the model has acknowledged a unit that forced
+//! it to listen and the user is quiet (§7.18). Later output under one of the turn's ids is dropped too. An upstream
+//! without ids answers in order, each unit once (§4): nothing of an interrupted turn follows the answer to the forced
+//! unit.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-use super::turn::AssistantTurn;
+use super::turn::{AssistantTurn, TranscriptOptions};
 use crate::session::{
     context::LaneContext,
     measurement::{BargeInStage, Measurement},
@@ -23,42 +25,43 @@ use crate::{
     mapping::profile::BargeInRules,
 };
 
-/// Ids of interrupted turns that are remembered: C++ has one a unit, and its audio comes a unit late at most.
+/// Remembered ids of interrupted turns. C++ uses one per unit, and its audio is at most one unit late.
 const STALE_IDS_MAX: usize = 8;
 
-/// A turn that was over before all of its audio had come.
+/// Ended turn whose audio may still arrive.
 #[derive(Debug)]
 struct EndedTurn {
     request_id: String,
     response_ids: VecDeque<Box<str>>,
 }
 
-/// What keeps an interrupted turn away.
+/// Fence against an interrupted turn.
 #[derive(Debug)]
 struct Fence {
     since: Instant,
-    /// The first unit that forced the model to listen, and when it was sent.
+    /// Number and time of the first unit that forced the model to listen.
     first_forced: Option<(u64, Instant)>,
     acknowledged: bool,
 }
 
-/// One conversation's turns.
+/// Turns of one conversation.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     open: Option<AssistantTurn>,
-    /// The last one that was over: its audio may come late (C++ has a thread of its own for it, field notes §1.7).
+    /// Last ended turn. The C++ back-end makes audio in a thread of its own, so some may arrive late (field notes
+    /// §1.7).
     last_ended: Option<EndedTurn>,
     fence: Option<Fence>,
     stale_ids: VecDeque<Box<str>>,
-    /// What answers this unit or an earlier one belongs to an interrupted turn.
+    /// Answers to units up to this number belong to an interrupted turn.
     stale_through_unit: u64,
     filter: OutputFilter,
     unit_contents: UnitContents,
-    /// When the last turn was over.
+    /// When the last turn ended.
     ended_at: Option<Instant>,
 }
 
-/// What the unit at hand has brought, to tell news from repetition.
+/// Contents of the current unit, to detect repetitions.
 #[derive(Debug, Default)]
 struct UnitContents {
     response_id: Option<Box<str>>,
@@ -67,39 +70,28 @@ struct UnitContents {
     is_done: bool,
 }
 
-/// What a turn needs to know of its session.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TranscriptOptions {
-    /// Whether the client is told of the words.
-    pub(super) transcripts: bool,
-    /// And while they come.
-    pub(super) partials: bool,
-    /// A text is being spoken: the model has not the floor.
-    pub(super) is_tts_active: bool,
-}
-
 impl Turns {
-    /// The model speaks, as far as the upstream has said.
+    /// True while a turn is open.
     pub(super) const fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// The model is to listen.
+    /// True while the model is forced to listen.
     pub(super) const fn is_fenced(&self) -> bool {
         self.fence.is_some()
     }
 
-    /// The model is to listen and has not been told.
+    /// True if the model must listen and no unit has said so yet.
     pub(super) fn needs_force_listen(&self) -> bool {
         self.fence.as_ref().is_some_and(|fence| fence.first_forced.is_none())
     }
 
-    /// When the last turn was over.
+    /// When the last turn ended.
     pub(super) const fn ended_at(&self) -> Option<Instant> {
         self.ended_at
     }
 
-    /// Text came.
+    /// Handles text of the model.
     pub(super) fn handle_text(
         &mut self,
         now: Instant,
@@ -128,7 +120,7 @@ impl Turns {
         }
     }
 
-    /// Audio came.
+    /// Handles audio of the model.
     pub(super) fn handle_audio(
         &mut self,
         now: Instant,
@@ -154,7 +146,7 @@ impl Turns {
         context.player.push_audio(now, samples, &mut context.out);
     }
 
-    /// A unit is complete; it may repeat what it brought.
+    /// Handles the end of a unit. It may repeat the unit's text and audio.
     pub(super) fn handle_done(
         &mut self,
         now: Instant,
@@ -183,7 +175,7 @@ impl Turns {
         }
     }
 
-    /// The model listens; `answered` is the unit it says that about, if it was in flight.
+    /// Handles `listen`. `answered` is the unit that it completed, if one was in flight.
     pub(super) fn handle_listen(
         &mut self,
         now: Instant,
@@ -209,7 +201,7 @@ impl Turns {
         }
     }
 
-    /// The upstream session is over: so is the turn, and what came of it is heard to its end.
+    /// Ends the turn with its upstream session. Audio received so far is played to its end.
     pub(super) fn reset(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
         self.end_turn(now, options, context);
         self.fence = None;
@@ -219,7 +211,7 @@ impl Turns {
         self.unit_contents = UnitContents::default();
     }
 
-    /// The turn is over, as the model wants it.
+    /// Ends the turn because the model finished it.
     fn end_turn(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
         let Some(mut turn) = self.open.take() else { return };
         self.filter.finish(&mut turn.text);
@@ -231,7 +223,7 @@ impl Turns {
         self.last_ended = Some(EndedTurn { request_id: turn.request_id, response_ids: turn.response_ids });
     }
 
-    /// Silence: the turn is over for the client, and the model is to hear of it.
+    /// Interrupts the turn: ends it for the client and forces the model to listen.
     pub(super) fn interrupt(&mut self, now: Instant, options: TranscriptOptions, context: &mut LaneContext) {
         for id in self.last_ended.take().into_iter().flat_map(|ended| ended.response_ids) {
             self.remember_stale(id);
@@ -252,14 +244,14 @@ impl Turns {
         }
     }
 
-    /// A unit is sent; whether it forces the model to listen.
+    /// True if the unit with this number must force the model to listen. Called when the unit is sent.
     pub(super) fn force_listen(&mut self, now: Instant, number: u64) -> bool {
         let Some(fence) = &mut self.fence else { return false };
         fence.first_forced.get_or_insert((number, now));
         true
     }
 
-    /// Lets the model speak again, once it has listened and the user is quiet. `sent` is the last unit's number.
+    /// Lifts the fence if the model has listened and the user is quiet. `last_sent` is the number of the last unit.
     pub(super) fn lift_fence_if_due(
         &mut self,
         now: Instant,
@@ -275,7 +267,7 @@ impl Turns {
         self.stale_through_unit = last_sent;
     }
 
-    /// When the fence falls; none while the model has not listened.
+    /// When the fence is lifted; `None` until the model has listened.
     pub(super) fn fence_lift_at(&self, voice_at: Option<Instant>, rules: &BargeInRules) -> Option<Instant> {
         let ms = Duration::from_millis;
         let fence = self.fence.as_ref().filter(|fence| fence.acknowledged)?;
@@ -283,13 +275,13 @@ impl Turns {
         Some((quiet_since + ms(rules.quiet_ms)).min(fence.since + ms(rules.suppress_max_ms)))
     }
 
-    /// When a model that goes on talking is given up.
+    /// When a model that keeps talking is given up.
     pub(super) fn yield_deadline(&self, rules: &BargeInRules) -> Option<Instant> {
         let fence = self.fence.as_ref().filter(|fence| !fence.acknowledged)?;
         fence.first_forced.map(|(_, at)| at + Duration::from_millis(rules.yield_max_ms))
     }
 
-    /// Whether what came may be heard; what may not be, and is no echo of the past, is told to stop.
+    /// True if output may be heard. Raises the fence for output that starts while a requested text is being spoken.
     fn admit(&mut self, now: Instant, meta: MessageMeta<'_>, options: TranscriptOptions) -> bool {
         self.unit_contents.start_if_new(meta);
         if self.fence.is_some() {
@@ -308,7 +300,7 @@ impl Turns {
         true
     }
 
-    /// The turn that was over and this still belongs to.
+    /// Request id of the ended turn to which late output belongs.
     fn ended_turn_request(&self, meta: MessageMeta<'_>) -> Option<&str> {
         let (ended, id) = (self.last_ended.as_ref()?, meta.response_id?);
         ended.response_ids.iter().any(|known| **known == *id).then_some(ended.request_id.as_str())
@@ -332,7 +324,7 @@ impl Turns {
 }
 
 impl UnitContents {
-    /// Another answer is another unit; on PyTorch, where it is not, nothing is ever repeated.
+    /// Starts a new unit if the response id changes. On PyTorch, where it stays the same, nothing is repeated.
     fn start_if_new(&mut self, meta: MessageMeta<'_>) {
         if meta.response_id.is_some() && self.response_id.as_deref() != meta.response_id {
             *self = Self { response_id: meta.response_id.map(Into::into), ..Self::default() };

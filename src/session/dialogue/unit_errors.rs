@@ -1,19 +1,18 @@
-//! A second of audio that the upstream could not work on, and said so, in a session that goes on (field notes §4).
+//! Units that the upstream failed to process, in a session that continues (field notes §4).
 //!
-//! The unit it was about is over, and the next one may do better: nobody waits for an answer that does not come. An
-//! upstream that can do nothing any more is lost like one that is silent.
+//! The failed unit is over, and the next one may succeed. After several failures in a row the session counts as lost.
 
 use std::time::Instant;
 
 use super::{Dialogue, SessionSnapshot, rollover::DialogueUpstream};
 use crate::session::{context::LaneContext, outbox::Observation};
 
-/// So many in a row, and an upstream is of no use: one may be an accident, three are as many as a new session takes to be
-/// of use at all.
+/// Consecutive failures after which a session is lost. One may be an accident; three units are what a new session needs
+/// to become useful.
 const UNIT_ERRORS_MAX: u32 = 3;
 
 impl Dialogue {
-    /// The upstream could not answer.
+    /// Handles an error that the upstream reported for a unit.
     pub(super) fn handle_unit_error(
         &mut self,
         now: Instant,
@@ -22,13 +21,13 @@ impl Dialogue {
         context: &mut LaneContext,
     ) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
-        // No answer, so it does not count as one.
+        // The unit is not counted as answered.
         session.tracker.take_in_flight();
         session.unit_errors += 1;
         if session.unit_errors < UNIT_ERRORS_MAX || !session.connection.is_engaged() {
             return;
         }
-        let detail = format!("the upstream could not work on {UNIT_ERRORS_MAX} seconds in a row: {detail}");
+        let detail = format!("the upstream failed on {UNIT_ERRORS_MAX} seconds of audio in a row: {detail}");
         let lane = session.connection.lane();
         session.connection.close(now, context);
         context.out.observe(Observation::LaneFailed { lane, words: detail.clone() });

@@ -1,5 +1,7 @@
-//! The user's audio on its way to the model: units, what is held while a text is spoken, what was asked and not answered,
-//! level, and what is dropped.
+//! Uplink: the user's audio on its way to the model.
+//!
+//! It cuts the audio into units, applies the gain control, holds audio while a text is spoken, keeps unanswered speech,
+//! and drops what is too old.
 
 use std::{
     collections::VecDeque,
@@ -18,62 +20,62 @@ use crate::{
     mapping::profile::ConverseRules,
 };
 
-/// What is kept of the microphone while a text is spoken: who interrupts it is heard from the first sound on.
+/// Held audio while a text is spoken. It keeps the first word of a user who interrupts.
 const HELD_MAX_SAMPLES: usize = SPEECH_RATE_HZ as usize;
 
-/// Most of a question that is asked again, units.
+/// Bound on unanswered speech that is sent again, units.
 const UNANSWERED_UNITS_MAX: usize = 20;
 
-/// Where the audio of a conversation went, samples at 16 kHz. What the ear handed on is `appended` + `silenced` +
-/// `dropped` + `waiting`.
+/// Where the audio of a conversation went, samples at 16 kHz. The audio from the microphone is `appended` + `silenced`
+/// + `dropped` + `waiting`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UplinkCounts {
     /// Sent to a model.
     pub appended: u64,
     /// Replaced by silence while a text was spoken.
     pub silenced: u64,
-    /// Too old to be sent.
+    /// Dropped because it was too old.
     pub dropped: u64,
     /// Not sent yet.
     pub waiting: u64,
-    /// Silence sent besides.
+    /// Silence sent in addition.
     pub silence_filled: u64,
 }
 
-/// One session's microphone.
+/// Microphone audio of one session.
 #[derive(Debug)]
 pub(super) struct Uplink {
     units: UnitQueue,
     held: VecDeque<i16>,
     level: Option<Agc>,
-    /// What was kept for an upstream session that came up, and is still to be caught up with.
+    /// Audio kept during an outage that has not been sent yet, samples.
     catch_up_allowance: usize,
     silenced: u64,
     unanswered: UnansweredSpeech,
 }
 
-/// What the user has said since the model last spoke.
+/// Speech of the user since the model last spoke.
 #[derive(Debug, Default)]
 struct UnansweredSpeech {
     units: VecDeque<UnansweredUnit>,
-    /// An upstream session was lost over it; another one may not be.
+    /// The speech was already sent again after the loss of an upstream session. It is not sent a third time.
     was_resent: bool,
 }
 
-/// A unit of a question.
+/// Unit of unanswered speech.
 #[derive(Debug)]
 struct UnansweredUnit {
-    /// Tells which one it was.
+    /// Identifies the unit.
     unit: Weak<Vec<i16>>,
     audio: StoredAudio,
-    /// How many of its samples are the microphone's.
+    /// Samples from the microphone; the rest is silence.
     mic_samples: usize,
 }
 
-/// Audio that is hardly ever needed again.
+/// Audio of an unanswered unit. It is rarely needed again.
 #[derive(Debug)]
 enum StoredAudio {
-    /// The last unit, which is on its way in any case.
+    /// The last unit, which is in flight and in memory anyway.
     Whole(Arc<Vec<i16>>),
     Packed(PackedAudio),
 }
@@ -95,7 +97,7 @@ impl UnansweredSpeech {
         }
     }
 
-    /// It has not been asked after all, if it was the last of it.
+    /// Removes the unit if it is the last one.
     fn remove_last(&mut self, unit: &Arc<Vec<i16>>) {
         if self.units.back().is_some_and(|last| last.unit.as_ptr() == Arc::as_ptr(unit)) {
             self.units.pop_back();
@@ -116,7 +118,7 @@ impl Uplink {
         }
     }
 
-    /// Takes the user's audio in; while the client hears a text the model hears silence instead.
+    /// Takes the user's audio. If `silenced`, holds it while the model receives silence.
     pub(super) fn push(&mut self, samples: &mut Vec<i16>, silenced: bool) {
         if let Some(level) = &mut self.level {
             level.apply(samples);
@@ -130,13 +132,13 @@ impl Uplink {
         samples.clear();
     }
 
-    /// The text is over: what was held was said into it, and is gone.
+    /// Discards the held audio: the text was not interrupted.
     pub(super) fn discard_held(&mut self) {
         self.trim_held(0);
         self.held = VecDeque::new();
     }
 
-    /// The user interrupted the text: what was held is heard.
+    /// Sends the held audio: the user interrupted the text.
     pub(super) fn restore_held(&mut self) {
         let held = std::mem::take(&mut self.held);
         let (front, back) = held.as_slices();
@@ -155,12 +157,13 @@ impl Uplink {
         self.units.len()
     }
 
-    /// A whole unit of the user's audio is there.
+    /// True if a whole unit of the user's audio waits.
     pub(super) fn has_unit(&self) -> bool {
         self.units.has_unit()
     }
 
-    /// Takes a unit out. What is `asked` in it is kept until it is answered.
+    /// Takes the next unit out, filled up with silence. With `keep_until_answered` its audio is kept for another
+    /// attempt.
     pub(super) fn take(&mut self, keep_until_answered: bool) -> UplinkUnit {
         let mic_samples = self.units.len().min(UNIT_SAMPLES);
         let audio = Arc::new(self.units.take_unit());
@@ -171,12 +174,12 @@ impl Uplink {
         UplinkUnit::new(audio, mic_samples)
     }
 
-    /// The model has answered, or will not.
+    /// Forgets unanswered speech.
     pub(super) fn clear_unanswered(&mut self) {
         self.unanswered = UnansweredSpeech::default();
     }
 
-    /// Takes back a unit no model has answered.
+    /// Takes back a unit that no model has answered.
     pub(super) fn give_back(&mut self, unit: &UplinkUnit) {
         if unit.mic_samples == 0 {
             return;
@@ -185,8 +188,7 @@ impl Uplink {
         self.unanswered.remove_last(&unit.audio);
     }
 
-    /// The model that was asked is gone: the next one is asked again, once. A question that two do not survive is no
-    /// question.
+    /// Queues unanswered speech again for the next session, once. Speech that two sessions did not survive is given up.
     pub(super) fn resend_unanswered(&mut self) {
         let units = std::mem::take(&mut self.unanswered.units);
         if std::mem::replace(&mut self.unanswered.was_resent, true) {
@@ -200,18 +202,18 @@ impl Uplink {
         }
     }
 
-    /// Nothing is sent any more, so nothing is answered either: an idle session holds no room for it.
+    /// Frees memory while the conversation is idle.
     pub(super) fn release_memory(&mut self) {
         self.clear_unanswered();
         self.units.shrink_to_fit();
     }
 
-    /// An upstream session is there: what was kept for it may be caught up with.
+    /// Allows the next session to catch up with the audio kept during an outage.
     pub(super) fn allow_catch_up(&mut self) {
         self.catch_up_allowance = self.units.len();
     }
 
-    /// Keeps what waits bounded: the oldest goes. How much that was, ms.
+    /// Drops the oldest audio above the limit. Returns the dropped length, ms.
     pub(super) fn drop_excess(&mut self, talking: bool, rules: &ConverseRules) -> u64 {
         let samples = |ms: u64| ms.saturating_mul(u64::from(SPEECH_RATE_HZ) / 1000) as usize;
         let max_samples = if talking {
@@ -224,7 +226,7 @@ impl Uplink {
         self.units.drop_excess(max_samples) * 1000 / u64::from(SPEECH_RATE_HZ)
     }
 
-    /// Where it all went.
+    /// Where the audio went.
     pub(super) fn counts(&self) -> UplinkCounts {
         let counts = self.units.counts();
         UplinkCounts {
@@ -274,7 +276,7 @@ mod tests {
         uplink.push(&mut one_second(2), false);
         let (first, second) = (uplink.take(true), uplink.take(false));
         assert_eq!((first.audio[0], second.audio[0], uplink.len()), (1, 2, 0));
-        // The second was never answered, so it comes back in any case; but once.
+        // The second unit was never answered, so it returns in any case, but only once.
         uplink.give_back(&second);
         uplink.resend_unanswered();
         assert_eq!(
@@ -282,12 +284,12 @@ mod tests {
             (2 * UNIT_SAMPLES, 1, 2)
         );
         uplink.resend_unanswered();
-        assert_eq!(uplink.len(), 0, "not a third time");
+        assert_eq!(uplink.len(), 0, "resent only once");
         uplink.clear_unanswered();
         uplink.push(&mut one_second(3), false);
         uplink.take(true);
         uplink.resend_unanswered();
-        assert_eq!(uplink.len(), UNIT_SAMPLES, "another question is another matter");
+        assert_eq!(uplink.len(), UNIT_SAMPLES, "new speech may be resent");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A relay's upstream session: dialled at once, tried again while it is not open, replaced when it is lost.
+//! Upstream session of a relay: dialled at once, retried until it is open, replaced when it is lost.
 
 use std::time::{Duration, Instant};
 
@@ -16,22 +16,22 @@ use crate::{
     event::{DisconnectReason, Lane, LaneCommand, LaneEvent, Mode, relay::RelayTranslator},
 };
 
-/// An upstream session that has answered so often was of use: its successor is dialled at once, unless it was over in less
-/// time than the pause that a failed attempt is followed by. Who says anything at all and dies is not dialled without end.
+/// Answers after which an upstream session was useful. Its successor is dialled at once, unless the session was shorter
+/// than the first retry pause. The limit keeps an upstream that dies after a few words from being dialled without end.
 const USEFUL_ANSWERS: u64 = 3;
 
-/// Where the upstream session is.
+/// State of the upstream session.
 #[derive(Debug)]
 pub(super) enum RelayUpstream {
-    /// There, or on its way.
+    /// Open or being opened.
     Connected(Box<UpstreamConnection>),
-    /// To be dialled then.
+    /// Dials at this instant.
     Scheduled(Instant),
-    /// There is none, and there will be none.
+    /// No session, and none is wanted.
     Stopped,
 }
 
-/// A time without an upstream session.
+/// Time without an upstream session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RelayOutage {
     since: Instant,
@@ -42,12 +42,12 @@ impl Relay {
         matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.lane() == lane)
     }
 
-    /// The upstream session is open.
+    /// True if the upstream session is open.
     pub(super) fn is_open(&self) -> bool {
         matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.is_engaged())
     }
 
-    /// A lane's transport is up.
+    /// A lane's transport is open.
     pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
         match &mut self.upstream {
             RelayUpstream::Connected(connection) if connection.lane() == lane => {
@@ -57,7 +57,7 @@ impl Relay {
         }
     }
 
-    /// A lane's transport is gone.
+    /// A lane's transport closed.
     pub(crate) fn handle_lane_closed(
         &mut self,
         now: Instant,
@@ -76,7 +76,7 @@ impl Relay {
             self.with_connection(|connection, context| connection.handle_closed(now, reason, context));
         self.refusals += u32::from(refused_init);
         if refused_init && self.is_init_exhausted() {
-            let detail = format!("the upstream {reason} whenever the session was to be opened");
+            let detail = format!("the upstream {reason} in every attempt to open the session");
             return self.fail_permanently(
                 now,
                 ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false },
@@ -90,13 +90,14 @@ impl Relay {
         matches!(&self.upstream, RelayUpstream::Connected(connection) if connection.is_initialising())
     }
 
-    /// Upstreams have refused to open the session in each of the ways to say it, and often enough.
+    /// True if upstreams have refused every variant of the opening, and often enough.
     pub(super) fn is_init_exhausted(&self) -> bool {
         let variant_count = if let RelayStart::Init(variants) = &self.start { variants.len() } else { 1 };
         self.refusals as usize >= variant_count.max(self.rules.open_attempts as usize)
     }
 
-    /// A session that fails while it is initialised may have been asked for in words that this upstream does not take.
+    /// Tries the next variant of the opening after a failed initialisation: this upstream may not accept the current
+    /// one.
     pub(super) fn try_next_init_variant(&mut self, now: Instant) {
         if self.is_initialising() {
             self.init_variant += 1;
@@ -104,7 +105,7 @@ impl Relay {
         }
     }
 
-    /// Something for a lane that was left.
+    /// Handles a message on a lane that was left.
     pub(super) fn handle_closing_event(&mut self, now: Instant, lane: Lane, event: &LaneEvent<'_>) {
         self.with_closing(lane, |connection, context| {
             connection.handle_event(now, event, context);
@@ -136,7 +137,7 @@ impl Relay {
         }
     }
 
-    /// What the link has to say.
+    /// Handles an event of the connection.
     pub(super) fn handle_connection_event(
         &mut self,
         now: Instant,
@@ -169,7 +170,7 @@ impl Relay {
         matches!(&self.upstream, RelayUpstream::Connected(connection) if !connection.is_gone())
     }
 
-    /// Initialises the upstream session with what the client said, when there is one and it has said something.
+    /// Initialises the upstream session with the client's opening, if both exist.
     pub(super) fn initialise(&mut self, now: Instant) {
         let init = match (&self.start, &self.first_message) {
             (RelayStart::Init(variants), _) => {
@@ -186,7 +187,7 @@ impl Relay {
         }
     }
 
-    /// Where the client has not opened the session in words, its next message does.
+    /// Opens the session with the next message, if the client sent no opening.
     pub(super) fn init_with_first_message(&mut self, now: Instant) {
         if self.start == RelayStart::FirstMessage && self.first_message.is_none() && !self.is_open() {
             self.first_message = self.pending.pop();
@@ -194,7 +195,7 @@ impl Relay {
         }
     }
 
-    /// What the client said first has opened nothing: this does.
+    /// Replaces a first message that did not open the session by the client's opening.
     pub(super) fn replace_first_message(
         &mut self,
         now: Instant,
@@ -214,8 +215,8 @@ impl Relay {
         self.send_early(translator);
     }
 
-    /// A server of the client's own protocol hears everything as soon as there is one, as without voxbridge: it knows what
-    /// it makes of it. For another attempt it is kept all the same.
+    /// Sends waiting messages before the session is open. A server of the client's own protocol receives them then
+    /// without voxbridge too. They are kept for another attempt.
     pub(super) fn send_early(&mut self, translator: &dyn RelayTranslator) {
         let sent = self.sent_early_count();
         let RelayUpstream::Connected(connection) = &self.upstream else { return };
@@ -233,7 +234,7 @@ impl Relay {
         self.sent_early.filter(|(lane, _)| self.owns_lane(*lane)).map_or(0, |(_, count)| count)
     }
 
-    /// The upstream has refused the opening and whatever came behind it, and waits for another one.
+    /// Waits for another opening after the upstream refused the last one and the messages behind it.
     pub(super) fn await_new_opening(&mut self) {
         (0..self.sent_early_count()).for_each(|_| drop(self.pending.pop()));
         (self.start, self.first_message, self.sent_early) = (RelayStart::Unknown, None, None);
@@ -242,7 +243,7 @@ impl Relay {
         }
     }
 
-    /// The upstream session is open: what waited for it goes.
+    /// Sends the waiting messages in a session that has opened.
     pub(super) fn handle_session_opened(&mut self, now: Instant) {
         if let RelayUpstream::Connected(connection) = &mut self.upstream {
             connection.engage();
@@ -272,7 +273,7 @@ impl Relay {
         }
     }
 
-    /// The upstream is lost in the middle of a session: another takes its place, and the client sees a pause.
+    /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause.
     pub(super) fn handle_upstream_loss(
         &mut self,
         now: Instant,
@@ -284,7 +285,7 @@ impl Relay {
             return self.end_after_loss(now, translator);
         }
         if self.mode == Mode::Chat && self.turn.is_some() {
-            // Part of the answer was told; asked again it would be another one.
+            // The client has a part of the answer. A new request would give a different one.
             let error = format!("the answer was interrupted: {detail}");
             return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), translator);
         }
@@ -292,7 +293,7 @@ impl Relay {
         self.merger.reset_steps();
         let (unanswered, too_long) = self.in_flight.take_unanswered();
         if too_long > 0 && self.mode == Mode::Chat {
-            let error = format!("{detail}; what was asked is too long to be asked again");
+            let error = format!("{detail}; the request is too long to send again");
             return self.fail(now, &Error::new(ErrorKind::ConversationLost, error), translator);
         }
         self.pending.dropped += too_long as u64;
@@ -309,7 +310,7 @@ impl Relay {
         }
     }
 
-    /// Dials again: at once after a session that was of use, else after a pause.
+    /// Dials again: at once after a useful session, else after a pause.
     fn redial(&mut self, now: Instant, detail: String, translator: &dyn RelayTranslator) {
         let pause = Duration::from_millis(self.context.lane_times.retry_first_ms);
         let was_stable = self.ready_at.is_some_and(|ready_at| now - ready_at >= pause);
@@ -330,7 +331,7 @@ impl Relay {
 
     pub(super) fn dial(&mut self, now: Instant) {
         if !self.context.can_dial() {
-            // Those that were left are waited for: a client takes a few workers at most.
+            // Closing lanes still hold workers, and one client may take only a few.
             let pause = Duration::from_millis(self.context.lane_times.retry_first_ms.max(1));
             self.upstream = RelayUpstream::Scheduled(now + pause);
             return;
@@ -346,7 +347,7 @@ impl Relay {
         self.init_with_first_message(now);
     }
 
-    /// The client opens the session once more, otherwise: in a fresh upstream session.
+    /// Opens a fresh upstream session, because the client opened the session again with other parameters.
     pub(super) fn reopen(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         self.close_turn(now, translator);
         self.merger.reset_steps();
@@ -356,14 +357,14 @@ impl Relay {
         if matches!(&self.upstream, RelayUpstream::Scheduled(_))
             || matches!(&self.upstream, RelayUpstream::Connected(connection) if !connection.holds_worker())
         {
-            // Only the words are others; the place in the queue stays.
+            // Only the opening changes. The position in the queue stays.
             return self.initialise(now);
         }
         self.leave_upstream(now);
         self.dial(now);
     }
 
-    /// When a lost upstream session is to have been replaced.
+    /// When a lost upstream session must have been replaced.
     fn resume_deadline(&self) -> Option<Instant> {
         let outage = self.outage.filter(|_| self.phase == RelayPhase::Open)?;
         Some(outage.since + Duration::from_millis(self.rules.resume_max_ms))
@@ -387,20 +388,20 @@ impl Relay {
         );
     }
 
-    /// No upstream is to be had.
+    /// Ends the session: no upstream is available.
     fn fail_permanently(
         &mut self,
         now: Instant,
         failure: ConnectionFailure,
         translator: &dyn RelayTranslator,
     ) {
-        // One that would try again does not.
+        // Cancels a connection that would retry.
         self.leave_upstream(now);
         let kind = if self.opened_sent { ErrorKind::ConversationLost } else { failure.kind };
         self.fail(now, &Error::new(kind, failure.detail), translator);
     }
 
-    /// A link on its way out is waited for by the session.
+    /// Hands a closing connection over to the session.
     pub(super) fn detach_connection(&mut self) {
         if let RelayUpstream::Connected(connection) =
             std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
@@ -410,7 +411,7 @@ impl Relay {
         }
     }
 
-    /// Leaves the upstream politely; an answer that goes on is waited out.
+    /// Leaves the upstream politely. An answer in progress is drained.
     pub(super) fn leave_upstream(&mut self, now: Instant) {
         let RelayUpstream::Connected(mut connection) =
             std::mem::replace(&mut self.upstream, RelayUpstream::Stopped)
@@ -423,7 +424,7 @@ impl Relay {
         connection.retire(now, &mut self.context);
     }
 
-    /// Time has passed for the lanes.
+    /// Handles the expired timers of the lanes.
     pub(super) fn handle_lane_timeouts(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         if self.resume_deadline().is_some_and(|due| due <= now) {
             self.fail_resume(now, translator);

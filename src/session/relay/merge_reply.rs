@@ -1,43 +1,43 @@
-//! Text, audio and the end of a turn told in one, for clients whose protocol has it so: one event for each step.
+//! Merges text, audio and the end of a turn into one event per step, for client protocols that have it so.
 //!
-//! An upstream sends them apart. Text is held until its audio, audio until it is known whether it ends the turn, both for a
-//! short time only: what comes later closes the turn with an event of its own. Nothing is lost, and nothing told twice.
+//! An upstream sends them separately. Text is held until its audio arrives, and audio until the end of its turn is
+//! known, both for a short time only. Later parts follow in an event of their own. Nothing is lost or repeated.
 
 use std::time::{Duration, Instant};
 
 use crate::event::relay::{ClientNotice, StepOutput};
 
-/// Takes what is told, with the positions of the context in use then.
+/// Receives merged notices, with the used positions of the model's context.
 pub(super) type NoticeSink<'t> = dyn FnMut(&ClientNotice<'_>, Option<u32>) + 't;
 
-/// What an event says about itself, as far as it matters here.
+/// Metadata of an upstream message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StepMeta<'a> {
-    /// The append it answers, where the upstream says so.
+    /// Append that the message answers, if the upstream names it.
     pub(super) input_id: Option<&'a str>,
-    /// A name that the other events of its step have as well.
+    /// Id that all messages of the same step share.
     pub(super) reply_id: Option<&'a str>,
-    /// Positions of the model's context in use.
+    /// Used positions of the model's context.
     pub(super) context_tokens: Option<u32>,
 }
 
-/// What is held.
+/// Merges the messages of a step.
 #[derive(Debug)]
 pub(super) struct ReplyMerger {
     hold: Duration,
     text_hold: Duration,
     text: String,
     audio: Option<String>,
-    /// The append it answers, where the upstream says so.
+    /// Append that the held parts answer, if the upstream names it.
     input_id: Option<Box<str>>,
     context_tokens: Option<u32>,
     flush_at: Option<Instant>,
     /// A turn has begun and not ended.
     turn_open: bool,
-    /// Steps end with an event of their own, as on the C++ back-end (field notes §1.7): there a turn ends with the next
-    /// `listen`, which answers another append.
+    /// The upstream ends each step with an event, as the C++ back-end does (field notes §1.7). There a turn ends with
+    /// the next `listen`, which answers another append.
     upstream_ends_steps: bool,
-    /// Something has come since a step ended last, and the name of that one.
+    /// Parts have arrived since the last step ended.
     step_begun: bool,
     last_ended_step: Option<Box<str>>,
 }
@@ -63,7 +63,7 @@ impl ReplyMerger {
         self.flush_at
     }
 
-    /// A piece of text.
+    /// Adds text.
     pub(super) fn push_text(
         &mut self,
         now: Instant,
@@ -79,7 +79,7 @@ impl ReplyMerger {
         self.flush_at = self.flush_at.or(Some(now + self.text_hold));
     }
 
-    /// A piece of audio.
+    /// Adds audio.
     pub(super) fn push_audio(
         &mut self,
         now: Instant,
@@ -95,7 +95,7 @@ impl ReplyMerger {
         self.flush_at = Some(now + self.hold);
     }
 
-    /// The step is over; that nothing was said in it is told too, but not that it is over once more.
+    /// Ends the step. An empty step is reported too, a repeated end is not.
     pub(super) fn end_step(&mut self, step: StepMeta<'_>, emit: &mut NoticeSink<'_>) {
         let is_repeat = step.reply_id.is_some() && step.reply_id == self.last_ended_step.as_deref();
         self.upstream_ends_steps = true;
@@ -112,12 +112,12 @@ impl ReplyMerger {
         (self.step_begun, self.last_ended_step) = (false, step.reply_id.map(Into::into));
     }
 
-    /// Another upstream may end its steps otherwise.
+    /// Forgets how the upstream ends its steps, because another upstream may differ.
     pub(super) fn reset_steps(&mut self) {
         (self.upstream_ends_steps, self.step_begun, self.last_ended_step) = (false, false, None);
     }
 
-    /// The model listens.
+    /// Handles `listen`.
     pub(super) fn handle_listening(&mut self, step: StepMeta<'_>, emit: &mut NoticeSink<'_>) {
         let is_other_input = self.is_for_other_input(step);
         self.record_step_end(step);
@@ -125,7 +125,7 @@ impl ReplyMerger {
             return self.end_turn(emit);
         }
         self.flush(emit);
-        // A turn that was told to stop: the older server, too, says no more than that it listens (field notes §4).
+        // The turn was forced to stop. The older server reports only `listen` then too (field notes §4).
         if self.turn_open && self.upstream_ends_steps {
             self.end_turn(emit);
         }
@@ -133,23 +133,23 @@ impl ReplyMerger {
         emit(&ClientNotice::Listening, step.context_tokens);
     }
 
-    /// It has been held long enough.
+    /// Emits held parts whose time is over.
     pub(super) fn handle_timeout(&mut self, now: Instant, emit: &mut NoticeSink<'_>) {
         if self.flush_at.is_some_and(|due| due <= now) {
-            // There may be nothing to tell: a text that was empty.
+            // The held text may be empty, and then nothing is emitted.
             self.flush_at = None;
             self.flush(emit);
         }
     }
 
-    /// The turn is over, if there is one.
+    /// Ends the turn, if one is open.
     pub(super) fn end_turn(&mut self, emit: &mut NoticeSink<'_>) {
         if std::mem::take(&mut self.turn_open) {
             self.emit_held(true, emit);
         }
     }
 
-    /// Tells what is held.
+    /// Emits the held parts.
     pub(super) fn flush(&mut self, emit: &mut NoticeSink<'_>) {
         if self.audio.is_some() || !self.text.is_empty() {
             self.emit_held(false, emit);
@@ -171,7 +171,7 @@ impl ReplyMerger {
         self.context_tokens = step.context_tokens;
     }
 
-    /// It is known to answer another append than what came last.
+    /// True if the message answers another append than the held parts.
     fn is_for_other_input(&self, step: StepMeta<'_>) -> bool {
         step.input_id.is_some() && self.input_id.is_some() && step.input_id != self.input_id.as_deref()
     }
@@ -181,7 +181,7 @@ impl ReplyMerger {
 mod tests {
     use super::*;
 
-    /// What is told of a script: `t`ext, `a`udio, `l`isten, `d`one, `.` a pause; a digit names the append.
+    /// Notices for a script: `t`ext, `a`udio, `l`isten, `d`one, `.` a pause. A digit names the append.
     fn notices_of(script: &str) -> Vec<String> {
         #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
         let mut now = Instant::now();
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn pytorch_turn_becomes_one_event_per_append() {
         assert_eq!(notices_of("l1 t2 a2 . t3 a3 l3 l4"), ["listen", "t/a", "t/a!", "listen"]);
-        assert_eq!(notices_of("l t a . t a l l"), ["listen", "t/a", "t/a!", "listen"], "names or no names");
-        assert_eq!(notices_of("t1 a1 . l1 l2"), ["t/a", "/-!", "listen"], "an end that comes late");
-        assert_eq!(notices_of("t1 a1 l2 l3"), ["t/a", "listen", "listen"], "told to stop");
+        assert_eq!(notices_of("l t a . t a l l"), ["listen", "t/a", "t/a!", "listen"], "with and without ids");
+        assert_eq!(notices_of("t1 a1 . l1 l2"), ["t/a", "/-!", "listen"], "late end");
+        assert_eq!(notices_of("t1 a1 l2 l3"), ["t/a", "listen", "listen"], "forced to stop");
         assert_eq!(notices_of("t1 a1 t2 a2 l2"), ["t/a", "t/a!"], "in a burst");
         assert_eq!(notices_of("t1 t2 a2 l2"), ["t/-", "t/a!"], "a step without audio");
     }
@@ -240,13 +240,13 @@ mod tests {
     fn cpp_turn_ends_with_the_next_listen() {
         let script = "l t t a a d . t a d l l";
         assert_eq!(notices_of(script), ["listen", "tt/a", "/a", "t/a", "/-!", "listen", "listen"]);
-        assert_eq!(notices_of("t . a d l"), ["t/-", "/a", "/-!", "listen"], "audio that is late");
+        assert_eq!(notices_of("t . a d l"), ["t/-", "/a", "/-!", "listen"], "late audio");
         assert_eq!(
             notices_of("l1 d2 t3 a3 d3 d3"),
             ["listen", "/-", "t/a"],
-            "a step in which nothing is said, and one twice"
+            "an empty step, and a repeated end"
         );
-        assert_eq!(notices_of("l1 d1"), ["listen"], "listening, and its end");
+        assert_eq!(notices_of("l1 d1"), ["listen"], "`listen` and its end");
         assert_eq!(notices_of("t a d ! t a l l"), ["t/a", "t/a!", "listen"], "another upstream");
     }
 }

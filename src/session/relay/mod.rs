@@ -1,12 +1,12 @@
-//! The session of a client that speaks the model's own protocol: one upstream session, message by message.
+//! Session of a client that speaks the model's own protocol: one upstream session per client, message by message.
 //!
-//! Here is what the client says. It knows no wire: how both ends spell is asked of [`RelayTranslator`]. Where they spell alike a
-//! message passes as it came. It adds what a client should not have to care for:
+//! The session knows no wire format; [`RelayTranslator`] encodes for both ends. If both ends share a spelling, messages
+//! pass unchanged. This file handles the client's messages.
 //!
-//! - [`upstream`] is what the model says, and how it is told; [`merge_reply`] tells several things in one
-//! - [`lane`] is the upstream session: dialled at once, tried again, replaced when it is lost
-//! - [`pending`] is what waits for one, and what one has not answered
-//! - [`shutdown`] is how a session ends, whoever ends it
+//! - [`upstream`] handles the model's messages; [`merge_reply`] merges several into one event
+//! - [`lane`] is the upstream session: dialled at once, retried, replaced when it is lost
+//! - [`pending`] keeps messages that wait for an upstream or for an answer
+//! - [`shutdown`] ends the session
 
 mod lane;
 mod merge_reply;
@@ -40,18 +40,18 @@ use crate::{
     mapping::{Profile, relay::RelayRules},
 };
 
-/// What a relayed session starts from.
+/// Parameters of a relayed session.
 #[derive(Debug, Clone)]
 pub struct RelaySetup {
-    /// A profile that relays.
+    /// Profile with a `relay` section.
     pub profile: Arc<Profile>,
-    /// A client that sends nothing for so long is closed, ms, where it is not to be as the profile says; 0 for never.
+    /// Closes a client that sends nothing for this time, ms. `None` takes the profile's value, 0 disables the limit.
     pub idle_ms: Option<u64>,
-    /// The session ends after so long, as soon as nobody is cut off by it, ms; 0 for as long as it likes.
+    /// Longest session, ms; 0 for no limit. An answer in progress is finished first.
     pub session_max_ms: u64,
     /// Wall clock at the start, seconds since 1970.
     pub unix_s: f64,
-    /// Seed of everything random: ids and jitter.
+    /// Seed for ids and jitter.
     pub seed: u64,
 }
 
@@ -59,23 +59,23 @@ pub struct RelaySetup {
 enum RelayPhase {
     /// In use.
     Open,
-    /// The client has said goodbye, for this reason, and waits for the upstream to say so too.
+    /// The client closed the session, with this reason. The upstream's confirmation is awaited.
     Closing(Option<String>),
-    /// It ends for this reason; what is being answered is finished first, until then.
+    /// The session ends for this reason once the current answer is complete, at this instant at the latest.
     Finishing(Instant, RelayEndReason),
-    /// The client is gone, or told that it is over.
+    /// The client is gone or has received its last event.
     Over,
 }
 
-/// What opens an upstream session.
+/// Message that opens an upstream session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RelayStart {
-    /// The client has said nothing yet.
+    /// The client has sent nothing yet.
     Unknown,
-    /// What the client wants, in each of the ways in which upstreams may take it.
+    /// The client's opening, once per variant that upstreams may accept.
     Init(Vec<String>),
-    /// The client's first message, whatever it is: for an append the worker makes up the rest (field notes §1.4), and the
-    /// server knows what it makes of anything else.
+    /// The client's first message. The worker completes an append by defaults (field notes §1.4), and the server judges
+    /// anything else.
     FirstMessage,
 }
 
@@ -90,56 +90,56 @@ pub(crate) struct Relay {
     phase: RelayPhase,
     upstream: RelayUpstream,
     start: RelayStart,
-    /// The message that opens an upstream session, while it is not open.
+    /// Message that opens the upstream session, while the session is not open.
     first_message: Option<ClientMessage>,
-    /// The client was told that it has a worker.
+    /// The client was informed that a worker is assigned.
     granted_sent: bool,
-    /// The client was told of its place in a queue.
+    /// The client was informed of its queue position.
     queued_sent: bool,
-    /// The client was told that the session is open.
+    /// The client was informed that the session is open.
     opened_sent: bool,
     /// Length of the client's prompt, characters.
     prompt_chars: u64,
-    /// Most slices of a picture, as the session was opened.
+    /// Most slices per picture, from the opening.
     max_slices: Option<i64>,
-    /// The upstream's name for the session.
+    /// Upstream's session id.
     session_id: Option<String>,
     context_tokens: Option<u32>,
-    /// The answer that is open, and its name.
+    /// Open answer.
     turn: Option<RelayTurn>,
-    /// Which of the ways to open the session is tried.
+    /// Index of the opening variant in use.
     init_variant: usize,
-    /// How often an upstream has ended the session while it was initialised.
+    /// How often upstreams ended the session while it was initialised.
     refusals: u32,
     retry: Option<RetryState>,
     pending: Pending,
-    /// How many of what waits this lane was told already, before its session is open.
+    /// Lane that is not open yet, and the number of waiting messages already sent on it.
     sent_early: Option<(Lane, usize)>,
     in_flight: InFlightAppends,
     merger: ReplyMerger,
     append_count: u64,
-    /// Since when the upstream session is open, and how often it has said something.
+    /// When the upstream session opened.
     ready_at: Option<Instant>,
     answer_count: u64,
-    /// There is none.
+    /// Set while there is no upstream session.
     outage: Option<lane::RelayOutage>,
     idle_limit: Option<Duration>,
-    /// When its time is up.
+    /// End of the longest session.
     ends_at: Option<Instant>,
     client_heard_at: Instant,
 }
 
-/// An answer of which something was told.
+/// Answer of which the client has received a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RelayTurn {
     response_id: String,
 }
 
 impl Relay {
-    /// Opens a session, and dials. `None` for a profile that does not relay.
+    /// Opens a session. `None` if the profile does not relay.
     pub(crate) fn open(now: Instant, setup: &RelaySetup, mode: Mode) -> Option<Self> {
         let rules = setup.profile.relay?;
-        // Nothing is ever spoken here; the mouth comes with what lanes share.
+        // A relay plays no audio. The player is part of the context that all sessions share.
         let player = Player::new(2, setup.profile.playout);
         let mut context = LaneContext::new(
             setup.profile.lanes,
@@ -185,7 +185,7 @@ impl Relay {
         })
     }
 
-    /// Dials in this mode, unless it has already.
+    /// Dials in this mode, unless a connection in this mode exists.
     pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
         if self.phase == RelayPhase::Open
             && (mode != self.mode || matches!(self.upstream, RelayUpstream::Stopped))
@@ -200,7 +200,7 @@ impl Relay {
         &self.id
     }
 
-    /// The client said something; `text` is how it came.
+    /// Handles a message of the client. `text` is the message itself.
     pub(crate) fn handle_client_message(
         &mut self,
         now: Instant,
@@ -243,11 +243,11 @@ impl Relay {
         };
         let (bytes, max_bytes) = (variants.iter().map(String::len).max(), self.rules.buffer_max_bytes);
         if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes && !translator.is_passthrough()) {
-            let detail = format!("what opens the session has {bytes} bytes; at most {max_bytes} are taken");
+            let detail = format!("the message that opens the session has {bytes} bytes; the limit is {max_bytes} bytes");
             return self.report_error(now, &Error::new(ErrorKind::TooMuch, detail), translator);
         }
         if self.start != RelayStart::Unknown && translator.is_passthrough() {
-            // The server knows what it makes of a second one.
+            // The server decides on a second opening.
             if matches!(self.start, RelayStart::Init(_)) {
                 self.start = RelayStart::Init(variants);
             } else if self.first_message.as_ref().is_some_and(|first| first.append.is_none()) {
@@ -285,7 +285,7 @@ impl Relay {
                 Some(format!("a{}", self.append_count).into_boxed_str())
             }
         };
-        // Some say it once, others with every picture.
+        // Some clients send the limit once, others with every picture.
         let slice_max = input.slice_max.or(self.max_slices.filter(|_| input.frames.is_some()));
         let text = if translator.is_passthrough() {
             text.to_owned()
@@ -309,7 +309,7 @@ impl Relay {
         self.send_or_queue(now, ClientMessage { text, append: Some(append) }, translator);
     }
 
-    /// To the upstream, or kept for it.
+    /// Sends a message to the upstream, or queues it.
     fn send_or_queue(&mut self, now: Instant, message: ClientMessage, translator: &dyn RelayTranslator) {
         if self.is_open() {
             return self.send_upstream(message);
@@ -333,7 +333,7 @@ impl Relay {
         self.context.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
     }
 
-    /// While a conversation's upstream is replaced the oldest goes.
+    /// Drops the oldest messages of a conversation whose upstream is being replaced.
     fn limit_pending(&mut self) {
         if self.can_drop_pending() {
             self.pending.drop_oldest(self.rules.buffer_max_bytes, self.rules.outage_audio_max_ms);
@@ -344,7 +344,7 @@ impl Relay {
         self.opened_sent && self.mode != Mode::Chat
     }
 
-    /// Who has sent too much before there is an upstream to take it is read no further until there is one.
+    /// True while the driver should stop reading from the client: too much waits for an upstream.
     pub(crate) fn needs_backpressure(&self) -> bool {
         let is_waiting = !self.is_open()
             && !self.can_drop_pending()
@@ -352,7 +352,7 @@ impl Relay {
         is_waiting && self.pending.bytes() > self.rules.buffer_max_bytes
     }
 
-    /// Bad input, or a failure: the client is told in its own words; some errors are the end.
+    /// Reports an error to the client. Some errors end the session.
     pub(crate) fn report_error(&mut self, now: Instant, error: &Error, translator: &dyn RelayTranslator) {
         if self.phase == RelayPhase::Over {
             return;
@@ -375,13 +375,13 @@ impl Relay {
         }
     }
 
-    /// A failure that ends the session, whatever the client's protocol says about such errors.
+    /// Reports a failure and ends the session.
     pub(crate) fn fail(&mut self, now: Instant, error: &Error, translator: &dyn RelayTranslator) {
         self.report_error(now, error, translator);
         self.end(now, RelayEndReason::Failed, Some(&error.detail), translator);
     }
 
-    /// Something that the upstream cannot be told: operators know, and clients whose protocol has words for it.
+    /// Reports a field that the upstream cannot take to operators, and to clients whose protocol has such an event.
     pub(crate) fn report_no_effect(
         &mut self,
         now: Instant,

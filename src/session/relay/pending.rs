@@ -1,40 +1,39 @@
-//! What the client said and no upstream has taken, and what one has taken and not answered. Both are bounded.
+//! Messages of the client that wait for an upstream, and appends that wait for their answer. Both are bounded.
 
 use std::collections::VecDeque;
 
-/// Appends on their way of which more is remembered than their number: a client that floods an upstream which never answers
-/// must not fill the memory.
+/// Bound on the appends in flight: a client must not fill the memory through an upstream that never answers.
 const SENT_MAX: usize = 1024;
 
-/// A message spelled for the upstream.
+/// Message encoded for the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClientMessage {
     pub(super) text: String,
-    /// What is told about the answer to an append; none for any other message.
+    /// Metadata of an append; `None` for any other message.
     pub(super) append: Option<AppendMeta>,
 }
 
-/// What is remembered of an append.
+/// Metadata of an append.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct AppendMeta {
-    /// Its name for the upstream.
+    /// Id for the upstream.
     pub(super) input_id: Option<Box<str>>,
-    /// The name is the client's own.
+    /// The id is the client's own.
     pub(super) is_client_id: bool,
-    /// The client's name for the answer.
+    /// Client's id for the answer.
     pub(super) response_id: Option<Box<str>>,
-    /// The model was told to listen.
+    /// The append forces the model to listen.
     pub(super) force_listen: bool,
     pub(super) audio_ms: u64,
 }
 
-/// What waits for an upstream, oldest first.
+/// Messages that wait for an upstream, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     messages: VecDeque<ClientMessage>,
     bytes: usize,
     audio_ms: u64,
-    /// Messages that were dropped for want of room.
+    /// Number of messages dropped because the queue was full.
     pub(super) dropped: u64,
 }
 
@@ -44,7 +43,7 @@ impl Pending {
         self.messages.push_back(message);
     }
 
-    /// Puts what was on its way before everything that waits.
+    /// Puts a message before all others, because it was in flight.
     pub(super) fn push_front(&mut self, message: ClientMessage) {
         self.add_totals(&message);
         self.messages.push_front(message);
@@ -70,14 +69,14 @@ impl Pending {
         self.bytes
     }
 
-    /// Drops the oldest until the rest is within these bounds.
+    /// Drops the oldest messages above these limits.
     pub(super) fn drop_oldest(&mut self, bytes_max: usize, audio_max_ms: u64) {
         while (self.bytes > bytes_max || self.audio_ms > audio_max_ms) && self.pop().is_some() {
             self.dropped += 1;
         }
     }
 
-    /// What waits, but for the first.
+    /// Messages after the first `first` ones.
     pub(super) fn iter_after(&self, first: usize) -> impl Iterator<Item = &ClientMessage> {
         self.messages.iter().skip(first)
     }
@@ -87,33 +86,34 @@ impl Pending {
     }
 }
 
-/// What an upstream has been given and has not answered, oldest first.
+/// Appends that an upstream has received and not answered, oldest first.
 ///
-/// In a chat the first is answered until its answer is complete ([`InFlightAppends::complete_answer`]); in a conversation several events
-/// answer one append, and where the upstream does not name it their order tells ([`InFlightAppends::match_reply`]).
+/// In chat, the first append is answered when its answer is complete ([`InFlightAppends::complete_answer`]). In a
+/// conversation, several messages answer one append. If the upstream does not name the append, their order decides
+/// ([`InFlightAppends::match_reply`]).
 #[derive(Debug)]
 pub(super) struct InFlightAppends {
     sent: VecDeque<SentAppend>,
     bytes: usize,
     bytes_max: usize,
-    /// Which of them is being answered. Those before it are kept only as long as that is a guess.
+    /// Index of the append being answered. Earlier ones are kept only while the index is a guess.
     current: usize,
-    /// How far its answer has come.
+    /// Progress of its answer.
     stage: ReplyStage,
-    /// The upstream's name of that answer.
+    /// Upstream's id of the answer.
     response_id: Option<Box<str>>,
     boundaries: StepBoundaries,
 }
 
 #[derive(Debug)]
 struct SentAppend {
-    /// None for what is too long to be kept.
+    /// `None` if the message was too long to keep.
     text: Option<String>,
     append: AppendMeta,
     answered: bool,
 }
 
-/// The order of what answers one append (field notes §1.6): text, audio, and `listen` where a turn ends.
+/// Order of the messages that answer one append (field notes §1.6): text, audio, and `listen` at the end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum ReplyStage {
     #[default]
@@ -121,22 +121,22 @@ pub(super) enum ReplyStage {
     Text,
     Speech,
     Listening,
-    /// Nothing more comes of it.
+    /// The answer is complete.
     Done,
 }
 
-/// Where the answer to one append ends and that to the next begins.
+/// How the answers to successive appends are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepBoundaries {
-    /// Not known yet: by their order, but that is a guess.
+    /// Not known yet. The order of the messages gives a guess.
     Guessed,
-    /// What comes in another order than within one answer is of the next.
+    /// A message out of order belongs to the next append.
     Ordered,
-    /// Each ends with an event of its own, and has its text and audio in any order (field notes §1.7).
+    /// Each answer has an end event, and its text and audio may come in any order (field notes §1.7).
     Ended,
 }
 
-/// So many answers in a row without an end of their own, and none is going to come.
+/// Answers without an end event after which the upstream is assumed to send none.
 const GUESSED_MAX: usize = 4;
 
 impl InFlightAppends {
@@ -152,7 +152,7 @@ impl InFlightAppends {
         }
     }
 
-    /// An append is on its way.
+    /// Records an append that was sent.
     pub(super) fn push(&mut self, text: String, append: AppendMeta) {
         if self.sent.len() >= SENT_MAX {
             self.remove(0);
@@ -169,7 +169,7 @@ impl InFlightAppends {
         }
     }
 
-    /// What comes before the one that is being answered has been answered.
+    /// Removes the appends before the one being answered.
     fn drop_answered(&mut self) {
         while self.current > 0 {
             self.remove(0);
@@ -181,18 +181,19 @@ impl InFlightAppends {
         self.sent.iter().position(|sent| sent.append.input_id.as_deref() == Some(id))
     }
 
-    /// Something of an answer came that is complete only later: which append it answers.
+    /// Append that a part of a chat answer belongs to.
     pub(super) fn current_append(&self, input_id: Option<&str>) -> AppendMeta {
         let sent = self.sent.get(self.position_of(input_id).unwrap_or(0));
         sent.map(|sent| sent.append.clone()).unwrap_or_default()
     }
 
-    /// That answer is complete.
+    /// Removes the append whose answer is complete.
     pub(super) fn complete_answer(&mut self, input_id: Option<&str>) {
         self.remove(self.position_of(input_id).unwrap_or(0));
     }
 
-    /// Something came: which append it answers. Where the upstream does not say, in doubt one that was not answered yet.
+    /// Append that a message answers. If the upstream does not name the append, ambiguity favours one that was not
+    /// answered yet.
     pub(super) fn match_reply(
         &mut self,
         stage: ReplyStage,
@@ -221,7 +222,7 @@ impl InFlightAppends {
         self.mark_answered()
     }
 
-    /// All of an answer came at once: which append it answers.
+    /// Append that a message with a whole answer belongs to.
     pub(super) fn match_whole_answer(&mut self) -> AppendMeta {
         self.drop_answered();
         self.advance();
@@ -229,11 +230,11 @@ impl InFlightAppends {
         self.mark_answered()
     }
 
-    /// Whether this may still answer what was answered so far.
+    /// True if the message can belong to the answer in progress.
     fn continues_answer(&self, stage: ReplyStage, response_id: Option<&str>, in_turn: bool) -> bool {
         let last = self.stage;
         if stage == last && stage >= ReplyStage::Listening {
-            // Some say the end of a step twice.
+            // Some upstreams report the end of a step twice.
             return response_id.is_some() && response_id == self.response_id.as_deref();
         }
         match self.boundaries {
@@ -244,7 +245,7 @@ impl InFlightAppends {
         }
     }
 
-    /// It is the next one that is answered.
+    /// Moves on to the next append.
     fn advance(&mut self) {
         let has_begun = self.current > 0 || self.sent.front().is_some_and(|sent| sent.answered);
         self.current = (self.current + usize::from(has_begun)).min(self.sent.len());
@@ -255,7 +256,7 @@ impl InFlightAppends {
         }
     }
 
-    /// What is a guess is not said to be answered.
+    /// Marks the current append as answered, unless the index is a guess.
     fn mark_answered(&mut self) -> AppendMeta {
         let is_certain = self.current == 0;
         let Some(sent) = self.sent.get_mut(self.current) else { return AppendMeta::default() };
@@ -263,12 +264,12 @@ impl InFlightAppends {
         sent.append.clone()
     }
 
-    /// How many are not answered to their end.
+    /// Appends without a complete answer.
     pub(super) fn len(&self) -> usize {
         self.sent.len()
     }
 
-    /// Takes out what nothing has come of yet, latest first, and how much of it was too long to be kept.
+    /// Takes out the appends without any answer, latest first, and the number of those that were too long to keep.
     pub(super) fn take_unanswered(&mut self) -> (Vec<ClientMessage>, usize) {
         let bytes_max = self.bytes_max;
         let sent = std::mem::replace(self, Self::new(bytes_max)).sent;
@@ -316,12 +317,12 @@ mod tests {
         assert_eq!(
             in_flight.match_reply(ReplyStage::Speech, None, None, true),
             append("b"),
-            "text and audio are of one step"
+            "text and audio belong to one step"
         );
         assert_eq!(
             in_flight.match_reply(ReplyStage::Listening, None, None, true),
             append("b"),
-            "and the end of their turn"
+            "the end of the turn belongs to the same step"
         );
         let mut whole = InFlightAppends::new(100);
         ["a", "b", "c"].iter().for_each(|id| whole.push((*id).to_owned(), append(id)));
@@ -336,8 +337,8 @@ mod tests {
         assert_eq!(named.len(), 0);
     }
 
-    /// Answers the oldest of `count` appends with a script (`t`ext, `a`udio, `l`isten, `d`one), and says what is asked again
-    /// when the upstream is lost then.
+    /// Answers the oldest of `count` appends by a script (`t`ext, `a`udio, `l`isten, `d`one). Returns the appends that
+    /// are sent again if the upstream is lost then.
     fn resent_after_loss(count: usize, script: &str) -> String {
         let mut in_flight = InFlightAppends::new(100);
         let ids: Vec<String> = ('a'..).take(count).map(String::from).collect();
@@ -362,13 +363,13 @@ mod tests {
         assert_eq!(
             resent_after_loss(4, "tattaa"),
             "bcd",
-            "one step of the C++ back-end, before it has said so"
+            "one step of the C++ back-end, before its first `done`"
         );
         assert_eq!(resent_after_loss(4, "tattaad"), "bcd");
         assert_eq!(resent_after_loss(4, "tattaadtta"), "cd");
-        assert_eq!(resent_after_loss(4, "tadlta"), "d", "it listens to another append than it has answered");
-        assert_eq!(resent_after_loss(4, "tatalt"), "d", "the Python back-end has said that the turn is over");
-        assert_eq!(resent_after_loss(8, "tatatatata"), "fgh", "it goes on for too long for the C++ back-end");
+        assert_eq!(resent_after_loss(4, "tadlta"), "d", "`listen` and the answer belong to different appends");
+        assert_eq!(resent_after_loss(4, "tatalt"), "d", "`listen` ended the turn, so this is the Python back-end");
+        assert_eq!(resent_after_loss(8, "tatatatata"), "fgh", "too many steps without `done` for the C++ back-end");
     }
 
     #[test]

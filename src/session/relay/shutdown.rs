@@ -1,4 +1,4 @@
-//! How a relayed session ends: whoever ends it, the client is told in its own words, and the upstream politely.
+//! End of a relayed session. The client receives its last event, and the upstream session is closed politely.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::session::{
 };
 
 impl Relay {
-    /// Where it is. Nobody here hears who speaks.
+    /// State for operators. A relay detects no speech, so it is never listening.
     pub(crate) fn state(&self) -> SessionState {
         match &self.upstream {
             _ if self.phase != RelayPhase::Open => SessionState::Ending,
@@ -31,7 +31,7 @@ impl Relay {
         }
     }
 
-    /// The client says goodbye.
+    /// Handles the client's close message.
     pub(super) fn handle_client_close(
         &mut self,
         now: Instant,
@@ -51,12 +51,12 @@ impl Relay {
         });
     }
 
-    /// The upstream is gone, or never was: nobody else answers the client's goodbye.
+    /// Confirms the client's close message, because no upstream does.
     pub(super) fn confirm_close(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         self.end(now, RelayEndReason::ClientClose, None, translator);
     }
 
-    /// Tells the client that it is over, and why.
+    /// Ends the session and reports the reason to the client.
     pub(super) fn end(
         &mut self,
         now: Instant,
@@ -69,7 +69,7 @@ impl Relay {
         }
         self.context.out.measure(Measurement::SessionEnding(reason.into()));
         if reason == RelayEndReason::ClientClose {
-            // Who leaves in the middle of a turn hears what is there of it, and no end that was none.
+            // A client that leaves during a turn receives the held output, but no end of the turn.
             self.flush_turn(now, translator);
         } else {
             self.close_turn(now, translator);
@@ -86,7 +86,7 @@ impl Relay {
         self.close_client(now, reason, translator);
     }
 
-    /// The upstream's own last words, as they came.
+    /// Ends the session with the upstream's own last message.
     pub(super) fn close_passthrough(
         &mut self,
         now: Instant,
@@ -105,7 +105,7 @@ impl Relay {
         self.stop(now);
     }
 
-    /// Nothing more is told; the upstream is left.
+    /// Leaves the upstream. Nothing more is sent to the client.
     pub(super) fn stop(&mut self, now: Instant) {
         self.phase = RelayPhase::Over;
         self.pending.clear();
@@ -113,7 +113,7 @@ impl Relay {
         self.leave_upstream(now);
     }
 
-    /// The client's transport is gone.
+    /// The client's transport closed.
     pub(crate) fn handle_client_gone(&mut self, now: Instant) {
         if self.phase != RelayPhase::Over {
             self.context.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
@@ -121,7 +121,8 @@ impl Relay {
         }
     }
 
-    /// voxbridge stops, an operator ends the session, or its time is up: what is being answered is finished first, within a bound.
+    /// Ends the session once the current answer is complete, within a limit: voxbridge stops, an operator ends the
+    /// session, or its time is over.
     pub(crate) fn drain(
         &mut self,
         now: Instant,
@@ -140,13 +141,13 @@ impl Relay {
         self.finish_if_answered(now, translator);
     }
 
-    /// Only a conversation that voxbridge leads itself can be carried over.
+    /// Reports that a relay has no rollover: only the client knows the conversation so far.
     pub(crate) fn reject_rollover(&mut self) {
-        let detail = "a relayed session cannot be rolled over: what was said in it is its client's alone";
+        let detail = "a relayed session has no rollover: only its client knows the conversation so far";
         self.context.out.observe(Observation::NoEffect(detail.to_owned()));
     }
 
-    /// Ends a session that was only waiting for an answer to end.
+    /// Ends a draining session once its answer is complete.
     pub(super) fn finish_if_answered(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         let RelayPhase::Finishing(until, reason) = self.phase else { return };
         let is_answer_pending = self.mode == Mode::Chat && self.in_flight.len() > 0;
@@ -155,7 +156,7 @@ impl Relay {
         }
     }
 
-    /// Time has passed.
+    /// Handles the expired timers.
     pub(crate) fn handle_timeout(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         self.handle_merge_timeout(now, translator);
         self.handle_lane_timeouts(now, translator);
@@ -169,7 +170,7 @@ impl Relay {
         }
     }
 
-    /// When [`Relay::handle_timeout`] has something to do.
+    /// When [`Relay::handle_timeout`] must run.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let finishing = match self.phase {
             RelayPhase::Finishing(until, _) => Some(until),
@@ -187,7 +188,7 @@ impl Relay {
         let RelayUpstream::Connected(connection) = &self.upstream else { return None };
         let worker_since =
             connection.granted_at().filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());
-        // While it waits in a queue nobody expects anything of it.
+        // A client that waits in the queue need not send anything.
         let granted_at = worker_since?;
         let silent_since =
             if self.opened_sent { self.client_heard_at } else { self.client_heard_at.max(granted_at) };
@@ -197,7 +198,7 @@ impl Relay {
         [idle, unopened].into_iter().flatten().min()
     }
 
-    /// The client has said nothing yet that an upstream session begins with.
+    /// True if the client has sent nothing yet that opens an upstream session.
     fn has_no_opening(&self) -> bool {
         match self.start {
             RelayStart::Unknown => true,
@@ -208,13 +209,13 @@ impl Relay {
         }
     }
 
-    /// Everything is told, and every lane is gone.
+    /// True once everything is sent and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
         let has_lanes = !matches!(self.upstream, RelayUpstream::Stopped) || !self.context.closing.is_empty();
         self.phase == RelayPhase::Over && !has_lanes && self.context.out.is_empty()
     }
 
-    /// The next thing to do.
+    /// Next action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
         self.context.out.pop()
     }

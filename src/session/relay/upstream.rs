@@ -1,4 +1,4 @@
-//! What the model says, and how the client of a relay is told.
+//! Messages of the upstream, and the events for the relay's client.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Relay {
-    /// An upstream said something; `text` is how it came.
+    /// Handles a message of the upstream. `text` is the message itself.
     pub(crate) fn handle_upstream_message(
         &mut self,
         now: Instant,
@@ -62,12 +62,12 @@ impl Relay {
         self.finish_if_answered(now, translator);
     }
 
-    /// What it says is for the client: the session is open, or the client still waits for its end.
+    /// True if model output goes to the client: the session is open, or the client waits for its close to be confirmed.
     fn needs_forwarding(&self) -> bool {
         self.opened_sent && (self.is_open() || matches!(self.phase, RelayPhase::Closing(_)))
     }
 
-    /// Queue and opening: told once each, however many attempts it takes.
+    /// Reports queue position and opening, once each over all attempts.
     fn report_opening_progress(
         &mut self,
         now: Instant,
@@ -76,7 +76,7 @@ impl Relay {
         translator: &dyn RelayTranslator,
     ) {
         let notice = match event {
-            // An open session that says so again: some can be set up anew.
+            // Some servers confirm settings that change in an open session.
             _ if self.is_open() && translator.is_passthrough() => {
                 return self.send_client(Message::Text(text.to_owned()));
             }
@@ -101,14 +101,14 @@ impl Relay {
         }
     }
 
-    /// The link tells operators.
+    /// Forwards an unknown message. The connection reports it to operators.
     fn forward_unknown(&mut self, text: &str, translator: &dyn RelayTranslator) {
         if translator.is_passthrough() && !text.is_empty() {
             self.send_client(Message::Text(text.to_owned()));
         }
     }
 
-    /// What the model says in an open session.
+    /// Handles output of the model in an open session.
     fn handle_model_output(
         &mut self,
         now: Instant,
@@ -139,7 +139,7 @@ impl Relay {
         self.end_turn_if_complete(event, meta);
     }
 
-    /// An answer has begun: the upstream's name for it, the client's, or one of our own.
+    /// Starts a turn with the first output. Its id is the upstream's, the client's, or a new one.
     fn start_turn_if_speaking(
         &mut self,
         event: &RelayUpstreamEvent<'_>,
@@ -171,7 +171,7 @@ impl Relay {
         }
     }
 
-    /// All of a step in one event.
+    /// Sends the parts of a step in one event.
     fn send_merged(
         &mut self,
         now: Instant,
@@ -197,7 +197,7 @@ impl Relay {
         });
     }
 
-    /// Every part of a step in an event of its own.
+    /// Sends every part of a step in an event of its own.
     fn send_separately(
         &mut self,
         now: Instant,
@@ -210,7 +210,7 @@ impl Relay {
         let response_id = self.turn.as_ref().map(|turn| turn.response_id.as_str());
         let notice_meta = NoticeMeta {
             response_id: meta.response_id.or(response_id),
-            // Nobody is told a name that nobody gave.
+            // Only ids that the client gave are reported to it.
             input_id: client_input_id,
             ..self.notice_meta(now)
         };
@@ -221,7 +221,7 @@ impl Relay {
             RelayUpstreamEvent::Listening => notices.push(ClientNotice::Listening),
             RelayUpstreamEvent::Answered(text, audio) => notices.push(ClientNotice::Answered(*text, *audio)),
             RelayUpstreamEvent::Output(output) => {
-                // A step in which nothing was said is answered too: some clients wait for it.
+                // An empty step is reported too: some clients wait for it.
                 let is_empty_step = output.audio.is_none() && !output.end_of_turn;
                 notices.extend(
                     Some(output.text)
@@ -238,7 +238,7 @@ impl Relay {
         encoded.into_iter().for_each(|text| self.send_client(Message::Text(text)));
     }
 
-    /// What is held is told, and a turn that is open is closed: no more of it comes.
+    /// Sends held parts and ends the open turn.
     pub(super) fn close_turn(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         let Some(turn) = self.turn.take() else { return };
         if translator.merges_replies() && !translator.is_passthrough() {
@@ -257,12 +257,12 @@ impl Relay {
         }
     }
 
-    /// What is held is told; the turn is left as it is.
+    /// Sends held parts. The turn stays open.
     pub(super) fn flush_turn(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         self.with_merger(now, translator, |merger, emit| merger.flush(emit));
     }
 
-    /// What has been held long enough.
+    /// Sends held parts whose time is over.
     pub(super) fn handle_merge_timeout(&mut self, now: Instant, translator: &dyn RelayTranslator) {
         self.with_merger(now, translator, |merger, emit| merger.handle_timeout(now, emit));
     }
@@ -276,7 +276,7 @@ impl Relay {
         let Self { merger, context, session_id, context_tokens, opened_at, .. } = self;
         let elapsed_s = (now - *opened_at).as_secs_f64();
         act(merger, &mut |notice, tokens| {
-            // A protocol that tells it always tells it: nothing in use is not known to be wrong.
+            // Protocols with this field always send it, so an unknown usage becomes 0.
             let context_tokens = tokens.or(*context_tokens).or(Some(0));
             let session_id = session_id.as_deref();
             let notice_meta = NoticeMeta { session_id, context_tokens, elapsed_s, ..NoticeMeta::default() };
@@ -285,7 +285,7 @@ impl Relay {
         });
     }
 
-    /// The upstream says that something failed.
+    /// Handles an error that the upstream reported.
     fn handle_failure(
         &mut self,
         now: Instant,
@@ -299,7 +299,7 @@ impl Relay {
             return;
         }
         if !goes_on || !self.needs_forwarding() {
-            // Before the session is open another attempt follows; in the middle it is as good as lost.
+            // Before the session is open, another attempt follows. In an open session the upstream counts as lost.
             self.try_next_init_variant(now);
             let connection_event = self.with_connection(|connection, context| {
                 connection.handle_event(now, &event.to_lane_event(), context)
@@ -307,7 +307,7 @@ impl Relay {
             return self.handle_connection_event(now, connection_event, translator);
         }
         if self.mode == Mode::Chat {
-            // No answer comes, or no more of it.
+            // No answer, or no more of it, will follow.
             self.turn = None;
             self.in_flight.complete_answer(None);
         } else {
@@ -320,8 +320,10 @@ impl Relay {
         }
     }
 
-    /// An upstream that refuses what would open the session, and waits for something better: where messages pass as they
-    /// come that is for the client to know, else after as many attempts as there are ways to say it.
+    /// Handles a refused opening of an upstream that waits for another one. If messages pass unchanged, the client
+    /// decides. Otherwise the session ends after every variant was refused.
+    ///
+    /// Returns false if the session was not being opened.
     fn handle_refused_open(
         &mut self,
         now: Instant,
@@ -345,7 +347,7 @@ impl Relay {
         is_exhausted
     }
 
-    /// The upstream ends the session.
+    /// Handles the end of the upstream session.
     fn handle_upstream_end(
         &mut self,
         now: Instant,
@@ -368,7 +370,7 @@ impl Relay {
             return self.handle_connection_event(now, connection_event, translator);
         }
         if is_opening {
-            // What it refuses, others would refuse as well: no further attempt.
+            // Another upstream would refuse the opening too, so no further attempt follows.
             self.with_connection(|connection, context| {
                 connection.close(now, context);
                 crate::session::upstream::connection::ConnectionEvent::None

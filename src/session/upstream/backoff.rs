@@ -1,21 +1,21 @@
-//! Attempts that fail: when the next one is due, and when it is enough.
+//! Retry policy: when the next attempt is due, and when to give up.
 
 use std::time::{Duration, Instant};
 
 use crate::{error::ErrorKind, mapping::profile::LaneTimeouts};
 
-/// Why a link failed.
+/// Why a connection failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectionFailure {
-    /// What it is to the client; for a link that had been asked, the owner knows better.
+    /// Kind for the client. The owner of a connection in use reports a more precise one.
     pub(crate) kind: ErrorKind,
-    /// In words.
+    /// Cause, in words.
     pub(crate) detail: String,
-    /// It had been asked.
+    /// The connection was in use.
     pub(crate) was_in_use: bool,
 }
 
-/// Attempts that failed since the last progress.
+/// Failed attempts since the last success.
 #[derive(Debug)]
 pub(crate) struct RetryState {
     since: Instant,
@@ -25,26 +25,26 @@ pub(crate) struct RetryState {
 }
 
 impl RetryState {
-    /// Another attempt failed.
+    /// Counts a failed attempt.
     pub(crate) fn record_failure(retry: &mut Option<Self>, now: Instant, kind: ErrorKind, detail: String) {
         let (since, attempts) = retry.as_ref().map_or((now, 0), |retry| (retry.since, retry.attempts));
         *retry = Some(Self { since, attempts: attempts + 1, kind, detail });
     }
 
-    /// For so long there was no trouble: the cap is about the time without an upstream.
+    /// Excludes time with a working upstream from the limit, which bounds time without one.
     pub(crate) fn exclude_uptime(&mut self, uptime: Duration) {
         self.since += uptime;
     }
 
-    /// The last attempt's failure.
+    /// Cause of the last failure.
     pub(crate) fn last_error(&self) -> &str {
         &self.detail
     }
 
-    /// When the next attempt is due: after a pause that doubles, with jitter, until the lifetime cap.
+    /// When the next attempt is due: after a pause that doubles, with jitter, up to the limit.
     ///
     /// # Errors
-    /// The failure of them all, when the cap is reached.
+    /// The failure to report when the limit is reached.
     pub(crate) fn next_attempt(
         &self,
         now: Instant,
@@ -53,7 +53,7 @@ impl RetryState {
         rng: &mut fastrand::Rng,
     ) -> Result<Instant, ConnectionFailure> {
         let cap = Duration::from_millis(times.retry_total_ms);
-        // Progress in the queue forgives trouble, but not for ever.
+        // A moving queue resets the attempts, but not without end.
         let total_cap = Duration::from_millis(times.queue_max_ms) + cap;
         let spent = now.saturating_duration_since(self.since);
         if spent >= cap || now - opened_at >= total_cap {
@@ -64,7 +64,7 @@ impl RetryState {
         let doubled = times.retry_first_ms.saturating_mul(1 << (self.attempts - 1).min(16));
         let longest_pause = doubled.min(times.retry_max_ms) as f64;
         let pause = Duration::from_secs_f64(longest_pause * (0.5 + rng.f64() / 2.0) / 1000.0);
-        // Never past the cap: the last attempt is worth making at its end.
+        // The last attempt is made exactly at the limit.
         Ok((now + pause).min(self.since + cap))
     }
 }

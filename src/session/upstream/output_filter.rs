@@ -1,46 +1,45 @@
-//! What of the model's text people may see: everything but its thoughts and its control tokens.
+//! Removes thoughts and control tokens from the model's text.
 //!
-//! `<think>…</think>` and tokens such as `<|turn_eos|>` or `<unit>` leak into the text, in fragments cut anywhere and
-//! with spaces inserted (MiniCPM-o field notes §7.21). What may still become one of them is held back until it is
-//! certain; how a text is cut into deltas makes no difference to what is shown. No other markup is looked at, and
-//! spaces around what is removed stay.
+//! `<think>…</think>` and tokens such as `<|turn_eos|>` or `<unit>` leak into the text. Deltas cut them anywhere, and
+//! spaces may be inserted (MiniCPM-o field notes §7.21). Text that may still become a token is held back until it is
+//! certain, so the cuts do not change the output. Other markup stays, and so do spaces around removed tokens.
 
-/// Longest run that is held back, bytes. The longest token of the model, spaces inserted, has half of that; whatever
-/// is longer is text, or the next `|` of a table would be waited for.
+/// Longest text that is held back, bytes. The model's longest token, with spaces inserted, takes half of that. Without
+/// the limit, text would wait for the next `|` of a table.
 const HELD_MAX_BYTES: usize = 64;
 
-/// What opens and closes a thought.
+/// Tag name of a thought.
 const THINK: &str = "think";
 
-/// The tags of the model's vocabulary (the tokenizers of MiniCPM-o and of what it grew from), opening and closing.
+/// Tag names in the model's vocabulary (tokenizers of MiniCPM-o and its base models), opening and closing.
 const TAGS: [&str; 10] = [THINK, "unit", "image", "image_id", "slice", "ref", "box", "quad", "s", "unk"];
 
-/// One voice's text on its way to people.
+/// Filter for the text of one turn at a time.
 #[derive(Debug, Default)]
 pub(crate) struct OutputFilter {
-    /// Begins with `<` and may still become something to remove; empty most of the time.
+    /// Text that begins with `<` and may still become a token. Usually empty.
     held: String,
     /// Between `<think>` and `</think>`.
     thinking: bool,
 }
 
-/// What a run that begins with `<` is.
+/// Kind of a text that begins with `<`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RunKind {
     /// Ordinary text.
     Text,
-    /// Not certain yet.
+    /// Not decided yet.
     Undecided,
     /// A control token.
     ControlToken,
-    /// A thought begins.
+    /// Start of a thought.
     ThinkStart,
-    /// A thought ends.
+    /// End of a thought.
     ThinkEnd,
 }
 
 impl OutputFilter {
-    /// Takes text of the model and appends to `out` what may be shown by now.
+    /// Takes text of the model. Appends the text that can be shown to `out`.
     pub(crate) fn push(&mut self, delta: &str, out: &mut String) {
         let mut rest = delta;
         while let Some(letter) = rest.chars().next() {
@@ -55,22 +54,21 @@ impl OutputFilter {
         }
     }
 
-    /// Ends a turn: appends what was held back, as it became nothing else, and is fresh for the next turn. A thought
-    /// that was not ended stays hidden.
+    /// Ends a turn: appends the held text and resets the filter. An unterminated thought stays hidden.
     pub(crate) fn finish(&mut self, out: &mut String) {
         self.flush_held(out);
         self.clear();
     }
 
-    /// Forgets what is held back: the turn was cancelled.
+    /// Discards the held text, because the turn was cancelled.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Takes one letter of a run, or the `<` that begins one.
+    /// Takes one character of a possible token.
     fn push_char(&mut self, letter: char, out: &mut String) {
         if letter == '<' {
-            // Nothing that is removed contains another one.
+            // Tokens do not nest.
             self.flush_held(out);
         }
         self.held.push(letter);
@@ -96,7 +94,8 @@ impl OutputFilter {
     }
 }
 
-/// What a run is, by what of it is there: `<|…|>` is a control token whatever its name, `<…>` one of [`TAGS`].
+/// Classifies a possible token by its text so far: `<|…|>` is a control token with any name, `<…>` only with one of
+/// [`TAGS`].
 fn classify_run(held: &str) -> RunKind {
     let inside = trim_leading_spaces(held.strip_prefix('<').unwrap_or(held));
     if inside.is_empty() {
@@ -109,13 +108,13 @@ fn classify_run(held: &str) -> RunKind {
     }
 }
 
-/// What comes behind `<|`.
+/// Classifies the text after `<|`.
 fn classify_control_token(token: &str) -> RunKind {
     let Some((name, end)) = token.split_once('|') else {
         return if token.chars().all(is_token_char) { RunKind::Undecided } else { RunKind::Text };
     };
     match trim_leading_spaces(end) {
-        // "<||" and "<|>" are operators of some programming language.
+        // "<||" and "<|>" are operators of programming languages.
         _ if trim_leading_spaces(name).is_empty() => RunKind::Text,
         "" => RunKind::Undecided,
         ">" => RunKind::ControlToken,
@@ -123,7 +122,7 @@ fn classify_control_token(token: &str) -> RunKind {
     }
 }
 
-/// What comes behind `</`. An end of no thought is as little meant to be seen.
+/// Classifies the text after `</`. The end of a thought that never began is removed too.
 fn classify_closing_tag(tag: &str) -> RunKind {
     let (name, end) = split_tag_name(tag);
     match trim_leading_spaces(end) {
@@ -135,7 +134,7 @@ fn classify_closing_tag(tag: &str) -> RunKind {
     }
 }
 
-/// What comes behind `<`.
+/// Classifies the text after `<`.
 fn classify_opening_tag(tag: &str) -> RunKind {
     let (name, end) = split_tag_name(tag);
     let is_think = name.eq_ignore_ascii_case(THINK);
@@ -149,7 +148,7 @@ fn classify_opening_tag(tag: &str) -> RunKind {
     }
 }
 
-/// What comes behind `<think `: `name=…>`. That it is spelled so tells it from "I < think of it".
+/// Classifies the text after `<think `. Attributes have the form `name=…>`, unlike "I < think of it".
 fn classify_think_attributes(attributes: &str) -> RunKind {
     match attributes.split_once('=') {
         _ if attributes.contains('\n') => RunKind::Text,
@@ -160,19 +159,19 @@ fn classify_think_attributes(attributes: &str) -> RunKind {
     }
 }
 
-/// Without the spaces in front.
+/// Without leading spaces.
 fn trim_leading_spaces(text: &str) -> &str {
     text.trim_start_matches(' ')
 }
 
-/// A tag's name and what is behind it.
+/// Splits a tag into its name and the rest.
 fn split_tag_name(tag: &str) -> (&str, &str) {
     tag.split_at(
         tag.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(tag.len()),
     )
 }
 
-/// Whether it is the name of a tag, or may become one while nothing is behind it.
+/// True if `name` is a tag name, or a prefix of one while nothing follows it.
 fn can_be_tag(name: &str, end: &str) -> bool {
     TAGS.iter().any(|tag| {
         let compared = if end.is_empty() { tag.get(..name.len()) } else { Some(*tag) };
@@ -180,7 +179,7 @@ fn can_be_tag(name: &str, end: &str) -> bool {
     })
 }
 
-/// What names of control tokens are made of, with the spaces that get into them.
+/// Characters in names of control tokens, including inserted spaces.
 const fn is_token_char(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.' | ':' | '/' | ' ')
 }
@@ -319,7 +318,7 @@ mod tests {
         assert_eq!(out, "_eos|>");
     }
 
-    /// Text in which there is something to remove.
+    /// Text with tokens to remove.
     fn text_with_tokens() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             Just("<think>"),
@@ -347,7 +346,7 @@ mod tests {
         prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
     }
 
-    /// The text in pieces, cut at the letters that the cuts name.
+    /// Splits the text at these character positions.
     fn split_at_cuts<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
         let mut ends: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         ends.push(text.len());
@@ -379,7 +378,7 @@ mod tests {
         fn only_tokens_and_thoughts_are_removed(text in text_with_tokens()) {
             let filtered = filtered([text.as_str()]);
             let mut left = text.chars();
-            prop_assert!(filtered.chars().all(|letter| left.any(|other| other == letter)), "not a part of the text");
+            prop_assert!(filtered.chars().all(|letter| left.any(|other| other == letter)), "the output is no part of the text");
             let has_no_tag = text.split_inclusive('<').all(|part| !part.contains('>'));
             prop_assert!(!has_no_tag || filtered == text, "nothing is removed without a >");
         }

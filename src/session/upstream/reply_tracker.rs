@@ -1,9 +1,8 @@
-//! One unit in flight: which message of the upstream answers it, and how long that took.
+//! Reply tracker: finds the message that ends the step of the unit in flight.
 //!
-//! A model makes one step for each append, and how a step ends depends on the back-end (field notes §1.6, §1.7, §7.11):
-//! a `listen`; the audio, on PyTorch, with another `listen` behind it when the turn ends; a `done`, on C++, behind any
-//! number of deltas and perhaps behind a `listen` of the same answer. Counting one end twice would send units twice as
-//! fast.
+//! A model makes one step per append. The end of a step depends on the back-end (field notes §1.6, §1.7, §7.11). It is
+//! a `listen`; on PyTorch the audio, with another `listen` at the end of the turn; on C++ a `done`, after any number of
+//! deltas and perhaps after a `listen` of the same answer. Counting an end twice would double the rate of units.
 
 use std::{
     sync::Arc,
@@ -15,7 +14,7 @@ use crate::{
     event::{LaneEvent, MessageMeta, VideoFrame},
 };
 
-/// What a model makes of a unit.
+/// Kind of model output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplyKind {
     Listen,
@@ -25,7 +24,7 @@ pub(crate) enum ReplyKind {
 }
 
 impl ReplyKind {
-    /// What an event is to the steps, if it is one of theirs.
+    /// Kind of an event; `None` if it is no model output.
     pub(crate) const fn of(event: &LaneEvent<'_>) -> Option<Self> {
         match event {
             LaneEvent::Listen => Some(Self::Listen),
@@ -37,65 +36,65 @@ impl ReplyKind {
     }
 }
 
-/// A unit on its way to the model.
+/// Unit to send to the model.
 #[derive(Debug, Clone)]
 pub(crate) struct UplinkUnit {
     pub(crate) audio: Arc<Vec<i16>>,
-    /// How many of its samples are the microphone's.
+    /// Samples from the microphone; the rest is silence.
     pub(crate) mic_samples: usize,
     pub(crate) frame: Option<VideoFrame>,
-    /// The model is to listen.
+    /// Forces the model to listen.
     pub(crate) force_listen: bool,
-    /// Somebody speaks in it.
+    /// The user or the model speaks during it.
     pub(crate) has_speech: bool,
 }
 
 impl UplinkUnit {
-    /// Audio of nobody in particular.
+    /// Unit without any flag.
     pub(crate) const fn new(audio: Arc<Vec<i16>>, mic_samples: usize) -> Self {
         Self { audio, mic_samples, frame: None, force_listen: false, has_speech: false }
     }
 
-    /// A second of nothing.
+    /// Unit of silence.
     pub(crate) fn silence() -> Self {
         Self::new(Arc::new(vec![0; UNIT_SAMPLES]), 0)
     }
 }
 
-/// A unit on its way through the model.
+/// Unit that the model has not answered yet.
 #[derive(Debug)]
 pub(crate) struct UnitInFlight {
     pub(crate) number: u64,
     pub(crate) sent_at: Instant,
     pub(crate) unit: UplinkUnit,
-    /// When something of its answer last came, and under which id.
+    /// Time of the last output of its answer.
     last_delta_at: Option<Instant>,
     response_id: Option<Box<str>>,
 }
 
-/// The steps of one upstream session.
+/// Steps of one upstream session.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyTracker {
     sent_count: u64,
     answered_count: u64,
     slow_count: u64,
     last_sent_at: Option<Instant>,
-    /// When the user's audio was last sent.
+    /// When the last unit with microphone audio was sent.
     mic_sent_at: Option<Instant>,
     in_flight: Option<UnitInFlight>,
-    /// The answer that ended the last step, and how.
+    /// Response id that ended the last step, and the kind of its end.
     last_ended: Option<(Box<str>, ReplyKind)>,
-    /// This upstream ends every step with `done`.
+    /// The upstream ends every step with `done`.
     sends_done: bool,
 }
 
-/// What a unit is to last.
+/// Length of a unit.
 pub(crate) const UNIT_DURATION: Duration = Duration::from_secs(1);
 
-/// A step that has brought something, but nothing that ends it for so long, has ended: text without audio, or audio of
-/// an upstream that says neither which unit it is of nor when it is done.
+/// A step that has some output ends after this time without more: text without audio, or audio of an upstream that
+/// reports neither the unit nor its end.
 const REPLY_END_TIMEOUT: Duration = Duration::from_millis(500);
-/// One that says when it is done is waited for longer: it may still be at work.
+/// An upstream that reports the end of its steps gets more time, because it may still be working.
 const REPLY_END_TIMEOUT_WITH_DONE: Duration = Duration::from_secs(3);
 
 impl ReplyTracker {
@@ -104,7 +103,7 @@ impl ReplyTracker {
         self.sent_count
     }
 
-    /// Units that were answered.
+    /// Number of answered units.
     pub(crate) const fn answered_count(&self) -> u64 {
         self.answered_count
     }
@@ -114,7 +113,7 @@ impl ReplyTracker {
         self.last_sent_at
     }
 
-    /// When the last unit was sent that has the user's audio in it.
+    /// When the last unit with microphone audio was sent.
     pub(crate) const fn mic_sent_at(&self) -> Option<Instant> {
         self.mic_sent_at
     }
@@ -123,12 +122,12 @@ impl ReplyTracker {
         self.in_flight.as_ref()
     }
 
-    /// Takes back what was never answered.
+    /// Takes back the unit in flight.
     pub(crate) const fn take_in_flight(&mut self) -> Option<UnitInFlight> {
         self.in_flight.take()
     }
 
-    /// A unit is sent; its number, as the wire has it.
+    /// Records a unit that is sent. Returns its id for the upstream.
     pub(crate) fn record_sent(&mut self, now: Instant, unit: UplinkUnit) -> Box<str> {
         self.sent_count += 1;
         self.last_sent_at = Some(now);
@@ -139,7 +138,7 @@ impl ReplyTracker {
         number.to_string().into()
     }
 
-    /// The model said something; the unit that was all about.
+    /// Handles model output. Returns the unit whose step it ended.
     pub(crate) fn handle_reply(
         &mut self,
         now: Instant,
@@ -163,7 +162,7 @@ impl ReplyTracker {
         if !ends {
             unit.last_delta_at = Some(now);
         }
-        // Behind what has ended a step it only repeats it, and says nothing about other steps.
+        // After the end of a step a `done` may repeat it. Such a repetition says nothing about other steps.
         self.sends_done |= kind == ReplyKind::Done;
         if unit.response_id.as_deref() != meta.response_id {
             unit.response_id = meta.response_id.map(Into::into);
@@ -171,21 +170,21 @@ impl ReplyTracker {
         if ends { self.complete_in_flight() } else { None }
     }
 
-    /// A step whose end nobody tells is over.
+    /// Ends a step whose end the upstream did not report.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<UnitInFlight> {
         let due = self.reply_end_deadline()?;
         if due <= now { self.complete_in_flight() } else { None }
     }
 
-    /// When a step is over whose end nobody tells.
+    /// When a step ends without a report of the upstream.
     pub(crate) fn reply_end_deadline(&self) -> Option<Instant> {
         let last_delta_at = self.in_flight.as_ref()?.last_delta_at?;
         Some(last_delta_at + if self.sends_done { REPLY_END_TIMEOUT_WITH_DONE } else { REPLY_END_TIMEOUT })
     }
 
-    /// Counts a step that took longer than its unit lasts; which of them the operator is to hear of.
+    /// Counts a step that took longer than its unit. Returns the count if operators should be informed.
     pub(crate) fn count_slow_reply(&mut self, took: Duration) -> Option<u64> {
-        /// One in so many is told: a slow GPU is slow all the time.
+        /// Only every 30th is reported: a slow GPU is slow all the time.
         const REPORT_EVERY: u64 = 30;
         if took <= UNIT_DURATION {
             return None;
@@ -205,10 +204,11 @@ impl ReplyTracker {
         Some(unit)
     }
 
-    /// Whether it is about what was over before.
+    /// True if the output repeats the end of an earlier step.
     fn is_repeat(&self, kind: ReplyKind, meta: MessageMeta<'_>) -> bool {
         let (Some((last, ended_by)), Some(id)) = (&self.last_ended, meta.response_id) else { return false };
-        // One answer is one step on C++; on PyTorch it is a turn, whose steps end with audio and at last with a listen.
+        // A response id is one step on C++. On PyTorch it is a turn: its steps end with audio, the last one with a
+        // `listen`.
         **last == *id && (kind == ReplyKind::Done || *ended_by != ReplyKind::Audio)
     }
 }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn send_unit(tracker: &mut ReplyTracker, now: Instant) {
-        assert!(tracker.in_flight().is_none(), "one at a time");
+        assert!(tracker.in_flight().is_none(), "only one unit may be in flight");
         tracker.record_sent(now, UplinkUnit::silence());
     }
 
@@ -244,12 +244,12 @@ mod tests {
         assert!(tracker.handle_reply(now, ReplyKind::Audio, meta("r", "1")).is_some());
         assert!(
             tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_none(),
-            "the end of the turn ends no second step"
+            "the end of the turn does not end a second step"
         );
         send_unit(&mut tracker, now);
         assert!(
             tracker.handle_reply(now, ReplyKind::Listen, meta("r", "1")).is_none(),
-            "nor does it come late"
+            "a late repetition ends nothing"
         );
         assert!(tracker.handle_reply(now, ReplyKind::Listen, meta("", "2")).is_some());
     }
@@ -273,7 +273,7 @@ mod tests {
             send_unit(&mut tracker, now);
             assert!(
                 tracker.handle_reply(now, *ends.last().unwrap(), meta(answer, "")).is_none(),
-                "{answer} comes late"
+                "late repetition of {answer}"
             );
             tracker.take_in_flight();
         }
@@ -290,7 +290,7 @@ mod tests {
         send_unit(&mut tracker, now);
         assert!(
             tracker.handle_reply(now, ReplyKind::Listen, meta("r", "")).is_some(),
-            "a forced listen names the interrupted turn"
+            "a forced listen carries the id of the interrupted turn"
         );
     }
 
@@ -301,14 +301,14 @@ mod tests {
         for kind in [ReplyKind::Text, ReplyKind::Audio] {
             send_unit(&mut tracker, now);
             assert!(tracker.handle_reply(now, kind, meta("s_1", "")).is_none());
-            assert!(tracker.handle_reply(later, kind, meta("s_1", "")).is_none(), "there is more of it");
+            assert!(tracker.handle_reply(later, kind, meta("s_1", "")).is_none(), "more output restarts the timeout");
             assert!(tracker.handle_timeout(now + REPLY_END_TIMEOUT).is_none());
             assert!(tracker.handle_timeout(later + REPLY_END_TIMEOUT).is_some());
         }
         send_unit(&mut tracker, now);
         assert!(
             tracker.handle_reply(now, ReplyKind::Done, meta("s_1", "")).is_none(),
-            "that was the one before"
+            "this repeats the previous step"
         );
         assert!(tracker.handle_reply(now, ReplyKind::Done, meta("s_2", "")).is_some());
         send_unit(&mut tracker, now);
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(
             tracker.reply_end_deadline(),
             Some(now + REPLY_END_TIMEOUT_WITH_DONE),
-            "this upstream says when it is done"
+            "this upstream reports `done`"
         );
         assert_eq!(tracker.answered_count(), 3);
     }

@@ -288,7 +288,7 @@ fn scripts() -> Vec<Script> {
 #[serde(deny_unknown_fields)]
 struct Difference {
     script: String,
-    run_directly: String,
+    directly: String,
     by_two_bridges: String,
     reason: String,
 }
@@ -325,7 +325,7 @@ fn two_chained_bridges_match_direct_connection() {
             }
             let listed = |entry: &Difference| {
                 entry.script == script.name
-                    && direct.contains(&entry.run_directly)
+                    && direct.contains(&entry.directly)
                     && chained.contains(&entry.by_two_bridges)
             };
             match differences.difference.iter().position(listed) {

@@ -1,7 +1,9 @@
-//! One lane's life: dialled, queued, initialised, asked, closed politely; tried again while it has not been asked.
+//! One upstream connection: dialled, queued, initialised, used, and closed politely. It is retried until it is first
+//! used.
 //!
-//! A link knows nothing of what it is asked for. Its owner asks when it is [`UpstreamConnection::is_ready`] and hears [`ConnectionEvent`]. Here is
-//! what an owner does with it; [`transitions`] is what happens to it.
+//! The connection does not know its purpose. Its owner sends a request when [`UpstreamConnection::is_ready`], and
+//! reacts to each [`ConnectionEvent`]. This file has the owner's operations; [`transitions`] handles messages, the
+//! transport and time.
 
 mod transitions;
 
@@ -14,20 +16,20 @@ use crate::{
     mapping::upstream::VoiceEncoding,
 };
 
-/// What its owner should know.
+/// Result for the owner.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ConnectionEvent {
-    /// Nothing.
+    /// Nothing to do.
     None,
-    /// It can be asked.
+    /// Ready for a request.
     Ready,
-    /// It waits in a queue that somebody else holds up.
+    /// Waiting in a queue that others occupy.
     Queued,
-    /// The queue does not move: this in words, once.
+    /// The queue does not move. Reported once, with a description.
     QueueStuck(String),
-    /// The model had nothing to say; the link is on its way out.
+    /// The model had no answer. The connection is closing.
     EmptyAnswer,
-    /// It failed for good; the link is on its way out.
+    /// Failed for good. The connection is closing.
     Failed(ConnectionFailure),
 }
 
@@ -35,26 +37,26 @@ pub(crate) enum ConnectionEvent {
 enum ConnectionPhase {
     /// Connecting.
     Dialling { until: Instant },
-    /// Connecting for nobody any more; whoever answers is told goodbye.
+    /// Connecting, but no longer wanted. The session is closed as soon as the transport opens.
     AbandonedDial { until: Instant },
-    /// Connected; the queue decides.
+    /// Connected. No worker is assigned yet.
     Queued(QueueState),
-    /// It has a worker, and nobody has said yet what it is initialised with.
+    /// A worker is assigned, and the initialisation is not known yet.
     Granted,
     /// `init` sent.
     Initialising { until: Instant },
-    /// Initialised and not asked.
+    /// Initialised and unused.
     Ready,
-    /// In use for as long as it lasts, as a conversation is.
+    /// In use until it ends, as in a conversation.
     Engaged,
-    /// Owes an answer; silent since.
+    /// Waits for an answer. `active_at` is the time of the last output.
     AwaitingReply { active_at: Instant },
-    /// Owes an answer nobody wants any more. It cannot be stopped (field notes §2: the gateway would hand out a worker
-    /// whose model still talks), so it is waited out.
+    /// Waits for an answer that is no longer wanted. The answer cannot be stopped (field notes §2): the gateway would
+    /// hand out a worker whose model still talks.
     Draining { until: Instant },
-    /// Closed from our side or theirs; waits for the end of the transport.
+    /// Closed by either side. Waits for the end of the transport.
     Closing { until: Instant, retry: bool },
-    /// Waits before another attempt.
+    /// Waits for the next attempt.
     BackingOff { until: Instant },
     /// Over.
     Gone,
@@ -68,21 +70,21 @@ struct QueueState {
     stuck_reported: bool,
 }
 
-/// One lane.
+/// One upstream connection.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
     lane: Lane,
     purpose: LanePurpose,
     mode: Mode,
-    /// What it is initialised with, once that is known.
+    /// Initialisation, once it is known.
     init: Option<LaneCommand>,
-    /// How the voice in it was written, until it is known whether that was right.
+    /// Encoding of the voice in the initialisation, until the upstream accepts it.
     voice_encoding: Option<VoiceEncoding>,
     phase: ConnectionPhase,
     opened_at: Instant,
-    /// When this attempt got a worker.
+    /// When a worker was assigned in this attempt.
     granted_at: Option<Instant>,
-    /// Answers it owes, where it may be more than one.
+    /// Outstanding answers, if there may be more than one.
     pending_replies: u16,
     retry: Option<RetryState>,
 }
@@ -98,7 +100,7 @@ impl UpstreamConnection {
         Self::open_with_optional_init(now, purpose_and_mode, Some(init), context)
     }
 
-    /// Dials; what it is initialised with may come later.
+    /// Dials. The initialisation may follow later.
     pub(crate) fn open_with_optional_init(
         now: Instant,
         (purpose, mode): (LanePurpose, Mode),
@@ -125,7 +127,7 @@ impl UpstreamConnection {
         self.lane
     }
 
-    /// Its upstream lets it wait.
+    /// True while the upstream queues it.
     pub(crate) const fn is_queued(&self) -> bool {
         matches!(&self.phase, ConnectionPhase::Queued(queue) if queue.position.is_some())
     }
@@ -138,12 +140,12 @@ impl UpstreamConnection {
         matches!(self.phase, ConnectionPhase::AwaitingReply { .. })
     }
 
-    /// Owes an answer nobody wants.
+    /// True while an unwanted answer is drained.
     pub(crate) const fn is_draining(&self) -> bool {
         matches!(self.phase, ConnectionPhase::Draining { .. })
     }
 
-    /// A worker is at work for it, or about to be.
+    /// True if a worker is assigned to it.
     pub(crate) const fn holds_worker(&self) -> bool {
         self.granted_at.is_some()
             && !matches!(
@@ -152,12 +154,12 @@ impl UpstreamConnection {
             )
     }
 
-    /// When its worker was assigned: the upstream's time limit counts from then (field notes §1.6).
+    /// When the worker was assigned. The upstream's time limit counts from this instant (field notes §1.6).
     pub(crate) const fn granted_at(&self) -> Option<Instant> {
         self.granted_at
     }
 
-    /// Is to be gone by then, whatever it waits for.
+    /// Ends at this instant at the latest, whatever it waits for.
     pub(crate) fn shorten_deadline(&mut self, by: Instant) {
         if let ConnectionPhase::Draining { until }
         | ConnectionPhase::Closing { until, .. }
@@ -167,25 +169,25 @@ impl UpstreamConnection {
         }
     }
 
-    /// Now it is known what it is initialised with.
+    /// Sets the initialisation.
     pub(crate) fn initialise_with(&mut self, now: Instant, init: LaneCommand, context: &mut LaneContext) {
         self.init = Some(init);
         self.initialise(now, context);
     }
 
-    /// Its upstream refused what it was to be initialised with, and waits for something else.
+    /// Waits for another initialisation, because the upstream refused the last one.
     pub(crate) fn await_init(&mut self) {
         if self.is_initialising() {
             (self.phase, self.init) = (ConnectionPhase::Granted, None);
         }
     }
 
-    /// It is being initialised.
+    /// True while `init` is not answered.
     pub(crate) const fn is_initialising(&self) -> bool {
         matches!(self.phase, ConnectionPhase::Initialising { .. })
     }
 
-    /// A link in use owes so many answers, which are waited out when nobody wants them any more.
+    /// Sets the number of outstanding answers. They are drained when the connection is left.
     pub(crate) const fn await_replies(&mut self, now: Instant, answers: u16) {
         if self.is_engaged() && answers > 0 {
             self.phase = ConnectionPhase::AwaitingReply { active_at: now };
@@ -193,7 +195,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Leaves a link in use with somebody else's words; what the upstream still says is heard.
+    /// Closes the session with an encoded message. Later messages of the upstream are still handled.
     pub(crate) fn close_with_message(&mut self, now: Instant, message: String, context: &mut LaneContext) {
         context.out.push(Action::ToLane(self.lane, LaneCommand::RawText(message)));
         let until = now + Duration::from_millis(context.lane_times.close_max_ms);
@@ -204,7 +206,7 @@ impl UpstreamConnection {
         matches!(self.phase, ConnectionPhase::Gone)
     }
 
-    /// Not asked yet and initialised, or to be, like this.
+    /// True if the connection is unused and is (or will be) initialised with `init`.
     pub(crate) fn can_serve(&self, init: &LaneCommand) -> bool {
         let is_unused = matches!(
             self.phase,
@@ -218,52 +220,52 @@ impl UpstreamConnection {
         is_unused && self.init.as_ref() == Some(init)
     }
 
-    /// Why the last attempt failed, since the last one that did not.
+    /// Cause of the last failed attempt since the last success.
     pub(crate) fn last_error(&self) -> Option<&str> {
         self.retry.as_ref().map(RetryState::last_error)
     }
 
-    /// In use until it ends.
+    /// True while it is in use until it ends.
     pub(crate) const fn is_engaged(&self) -> bool {
         matches!(self.phase, ConnectionPhase::Engaged)
     }
 
-    /// From now on a ready link is in use until it ends; then it has failed, and is not tried again.
+    /// Puts a ready connection to use until it ends. Its end then is a failure without a retry.
     pub(crate) const fn engage(&mut self) {
         if self.is_ready() {
             self.phase = ConnectionPhase::Engaged;
         }
     }
 
-    /// Asks a ready link.
+    /// Sends a request on a ready connection.
     pub(crate) fn send_request(&mut self, now: Instant, request: LaneCommand, context: &mut LaneContext) {
         let (request, _) = context.voice_encoding.encode_voice(request);
         context.out.push(Action::ToLane(self.lane, request));
         self.phase = ConnectionPhase::AwaitingReply { active_at: now };
     }
 
-    /// The answer is complete; a link that ended with it stays on its way out.
+    /// Marks the answer as complete. A connection that ended with its answer keeps closing.
     pub(crate) const fn complete_reply(&mut self) {
         if self.is_awaiting_reply() {
             self.phase = ConnectionPhase::Ready;
         }
     }
 
-    /// Leaves politely, wherever it is (field notes §1.2: a bare drop made 14 of 20 following connects fail).
+    /// Closes politely in any phase (field notes §1.2: a bare drop made 14 of 20 following connects fail).
     pub(crate) fn close(&mut self, now: Instant, context: &mut LaneContext) {
         match &mut self.phase {
-            // The handshake may have been answered already.
+            // The handshake may already be complete.
             ConnectionPhase::Dialling { until } => {
                 self.phase = ConnectionPhase::AbandonedDial { until: *until }
             }
-            // In the queue nobody has been assigned yet, so there is nobody to say goodbye to.
+            // No worker is assigned while it is queued, so there is no session to close.
             ConnectionPhase::Queued(queue) if queue.position.is_some() => {
                 context.out.push(Action::DropLane(self.lane));
                 self.phase = ConnectionPhase::Gone;
             }
-            // A worker may be on its way; the gateway keeps what is said to it until then.
+            // A worker may be assigned at any moment. The gateway keeps messages for the worker until then.
             ConnectionPhase::Queued(_) => self.send_close(now, context),
-            // A worker answers only when it is initialised, which may take 10 to 16 s.
+            // A worker answers only after its initialisation, which may take 10 to 16 s.
             ConnectionPhase::Initialising { until } => {
                 let ready_at = *until;
                 self.send_close(ready_at, context);
@@ -281,15 +283,14 @@ impl UpstreamConnection {
         }
     }
 
-    /// Says goodbye to an upstream that may be listening from `heard_at` on.
+    /// Sends the close message to an upstream that reads from `heard_at` on.
     fn send_close(&mut self, heard_at: Instant, context: &mut LaneContext) {
         context.out.push(Action::ToLane(self.lane, LaneCommand::Close));
         let until = heard_at + Duration::from_millis(context.lane_times.close_max_ms);
         self.phase = ConnectionPhase::Closing { until, retry: false };
     }
 
-    /// Leaves politely, once it owes nothing, and hands itself over to the session, which waits for the end of the
-    /// transport.
+    /// Leaves politely once no answer is outstanding. The session then waits for the end of the transport.
     pub(crate) fn retire(mut self, now: Instant, context: &mut LaneContext) {
         let until = context.lane_drain_deadline(now);
         if self.is_awaiting_reply() && until > now {
@@ -298,7 +299,7 @@ impl UpstreamConnection {
             self.close(now, context);
         }
         if let Some(by) = context.drain_deadline() {
-            // A goodbye has its time in any case; one that waits for an initialisation has no more.
+            // A close always gets its full time, but does not wait for an initialisation longer than that.
             self.shorten_deadline(by.max(now) + Duration::from_millis(context.lane_times.close_max_ms));
         }
         if !self.is_gone() {

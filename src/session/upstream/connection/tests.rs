@@ -1,4 +1,4 @@
-//! One link, by hand.
+//! Transitions of one connection.
 
 use super::*;
 use crate::{
@@ -27,7 +27,7 @@ fn actions(context: &mut LaneContext) -> Vec<Action> {
 #[test]
 fn closed_transport_receives_no_messages() {
     let (mut now, mut context, mut connection) = start();
-    // The upstream takes the connection, grants a worker and then breaks, until the attempts are used up.
+    // The upstream accepts the connection, assigns a worker and then breaks, until the attempts are used up.
     loop {
         let lane = connection.lane();
         assert_eq!(actions(&mut context), [Action::OpenLane(lane, Mode::Chat)]);
@@ -57,7 +57,7 @@ fn late_queue_message_cancels_neither_close_nor_retry() {
     connection.close(now, &mut context);
     actions(&mut context);
     connection.handle_event(now, &QUEUED, &mut context);
-    assert_eq!((actions(&mut context), connection.is_gone()), (vec![], false), "the worker says goodbye");
+    assert_eq!((actions(&mut context), connection.is_gone()), (vec![], false), "the worker still confirms the close");
 
     let (now, mut context, mut connection) = start();
     connection.handle_opened(now, &mut context);

@@ -1,4 +1,4 @@
-//! What happens to a link: what its upstream says, what becomes of its transport, what time brings.
+//! Transitions of a connection: messages of the upstream, its transport, and time.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl UpstreamConnection {
-    /// The transport is up.
+    /// The transport is open.
     pub(crate) fn handle_opened(&mut self, now: Instant, context: &mut LaneContext) {
         match self.phase {
             ConnectionPhase::Dialling { .. } => {
@@ -32,7 +32,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// The upstream said something.
+    /// Handles a message of the upstream.
     pub(crate) fn handle_event(
         &mut self,
         now: Instant,
@@ -58,7 +58,7 @@ impl UpstreamConnection {
                 });
                 ConnectionEvent::Queued
             }
-            // Nobody hears the goodbye until it is this one's turn, and others wait for theirs.
+            // The close message is read only at the head of the queue, where others wait too.
             (ConnectionPhase::Closing { retry: false, .. }, LaneEvent::Queued { .. })
                 if self.granted_at.is_none() =>
             {
@@ -112,7 +112,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Initialises a worker that waits for it.
+    /// Initialises an assigned worker.
     pub(crate) fn initialise(&mut self, now: Instant, context: &mut LaneContext) {
         let Some(init) = self.init.clone().filter(|_| matches!(self.phase, ConnectionPhase::Granted)) else {
             return;
@@ -125,7 +125,7 @@ impl UpstreamConnection {
         };
     }
 
-    /// Something went wrong upstream, and its session goes on: what that means depends on what was wanted of it.
+    /// Handles an error after which the upstream session continues. Its effect depends on the phase.
     fn handle_recoverable_error(
         &mut self,
         now: Instant,
@@ -148,19 +148,19 @@ impl UpstreamConnection {
                 self.send_close(now, context);
                 ConnectionEvent::None
             }
-            // A conversation knows by itself what it makes of it.
+            // A conversation handles the error itself.
             _ => ConnectionEvent::None,
         }
     }
 
-    /// It may have been the voice, and how that was written.
+    /// The voice may have had the wrong encoding.
     fn report_encoding_failure(&mut self, context: &mut LaneContext) {
         if let Some(encoding) = self.voice_encoding.take() {
             context.voice_encoding.mark_failed(encoding);
         }
     }
 
-    /// Another attempt, once this one has left politely.
+    /// Closes politely and then retries.
     fn close_and_retry(&mut self, now: Instant, detail: String, context: &mut LaneContext) {
         RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
         self.send_close(now, context);
@@ -174,9 +174,9 @@ impl UpstreamConnection {
         end: &UpstreamEnd,
         context: &mut LaneContext,
     ) -> ConnectionEvent {
-        // Its close frame follows; until then the worker is still being cleaned up.
+        // The close frame follows. Until then the worker is being cleaned up.
         let until = now + Duration::from_millis(context.lane_times.close_max_ms);
-        // A conversation owes no answer that could be empty: it is lost, whatever it ended with.
+        // A conversation has no answer that could be empty, so any end is a loss.
         let awaiting_reply = self.is_awaiting_reply();
         let was_in_use = match self.phase {
             ConnectionPhase::AwaitingReply { .. } | ConnectionPhase::Engaged => true,
@@ -215,7 +215,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// The transport is gone.
+    /// The transport closed.
     pub(crate) fn handle_closed(
         &mut self,
         now: Instant,
@@ -250,7 +250,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Time has passed.
+    /// Handles the expired timer.
     pub(crate) fn handle_timeout(&mut self, now: Instant, context: &mut LaneContext) -> ConnectionEvent {
         if self.next_timeout(&context.lane_times).is_none_or(|due| due > now) {
             return ConnectionEvent::None;
@@ -268,7 +268,7 @@ impl UpstreamConnection {
                 let waited = now - queue.since;
                 let status = queue
                     .position
-                    .map_or("said nothing".to_owned(), |at| format!("left us at position {at}"));
+                    .map_or("sent nothing".to_owned(), |at| format!("stayed at position {at}"));
                 let detail = format!(
                     "the upstream's queue {status} for {:.0} s; another client may hold the worker",
                     waited.as_secs_f64()
@@ -282,7 +282,7 @@ impl UpstreamConnection {
                     });
                 }
                 if context.holds_worker {
-                    // It is this session itself that holds the queue up, and not for long.
+                    // This session itself occupies the worker, and not for long.
                     queue.moved_at = now;
                     return ConnectionEvent::None;
                 }
@@ -323,7 +323,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// When [`UpstreamConnection::handle_timeout`] has something to do.
+    /// When [`UpstreamConnection::handle_timeout`] must run.
     pub(crate) fn next_timeout(&self, times: &LaneTimeouts) -> Option<Instant> {
         let ms = Duration::from_millis;
         match &self.phase {
@@ -350,7 +350,7 @@ impl UpstreamConnection {
     }
 
     pub(crate) fn dial(&mut self, now: Instant, context: &mut LaneContext) {
-        // A number of its own for each attempt: whatever still comes of the last one is for nobody.
+        // Each attempt has a number of its own, so that late messages of the last attempt are ignored.
         self.lane = context.allocate_lane();
         self.granted_at = None;
         self.voice_encoding = None;
@@ -360,7 +360,7 @@ impl UpstreamConnection {
             ConnectionPhase::Dialling { until: now + Duration::from_millis(context.lane_times.dial_max_ms) };
     }
 
-    /// Another attempt after a pause, or the end of all attempts. The last transport is gone.
+    /// Schedules another attempt or gives up. The last transport is gone.
     fn retry_or_fail(&mut self, now: Instant, context: &mut LaneContext) -> ConnectionEvent {
         let Some(retry) = &self.retry else {
             self.dial(now, context);
@@ -385,13 +385,13 @@ impl UpstreamConnection {
         }
     }
 
-    /// The upstream failed a link in use.
+    /// Reports the failure of a connection in use.
     fn fail_in_use(&self, detail: String, context: &mut LaneContext) -> ConnectionEvent {
         context.out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
         ConnectionEvent::Failed(ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: true })
     }
 
-    /// For good; its transport is gone or dropped.
+    /// Fails for good. The transport is gone or dropped.
     fn fail_permanently(&mut self, failure: ConnectionFailure) -> ConnectionEvent {
         self.phase = ConnectionPhase::Gone;
         ConnectionEvent::Failed(failure)

@@ -1,17 +1,15 @@
-//! `mappings explain` for the clients of relays: what becomes of every message, field and event on an upstream.
+//! Part of `mappings explain` for relays: effect of every message, field and event on an upstream.
 
-use super::{
-    super::{
-        ClientMapping, UpstreamMapping,
-        explain::{ExplainRow, RowKind},
-        template::SlotValue,
-        upstream::{Mode, SendName},
-    },
-    RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb,
+use super::{ExplainRow, RowKind};
+use crate::mapping::{
+    ClientMapping, UpstreamMapping,
+    relay::{RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb},
+    template::SlotValue,
+    upstream::{Mode, SendName},
 };
 
-/// What its client sends, and what becomes of it on this dialect.
-pub(in crate::mapping) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
+/// What the client sends, and its effect on this dialect.
+pub(super) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<ExplainRow> {
     let native = relay.dialect == dialect.name;
     let mut rows = vec![
         ExplainRow::new(RowKind::Query, &relay.mode.key, describe_modes(relay, dialect)),
@@ -25,14 +23,14 @@ pub(in crate::mapping) fn sent_rows(relay: &RelayProtocol, dialect: &UpstreamMap
         rows.extend(command.fields.iter().map(field));
     }
     let rest = match native {
-        true => "passes untouched, unknown or not",
+        true => "passes untouched, known or unknown",
         false => "answered with an error; the session goes on",
     };
     rows.push(ExplainRow::new(RowKind::Command, "any other message", rest));
     rows
 }
 
-/// Which modes of the query the upstream has.
+/// Modes of the query, and whether the upstream has them.
 fn describe_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> String {
     let told = relay.mode.values.iter().map(|(value, mode)| match dialect.modes.get(mode) {
         Some(upstream) => format!("`{value}` as `{upstream}`"),
@@ -41,8 +39,8 @@ fn describe_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-/// The modes that client and dialect both have.
-pub(in crate::mapping) fn common_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<Mode> {
+/// Modes that both the client protocol and the dialect have.
+pub(super) fn common_modes(relay: &RelayProtocol, dialect: &UpstreamMapping) -> Vec<Mode> {
     dialect
         .modes
         .keys()
@@ -53,14 +51,14 @@ pub(in crate::mapping) fn common_modes(relay: &RelayProtocol, dialect: &Upstream
 
 const fn describe_verb(command: &RelayCommand) -> &'static str {
     match command.verb {
-        RelayVerb::Open => "opens the upstream session; kept, to open another when that one is lost",
-        RelayVerb::Append => "one step of the model; kept while there is no upstream session",
+        RelayVerb::Open => "opens the upstream session; kept to open another when the session is lost",
+        RelayVerb::Append => "one step of the model; queued while there is no upstream session",
         RelayVerb::Close => "ends both sessions",
     }
 }
 
 fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -> String {
-    let judged = if field.checked || !native { ", judged by the bridge" } else { "" };
+    let validated = if field.checked || !native { ", validated by the bridge" } else { "" };
     let takes = |part: RelayFieldRole| {
         [SendName::RelayOpen, SendName::RelayAppend, SendName::Close].iter().any(|name| {
             let at = name.slots().iter().position(|slot| *slot == part.slot());
@@ -68,20 +66,20 @@ fn describe_field(field: &RelayField, dialect: &UpstreamMapping, native: bool) -
         })
     };
     match (field.to, &field.because) {
-        _ if native => format!("untouched{judged}"),
+        _ if native => format!("untouched{validated}"),
         (_, Some(because)) => format!("accepted without effect: {because}"),
-        (None, None) => format!("holds the others{judged}"),
+        (None, None) => format!("contains other fields{validated}"),
         (Some(RelayFieldRole::InputId | RelayFieldRole::ResponseId), _) => {
-            "kept by the bridge and told with the answer".to_owned()
+            "kept by the bridge and returned with the answer".to_owned()
         }
-        (Some(part), _) if takes(part) => format!("`{}` of the upstream's message{judged}", part.slot()),
-        (Some(RelayFieldRole::Reason), _) => "told in the last event".to_owned(),
-        (Some(_), _) => "accepted without effect: the upstream's dialect has nothing like it".to_owned(),
+        (Some(part), _) if takes(part) => format!("`{}` of the upstream's message{validated}", part.slot()),
+        (Some(RelayFieldRole::Reason), _) => "reported in the last event".to_owned(),
+        (Some(_), _) => "accepted without effect: the upstream's dialect has no such field".to_owned(),
     }
 }
 
-/// What its client gets, and where it comes from.
-pub(in crate::mapping) fn received_rows(
+/// What the client receives, and its origin.
+pub(super) fn received_rows(
     client: &ClientMapping,
     relay: &RelayProtocol,
     dialect: &UpstreamMapping,
@@ -104,15 +102,15 @@ pub(in crate::mapping) fn received_rows(
 
 const fn describe_event(name: RelayEvent, native: bool) -> &'static str {
     match name {
-        RelayEvent::Queued | RelayEvent::QueueUpdate => "the upstream's queue, until there is a worker",
-        RelayEvent::Granted | RelayEvent::Opened => "the upstream; told once, however many attempts it takes",
+        RelayEvent::Queued | RelayEvent::QueueUpdate => "the upstream's queue, until a worker is assigned",
+        RelayEvent::Granted | RelayEvent::Opened => "the upstream; sent once over all attempts",
         RelayEvent::Ended | RelayEvent::EndedWithDetail => "the upstream's own end, or the bridge",
         RelayEvent::Error => "bad input, the bridge, or the upstream; the message says which",
-        _ if native => "the upstream, as it came",
+        _ if native => "the upstream, unchanged",
         RelayEvent::Listening => "the model listens",
-        RelayEvent::Text => "a piece of the model's text",
-        RelayEvent::Speech => "a piece of its speech, base64 as it came",
-        RelayEvent::Output => "text and speech of one step, and whether the turn is over",
+        RelayEvent::Text => "part of the model's text",
+        RelayEvent::Speech => "part of the model's speech, base64, unchanged",
+        RelayEvent::Output => "text and speech of one step, and the end of the turn",
         RelayEvent::Answered => "the end of an answer in chat",
     }
 }
