@@ -1,4 +1,4 @@
-//! What clients ask for beside audio and settings: texts one after the other, finals now, to know when nobody speaks.
+//! Client requests beside audio and settings: queued texts, finals on request, and reports of silence.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ impl Session {
         }
     }
 
-    /// Speaks what waits, one text after the other.
+    /// Speaks the next queued text, once the current one has ended.
     pub(super) fn speak_next_queued(&mut self, now: Instant) {
         while self.phase != SessionPhase::Ended && !self.is_floor_taken() {
             match self.tts_queue.pop() {
@@ -42,7 +42,7 @@ impl Session {
         }
     }
 
-    /// What came so far is final, whatever the user does.
+    /// Ends the current utterance and makes all transcripts so far final.
     pub(super) fn finalize_transcripts(&mut self, now: Instant) {
         self.speech_input.end_utterance(&mut self.speech_events);
         self.process_speech_events(now);
@@ -51,7 +51,7 @@ impl Session {
         self.context.out.await_reply(AwaitedReply::Final);
     }
 
-    /// Where silence began that the client may have to be told of.
+    /// Tracks the end of the last utterance, for the report of silence.
     pub(super) fn track_utterance_end(&mut self, event: &SpeechEvent) {
         match event {
             SpeechEvent::Started { .. } => self.last_utterance_end_ms = None,
@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Tells the client that nothing was said for as long as it asked, after the words before it.
+    /// Reports silence of the length that the client asked for, after the transcripts before it.
     pub(super) fn report_utterance_gap(&mut self) {
         let gap = self.settings.utterance_gap.map(millis);
         if let (Some(gap), Some(last_ms)) = (gap, self.last_utterance_end_ms)

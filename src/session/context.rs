@@ -1,5 +1,4 @@
-//! What the lanes of a session share: the list of things to do, the player, what was said, how voices are written,
-//! randomness, patience, and those on their way out.
+//! State that the lanes of a session share: outbox, player, history, voice encoding, randomness, timeouts, closing lanes.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use super::{
 };
 use crate::{event::Lane, mapping::profile::LaneTimeouts};
 
-/// What the lanes of a session share.
+/// State that the lanes of a session share.
 #[derive(Debug)]
 pub(crate) struct LaneContext {
     pub(crate) out: Actions,
@@ -21,11 +20,11 @@ pub(crate) struct LaneContext {
     pub(crate) rng: fastrand::Rng,
     pub(crate) lane_times: LaneTimeouts,
     pub(crate) voice_encoding: VoiceEncodingChoice,
-    /// Links that are done and wait for the end of their transport.
+    /// Connections that are no longer used and wait for the end of their transport.
     pub(crate) closing: Vec<UpstreamConnection>,
-    /// A lane of this session holds a worker; others may wait for it.
+    /// True if a lane of this session holds a worker that another of its lanes may be waiting for.
     pub(crate) holds_worker: bool,
-    /// The session is to be over by then: voxbridge stops.
+    /// Latest end of the closing lanes while the session drains.
     drain_deadline: Option<Instant>,
     next_lane: u32,
 }
@@ -54,14 +53,14 @@ impl LaneContext {
         }
     }
 
-    /// A number no lane of this session has had.
+    /// Allocates a lane number that this session has not used.
     pub(crate) const fn allocate_lane(&mut self) -> Lane {
         let lane = Lane(self.next_lane);
         self.next_lane += 1;
         lane
     }
 
-    /// A context of lanes alone.
+    /// Context for tests of a single lane.
     #[cfg(test)]
     pub(crate) fn for_lane_tests(lane_times: LaneTimeouts) -> Self {
         let profile = crate::mapping::Library::embedded().unwrap().profile("speech").unwrap();
@@ -69,41 +68,41 @@ impl LaneContext {
         Self::new(lane_times, voice_encoding, Player::new(4096, profile.playout), History::new(0), 1)
     }
 
-    /// Whether a lane that was left is still there.
+    /// True if the lane is still closing.
     pub(crate) fn is_closing(&self, lane: Lane) -> bool {
         self.closing.iter().any(|connection| connection.lane() == lane)
     }
 
-    /// Until when an answer that nobody wants is waited out.
+    /// Latest end of a cancelled answer that is drained from now on.
     pub(crate) fn lane_drain_deadline(&self, now: Instant) -> Instant {
         let unhurried = now + Duration::from_millis(self.lane_times.drain_max_ms);
         self.drain_deadline.map_or(unhurried, |by| unhurried.min(by))
     }
 
-    /// By when everything is to be over.
+    /// Latest end of the closing lanes, while the session drains.
     pub(crate) const fn drain_deadline(&self) -> Option<Instant> {
         self.drain_deadline
     }
 
-    /// From now on nothing is waited for longer than until then.
+    /// Limits the wait for all closing lanes.
     pub(crate) fn set_drain_deadline(&mut self, by: Instant) {
         self.drain_deadline = Some(by);
         self.closing.iter_mut().for_each(|connection| connection.shorten_deadline(by));
     }
 
-    /// Whether another lane may be dialled; if not, when one of [`LaneContext::closing`] is gone.
+    /// True if another lane may be dialled. Otherwise a lane of [`LaneContext::closing`] has to end first.
     pub(crate) fn can_dial(&self) -> bool {
         let draining = self.closing.iter().filter(|connection| connection.is_draining()).count();
         draining <= MAX_DRAINING && self.closing.len() <= MAX_CLOSING
     }
 }
 
-/// The numbers of utterances and turns, in the order they began.
+/// Numbers of utterances and turns, in the order of their start.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentIds(u32);
 
 impl SegmentIds {
-    /// The next number.
+    /// Allocates the next number.
     pub(crate) const fn next_id(&mut self) -> u32 {
         let number = self.0;
         self.0 += 1;
@@ -111,10 +110,9 @@ impl SegmentIds {
     }
 }
 
-/// Lanes on their way out above which none is dialled: a client that starts and cancels, and an upstream that takes long
-/// to say goodbye, would else hold one worker after the other.
+/// Most closing lanes while another is dialled. Without this bound, a client that starts and cancels repeatedly would
+/// hold many workers of an upstream that closes slowly.
 const MAX_CLOSING: usize = 2;
 
-/// Answers for nobody that are waited out at a time: one more question then waits, so that a client takes two workers at
-/// most.
+/// Most lanes that drain cancelled answers while another is dialled, so that a client takes two workers at most.
 const MAX_DRAINING: usize = 1;

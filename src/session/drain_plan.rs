@@ -1,31 +1,31 @@
-//! The end that is not the client's wish: how much time there is, and what for.
+//! Deadlines of a graceful end that the client did not ask for: shutdown, an operator's close, the time limit.
 //!
-//! Whoever is in the middle of a sentence is heard to its end, what was said is answered, and the lanes are told goodbye;
-//! each has a part of the time, so that the last is not paid for with the first.
+//! The plan splits the time available into three parts: the current speaker finishes, pending replies are sent, and
+//! the lanes close politely. No part can use up the time of the next one.
 
 use std::time::{Duration, Instant};
 
-/// Worth waiting for a worker that is given back politely, and no more.
+/// Longest wait for a worker to be returned politely while the session drains.
 pub(super) const LANE_DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// Beyond the longest time that a session may last, for what is going on then.
+/// Time granted beyond a session's longest permitted duration, to finish what is going on.
 pub(super) const TIME_LIMIT_GRACE: Duration = Duration::from_secs(25);
 
-/// A session that is to end as soon as nobody is cut off.
+/// Deadlines of a session that ends as soon as that interrupts no one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DrainPlan<R> {
-    /// Why.
+    /// Reason for the end.
     pub(super) reason: R,
-    /// Who still speaks then is cut off: what follows needs the rest of the time.
+    /// Latest end of current speech. Speech that lasts longer is cut off.
     pub(super) speech_deadline: Instant,
-    /// What is not answered or spoken by then will not be; the rest is for the lanes' polite end.
+    /// Latest reply to the client. Later replies are dropped; the remaining time is for closing the lanes.
     pub(super) reply_deadline: Instant,
-    /// Answers that nobody waits for any more are waited out no longer than until then.
+    /// Latest end of cancelled upstream answers that are still being drained.
     pub(super) drain_deadline: Instant,
 }
 
 impl<R> DrainPlan<R> {
-    /// To be over `within` from now.
+    /// Plans an end that is complete `within` from now.
     pub(super) fn new(now: Instant, within: Duration, reason: R) -> Self {
         let reply_deadline = now + within * 5 / 6;
         Self {

@@ -1,4 +1,4 @@
-//! Finding whose lane something is about: the ear's, a text's, the conversation's, or one on its way out.
+//! Lane routing: passes each lane's events to its owner (transcriber, synthesizer, dialogue) or to the closing lanes.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::{
 use crate::event::{DisconnectReason, Lane, LaneEvent, MessageMeta};
 
 impl Session {
-    /// A lane's transport is up.
+    /// Handles the opened transport of a lane.
     pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
         if self.transcriber.lane() == Some(lane) {
             self.transcriber.handle_opened(now, &mut self.context);
@@ -24,7 +24,7 @@ impl Session {
         }
     }
 
-    /// An upstream said something.
+    /// Handles an upstream event.
     pub(crate) fn handle_lane_event(
         &mut self,
         now: Instant,
@@ -57,7 +57,7 @@ impl Session {
         self.update(now);
     }
 
-    /// A text waits for a worker: it may be one that this session itself holds.
+    /// Releases idle workers of this session, because a text to speak may be waiting for one of them.
     fn release_idle_workers(&mut self, now: Instant) {
         self.transcriber.release_idle_worker(now, &mut self.context);
         let view = self.session_view();
@@ -66,7 +66,7 @@ impl Session {
         }
     }
 
-    /// A lane's transport is gone.
+    /// Handles the closed transport of a lane.
     pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         let view = self.session_view();
         if self.transcriber.lane() == Some(lane) {
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// Dials what had to wait until a lane was gone.
+    /// Dials lanes that had to wait until another lane was gone.
     pub(super) fn resume_dialling(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
             let options = transcribe_options(&self.setup.profile, &self.settings);
@@ -110,7 +110,7 @@ impl Session {
         }
     }
 
-    /// Time has passed for the lanes.
+    /// Runs the expired timers of the lanes.
     pub(super) fn handle_lanes_timeout(&mut self, now: Instant) {
         let closing = self.context.closing.iter().any(UpstreamConnection::holds_worker);
         let dialogue = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.holds_worker());
@@ -142,7 +142,7 @@ impl Session {
         self.resume_dialling(now);
     }
 
-    /// When [`Session::handle_lanes_timeout`] has something to do.
+    /// Earliest deadline of the lanes.
     pub(super) fn next_lanes_timeout(&self, now: Instant) -> Option<Instant> {
         let times = &self.context.lane_times;
         let closing =

@@ -1,7 +1,6 @@
-//! What a session measures of itself, for operators: durations, where it is, where its audio went, why it ended.
+//! Measurements of a session, for metrics and logs: durations, the session's state, its audio totals, its end reason.
 //!
-//! Nothing here decides anything, and traces do not hold it: the same session measured otherwise is the same session.
-//! Durations come from the instants that the bridge is given.
+//! Measurements decide nothing, and traces leave them out. Durations come from the instants that the bridge is given.
 
 use std::time::Duration;
 
@@ -10,77 +9,77 @@ use crate::{
     mapping::relay::RelayEndReason,
 };
 
-/// One thing that was measured.
+/// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measurement {
     /// A lane is about to be dialled.
     LaneDialled {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// What for.
+        /// Its purpose.
         purpose: LanePurpose,
     },
-    /// A lane got a worker.
+    /// The upstream assigned a worker to a lane.
     LaneGranted {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// Since it was connected.
+        /// Time since the lane was connected.
         after: Duration,
     },
     /// A lane is initialised.
     LaneInitialised {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// Since it got its worker.
+        /// Time since the worker was assigned.
         after: Duration,
     },
-    /// The first words of an utterance were told after the user had ended it.
+    /// The client got the first words of an utterance after the user had ended it.
     FirstTranscript {
-        /// Since the utterance's end was decided.
+        /// Time since the utterance's end was detected.
         after: Duration,
     },
-    /// The first audio of a text or of an answer was sent.
+    /// The client got the first audio of a text or of an answer.
     FirstAudio {
-        /// What was asked for.
+        /// What the audio answers.
         origin: AudioOrigin,
-        /// Since the request, or since the user was last heard to speak.
+        /// Time since the request, or since the user's last speech.
         after: Duration,
     },
-    /// A model has worked on a unit of a conversation.
+    /// A model has processed one unit of a conversation.
     UnitProcessed {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// How long it took.
+        /// Processing time.
         took: Duration,
-        /// How long the unit's audio is.
+        /// Length of the unit's audio.
         unit: Duration,
     },
-    /// How full the model's context is, as far as that is known.
+    /// The model's context in use, as reported by the upstream.
     ContextUsage {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// Positions in use.
+        /// Tokens in use.
         tokens: u32,
     },
-    /// The model was interrupted; how far that has come.
+    /// A barge-in reached its next stage.
     BargeIn {
-        /// How far.
+        /// The stage.
         stage: BargeInStage,
-        /// Since the stage before it: see [`BargeInStage`].
+        /// Time since the event that [`BargeInStage`] names for this stage.
         after: Duration,
     },
-    /// The session begins to end.
+    /// The session starts to close, for this reason.
     SessionEnding(EndReason),
 }
 
-/// What a lane is for.
+/// The purpose of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LanePurpose {
-    /// Utterances become words.
+    /// Speech to text.
     Transcribe,
-    /// A text is spoken.
+    /// Text to speech.
     Speak,
-    /// A conversation.
+    /// A conversation with the model.
     Converse,
     /// A client's own upstream session.
     Relay,
@@ -90,7 +89,7 @@ impl LanePurpose {
     /// Every purpose.
     pub const ALL: [Self; 4] = [Self::Transcribe, Self::Speak, Self::Converse, Self::Relay];
 
-    /// As metrics name it.
+    /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,17 +104,17 @@ impl LanePurpose {
 /// What audio answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AudioOrigin {
-    /// A text that the client wanted to be spoken.
+    /// A text that the client sent to be spoken.
     Text,
-    /// What the user has said.
+    /// The user's speech.
     Utterance,
 }
 
 impl AudioOrigin {
-    /// Both.
+    /// Every origin.
     pub const ALL: [Self; 2] = [Self::Text, Self::Utterance];
 
-    /// As metrics name it.
+    /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -125,14 +124,14 @@ impl AudioOrigin {
     }
 }
 
-/// How far an interruption has come.
+/// Stage of a barge-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BargeInStage {
-    /// It was taken for one; since the user began to speak.
+    /// The user's speech counts as a barge-in; measured from the start of that speech.
     Noticed,
-    /// The client was told that the speech has ended; since the frame that decided it came.
+    /// The client was notified that playback has ended; measured from the arrival of the deciding frame.
     ClientNotified,
-    /// The model has acknowledged that it listens; since it was decided.
+    /// The model acknowledged that it listens; measured from the barge-in decision.
     ModelYielded,
 }
 
@@ -140,7 +139,7 @@ impl BargeInStage {
     /// Every stage, in order.
     pub const ALL: [Self; 3] = [Self::Noticed, Self::ClientNotified, Self::ModelYielded];
 
-    /// As metrics name it.
+    /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -151,24 +150,24 @@ impl BargeInStage {
     }
 }
 
-/// Where a session is.
+/// State of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionState {
-    /// No model is there yet.
+    /// No model is connected yet.
     Opening,
-    /// It waits in an upstream's queue.
+    /// A lane waits in an upstream's queue.
     Queued,
-    /// Nobody speaks and nobody waits.
+    /// No one speaks and no answer is pending.
     Idle,
     /// The user speaks.
     Listening,
-    /// Words or speech are being made.
+    /// An upstream is producing a transcript or speech.
     Answering,
-    /// The client hears speech.
+    /// The client plays speech.
     Speaking,
-    /// Its upstream session is being replaced.
+    /// The upstream session is being replaced.
     RollingOver,
-    /// It ends.
+    /// The session is closing.
     Ending,
 }
 
@@ -185,7 +184,7 @@ impl SessionState {
         Self::Ending,
     ];
 
-    /// As metrics name it.
+    /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -201,30 +200,30 @@ impl SessionState {
     }
 }
 
-/// Why a session ended.
+/// Reason for which a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// The client said goodbye.
+    /// The client closed the session.
     ClientClose,
-    /// The client gave it up.
+    /// The client cancelled the session.
     ClientCancel,
-    /// The client's connection was gone, or closed without a word.
+    /// The client's connection was lost, or closed without a close command.
     ClientGone,
-    /// The client did what its protocol ends a session for.
+    /// The client made an error that is fatal in its protocol.
     ClientError,
     /// The client sent nothing for too long.
     Idle,
-    /// voxbridge stops.
+    /// voxbridge shuts down.
     Shutdown,
-    /// An operator has ended it.
+    /// An operator ended the session.
     Operator,
-    /// It has lasted as long as it may.
+    /// The session reached its longest permitted duration.
     TimeLimit,
-    /// The upstream's time or context was used up.
+    /// The upstream's time limit or context was used up.
     UpstreamExhausted,
-    /// The upstream was lost for good.
+    /// The upstream was lost permanently.
     Upstream,
-    /// It was cut off before it began to end: voxbridge had no time left, or failed.
+    /// The session was cut off before it could close: voxbridge had no time left, or failed.
     CutOff,
 }
 
@@ -244,7 +243,7 @@ impl EndReason {
         Self::CutOff,
     ];
 
-    /// As metrics name it.
+    /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -262,7 +261,7 @@ impl EndReason {
         }
     }
 
-    /// Whose doing it is: `client`, `bridge` or `upstream`.
+    /// The side that caused the end: `client`, `bridge` or `upstream`.
     #[must_use]
     pub const fn side(self) -> &'static str {
         match self {
@@ -300,22 +299,22 @@ impl From<RelayEndReason> for EndReason {
     }
 }
 
-/// Where a session's audio went so far, as lengths of time.
+/// Totals of a session's audio, as durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AudioTotals {
-    /// Came from the client, all of it.
+    /// Received from the client, in total.
     pub received: Duration,
-    /// Of that: not listened to while speech was heard.
+    /// Part of `received`: muted while the client played speech.
     pub muted: Duration,
-    /// Of that: heard as silence by the model, because the client heard a text.
+    /// Part of `received`: replaced by silence for the model while the client played a text.
     pub silenced: Duration,
-    /// Of that: dropped, because it came too fast.
+    /// Part of `received`: dropped because it arrived too fast.
     pub dropped_too_fast: Duration,
-    /// Of that: dropped, because too much waited for an upstream.
+    /// Part of `received`: dropped because too much waited for an upstream.
     pub dropped_backlog: Duration,
-    /// Of that: sent to a conversation's model.
+    /// Part of `received`: sent to a conversation's model.
     pub appended: Duration,
-    /// Of that: waits for an upstream now.
+    /// Part of `received`: waiting for an upstream now.
     pub waiting: Duration,
     /// Sent to the client.
     pub sent: Duration,

@@ -1,18 +1,16 @@
-//! One conversation, sans-IO: settings, utterances, texts being spoken, and the lanes that serve them.
+//! One client session, sans-IO: settings, utterances, texts to speak, the conversation, and the lanes that serve them.
 //!
-//! Takes neutral events with the instant they came, appends [`outbox::Action`]s. Knows no wire, no clock and no task.
+//! Takes neutral events with the instant of their arrival, and appends [`outbox::Action`]s. Knows no wire format, clock
+//! or task.
 //!
-//! - [`input::speech_input`] turns microphone audio into utterances, [`input::rate_limiter`] judges how fast it comes
-//! - [`setup`] is what it starts from, [`settings`] what the client set, [`client_requests`] what else it asks for
-//! - [`stt::transcriber`] turns each [`stt::utterance`] into words, [`tts::synthesizer`] texts into audio for the [`tts::player`]; [`tts::queue`] wait to be
-//!   spoken in order, [`outbox::lockstep`] is how some clients are told what was understood
-//! - [`dialogue`] talks with the model itself; [`dialogue::history`] is what was said
-//! - [`upstream::connection`] is one lane's life, [`upstream::backoff`] its patience, [`context`] what lanes share, [`lane_routing`] finds a lane's owner
-//! - [`shutdown`] is how a session ends, [`drain_plan`] what is finished first when it is not the client's wish; [`measurement`] is
-//!   what is measured, [`status`] where it is, [`input::read_window`] how long the client may be left unread
-//! - [`relay`] is another kind of session: of a client that speaks the model's own protocol
-//! - [`tts::text_normalization`] makes a text speakable, [`tts::voices`] finds the voice for it, [`upstream::output_filter`] takes out of the model's text what
-//!   people are not to see
+//! - [`setup`] holds the inputs of a new session, [`settings`] the client's settings, [`client_requests`] other requests
+//! - [`input`] turns microphone audio into utterances, [`stt`] utterances into transcripts
+//! - [`tts`] turns texts into audio and plays it; [`outbox::lockstep`] serves clients that wait for one reply per message
+//! - [`dialogue`] is the conversation with the model, with its [`dialogue::history`]
+//! - [`upstream`] is the life of one lane, [`context`] the state that lanes share, [`lane_routing`] finds a lane's owner
+//! - [`shutdown`] handles timeouts and the end of a session, [`drain_plan`] the deadlines of a graceful end
+//! - [`measurement`] and [`status`] serve operators
+//! - [`relay`] is another kind of session: its client speaks the model's own protocol
 
 mod client_requests;
 mod context;
@@ -75,15 +73,15 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionPhase {
-    /// In use.
+    /// The session accepts input.
     Open,
-    /// To be closed as soon as what was said is answered, or at this instant.
+    /// The session closes once all replies are sent, or at this instant.
     Finishing(CloseReason, Instant),
-    /// The client is gone; the lanes are on their way.
+    /// The client side is closed; lanes may still be closing.
     Ended,
 }
 
-/// One session.
+/// One client session.
 #[derive(Debug)]
 pub(crate) struct Session {
     setup: SessionSetup,
@@ -91,25 +89,25 @@ pub(crate) struct Session {
     session_id: String,
     opened_at: Instant,
     phase: SessionPhase,
-    /// It is to end as soon as nobody is cut off.
+    /// Plan of a graceful end, while the session waits for a moment that interrupts no one.
     drain_plan: Option<DrainPlan<CloseReason>>,
-    /// When its time is up.
+    /// End of the longest permitted duration.
     time_limit_at: Option<Instant>,
     idle_timeout: Option<Duration>,
     idle_since: Instant,
-    /// Something was owed when last looked at.
+    /// The client waited for a reply after the last input.
     was_awaiting_reply: bool,
-    /// When nothing was owed any more.
+    /// When the last pending reply was sent.
     last_replied_at: Option<Instant>,
-    /// When the last audio came.
+    /// When the last audio arrived; at first, when the session opened.
     last_audio_at: Instant,
-    /// How long the last frame of it was.
+    /// Length of the last audio frame.
     last_frame_length: Duration,
-    /// The same, where none has come yet.
+    /// Like `last_audio_at`, but `None` until the first frame.
     client_audio_at: Option<Instant>,
-    /// When the microphone was last listened to, and how long that frame was.
+    /// Arrival and length of the last frame that was not muted.
     last_mic_frame: Option<(Instant, Duration)>,
-    /// When the user was last heard to speak.
+    /// When the detector last found the user's speech.
     user_voice_at: Option<Instant>,
     rate_limiter: RateLimiter,
     dropped_groups: u64,
@@ -119,16 +117,16 @@ pub(crate) struct Session {
     transcriber: Transcriber,
     synthesizer: Synthesizer,
     tts_queue: TtsQueue,
-    /// Where the last utterance ended, ms, while the client may have to be told that nothing follows.
+    /// End of the last utterance, ms, until silence after it is reported.
     last_utterance_end_ms: Option<u64>,
-    /// The client was held back when last looked at.
+    /// The client was under back-pressure after the last input.
     had_backpressure: bool,
     dialogue: Option<Box<Dialogue>>,
     context: LaneContext,
 }
 
 impl Session {
-    /// Opens a session: the client is told at once, whatever the upstream does.
+    /// Opens a session. The client is notified at once, without waiting for an upstream.
     pub(crate) fn open(now: Instant, setup: SessionSetup, model: String, mut settings: Vec<Setting>) -> Self {
         let talk = setup.profile.dialogue.clone();
         let history = History::new(talk.as_ref().map_or(0, |talk| talk.converse.history_max_chars));
@@ -216,23 +214,23 @@ impl Session {
         &self.session_id
     }
 
-    /// Where every sample went, and how many sample groups were dropped as too far ahead of the clock.
+    /// Counts of all samples, and the number of sample groups dropped as too far ahead of the clock.
     pub(crate) fn sample_counts(&self) -> (SampleCounts, u64) {
         (self.speech_input.sample_counts(), self.dropped_groups)
     }
 
-    /// Where the audio of the conversation went; none without one.
+    /// Counts of the conversation's audio; `None` without a conversation.
     pub(crate) fn uplink_counts(&self) -> Option<UplinkCounts> {
         self.dialogue.as_ref().map(|dialogue| dialogue.uplink_counts())
     }
 
-    /// Whether audio leaves as it is heard.
+    /// True if audio leaves at the pace of playback.
     pub(crate) fn is_paced(&self) -> bool {
         self.setup.profile.playout.pace == PlayoutPace::RealTime
     }
 
-    /// Whether the client is to be read no further for now: so much waits for words that more would have to be dropped, or
-    /// it waits for an answer itself.
+    /// True while the driver should stop reading from the client: too much audio waits for a transcript, or the client
+    /// itself waits for a reply.
     pub(crate) fn needs_backpressure(&self) -> bool {
         let max_backlog_ms = self.setup.audio_in.backpressure_ms;
         self.phase == SessionPhase::Open
@@ -240,7 +238,7 @@ impl Session {
                 || self.context.out.awaits_final())
     }
 
-    /// The client said something.
+    /// Handles a command or audio of the client.
     pub(crate) fn handle_client_event(&mut self, now: Instant, event: ClientEvent<'_>) {
         if self.phase != SessionPhase::Open {
             return self.handle_late_client_event(now, &event);
@@ -286,13 +284,13 @@ impl Session {
         self.update(now);
     }
 
-    /// Nobody wants to hear any more of what is being spoken.
+    /// Stops all speech: the current text and the model's turn.
     pub(super) fn stop_speech(&mut self, now: Instant) {
         self.synthesizer.cancel(now, &mut self.context);
         self.interrupt_dialogue(now);
     }
 
-    /// The model is to listen.
+    /// Interrupts the model's turn.
     pub(super) fn interrupt_dialogue(&mut self, now: Instant) {
         let view = self.session_view();
         if let Some(dialogue) = &mut self.dialogue {
@@ -300,14 +298,14 @@ impl Session {
         }
     }
 
-    /// Bad input: the client is told, the session goes on.
+    /// Reports invalid input to the client; the session continues.
     pub(crate) fn report_error(&mut self, error: Error) {
         if self.phase == SessionPhase::Open {
             self.context.out.push_error(error);
         }
     }
 
-    /// For the log.
+    /// Reports an event to the log.
     pub(crate) fn observe(&mut self, observation: Observation) {
         self.context.out.observe(observation);
     }
@@ -342,12 +340,12 @@ impl Session {
             self.speech_input.mute_frame(bytes, &mut self.speech_events);
         } else {
             self.speech_input.push_frame(bytes, &mut self.speech_events);
-            // What the model does not hear it does not wait for.
+            // The dialogue does not wait for audio that the model gets as silence.
             if !self.is_uplink_silenced() {
                 self.last_mic_frame = Some((now, length));
             }
         }
-        // Muting hears out what came before it, which is no voice of now.
+        // A muted frame only completes the audio before it, so its speech is not current.
         if self.speech_input.take_speech_flag() && !is_muted {
             self.user_voice_at = Some(now);
             self.context.player.note_user_speech(now);
@@ -355,7 +353,7 @@ impl Session {
         self.process_speech_events(now);
     }
 
-    /// Hands the conversation what was heard.
+    /// Passes microphone audio to the conversation.
     fn forward_to_dialogue(&mut self) {
         let silenced = self.is_uplink_silenced();
         if let (Some(dialogue), Some(samples)) = (&mut self.dialogue, self.speech_input.pending_stream()) {
@@ -363,12 +361,12 @@ impl Session {
         }
     }
 
-    /// While the client hears a text it asked for, the model hears silence.
+    /// True while the model hears silence: the client plays a text that it asked for.
     fn is_uplink_silenced(&self) -> bool {
         self.context.player.is_audible() && self.context.player.is_busy_with(PlaybackSource::Request)
     }
 
-    /// Hands on what was heard, and what was found in it.
+    /// Passes audio to the conversation and speech events to the transcriber.
     fn process_speech_events(&mut self, now: Instant) {
         self.forward_to_dialogue();
         let mut events = std::mem::take(&mut self.speech_events);
@@ -383,7 +381,7 @@ impl Session {
         self.speech_events = events;
     }
 
-    /// The user speaks into what is being spoken.
+    /// Handles a barge-in: the user speaks during playback.
     fn handle_barge_in(&mut self, now: Instant) {
         let after = self.speech_input.speech_length();
         self.context.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
@@ -394,12 +392,12 @@ impl Session {
         self.stop_speech(now);
     }
 
-    /// A text that the client asked for is being spoken, or about to be.
+    /// True if a text of the client is being spoken or about to be.
     fn is_floor_taken(&self) -> bool {
         self.synthesizer.is_busy() || self.context.player.is_busy_with(PlaybackSource::Request)
     }
 
-    /// What the conversation needs to know.
+    /// Facts about the session that the conversation needs.
     fn session_view(&self) -> SessionSnapshot {
         SessionSnapshot {
             client_audio_at: self.client_audio_at,
@@ -413,7 +411,7 @@ impl Session {
         }
     }
 
-    /// Watches for interruptions while there is something to interrupt.
+    /// Watches for barge-ins while something is playing and the microphone is open.
     fn update_barge_in_watch(&mut self) {
         let Some(talk) = &self.setup.profile.dialogue else { return };
         let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())

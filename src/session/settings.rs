@@ -1,4 +1,4 @@
-//! What the client set, and what follows from it for a question and for a text.
+//! Settings of the client, and the requests that follow from them.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ use crate::{
     mapping::Profile,
 };
 
-/// What a client hears that wants a text spoken by a model that only talks for itself.
+/// Error text for a client that sends a text to an upstream without chat turns.
 const NO_CHAT_MODE: &str = "the upstream's dialect has no chat mode, and so cannot speak a given text; its model speaks for itself only";
 
-/// What the client set.
+/// Settings of the client.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) language: Option<String>,
@@ -32,9 +32,9 @@ pub(super) struct Settings {
     pub(super) voice: Option<String>,
     pub(super) microphone: MicrophoneMode,
     pub(super) rollover_events: bool,
-    /// Encoding and rate of what the client hears.
+    /// Encoding and sample rate of audio to the client.
     pub(super) output_format: (Encoding, u32),
-    /// Silence after an utterance that the client is told of.
+    /// Silence after an utterance that the client wants reported.
     pub(super) utterance_gap: Option<Duration>,
 }
 
@@ -100,7 +100,7 @@ impl Session {
         }
     }
 
-    /// The voice the settings name, for what the model says by itself.
+    /// Voice of the model's own turns, by the settings.
     pub(super) fn configured_voice(&self) -> Option<VoiceSample> {
         let (voice, model) = (self.settings.voice.as_deref(), self.settings.tts_model.as_deref());
         self.setup.voice_catalog.choose(None, voice, model).ok().and_then(|choice| choice.voice)

@@ -1,4 +1,4 @@
-//! What a session starts from: what of a client protocol, a profile and a dialect concerns it.
+//! Inputs of a new session: the parts of client protocol, profile and dialect that concern the session.
 
 use std::sync::Arc;
 
@@ -9,36 +9,36 @@ use crate::mapping::{
     upstream::{DuplexLimits, Mode, VoiceEncoding},
 };
 
-/// What a session starts from.
+/// Inputs of a new session.
 #[derive(Debug, Clone)]
 pub struct SessionSetup {
-    /// What the verbs mean.
+    /// The profile: the meaning of the client's commands.
     pub profile: Arc<Profile>,
-    /// The client protocol's audio and limits.
+    /// Format and limits of audio from the client.
     pub audio_in: AudioIn,
-    /// The client protocol's audio.
+    /// Format of audio to the client.
     pub audio_out: AudioOut,
-    /// Transcripts are told as answers only.
+    /// The client gets transcripts only as replies to its own messages.
     pub lock_step: bool,
-    /// Longest question the upstream takes, ms.
+    /// Longest audio of one upstream request, ms.
     pub audio_max_ms: u64,
-    /// What bounds the upstream's conversations.
+    /// Limits of the upstream's conversations.
     pub duplex: DuplexLimits,
-    /// Whether the upstream has chat turns, without which it neither transcribes nor speaks a text that is given to it.
+    /// True if the upstream has chat turns. Transcription and text to speech need them.
     pub has_chat: bool,
-    /// How the upstream takes voice samples, in the order in which that is tried.
+    /// Encodings of voice samples that the upstream may accept, in the order of attempts.
     pub voice_encodings: Arc<[VoiceEncoding]>,
-    /// Voices by name.
+    /// Configured voices, by name.
     pub voice_catalog: Arc<VoiceCatalog>,
-    /// The session ends after so long, as soon as nobody is cut off by it, ms; 0 for as long as it likes.
+    /// Longest session, ms; 0 for no limit. The session then ends as soon as that interrupts no one.
     pub session_max_ms: u64,
-    /// Seed of everything random: ids and jitter.
+    /// Seed of all random values: ids and jitter.
     pub seed: u64,
 }
 
 impl SessionSetup {
-    /// A session of a client protocol with an upstream dialect, as a profile has it; without voices, and with the
-    /// protocol's own idle time.
+    /// Combines a client protocol, a profile and an upstream dialect. No voices are configured, and the idle timeout is
+    /// the protocol's own.
     #[must_use]
     pub fn new(client: &ClientMapping, profile: Arc<Profile>, dialect: &UpstreamMapping, seed: u64) -> Self {
         Self {

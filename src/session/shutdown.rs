@@ -1,4 +1,4 @@
-//! What is owed, what is waited for, and how a session ends: every pair closed, every lane told goodbye.
+//! Timeouts and the end of a session: reports the end of every utterance and playback, and closes every lane.
 
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ use crate::{
     event::{ClientCommand, ClientEvent, CloseReason},
 };
 
-/// How long a model may talk to a client that sends nothing: no upstream session lasts longer (field notes §1.6). One that
-/// never stops must not keep up a session that nobody is in.
+/// Longest playback to a client that sends nothing: no upstream session lasts longer (field notes §1.6). Without this
+/// bound, a model that never stops would keep an abandoned session alive.
 const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(600);
 
-/// All that came is answered within this time, when a client has said that no more follows: longer than any queue.
+/// Longest wait for pending replies after the client's end of input: longer than any upstream queue.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Session {
-    /// The client's transport is gone.
+    /// Ends the session because the client's transport is gone.
     pub(crate) fn handle_client_gone(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
             self.context.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
@@ -31,8 +31,8 @@ impl Session {
         }
     }
 
-    /// voxbridge stops, an operator ends the session, or its time is up: what is being said, answered and spoken is finished first, within
-    /// a bound. Who is told twice has the shorter of both.
+    /// Ends the session after the current speech and replies, `within` a bound. When called twice, the earlier deadline
+    /// wins.
     pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: CloseReason) {
         let plan = DrainPlan::new(now, within, reason);
         self.context.set_drain_deadline(plan.drain_deadline);
@@ -47,7 +47,7 @@ impl Session {
         self.update(now);
     }
 
-    /// An operator wants the conversation to go on in another upstream session.
+    /// Moves the conversation to another upstream session, on an operator's request.
     pub(crate) fn request_rollover(&mut self, now: Instant) {
         match &mut self.dialogue {
             Some(dialogue) => dialogue.request_rollover(),
@@ -59,7 +59,7 @@ impl Session {
         self.update(now);
     }
 
-    /// Who says goodbye while it is waited for waits no longer than it otherwise would.
+    /// Shortens a drain when the client closes the session meanwhile: to the wait of a normal close.
     pub(super) fn handle_late_client_event(&mut self, now: Instant, event: &ClientEvent<'_>) {
         let max_wait = self.setup.profile.hear.speech_end_wait;
         if let (SessionPhase::Finishing(_, until), Some(_), ClientEvent::Close(_)) =
@@ -69,7 +69,7 @@ impl Session {
         }
     }
 
-    /// Ends a session that was only waiting for whoever speaks to finish.
+    /// Ends a draining session once that interrupts no one.
     fn finish_if_quiet(&mut self, now: Instant) {
         let (Some(plan), SessionPhase::Open) = (self.drain_plan, self.phase) else { return };
         if now >= plan.speech_deadline || self.quiet_at(now).is_some_and(|at| at <= now) {
@@ -77,7 +77,7 @@ impl Session {
         }
     }
 
-    /// Since when nobody would be cut off by the end; none while somebody would.
+    /// Earliest instant at which ending interrupts no one; `None` while someone speaks or waits.
     fn quiet_at(&self, now: Instant) -> Option<Instant> {
         let is_recording = self.speech_input.current_recording().is_some();
         let dialogue_end = match &self.dialogue {
@@ -87,7 +87,7 @@ impl Session {
         dialogue_end.filter(|_| !is_recording)
     }
 
-    /// Time has passed.
+    /// Runs the timers that have expired.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.handle_lanes_timeout(now);
         if self.stall_deadline().is_some_and(|due| due <= now) {
@@ -104,7 +104,7 @@ impl Session {
         self.update(now);
     }
 
-    /// When [`Session::handle_timeout`] has something to do.
+    /// Earliest deadline of the session.
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let finishing = match self.phase {
             SessionPhase::Finishing(_, until) => Some(until),
@@ -116,19 +116,19 @@ impl Session {
         deadlines.into_iter().chain(drain).flatten().min()
     }
 
-    /// When [`Session::finish_if_quiet`] has something to do.
+    /// Next check of [`Session::finish_if_quiet`].
     fn next_drain_check(&self, now: Instant) -> Option<Instant> {
         let plan = self.drain_plan.filter(|_| self.phase == SessionPhase::Open)?;
         let quiet = self.quiet_at(now).filter(|at| *at > now);
         Some(quiet.map_or(plan.speech_deadline, |at| at.min(plan.speech_deadline)))
     }
 
-    /// When its time is up.
+    /// End of the session's longest permitted duration.
     fn time_limit_deadline(&self) -> Option<Instant> {
         self.time_limit_at.filter(|_| self.phase == SessionPhase::Open)
     }
 
-    /// When an utterance ends because its audio has stopped coming: nobody waits for what will not be sent.
+    /// Instant at which an utterance ends because its audio has stopped arriving.
     fn stall_deadline(&self) -> Option<Instant> {
         let is_recording = self.phase == SessionPhase::Open
             && !self.had_backpressure
@@ -137,18 +137,18 @@ impl Session {
         is_recording.then(|| self.last_audio_at + stall)
     }
 
-    /// The client waits for words or for speech.
+    /// True if the client waits for a transcript or for speech.
     pub(super) fn awaits_reply(&self) -> bool {
         self.is_speaking() || self.tts_queue.has_waiting() || !self.transcriber.is_settled()
     }
 
-    /// The client hears something, or is about to.
+    /// True if audio is playing or being synthesized.
     pub(super) fn is_speaking(&self) -> bool {
         self.synthesizer.is_busy() || self.context.player.is_busy()
     }
 
-    /// When the session ends for want of audio: who listens sends none, and who waits for words sends none either, as long
-    /// as an upstream's queue may take.
+    /// Instant at which the session ends because the client sends nothing. A client that listens or waits for a transcript
+    /// may stay silent longer: as long as playback lasts, or as an upstream's queue may take.
     fn idle_deadline(&self) -> Option<Instant> {
         let idle =
             self.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken())?;
@@ -158,7 +158,7 @@ impl Session {
         Some(if self.transcriber.is_settled() { due } else { due.max(self.last_audio_at + queue_max) })
     }
 
-    /// Everything is done and said, and every lane is gone.
+    /// True if the session has ended, the outbox is empty and every lane is gone.
     pub(crate) fn is_finished(&self) -> bool {
         let has_dialogue_lanes = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.has_lanes());
         let has_lanes = has_dialogue_lanes
@@ -168,12 +168,12 @@ impl Session {
         self.phase == SessionPhase::Ended && !has_lanes && self.context.out.is_empty()
     }
 
-    /// The next thing to do.
+    /// Takes the next action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
         self.context.out.pop()
     }
 
-    /// No more follows: all that came is answered, then the session ends.
+    /// Ends the session after the client's end of input, once all replies are sent.
     pub(super) fn finish_after_replies(&mut self, now: Instant) {
         self.context.out.measure(Measurement::SessionEnding(EndReason::ClientClose));
         self.speech_input.end_utterance(&mut self.speech_events);
@@ -185,8 +185,8 @@ impl Session {
         self.phase = SessionPhase::Finishing(CloseReason::ClientClose, now + FINISH_TIMEOUT);
     }
 
-    /// Begins to end: what is being said is dropped as the Macaw server drops it, what was said is still answered
-    /// (the server answers commands only after the answer it owes, field notes macaw.md §1.8).
+    /// Starts to close the session. Unfinished speech is dropped as on the Macaw server; complete utterances still get
+    /// their replies (the server handles commands only after its pending reply, field notes macaw.md §1.8).
     pub(super) fn begin_shutdown(&mut self, now: Instant, reason: CloseReason) {
         self.context.out.measure(Measurement::SessionEnding(reason.into()));
         if matches!(reason, CloseReason::Shutdown | CloseReason::Operator | CloseReason::TimeLimit) {
@@ -209,7 +209,7 @@ impl Session {
         self.phase = SessionPhase::Finishing(reason, until);
     }
 
-    /// After everything that may have changed something: the conversation and the mouth go on, and what has to end ends.
+    /// Brings playback, queue, dialogue and lifecycle up to date after an input.
     pub(super) fn update(&mut self, now: Instant) {
         self.context.player.advance(now, &mut self.context.out);
         self.speak_next_queued(now);
@@ -219,7 +219,7 @@ impl Session {
         self.finish_if_quiet(now);
         self.report_utterance_gap();
         self.context.out.push_replies(self.transcriber.is_settled());
-        // What is not read has not stopped coming.
+        // Under back-pressure, missing audio does not count as silence.
         if self.had_backpressure {
             self.last_audio_at = now;
         }
@@ -268,7 +268,7 @@ impl Session {
         }
     }
 
-    /// Closes every pair and leaves every lane.
+    /// Ends every utterance and playback, and leaves every lane.
     fn end_session(&mut self, now: Instant) {
         self.phase = SessionPhase::Ended;
         self.tts_queue.discard_all();

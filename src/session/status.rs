@@ -1,4 +1,4 @@
-//! Where a session is, and where its audio went: derived, for operators.
+//! State and audio totals of a session, derived for operators.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
 use crate::audio::SPEECH_RATE_HZ;
 
 impl Session {
-    /// Where it is.
+    /// Current state, for metrics and the admin API.
     pub(crate) fn state(&self) -> SessionState {
         if self.phase != SessionPhase::Open {
             return SessionState::Ending;
@@ -31,7 +31,7 @@ impl Session {
         }
     }
 
-    /// Where its audio went so far.
+    /// Audio totals so far.
     pub(crate) fn audio_totals(&self) -> AudioTotals {
         let waiting = Duration::from_millis(self.transcriber.backlog_ms());
         let totals = AudioTotals {
@@ -51,7 +51,7 @@ impl Session {
     }
 }
 
-/// Length of samples at 16 kHz.
+/// Duration of samples at 16 kHz.
 const fn length_of(samples: u64) -> Duration {
     Duration::from_nanos(samples * (1_000_000_000 / SPEECH_RATE_HZ as u64))
 }

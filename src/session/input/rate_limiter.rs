@@ -1,36 +1,37 @@
-//! How fast audio comes, against the clock: warns a client that sends faster than real time, and refuses what runs too
-//! far ahead. Counted from the first frame on, as the Macaw server does (field notes macaw.md §1.7).
+//! Rate limiter: warns a client whose audio arrives faster than real time, and drops audio too far ahead of the clock.
+//!
+//! The rate counts from the first frame, as on the Macaw server (field notes macaw.md §1.7).
 
 use std::time::{Duration, Instant};
 
 use crate::session::upstream::connection::millis;
 
-/// No verdict before this much time has passed.
+/// Time after the first frame in which no warning is sent.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// One warning in this time at most.
+/// Shortest time between two warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to do with a frame.
+/// Decision about one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateDecision {
-    /// Take it.
+    /// Accept the frame.
     Accept,
-    /// Take it and ask the client to wait this long, ms.
+    /// Accept the frame and ask the client to wait this long, ms.
     AcceptAndWarn(u64),
-    /// Drop it.
+    /// Drop the frame.
     Drop,
 }
 
 /// One session's rate limiter.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
-    /// Seconds of audio a second above which a warning is due; 0 for never.
+    /// Highest rate without a warning, in seconds of audio per second; 0 for no limit.
     rate_limit: f64,
-    /// Audio ahead of the clock above which frames are dropped; zero for never.
+    /// Longest audio ahead of the clock before frames are dropped; zero for no limit.
     max_ahead: Duration,
     first_at: Option<Instant>,
-    /// Length of the first frame. It is no audio "since then": a client with frames of 256 ms in real time would
-    /// otherwise be 1.5 times too fast half a second later (golden c07c).
+    /// Length of the first frame, which the rate leaves out. Otherwise a real-time client with frames of 256 ms would
+    /// measure 1.5 times too fast half a second later (golden c07c).
     first_length: Duration,
     accepted: Duration,
     warned_at: Option<Instant>,
@@ -43,7 +44,7 @@ impl RateLimiter {
         Self { rate_limit, max_ahead, first_at: None, first_length: zero, accepted: zero, warned_at: None }
     }
 
-    /// Judges a frame of that length.
+    /// Decides about a frame of this length.
     pub(crate) fn check_frame(&mut self, now: Instant, length: Duration) -> RateDecision {
         let Some(first_at) = self.first_at else {
             self.first_at = Some(now);

@@ -1,36 +1,36 @@
-//! Transcripts told in lock step: a client of such a protocol sends a frame, then waits for one answer to it.
+//! Transcripts in lock step: a client of such a protocol sends one frame, then waits for exactly one reply.
 //!
-//! What is understood is kept until something asks for it. What was final meanwhile is one transcript: a client that
-//! counts its answers gets no more of them than it asked for, and no word twice.
+//! Transcripts are held until the client asks. Finals that arrive in between are joined into one transcript, so that
+//! the client gets one reply per request and every word once.
 
 use std::collections::VecDeque;
 
 use crate::event::{ClientCommand, Speaker};
 
-/// Answers owed at a time: more than a client can ask for that waits for them.
+/// Most replies pending at a time. A client that waits for its replies never has more.
 const MAX_AWAITED: usize = 4096;
 
-/// What the client waits for.
+/// Reply that the client waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AwaitedReply {
-    /// What is understood at the moment.
+    /// The newest transcript, partial or final.
     Current,
-    /// All that came so far, when it is final.
+    /// The final transcript of all audio so far.
     Final,
 }
 
-/// One client's answers.
+/// Pending replies and held transcripts of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Lockstep {
     awaited: VecDeque<AwaitedReply>,
-    /// The utterance at hand, as far as it is understood.
+    /// Partial transcript of the current utterance.
     partial: Option<ClientCommand>,
-    /// What is final and was not told.
+    /// Final transcripts not sent yet, joined.
     finals: Option<ClientCommand>,
 }
 
 impl Lockstep {
-    /// Keeps a transcript; gives back what is none.
+    /// Holds a transcript; returns any other command.
     pub(crate) fn hold_transcript(&mut self, command: ClientCommand) -> Option<ClientCommand> {
         match command {
             ClientCommand::TranscriptPartial { .. } => self.partial = Some(command),
@@ -46,19 +46,19 @@ impl Lockstep {
         None
     }
 
-    /// The client waits for another answer.
+    /// Adds a reply that the client waits for.
     pub(crate) fn await_reply(&mut self, reply: AwaitedReply) {
         if self.awaited.len() < MAX_AWAITED {
             self.awaited.push_back(reply);
         }
     }
 
-    /// Whether the client has to wait for what is not final yet.
+    /// True if the next reply has to be final.
     pub(crate) fn awaits_final(&self) -> bool {
         self.awaited.front() == Some(&AwaitedReply::Final)
     }
 
-    /// The next answer that can be given; `all_settled` says that all that came is final.
+    /// Takes the next reply that is available. `all_settled` means that all audio so far has its final transcript.
     pub(crate) fn next_reply(&mut self, all_settled: bool) -> Option<ClientCommand> {
         match self.awaited.front()? {
             AwaitedReply::Final if !all_settled => None,
@@ -76,7 +76,7 @@ impl Lockstep {
     }
 }
 
-/// Two transcripts as one, from the beginning of the first to the end of the second.
+/// Joins two final transcripts into one, from the start of the first to the end of the second.
 fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
     match (first, second) {
         (

@@ -1,4 +1,4 @@
-//! What a session wants done. Handlers append; the bridge takes them out in order and spells them on the wires.
+//! Outbox of a session: handlers append actions, the bridge takes them in order and encodes them.
 
 pub(crate) mod lockstep;
 
@@ -13,126 +13,126 @@ use crate::{
     event::{ClientCommand, CloseReason, Lane, LaneCommand, Message, Mode, RolloverReason},
 };
 
-/// One thing to do.
+/// One action of a session.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Tell the client.
+    /// Send a command to the client.
     ToClient(ClientCommand),
     /// Forget the last so many bytes of audio for the client, as far as they have not left yet; what is told stays.
     DropAudio(u64),
-    /// Tell the client what is spelled already.
+    /// Send a message to the client that is encoded already.
     RawToClient(Message),
-    /// Close the client's connection for this reason; nothing is told after it.
+    /// Close the client's connection. No message follows.
     CloseClient(CloseReason),
     /// Connect to an upstream.
     OpenLane(Lane, Mode),
-    /// Tell an upstream.
+    /// Send a command to an upstream.
     ToLane(Lane, LaneCommand),
-    /// Drop the transport; nothing of this lane is heard afterwards.
+    /// Drop the transport. Later messages of this lane are ignored.
     DropLane(Lane),
-    /// For the log and the metrics.
+    /// Report to the log and the metrics.
     Observe(Observation),
 }
 
-/// What operators want to know.
+/// Event of a session that operators see.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Observation {
-    /// A lane's attempt failed and another follows.
+    /// A connection attempt of a lane failed; another follows.
     LaneRetry {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// Why, in words.
+        /// The cause, as text.
         words: String,
-        /// Pause before the next attempt, ms.
+        /// Delay before the next attempt, ms.
         pause_ms: u64,
     },
-    /// A lane was lost to its upstream's failure.
+    /// A lane was lost because its upstream failed.
     LaneFailed {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// Why, in words.
+        /// The cause, as text.
         words: String,
     },
     /// A lane is initialised.
     LaneReady {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// The upstream's name for it.
+        /// The upstream's id of the session.
         session_id: Option<String>,
-        /// Since it was first dialled, ms.
+        /// Time since the first dial, ms.
         waited_ms: u64,
     },
     /// A lane waits in the upstream's queue.
     LaneQueued {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// Its place, from 1, where the upstream tells it.
+        /// Position in the queue, from 1, if the upstream reports one.
         position: Option<u32>,
-        /// In words.
+        /// Description, as text.
         words: String,
     },
-    /// A conversation goes on in another upstream session.
+    /// A conversation continues in another upstream session.
     RolledOver {
-        /// Why.
+        /// The cause.
         reason: RolloverReason,
-        /// How long no audio reached a model, ms.
+        /// Time in which no audio reached a model, ms.
         gap_ms: u64,
-        /// The next session had been made ready beforehand.
+        /// True if the next session was on standby.
         standby: bool,
-        /// Audio that was kept meanwhile, ms.
+        /// Audio buffered in that time, ms.
         kept_ms: u64,
     },
-    /// The user, the client or a text interrupted the model.
+    /// The user, the client or a text to speak interrupted the model.
     Interrupted,
-    /// A unit took longer than it lasts: the upstream is too slow for real time.
+    /// The upstream took longer for a unit than the unit lasts: too slow for real time.
     SlowStep {
-        /// How long, ms.
+        /// Processing time, ms.
         step_ms: u64,
-        /// How many in this upstream session so far.
+        /// Number of slow units in this upstream session so far.
         count: u64,
     },
-    /// The client ran out of audio in the middle of a text.
+    /// The client's playout ran dry in the middle of a text.
     Underrun,
     /// The upstream of a relay was lost and is replaced.
     RelayResumed {
-        /// How long there was none, ms.
+        /// Time without an upstream, ms.
         gap_ms: u64,
-        /// Messages that waited for it.
+        /// Messages held for the new upstream.
         kept: u64,
-        /// Messages that were dropped because too many waited.
+        /// Messages dropped because too many were held.
         dropped: u64,
     },
-    /// An upstream said something this bridge does not know.
+    /// An upstream sent a message that voxbridge does not know.
     UnknownFromLane {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// In words.
+        /// Description, as text.
         words: String,
     },
-    /// An upstream said that something went wrong; its session goes on.
+    /// An upstream reported an error after which its session continues.
     LaneTrouble {
-        /// Which.
+        /// The lane.
         lane: Lane,
-        /// In the upstream's own words.
+        /// The upstream's text.
         words: String,
     },
-    /// The client was told of an error.
+    /// An error was sent to the client.
     ErrorTold(Error),
-    /// What an upstream died on is asked again; why, in words.
+    /// A request is repeated because the upstream failed on it; the cause, as text.
     AskedAgain(String),
-    /// Something was accepted that does nothing.
+    /// A client's setting or command was accepted without effect; the reason, as text.
     NoEffect(String),
-    /// Something was measured; for metrics alone, and in no trace.
+    /// A measurement, for metrics only; traces leave it out.
     Measured(Measurement),
 }
 
-/// The things to do, oldest first; and what of them this client wants to be told, and when.
+/// Queue of actions, oldest first. Filters and holds events as this client's protocol wants them.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
     queue: VecDeque<Action>,
-    /// It does not want to know when speech begins and ends.
+    /// The client turned off the events for start and end of speech.
     pub(super) mutes_speech_events: bool,
-    /// It is told transcripts as answers only.
+    /// Held transcripts of a client in lock step.
     lockstep: Option<Box<Lockstep>>,
 }
 
@@ -154,24 +154,24 @@ impl Actions {
         self.queue.extend(now_due.map(Action::ToClient));
     }
 
-    /// From now on transcripts are told as answers only.
+    /// Sends transcripts only as replies from now on.
     pub(super) fn enable_lockstep(&mut self) {
         self.lockstep = Some(Box::default());
     }
 
-    /// The client waits for an answer, where it is told in lock step.
+    /// Records that a client in lock step waits for a reply.
     pub(super) fn await_reply(&mut self, reply: AwaitedReply) {
         if let Some(lockstep) = &mut self.lockstep {
             lockstep.await_reply(reply);
         }
     }
 
-    /// Whether the client waits for what is not final yet.
+    /// True if a client in lock step waits for a final transcript.
     pub(super) fn awaits_final(&self) -> bool {
         self.lockstep.as_ref().is_some_and(|lockstep| lockstep.awaits_final())
     }
 
-    /// Gives the answers that can be given; `all_settled` says that all that came is final.
+    /// Sends the replies that are available. `all_settled` means that all audio so far has its final transcript.
     pub(super) fn push_replies(&mut self, all_settled: bool) {
         let Some(lockstep) = &mut self.lockstep else { return };
         while let Some(reply) = lockstep.next_reply(all_settled) {
@@ -179,7 +179,7 @@ impl Actions {
         }
     }
 
-    /// Tells the client what is spelled already, if it is told at all.
+    /// Sends a message that is encoded already, if there is one.
     pub(crate) fn push_raw(&mut self, message: Option<Message>) {
         self.queue.extend(message.map(Action::RawToClient));
     }

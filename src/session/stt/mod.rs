@@ -1,4 +1,7 @@
+//! Speech to text: utterances of the speech input become transcripts.
 //!
+//! - [`transcriber`] sends utterances to an upstream and reports their transcripts in order
+//! - [`utterance`] is one segment of speech with its state
 
 pub(crate) mod transcriber;
 pub(crate) mod utterance;

@@ -1,4 +1,4 @@
-//! One utterance from its first sound to its transcript.
+//! Utterance: one segment of speech, from its first sound to its transcript.
 
 use std::{sync::Arc, time::Instant};
 
@@ -9,37 +9,37 @@ use crate::{
     event::{ClientCommand, Speaker},
 };
 
-/// A stretch of speech: a whole utterance, or a piece of one that was committed.
+/// A segment of speech: a whole utterance, or the part of an utterance before a commit.
 #[derive(Debug)]
 pub(crate) struct Utterance {
     pub(crate) segment_id: u32,
-    /// It begins an utterance: where, ms, and whether the client knows.
+    /// Start of the utterance, ms, if this segment is its first.
     pub(crate) speech_start_ms: Option<u64>,
     pub(crate) start_reported: bool,
-    /// It ends an utterance: where, ms.
+    /// End of the utterance, ms, if this segment is its last.
     pub(crate) speech_end_ms: Option<u64>,
-    /// Where its audio begins, ms.
+    /// Start of the segment's audio, ms.
     pub(crate) audio_start_ms: u64,
-    /// The client had what came so far made final, and is to know when it is.
+    /// The client asked for a final at this point, and gets one even if the transcript is empty.
     pub(crate) finalized: bool,
-    /// When its audio was complete.
+    /// When the audio was complete.
     pub(crate) completed_at: Option<Instant>,
-    /// Its end was told before its words were known.
+    /// The client got the end of speech before the final transcript.
     pub(crate) released: bool,
     pub(crate) attempts: u32,
-    /// The question, and the language it is asked in.
+    /// Prompt of the request and its language, as set when the audio was complete.
     pub(crate) prompt: String,
     pub(crate) language: String,
     pub(crate) state: UtteranceState,
     pub(crate) first_transcript: FirstTranscriptTimer,
 }
 
-/// Whether it was measured how long its first words took.
+/// Measures the time to the first words of one utterance, once.
 #[derive(Debug, Default)]
 pub(crate) struct FirstTranscriptTimer(bool);
 
 impl FirstTranscriptTimer {
-    /// Words are told; those from before the utterance's end do not count.
+    /// Records that words were sent. Words before the utterance's end do not count.
     pub(crate) fn record(&mut self, now: Instant, completed_at: Option<Instant>, context: &mut LaneContext) {
         if let Some(at) = completed_at.filter(|_| !std::mem::replace(&mut self.0, true)) {
             context.out.measure(Measurement::FirstTranscript { after: now - at });
@@ -49,13 +49,13 @@ impl FirstTranscriptTimer {
 
 #[derive(Debug)]
 pub(crate) enum UtteranceState {
-    /// The user still speaks.
+    /// The user is still speaking.
     Recording,
-    /// To be asked.
+    /// The audio waits for an upstream.
     Waiting(Arc<Vec<i16>>),
-    /// Asked; what the model said so far.
+    /// The audio was sent; the text received so far.
     Requested(Arc<Vec<i16>>, String),
-    /// Settled, with what the client is to be told.
+    /// Done; the result to report to the client.
     Settled(Option<Result<Transcript, Error>>),
 }
 
@@ -85,7 +85,7 @@ impl Utterance {
         }
     }
 
-    /// Nothing to ask; only to be told that all before it is final.
+    /// An empty utterance that only reports that all before it is final.
     pub(crate) fn finality_marker(segment_id: u32) -> Self {
         Self { finalized: true, state: UtteranceState::Settled(None), ..Self::open(segment_id, None) }
     }
@@ -94,7 +94,7 @@ impl Utterance {
         matches!(self.state, UtteranceState::Requested(..))
     }
 
-    /// Tells the words of a settled utterance and its end; whether it is settled.
+    /// Reports the transcript and the end of a settled utterance; returns false if the utterance is not settled.
     pub(crate) fn report_if_settled(&mut self, now: Instant, context: &mut LaneContext) -> bool {
         let UtteranceState::Settled(result) = &mut self.state else { return false };
         let result = result.take();
@@ -108,7 +108,7 @@ impl Utterance {
             Some(Err(error)) => context.out.push_error(error),
             None => {}
         }
-        // Who asked for it waits for it.
+        // The client asked for this final and waits for it.
         if is_empty && self.finalized {
             self.push_final(String::new(), 0, None, context);
         }
@@ -138,7 +138,7 @@ impl Utterance {
     }
 }
 
-/// Length of audio, ms.
+/// Length of audio at 16 kHz, ms.
 pub(crate) fn length_ms(audio: &[i16]) -> u64 {
     audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ)
 }

@@ -1,19 +1,20 @@
-//! Texts that wait their turn: gathered piece by piece, spoken in the order they were flushed, each flush told after its
-//! last audio. Nothing here speaks; [`super::synthesizer`] does, one text at a time.
+//! Queue of texts to speak: the client appends fragments and flushes them; texts are spoken in the order of flushes.
+//!
+//! Each flush is reported after its last audio. [`super::synthesizer`] speaks the texts, one at a time.
 
 use std::collections::VecDeque;
 
-/// Most letters that may wait, gathered ones among them: an hour of speech.
+/// Most characters waiting, including unflushed text: about an hour of speech.
 const MAX_CHARS: usize = 60_000;
-/// Most texts and flushes that may wait.
+/// Most texts and flushes waiting.
 const MAX_WAITING: usize = 256;
 
-/// What is to be done when its turn comes.
+/// Entry of the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TtsQueueItem {
-    /// Speak this.
+    /// Text to speak.
     Text(String),
-    /// Tell that all before it was spoken: the flush of that number.
+    /// Report that all texts before this flush were spoken; the number of the flush.
     Flushed(u32),
 }
 
@@ -22,17 +23,17 @@ pub(crate) enum TtsQueueItem {
 pub(crate) struct TtsQueue {
     unflushed: String,
     waiting: VecDeque<TtsQueueItem>,
-    /// Letters of all that waits.
+    /// Characters waiting, including `unflushed`.
     chars: usize,
     flushes: u32,
     clears: u32,
 }
 
 impl TtsQueue {
-    /// Gathers a piece of text.
+    /// Appends a fragment of text.
     ///
     /// # Errors
-    /// Too much waits already, in words; the piece is not taken.
+    /// Too much text waits; the fragment is rejected.
     pub(crate) fn append(&mut self, text: &str) -> Result<(), String> {
         let chars = text.chars().count();
         if self.chars + chars > MAX_CHARS {
@@ -40,7 +41,7 @@ impl TtsQueue {
                 "more than {MAX_CHARS} characters wait to be spoken; this text is not taken"
             ));
         }
-        // Sentences come as they are; the pieces of a word do, too.
+        // Fragments may split a word, so only a new sentence gets a space before it.
         if self.unflushed.ends_with(['.', '!', '?']) && text.starts_with(char::is_uppercase) {
             self.unflushed.push(' ');
         }
@@ -49,10 +50,10 @@ impl TtsQueue {
         Ok(())
     }
 
-    /// What was gathered is to be spoken, and its end to be told.
+    /// Queues the appended text, and a report of its end.
     ///
     /// # Errors
-    /// Too much waits already, in words; what was gathered stays.
+    /// Too many texts wait; the appended text stays unflushed.
     pub(crate) fn flush(&mut self) -> Result<(), String> {
         if self.waiting.len() >= MAX_WAITING {
             return Err(format!(
@@ -65,7 +66,7 @@ impl TtsQueue {
         Ok(())
     }
 
-    /// What was gathered is to be spoken; nobody waits to be told.
+    /// Queues the appended text without a report of its end.
     pub(crate) fn enqueue_unflushed(&mut self) {
         let text = std::mem::take(&mut self.unflushed);
         if text.trim().is_empty() {
@@ -75,7 +76,7 @@ impl TtsQueue {
         }
     }
 
-    /// Forgets all that waits; the number of this clear.
+    /// Discards everything that waits; returns the number of this clear.
     pub(crate) fn clear(&mut self) -> u32 {
         self.discard_all();
         let number = self.clears;
@@ -83,19 +84,19 @@ impl TtsQueue {
         number
     }
 
-    /// Forgets all that waits.
+    /// Discards everything that waits.
     pub(crate) fn discard_all(&mut self) {
         self.unflushed.clear();
         self.waiting.clear();
         self.chars = 0;
     }
 
-    /// Whether something waits its turn.
+    /// True if an entry waits.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// What comes next.
+    /// Takes the next entry.
     pub(crate) fn pop(&mut self) -> Option<TtsQueueItem> {
         let next = self.waiting.pop_front();
         if let Some(TtsQueueItem::Text(text)) = &next {

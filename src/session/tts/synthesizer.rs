@@ -1,7 +1,7 @@
-//! Texts being spoken: one at a time, the latest wins, exactly one end for each start.
+//! Synthesizer: has an upstream speak texts, one at a time. A new text cancels the current one.
 //!
-//! An answer that was cancelled cannot be stopped upstream (MiniCPM-o field notes §2), so its lane is waited out before
-//! its worker is given back: the client hears silence at once, the model finishes for nobody.
+//! An upstream cannot stop an answer (MiniCPM-o field notes §2). After a cancel the client hears silence at once; the
+//! lane is drained before its worker is returned.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -21,24 +21,24 @@ use crate::{
     mapping::profile::{LaneTimeouts, SpeakRules},
 };
 
-/// A text ready to be spoken.
+/// A text prepared for speaking.
 #[derive(Debug)]
 pub(crate) struct SpeechJob {
     pub(crate) request_id: String,
-    /// As the client wrote it.
+    /// The client's own text.
     pub(crate) text: String,
-    /// As the model gets it, in parts.
+    /// Normalised text for the model, in parts.
     pub(crate) parts: VecDeque<String>,
     pub(crate) instruction: Option<String>,
     pub(crate) voice: Option<VoiceSample>,
 }
 
-/// What speaking needs of the session's settings.
+/// Settings of the session that apply to speaking.
 pub(crate) struct SpeakOptions<'s> {
     pub(crate) rules: &'s SpeakRules,
 }
 
-/// The text being made in one session.
+/// The text being synthesized in a session, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Synthesizer {
     current: Option<ActiveJob>,
@@ -48,16 +48,16 @@ pub(crate) struct Synthesizer {
 struct ActiveJob {
     job: SpeechJob,
     connection: Option<UpstreamConnection>,
-    /// The part being answered has brought audio.
+    /// The upstream has sent audio for the current part.
     part_has_audio: bool,
-    /// Parts that were answered, and those of them without audio.
+    /// Parts answered, and the number of those without audio.
     parts_done: usize,
     silent_parts: usize,
     attempts: u32,
 }
 
 impl Synthesizer {
-    /// Whether a text is being made or about to be.
+    /// True if a text is being synthesized or about to be.
     pub(crate) const fn is_busy(&self) -> bool {
         self.current.is_some()
     }
@@ -67,12 +67,12 @@ impl Synthesizer {
         self.connection().map(UpstreamConnection::lane)
     }
 
-    /// Its lane waits in a queue.
+    /// True if the lane waits in the upstream's queue.
     pub(crate) fn is_queued(&self) -> bool {
         self.connection().is_some_and(UpstreamConnection::is_queued)
     }
 
-    /// Whether its lane holds a worker.
+    /// True if the lane holds an upstream worker.
     pub(crate) fn holds_worker(&self) -> bool {
         self.connection().is_some_and(UpstreamConnection::holds_worker)
     }
@@ -85,7 +85,7 @@ impl Synthesizer {
         self.current.as_mut()?.connection.as_mut()
     }
 
-    /// Speaks a text; what was being spoken is cancelled first.
+    /// Cancels the current text and speaks this one.
     pub(crate) fn start_job(
         &mut self,
         now: Instant,
@@ -114,7 +114,7 @@ impl Synthesizer {
         self.advance(now, options, context);
     }
 
-    /// Stops speaking; silent when nothing is being spoken (golden c10i).
+    /// Stops speaking. Sends nothing if no text is being spoken (golden c10i).
     pub(crate) fn cancel(&mut self, now: Instant, context: &mut LaneContext) {
         if context.player.is_busy_with(PlaybackSource::Request) {
             context.player.cancel_all(now, &mut context.out);
@@ -122,14 +122,14 @@ impl Synthesizer {
         self.retire_connection(now, context);
     }
 
-    /// Nothing more is made; the client hears what was.
+    /// Stops synthesizing; audio received so far is still played.
     fn retire_connection(&mut self, now: Instant, context: &mut LaneContext) {
         if let Some(connection) = self.current.take().and_then(|active| active.connection) {
             connection.retire(now, context);
         }
     }
 
-    /// The upstream said something; whether it was that others are to be waited for.
+    /// Handles an upstream event of the lane; returns true if the lane has to wait in a queue.
     pub(crate) fn handle_lane_event(
         &mut self,
         now: Instant,
@@ -158,7 +158,7 @@ impl Synthesizer {
         context.player.push_audio(now, samples, &mut context.out);
     }
 
-    /// One part of the text is spoken; `audio` is all of it where the upstream did not stream.
+    /// Completes a part of the text. `audio` is all of its audio if the upstream did not stream.
     fn finish_part(
         &mut self,
         now: Instant,
@@ -185,12 +185,12 @@ impl Synthesizer {
         self.advance(now, options, context);
     }
 
-    /// The whole text is made.
+    /// Completes the whole text.
     fn finish_job(&mut self, now: Instant, context: &mut LaneContext) {
         let (silent, parts) =
             self.current.as_ref().map_or((0, 0), |active| (active.silent_parts, active.parts_done));
         if silent > 0 {
-            // The back-end swallows its speech errors (field notes §2): text came, audio did not.
+            // The back-end hides its speech errors (field notes §2): it answers with text and no audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
             context.out.push_error(Error::new(ErrorKind::SpeakFailed, words));
         }
@@ -212,7 +212,7 @@ impl Synthesizer {
                 context.out.push_error(Error::new(ErrorKind::QueueStuck, words))
             }
             ConnectionEvent::EmptyAnswer => {
-                // The connection ended with its answer; what is left of the text needs another.
+                // The connection ended with its answer; the remaining parts need another.
                 if let Some(connection) = self.current.as_mut().and_then(|active| active.connection.take()) {
                     connection.retire(now, context);
                 }
@@ -236,14 +236,14 @@ impl Synthesizer {
         active.attempts += 1;
         if failure.was_in_use && !context.player.is_audible() && active.attempts < options.rules.attempts {
             context.out.observe(Observation::AskedAgain(failure.detail));
-            // What came was too little to be heard, and comes again.
+            // No audio was audible yet, so the part is repeated from its start.
             active.part_has_audio = false;
             context.player.restart_item();
             return self.advance(now, options, context);
         }
         let kind = if failure.was_in_use { ErrorKind::SpeakFailed } else { failure.kind };
         context.out.push_error(Error::new(kind, failure.detail));
-        // The error first, then the end, and not as a cancel (golden c10l).
+        // The error goes first, then a normal end (golden c10l).
         context.player.finish_item(now, &mut context.out);
         self.current = None;
     }
@@ -280,7 +280,7 @@ impl Synthesizer {
         self.advance(now, options, context);
     }
 
-    /// Another lane may be dialled again.
+    /// Continues after a lane was freed for dialling.
     pub(crate) fn resume_dialling(
         &mut self,
         now: Instant,
@@ -294,7 +294,7 @@ impl Synthesizer {
         self.connection()?.next_timeout(times)
     }
 
-    /// Dials or asks, whichever can be done now.
+    /// Dials, or sends the next part to a ready lane.
     fn advance(&mut self, now: Instant, options: &SpeakOptions<'_>, context: &mut LaneContext) {
         let Some(active) = &mut self.current else { return };
         match &mut active.connection {
@@ -303,7 +303,7 @@ impl Synthesizer {
                 active.connection =
                     Some(UpstreamConnection::open(now, (LanePurpose::Speak, Mode::Chat), init, context));
             }
-            // What is made long before it is heard is made for nobody if it is cancelled.
+            // Audio made far ahead of playout would be wasted by a cancel.
             Some(connection) if connection.is_ready() && !context.player.is_far_ahead(now) => {
                 let Some(part) = active.job.parts.front() else { return };
                 let request = LaneCommand::Speak {

@@ -1,11 +1,11 @@
-//! A text made ready to be read aloud: symbols the model cannot say become words, long texts become parts.
+//! Text normalization for speech: replaces symbols that the model cannot say, and splits long texts into parts.
 //!
-//! Streaming speech forbids the model `: ： ； # “ ” ‘ ’ @ * 【 】 「 」 ( ) （ ） [ ] & / $` (MiniCPM-o field notes §2): what
-//! is not spelled out is dropped or rephrased by chance.
+//! In streaming speech the model must not say `: ： ； # “ ” ‘ ’ @ * 【 】 「 」 ( ) （ ） [ ] & / $` (MiniCPM-o field notes
+//! §2). It drops or rephrases such symbols at random unless they are spelled out.
 
 use std::collections::BTreeMap;
 
-/// The text with everything the model cannot say spelled out or dropped; empty when nothing is left to say.
+/// Spells out or drops all symbols that the model cannot say. Returns an empty text if no word is left.
 pub(crate) fn normalize_text(text: &str, symbols: Option<&BTreeMap<String, String>>) -> String {
     let letters: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len() + 16);
@@ -36,7 +36,7 @@ pub(crate) fn normalize_text(text: &str, symbols: Option<&BTreeMap<String, Strin
     tidy_punctuation(&out)
 }
 
-/// Digits with their separators, without a full stop that ends the sentence.
+/// Leading digits with their separators, without a full stop that ends the sentence.
 fn leading_number(letters: &[char]) -> &[char] {
     let end = letters.iter().position(|letter| !letter.is_ascii_digit() && !matches!(letter, '.' | ','));
     let number = &letters[..end.unwrap_or(letters.len())];
@@ -44,7 +44,7 @@ fn leading_number(letters: &[char]) -> &[char] {
     &number[..last_digit]
 }
 
-/// One space at a time, none before punctuation, no comma beside other punctuation.
+/// Removes double spaces, spaces before punctuation, and commas beside other punctuation.
 fn tidy_punctuation(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -77,7 +77,7 @@ const fn is_punctuation(letter: char) -> bool {
     matches!(letter, ',' | '，' | '.' | '!' | '?' | ';' | '。' | '！' | '？')
 }
 
-/// Cuts a text into parts of at most `max_chars`, at the ends of sentences; a longer sentence at commas, then at
+/// Splits a text into parts of at most `max_chars`, at sentence ends. Longer sentences are split at commas, then at
 /// spaces, then anywhere.
 pub(crate) fn split_parts(text: &str, max_chars: usize) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
@@ -96,7 +96,7 @@ pub(crate) fn split_parts(text: &str, max_chars: usize) -> Vec<String> {
     parts
 }
 
-/// Sentences with the space behind them.
+/// Sentences with the white space that follows them.
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -113,7 +113,7 @@ fn sentence_end(text: &str) -> Option<usize> {
         let next = letters.peek().map(|(_, next)| *next);
         let ends = match letter {
             '。' | '！' | '？' | '\n' => true,
-            // A full stop inside a number or a name ends nothing.
+            // A full stop inside a number or a name does not end a sentence.
             '.' | '!' | '?' => next.is_none_or(char::is_whitespace),
             _ => false,
         };
@@ -126,7 +126,7 @@ fn sentence_end(text: &str) -> Option<usize> {
     (!text.is_empty()).then_some(text.len())
 }
 
-/// A sentence, cut where it is longer than a part may be.
+/// Splits a sentence that is longer than `max_chars`.
 fn split_sentence(sentence: &str, max_chars: usize) -> Vec<String> {
     let mut pieces = Vec::new();
     let mut rest = sentence;

@@ -1,5 +1,6 @@
-//! Which voice speaks: the client's own sample, a configured voice by name, or the server's own; and how a sample is
-//! written for an upstream whose servers do not agree with their document (field notes §3).
+//! Voices: chooses the client's own sample, a configured voice, or the server's own voice, and encodes the sample.
+//!
+//! Upstream servers accept other encodings than their documentation says (field notes §3), so encodings are tried in turn.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,42 +17,42 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct VoiceCatalog {
     voices: BTreeMap<String, VoiceSample>,
-    /// Speech models clients may name; any when empty.
+    /// Speech models that clients may name; any model if empty.
     models: Vec<String>,
 }
 
-/// The name of the voice that speaks when none is named.
+/// Name of the voice for clients that name none.
 const DEFAULT_VOICE: &str = "default";
 
-/// A choice.
+/// Result of choosing a voice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct VoiceChoice {
-    /// The sample, or the server's own voice.
+    /// The voice sample; `None` for the server's own voice.
     pub(crate) voice: Option<VoiceSample>,
-    /// What the operator should know.
+    /// Note for the operator, if the named voice is unknown.
     pub(crate) note: Option<String>,
 }
 
 impl VoiceCatalog {
-    /// Voices by name, and the speech models clients may name (any when empty).
+    /// Creates a catalog of voices by name and of speech models that clients may name (any if empty).
     #[must_use]
     pub const fn new(voices: BTreeMap<String, VoiceSample>, models: Vec<String>) -> Self {
         Self { voices, models }
     }
 
-    /// The voices, and the speech models clients may name.
+    /// The voices, and the speech models that clients may name.
     #[must_use]
     pub const fn voices_and_models(&self) -> (&BTreeMap<String, VoiceSample>, &Vec<String>) {
         (&self.voices, &self.models)
     }
 
-    /// Whether clients may name this speech model.
+    /// True if clients may name this speech model.
     pub(crate) fn is_known_model(&self, model: &str) -> bool {
         let is_listed = self.models.is_empty() || self.models.iter().any(|name| name == model);
         is_listed || self.voices.contains_key(model)
     }
 
-    /// Chooses. A voice nobody configured is the default voice: clients name voices of other engines.
+    /// Chooses a voice. Unknown names get the default voice, because clients name voices of other engines.
     pub(crate) fn choose(
         &self,
         sample: Option<VoiceSample>,
@@ -73,7 +74,7 @@ impl VoiceCatalog {
     }
 }
 
-/// How this session's upstream takes voice samples: tried in order, and kept once it worked.
+/// Encoding of voice samples for a session's upstream: tries each candidate and keeps the first that works.
 #[derive(Debug)]
 pub(crate) struct VoiceEncodingChoice {
     candidates: Arc<[VoiceEncoding]>,
@@ -83,7 +84,7 @@ pub(crate) struct VoiceEncodingChoice {
 }
 
 impl VoiceEncodingChoice {
-    /// Tries these in turn; raw samples where there are none.
+    /// Creates a choice of these candidates; raw float32 if there are none.
     pub(crate) const fn new(candidates: Arc<[VoiceEncoding]>) -> Self {
         Self { candidates, index: 0, worked: false, failures: 0 }
     }
@@ -92,7 +93,7 @@ impl VoiceEncodingChoice {
         self.candidates.get(self.index).copied().unwrap_or(VoiceEncoding::F32le)
     }
 
-    /// The command as the upstream is to get it, and how its voice is written, if it has one.
+    /// Encodes the voice of a command; returns the encoding used, if the command has a voice.
     pub(crate) fn encode_voice(&self, mut command: LaneCommand) -> (LaneCommand, Option<VoiceEncoding>) {
         let voice = match &mut command {
             LaneCommand::Init(voice) | LaneCommand::Speak { voice, .. } => voice.as_mut(),
@@ -110,14 +111,15 @@ impl VoiceEncodingChoice {
         (command, Some(encoding))
     }
 
-    /// An upstream took it.
+    /// Records that an upstream accepted this encoding.
     pub(crate) fn mark_worked(&mut self, encoding: VoiceEncoding) {
         self.index =
             self.candidates.iter().position(|candidate| *candidate == encoding).unwrap_or(self.index);
         (self.worked, self.failures) = (true, 0);
     }
 
-    /// An initialisation with it failed. What has worked before is given up only when it fails twice: other things fail too.
+    /// Records that an initialisation failed. An encoding that worked before is given up after two failures, because
+    /// initialisation can fail for other reasons.
     pub(crate) fn mark_failed(&mut self, encoding: VoiceEncoding) {
         if encoding != self.current() {
             return;
@@ -130,8 +132,8 @@ impl VoiceEncodingChoice {
     }
 }
 
-/// The sample as a WAV file. Its length is never a multiple of four bytes: a server that takes raw float32 then refuses
-/// it, instead of hearing noise in it (field notes §3).
+/// Converts the sample to a WAV file whose length is never a multiple of four bytes. A server that expects raw float32
+/// then rejects the file instead of playing noise (field notes §3).
 fn as_wav(voice: &VoiceSample) -> VoiceSample {
     let mut samples = Vec::new();
     if pcm::decode_base64_f32(voice.0.trim_matches('"'), &mut samples).is_err() {
@@ -157,12 +159,12 @@ mod tests {
         assert_eq!(tried(&encodings), F32le);
         encodings.mark_failed(F32le);
         encodings.mark_failed(F32le);
-        assert_eq!(tried(&encodings), Wav, "the second failure was of a lane opened before");
+        assert_eq!(tried(&encodings), Wav, "the second failure came from a lane opened earlier");
         encodings.mark_failed(Wav);
-        assert_eq!(tried(&encodings), F32le, "round again");
+        assert_eq!(tried(&encodings), F32le, "the first candidate follows the last");
         encodings.mark_worked(Wav);
         encodings.mark_failed(Wav);
-        assert_eq!(tried(&encodings), Wav, "other things fail too");
+        assert_eq!(tried(&encodings), Wav, "one failure does not discard a working encoding");
         encodings.mark_failed(Wav);
         assert_eq!(tried(&encodings), F32le);
         let mut only = VoiceEncodingChoice::new([F32le].into());

@@ -1,7 +1,6 @@
-//! Microphone audio becomes utterances: intake, voice activity, pre-roll, recording.
+//! Speech input: turns microphone audio into utterances by voice activity, with pre-roll.
 //!
-//! Works on sample counts alone; knows no clock, no lane and no client. Here is what a session asks of its ear; [`pipeline`]
-//! is how it listens.
+//! Works on sample counts and knows no clock, lane or client. [`pipeline`] processes the audio hop by hop.
 
 mod pipeline;
 
@@ -21,17 +20,17 @@ use pipeline::{Pipeline, Recording, vad_config};
 /// Samples at 16 kHz in a millisecond.
 const SAMPLES_PER_MS: u64 = SPEECH_RATE_HZ as u64 / 1000;
 
-/// What was heard.
+/// Event found in the microphone audio.
 #[derive(Debug, PartialEq)]
 pub(crate) enum SpeechEvent {
-    /// An utterance began.
+    /// An utterance started.
     Started {
-        /// Audio listened to so far, ms.
+        /// Position in the audio listened to, ms.
         at_ms: u64,
     },
-    /// A piece of an utterance is complete.
+    /// A segment of an utterance is complete.
     Segment(SpeechSegment),
-    /// Somebody speaks who is [watched](SpeechInput::watch_barge_in) for.
+    /// The user spoke while [`SpeechInput::watch_barge_in`] was on.
     Interrupted,
 }
 
@@ -40,15 +39,15 @@ pub(crate) enum SpeechEvent {
 pub(crate) struct SpeechSegment {
     /// int16 mono 16 kHz.
     pub(crate) audio: Vec<i16>,
-    /// Something in it was speech.
+    /// True if the detector found speech in the audio.
     pub(crate) has_speech: bool,
-    /// It ends the utterance; a piece that was committed does not.
+    /// True if the utterance ends here; false after a commit.
     pub(crate) ends_utterance: bool,
-    /// Audio listened to so far, ms.
+    /// End position in the audio listened to, ms.
     pub(crate) end_ms: u64,
 }
 
-/// How a session listens; the profile's values until the client changes them.
+/// Settings of the speech input: the profile's values until the client changes them.
 #[derive(Debug, Clone)]
 pub(crate) struct InputSettings {
     pub(crate) encoding: Encoding,
@@ -60,39 +59,39 @@ pub(crate) struct InputSettings {
 }
 
 impl InputSettings {
-    /// How the client's audio is written.
+    /// Encoding, sample rate and channel count of the client's audio.
     const fn format(&self) -> (Encoding, u32, u16) {
         (self.encoding, self.rate_hz, self.channels)
     }
 }
 
-/// Where every sample went, at 16 kHz but for the two that never got there.
+/// Counts of all samples by destination. `received` and `muted` count at the client's rate, the others at 16 kHz.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleCounts {
-    /// Sample groups taken in, at the client's rate.
+    /// Sample groups accepted, at the client's rate.
     pub received: u64,
     /// Sample groups muted, at the client's rate.
     pub muted: u64,
-    /// Samples that became part of an utterance.
+    /// Samples in utterances.
     pub recorded: u64,
-    /// Samples outside any utterance.
+    /// Samples outside of utterances.
     pub silent: u64,
-    /// Samples not decided about yet.
+    /// Samples not classified yet.
     pub pending: u64,
-    /// Samples handed on to a conversation.
+    /// Samples passed to a conversation.
     pub streamed: u64,
 }
 
-/// What is done with what is heard.
+/// Destinations of the microphone audio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InputUse {
-    /// Utterances are recorded.
+    /// Utterances are recorded for transcription.
     pub(crate) records_utterances: bool,
-    /// Everything is handed on.
+    /// All audio is passed to a conversation.
     pub(crate) streams_audio: bool,
 }
 
-/// One session's ear. Holds nothing to speak of until audio arrives.
+/// Speech input of one session. Allocates its pipeline with the first audio.
 #[derive(Debug)]
 pub(crate) struct SpeechInput {
     rules: ListenRules,
@@ -107,8 +106,8 @@ impl SpeechInput {
         Self { rules, settings, input_use, pipeline: None, muted: false }
     }
 
-    /// Watches for somebody who speaks for `start_ms` from now on, or no longer. A voice that has not paused for
-    /// `suppress_max_ms` is no longer believed: it has to pause first (field notes §7.19).
+    /// Starts to watch for a barge-in by these rules, or stops with `None`. A voice that has lasted for
+    /// `suppress_max_ms` without a pause does not count: it has to pause first (field notes §7.19).
     pub(crate) fn watch_barge_in(&mut self, rules: Option<&BargeInRules>) {
         let Some(pipeline) = &mut self.pipeline else { return };
         match rules {
@@ -126,7 +125,7 @@ impl SpeechInput {
         }
     }
 
-    /// What is to be handed on, to be taken away.
+    /// Audio to pass to the conversation, if there is any; the caller drains the samples.
     pub(crate) fn pending_stream(&mut self) -> Option<&mut Vec<i16>> {
         self.pipeline
             .as_mut()
@@ -134,37 +133,37 @@ impl SpeechInput {
             .filter(|stream| !stream.is_empty())
     }
 
-    /// Whether something was speech since last asked.
+    /// True if the detector found speech since the last call.
     pub(crate) fn take_speech_flag(&mut self) -> bool {
         self.pipeline.as_mut().is_some_and(|pipeline| std::mem::take(&mut pipeline.speech_flag))
     }
 
-    /// For how long the user has been speaking.
+    /// Length of the user's current speech.
     pub(crate) fn speech_length(&self) -> Duration {
         let samples = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.speech_samples);
         Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)
     }
 
-    /// Whether an utterance is going on.
+    /// True during an utterance.
     pub(crate) fn is_in_speech(&self) -> bool {
         self.pipeline.as_ref().is_some_and(|pipeline| pipeline.voice_activity.is_in_speech())
     }
 
-    /// How much more audio there must be before anything can be found out by it.
+    /// Shortest further audio that can start or end an utterance or a barge-in.
     pub(crate) fn time_to_decision(&self) -> Duration {
         let samples = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.samples_to_decision());
         Duration::from_micros(samples * 1000 / SAMPLES_PER_MS)
     }
 
-    /// How it listens now.
+    /// Settings in force.
     pub(crate) const fn settings(&self) -> &InputSettings {
         &self.settings
     }
 
-    /// Listens in another way from now on.
+    /// Applies new settings to the audio from now on.
     ///
     /// # Errors
-    /// [`FormatError`] for a rate or channel count that cannot be taken in; the old way stays.
+    /// [`FormatError`] for an unsupported rate or channel count; the old settings stay.
     pub(crate) fn apply_settings(
         &mut self,
         settings: InputSettings,
@@ -187,7 +186,7 @@ impl SpeechInput {
         Ok(())
     }
 
-    /// Sample groups that a frame of audio completes.
+    /// Number of sample groups that a frame completes.
     pub(crate) fn count_groups(&self, bytes: usize) -> u64 {
         let groups = match &self.pipeline {
             Some(pipeline) => pipeline.converter.completed_groups(bytes),
@@ -199,14 +198,14 @@ impl SpeechInput {
         groups as u64
     }
 
-    /// Drops a frame as if it had never been sent, but for the alignment of the bytes after it.
+    /// Drops a frame, and keeps the byte alignment of the following frames.
     pub(crate) fn discard_frame(&mut self, bytes: &[u8]) {
         if let Some(pipeline) = self.pipeline_mut() {
             pipeline.converter.discard(bytes);
         }
     }
 
-    /// Takes a frame in.
+    /// Processes a frame.
     pub(crate) fn push_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) {
         self.muted = false;
         let Some(pipeline) = self.pipeline_mut() else { return };
@@ -216,7 +215,7 @@ impl SpeechInput {
         pipeline.process_hops(out);
     }
 
-    /// Takes a frame in and discards it; what was heard before is heard out first.
+    /// Mutes a frame. Audio that arrived before the muting is processed to its end first.
     pub(crate) fn mute_frame(&mut self, bytes: &[u8], out: &mut Vec<SpeechEvent>) {
         let just_muted = !std::mem::replace(&mut self.muted, true);
         let Some(pipeline) = self.pipeline_mut() else { return };
@@ -226,18 +225,18 @@ impl SpeechInput {
         pipeline.converter.skip_muted(bytes);
     }
 
-    /// Ends the piece being recorded; the utterance goes on. Nothing happens when none is.
+    /// Completes the current segment, if any; the utterance continues.
     pub(crate) fn commit_segment(&mut self, out: &mut Vec<SpeechEvent>) {
         if let Some(pipeline) = self.pipeline.as_mut().filter(|pipeline| pipeline.recording.is_some()) {
             pipeline.finish_segment_with_rest(false, out);
-            // Its last hops may have ended the utterance.
+            // The last hops may have ended the utterance.
             if pipeline.voice_activity.is_in_speech() {
                 pipeline.recording = Some(Recording::default());
             }
         }
     }
 
-    /// Ends the utterance being recorded: no more of it comes. Nothing happens when none is.
+    /// Ends the current utterance, if any: its audio is complete.
     pub(crate) fn end_utterance(&mut self, out: &mut Vec<SpeechEvent>) {
         if let Some(pipeline) = self.pipeline.as_mut().filter(|pipeline| pipeline.recording.is_some()) {
             pipeline.finish_segment_with_rest(true, out);
@@ -245,17 +244,17 @@ impl SpeechInput {
         }
     }
 
-    /// Audio listened to so far, ms.
+    /// Length of audio listened to so far, ms.
     pub(crate) fn listened_ms(&self) -> u64 {
         self.pipeline.as_ref().map_or(0, |pipeline| pipeline.listened_ms())
     }
 
-    /// The audio recorded of the utterance so far.
+    /// Audio of the current segment so far; `None` outside of utterances.
     pub(crate) fn current_recording(&self) -> Option<&[i16]> {
         self.pipeline.as_ref()?.recording.as_ref().map(|recording| recording.audio.as_slice())
     }
 
-    /// Drops what is being recorded; the session is over.
+    /// Drops the current recording, because the session ends.
     pub(crate) fn stop(&mut self) {
         if let Some(pipeline) = &mut self.pipeline {
             pipeline.silent_samples +=
@@ -263,7 +262,7 @@ impl SpeechInput {
         }
     }
 
-    /// Where every sample went.
+    /// Counts of all samples by destination.
     pub(crate) fn sample_counts(&self) -> SampleCounts {
         self.pipeline.as_ref().map_or_else(SampleCounts::default, |pipeline| SampleCounts {
             received: pipeline.earlier_received_groups + pipeline.converter.input_samples(),
@@ -278,7 +277,7 @@ impl SpeechInput {
 
     fn pipeline_mut(&mut self) -> Option<&mut Pipeline> {
         if self.pipeline.is_none() {
-            // The format was checked when it was set, so this cannot fail.
+            // `apply_settings` has checked the format, so this cannot fail.
             let (encoding, rate_hz, channels) = self.settings.format();
             let converter = InputConverter::with_encoding(encoding, rate_hz, channels).ok()?;
             self.pipeline =

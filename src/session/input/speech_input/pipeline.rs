@@ -1,4 +1,4 @@
-//! What listening needs once there is something to listen to: hop by hop, voice activity, pre-roll, recording.
+//! Pipeline of the speech input: resampled audio, voice activity hop by hop, pre-roll and recording.
 
 use super::{InputSettings, InputUse, SAMPLES_PER_MS, SpeechEvent, SpeechSegment};
 use crate::{
@@ -9,27 +9,27 @@ use crate::{
     mapping::profile::ListenRules,
 };
 
-/// What listening needs.
+/// State of the speech input once audio has arrived.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     pub(crate) converter: InputConverter,
     pub(crate) voice_activity: VoiceActivity,
-    /// Resampled audio that is no whole hop yet.
+    /// Resampled audio, less than one hop.
     pub(crate) resampled: Vec<i16>,
-    /// The last of what was not recorded.
+    /// Newest audio outside of utterances.
     pub(crate) pre_roll: PreRoll,
     pub(crate) recording: Option<Recording>,
     pub(crate) input_use: InputUse,
-    /// Resampled audio to be handed on.
+    /// Resampled audio to pass to the conversation.
     pub(crate) pending_stream: Vec<i16>,
     pub(crate) streamed_samples: u64,
-    /// Finds who interrupts.
+    /// Detector of barge-ins, while the session watches for one.
     pub(crate) barge_in_watch: Option<Segmenter>,
-    /// Something was speech since last asked.
+    /// The detector found speech since the flag was last taken.
     pub(crate) speech_flag: bool,
-    /// Samples since the user last was silent.
+    /// Samples since the user was last silent.
     pub(crate) speech_samples: u64,
-    /// Samples listened to, muted ones not among them (field notes macaw.md §1.3).
+    /// Samples listened to, without muted samples (field notes macaw.md §1.3).
     pub(crate) listened_samples: u64,
     pub(crate) recorded_samples: u64,
     pub(crate) silent_samples: u64,
@@ -70,7 +70,7 @@ impl Pipeline {
         }
     }
 
-    /// Judges every whole hop.
+    /// Processes every complete hop.
     pub(crate) fn process_hops(&mut self, out: &mut Vec<SpeechEvent>) {
         let hop_samples = self.voice_activity.hop_samples();
         let resampled = std::mem::take(&mut self.resampled);
@@ -129,11 +129,11 @@ impl Pipeline {
         }));
     }
 
-    /// Ends the piece being recorded with all that has come, to the last sample.
+    /// Completes the current segment with all audio received, to the last sample.
     pub(crate) fn finish_segment_with_rest(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
         self.flush_resampler(out);
         let Some(recording) = &mut self.recording else { return };
-        // What is left is less than a hop: too little to judge, and part of what was said.
+        // The rest is shorter than a hop, so the detector cannot classify it. It belongs to the utterance.
         if self.input_use.records_utterances {
             recording.audio.extend_from_slice(&self.resampled);
         } else {
@@ -144,7 +144,7 @@ impl Pipeline {
         self.finish_segment(ends_utterance, out);
     }
 
-    /// Gets out what the resampler still holds.
+    /// Processes the audio that the resampler still holds.
     pub(crate) fn flush_resampler(&mut self, out: &mut Vec<SpeechEvent>) {
         let start = self.resampled.len();
         self.converter.flush(&mut self.resampled);
@@ -152,7 +152,7 @@ impl Pipeline {
         self.process_hops(out);
     }
 
-    /// Hands on what is newer than the first `start` samples.
+    /// Passes the resampled audio from index `start` on to the conversation.
     pub(crate) fn stream_from(&mut self, start: usize) {
         if self.input_use.streams_audio {
             self.pending_stream.extend_from_slice(&self.resampled[start..]);
@@ -160,7 +160,7 @@ impl Pipeline {
         }
     }
 
-    /// Samples at 16 kHz without which nothing can be found out.
+    /// Fewest further samples at 16 kHz that can start or end an utterance or a barge-in.
     pub(crate) fn samples_to_decision(&self) -> u64 {
         let hops_to_edge = self.voice_activity.min_hops_to_edge();
         let hops =
@@ -174,10 +174,10 @@ impl Pipeline {
     }
 }
 
-/// The utterance's limit falls at the end of a hop, which is shorter than this, ms.
+/// Upper bound of a hop's length, ms: an utterance reaches its limit at the end of a hop.
 const HOP_MAX_MS: u32 = 20;
 
-/// The detector's settings. The utterance's limit counts its pre-roll and the last hop, so that no question exceeds it.
+/// Settings of the voice detector. The segment limit includes pre-roll and last hop, so that no request exceeds it.
 pub(crate) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadConfig {
     let preset = match settings.sensitivity {
         Sensitivity::High => rules.sensitivity.high,
@@ -196,7 +196,7 @@ pub(crate) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadCo
     }
 }
 
-/// The newest samples, up to a number.
+/// Ring of the newest samples, up to `max_samples`.
 #[derive(Debug)]
 pub(crate) struct PreRoll {
     samples: Vec<i16>,
@@ -212,7 +212,7 @@ impl PreRoll {
         self.samples.len()
     }
 
-    /// Adds samples and says how many older ones fell out. They go in batches, so that a hop costs no move of the whole.
+    /// Adds samples; returns the number of older samples dropped. Drops in batches, so that a hop moves few samples.
     fn push(&mut self, hop: &[i16]) -> u64 {
         let mut dropped = 0;
         if self.samples.len() + hop.len() > 2 * self.max_samples.max(hop.len()) {
@@ -223,7 +223,7 @@ impl PreRoll {
         dropped as u64
     }
 
-    /// The newest, at most as many as are to be kept, and how many were older.
+    /// Takes the newest samples, at most `max_samples`; also returns the number of older samples.
     fn take(&mut self) -> (Vec<i16>, u64) {
         let older = self.samples.len().saturating_sub(self.max_samples);
         let audio = self.samples.split_off(older);

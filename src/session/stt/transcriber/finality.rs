@@ -1,4 +1,4 @@
-//! What waits for its words, and clients that want to know when nothing does any more.
+//! Finality: a client can ask for the final transcript of all audio so far.
 
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use crate::session::{
     stt::utterance::{Utterance, UtteranceState, length_ms},
 };
 
-/// Utterances at a time above which a client's wish to have them final is not noted one by one.
+/// Most utterances that wait at a time while further finality requests still get a marker of their own.
 const MAX_FINALITY_MARKERS: usize = 64;
 
 impl Transcriber {
-    /// Audio that waits for its words, ms.
+    /// Audio that waits for its transcript, ms.
     pub(crate) fn backlog_ms(&self) -> u64 {
         let waiting = |utterance: &Utterance| match &utterance.state {
             UtteranceState::Waiting(audio) | UtteranceState::Requested(audio, _) => length_ms(audio),
@@ -21,7 +21,7 @@ impl Transcriber {
         self.utterances.iter().map(waiting).sum()
     }
 
-    /// What came so far is to be final, and the client to know when it is: by one transcript more, were it empty.
+    /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
     pub(crate) fn finalize(
         &mut self,
         now: Instant,

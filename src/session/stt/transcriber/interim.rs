@@ -1,4 +1,4 @@
-//! Transcript of an utterance while it is still being spoken: what was said so far is asked, and told as a partial.
+//! Interim decodes: transcribes an unfinished utterance and sends the result as a partial transcript.
 
 use std::{
     sync::Arc,
@@ -14,23 +14,23 @@ use crate::{
     },
 };
 
-/// A decode of what was said so far, while the user still speaks.
+/// A pending decode of an unfinished utterance.
 #[derive(Debug)]
 pub(crate) struct InterimDecode {
     pub(crate) text: String,
-    /// Length of the audio it is about, ms.
+    /// Length of the audio sent, ms.
     pub(crate) audio_ms: u64,
-    /// Where that begins, ms.
+    /// Start of that audio, ms.
     pub(crate) audio_start_ms: u64,
 }
 
 impl Transcriber {
-    /// When a decode of what was said so far is due; the session has the audio.
+    /// True if an interim decode is due; the session then calls [`Transcriber::request_interim`] with the audio.
     pub(crate) fn is_interim_due(&self, now: Instant) -> bool {
         self.next_interim_at.is_some_and(|due| due <= now)
     }
 
-    /// Asks for the words so far, if the lane is free for it.
+    /// Requests an interim decode if the lane is ready, and schedules the next one.
     pub(crate) fn request_interim(
         &mut self,
         now: Instant,

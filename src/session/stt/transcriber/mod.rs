@@ -1,7 +1,7 @@
-//! Utterances on their way to words: asked one after the other, told to the client in the order they were spoken.
+//! Transcriber: sends utterances to an upstream one after the other, and reports transcripts in the order of speech.
 //!
-//! The order is the Macaw server's (field notes macaw.md §1.8): start, partials, final, end; a final that takes too long
-//! lets the end go first and still comes.
+//! The order of events is the Macaw server's (field notes macaw.md §1.8): start, partials, final, end. If a final takes
+//! too long, the end goes first and the final still follows.
 
 mod finality;
 mod interim;
@@ -26,57 +26,57 @@ use crate::{
 };
 use interim::InterimDecode;
 
-/// What its lanes are for.
+/// Purpose and upstream mode of the transcriber's lanes.
 const LANE_PURPOSE_AND_MODE: (LanePurpose, Mode) = (LanePurpose::Transcribe, Mode::Chat);
 
-/// What a question needs to know of the session's settings.
+/// Settings of the session that apply to transcription.
 pub(crate) struct TranscribeOptions<'s> {
     pub(crate) rules: &'s HearRules,
-    /// Whether anybody wants to know the words.
+    /// False if the profile drops the user's words.
     pub(crate) wants_transcript: bool,
     pub(crate) language: &'s str,
     pub(crate) hot_words: &'s [String],
     pub(crate) partials: bool,
 }
 
-/// All utterances of a session that are not settled.
+/// Utterances of a session that are not reported completely, and the lane that serves them.
 #[derive(Debug, Default)]
 pub(crate) struct Transcriber {
     utterances: VecDeque<Utterance>,
     connection: Option<UpstreamConnection>,
-    /// The connection was given up so that a text can be spoken; the next question opens another.
+    /// The connection was released for a text to speak, or failed; the next utterance opens another.
     worker_released: bool,
     segment_count: u32,
-    /// Nothing that waits is dropped: the client is held back instead.
+    /// Waiting audio is never dropped, because back-pressure stops the client instead.
     keeps_backlog: bool,
     interim: Option<InterimDecode>,
     next_interim_at: Option<Instant>,
-    /// Audio that was dropped because too much waited, ms.
+    /// Audio dropped because too much waited, ms.
     dropped_ms: u64,
 }
 
 impl Transcriber {
-    /// All utterances of a session; where `keeps_backlog`, none is ever dropped.
+    /// Creates a transcriber. With `keeps_backlog`, no waiting audio is ever dropped.
     pub(crate) fn new(keeps_backlog: bool) -> Self {
         Self { keeps_backlog, ..Self::default() }
     }
 
-    /// Utterances and committed pieces so far whose words were wanted.
+    /// Number of segments so far that were transcribed or will be.
     pub(crate) const fn segment_count(&self) -> u32 {
         self.segment_count
     }
 
-    /// Nothing is owed to the client: no start without its end, no audio without its words.
+    /// True if the client waits for no transcript and for no end of speech.
     pub(crate) fn is_settled(&self) -> bool {
         self.utterances.is_empty()
     }
 
-    /// Audio that was dropped because too much waited, ms.
+    /// Audio dropped because too much waited, ms.
     pub(crate) const fn dropped_ms(&self) -> u64 {
         self.dropped_ms
     }
 
-    /// Its lane waits in a queue.
+    /// True if the lane waits in the upstream's queue.
     pub(crate) fn is_queued(&self) -> bool {
         self.connection.as_ref().is_some_and(UpstreamConnection::is_queued)
     }
@@ -86,12 +86,12 @@ impl Transcriber {
         self.connection.as_ref().map(UpstreamConnection::lane)
     }
 
-    /// Whether its lane holds a worker.
+    /// True if the lane holds an upstream worker.
     pub(crate) fn holds_worker(&self) -> bool {
         self.connection.as_ref().is_some_and(UpstreamConnection::holds_worker)
     }
 
-    /// The ear heard something.
+    /// Handles an event of the speech input.
     pub(crate) fn handle_speech_event(
         &mut self,
         now: Instant,
@@ -124,17 +124,17 @@ impl Transcriber {
         self.segment_count += u32::from(options.wants_transcript);
         let Some(utterance) = self.utterances.back_mut() else { return };
         if !segment.has_speech && !segment.ends_utterance {
-            // Nothing to ask and nothing to tell: the same utterance goes on, however often nothing is committed.
+            // An empty commit has nothing to transcribe or report: the utterance continues.
             utterance.segment_id = context.segment_ids.next_id();
             return;
         }
         utterance.completed_at = Some(now);
         utterance.audio_start_ms = segment.end_ms.saturating_sub(length_ms(&segment.audio));
-        // As they were when it was said: the settings may be others when it is asked, or answered.
+        // Settings of the moment of speech: the client may change them before the request is sent.
         utterance.prompt = options.prompt();
         utterance.language = options.language.to_owned();
         utterance.speech_end_ms = segment.ends_utterance.then_some(segment.end_ms);
-        // What holds no speech, such as the rest after a commit, has no words.
+        // A segment without speech, such as the rest after a commit, has no transcript.
         utterance.state = if segment.has_speech && options.wants_transcript {
             UtteranceState::Waiting(Arc::new(segment.audio))
         } else {
@@ -145,7 +145,7 @@ impl Transcriber {
         }
     }
 
-    /// Keeps what waits for the upstream bounded: the oldest goes, and the client is told.
+    /// Bounds the audio that waits for the upstream: drops the oldest and notifies the client.
     fn limit_backlog(&mut self, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
         if self.keeps_backlog {
             return;
@@ -169,7 +169,7 @@ impl Transcriber {
         }
     }
 
-    /// The upstream said something on the lane in use.
+    /// Handles an upstream event of the lane.
     pub(crate) fn handle_lane_event(
         &mut self,
         now: Instant,
@@ -202,7 +202,7 @@ impl Transcriber {
             interim.text.push_str(text);
             return;
         }
-        // Words are told of the utterance whose turn it is; a late one only gets its final.
+        // Only the oldest unreported utterance gets partials; a late one only gets its final.
         let front = self.utterances.iter().position(|utterance| !utterance.released);
         let requested =
             self.utterances.iter_mut().enumerate().find(|(_, utterance)| utterance.is_requested());
@@ -221,7 +221,7 @@ impl Transcriber {
         }
     }
 
-    /// The answer is complete; `text` is all of it where the upstream repeats it.
+    /// Completes an answer. `text` is the whole answer if the upstream repeats it.
     fn complete_reply(
         &mut self,
         now: Instant,
@@ -242,7 +242,7 @@ impl Transcriber {
                 Transcript { text, duration_ms: length_ms(audio), language: utterance.language.clone() };
             utterance.state = UtteranceState::Settled(Some(Ok(transcript)));
         }
-        // One fresh session an utterance (field notes §5): what was asked before must not colour the next answer.
+        // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
         self.retire_connection(now, context);
         self.advance(now, options, context);
     }
@@ -286,7 +286,7 @@ impl Transcriber {
             }
         });
         let Some(utterance) = requested else {
-            // The user still speaks: there is time, and nobody to disappoint yet.
+            // The user is still speaking, so nothing is lost yet.
             self.worker_released = true;
             return;
         };
@@ -336,7 +336,7 @@ impl Transcriber {
         self.advance(now, options, context);
     }
 
-    /// Another lane may be dialled again.
+    /// Continues after a lane was freed for dialling.
     pub(crate) fn resume_dialling(
         &mut self,
         now: Instant,
@@ -356,7 +356,7 @@ impl Transcriber {
         [connection_timeout, release, self.next_interim_at].into_iter().flatten().min()
     }
 
-    /// Gives the worker back while it is only held in reserve, because a text waits to be spoken.
+    /// Returns an idle worker, because a text to speak waits for one.
     pub(crate) fn release_idle_worker(&mut self, now: Instant, context: &mut LaneContext) {
         let is_busy = self.connection.as_ref().is_some_and(UpstreamConnection::is_awaiting_reply)
             || self.utterances.iter().any(|utterance| matches!(utterance.state, UtteranceState::Waiting(_)));
@@ -366,7 +366,7 @@ impl Transcriber {
         }
     }
 
-    /// The session ends: the utterance that is still being spoken is dropped, its pair closed at `at_ms`.
+    /// Drops the unfinished utterance because the session ends; its speech ends at `at_ms`.
     pub(crate) fn abandon_recording(
         &mut self,
         now: Instant,
@@ -387,7 +387,7 @@ impl Transcriber {
         self.advance(now, options, context);
     }
 
-    /// Whatever is still owed will not come: pairs are closed, an open one at `at_ms`, and the lane is left.
+    /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
     pub(crate) fn stop(
         &mut self,
         now: Instant,
@@ -415,7 +415,7 @@ impl Transcriber {
         }
     }
 
-    /// Does all that can be done now: tells, asks, dials.
+    /// Reports finished utterances, sends the next request, and dials or leaves the lane as needed.
     fn advance(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
         self.report_progress(now, options, context);
         let is_settled = self.utterances.is_empty();
@@ -446,7 +446,7 @@ impl Transcriber {
                     context,
                 ));
             }
-            // Dialled at the first sound, so that queueing and initialising overlap the user's speech.
+            // Dials at the first sound, so that queueing and initialisation overlap the user's speech.
             (None, None) if !is_settled && !self.worker_released && options.wants_transcript => {
                 self.connection = Some(UpstreamConnection::open(
                     now,
@@ -464,7 +464,7 @@ impl Transcriber {
         self.utterances.iter().find(|utterance| !utterance.released)
     }
 
-    /// Tells the client what is due, in order.
+    /// Reports what is due to the client, in the order of speech.
     fn report_progress(&mut self, now: Instant, options: &TranscribeOptions<'_>, context: &mut LaneContext) {
         let mut index = 0;
         while let Some(utterance) = self.utterances.get_mut(index) {
