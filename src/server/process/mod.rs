@@ -1,4 +1,4 @@
-//!
+//! The server as a process: lifecycle, worker threads, file descriptors, service manager.
 
 pub mod fd_limit;
 pub mod lifecycle;

@@ -1,5 +1,5 @@
-//! Asking an upstream whether it is there, or back, without taking a worker from anybody: one that was left out, and one
-//! that nobody uses.
+//! Probes: connection attempts that find out whether an upstream is reachable, without occupying a worker. Ejected
+//! and idle upstreams are probed.
 
 use std::{
     sync::{Arc, Weak},

@@ -1,36 +1,37 @@
-//! How long a client that streams may be left unread: until something could be decided by what it sends.
+//! Read window: how long a streaming client may stay unread, because no decision depends on its next frames.
 //!
-//! Audio matters in units and in hops of the voice detector, not in frames, and waking up for every frame costs more than
-//! all that is done with it (field notes libraries.md, "Gathering small frames before waking"). What wakes up whom, and
-//! when a frame is expected, the driver knows; here is only what the session waits for.
+//! Audio matters in units and in hops of the voice detector, not in frames, and a wake-up per frame costs more than
+//! processing it (field notes libraries.md, "Gathering small frames before waking"). The session says what it waits
+//! for; the server schedules the reads.
 
 use std::time::{Duration, Instant};
 
 use crate::audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES};
 use crate::session::{Session, SessionPhase};
 
-/// Who was told words, or heard speech to its end, may have something to say to that: commands are read at once for so long.
+/// After words or the end of speech the client may answer with a command, so every message is read at once for this
+/// time.
 const REPLY_WINDOW: Duration = Duration::from_secs(3);
 
-/// A time in which nothing can be decided by what the client sends.
+/// A time in which no decision depends on the client's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadWindow {
-    /// Length of all audio that has come so far.
+    /// Length of all audio received so far.
     pub received: Duration,
-    /// Length of the last frame of it.
+    /// Length of the last frame.
     pub last_frame_length: Duration,
-    /// How much more there must be before anything can be decided.
+    /// How much more audio the next decision needs.
     pub until_decision: Duration,
-    /// The model waits for what is decided then.
+    /// The model waits for this decision.
     pub urgent: bool,
-    /// Frames that are read together may be told as one of so many bytes; no frame of the client's protocol is longer.
+    /// Size limit for frames that are joined into one, bytes; no frame of the client protocol is longer.
     pub frame_max_bytes: usize,
-    /// How long it may lie unread in any case: there may be a command behind it.
+    /// Longest time the client may stay unread, because a command may follow the audio.
     pub max_delay: Duration,
 }
 
 impl Session {
-    /// The lull there is now; none if every message is to be read at once.
+    /// The current read window; `None` if every message must be read at once.
     pub(crate) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
         let gather = self.setup.profile.read_window;
         let max_delay_ms = if self.context.player.is_audible() { gather.playing_ms } else { gather.quiet_ms };
@@ -43,7 +44,7 @@ impl Session {
             return None;
         }
         let until_unit = self.dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
-            // A unit that is whole waits for the model, not for the client.
+            // A complete unit waits for the model, so only the current one counts.
             let missing = UNIT_SAMPLES - dialogue.waiting_samples() % UNIT_SAMPLES;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
@@ -58,7 +59,7 @@ impl Session {
         })
     }
 
-    /// A command may come that is urgent. In a conversation the model answers, not the client.
+    /// True if an urgent command may come. In a conversation the model answers, not the client.
     fn expects_urgent_command(&self, now: Instant) -> bool {
         let may_reply = self.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
         self.dialogue.is_none()
