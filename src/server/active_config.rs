@@ -1,6 +1,9 @@
 //! The configuration that new sessions use. It is checked as a whole and replaced as a whole.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use super::{
     access::{AccessPolicy, ClientLimits},
@@ -46,7 +49,6 @@ impl ServiceConfig {
     #[must_use]
     pub fn with_upstream_state_of(mut self, previous: &Self) -> Self {
         self.pool = self.pool.with_state_of(&previous.pool);
-        self.routes.use_pool(&self.pool);
         self
     }
 }
@@ -70,5 +72,15 @@ impl ActiveConfig {
     /// Replaces the configuration for new sessions. Open sessions keep theirs, and the session limit stays as it was.
     pub fn replace(&self, config: ServiceConfig) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
+
+    /// Probes idle upstreams of the current configuration at this interval, for ever: readiness depends on upstreams that
+    /// died unused.
+    pub async fn probe_upstreams_every(self, interval: Duration) {
+        let mut ticks = tokio::time::interval(interval);
+        loop {
+            ticks.tick().await;
+            self.get().pool.probe_idle();
+        }
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::upstream_pool::Pool;
 use crate::mapping::{
     ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_client_with_profile,
 };
@@ -62,8 +61,8 @@ fn is_any_glob(glob: &String) -> bool {
 pub struct RouteUpstreams {
     /// The dialect.
     pub dialect: Arc<UpstreamMapping>,
-    /// The pool of these upstreams.
-    pub pool: Pool,
+    /// Their names in the pool.
+    pub names: Arc<[String]>,
 }
 
 /// A configured route with its names resolved.
@@ -102,14 +101,6 @@ impl Routes {
     #[must_use]
     pub const fn new(routes: Vec<Route>) -> Self {
         Self(routes)
-    }
-
-    /// Goes to the upstreams of this pool, by the names of those that routes lead to.
-    pub(super) fn use_pool(&mut self, pool: &Pool) {
-        for route in &mut self.0 {
-            let pool_of_route = &mut route.upstreams.pool;
-            *pool_of_route = pool.subset(|name| pool_of_route.has_upstream(name));
-        }
     }
 
     /// Every route.
@@ -202,7 +193,7 @@ mod tests {
             client: any_glob(),
             model: model.into(),
             profile: Arc::new(Profile { name: name.into(), ..(*profile).clone() }),
-            upstreams: RouteUpstreams { dialect: dialect.clone(), pool: Pool::new([]) },
+            upstreams: RouteUpstreams { dialect: dialect.clone(), names: Arc::from([]) },
         };
         let routes = Routes::new(vec![
             route("/v1/*", "fast*", "first", None),

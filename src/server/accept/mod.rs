@@ -45,7 +45,7 @@ use super::{
     accept::{
         http_error::{HttpError, HttpResponse},
         protocol_detection::NotServed,
-        session_start::{ConnectRequest, run_session, unix_now},
+        session_start::{Admission, ConnectRequest, run_session, unix_now},
     },
     access::{
         address::client_subnet,
@@ -71,16 +71,6 @@ const HEAD_MAX_BYTES: usize = 8 * 1024;
 
 /// Time to answer connections without a session when the server drains.
 const PENDING_UPGRADE_GRACE: Duration = Duration::from_secs(1);
-
-/// Everything a session was admitted with. Dropping it releases the session slot and the quota.
-pub(super) struct Admission {
-    /// The API key, if one was shown.
-    pub(super) key: Option<Arc<ApiKey>>,
-    /// The first name in the client's certificate.
-    pub(super) subject: Option<String>,
-    _session_slot: OwnedSemaphorePermit,
-    _quota_tickets: Vec<QuotaTicket>,
-}
 
 /// The other end of a connection, and the names in its certificate.
 struct ClientPeer {
@@ -236,12 +226,8 @@ fn admit(
         trace_context,
         candidates,
     };
-    let admission = Admission {
-        key,
-        subject: peer.certificate_names.first().cloned(),
-        _session_slot: session_slot,
-        _quota_tickets: tickets,
-    };
+    let subject = peer.certificate_names.first().cloned();
+    let admission = Admission::new(key, subject, session_slot, tickets);
     let upgraded = hyper::upgrade::on(&mut request);
     // Boxed, because otherwise the task's future would hold it twice.
     let session = Box::pin(run_session(upgraded, connect_request, (server.clone(), config), admission));

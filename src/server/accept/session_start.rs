@@ -9,13 +9,14 @@ use std::{
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_tungstenite::tungstenite::{Message, protocol::Role};
 use tracing::{Instrument as _, debug, error_span, info};
 
-use super::{Admission, protocol_detection};
+use super::protocol_detection;
 use crate::server::{
     ServerContext, ServiceConfig,
-    access::ClientLimits,
+    access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
@@ -48,6 +49,27 @@ pub(crate) struct ConnectRequest {
     pub(crate) trace_context: Arc<TraceContext>,
     /// The protocols the client may speak, the likeliest first.
     pub(crate) candidates: Vec<Arc<ClientMapping>>,
+}
+
+/// Everything a session was admitted with. Dropping it releases the session slot and the quota.
+pub(crate) struct Admission {
+    /// The API key, if one was shown.
+    key: Option<Arc<ApiKey>>,
+    /// The first name in the client's certificate.
+    subject: Option<String>,
+    _session_slot: OwnedSemaphorePermit,
+    _quota_tickets: Vec<QuotaTicket>,
+}
+
+impl Admission {
+    pub(super) fn new(
+        key: Option<Arc<ApiKey>>,
+        subject: Option<String>,
+        session_slot: OwnedSemaphorePermit,
+        quota_tickets: Vec<QuotaTicket>,
+    ) -> Self {
+        Self { key, subject, _session_slot: session_slot, _quota_tickets: quota_tickets }
+    }
 }
 
 /// Serves a session until its end.
@@ -84,6 +106,7 @@ pub(crate) async fn run_session(
         profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
     let (tap, drain, drain_guard) = (config.tap.clone(), server.drain.clone(), server.drain_guard.clone());
     let close_timeout = config.drain_policy.timeout;
+    let pool = config.pool.subset(upstreams.names);
     let context = SessionContext {
         tap,
         trace,
@@ -93,7 +116,7 @@ pub(crate) async fn run_session(
         close_timeout,
         drain_guard,
     };
-    let task = Box::new(SessionTask::new(bridge, client, upstreams.pool, context));
+    let task = Box::new(SessionTask::new(bridge, client, pool, context));
     drop((server, config));
     task.run(first_message).instrument(span).await;
     drop(admission);

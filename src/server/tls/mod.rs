@@ -26,10 +26,6 @@ use tokio::{
     net::TcpStream,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tracing::{info, warn};
-
-use super::{ActiveConfig, admin::SharedAdminSecurity};
-use crate::telemetry::metrics::Metrics;
 
 /// `[tls]` of the configuration, also used for other listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -181,38 +177,6 @@ impl ReloadableAcceptor {
     fn loaded(&self) -> LoadedTls {
         // It is replaced as a whole, whatever panicked.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// Looks every so often whether the files of what serves now have changed, clients and operators, for ever. A reload finds
-/// it too, but who renews certificates does not always say so.
-pub async fn watch_certificates(
-    current: ActiveConfig,
-    admin: Option<SharedAdminSecurity>,
-    metrics: Metrics,
-    interval: Duration,
-) {
-    let mut ticks = tokio::time::interval(interval);
-    loop {
-        ticks.tick().await;
-        if let Some(tls) = current.get().tls.clone() {
-            log_refresh("the certificate", &tls).await;
-            if let Some(expires) = tls.certificate_expiry() {
-                metrics.set_certificate_expiry(expires.as_secs_f64());
-            }
-        }
-        if let Some(tls) = admin.as_ref().and_then(|security| security.get().tls.clone()) {
-            log_refresh("the admin listener's certificate", &tls).await;
-        }
-    }
-}
-
-async fn log_refresh(what: &str, tls: &ReloadableAcceptor) {
-    let acceptor = tls.clone();
-    match tokio::task::spawn_blocking(move || acceptor.refresh()).await {
-        Ok(Ok(true)) => info!("{what} was replaced, for connections to come"),
-        Ok(Err(problem)) => warn!("{what} was not replaced, the one before still holds: {problem}"),
-        Ok(Ok(false)) | Err(_) => {}
     }
 }
 

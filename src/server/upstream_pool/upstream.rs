@@ -1,15 +1,24 @@
 //! One upstream of the pool: its name, its health, and its log lines for operators.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep_until, timeout},
+};
 use tower::load::Load;
 use tracing::{debug, info, warn};
 
 use super::{
     health::{Health, LaneFailure, UpstreamLoad},
-    probe::{Probe, probe_until_readmitted},
+    probe::Probe,
 };
+
+/// A probe that takes longer has failed.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One upstream.
 pub(super) struct PooledUpstream {
@@ -63,8 +72,11 @@ impl PooledUpstream {
         &self.name
     }
 
-    pub(super) fn probe(&self) -> Prober {
-        self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Probes the upstream now.
+    async fn probe(&self) -> Result<(), String> {
+        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let result = timeout(PROBE_TIMEOUT, probe.probe()).await;
+        result.unwrap_or_else(|_| Err(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())))
     }
 
     pub(super) fn status(&self) -> UpstreamStatus {
@@ -128,7 +140,7 @@ impl PooledUpstream {
         warn!(upstream = self.name, ejected_ms = pause.as_millis(), "upstream ejected: {message}");
         // Without a runtime the program is ending.
         if let (false, Ok(runtime)) = (has_probe_task, Handle::try_current()) {
-            runtime.spawn(probe_until_readmitted(Arc::downgrade(self)));
+            runtime.spawn(Self::probe_until_readmitted(Arc::downgrade(self)));
         }
     }
 
@@ -147,8 +159,9 @@ impl PooledUpstream {
         is_idle && !std::mem::replace(&mut state.is_being_probed, true)
     }
 
-    /// Records the outcome of an idle probe.
-    pub(super) fn idle_probe_finished(self: &Arc<Self>, result: Result<(), String>) {
+    /// Probes an upstream without lanes, so that an outage is known before a session needs it.
+    pub(super) async fn probe_idle(self: Arc<Self>) {
+        let result = self.probe().await;
         let mut state = self.state();
         (state.is_being_probed, state.has_reported) = (false, true);
         drop(state);
@@ -157,8 +170,20 @@ impl PooledUpstream {
         }
     }
 
+    /// Probes an ejected upstream whenever a probe is due, until it is back in service or dropped.
+    async fn probe_until_readmitted(upstream: Weak<Self>) {
+        while let Some(due) = upstream.upgrade().and_then(|upstream| upstream.next_probe_at()) {
+            sleep_until(due).await;
+            let Some(upstream) = upstream.upgrade() else { return };
+            // A lane may have been faster.
+            if upstream.load().ejected_until == Some(due) {
+                upstream.probe_finished(upstream.probe().await);
+            }
+        }
+    }
+
     /// When to probe the ejected upstream; `None` ends the probe task because the upstream is in service.
-    pub(super) fn next_probe_at(&self) -> Option<Instant> {
+    fn next_probe_at(&self) -> Option<Instant> {
         let mut state = self.state();
         let due = state.health.ejected_until();
         state.has_probe_task = due.is_some();
@@ -166,7 +191,7 @@ impl PooledUpstream {
     }
 
     /// Records the outcome of a probe while ejected.
-    pub(super) fn probe_finished(&self, result: Result<(), String>) {
+    fn probe_finished(&self, result: Result<(), String>) {
         match result {
             Ok(()) => {
                 if self.state().health.probe_succeeded() {
