@@ -133,10 +133,8 @@ impl ResolvedUpstreams {
                 dialect.name, another.name
             ));
         }
-        Ok(RouteUpstreams {
-            dialect: dialect.clone(),
-            pool: self.pool.subset(|name| matches_glob(pattern, name)),
-        })
+        let matching = names().filter(|name| matches_glob(pattern, name)).map(str::to_owned).collect();
+        Ok(RouteUpstreams { dialect: dialect.clone(), names: matching })
     }
 }
 

@@ -1,6 +1,9 @@
-//! What new sessions are served with, all of it together: it is found and checked as a whole, and replaced as a whole.
+//! The configuration that new sessions use. It is checked as a whole and replaced as a whole.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use super::{
     access::{AccessPolicy, ClientLimits},
@@ -13,45 +16,44 @@ use super::{
 };
 use crate::{mapping::Library, session::VoiceCatalog};
 
-/// What a server is made of.
+/// Everything a server is configured with.
 pub struct ServiceConfig {
-    /// Client protocols, profiles, dialects.
+    /// Client protocols, profiles and upstream dialects.
     pub library: Library,
-    /// What serves which connection.
+    /// Which profile and upstreams serve which connection.
     pub routes: Routes,
-    /// All upstreams; routes go to parts of it.
+    /// All upstreams; each route uses a subset.
     pub pool: Pool,
     /// Voices by name.
     pub voices: Arc<VoiceCatalog>,
-    /// A session without a binary frame for this long is closed, ms; 0 for never, `None` for what the protocol says.
+    /// Closes a session without a binary frame for this long, ms; 0 for never, `None` for the protocol's own limit.
     pub idle_ms: Option<u64>,
-    /// Sessions at a time; more are refused with HTTP 503.
+    /// Limit on concurrent sessions; further clients are rejected with HTTP 503.
     pub sessions_max: usize,
-    /// How it takes leave.
+    /// How the server drains.
     pub drain_policy: DrainPolicy,
-    /// Who may in.
+    /// Who may connect.
     pub access: AccessPolicy,
-    /// How much of everything else.
+    /// Per-client limits.
     pub limits: ClientLimits,
-    /// How clients are encrypted; `None` for not at all.
+    /// TLS towards clients; `None` for plain TCP.
     pub tls: Option<ReloadableAcceptor>,
-    /// Sees every frame.
+    /// Sees every frame of every session.
     pub tap: Option<Arc<dyn Tap>>,
-    /// Where sessions are recorded.
+    /// Where traces are written; `None` for no traces.
     pub traces: Option<Arc<TraceDirectory>>,
 }
 
 impl ServiceConfig {
-    /// This, with what another one knows of upstreams that both have.
+    /// Takes over what `previous` knows of the upstreams that both configurations have.
     #[must_use]
     pub fn with_upstream_state_of(mut self, previous: &Self) -> Self {
         self.pool = self.pool.with_state_of(&previous.pool);
-        self.routes.use_pool(&self.pool);
         self
     }
 }
 
-/// What new sessions are served with; it may be another one from one session to the next.
+/// The current [`ServiceConfig`], which a reload replaces between two sessions.
 #[derive(Clone)]
 pub struct ActiveConfig(Arc<RwLock<Arc<ServiceConfig>>>);
 
@@ -60,15 +62,25 @@ impl ActiveConfig {
         Self(Arc::new(RwLock::new(Arc::new(config))))
     }
 
-    /// What new sessions are served with now.
+    /// The configuration for new sessions.
     #[must_use]
     pub fn get(&self) -> Arc<ServiceConfig> {
-        // It is replaced as a whole, whatever panicked.
+        // The value is replaced as a whole, so a poisoned lock holds a valid one.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Serves new sessions with this. Those that are open keep what they have; how many there may be stays as it was.
+    /// Replaces the configuration for new sessions. Open sessions keep theirs, and the session limit stays as it was.
     pub fn replace(&self, config: ServiceConfig) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
+
+    /// Probes idle upstreams of the current configuration at this interval, for ever: readiness depends on upstreams that
+    /// died unused.
+    pub async fn probe_upstreams_every(self, interval: Duration) {
+        let mut ticks = tokio::time::interval(interval);
+        loop {
+            ticks.tick().await;
+            self.get().pool.probe_idle();
+        }
     }
 }

@@ -1,17 +1,18 @@
-//! Everything that touches a socket: accepting clients, dialling upstreams, driving sessions.
+//! Everything that touches a socket: accepting clients, dialling upstreams, running sessions.
 //!
-//! - [`active_config`] is what new sessions are served with
-//! - [`mod@accept`] answers HTTP and upgrades who may in by [`access`], or says why not ([`accept::http_error`]); [`accept::session_start`] begins a
-//!   session: [`accept::protocol_detection`] finds out which protocol it speaks, [`route`] what serves it
-//! - [`process::fd_limit`] sees to it that the system lets it open enough
-//! - [`process::workers`] are the threads sessions run on; [`session_task`] is the one task of a session: sockets on one side, the [`crate::bridge`] on the other
-//! - [`session_task::socket_poll`] polls its sockets, [`websocket::outbox`] is one of them, [`upstream_pool::dial`] opens those towards upstreams, [`tap`] looks on
-//! - [`registry::observer`] lets operators see what a session does
-//! - [`registry`] knows the sessions that run, and gives them orders; [`process::lifecycle`] is the server's own from start to end
-//! - [`admin`] is what operators see and do, at an address apart from the clients'; [`process::systemd`] tells the service manager
-//! - [`trace_files`] writes what sessions do to files
-//! - [`tls`] encrypts what clients send and are sent, [`websocket::stream`] is what it does so on, [`websocket::pausable_stream`] what is under both
-//! - [`upstream_pool`] chooses among upstreams; [`session_task::lane_leases`] tells it what sessions say of theirs
+//! - [`active_config`]: the configuration that new sessions use
+//! - [`mod@accept`]: HTTP, admission and the upgrade; [`accept::http_error`] is the answer to a rejected request,
+//!   [`accept::session_start`] begins a session, [`accept::protocol_detection`] finds its client protocol, [`route`]
+//!   its profile and upstreams
+//! - [`session_task`]: the one task of a session, between its sockets and the [`crate::bridge`]; [`adaptive_read`]
+//!   says when to read a client that streams
+//! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
+//! - [`upstream_pool`]: chooses and dials upstreams; [`session_task::lane_leases`] reports to it how each lane fares
+//! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
+//!   and the access log
+//! - [`process`]: lifecycle, worker threads, file descriptors, service manager
+//! - [`admin`]: the listener for operators, on an address of its own
+//! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
 
 mod accept;
 pub mod access;
@@ -67,16 +68,16 @@ pub struct Server {
     liveness: (LivenessProbe, mpsc::Receiver<PingReply>),
 }
 
-/// An answer that only who accepts connections can give.
+/// Completed by the accept loop, as proof that it runs.
 type PingReply = oneshot::Sender<()>;
 
-/// A way to ask whether connections are still accepted.
+/// Checks that the accept loop still runs.
 #[derive(Debug, Clone)]
 pub struct LivenessProbe(mpsc::Sender<PingReply>);
 
 impl LivenessProbe {
-    /// Done when the loop that accepts connections, or that waits for the last sessions, has come round; never if it does
-    /// not.
+    /// Completes when the accept loop, or the loop that waits for the last sessions, has come round. Never completes
+    /// if that loop hangs.
     pub async fn ping(&self) {
         let (reply, replied) = oneshot::channel();
         if self.0.send(reply).await.is_err() || replied.await.is_err() {
@@ -85,11 +86,11 @@ impl LivenessProbe {
     }
 }
 
-/// How many sessions there may be.
+/// The limit on concurrent sessions.
 #[derive(Debug, Clone)]
 pub struct SessionSlots {
     semaphore: Arc<Semaphore>,
-    /// All of them, taken or not.
+    /// The limit itself, whether slots are taken or not.
     pub max: usize,
 }
 
@@ -98,16 +99,16 @@ impl SessionSlots {
         Self { semaphore: Arc::new(Semaphore::new(max)), max }
     }
 
-    /// How many more.
+    /// Free slots.
     #[must_use]
     pub fn available(&self) -> usize {
         self.semaphore.available_permits()
     }
 
-    /// Done when nobody has a place.
+    /// Completes when every slot is free.
     async fn wait_until_all_free(&self) {
         let all = u32::try_from(self.max).unwrap_or(u32::MAX);
-        // Nobody closes it.
+        // The semaphore is never closed.
         let _ = self.semaphore.acquire_many(all).await;
     }
 }
@@ -116,7 +117,7 @@ impl Server {
     /// Binds the address.
     ///
     /// # Errors
-    /// The system's own, such as an address in use.
+    /// Fails with the system's error, such as an address in use.
     pub async fn bind(listen: &str, config: ServiceConfig) -> io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
         let (config, registry) = (ActiveConfig::new(config), SessionRegistry::default());
@@ -140,58 +141,58 @@ impl Server {
     /// The address, with the port the system chose.
     ///
     /// # Errors
-    /// The system's own.
+    /// Fails with the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// What new sessions are served with, to be replaced while it runs.
+    /// The configuration for new sessions; it can be replaced while the server runs.
     #[must_use]
     pub fn active_config(&self) -> ActiveConfig {
         self.config.clone()
     }
 
-    /// The sessions that run.
+    /// The running sessions.
     #[must_use]
     pub fn registry(&self) -> SessionRegistry {
         self.registry.clone()
     }
 
-    /// How many sessions there may be.
+    /// The limit on concurrent sessions.
     #[must_use]
     pub fn session_slots(&self) -> SessionSlots {
         self.session_slots.clone()
     }
 
-    /// Its life, to be watched and ended.
+    /// The server's lifecycle, to watch it or to stop the server.
     #[must_use]
     pub fn lifecycle(&self) -> Lifecycle {
         self.lifecycle.clone()
     }
 
-    /// Whether it still accepts.
+    /// Checks that the accept loop still runs.
     #[must_use]
     pub fn liveness_probe(&self) -> LivenessProbe {
         self.liveness.0.clone()
     }
 
-    /// What is counted.
+    /// The server's metrics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }
 
-    /// Every session that ends from now on has a line there.
+    /// Writes a line to `log` for every session that ends from now on.
     pub fn set_access_log(&mut self, log: AccessLog) {
         self.access_log = Some(log);
     }
 
-    /// Sessions run on these threads; on those that accept them unless this is said.
+    /// Runs sessions on these threads. Without a call they run on the current runtime.
     pub fn set_workers(&mut self, workers: Workers) {
         self.workers = Some(workers);
     }
 
-    /// Serves until `stop` is done, then lets sessions finish within a bound.
+    /// Serves until `stop` completes, then drains sessions within the configured time.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let lifecycle = self.lifecycle.clone();
         let stopping = async {
@@ -205,7 +206,7 @@ impl Server {
         }
     }
 
-    /// Serves until its life is to end, then lets sessions finish within a bound.
+    /// Serves until the lifecycle drains, then drains sessions within the configured time.
     pub async fn serve(self) -> ShutdownOutcome {
         let Self {
             listener,
@@ -240,7 +241,7 @@ impl Server {
         lifecycle.mark_serving();
         accept_until(&listener, &server, &mut pings, lifecycle.wait_for(LifecycleState::Draining)).await;
         let DrainPolicy { grace, timeout: drain_timeout } = config.get().drain_policy;
-        info!(sessions = registry.len(), "draining: no new sessions");
+        info!(sessions = registry.len(), "draining: new sessions are rejected with HTTP 503");
         let grace_over = async {
             tokio::select! {
                 () = tokio::time::sleep(grace) => {}
@@ -251,7 +252,7 @@ impl Server {
             accept_until(&listener, &server, &mut pings, grace_over).await;
         }
         drop(listener);
-        info!(sessions = registry.len(), "stopping: sessions finish what is being said");
+        info!(sessions = registry.len(), "draining: listener closed, sessions finish what is being said");
         drain_sender.send_replace(Some(drain_timeout));
         drop(server);
         let outcome = wait_for_sessions((all_gone, drain_timeout), &registry, &mut pings, &lifecycle).await;
@@ -264,21 +265,21 @@ impl Server {
             }
         });
         if log_flushed.await.is_err() {
-            warn!("some lines of the access log were not written in time");
+            warn!("access log not written completely within 1 s: some lines are lost");
         }
         outcome
     }
 }
 
-/// Sessions that were cut off are told of within this time: that is no more work than a line each.
+/// Time to write the access log lines of sessions that were cut off.
 const ACCESS_LOG_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When nothing can be accepted it is tried again so much later: at once is no use, and too much is logged.
+/// Pause after a failed accept: an immediate retry would fail again and flood the log.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// The same if somebody was ended for it.
+/// Shorter pause when an evicted handshake has freed a file descriptor.
 const ACCEPT_RETRY_DELAY_AFTER_EVICTION: Duration = Duration::from_millis(10);
 
-/// Accepts connections until then.
+/// Accepts connections until `until` completes.
 async fn accept_until(
     listener: &TcpListener,
     server: &Arc<ServerContext>,
@@ -293,12 +294,13 @@ async fn accept_until(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => accept::spawn_connection(stream, peer, server.clone()),
                 Err(error) => {
-                    // Out of file descriptors, mostly: sessions go on, and so must accepting, at the cost of who stalls.
+                    // Usually the process is out of file descriptors. Sessions go on, and the oldest pending
+                    // handshake makes room.
                     let evicted = server.handshakes.abort_oldest();
                     if evicted {
                         server.metrics.record_rejection(RejectReason::HandshakeOverflow);
                     }
-                    warn!(%error, ended = evicted, "cannot accept a connection");
+                    warn!(%error, evicted_handshake = evicted, "cannot accept a connection; retrying");
                     tokio::time::sleep(if evicted { ACCEPT_RETRY_DELAY_AFTER_EVICTION } else { ACCEPT_RETRY_DELAY }).await;
                 }
             },
@@ -306,7 +308,7 @@ async fn accept_until(
     }
 }
 
-/// Waits for the sessions that run, within a bound.
+/// Waits for the running sessions, at most for the drain timeout.
 async fn wait_for_sessions(
     (mut all_gone, drain_timeout): (mpsc::Receiver<()>, Duration),
     registry: &SessionRegistry,
@@ -320,14 +322,14 @@ async fn wait_for_sessions(
             biased;
             _ = all_gone.recv() => return ShutdownOutcome::Drained,
             () = lifecycle.wait_for(LifecycleState::Stopped) => {
-                warn!(sessions = registry.len(), "stopped at once");
+                warn!(sessions = registry.len(), "forced stop: sessions are cut off");
                 return ShutdownOutcome::Forced(registry.len());
             }
             () = &mut deadline => {
-                // Some goodbyes may still be on their way to clients that do not read them.
+                // Connections without a session may still wait for clients that do not read their close frame.
                 let left = registry.len();
                 if left > 0 {
-                    warn!(sessions = left, "some sessions did not finish in time, and are cut off");
+                    warn!(sessions = left, timeout_s = drain_timeout.as_secs_f64(), "drain timeout: sessions are cut off");
                 }
                 return if left > 0 { ShutdownOutcome::TimedOut(left, drain_timeout) } else { ShutdownOutcome::Drained };
             }
@@ -336,7 +338,7 @@ async fn wait_for_sessions(
     }
 }
 
-/// What metrics want to know when they are asked.
+/// The state of sessions and upstreams when metrics are scraped.
 fn metrics_snapshot(config: &ServiceConfig, registry: &SessionRegistry) -> ServerSnapshot {
     let sessions = registry.all().into_iter();
     let kind = |session: Arc<registry::LiveSession>| {
@@ -357,7 +359,7 @@ fn metrics_snapshot(config: &ServiceConfig, registry: &SessionRegistry) -> Serve
     }
 }
 
-/// What every connection shares.
+/// State shared by every connection.
 struct ServerContext {
     config: ActiveConfig,
     session_slots: Arc<Semaphore>,
@@ -366,15 +368,15 @@ struct ServerContext {
     access_log: Option<AccessLog>,
     lifecycle: Lifecycle,
     workers: Workers,
-    /// Who has how many of them.
+    /// Sessions in use by key and by address.
     quotas: Quotas,
-    /// Connections without a session.
+    /// Connections that have no session yet.
     handshakes: Handshakes,
-    /// The order to finish, and within which time.
+    /// Set to the drain timeout when sessions must finish.
     drain: watch::Receiver<Option<Duration>>,
-    /// Sessions that still run are cut off.
+    /// Set when sessions that still run are cut off.
     cut_off: watch::Receiver<bool>,
-    /// Held by every connection; when all are gone its channel ends.
+    /// Held by every connection; its channel closes when the last one has gone.
     drain_guard: mpsc::Sender<()>,
 }
 

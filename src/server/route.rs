@@ -1,12 +1,11 @@
-//! Where a connection leads: which profile serves it, on which upstreams. Globs, and the first match wins.
+//! Routes: which profile and upstreams serve a connection. Patterns are globs, and the first match wins.
 //!
-//! Which protocol it speaks is found out before ([`super::accept::protocol_detection`]), unless a route says so.
+//! [`super::accept::protocol_detection`] finds the client protocol first, unless a route names it.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::upstream_pool::Pool;
 use crate::mapping::{
     ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_client_with_profile,
 };
@@ -18,7 +17,7 @@ pub struct RouteConfig {
     /// Glob on the path of the client's URL.
     #[serde(default = "any_glob", skip_serializing_if = "is_any_glob")]
     pub path: String,
-    /// Connections at this path speak this client protocol, whatever they look like.
+    /// Connections at this path speak this client protocol, whatever their messages suggest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Glob on the client protocol's name.
@@ -27,7 +26,7 @@ pub struct RouteConfig {
     /// Glob on the model the client asks for.
     #[serde(default = "any_glob")]
     pub model: String,
-    /// Glob on the names of the upstreams that serve it; those that match speak one dialect.
+    /// Glob on the names of the upstreams; all that match must speak one dialect.
     #[serde(default = "any_glob", skip_serializing_if = "is_any_glob")]
     pub upstream: String,
     /// The profile's name.
@@ -35,7 +34,7 @@ pub struct RouteConfig {
 }
 
 impl RouteConfig {
-    /// Everything to one profile.
+    /// A route from everything to one profile.
     #[must_use]
     pub fn catch_all(profile: &str) -> Self {
         Self {
@@ -62,16 +61,16 @@ fn is_any_glob(glob: &String) -> bool {
 pub struct RouteUpstreams {
     /// The dialect.
     pub dialect: Arc<UpstreamMapping>,
-    /// The way to them.
-    pub pool: Pool,
+    /// Their names in the pool.
+    pub names: Arc<[String]>,
 }
 
-/// One route, what it names found.
+/// A configured route with its names resolved.
 #[derive(Clone)]
 pub struct Route {
     /// Glob on the path of the client's URL.
     pub path: String,
-    /// Connections at this path speak this client protocol, whatever they look like.
+    /// Connections at this path speak this client protocol, whatever their messages suggest.
     pub protocol: Option<Arc<ClientMapping>>,
     /// Glob on the client protocol's name.
     pub client: String,
@@ -79,12 +78,12 @@ pub struct Route {
     pub model: String,
     /// The profile.
     pub profile: Arc<Profile>,
-    /// Who serves it.
+    /// The upstreams that serve it.
     pub upstreams: RouteUpstreams,
 }
 
 impl Route {
-    /// Whether clients of this protocol may come this way, at some path and with some model.
+    /// True if the route serves clients of this protocol at some path and with some model.
     fn can_serve(&self, client: &ClientMapping) -> bool {
         let protocol_matches = self.protocol.as_ref().is_none_or(|protocol| protocol.name == client.name);
         protocol_matches
@@ -102,14 +101,6 @@ impl Routes {
     #[must_use]
     pub const fn new(routes: Vec<Route>) -> Self {
         Self(routes)
-    }
-
-    /// Goes to the upstreams of this pool, by the names of those that routes lead to.
-    pub(super) fn use_pool(&mut self, pool: &Pool) {
-        for route in &mut self.0 {
-            let pool_of_route = &mut route.upstreams.pool;
-            *pool_of_route = pool.subset(|name| pool_of_route.has_upstream(name));
-        }
     }
 
     /// Every route.
@@ -202,7 +193,7 @@ mod tests {
             client: any_glob(),
             model: model.into(),
             profile: Arc::new(Profile { name: name.into(), ..(*profile).clone() }),
-            upstreams: RouteUpstreams { dialect: dialect.clone(), pool: Pool::new([]) },
+            upstreams: RouteUpstreams { dialect: dialect.clone(), names: Arc::from([]) },
         };
         let routes = Routes::new(vec![
             route("/v1/*", "fast*", "first", None),

@@ -1,10 +1,10 @@
-//! A look at what passes on both wires of a session, for the demo and for traces.
+//! A tap sees every frame between clients, voxbridge and upstreams. The demo uses one.
 
 use std::time::Instant;
 
 use crate::event::Lane;
 
-/// Where a frame passed.
+/// The direction and the peer of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TapPoint {
     /// From the client to voxbridge.
@@ -17,19 +17,19 @@ pub enum TapPoint {
     ToLane(Lane),
 }
 
-/// What passed.
+/// The contents of a frame.
 #[derive(Debug, Clone, Copy)]
 pub enum TapFrame<'a> {
     /// A text frame.
     Text(&'a str),
     /// A binary frame.
     Binary(&'a [u8]),
-    /// A close frame, or the end of the transport.
+    /// A close frame with its code, or the end of the transport.
     Close(Option<u16>),
 }
 
-/// Sees every frame of every session. Called from session tasks: it must be quick and never block.
+/// Sees every frame of every session. Session tasks call the tap, so it must be quick and never block.
 pub trait Tap: Send + Sync {
-    /// One frame passed.
+    /// Called for each frame.
     fn on_frame(&self, session_id: &str, at: Instant, point: TapPoint, frame: TapFrame<'_>);
 }

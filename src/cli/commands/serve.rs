@@ -13,13 +13,12 @@ use crate::{
         Server, ServiceConfig,
         admin::{AdminContext, AdminListener},
         process::{
+            certificate_watch::watch_certificates,
             fd_limit,
             lifecycle::{LifecycleState, ShutdownOutcome},
             systemd::ServiceManager,
             workers::Workers,
         },
-        tls,
-        upstream_pool::probe::probe_idle_periodically,
     },
     telemetry,
 };
@@ -67,7 +66,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
         ReloadTargets { current, admin: admin_listener, metrics, manager: manager.clone(), access_log };
     let reloader = Arc::new(build_reloader(args, config, targets));
     let reloading = tokio::spawn(reload::reload_on_sighup(reloader.clone())?);
-    let watching_certificates = tokio::spawn(tls::watch_certificates(
+    let watching_certificates = tokio::spawn(watch_certificates(
         server.active_config(),
         admin_gate,
         server.metrics(),
@@ -91,7 +90,7 @@ pub(super) async fn run(args: ConfigArgs) -> Result<(), CommandError> {
     // Whether it is ready depends on them; without an admin listener nobody asks.
     let probing = admin
         .is_some()
-        .then(|| tokio::spawn(probe_idle_periodically(control.current.clone(), IDLE_PROBE_INTERVAL)));
+        .then(|| tokio::spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL)));
     let answering = admin.map(|admin| serve_admin(admin, control)).transpose()?;
     let outcome = serving.await.map_err(CommandError::failed)?;
     reloading.abort();

@@ -1,5 +1,4 @@
-//! What a connection is told that is not upgraded: an HTTP error in the shape of the Macaw server's (field notes macaw.md
-//! §6), understandable to any client.
+//! HTTP errors for connections that are not upgraded, in the shape of the Macaw server's (field notes macaw.md §6).
 
 use std::time::Duration;
 
@@ -12,20 +11,20 @@ use hyper::{
 
 use crate::telemetry::metrics::RejectReason;
 
-/// An answer to a request.
+/// The response to an HTTP request.
 pub(crate) type HttpResponse = Response<Full<Bytes>>;
 
-/// How long to stay away where nobody knows when there will be room.
+/// `Retry-After` where the time until a slot is free is unknown.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Why a connection is not upgraded: for whoever counts, and for the client.
+/// A rejected request: the reason for the metrics, and the response for the client.
 pub(crate) struct HttpError {
     pub(crate) reason: RejectReason,
     pub(crate) response: HttpResponse,
 }
 
 impl HttpError {
-    /// An error of this status and code.
+    /// An error response with this status and code.
     pub(crate) fn new(reason: RejectReason, status: StatusCode, code: &str, message: &str) -> Box<Self> {
         let kind = match status {
             StatusCode::UNAUTHORIZED => "authentication_error",
@@ -39,24 +38,24 @@ impl HttpError {
         Box::new(Self { reason, response })
     }
 
-    /// The same with one header more.
+    /// Adds a header.
     pub(crate) fn with_header(mut self: Box<Self>, name: HeaderName, value: &'static str) -> Box<Self> {
         self.response.headers_mut().insert(name, HeaderValue::from_static(value));
         self
     }
 
-    /// No key, or a wrong one.
+    /// HTTP 401: the API key is missing or wrong.
     pub(crate) fn unauthorized(message: &str) -> Box<Self> {
         Self::new(RejectReason::Unauthorized, StatusCode::UNAUTHORIZED, "unauthorized", message)
             .with_header(WWW_AUTHENTICATE, "Bearer")
     }
 
-    /// Not here, or not from there.
+    /// HTTP 403: this client may not use this path, origin or route.
     pub(crate) fn forbidden(reason: RejectReason, code: &str, message: &str) -> Box<Self> {
         Self::new(reason, StatusCode::FORBIDDEN, code, message)
     }
 
-    /// Too much of one's own; not before so long.
+    /// HTTP 429: the key or address has used up its quota; `retry` is when to try again.
     pub(crate) fn too_many_requests(
         reason: RejectReason,
         message: &str,
@@ -65,12 +64,12 @@ impl HttpError {
         Self::new(reason, StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message).retry_after(retry)
     }
 
-    /// Too much of everybody's, or an end.
+    /// HTTP 503: the server is full or stopping.
     pub(crate) fn service_unavailable(reason: RejectReason, message: &str) -> Box<Self> {
         Self::new(reason, StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", message).retry_after(None)
     }
 
-    /// In whole seconds, as the header wants them, and never too early.
+    /// Sets `Retry-After` in whole seconds, rounded up.
     fn retry_after(mut self: Box<Self>, retry: Option<Duration>) -> Box<Self> {
         let seconds = retry.unwrap_or(DEFAULT_RETRY_AFTER).as_millis().div_ceil(1000).max(1);
         if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {

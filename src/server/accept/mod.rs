@@ -1,8 +1,8 @@
-//! A client's connection up to its session: TLS, HTTP and the upgrade.
+//! Admission: a client's connection from TLS and HTTP to the upgrade.
 //!
-//! What is refused before the upgrade is refused in HTTP; what the protocol refuses itself, such as a missing model, is
-//! refused in its own words after it (field notes macaw.md §1.2). The steps stand in the order that tells strangers least:
-//! what is public first, then whence they come and who they are, then what they may, and last how much room there is.
+//! Rejections before the upgrade are HTTP errors. Rejections that belong to the client protocol, such as a missing
+//! model, follow after the upgrade in the protocol's own form (field notes macaw.md §1.2). The checks run in the
+//! order that reveals least to strangers: public facts, then origin and API key, then permissions, and capacity last.
 
 pub(crate) mod http_error;
 pub(crate) mod protocol_detection;
@@ -45,7 +45,7 @@ use super::{
     accept::{
         http_error::{HttpError, HttpResponse},
         protocol_detection::NotServed,
-        session_start::{ConnectRequest, run_session, unix_now},
+        session_start::{Admission, ConnectRequest, run_session, unix_now},
     },
     access::{
         address::client_subnet,
@@ -66,31 +66,21 @@ use crate::{
     },
 };
 
-/// Room for a head; hyper's least.
+/// Size limit of a request head; hyper allows no smaller one.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
-/// Who has not been upgraded when sessions are told to finish has this long to be answered.
+/// Time to answer connections without a session when the server drains.
 const PENDING_UPGRADE_GRACE: Duration = Duration::from_secs(1);
 
-/// What somebody was let in with. What it counts for is given back with it.
-pub(super) struct Admission {
-    /// Whose key it was.
-    pub(super) key: Option<Arc<ApiKey>>,
-    /// The first name in the certificate that was shown.
-    pub(super) subject: Option<String>,
-    _session_slot: OwnedSemaphorePermit,
-    _quota_tickets: Vec<QuotaTicket>,
-}
-
-/// Who connects: the other end, and the names in its certificate.
+/// The other end of a connection, and the names in its certificate.
 struct ClientPeer {
     address: SocketAddr,
     certificate_names: Vec<String>,
 }
 
-/// Serves one connection on a task of its own, and maybe on a thread of its own, where the stream is made known anew.
+/// Serves a connection in a task of its own on a worker thread, where the stream is registered anew.
 pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerContext>) {
-    // Small frames are to leave at once; a socket that cannot do it still works.
+    // Small frames must leave at once. A socket without the option still works.
     let _ = stream.set_nodelay(true);
     let stream = stream.into_std();
     let limits = server.config().limits;
@@ -105,21 +95,21 @@ pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<
         async move {
             let served = tokio::select! {
                 served = timeout(limits.handshake_timeout, serve_connection(stream, peer, server, answered.clone())) => served,
-                // A stranger who stalls must not hold up the end.
+                // Stalled strangers must not delay the shutdown.
                 () = grace_over => return,
             };
             let timed_out = match served {
                 Ok(Ok(())) => false,
                 Ok(Err(error)) => {
-                    debug!(%peer, %error, "connection without a session");
+                    debug!(%peer, %error, "connection ended before the upgrade");
                     is_timeout(&error)
                 }
                 Err(_) => {
-                    debug!(%peer, "connection without a session: it takes too long");
+                    debug!(%peer, "connection ended before the upgrade: handshake timeout");
                     true
                 }
             };
-            // Who was answered and only keeps its connection has nothing more to say.
+            // A keep-alive connection that was answered is no timeout.
             if timed_out && !answered.load(Relaxed) {
                 metrics.record_rejection(RejectReason::Timeout);
             }
@@ -128,11 +118,11 @@ pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<
     let task = server.workers.spawn(until_upgraded);
     if server.handshakes.add(limits.handshakes_max, task) {
         server.metrics.record_rejection(RejectReason::HandshakeOverflow);
-        debug!(limit = limits.handshakes_max, "too many connections without a session: the oldest is ended");
+        debug!(handshakes_max = limits.handshakes_max, "too many pending handshakes: closed the oldest");
     }
 }
 
-/// One connection up to its upgrade or its end; the caller bounds the time.
+/// Serves one connection until its upgrade or its end. The caller bounds the time.
 async fn serve_connection(
     stream: io::Result<std::net::TcpStream>,
     address: SocketAddr,
@@ -147,7 +137,7 @@ async fn serve_connection(
         Some(tls) => {
             let sent_bytes = stream.peek(&mut [0]).await? > 0;
             let accepted = tls.accept(stream).await;
-            // Who connects and leaves without a byte looks whether somebody listens, and is refused nothing.
+            // A connection that closes without a byte is a port probe, not a failed handshake.
             if sent_bytes && accepted.is_err() {
                 server.metrics.record_rejection(RejectReason::Tls);
             }
@@ -179,7 +169,7 @@ async fn serve_connection(
     served.map_err(io::Error::other)
 }
 
-/// Whether HTTP was waited for in vain.
+/// True if hyper timed out waiting for the request.
 fn is_timeout(error: &io::Error) -> bool {
     error
         .get_ref()
@@ -187,7 +177,7 @@ fn is_timeout(error: &io::Error) -> bool {
         .is_some_and(hyper::Error::is_timeout)
 }
 
-/// Upgrades a request to a session, or says why not.
+/// Upgrades a request to a session, or answers with an HTTP error.
 fn answer_request(
     request: Request<Incoming>,
     peer: &ClientPeer,
@@ -199,7 +189,7 @@ fn answer_request(
     })
 }
 
-/// Every step that may refuse it.
+/// Runs every check that may reject the request, then spawns the session.
 fn admit(
     mut request: Request<Incoming>,
     peer: &ClientPeer,
@@ -219,14 +209,14 @@ fn admit(
     let candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
     let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
     let mut response = handshake_response(&request)?;
-    // Who finds no room has used up nothing of its own.
+    // The slot comes first: a client that finds the server full uses up no quota.
     let session_slot = reserve_slot(&config, server)?;
     let tickets = acquire_quota_tickets(&config, server, key.as_ref(), client_address)?;
 
     response
         .headers_mut()
         .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
-    // Of whom a proxy has it there is no port.
+    // A proxy reports the client's address without a port.
     let port = if client_address == peer.address.ip().to_canonical() { peer.address.port() } else { 0 };
     let trace_context = trace_context(headers);
     let connect_request = ConnectRequest {
@@ -236,14 +226,10 @@ fn admit(
         trace_context,
         candidates,
     };
-    let admission = Admission {
-        key,
-        subject: peer.certificate_names.first().cloned(),
-        _session_slot: session_slot,
-        _quota_tickets: tickets,
-    };
+    let subject = peer.certificate_names.first().cloned();
+    let admission = Admission::new(key, subject, session_slot, tickets);
     let upgraded = hyper::upgrade::on(&mut request);
-    // In a box, or what waits for it has room for it twice.
+    // Boxed, because otherwise the task's future would hold it twice.
     let session = Box::pin(run_session(upgraded, connect_request, (server.clone(), config), admission));
     let cut_off = server.cut_off.clone();
     tokio::spawn(async move {
@@ -255,18 +241,18 @@ fn admit(
     Ok(response)
 }
 
-/// Done when there is no time left.
+/// Completes when sessions are cut off.
 async fn wait_for_cut_off(mut cut_off: watch::Receiver<bool>) {
     if cut_off.wait_for(|is_cut_off| *is_cut_off).await.is_err() {
-        // Who would say so is gone.
+        // The sender is gone, so the order never comes.
         std::future::pending::<()>().await;
     }
 }
 
-/// What protocols a request may be of.
+/// The protocols that a request may speak.
 type CandidateResult = Result<Vec<Arc<ClientMapping>>, NotServed>;
 
-/// There is something at the path.
+/// Rejects paths where nothing is served.
 fn check_path(
     config: &ServiceConfig,
     path: &str,
@@ -278,14 +264,14 @@ fn check_path(
     }
 }
 
-/// It wants a WebSocket.
+/// Rejects requests that are no WebSocket upgrade.
 fn check_upgrade(
     request: &Request<Incoming>,
     path: &str,
     candidates: &[Arc<ClientMapping>],
 ) -> Result<(), Box<HttpError>> {
     if request.method() != Method::GET {
-        let message = "Only GET, to open a WebSocket";
+        let message = "Only GET is allowed, to open a WebSocket";
         let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
         return Err(HttpError::new(reason, status, "method_not_allowed", message).with_header(ALLOW, "GET"));
     }
@@ -300,16 +286,16 @@ fn check_upgrade(
     Err(HttpError::new(reason, status, "upgrade_required", &message).with_header(UPGRADE, "websocket"))
 }
 
-/// It comes from a page that may, or from no page.
+/// Rejects browsers' requests from pages that are not allowed.
 fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     if config.access.is_origin_allowed(headers) {
         return Ok(());
     }
-    let message = "This Origin is not on the list of those that may connect ([access] origins)";
+    let message = "This Origin is not allowed to connect ([access] origins)";
     Err(HttpError::forbidden(RejectReason::Origin, "origin_not_allowed", message))
 }
 
-/// Whose key it shows, where one is needed or shown.
+/// Finds the API key of the request; rejects a wrong key, and a missing one where a key is required.
 fn authenticate(
     config: &ServiceConfig,
     headers: &HeaderMap,
@@ -322,12 +308,12 @@ fn authenticate(
     let authenticated =
         config.access.authenticate(headers, query_key, &names, &peer.certificate_names, unix_now().as_secs());
     authenticated.map_err(|refused| {
-        info!(peer = %peer.address, ?refused, "refused: no key that is good");
+        info!(peer = %peer.address, reason = %refused, "rejected: missing or unknown API key");
         HttpError::unauthorized(&refused.to_string())
     })
 }
 
-/// Of these protocols those that the key may use there, with what is asked for; none is a refusal.
+/// Keeps the protocols that the key may use for this path and model; rejects the request if none is left.
 fn authorize(
     config: &ServiceConfig,
     key: Option<&ApiKey>,
@@ -344,19 +330,22 @@ fn authorize(
         key.can_access(&AccessTarget { path, protocol: &client.name, model: model.as_deref(), profile })
     });
     if candidates.is_empty() {
-        info!(key = &*key.name, path, "refused: the key is not for this");
-        let message = "This key is not for what was asked for (path, protocol, model or profile)";
+        info!(
+            key = &*key.name,
+            path, "rejected: the API key does not allow this path, protocol, model or profile"
+        );
+        let message = "This key does not allow this path, protocol, model or profile";
         return Err(HttpError::forbidden(RejectReason::Forbidden, "not_allowed", message));
     }
     Ok(candidates)
 }
 
-/// It knows how to shake hands.
+/// Checks the WebSocket handshake and builds the response to it.
 fn handshake_response(request: &Request<Incoming>) -> Result<HttpResponse, Box<HttpError>> {
     let length = request.headers().get(CONTENT_LENGTH);
     if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
-        // Who stands in front may take for its end what is the first of the session, or the other way round.
-        let message = "A handshake has no body; Content-Length or Transfer-Encoding says that there is one";
+        // A proxy in front might take a body for the first bytes of the session, or the reverse.
+        let message = "A WebSocket handshake must not have a body (Content-Length or Transfer-Encoding)";
         return Err(HttpError::new(
             RejectReason::BadHandshake,
             StatusCode::BAD_REQUEST,
@@ -366,13 +355,13 @@ fn handshake_response(request: &Request<Incoming>) -> Result<HttpResponse, Box<H
     }
     create_response_with_body(request, Full::default).map_err(|error| {
         let (reason, status) = (RejectReason::BadHandshake, StatusCode::BAD_REQUEST);
-        // RFC 6455 §4.4: which version would have been right.
+        // RFC 6455 §4.4: name the supported version.
         HttpError::new(reason, status, "bad_handshake", &error.to_string())
             .with_header(SEC_WEBSOCKET_VERSION, "13")
     })
 }
 
-/// The key and the address have not had their share.
+/// Takes a session from the quota of the key and of the address.
 fn acquire_quota_tickets(
     config: &ServiceConfig,
     server: &ServerContext,
@@ -410,7 +399,7 @@ fn acquire_quota_tickets(
     acquired.collect()
 }
 
-/// There is room, and a future.
+/// Reserves a session slot; fails if the server is full or shutting down.
 fn reserve_slot(
     config: &ServiceConfig,
     server: &ServerContext,
@@ -419,20 +408,21 @@ fn reserve_slot(
         return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));
     }
     server.session_slots.clone().try_acquire_owned().map_err(|_| {
-        warn!(limit = config.sessions_max, "refused: too many sessions");
+        warn!(sessions_max = config.sessions_max, "rejected: too many sessions");
         HttpError::service_unavailable(RejectReason::TooManySessions, "Too many sessions")
     })
 }
 
-/// Whose request it is part of, by its headers.
+/// The trace context in the request's headers.
 fn trace_context(headers: &HeaderMap) -> Arc<TraceContext> {
     let all = |name| headers.get_all(name).into_iter();
-    // Who sends what is no text has sent something: it is not nothing, and it is wrong.
+    // A header that is not text still counts as sent, and as invalid.
     let values = |name| all(name).map(|value| value.to_str().unwrap_or("?"));
     Arc::new(TraceContext::from_headers(values(TRACEPARENT), values(TRACESTATE), &mut fastrand::Rng::new()))
 }
 
-/// Why not, before anything is upgraded: the real gateway refuses unknown modes there, too.
+/// The HTTP error for a request that cannot be served. The real gateway also rejects unknown modes before the
+/// upgrade.
 fn not_served_error(config: &ServiceConfig, path: &str, cause: &NotServed) -> Box<HttpError> {
     match cause {
         NotServed::NotFound => {
@@ -453,8 +443,8 @@ fn not_served_error(config: &ServiceConfig, path: &str, cause: &NotServed) -> Bo
     }
 }
 
-/// What is agreed to: the first subprotocol a client offers that its protocol knows, for browsers fail a connection that
-/// agrees to none of theirs (RFC 6455 §4.1); or the one that stands beside a key.
+/// The subprotocol to agree to: the first offered one that the client's protocol knows, or the one that carries a
+/// key. Browsers fail a connection whose subprotocols are all ignored (RFC 6455 §4.1).
 fn negotiate_subprotocol(headers: &HeaderMap, candidates: &[Arc<ClientMapping>]) -> Option<HeaderValue> {
     let known = candidates.iter().find_map(|mapping| match_subprotocol(headers, mapping));
     known.or_else(|| has_own_subprotocol(headers).then(|| HeaderValue::from_static(SUBPROTOCOL)))

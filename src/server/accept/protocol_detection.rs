@@ -1,5 +1,5 @@
-//! Which client protocol a connection speaks. A route may say so; otherwise the path, the query string and at last the
-//! first message do.
+//! Detects the client protocol of a connection from the path, the query string and, at last, the first message. A
+//! route may also name it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,23 +14,22 @@ use tracing::debug;
 use crate::mapping::ClientMapping;
 use crate::server::{ServiceConfig, websocket::WebSocket};
 
-/// How long a client's first message is waited for where nothing else tells protocols apart. The page that comes with
-/// older MiniCPM-o servers speaks after 100 ms (field notes §4); who waits for the server to speak first is no worse off
-/// for so little.
+/// How long to wait for a first message where nothing else tells protocols apart. The page of older MiniCPM-o servers
+/// speaks after 100 ms (field notes §4). For clients that wait for the server this delay is harmless.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Why a request is for nobody.
+/// Why no protocol can serve a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotServed {
-    /// There is nothing at its path.
+    /// Nothing is served at the path.
     NotFound,
-    /// Its mode is one that no protocol at its path has; the HTTP status that says so.
+    /// No protocol at the path has the requested mode; the HTTP status to answer with.
     NoSuchMode(u16),
-    /// No route leads clients like it anywhere; the name of their protocol.
+    /// No route serves this client protocol; its name.
     NoRoute(String),
 }
 
-/// The protocols that a request may be for, the likeliest first.
+/// The protocols that a request may speak, the likeliest first.
 pub(crate) fn candidates_for_request(
     config: &ServiceConfig,
     path: &str,
@@ -45,7 +44,7 @@ pub(crate) fn candidates_for_request(
         |client: &ClientMapping| client.relay.as_ref().map_or(Ok(()), |relay| relay.mode(query).map(drop));
     let mode_error = candidates.iter().find_map(|client| check_mode(client).err());
     candidates.retain(|client| check_mode(client).is_ok());
-    // A word for the mode is a better sign than a protocol that takes any.
+    // A protocol that knows the mode by name is likelier than one that takes any.
     let names_mode =
         |client: &ClientMapping| client.relay.as_ref().is_none_or(|relay| relay.has_valid_mode(query));
     if candidates.iter().any(|client| client.is_relayed() && names_mode(client)) {
@@ -56,12 +55,12 @@ pub(crate) fn candidates_for_request(
         |client: &ClientMapping| parameter_names.iter().filter(|name| client.has_parameter(name)).count();
     let max_known = candidates.iter().map(|client| count_known_parameters(client)).max();
     candidates.retain(|client| Some(count_known_parameters(client)) == max_known);
-    // A relayed client has nobody to talk to where no route leads; it names no model.
+    // Relayed clients name no model, and need a route.
     let has_route =
         |client: &ClientMapping| !client.is_relayed() || config.routes.find(path, client, "").is_some();
     let likeliest = candidates.first().map_or(first.name.clone(), |client| client.name.clone());
     candidates.retain(|client| has_route(client));
-    // Who names no model is none of those that have to.
+    // Protocols that require a model come last if the request names none.
     let lacks_model = |client: &ClientMapping| {
         client
             .required_model_parameter()
@@ -75,7 +74,7 @@ pub(crate) fn candidates_for_request(
     }
 }
 
-/// The first message, where it has to tell protocols apart; `Err` when the client went away instead.
+/// Reads the first message, or `None` if none comes in time. Fails if the client disconnects.
 pub(crate) async fn read_first_message<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut WebSocket<S>,
 ) -> Result<Option<Message>, ()> {
@@ -83,7 +82,7 @@ pub(crate) async fn read_first_message<S: AsyncRead + AsyncWrite + Unpin>(
         while let Some(message) = stream.next().await {
             match message {
                 Ok(message @ (Message::Text(_) | Message::Binary(_))) => return Ok(message),
-                // Behind a close frame the stream ends, when that is answered.
+                // After a close frame the library answers it and ends the stream.
                 Ok(_) => {}
                 Err(WsError::Capacity(_)) => {
                     let reason = "message too big".into();
@@ -100,8 +99,9 @@ pub(crate) async fn read_first_message<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The first protocol that has such a message, the likeliest when none has; without a message the likeliest, and all that
-/// are relayed where that one is: they wait to be told that there is a worker, and can be told apart later.
+/// Picks the first protocol that knows the message, or the likeliest if none does. Without a message the likeliest
+/// wins; if that protocol is relayed, all relayed ones stay, because their clients wait for the server and can be
+/// told apart later.
 pub(crate) fn candidates_for_message(
     candidates: &[Arc<ClientMapping>],
     first: Option<&Message>,
@@ -111,12 +111,16 @@ pub(crate) fn candidates_for_message(
     }
     let knows_message = |client: &&Arc<ClientMapping>| match first {
         Some(Message::Text(text)) => client.has_command(text),
-        // Relayed clients send none.
+        // Relayed clients send no binary messages.
         _ => !client.is_relayed(),
     };
-    // What nobody knows is answered best by those who answer everything.
+    // A protocol voxbridge serves itself answers unknown messages best.
     let fallback = || candidates.iter().find(|client| !client.is_relayed()).or(candidates.first());
     let found = candidates.iter().find(knows_message).or_else(fallback).cloned();
-    debug!(client = found.as_ref().map(|client| &client.name), spoke = first.is_some(), "recognised");
+    debug!(
+        client = found.as_ref().map(|client| &client.name),
+        has_first_message = first.is_some(),
+        "client protocol detected"
+    );
     Vec::from_iter(found)
 }

@@ -1,4 +1,5 @@
-//! A client's session from the upgrade to its end: which protocol it speaks, what serves it, the task that drives it.
+//! Starts a client's session after the upgrade: detects its protocol, finds its route, opens the bridge and runs the
+//! task.
 
 use std::{
     net::SocketAddr,
@@ -8,13 +9,14 @@ use std::{
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_tungstenite::tungstenite::{Message, protocol::Role};
 use tracing::{Instrument as _, debug, error_span, info};
 
-use super::{Admission, protocol_detection};
+use super::protocol_detection;
 use crate::server::{
     ServerContext, ServiceConfig,
-    access::ClientLimits,
+    access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
@@ -38,15 +40,36 @@ use crate::{
     trace::{TraceHeader, header::SessionParts},
 };
 
-/// What a connection asked for.
+/// A connection's request.
 pub(crate) struct ConnectRequest {
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) peer: SocketAddr,
-    /// Whose request it is part of.
+    /// The trace context of the request.
     pub(crate) trace_context: Arc<TraceContext>,
-    /// The protocols it may speak, the likeliest first.
+    /// The protocols the client may speak, the likeliest first.
     pub(crate) candidates: Vec<Arc<ClientMapping>>,
+}
+
+/// Everything a session was admitted with. Dropping it releases the session slot and the quota.
+pub(crate) struct Admission {
+    /// The API key, if one was shown.
+    key: Option<Arc<ApiKey>>,
+    /// The first name in the client's certificate.
+    subject: Option<String>,
+    _session_slot: OwnedSemaphorePermit,
+    _quota_tickets: Vec<QuotaTicket>,
+}
+
+impl Admission {
+    pub(super) fn new(
+        key: Option<Arc<ApiKey>>,
+        subject: Option<String>,
+        session_slot: OwnedSemaphorePermit,
+        quota_tickets: Vec<QuotaTicket>,
+    ) -> Self {
+        Self { key, subject, _session_slot: session_slot, _quota_tickets: quota_tickets }
+    }
 }
 
 /// Serves a session until its end.
@@ -65,10 +88,10 @@ pub(crate) async fn run_session(
         false => open_session(mapping, &request, &config, limits),
     };
     let Some(OpenedSession { bridge, upstreams, profile, start, rejection }) = opened else { return };
-    // A connection that is refused after all is no session, and has no id.
+    // A rejected connection is no session and has no id.
     let profile = profile.filter(|_| !bridge.session_id().is_empty());
     let start = start.filter(|_| profile.is_some());
-    // Of the highest level, so that whatever is logged says which session it is about.
+    // An error-level span, so that every log line of the session carries its fields.
     let (peer, trace_id) = (request.peer, request.trace_context.trace_id);
     let key = admission.key.as_deref().map(|key| &*key.name);
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key, %trace_id);
@@ -83,6 +106,7 @@ pub(crate) async fn run_session(
         profile.map(|profile| register_session(&server, &request, &admission, (&bridge, profile), &client));
     let (tap, drain, drain_guard) = (config.tap.clone(), server.drain.clone(), server.drain_guard.clone());
     let close_timeout = config.drain_policy.timeout;
+    let pool = config.pool.subset(upstreams.names);
     let context = SessionContext {
         tap,
         trace,
@@ -92,13 +116,13 @@ pub(crate) async fn run_session(
         close_timeout,
         drain_guard,
     };
-    let task = Box::new(SessionTask::new(bridge, client, upstreams.pool, context));
+    let task = Box::new(SessionTask::new(bridge, client, pool, context));
     drop((server, config));
     task.run(first_message).instrument(span).await;
     drop(admission);
 }
 
-/// The client's WebSocket, with its limits.
+/// The client's WebSocket with its size limits.
 async fn upgrade_websocket(
     upgraded: OnUpgrade,
     request: &ConnectRequest,
@@ -112,8 +136,8 @@ async fn upgrade_websocket(
     Some(MeteredWebSocket { stream: WebSocket::new(stream, read, Role::Server, ws_config), traffic })
 }
 
-/// Finds out which protocol it speaks, where that makes a difference: by its first message, which is given back. An error
-/// if it left before.
+/// Narrows the candidates by the client's first message where the protocol matters, and returns that message. Fails
+/// if the client disconnects first.
 async fn detect_protocol(
     client: &mut MeteredWebSocket<CountedStream<ClientStream>>,
     request: &mut ConnectRequest,
@@ -123,7 +147,7 @@ async fn detect_protocol(
         return Ok(None);
     }
     let Ok(first_message) = protocol_detection::read_first_message(&mut client.stream).await else {
-        debug!(peer = %request.peer, "left before it was known which protocol it speaks");
+        debug!(peer = %request.peer, "client disconnected before its protocol was detected");
         return Err(());
     };
     request.candidates =
@@ -131,7 +155,7 @@ async fn detect_protocol(
     Ok(first_message)
 }
 
-/// Its place among the sessions that run.
+/// Registers the session as running.
 fn register_session(
     server: &ServerContext,
     request: &ConnectRequest,
@@ -157,8 +181,8 @@ fn register_session(
     SessionRegistration { entry, orders, observer }
 }
 
-/// Whichever of its protocols it speaks, one session serves it: those that are relayed begin alike, and one that is led to
-/// the same upstreams finds out by itself.
+/// True if one session can serve all candidate protocols: there is one candidate, or all are relayed by the same
+/// route, which tells them apart later.
 fn has_single_route(request: &ConnectRequest, config: &ServiceConfig) -> bool {
     let mut routes = request.candidates.iter().map(|client| {
         let route = config.routes.find(&request.path, client, "").filter(|_| client.is_relayed());
@@ -168,12 +192,12 @@ fn has_single_route(request: &ConnectRequest, config: &ServiceConfig) -> bool {
     request.candidates.len() < 2 || routes.all(|route| route.is_some() && Some(route) == first)
 }
 
-/// The byte stream under an upgraded connection, and what was read of it beyond the head.
+/// The byte stream under an upgraded connection, and the bytes read beyond the request.
 async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStream, Vec<u8>)> {
     let upgraded = match upgraded.await {
         Ok(upgraded) => upgraded,
         Err(error) => {
-            debug!(%peer, %error, "the upgrade did not happen");
+            debug!(%peer, %error, "upgrade failed");
             return None;
         }
     };
@@ -181,20 +205,20 @@ async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStre
     Some((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
-/// A session that begins.
+/// A session that was opened, or a rejected connection.
 struct OpenedSession {
     bridge: Bridge,
-    /// Who serves it.
+    /// The upstreams that serve it.
     upstreams: RouteUpstreams,
-    /// By which profile; none where it is refused.
+    /// The profile's name; `None` if the connection is rejected.
     profile: Option<String>,
-    /// How its trace begins, where it is traced.
+    /// The header of its trace, if it is traced.
     start: Option<(Instant, TraceHeader)>,
-    /// Why it is refused, where that was found out here.
+    /// Why the connection is rejected.
     rejection: Option<RejectReason>,
 }
 
-/// The bridge for a connection; one that says why not when there is nobody to serve it, which is no session and has no
+/// Opens the bridge of a session. Without a route, the bridge answers with the error; that is no session and has no
 /// trace.
 fn open_session(
     mapping: &Arc<ClientMapping>,
@@ -216,7 +240,7 @@ fn open_session(
     let route = match found {
         Ok(route) => route,
         Err(error) => {
-            info!(%error, "refused");
+            info!(%error, "rejected: no route for the requested model");
             let rejection = Some(RejectReason::UnknownModel);
             let upstreams = config.routes.iter().next()?.upstreams.clone();
             let bridge = Bridge::reject(now, codec, upstreams.dialect.clone(), &error);
@@ -243,7 +267,7 @@ fn open_session(
     Some(OpenedSession { bridge, upstreams: route.upstreams.clone(), profile, start, rejection: None })
 }
 
-/// The bridge for a client that is relayed; what it was refused for was said before the upgrade.
+/// Opens the bridge of a relayed client. Its request was checked before the upgrade.
 fn open_relay_session(
     request: &ConnectRequest,
     config: &ServiceConfig,
@@ -266,12 +290,12 @@ fn open_relay_session(
     });
     let bridge =
         Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialect.clone(), setup);
-    // A relay refuses in its own words, and has no id then.
+    // A relay that rejects the client in its own protocol has no id.
     let profile = Some(profile.name.clone()).filter(|_| !bridge.session_id().is_empty());
     Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place where a session learns the wall clock")]
+#[expect(clippy::disallowed_methods, reason = "the only place where a session reads the wall clock")]
 pub(crate) fn unix_now() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

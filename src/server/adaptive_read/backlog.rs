@@ -1,13 +1,14 @@
-//! What a client sent that is held back: read for the sake of its pings and its goodbye, up to a bound.
+//! Messages of a client that the bridge does not take for now. The client is still read, up to a bound, to see its
+//! pings and its close frame.
 
 use std::collections::VecDeque;
 
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 
-/// A client that is held back is read up to so many bytes more.
+/// Above this size, bytes, the client is no longer read.
 const BACKLOG_MAX_BYTES: usize = 256 * 1024;
 
-/// Messages in the order they came.
+/// Messages in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct ReadBacklog {
     messages: VecDeque<WsMessage>,
@@ -20,14 +21,14 @@ impl ReadBacklog {
         self.messages.push_back(message);
     }
 
-    /// The one that came first.
+    /// The oldest message.
     pub(crate) fn pop(&mut self) -> Option<WsMessage> {
         let message = self.messages.pop_front()?;
         self.bytes -= memory_bytes(&message);
         Some(message)
     }
 
-    /// No more is to be read.
+    /// True if the client must not be read any further.
     pub(crate) const fn is_full(&self) -> bool {
         self.bytes > BACKLOG_MAX_BYTES
     }
@@ -37,7 +38,7 @@ impl ReadBacklog {
     }
 }
 
-/// What a message that is kept takes of memory.
+/// Memory of a message, bytes.
 fn memory_bytes(message: &WsMessage) -> usize {
     message.len() + 256
 }
@@ -54,7 +55,7 @@ mod tests {
             backlog.push(WsMessage::text(count.to_string()));
             count += 1;
         }
-        assert!(count <= BACKLOG_MAX_BYTES / 256 + 1, "short messages weigh something: {count}");
+        assert!(count <= BACKLOG_MAX_BYTES / 256 + 1, "each message counts at least 256 bytes: {count}");
         for expected in 0..count {
             assert_eq!(backlog.pop(), Some(WsMessage::text(expected.to_string())));
         }

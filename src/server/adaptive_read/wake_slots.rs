@@ -1,22 +1,21 @@
-//! The ticks of a clock that all sessions of a thread share: who waits for the clock waits for one of them, if it can.
+//! Wake slots: ticks shared by all sessions of a thread, so that one wake-up serves every session that is due.
 //!
-//! Waking up a processor costs as much as half a millisecond of audio does. Sessions that wait for instants of their own wake
-//! it up for each of them; on ticks it serves all whose time has come. They are the further apart the fewer sessions there
-//! are, so that there are always some to a tick and never many: those that come last wait for those before them.
+//! Waking a processor costs as much as processing half a millisecond of audio. The fewer the sessions, the wider the
+//! slots, because the sessions that wake last in a slot wait for the others.
 
 use std::{ops::RangeInclusive, sync::LazyLock, time::Duration};
 
 use tokio::{runtime::Handle, time::Instant};
 
-/// From one tick to the next, and how late somebody may be for it, ms.
+/// Range of the slot width, ms.
 const SPACING_MS: RangeInclusive<usize> = 2..=5;
-/// So far they are apart times the number of sessions, ms. A session that is talked to wakes up six times a second, which
-/// makes up to six to a tick.
+/// Slot width times the number of sessions, ms. A busy session wakes six times a second, which makes up to six
+/// wake-ups per slot.
 const SPACING_TIMES_SESSIONS_MS: usize = 1_000;
 
 static FIRST_SLOT: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// WakeSlots since the first one.
+/// A grid of wake slots.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WakeSlots {
     first: Instant,
@@ -24,23 +23,23 @@ pub(crate) struct WakeSlots {
 }
 
 impl WakeSlots {
-    /// Those of the thread that this is called on.
+    /// The slots of the current thread.
     ///
     /// # Panics
-    /// Outside a runtime.
+    /// Panics outside a runtime.
     pub(crate) fn of_current_thread() -> Self {
         let metrics = Handle::current().metrics();
         Self::new(*FIRST_SLOT, metrics.num_alive_tasks() / metrics.num_workers().max(1))
     }
 
-    /// Those of so many sessions, that begin then.
+    /// Slots for a number of sessions, counted from `first`.
     pub(crate) fn new(first: Instant, sessions: usize) -> Self {
         let spacing_ms =
             (SPACING_TIMES_SESSIONS_MS / sessions.max(1)).clamp(*SPACING_MS.start(), *SPACING_MS.end());
         Self { first, spacing: Duration::from_millis(spacing_ms as u64) }
     }
 
-    /// The tick at that instant, or the next one. Before the first one every instant is a tick.
+    /// The first slot at or after `at`. Every instant before the first slot counts as a slot.
     pub(crate) fn slot_at_or_after(self, at: Instant) -> Instant {
         let since_slot = at.saturating_duration_since(self.first).as_nanos() % self.spacing.as_nanos();
         let since_slot = Duration::from_nanos(u64::try_from(since_slot).unwrap_or_default());

@@ -1,20 +1,20 @@
-//! File descriptors: how many a server may need, and the system's leave to have so many.
+//! File descriptors: how many the server may need, and raising the soft limit to that number.
 //!
-//! Who runs out of them refuses clients at the worst moment; so it is said at the start. Where they run out nevertheless,
-//! [`crate::server::serve`](crate::server::Server::serve) makes room. Only the soft limit is raised, which every process may do up to the hard one.
+//! A shortage is reported at start, because later it would reject clients at the worst moment.
+//! [`Server::serve`](crate::server::Server::serve) makes room if descriptors run out nevertheless.
 
 use std::io;
 
 use crate::server::ServiceConfig;
 
-/// The client's and two lanes'.
+/// One for the client, two for lanes.
 const FDS_PER_SESSION: usize = 3;
-/// Listeners, operators' connections, logs, files that are read again.
+/// Listeners, admin connections, logs, and files that are read again.
 const FDS_FOR_SERVER: usize = 64;
-/// What a runtime has of its own.
+/// Descriptors of a tokio runtime.
 const FDS_PER_WORKER: usize = 3;
 
-/// How many a server may have open at a time.
+/// Descriptors the server may have open at a time.
 #[must_use]
 pub fn count_needed(config: &ServiceConfig, workers: usize) -> u64 {
     // A traced session writes a file.
@@ -24,16 +24,16 @@ pub fn count_needed(config: &ServiceConfig, workers: usize) -> u64 {
     session_fds.saturating_add(FDS_FOR_SERVER + workers.saturating_mul(FDS_PER_WORKER)) as u64
 }
 
-/// Raises the soft limit as far as needed and allowed, and lowers none; the limit there is then. Where the system has none it is
-/// what is needed.
+/// Raises the soft limit to `needed`, at most to the hard limit, and returns it. Never lowers the limit. Returns
+/// `needed` on systems without such a limit.
 ///
 /// # Errors
-/// The system's own, which does not tell or does not let.
+/// Fails if the system does not report the limit or does not allow the change.
 pub fn raise(needed: u64) -> io::Result<u64> {
     rlimit::increase_nofile_limit(needed)
 }
 
-/// What an operator should know if so many are not enough.
+/// A warning for the log if `limit` is too low.
 #[must_use]
 pub fn shortage_warning(config: &ServiceConfig, needed: u64, limit: u64) -> Option<String> {
     let (sessions, connections) = (config.sessions_max, config.limits.handshakes_max);

@@ -1,42 +1,46 @@
-//! The server's life: starting, serving, draining, stopped. One watch tells it, and nobody goes back in it.
+//! The server's lifecycle: starting, serving, draining, stopped. It only moves forward.
 //!
-//! Draining has three steps. First the server says that it is not ready and refuses new sessions with HTTP 503, while its
-//! sessions go on as before: a balancer needs a moment to notice, and who is refused can be sent elsewhere at once. Then the
-//! listener is closed, so that a successor may have the address, and every session finishes what is being said, answered and
-//! spoken. What is left when the time is over is cut off. Envoy drains in this order; HAProxy calls the last bound
-//! `hard-stop-after`, without which one idle WebSocket keeps an old process alive for ever.
+//! Draining has three steps:
+//! 1. The server reports that it is not ready and rejects new sessions with HTTP 503, while running sessions go on. A
+//! load balancer needs this time to notice, and rejected clients can connect elsewhere.
+//! 2. The listener closes, so that a successor can bind the address, and every session finishes the current speech
+//! and answers.
+//! 3. Sessions that still run after the timeout are cut off.
+//!
+//! Envoy drains in this order. HAProxy calls the last bound `hard-stop-after`; without one, an idle WebSocket keeps
+//! an old process alive for ever.
 
 use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// Where the server is.
+/// A state of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LifecycleState {
-    /// Its address is bound, nobody is accepted yet.
+    /// The address is bound; no connection is accepted yet.
     Starting,
-    /// Sessions are taken.
+    /// New sessions are accepted.
     Serving,
-    /// None is taken any more; those that run finish.
+    /// New sessions are rejected; running sessions finish.
     Draining,
-    /// Nothing is waited for any longer.
+    /// The server no longer waits for anything.
     Stopped,
 }
 
-/// How a server takes leave.
+/// How a server drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainPolicy {
-    /// How long it refuses sessions before it ends those that run.
+    /// How long the server rejects new sessions before running sessions must finish.
     pub grace: Duration,
-    /// How long those may take to finish.
+    /// How long running sessions may take to finish.
     pub timeout: Duration,
 }
 
 impl DrainPolicy {
-    /// Utterances last half a minute at most and are mostly over in seconds; Kubernetes kills after thirty seconds, and the
-    /// last goodbyes take some of them.
+    /// Utterances last at most half a minute and usually end within seconds. Kubernetes kills after 30 s, of which
+    /// closing connections needs some.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(25);
 }
 
@@ -51,13 +55,13 @@ impl Default for DrainPolicy {
 pub enum ShutdownOutcome {
     /// Every session finished.
     Drained,
-    /// So many sessions had not finished within this time.
+    /// The number of sessions that had not finished within the timeout.
     TimedOut(usize, Duration),
-    /// It was told to stop at once, with so many sessions running.
+    /// The number of sessions that ran when the server was forced to stop.
     Forced(usize),
 }
 
-/// The life of one server, for all who have to know of it or may end it.
+/// The lifecycle of one server; clones share it.
 #[derive(Debug, Clone)]
 pub struct Lifecycle(Arc<watch::Sender<LifecycleState>>);
 
@@ -68,24 +72,24 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// Where it is.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> LifecycleState {
         *self.0.borrow()
     }
 
-    /// To hear of every change.
+    /// A receiver that sees every change of state.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<LifecycleState> {
         self.0.subscribe()
     }
 
-    /// Takes no more sessions, lets those that run finish, and stops. Whether that is news.
+    /// Starts to drain. Returns whether the server was not draining yet.
     pub fn start_drain(&self) -> bool {
         self.advance(LifecycleState::Draining)
     }
 
-    /// Stops at once, whoever is in the middle of something.
+    /// Stops at once and cuts running sessions off.
     pub fn stop(&self) {
         self.advance(LifecycleState::Stopped);
     }
@@ -94,14 +98,14 @@ impl Lifecycle {
         self.advance(LifecycleState::Serving);
     }
 
-    /// Whether new sessions are refused.
+    /// True while new sessions are rejected.
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.state() >= LifecycleState::Draining
     }
 
-    /// Done as soon as it is there, or beyond.
+    /// Completes when the server reaches `state` or a later one.
     pub async fn wait_for(&self, state: LifecycleState) {
-        // Its sender is this very life.
+        // The sender lives as long as `self`, so the wait cannot fail.
         let _ = self.subscribe().wait_for(|now| *now >= state).await;
     }
 

@@ -1,7 +1,7 @@
-//! What the service manager is told: that the server is ready, reloads, stops, and that it is alive (sd_notify(3)).
+//! Notifications to the service manager: ready, reloading, stopping, watchdog (sd_notify(3)).
 //!
-//! Without `NOTIFY_SOCKET` in the environment nothing is. The watchdog is fed by the loop that accepts connections: a
-//! runtime that hangs, or that loop, and the service manager restarts the program.
+//! Without `NOTIFY_SOCKET` in the environment nothing is sent. The watchdog proves that the accept loop runs; if the
+//! runtime or that loop hangs, the service manager restarts the program.
 
 #[cfg(target_os = "linux")]
 use std::os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr};
@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 use super::lifecycle::{DrainPolicy, Lifecycle, LifecycleState};
 use crate::server::{ActiveConfig, LivenessProbe, registry::SessionRegistry};
 
-/// Beyond the time that sessions have: their last goodbyes.
+/// Time to close connections after the drain timeout.
 const CLOSE_ALLOWANCE: Duration = Duration::from_secs(10);
 
 /// The service manager, if there is one.
@@ -27,28 +27,30 @@ const CLOSE_ALLOWANCE: Duration = Duration::from_secs(10);
 pub struct ServiceManager(Option<Arc<UnixDatagram>>);
 
 impl ServiceManager {
-    /// The one that the environment names; one that cannot be reached is none.
+    /// Connects to the socket that the environment names. A socket that cannot be reached counts as none.
     #[must_use]
     pub fn from_env() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Self::default() };
         match connect(name.as_bytes()) {
             Ok(socket) => Self(Some(Arc::new(socket))),
             Err(error) => {
-                warn!(%error, "the service manager's NOTIFY_SOCKET cannot be used");
+                warn!(%error, "cannot connect to NOTIFY_SOCKET; the service manager gets no notifications");
                 Self::default()
             }
         }
     }
 
-    /// The configuration is being read again.
+    /// Reports that the configuration is being reloaded.
     pub fn notify_reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.notify(&[NotifyState::Reloading, now]),
-            Err(error) => debug!(%error, "the system has no monotonic clock"),
+            Err(error) => {
+                debug!(%error, "cannot read the monotonic clock; reload not reported to the service manager")
+            }
         }
     }
 
-    /// It was read, or not: the server goes on.
+    /// Reports that a reload has ended, successful or not.
     pub fn notify_ready(&self) {
         self.notify(&[NotifyState::Ready]);
     }
@@ -57,11 +59,11 @@ impl ServiceManager {
         let Some(socket) = &self.0 else { return };
         let message: String = states.iter().map(|state| format!("{state}\n")).collect();
         if let Err(error) = socket.send(message.as_bytes()) {
-            debug!(%error, "the service manager was not told");
+            debug!(%error, "cannot notify the service manager");
         }
     }
 
-    /// Tells it of a server from its start to its end; `address` is where that listens.
+    /// Reports the lifecycle of a server that listens at `address`, from start to stop.
     pub async fn report_lifecycle(
         self,
         address: String,
@@ -92,7 +94,7 @@ impl ServiceManager {
         }
     }
 
-    /// Says that the server lives, twice in the time in which it is expected to: as often as it proves it.
+    /// Notifies the watchdog twice per expected interval, each time after the accept loop has answered.
     async fn feed_watchdog(&self, probe: &LivenessProbe) {
         let Some(expected) = sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero()) else {
             return std::future::pending().await;
@@ -107,10 +109,10 @@ impl ServiceManager {
     }
 }
 
-/// A socket by its path, or by a name that no file has: those begin with `@`.
+/// Connects to a path, or to an abstract name, which begins with `@`.
 fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not hold the server up.
+    // A service manager that does not read must not block the server.
     socket.set_nonblocking(true)?;
     match name.strip_prefix(b"@") {
         #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
-//! The sessions that run: who they are, how they do, and the way to give one of them an order.
+//! The running sessions: their identity, their statistics, and a channel for operator orders.
 //!
-//! Each is written by its own task alone, with plain stores, and read by whoever looks: numbers that are read while they
-//! change may be a moment apart from one another.
+//! Only the session's own task writes its statistics, with plain atomic stores. Values read together may be a moment
+//! apart.
 
 pub(crate) mod observer;
 mod stats;
@@ -18,68 +18,68 @@ use tokio::{sync::mpsc, time::Instant};
 use self::stats::SessionStats;
 pub use self::stats::{LiveSessionView, WireBytes};
 
-/// Orders that may wait for a session; whoever gives more is told to wait.
+/// Orders that may wait for a session; further orders are rejected.
 const PENDING_ORDERS_MAX: usize = 4;
 
-/// What an operator may tell one session.
+/// An operator's order to one session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperatorOrder {
-    /// Finish what is being said and spoken, then end.
+    /// Finish the current speech and answers, then end.
     Close,
-    /// Go on in another upstream session, at a quiet moment.
+    /// Continue in another upstream session at a quiet moment.
     Rollover,
 }
 
-/// Who a session is.
+/// The identity of a session.
 #[derive(Debug, Clone)]
 pub struct SessionInfo {
-    /// Its id.
+    /// Session id.
     pub id: String,
     /// The client protocol.
     pub client: String,
     /// The profile.
     pub profile: String,
-    /// It has a conversation, which can be rolled over.
+    /// The session has a conversation, which can be rolled over.
     pub has_conversation: bool,
-    /// Where the client is, as far as the TCP connection tells.
+    /// Address of the client.
     pub peer: SocketAddr,
-    /// The path it asked for.
+    /// The path of the request.
     pub path: String,
-    /// The name of the key it came with.
+    /// Name of the API key.
     pub key: Option<Arc<str>>,
-    /// The subject of the certificate it came with.
+    /// Subject of the client's certificate.
     pub subject: Option<String>,
-    /// When it began, since 1970.
+    /// Start of the session since 1970.
     pub opened_unix: Duration,
 }
 
-/// One session that runs.
+/// One running session.
 #[derive(Debug)]
 pub struct LiveSession {
-    /// Who it is.
+    /// Identity.
     pub info: SessionInfo,
-    /// When it began.
+    /// Start of the session.
     pub opened: Instant,
     pub(super) stats: SessionStats,
     orders: mpsc::Sender<OperatorOrder>,
 }
 
 impl LiveSession {
-    /// Gives it an order; whether it can take one.
+    /// Sends an order to the session; false if too many orders wait.
     #[must_use]
     pub fn send_order(&self, order: OperatorOrder) -> bool {
         self.orders.try_send(order).is_ok()
     }
 }
 
-/// All sessions that run.
+/// All running sessions.
 #[derive(Debug, Clone, Default)]
 pub struct SessionRegistry(Arc<Mutex<SessionMap>>);
 
 type SessionMap = BTreeMap<String, Weak<LiveSession>>;
 
 impl SessionRegistry {
-    /// A session begins; it is among those that run for as long as what this gives is held.
+    /// Registers a session, which stays registered while the returned entry lives.
     #[must_use]
     pub fn register(&self, info: SessionInfo) -> (RegistryEntry, mpsc::Receiver<OperatorOrder>) {
         let (sender, orders) = mpsc::channel(PENDING_ORDERS_MAX);
@@ -93,37 +93,37 @@ impl SessionRegistry {
         (RegistryEntry { session, registry: self.clone() }, orders)
     }
 
-    /// The session of this id.
+    /// The session with this id.
     #[must_use]
     pub fn get(&self, id: &str) -> Option<Arc<LiveSession>> {
         self.sessions().get(id)?.upgrade()
     }
 
-    /// Every session, by id.
+    /// Every session, ordered by id.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<LiveSession>> {
         self.sessions().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// How many there are.
+    /// Number of sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sessions().len()
     }
 
-    /// Whether there is none.
+    /// True if no session runs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn sessions(&self) -> MutexGuard<'_, SessionMap> {
-        // A map is whole between two of its changes, whatever panicked.
+        // Every change leaves a valid map, so a poisoned lock holds one.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A session's place among those that run.
+/// The registration of a running session, removed on drop.
 #[derive(Debug)]
 pub struct RegistryEntry {
     session: Arc<LiveSession>,
@@ -131,7 +131,7 @@ pub struct RegistryEntry {
 }
 
 impl RegistryEntry {
-    /// The session, also after it is no longer among those that run.
+    /// The session; valid even after its registration ends.
     pub(super) fn session(&self) -> Arc<LiveSession> {
         self.session.clone()
     }

@@ -1,4 +1,4 @@
-//! How a session does, as its own task last said: numbers to be read by whoever looks.
+//! Statistics of a session, written by its own task and read by operators.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use super::LiveSession;
 use crate::session::{AudioTotals, SessionState};
 
-/// How a session does. Times are ms.
+/// Statistics of a session. Times are ms.
 #[derive(Debug, Default)]
 pub(in crate::server) struct SessionStats {
     state: AtomicU8,
-    /// Audio is counted.
+    /// 1 if the session counts audio.
     counts_audio: AtomicU8,
     audio_in_ms: AtomicU64,
     audio_out_ms: AtomicU64,
@@ -43,7 +43,7 @@ struct CurrentUpstream {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // It is replaced as a whole, whatever panicked.
+    // Every change replaces the value as a whole, so a poisoned lock holds a valid one.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -69,7 +69,7 @@ impl SessionStats {
         self.bytes.iter().zip(bytes).for_each(|(counter, bytes)| counter.store(bytes, Relaxed));
     }
 
-    /// Its place in an upstream's queue; 0 for none.
+    /// Position in an upstream's queue; 0 for none.
     pub(in crate::server) fn set_queue_position(&self, position: u32) {
         self.queue_position.store(position, Relaxed);
     }
@@ -86,7 +86,7 @@ impl SessionStats {
         self.rollovers.fetch_add(1, Relaxed);
     }
 
-    /// Something happened that is worth a name.
+    /// Records a named event and its time.
     pub(in crate::server) fn record_event(&self, event: &'static str) {
         *lock(&self.last_event) = Some(LastEvent { event, at: Instant::now() });
     }
@@ -100,7 +100,7 @@ impl SessionStats {
     }
 }
 
-/// A session as operators see it; `null` for what is not known. Times are in seconds.
+/// A session as operators see it; `null` for unknown values. Times are in seconds.
 ///
 /// ```json
 /// {"id": "sess_0123456789ab", "client": "macaw", "profile": "speech", "peer": "10.0.0.7:53124", "path": "/v1/realtime",
@@ -110,8 +110,8 @@ impl SessionStats {
 ///  "errors": 0, "rollovers": 0, "last_event": "first_audio", "last_event_ago_s": 3.1}
 /// ```
 ///
-/// `state` is a [`SessionState`]'s name. `waiting_s` is the user's audio that waits for an upstream. A relayed session has no
-/// audio of its own that could be counted. What is counted a second at most ago may be missing.
+/// `state` is a [`SessionState`]'s name. `waiting_s` is user audio that waits for an upstream. Relayed sessions do
+/// not count audio. Counters may lag by up to a second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation, and the example above")]
 pub struct LiveSessionView {
@@ -138,7 +138,7 @@ pub struct LiveSessionView {
     pub last_event_ago_s: Option<f64>,
 }
 
-/// WireBytes on the wire so far.
+/// Bytes on the wire so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct WireBytes {
@@ -149,13 +149,13 @@ pub struct WireBytes {
 }
 
 impl LiveSession {
-    /// Where it is.
+    /// The state of the session.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.stats.state()
     }
 
-    /// How it does, to be shown.
+    /// The statistics for operators.
     #[must_use]
     pub fn view(&self) -> LiveSessionView {
         let stats = &self.stats;

@@ -1,4 +1,4 @@
-//! What a session says of its lanes, passed on to those who choose among upstreams.
+//! The leases of a session's lanes: reports to the upstream pool how each lane fares.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
 /// The leases of a session's lanes.
 #[derive(Default)]
 pub(crate) struct LaneLeases {
-    /// Kept until what a lane's end led to is known.
+    /// Each lease stays until the consequences of its lane's end are known.
     leases: BTreeMap<Lane, Lease>,
 }
 
@@ -21,17 +21,17 @@ impl LaneLeases {
         self.leases.insert(lane, lease);
     }
 
-    /// A lane's transport is gone.
+    /// A lane's transport has ended.
     pub(crate) fn lane_ended(&mut self, lane: Lane, reason: &DisconnectReason) {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
     }
 
-    /// Everything is known of the lanes that are not among these.
+    /// Drops the leases of all lanes that are not in `lanes`.
     pub(crate) fn retain(&mut self, lanes: impl Iterator<Item = Lane> + Clone) {
         self.leases.retain(|lane, _| lanes.clone().any(|known| known == *lane));
     }
 
-    /// The session said something.
+    /// Passes an observation about a lane to its lease.
     pub(crate) fn handle_observation(&mut self, observation: &Observation) {
         match observation {
             Observation::LaneReady { lane, .. } => self.with_lease(*lane, Lease::report_ready),

@@ -1,15 +1,15 @@
-//! What passes, shown to who looks on, if anybody does.
+//! Passes the frames of a session to the tap, if there is one.
 
 use std::{sync::Arc, time::Instant};
 
 use super::super::tap::{Tap, TapFrame, TapPoint};
 use crate::event::{DisconnectReason, Frame, Message};
 
-/// Who looks on.
+/// The tap, if there is one.
 pub(super) struct TapHandle(pub(super) Option<Arc<dyn Tap>>);
 
 impl TapHandle {
-    /// voxbridge sends this.
+    /// voxbridge sends a message.
     pub(super) fn on_sent(&self, session: &str, now: Instant, point: TapPoint, message: &Message) {
         let tap_frame = match message {
             Message::Text(text) => TapFrame::Text(text),
@@ -19,7 +19,7 @@ impl TapHandle {
         self.forward(session, now, point, tap_frame);
     }
 
-    /// This came.
+    /// A frame was received.
     pub(super) fn on_received(&self, session: &str, now: Instant, point: TapPoint, frame: Frame<'_>) {
         let tap_frame = match frame {
             Frame::Text(text) => TapFrame::Text(text),
@@ -28,7 +28,7 @@ impl TapHandle {
         self.forward(session, now, point, tap_frame);
     }
 
-    /// The other side has ended it.
+    /// The peer has closed the connection.
     pub(super) fn on_closed(&self, session: &str, now: Instant, point: TapPoint, reason: &DisconnectReason) {
         let code = if let DisconnectReason::Closed(code, _) = reason { Some(*code) } else { None };
         self.forward(session, now, point, TapFrame::Close(code));

@@ -1,8 +1,8 @@
-//! TLS for those who connect: the certificate, who of them must show one, and both replaced while connections live.
+//! TLS for clients and operators: certificates, client certificates, and reloading them while connections live.
 //!
-//! A [`ReloadableAcceptor`] is what a listener holds. [`ReloadableAcceptor::refresh`] looks whether its files changed and takes what they hold
-//! as a whole, for handshakes to come; what cannot be used changes nothing. Connections that are open keep what they have.
-//! TLS 1.2 and 1.3 by rustls and ring; the caller bounds the time of a handshake. [`names`] reads certificates.
+//! [`ReloadableAcceptor::refresh`] reads changed files as a whole, for future handshakes; files that cannot be used
+//! change nothing. Open connections keep their certificate. TLS 1.2 and 1.3 by rustls and ring; the caller bounds the
+//! time of a handshake. [`names`] reads certificates.
 
 pub mod names;
 
@@ -26,25 +26,21 @@ use tokio::{
     net::TcpStream,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tracing::{info, warn};
 
-use super::{ActiveConfig, admin::SharedAdminSecurity};
-use crate::telemetry::metrics::Metrics;
-
-/// `[tls]` of the configuration, and of other listeners.
+/// `[tls]` of the configuration, also used for other listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
-    /// Certificate chain (PEM), the server's own first.
+    /// Certificate chain (PEM), the server's own certificate first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
     /// Its private key (PEM).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// Authorities (PEM) whose certificates clients show.
+    /// Certificate authorities (PEM) that sign client certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<PathBuf>,
-    /// Whether clients must show one; they must where authorities are named.
+    /// Whether clients must show a certificate; required by default where `client_ca` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certs: Option<ClientCerts>,
 }
@@ -53,29 +49,29 @@ pub struct TlsConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientCerts {
-    /// Who shows none is served, and who shows a wrong one is not.
+    /// A certificate is optional, but a wrong one is rejected.
     Optional,
-    /// Who shows none is not served.
+    /// Clients without a certificate are rejected.
     Required,
 }
 
 impl TlsConfig {
-    /// Whether it says nothing: then there is no TLS.
+    /// True if nothing is configured: then there is no TLS.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Every file it names, by the key that names it.
+    /// Every configured file with its key.
     pub fn file_paths(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
         let paths = [("cert", &mut self.cert), ("key", &mut self.key), ("client_ca", &mut self.client_ca)];
         paths.into_iter().filter_map(|(name, path)| Some((name, path.as_mut()?)))
     }
 
-    /// What it says, whole; `None` where it says nothing.
+    /// The configured files; `None` without TLS.
     ///
     /// # Errors
-    /// What is missing, in words that name the keys.
+    /// Names the key that is missing.
     pub fn resolve(&self) -> Result<Option<TlsFiles>, String> {
         let (cert, key) = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => (cert.clone(), key.clone()),
@@ -84,27 +80,27 @@ impl TlsConfig {
             (Some(_), None) => return Err("`key` is missing, the private key of `cert`".to_owned()),
         };
         if self.client_ca.is_none() && self.client_certs.is_some() {
-            return Err("`client_certs` needs a `client_ca`: who has signed them?".to_owned());
+            return Err("`client_certs` needs a `client_ca`, the authorities that sign them".to_owned());
         }
         let is_client_cert_optional = self.client_certs == Some(ClientCerts::Optional);
         Ok(Some(TlsFiles { cert, key, client_ca: self.client_ca.clone(), is_client_cert_optional }))
     }
 }
 
-/// The files TLS is made of.
+/// The files of a TLS configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate chain (PEM).
     pub cert: PathBuf,
     /// Private key (PEM).
     pub key: PathBuf,
-    /// Authorities of client certificates (PEM); without it clients are not asked for one.
+    /// Authorities of client certificates (PEM); without them clients are not asked for a certificate.
     pub client_ca: Option<PathBuf>,
-    /// Clients may show none.
+    /// Clients may show no certificate.
     pub is_client_cert_optional: bool,
 }
 
-/// What a listener shakes hands with. Clones share what it is replaced by.
+/// Accepts TLS handshakes with the current certificate. Clones share it.
 #[derive(Clone)]
 pub struct ReloadableAcceptor(Arc<RwLock<LoadedTls>>);
 
@@ -113,33 +109,33 @@ struct LoadedTls {
     files: TlsFiles,
     acceptor: TlsAcceptor,
     expires_since_epoch: Option<Duration>,
-    /// Of what the files held when they were read last, good or not.
+    /// Digest of the files when they were last read, valid or not.
     content_digest: Vec<u8>,
 }
 
 impl ReloadableAcceptor {
-    /// From these files.
+    /// Loads these files.
     ///
     /// # Errors
-    /// Which file is wrong, and what is wrong with it; never what is in it.
+    /// Names the invalid file and the problem, never the contents.
     pub fn load(files: TlsFiles) -> Result<Self, String> {
         let contents = PemContents::read(&files)?;
         Ok(Self(Arc::new(RwLock::new(contents.build(files)?))))
     }
 
-    /// Takes what another one has, for handshakes to come.
+    /// Takes the files of another acceptor, for future handshakes.
     pub fn replace_with(&self, other: &Self) {
         let loaded = other.loaded();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = loaded;
     }
 
-    /// Reads the files again; whether they held something new. It blocks as files do.
+    /// Reads the files again and returns whether they changed. Blocks on file access.
     ///
     /// # Errors
-    /// What is wrong with what they hold now, said once for each thing they hold; what held before still holds.
+    /// Says what is wrong with the new contents, once per change; the old certificate stays in use.
     pub fn refresh(&self) -> Result<bool, String> {
         let LoadedTls { files, content_digest, .. } = self.loaded();
-        // A file that is being replaced may be away for a moment: the next look finds it.
+        // A file that is being replaced may be missing for a moment; the next refresh finds it.
         let Ok(contents) = PemContents::read(&files) else { return Ok(false) };
         let digest = contents.digest();
         if digest == content_digest {
@@ -152,27 +148,27 @@ impl ReloadableAcceptor {
         Ok(true)
     }
 
-    /// When the certificate expires, since 1970; `None` where it does not say so readably. For a metric.
+    /// Expiry of the certificate since 1970; `None` if it cannot be read.
     #[must_use]
     pub fn certificate_expiry(&self) -> Option<Duration> {
         self.loaded().expires_since_epoch
     }
 
-    /// Shakes hands; who does not even speak TLS is told so in plain HTTP. The caller bounds the time.
+    /// Accepts a handshake. A client that speaks plain HTTP gets an HTTP error. The caller bounds the time.
     ///
     /// # Errors
-    /// The client's or the system's, in words.
+    /// Fails with the client's or the system's error.
     pub async fn accept<S>(&self, mut stream: TcpStream) -> io::Result<TlsStream<S>>
     where
         S: From<TcpStream> + AsyncRead + AsyncWrite + Unpin,
     {
-        // Nothing is spent on who says nothing.
+        // Waits for the first byte before it allocates anything.
         let mut first_byte = [0];
         stream.peek(&mut first_byte).await?;
         if first_byte[0].is_ascii_uppercase() {
             stream.write_all(PLAIN_HTTP_RESPONSE).await?;
             stream.shutdown().await?;
-            return Err(io::Error::other("it speaks plain HTTP to a port for TLS"));
+            return Err(io::Error::other("client speaks plain HTTP to a TLS port"));
         }
         let acceptor = self.loaded().acceptor;
         acceptor.accept(stream.into()).await
@@ -184,45 +180,14 @@ impl ReloadableAcceptor {
     }
 }
 
-/// Looks every so often whether the files of what serves now have changed, clients and operators, for ever. A reload finds
-/// it too, but who renews certificates does not always say so.
-pub async fn watch_certificates(
-    current: ActiveConfig,
-    admin: Option<SharedAdminSecurity>,
-    metrics: Metrics,
-    interval: Duration,
-) {
-    let mut ticks = tokio::time::interval(interval);
-    loop {
-        ticks.tick().await;
-        if let Some(tls) = current.get().tls.clone() {
-            log_refresh("the certificate", &tls).await;
-            if let Some(expires) = tls.certificate_expiry() {
-                metrics.set_certificate_expiry(expires.as_secs_f64());
-            }
-        }
-        if let Some(tls) = admin.as_ref().and_then(|security| security.get().tls.clone()) {
-            log_refresh("the admin listener's certificate", &tls).await;
-        }
-    }
-}
-
-async fn log_refresh(what: &str, tls: &ReloadableAcceptor) {
-    let acceptor = tls.clone();
-    match tokio::task::spawn_blocking(move || acceptor.refresh()).await {
-        Ok(Ok(true)) => info!("{what} was replaced, for connections to come"),
-        Ok(Err(problem)) => warn!("{what} was not replaced, the one before still holds: {problem}"),
-        Ok(Ok(false)) | Err(_) => {}
-    }
-}
-
-/// To a client without TLS; every TLS record begins with a byte below 0x20, every HTTP request with a capital letter.
+/// Sent to clients without TLS. Every TLS record begins with a byte below 0x20, every HTTP request with a capital
+/// letter.
 const PLAIN_HTTP_RESPONSE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 115\r\n\
 Connection: close\r\n\r\n{\"error\": {\"message\": \"This port speaks TLS; use wss://\", \
 \"type\": \"invalid_request_error\", \"code\": \"tls_required\"}}";
 
-/// What the files hold: read once, so that what is used is what was looked at.
+/// The contents of the files, read once, so that the digest covers what is used.
 struct PemContents {
     cert: Vec<u8>,
     key: Vec<u8>,
@@ -249,7 +214,7 @@ impl PemContents {
         let chain = parse_certificates(&self.cert).map_err(prefix_path(&files.cert))?;
         let expires_since_epoch = chain.first().and_then(|own| names::expiry_since_epoch(own));
         let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|_| prefix_path(&files.key)("there is no private key (PEM) in it".to_owned()))?;
+            .map_err(|_| prefix_path(&files.key)("no private key (PEM) found".to_owned()))?;
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
@@ -260,7 +225,7 @@ impl PemContents {
         let pair = format!("{} and {}", files.cert.display(), files.key.display());
         let mut config = builder
             .with_single_cert(chain, key)
-            .map_err(|error| format!("{pair}: they are no pair of certificate and key ({error})"))?;
+            .map_err(|error| format!("{pair}: no pair of certificate and key ({error})"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
         Ok(LoadedTls { files, acceptor, expires_since_epoch, content_digest: self.digest() })
@@ -287,7 +252,7 @@ fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err("there is no certificate (PEM) in it".to_owned()),
-        Err(_) => Err("a certificate in it is not readable as PEM".to_owned()),
+        Ok(_) => Err("no certificate (PEM) found".to_owned()),
+        Err(_) => Err("a certificate is not readable as PEM".to_owned()),
     }
 }

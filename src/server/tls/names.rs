@@ -1,4 +1,4 @@
-//! What a certificate says of itself: until when it holds, and whom it names. Nothing here checks it; rustls has.
+//! Reads the expiry and the names of a certificate. rustls verifies certificates.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use x509_cert::{
     ext::pkix::{SubjectAltName, name::GeneralName},
 };
 
-/// When it expires, since 1970; `None` where it cannot be read.
+/// Expiry since 1970; `None` if it cannot be read.
 #[must_use]
 pub fn expiry_since_epoch(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let certificate = Certificate::from_der(certificate).ok()?;
     Some(certificate.tbs_certificate.validity.not_after.to_unix_duration())
 }
 
-/// Its common name, and its alternative names that are DNS names, URIs or mail addresses; none where it cannot be read.
+/// The common name, and the alternative names that are DNS names, URIs or mail addresses; empty if they cannot be
+/// read.
 #[must_use]
 pub fn certificate_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = Certificate::from_der(certificate) else { return Vec::new() };

@@ -1,7 +1,7 @@
-//! Traces on disk: one file a session, written beside the session and never in its way.
+//! Trace files: one file per session, written by a task of its own.
 //!
-//! A session hands each line to a task of its own through a bounded channel; what the task cannot keep up with is counted
-//! and told in the trace. What lines say is [`crate::trace`]'s business.
+//! A session sends each record to the writer through a bounded channel. Records that the writer cannot keep up with
+//! are dropped and counted, and the trace says how many. [`crate::trace`] defines the records.
 
 use std::{
     io,
@@ -28,37 +28,36 @@ use crate::{
     trace::{AudioRetention, TraceHeader, TraceRecord, TraceTap, TraceWriter},
 };
 
-/// Lines of a session that wait for the disk, and what they hold: a second of the busiest session.
+/// Limits on the records of one session that wait for the disk: about a second of the busiest session.
 const PENDING_LINES_MAX: usize = 1024;
 const PENDING_BYTES_MAX: usize = 16 << 20;
-/// What the lines of all sessions hold: a disk that is stuck is stuck for every session.
+/// Limit on the waiting records of all sessions together: a slow disk delays every session's trace.
 const TOTAL_PENDING_BYTES_MAX: usize = 64 << 20;
-/// A line that holds more is cleaned where it holds nobody up.
+/// Larger records are redacted on a blocking thread.
 const LARGE_LINE_BYTES: usize = 256 * 1024;
-/// Written at once; small, for there may be many sessions.
+/// File buffer; small because there may be many sessions.
 const BUFFER_BYTES: usize = 16 * 1024;
-/// What waits in the buffer longer is written: a crash is what traces are for.
+/// Buffered records are written after this time at the latest, so that a trace survives a crash.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-/// A trace ends at this size unless told otherwise: hours without audio, a quarter of one with it.
+/// Default size limit of a trace: hours without audio, a quarter of an hour with it.
 pub const DEFAULT_MAX_BYTES: u64 = 64 << 20;
 
-/// Where traces go, and what they hold.
+/// Directory and limits of the trace files.
 #[derive(Debug)]
 pub struct TraceDirectory {
     dir: PathBuf,
     audio: AudioRetention,
     max_bytes: u64,
-    /// What the lines of all sessions hold that are not yet written, bytes.
+    /// Memory of all records that wait for the disk, bytes.
     pending_bytes: Arc<AtomicUsize>,
-    /// Lines that were lost, in all.
+    /// Records lost since the start, of all sessions.
     lost_lines: Arc<AtomicU64>,
-    /// That something is wrong with the directory was said.
+    /// A write error was logged as a warning.
     error_logged: AtomicBool,
 }
 
 impl TraceDirectory {
-    /// Traces in this directory, of at most so many bytes each; with the audio that is
-    /// to be kept. Secrets never are.
+    /// Trace files of at most `max_bytes` in `dir`, with audio as `audio` says. Secrets are always redacted.
     #[must_use]
     pub fn new(dir: PathBuf, audio: AudioRetention, max_bytes: u64) -> Self {
         Self {
@@ -71,22 +70,22 @@ impl TraceDirectory {
         }
     }
 
-    /// Shares the memory for lines that wait with the traces of before, whose sessions may still be going on.
+    /// Shares the counters of `previous`, whose sessions may still run.
     pub fn share_backlog(&mut self, previous: &Self) {
         self.pending_bytes = previous.pending_bytes.clone();
         self.lost_lines = previous.lost_lines.clone();
     }
 
-    /// Lines that were lost, in all.
+    /// Records lost since the start, of all sessions.
     #[must_use]
     pub fn lost_lines(&self) -> u64 {
         self.lost_lines.load(Relaxed)
     }
 
-    /// Makes the directory, for its owner alone, unless it is there.
+    /// Creates the directory with mode 0700 unless it exists.
     ///
     /// # Errors
-    /// The system's own.
+    /// Fails with the system's error.
     pub fn create_dir(&self) -> io::Result<()> {
         use std::os::unix::fs::DirBuilderExt as _;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
@@ -98,7 +97,7 @@ impl TraceDirectory {
         &self.dir
     }
 
-    /// Begins the trace of a session; `drain_guard` is held until all of it is written.
+    /// Starts the trace of a session; the writer holds `drain_guard` until the file is complete.
     pub(super) fn start_session(
         self: &Arc<Self>,
         opened: Instant,
@@ -126,31 +125,31 @@ impl TraceDirectory {
         SessionTrace { watch: TraceTap::new(opened, self.audio), lines, backlog }
     }
 
-    /// Said once: a full disk is full for every session.
+    /// Warns once and logs later errors at debug level: a full disk fails for every session.
     fn log_write_error(&self, path: &Path, error: &io::Error) {
         if self.error_logged.swap(true, Relaxed) {
-            debug!(path = %path.display(), %error, "cannot write a trace");
+            debug!(path = %path.display(), %error, "cannot write a trace; the session goes on without");
         } else {
-            warn!(path = %path.display(), %error, "cannot write a trace; this is not said again");
+            warn!(path = %path.display(), %error, "cannot write a trace; the session goes on without. Further trace errors are logged at debug level");
         }
     }
 }
 
-/// What a session and its writer share.
+/// Counters that a session shares with its writer.
 #[derive(Debug, Default)]
 struct TraceBacklog {
     bytes: AtomicUsize,
-    /// Those of all sessions.
+    /// Waiting bytes of all sessions.
     total_bytes: Arc<AtomicUsize>,
     lost: AtomicU64,
-    /// Those of all sessions.
+    /// Lost records of all sessions.
     total_lost: Arc<AtomicU64>,
-    /// Nobody writes any more.
+    /// The writer has ended; records are no longer collected.
     writer_stopped: AtomicBool,
 }
 
 impl TraceBacklog {
-    /// Room for so much; none where the session or all of them hold too much already.
+    /// Reserves memory for a record; `None` if the session or all sessions together exceed their limit.
     fn reserve(self: &Arc<Self>, bytes: usize) -> Option<BacklogPermit> {
         let in_session = self.bytes.fetch_add(bytes, SeqCst) + bytes;
         let total = self.total_bytes.fetch_add(bytes, SeqCst) + bytes;
@@ -159,7 +158,7 @@ impl TraceBacklog {
     }
 }
 
-/// Room for a line; it is given back with the line, however that ends.
+/// Memory reserved for a record, returned on drop.
 #[derive(Debug)]
 struct BacklogPermit {
     backlog: Arc<TraceBacklog>,
@@ -173,7 +172,7 @@ impl Drop for BacklogPermit {
     }
 }
 
-/// A session's end of its trace. Dropping it ends the trace.
+/// The session's end of its trace; dropping it ends the trace.
 #[derive(Debug)]
 pub(super) struct SessionTrace {
     watch: TraceTap,
@@ -182,7 +181,7 @@ pub(super) struct SessionTrace {
 }
 
 impl SessionTrace {
-    /// To be called before the bridge takes it.
+    /// Records an input; call this before the bridge handles it.
     pub(super) fn record_input(&mut self, now: Instant, input: &Input<'_>) {
         if !self.backlog.writer_stopped.load(Relaxed) {
             let line = self.watch.record_input(now, input);
@@ -190,7 +189,7 @@ impl SessionTrace {
         }
     }
 
-    /// To be called with all that the bridge gives.
+    /// Records an output of the bridge.
     pub(super) fn record_output(&mut self, now: Instant, output: &Output) {
         if !self.backlog.writer_stopped.load(Relaxed)
             && let Some(line) = self.watch.record_output(now, output)
@@ -208,10 +207,10 @@ impl SessionTrace {
     }
 }
 
-/// What a session hands to its writer.
+/// Records on their way to the writer.
 type TraceLineReceiver = mpsc::Receiver<(TraceRecord, BacklogPermit)>;
 
-/// Writes one session's trace.
+/// Writes the trace of one session.
 struct TraceFileWriter {
     traces: Arc<TraceDirectory>,
     recorder: TraceWriter,
@@ -261,7 +260,7 @@ impl TraceFileWriter {
         Ok(text)
     }
 
-    /// What was lost since the last line.
+    /// Writes a record that says how many records were lost since the last one.
     async fn write_lost_count(&mut self, trace_file: &mut TraceFile, ns: u64) -> io::Result<()> {
         match self.backlog.lost.swap(0, SeqCst) {
             0 => Ok(()),
@@ -278,7 +277,7 @@ impl TraceFileWriter {
     }
 }
 
-/// A file and how much is in it.
+/// A file and its size.
 struct TraceFile {
     file: BufWriter<File>,
     bytes: u64,
@@ -290,7 +289,7 @@ impl TraceFile {
         self.file.write_all(text.as_bytes()).await
     }
 
-    /// The next line; what is in the buffer is written while none comes.
+    /// The next record; flushes the buffer while none comes.
     async fn next_line(
         &mut self,
         lines: &mut TraceLineReceiver,

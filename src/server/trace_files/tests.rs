@@ -25,13 +25,13 @@ fn traces(name: &str) -> Arc<TraceDirectory> {
     traces
 }
 
-/// What is written of a session, when all of it is.
+/// The finished trace of a session.
 fn read(traces: &TraceDirectory, session_id: &str) -> Trace {
     let text = std::fs::read_to_string(traces.dir().join(format!("1000-{session_id}.jsonl"))).unwrap();
     Trace::parse(&text).unwrap()
 }
 
-/// On one thread the writer has no turn until the session waits, as if the disk were stuck.
+/// On a single thread the writer runs only when the session waits, as if the disk were stuck.
 #[tokio::test]
 async fn slow_disk_drops_lines_within_memory_bound_and_reports_them() {
     let traces = traces("slow");
@@ -49,12 +49,12 @@ async fn slow_disk_drops_lines_within_memory_bound_and_reports_them() {
         session_trace.record_input(now, &Input::Timeout);
     }
     drop(session_trace);
-    assert_eq!(written.recv().await, None, "the writer lets go when all is written");
+    assert_eq!(written.recv().await, None, "the writer drops the guard when the file is complete");
     let trace = read(&traces, "sess_a");
     std::fs::remove_dir_all(traces.dir()).unwrap();
     assert_eq!(trace.records.len() as u64 + trace.lost_records, 6 * PENDING_LINES_MAX as u64);
     assert!(trace.lost_records >= 4 * PENDING_LINES_MAX as u64, "{}", trace.lost_records);
-    assert_eq!(traces.pending_bytes.load(SeqCst), 0, "all of it was given back");
+    assert_eq!(traces.pending_bytes.load(SeqCst), 0, "all reserved memory is returned");
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn full_trace_holds_no_memory() {
         session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
     }
     assert_eq!(written.recv().await, None);
-    assert_eq!(traces.pending_bytes.load(SeqCst), 0, "while the session goes on");
+    assert_eq!(traces.pending_bytes.load(SeqCst), 0, "reserved memory is returned while the session goes on");
     session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
     assert_eq!(traces.pending_bytes.load(SeqCst), 0);
     assert!(read(&traces, "sess_a").is_truncated);

@@ -43,6 +43,8 @@ use crate::event::DisconnectReason;
 /// The way to all upstreams. A clone is another session's: what one met is not another's memory.
 pub struct Pool<D = Dialer> {
     shared: Arc<PoolShared<D>>,
+    /// The upstreams that may be chosen; `None` for all.
+    names: Option<Arc<[String]>>,
     avoided: AvoidedUpstream,
 }
 
@@ -69,7 +71,7 @@ struct PoolMember<D> {
 
 impl<D> Clone for Pool<D> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), avoided: AvoidedUpstream::default() }
+        Self { shared: self.shared.clone(), names: self.names.clone(), avoided: AvoidedUpstream::default() }
     }
 }
 
@@ -83,12 +85,10 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         Self::from_members(upstreams.into_iter().map(member).collect())
     }
 
-    /// The same upstreams, but only those whose names are wanted: what is known of one is known in every pool it is in.
+    /// A pool that chooses among the upstreams with these names, and shares their state with this one.
     #[must_use]
-    pub fn subset(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
-        Self::from_members(
-            self.shared.members.iter().filter(|member| is_wanted(member.upstream.name())).cloned().collect(),
-        )
+    pub fn subset(&self, names: Arc<[String]>) -> Self {
+        Self { names: Some(names), ..self.clone() }
     }
 
     /// Each upstream's name, and how it stands.
@@ -96,12 +96,6 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     pub fn statuses(&self) -> Vec<(String, UpstreamStatus)> {
         let members = self.shared.members.iter();
         members.map(|member| (member.upstream.name().to_owned(), member.upstream.status())).collect()
-    }
-
-    /// Whether there is one by this name.
-    #[must_use]
-    pub fn has_upstream(&self, name: &str) -> bool {
-        self.shared.members.iter().any(|member| member.upstream.name() == name)
     }
 
     /// How many upstreams are known to be in service, and how many there are.
@@ -115,13 +109,14 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     /// needs it. One question to each at a time.
     pub fn probe_idle(&self) {
         for member in self.shared.members.iter().filter(|member| member.upstream.begin_idle_probe()) {
-            tokio::spawn(probe::probe_idle(member.upstream.clone()));
+            tokio::spawn(member.upstream.clone().probe_idle());
         }
     }
 
     fn from_members(members: Vec<PoolMember<D>>) -> Self {
         Self {
             shared: Arc::new(PoolShared { members, next_index: Mutex::new(0) }),
+            names: None,
             avoided: AvoidedUpstream::default(),
         }
     }
@@ -165,7 +160,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let Some((mut dialer, mut lease)) = self.shared.choose(&self.avoided) else {
+        let Some((mut dialer, mut lease)) = self.shared.choose(self.names.as_deref(), &self.avoided) else {
             return Box::pin(async { Err(DisconnectReason::Unreachable("there is no upstream".to_owned())) });
         };
         debug!(upstream = lease.upstream(), ?request, "chosen");
@@ -188,10 +183,13 @@ where
 impl<D: Clone> PoolShared<D> {
     /// The least loaded that is in service, rather not the one that failed this session last; when none is, the one that is
     /// to be probed first: nobody is refused without a try, and the lanes pace their attempts themselves.
-    fn choose(&self, avoided: &AvoidedUpstream) -> Option<(D, Lease)> {
+    fn choose(&self, names: Option<&[String]>, avoided: &AvoidedUpstream) -> Option<(D, Lease)> {
         let mut next_index = self.next_index.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, start) = (self.members.len(), *next_index);
-        let order = (0..count).map(|step| (start + step) % count);
+        let is_wanted = |at: &usize| {
+            names.is_none_or(|names| names.iter().any(|name| name == self.members[*at].upstream.name()))
+        };
+        let order = (0..count).map(|step| (start + step) % count).filter(is_wanted);
         let preference_of =
             |member: &PoolMember<D>| preference(member.upstream.load(), avoided.is_avoided(&member.upstream));
         let at = order.min_by_key(|at| preference_of(&self.members[*at]))?;

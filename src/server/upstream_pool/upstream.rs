@@ -1,15 +1,24 @@
-//! One upstream of several: its name, what is known of it, and what operators are told of that.
+//! One upstream of the pool: its name, its health, and its log lines for operators.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep_until, timeout},
+};
 use tower::load::Load;
 use tracing::{debug, info, warn};
 
 use super::{
     health::{Health, LaneFailure, UpstreamLoad},
-    probe::{Probe, probe_until_readmitted},
+    probe::Probe,
 };
+
+/// A probe that takes longer has failed.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One upstream.
 pub(super) struct PooledUpstream {
@@ -18,31 +27,31 @@ pub(super) struct PooledUpstream {
     state: Mutex<UpstreamState>,
 }
 
-/// The way by which it is probed.
+/// How the upstream is probed.
 type Prober = Arc<dyn Probe + Send + Sync>;
 
 #[derive(Default)]
 struct UpstreamState {
     health: Health,
-    /// A task waits to probe it.
+    /// A task waits to probe the ejected upstream.
     has_probe_task: bool,
-    /// A task asks it now.
+    /// An idle probe is running.
     is_being_probed: bool,
-    /// Something was learned of it, good or bad.
+    /// A lane or a probe has reported its outcome, good or bad.
     has_reported: bool,
-    /// Lanes it failed, and how often it was left out, in all.
+    /// Failed lanes and ejections since the start.
     failures: u64,
     ejections: u64,
 }
 
-/// How an upstream stands.
+/// The state of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamStatus {
-    /// Its load, and whether it is left out.
+    /// Load, and whether the upstream is ejected.
     pub load: UpstreamLoad,
-    /// Lanes it failed, in all.
+    /// Failed lanes since the start.
     pub failures: u64,
-    /// How often it was left out, in all.
+    /// Ejections since the start.
     pub ejections: u64,
 }
 
@@ -51,11 +60,11 @@ impl PooledUpstream {
         Self { name, probe: probe.into(), state: Mutex::default() }
     }
 
-    /// It is gone to in another way from now on. What failed by the one before says nothing of this one.
+    /// Replaces the probe after the connection settings changed. Failures under the old settings are forgotten.
     pub(super) fn replace_probe(&self, probe: Prober) {
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
         if self.state().health.reset_failures() {
-            info!(upstream = self.name, "it is gone to in another way: back in service");
+            info!(upstream = self.name, "connection settings changed: upstream back in service");
         }
     }
 
@@ -63,8 +72,11 @@ impl PooledUpstream {
         &self.name
     }
 
-    pub(super) fn probe(&self) -> Prober {
-        self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Probes the upstream now.
+    async fn probe(&self) -> Result<(), String> {
+        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let result = timeout(PROBE_TIMEOUT, probe.probe()).await;
+        result.unwrap_or_else(|_| Err(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())))
     }
 
     pub(super) fn status(&self) -> UpstreamStatus {
@@ -74,7 +86,7 @@ impl PooledUpstream {
     }
 
     fn state(&self) -> MutexGuard<'_, UpstreamState> {
-        // Numbers are whole between two of their changes, whatever panicked.
+        // Every change leaves valid counters, so a poisoned lock holds valid state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,36 +121,37 @@ impl PooledUpstream {
 
     fn log_readmission(&self, is_readmitted: bool) {
         if is_readmitted {
-            info!(upstream = self.name, "a lane succeeded: the upstream is back in service");
+            info!(upstream = self.name, "a lane succeeded: upstream back in service");
         }
     }
 
-    /// A lane failed, for this reason.
+    /// Records a failed lane and ejects the upstream after too many failures.
     pub(super) fn lane_failed(self: &Arc<Self>, failure: LaneFailure, message: &str) {
         let mut state = self.state();
         state.failures += 1;
         state.has_reported = true;
         let Some(pause) = state.health.lane_failed(Instant::now(), failure, fastrand::f64()) else {
             drop(state);
-            return debug!(upstream = self.name, ?failure, "a lane failed: {message}");
+            return debug!(upstream = self.name, "lane failed: {message}");
         };
         state.ejections += 1;
         let has_probe_task = std::mem::replace(&mut state.has_probe_task, true);
         drop(state);
-        warn!(upstream = self.name, out_ms = pause.as_millis(), "left out for a while: {message}");
-        // Without a runtime everything is over anyway.
+        warn!(upstream = self.name, ejected_ms = pause.as_millis(), "upstream ejected: {message}");
+        // Without a runtime the program is ending.
         if let (false, Ok(runtime)) = (has_probe_task, Handle::try_current()) {
-            runtime.spawn(probe_until_readmitted(Arc::downgrade(self)));
+            runtime.spawn(Self::probe_until_readmitted(Arc::downgrade(self)));
         }
     }
 
-    /// It is in service, as far as is known; and something is.
+    /// True if the upstream has reported and is in service.
     pub(super) fn is_usable(&self) -> bool {
         let state = self.state();
         state.has_reported && state.health.ejected_until().is_none()
     }
 
-    /// Whether it is worth asking now: nobody does, and no lane would tell sooner.
+    /// True if an idle probe should run now: no lane is open or no outcome is known, and no probe runs. Marks the
+    /// probe as running.
     pub(super) fn begin_idle_probe(&self) -> bool {
         let mut state = self.state();
         let UpstreamLoad { ejected_until, lanes } = state.health.load(Instant::now());
@@ -146,8 +159,9 @@ impl PooledUpstream {
         is_idle && !std::mem::replace(&mut state.is_being_probed, true)
     }
 
-    /// What it said, or did not say, when it was asked.
-    pub(super) fn idle_probe_finished(self: &Arc<Self>, result: Result<(), String>) {
+    /// Probes an upstream without lanes, so that an outage is known before a session needs it.
+    pub(super) async fn probe_idle(self: Arc<Self>) {
+        let result = self.probe().await;
         let mut state = self.state();
         (state.is_being_probed, state.has_reported) = (false, true);
         drop(state);
@@ -156,26 +170,38 @@ impl PooledUpstream {
         }
     }
 
-    /// When it is to be probed; `None` ends the watch, because it is back in service.
-    pub(super) fn next_probe_at(&self) -> Option<Instant> {
+    /// Probes an ejected upstream whenever a probe is due, until it is back in service or dropped.
+    async fn probe_until_readmitted(upstream: Weak<Self>) {
+        while let Some(due) = upstream.upgrade().and_then(|upstream| upstream.next_probe_at()) {
+            sleep_until(due).await;
+            let Some(upstream) = upstream.upgrade() else { return };
+            // A lane may have been faster.
+            if upstream.load().ejected_until == Some(due) {
+                upstream.probe_finished(upstream.probe().await);
+            }
+        }
+    }
+
+    /// When to probe the ejected upstream; `None` ends the probe task because the upstream is in service.
+    fn next_probe_at(&self) -> Option<Instant> {
         let mut state = self.state();
         let due = state.health.ejected_until();
         state.has_probe_task = due.is_some();
         due
     }
 
-    /// What the probe said.
-    pub(super) fn probe_finished(&self, result: Result<(), String>) {
+    /// Records the outcome of a probe while ejected.
+    fn probe_finished(&self, result: Result<(), String>) {
         match result {
             Ok(()) => {
                 if self.state().health.probe_succeeded() {
-                    info!(upstream = self.name, "it answers again: back in service");
+                    info!(upstream = self.name, "probe succeeded: upstream back in service");
                 }
             }
             Err(message) => {
                 let out = self.state().health.probe_failed(Instant::now(), fastrand::f64());
                 let out_ms = out.map(|out| out.as_millis());
-                debug!(upstream = self.name, out_ms, "still left out: {message}");
+                debug!(upstream = self.name, out_ms, "probe failed, upstream still ejected: {message}");
             }
         }
     }

@@ -1,24 +1,23 @@
-//! Where in a peer's frames a stream of bytes stands (RFC 6455 §5.2). They are measured, not judged: that is the library's
-//! business.
+//! Tracks frame boundaries in a peer's byte stream (RFC 6455 §5.2). It measures frames; the library validates them.
 
-/// The most bytes of a frame before its payload.
+/// The longest frame header, bytes.
 const HEADER_MAX_BYTES: usize = 14;
 
-/// The frames of one direction.
+/// Position within the frames of one direction.
 #[derive(Debug, Default)]
 pub(super) struct FrameBoundary {
     header: [u8; HEADER_MAX_BYTES],
-    /// Bytes of a header that has begun.
+    /// Bytes of an incomplete header.
     header_bytes: usize,
-    /// Bytes of the payload that are still to come.
+    /// Payload bytes still to come.
     payload_left: u64,
-    /// A message has begun of which not the last frame is there.
+    /// A fragmented message is incomplete.
     message_is_open: bool,
     longest_payload: usize,
 }
 
 impl FrameBoundary {
-    /// Takes the next bytes.
+    /// Advances by these bytes.
     pub(super) fn advance(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.payload_left > 0 {
@@ -34,17 +33,17 @@ impl FrameBoundary {
         }
     }
 
-    /// Whether neither a frame nor a message has begun and not ended.
+    /// True if no frame and no fragmented message is incomplete.
     pub(super) const fn is_at_boundary(&self) -> bool {
         self.header_bytes == 0 && self.payload_left == 0 && !self.message_is_open
     }
 
-    /// Bytes of the longest payload so far.
+    /// The longest payload so far, bytes.
     pub(super) const fn longest_payload(&self) -> usize {
         self.longest_payload
     }
 
-    /// Finds out what the header says, if that is all of it.
+    /// Parses the header once it is complete.
     fn parse_header(&mut self) {
         let [first, second, ..] = self.header;
         let length_bytes = match second & 0x7f {
@@ -64,7 +63,7 @@ impl FrameBoundary {
         self.longest_payload =
             self.longest_payload.max(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
         self.header_bytes = 0;
-        // Control frames come in between the frames of a message.
+        // Control frames may come between the frames of a message.
         if first & 0x08 == 0 {
             self.message_is_open = first & 0x80 == 0;
         }

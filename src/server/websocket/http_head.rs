@@ -1,5 +1,4 @@
-//! A stream of which nothing is read beyond the head of an HTTP answer, so that what follows it is not lost with whoever
-//! reads the head.
+//! A stream whose reader gets nothing beyond the head of an HTTP response, so that the bytes after it are not lost.
 
 use std::{
     io,
@@ -9,15 +8,15 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Read at once: more than heads are long.
+/// Read size; longer than usual heads.
 const READ_BYTES: usize = 1024;
 
-/// A stream that begins with a head.
+/// A stream that begins with an HTTP head.
 pub(crate) struct HttpHeadStream<S> {
     io: S,
-    /// What came with the head and is none of it.
+    /// Bytes read beyond the head.
     rest: Vec<u8>,
-    /// The line has been empty so far, and is not the first.
+    /// The current line is blank so far, and is not the first.
     line_is_blank: bool,
     head_is_complete: bool,
 }
@@ -27,13 +26,12 @@ impl<S> HttpHeadStream<S> {
         Self { io, rest: Vec::new(), line_is_blank: false, head_is_complete: false }
     }
 
-    /// The stream, and what was read of it beyond the head.
+    /// The stream, and the bytes read beyond the head.
     pub(crate) fn into_parts(self) -> (S, Vec<u8>) {
         (self.io, self.rest)
     }
 
-    /// How many of the bytes that came next are the head's. A head ends with an empty line; as for who reads it, LF will do
-    /// for CRLF.
+    /// How many of the next bytes belong to the head. A head ends with an empty line; LF alone is accepted for CRLF.
     fn head_length(&mut self, bytes: &[u8]) -> usize {
         for (at, byte) in bytes.iter().enumerate() {
             match byte {

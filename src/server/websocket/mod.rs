@@ -1,9 +1,9 @@
-//! A WebSocket on a byte stream, polled by the one task of a session.
+//! A WebSocket on a byte stream, polled by the session's task.
 //!
-//! What a message is, is the library's business. Here is what it reads from and writes to, and what becomes of its buffers:
-//! it keeps them as large as the longest message ever was, which in a conversation is a tenth of a megabyte each way, for
-//! as long as the session lasts. Between two messages there is nothing in them, so then they are made anew, small. They
-//! stay small because what has come is read into a buffer that all sockets of a thread share.
+//! The library parses and formats messages. This wrapper feeds it bytes and bounds its buffers: the library keeps
+//! buffers as long as the longest message ever seen, which in a conversation is 100 KB each way. Between two messages
+//! those buffers are empty, so this wrapper replaces them with small ones. They stay small because sockets read into
+//! a buffer that a thread shares.
 
 mod frame_boundary;
 pub(crate) mod http_head;
@@ -29,14 +29,14 @@ use tokio_tungstenite::tungstenite::{
 
 use self::frame_boundary::FrameBoundary;
 
-/// Most that is read at once: all that a client sent since it was last looked at, and 16 KiB cost least where there is more
-/// (field notes libraries.md).
+/// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
+/// least (field notes libraries.md).
 const READ_BUFFER_BYTES: usize = 24 * 1024;
-/// Longer payloads leave buffers behind that are not kept.
+/// Buffers that held longer payloads are replaced.
 const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
 
 thread_local! {
-    /// What is read goes here first; empty until something was.
+    /// The read buffer of a thread; empty until the first read.
     static SHARED_READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -45,21 +45,21 @@ pub(super) struct WebSocket<S> {
     io: S,
     context: WebSocketContext,
     role: Role,
-    /// What was read and not given to the library yet.
+    /// Bytes that were read and not yet given to the library.
     read_ahead: Bytes,
-    /// How far what was given to it goes.
+    /// Position of the given bytes within the peer's frames.
     frame_boundary: FrameBoundary,
-    /// The longest message written since its buffers were new, bytes.
+    /// The longest message written since the buffers were replaced, bytes.
     longest_sent: usize,
-    /// The last message left at once.
+    /// All written bytes have left.
     is_flushed: bool,
-    /// A close frame came or went.
+    /// A close frame was sent or received.
     is_closing: bool,
     has_ended: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
-    /// A WebSocket on a stream of which so much was `read_ahead` beyond the handshake.
+    /// A WebSocket on `io`; `read_ahead` are the bytes read beyond the handshake.
     pub(super) fn new(io: S, read_ahead: Vec<u8>, role: Role, config: WebSocketConfig) -> Self {
         Self {
             io,
@@ -74,25 +74,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
-    /// The stream under it.
+    /// The underlying stream.
     pub(super) const fn get_ref(&self) -> &S {
         &self.io
     }
 
-    /// The same, to be changed.
+    /// The underlying stream, mutable.
     pub(super) const fn get_mut(&mut self) -> &mut S {
         &mut self.io
     }
 
-    /// Ready when a message can be given to it.
+    /// Ready when a message can be sent.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
         if self.is_flushed { Poll::Ready(Ok(())) } else { self.poll_flush(cx) }
     }
 
-    /// Takes a message, and writes of it what can be written.
+    /// Accepts a message and writes as much of it as the stream takes.
     ///
     /// # Errors
-    /// The library's.
+    /// Fails with the library's error.
     pub(super) fn start_send(&mut self, cx: &mut Context<'_>, message: Message) -> Result<(), WsError> {
         self.longest_sent = self.longest_sent.max(message.len());
         self.is_closing |= message.is_close();
@@ -104,21 +104,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
-    /// Writes what it has taken; ready when all of it is written.
+    /// Writes accepted messages; ready when all are written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
         let flushed = ready!(self.with_context(cx, |context, io| context.flush(io)));
         self.is_flushed = true;
         Poll::Ready(match flushed {
-            // The goodbyes were said.
+            // The closing handshake is complete.
             Err(WsError::ConnectionClosed) => Ok(()),
             flushed => flushed,
         })
     }
 
-    /// Says goodbye.
+    /// Sends a close frame.
     ///
     /// # Errors
-    /// The library's.
+    /// Fails with the library's error.
     pub(super) async fn close(&mut self, frame: CloseFrame) -> Result<(), WsError> {
         poll_fn(|cx| self.poll_ready(cx)).await?;
         let mut message = Some(Message::Close(Some(frame)));
@@ -139,8 +139,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
-    /// Makes the library's buffers anew if they are large and there is nothing in them: all it was given it has told, no
-    /// frame is half read, and all is written. Once there is talk of closing it has more to remember than that.
+    /// Replaces large buffers while they are empty: no frame is half read and everything is written. During the
+    /// closing handshake the library has state beyond its buffers, so they stay.
     fn shrink_buffers(&mut self, cx: &mut Context<'_>) {
         let is_large = self.longest_sent.max(self.frame_boundary.longest_payload()) > RETAINED_BUFFER_BYTES;
         if is_large
@@ -181,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for WebSocket<S> {
     }
 }
 
-/// The stream as the library wants it: what would have to be waited for is an error.
+/// The stream as the library expects it: blocking becomes an error.
 struct PolledIo<'a, 'w, S> {
     io: &'a mut S,
     read_ahead: &'a mut Bytes,
@@ -197,7 +197,7 @@ fn pending_to_would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
 }
 
 impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
-    /// Reads; what does not fit waits in `read_ahead`.
+    /// Reads from the stream; bytes that do not fit go to `read_ahead`.
     fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut buffer = SHARED_READ_BUFFER.take();
         buffer.resize(READ_BUFFER_BYTES, 0);
@@ -220,7 +220,7 @@ impl<S: AsyncRead + Unpin> Read for PolledIo<'_, '_, S> {
             let count = self.read_ahead.len().min(into.len());
             self.read_ahead.copy_to_slice(&mut into[..count]);
             if self.read_ahead.is_empty() {
-                // Else its memory would be kept.
+                // An empty `Bytes` frees the memory.
                 *self.read_ahead = Bytes::new();
             }
             count

@@ -1,6 +1,6 @@
-//! One WebSocket of a session: an outbox, pings, and an end that is waited for.
+//! One WebSocket of a session with its outbox, pings and timeouts.
 //!
-//! Polled by the session's task; holds no task and no timer of its own but for the farewell.
+//! The session's task polls it. It has no task or timer of its own, except for the closing handshake.
 
 use std::{
     collections::VecDeque,
@@ -28,48 +28,49 @@ use crate::{
     net::Traffic,
 };
 
-/// Pause between pings, as uvicorn's (field notes macaw.md §1.1).
+/// Interval between pings, as uvicorn's (field notes macaw.md §1.1).
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Silence, pongs included, after which a peer counts as gone: two pings unanswered.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// What an idle socket keeps to read into. There are many, and what comes is read ahead in any case.
+/// Read buffer of the library per socket. It is small because there are many sockets, and `WebSocket` reads ahead
+/// anyway.
 const READ_BUFFER_BYTES: usize = 1024;
-/// A peer that takes not a byte for this long does not read.
+/// A peer that takes no byte for this long does not read.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What came out of a socket.
+/// An event of a socket.
 #[derive(Debug)]
 pub(crate) enum SocketEvent {
-    /// A message.
+    /// A text or binary message.
     Message(WsMessage),
-    /// The end.
+    /// The end of the connection.
     End(DisconnectReason),
 }
 
-/// A WebSocket, and the traffic of the stream under it: one long message on a slow line is many signs of life.
+/// A WebSocket and the byte counters under it: while bytes of a long message flow, the peer is alive.
 pub struct MeteredWebSocket<S> {
     pub(crate) stream: WebSocket<S>,
     pub(crate) traffic: Arc<Traffic>,
 }
 
-/// One WebSocket.
+/// One WebSocket of a session.
 pub(crate) struct SessionSocket<S> {
     stream: WebSocket<S>,
     traffic: Arc<Traffic>,
-    /// Bytes the peer had taken when it was last seen to take any.
+    /// Value of the traffic counter when the outbox was last polled.
     bytes_taken: u64,
-    /// Bytes it had sent when it was last heard.
+    /// Value of the traffic counter when the socket was last read.
     bytes_heard: u64,
     outbox: VecDeque<WsMessage>,
     outbox_bytes: usize,
     unflushed: bool,
-    /// Since when the peer has taken nothing.
+    /// When the peer stopped taking bytes.
     stalled_since: Option<Instant>,
     last_heard: Instant,
     next_ping: Instant,
-    /// The peer's close frame, once it came.
+    /// The peer's close frame.
     close_reason: Option<DisconnectReason>,
-    /// Nothing is left of what had come when it was last read.
+    /// The last read found no further message.
     fully_read: bool,
 }
 
@@ -123,18 +124,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         self.outbox_bytes = self.outbox.iter().map(memory_bytes).sum();
     }
 
-    /// What the peer has not taken yet takes about so much memory, bytes.
+    /// Memory of the messages in the outbox, bytes.
     pub(crate) const fn outbox_bytes(&self) -> usize {
         self.outbox_bytes
     }
 
-    /// When [`SessionSocket::handle_timer`] has something to do.
+    /// When to call [`SessionSocket::handle_timer`].
     pub(crate) fn timer_deadline(&self) -> Instant {
         let stall_deadline = self.stalled_since.map(|since| since + STALL_TIMEOUT);
         stall_deadline.into_iter().fold(self.next_ping.min(self.last_heard + SILENCE_TIMEOUT), Instant::min)
     }
 
-    /// Pings, and notices a peer that is gone or does not read.
+    /// Sends a due ping. Returns why the peer is lost if it is silent or does not read.
     pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
         if now >= self.last_heard + SILENCE_TIMEOUT {
             return Some(DisconnectReason::Lost(format!(
@@ -144,7 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         }
         if self.stalled_since.is_some_and(|since| now >= since + STALL_TIMEOUT) {
             return Some(DisconnectReason::Lost(format!(
-                "it has not read for {} s",
+                "the peer has not read for {} s",
                 STALL_TIMEOUT.as_secs()
             )));
         }
@@ -155,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         None
     }
 
-    /// Writes what can be written; ready when the outbox is empty and flushed, or when the peer is gone.
+    /// Writes as much as the stream takes; ready when the outbox is empty and flushed, or when the peer is gone.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
         let written = self.poll_flush_outbox(cx).map_err(|error| DisconnectReason::Lost(error.to_string()));
         let bytes_taken = self.traffic.bytes_written();
@@ -187,12 +188,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// It is not read for now, so its silence says nothing.
+    /// Under back-pressure the socket is not read, so silence does not count.
     pub(crate) fn reset_silence_timer(&mut self) {
         self.last_heard = Instant::now();
     }
 
-    /// The next thing that comes. After a close frame the end of the transport is waited for.
+    /// The next message, or the end of the connection. After a close frame this waits for the end of the transport.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEvent> {
         loop {
             let next = Pin::new(&mut self.stream).poll_next(cx);
@@ -212,7 +213,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
                 Some(Ok(message @ (WsMessage::Text(_) | WsMessage::Binary(_)))) => {
                     return Poll::Ready(SocketEvent::Message(message));
                 }
-                // Pings are answered by the library; pongs have done their work by being heard.
+                // The library answers pings. Pongs only count as a sign of life.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Poll::Ready(SocketEvent::End(self.answer_protocol_error(&error))),
                 None => {
@@ -226,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         }
     }
 
-    /// What an error of the peer's making is answered with (RFC 6455 §7.4.1).
+    /// Answers a protocol error of the peer with the matching close frame (RFC 6455 §7.4.1).
     fn answer_protocol_error(&mut self, error: &WsError) -> DisconnectReason {
         if let Some(reason) = self.close_reason.take() {
             return reason;
@@ -244,65 +245,65 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         DisconnectReason::Lost(error.to_string())
     }
 
-    /// Sends what is left, waits for the peer's end within a bound, and is gone. Runs on its own: the session need not
-    /// wait, and unread bytes must not turn the close frame into a reset.
+    /// Sends the rest of the outbox and waits for the peer to close, at most for `timeout`, in a task of its own. The
+    /// session need not wait, and unread bytes must not turn the close frame into a reset.
     ///
-    /// Holds `drain_guard` until then, so that the program does not end before the goodbye is out.
+    /// Holds `drain_guard` until then, so that the program does not end before the close frame is sent.
     pub(crate) fn close_in_background(mut self, timeout: Duration, drain_guard: mpsc::Sender<()>) {
         tokio::spawn(async move {
             let closing_handshake = async {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
                 if written.is_ok() {
                     while let Some(Ok(_)) = self.stream.next().await {}
-                    // Our end comes first: RFC 6455 §7.1.1 has clients wait for it.
+                    // RFC 6455 §7.1.1: the server closes the TCP connection first.
                     if self.stream.get_mut().shutdown().await.is_ok() {
-                        // All is said; what follows is only to be gentle.
+                        // The close frame is out; reading the rest only avoids a reset.
                         drop(drain_guard);
                         let mut rest = [0; 4096];
                         while matches!(self.stream.get_mut().read(&mut rest).await, Ok(1..)) {}
                     }
                 }
             };
-            // Past the bound the peer has had its chance.
+            // A peer that exceeds the timeout is dropped.
             let _ = tokio::time::timeout(timeout, closing_handshake).await;
         });
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
-    /// Whether nothing is left of what had come when it was last read.
+    /// True if the last read found no further message.
     pub(crate) const fn is_fully_read(&self) -> bool {
         self.fully_read
     }
 
-    /// From now on it is read by the clock, or by events again.
+    /// Pauses or resumes reading on events.
     pub(crate) fn set_read_paused(&mut self, paused: bool) {
         let stream = self.stream.get_mut();
         match paused {
             true if !stream.is_paused() => stream.pause(),
             false if stream.is_paused() => {
                 stream.resume();
-                // Something may have come in between.
+                // Data may have come since the last read.
                 self.fully_read = false;
             }
             _ => {}
         }
     }
 
-    /// Whether it is read by the clock.
+    /// True while reading on events is paused.
     pub(crate) fn is_read_paused(&self) -> bool {
         self.stream.get_ref().is_paused()
     }
 
-    /// It is read once more.
+    /// Allows one read of a paused stream, until nothing is left.
     pub(crate) fn allow_read(&mut self) {
         self.stream.get_mut().allow_read();
         self.fully_read = false;
     }
 }
 
-/// The library's settings: its defaults bound neither what waits to be written nor, far enough, what is read (field notes
-/// libraries.md). Every message is written at once; the outbox is ours.
+/// The library's settings. Its defaults bound neither what waits to be written nor, far enough, what is read (field
+/// notes libraries.md). Messages are written at once, because the outbox queues them.
 pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
@@ -312,7 +313,7 @@ pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
         .max_frame_size(Some(message_max_bytes))
 }
 
-/// What a message in the outbox takes of memory: a short one is mostly overhead.
+/// Memory of a queued message, bytes: short ones are mostly overhead.
 fn memory_bytes(message: &WsMessage) -> usize {
     message.len() + 256
 }
@@ -322,7 +323,7 @@ fn is_abrupt_reset(problem: &tokio_tungstenite::tungstenite::error::ProtocolErro
     matches!(problem, ProtocolError::ResetWithoutClosingHandshake)
 }
 
-/// RFC 6455 §5.5: at most 123 bytes of reason.
+/// RFC 6455 §5.5: a close reason has at most 123 bytes.
 fn truncate_reason(text: &str) -> &str {
     &text[..text.floor_char_boundary(123)]
 }
@@ -345,7 +346,7 @@ mod tests {
             socket.send(Message::Binary(Bytes::from_static(&[1; 5000])));
         }
         let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
-        assert!(stuck && socket.outbox_bytes() > 30_000, "the client does not read");
+        assert!(stuck && socket.outbox_bytes() > 30_000, "the outbox fills because the client does not read");
         socket.drop_audio(50_000);
         assert_eq!(socket.outbox_bytes(), 0);
         socket.send(Message::Text("end".into()));
@@ -360,14 +361,14 @@ mod tests {
         written.unwrap();
         assert_eq!(seen[0], WsMessage::text("start"));
         let audio = seen.iter().filter(|message| message.is_binary()).count();
-        assert_eq!((audio, seen.len()), (1, 3), "what had left arrives whole");
+        assert_eq!((audio, seen.len()), (1, 3), "a partly sent message arrives whole");
     }
 
     /// Empty frames of a client, masked with zeros.
     const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
     const TEXT: [u8; 6] = [0x81, 0x80, 0, 0, 0, 0];
 
-    /// A server's socket on a counted line, and the client's bare end of it.
+    /// A server's socket with byte counters, and the client's raw end.
     fn socket_pair() -> (SessionSocket<CountedStream<DuplexStream>>, DuplexStream) {
         let (near, far) = tokio::io::duplex(1024);
         let (near, traffic) = CountedStream::new(near);
@@ -375,7 +376,7 @@ mod tests {
         (SessionSocket::new(MeteredWebSocket { stream, traffic }), far)
     }
 
-    /// Drives a socket as the session does until a message comes, or the end.
+    /// Polls a socket like the session's task until an event comes.
     async fn next_event(socket: &mut SessionSocket<CountedStream<DuplexStream>>) -> SocketEvent {
         loop {
             let mut timer = Box::pin(tokio::time::sleep_until(socket.timer_deadline()));

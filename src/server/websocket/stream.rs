@@ -1,5 +1,4 @@
-//! A client's byte stream: as it is, or encrypted. Which of both is asked with every read and write, which costs nothing
-//! beside them.
+//! A client's byte stream: plain TCP or TLS.
 
 use std::{
     io::{self, IoSlice},
@@ -16,14 +15,14 @@ use crate::server::tls::names;
 
 /// A client's byte stream.
 pub(crate) enum ClientStream {
-    /// As it is.
+    /// Plain TCP.
     Plain(PausableStream),
     /// Encrypted.
     Tls(Box<TlsStream<PausableStream>>),
 }
 
 impl ClientStream {
-    /// The names in the certificate that the client has shown, which was checked.
+    /// The names in the client's certificate, which TLS has verified.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         let Self::Tls(stream) = self else { return Vec::new() };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
@@ -63,7 +62,7 @@ impl PausableRead for CountedStream<ClientStream> {
     }
 }
 
-/// The one of both, pinned.
+/// Calls the active variant, pinned.
 macro_rules! inner {
     ($stream:ident => $inner:ident, $call:expr) => {
         match $stream.get_mut() {

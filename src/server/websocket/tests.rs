@@ -1,4 +1,5 @@
-//! Messages arrive whole however the bytes come, also across new buffers, and no long one leaves its buffer behind.
+//! Messages arrive whole for any chunking of bytes, also across replaced buffers. No long message leaves large
+//! buffers behind.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use proptest::prelude::*;
@@ -17,7 +18,7 @@ fn config() -> WebSocketConfig {
     WebSocketConfig::default().read_buffer_size(1024).write_buffer_size(0)
 }
 
-/// A line that takes so many bytes at a time: ours, and the library's own end of it.
+/// A connection with a buffer of `bytes`: our end, and the library's own end.
 async fn socket_pair(bytes: usize) -> (WebSocket<DuplexStream>, WebSocketStream<DuplexStream>) {
     let (near, far) = tokio::io::duplex(bytes);
     let far = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
@@ -31,7 +32,7 @@ async fn send(socket: &mut WebSocket<DuplexStream>, message: Message) {
     poll_fn(|cx| socket.poll_flush(cx)).await.unwrap();
 }
 
-/// Polls it once, when there is nothing to be read.
+/// Polls the socket once and expects no message.
 async fn assert_nothing_to_read(socket: &mut WebSocket<DuplexStream>) {
     let polled = poll_fn(|cx| Poll::Ready(socket.poll_next_unpin(cx))).await;
     assert!(polled.is_pending(), "{polled:?}");
@@ -69,17 +70,17 @@ async fn partly_read_or_written_message_keeps_its_buffers() {
         |code, is_final| Message::Frame(Frame::message(vec![7; 10_000], OpCode::Data(code), is_final));
     far.send(fragment(Data::Binary, false)).await.unwrap();
     assert_nothing_to_read(&mut socket).await;
-    assert!(!has_small_buffers(&socket), "the message has begun");
+    assert!(!has_small_buffers(&socket), "a message is half read");
     far.send(Message::Ping(Bytes::from_static(b"!"))).await.unwrap();
     assert!(socket.next().await.unwrap().unwrap().is_ping());
     assert_nothing_to_read(&mut socket).await;
-    assert!(!has_small_buffers(&socket), "a ping is not the rest of it");
+    assert!(!has_small_buffers(&socket), "a ping does not complete the message");
     far.send(fragment(Data::Continue, true)).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap().len(), 20_000);
-    // More than the line takes; the peer reads nothing yet.
+    // More than the connection takes; the peer reads nothing yet.
     poll_fn(|cx| Poll::Ready(socket.start_send(cx, message_of_length(100_000)))).await.unwrap();
     assert_nothing_to_read(&mut socket).await;
-    assert!(!has_small_buffers(&socket), "not all of it is written");
+    assert!(!has_small_buffers(&socket), "the message is half written");
     let written = async {
         poll_fn(|cx| socket.poll_flush(cx)).await.unwrap();
         assert_nothing_to_read(&mut socket).await;
@@ -98,7 +99,7 @@ async fn close_handshake_completes_after_large_messages() {
     assert_nothing_to_read(&mut socket).await;
     assert!(far.next().await.unwrap().unwrap().is_binary() && far.next().await.unwrap().unwrap().is_close());
     far.flush().await.unwrap();
-    assert!(socket.next().await.unwrap().unwrap().is_close(), "the answer to ours");
+    assert!(socket.next().await.unwrap().unwrap().is_close(), "the peer answers the close frame");
     assert!(socket.next().await.is_none());
 }
 

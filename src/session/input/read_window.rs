@@ -1,36 +1,37 @@
-//! Read window: how much more of a client's audio can arrive before the session has anything to decide.
+//! Read window: how long a streaming client may stay unread, because no decision depends on its next frames.
 //!
-//! The session acts on units and on hops of the voice detector, not on frames. Waking up for every frame costs more than
-//! processing the audio (field notes libraries.md, "Gathering small frames before waking"). The driver schedules the
-//! reads; this module only states what the session needs.
+//! Audio matters in units and in hops of the voice detector, not in frames, and a wake-up per frame costs more than
+//! processing it (field notes libraries.md, "Gathering small frames before waking"). The session says what it waits
+//! for; the server schedules the reads.
 
 use std::time::{Duration, Instant};
 
 use crate::audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES};
 use crate::session::{Session, SessionPhase};
 
-/// Time after a reply in which a client is read at once: a command often follows a transcript or the end of speech.
+/// After words or the end of speech the client may answer with a command, so every message is read at once for this
+/// time.
 const REPLY_WINDOW: Duration = Duration::from_secs(3);
 
-/// Audio that can arrive without any decision of the session.
+/// A time in which no decision depends on the client's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadWindow {
     /// Length of all audio received so far.
     pub received: Duration,
     /// Length of the last frame.
     pub last_frame_length: Duration,
-    /// Length of further audio before the session can decide anything.
+    /// How much more audio the next decision needs.
     pub until_decision: Duration,
-    /// True if the model waits for that decision.
+    /// The model waits for this decision.
     pub urgent: bool,
-    /// Longest frame that gathered frames may be joined into, bytes: the limit of the client's protocol.
+    /// Size limit for frames that are joined into one, bytes; no frame of the client protocol is longer.
     pub frame_max_bytes: usize,
-    /// Longest time that the client may stay unread: a command may follow the audio.
+    /// Longest time the client may stay unread, because a command may follow the audio.
     pub max_delay: Duration,
 }
 
 impl Session {
-    /// The current read window; `None` if every message has to be read at once.
+    /// The current read window; `None` if every message must be read at once.
     pub(crate) fn read_window(&self, now: Instant) -> Option<ReadWindow> {
         let gather = self.setup.profile.read_window;
         let max_delay_ms = if self.context.player.is_audible() { gather.playing_ms } else { gather.quiet_ms };
@@ -43,7 +44,7 @@ impl Session {
             return None;
         }
         let until_unit = self.dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
-            // A complete unit waits for the model, not for more audio.
+            // A complete unit waits for the model, so only the current one counts.
             let missing = UNIT_SAMPLES - dialogue.waiting_samples() % UNIT_SAMPLES;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
@@ -58,7 +59,7 @@ impl Session {
         })
     }
 
-    /// True if an urgent command may arrive. In a conversation the model answers, so no client command is urgent.
+    /// True if an urgent command may come. In a conversation the model answers, not the client.
     fn expects_urgent_command(&self, now: Instant) -> bool {
         let may_reply = self.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
         self.dialogue.is_none()

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use voxbridge::{
-    server::tls,
+    server::process::certificate_watch::watch_certificates,
     telemetry::metrics::{Metrics, scrape::ServerSnapshot},
 };
 
@@ -121,12 +121,8 @@ async fn certificate_is_replaced_during_session() {
     assert!(expires.as_secs() > 1_800_000_000, "{expires:?}");
     write(&server.dir, &signed(&new, "localhost"));
     let metrics = Metrics::new(ServerSnapshot::default);
-    let looks = tls::watch_certificates(
-        server.current(),
-        None,
-        metrics.clone(),
-        std::time::Duration::from_millis(20),
-    );
+    let looks =
+        watch_certificates(server.current(), None, metrics.clone(), std::time::Duration::from_millis(20));
     let watching = tokio::spawn(looks);
     timeout(PATIENCE, async { while !sees(&new).await {} }).await.expect("the new certificate is not used");
     assert!(!sees(&old).await);

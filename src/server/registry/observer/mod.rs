@@ -1,7 +1,7 @@
-//! What one session lets operators see: its metrics, its live view, its line in the access log.
+//! A session's observer: its metrics, its live statistics and its access log line.
 //!
-//! On the session's own task. A frame costs a plain addition; what is shared is written once a second, and when something
-//! happens that has a name. It decides nothing.
+//! It runs in the session's task. Counting a frame is one addition; shared values are updated once a second and at
+//! named events.
 
 mod record;
 
@@ -30,17 +30,17 @@ use crate::{
     },
 };
 
-/// What was counted is made known so often. An idle session has nothing new to say, and says it when it next wakes.
+/// How often counters are published. An idle session publishes when it next wakes.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which way a message went, seen from voxbridge.
+/// Direction of a message, seen from voxbridge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FrameDirection {
     In,
     Out,
 }
 
-/// Where a session is observed.
+/// Where observations go.
 pub(crate) struct ObserverSinks {
     pub(crate) metrics: Metrics,
     pub(crate) access_log: Option<AccessLog>,
@@ -54,16 +54,16 @@ pub(crate) struct Observer {
     sinks: ObserverSinks,
     client_traffic: Arc<Traffic>,
     lanes: Vec<ObservedLane>,
-    /// Bytes of lanes that are gone.
+    /// Bytes of lanes that have closed.
     closed_lane_bytes: [u64; 2],
     counts: TrafficCounts,
-    /// What the shared counters have of it.
+    /// The totals that the shared counters already include.
     published: (TrafficCounts, AudioTotals),
     publish_at: Instant,
     notes: AccessLogNotes,
 }
 
-/// What is counted in plain numbers: in and out.
+/// Frame and byte counters, in and out.
 #[derive(Debug, Clone, Copy, Default)]
 struct TrafficCounts {
     client_frames: [u64; 2],
@@ -75,7 +75,7 @@ struct TrafficCounts {
 struct ObservedLane {
     lane: Lane,
     purpose: LanePurpose,
-    /// Once it is connected.
+    /// Set once the lane is connected.
     connection: Option<(LaneMeters, Arc<Traffic>)>,
     context_peak: u32,
 }
@@ -91,7 +91,7 @@ fn traffic_bytes(traffic: &Traffic) -> [u64; 2] {
 }
 
 impl Observer {
-    /// A session begins.
+    /// Starts to observe a session.
     pub(crate) fn begin(
         session: Arc<LiveSession>,
         client_traffic: Arc<Traffic>,
@@ -113,12 +113,12 @@ impl Observer {
         }
     }
 
-    /// A message passed between voxbridge and its client.
+    /// Counts messages between voxbridge and its client.
     pub(crate) const fn count_client_frames(&mut self, direction: FrameDirection, count: u32) {
         self.counts.client_frames[direction as usize] += count as u64;
     }
 
-    /// A message passed between voxbridge and an upstream.
+    /// Counts a message between voxbridge and an upstream.
     pub(crate) const fn count_upstream_frame(&mut self, direction: FrameDirection) {
         self.counts.upstream_frames[direction as usize] += 1;
     }
@@ -134,7 +134,7 @@ impl Observer {
         }
     }
 
-    /// A lane is gone: by its upstream's doing, or by ours where there is no `reason`.
+    /// A lane is closed: by its upstream with this `reason`, or by voxbridge without one.
     pub(crate) fn lane_closed(&mut self, lane: Lane, reason: Option<&DisconnectReason>) {
         let Some(index) = self.lanes.iter().position(|observed| observed.lane == lane) else { return };
         let observed = self.lanes.swap_remove(index);
@@ -151,14 +151,14 @@ impl Observer {
         self.session.stats.set_context(0);
     }
 
-    /// The client's connection is closed: by the client's doing, or by ours with this code.
+    /// The client's connection is closed by either side, with this close code.
     pub(crate) fn client_closed(&mut self, by_client: bool, code: Option<u16>) {
         if self.notes.record_client_close(by_client, code) {
             self.meters.record_close(ConnectionSide::Client, by_client, code);
         }
     }
 
-    /// The session said something.
+    /// Records an observation of the session.
     pub(crate) fn observe(&mut self, observation: &Observation) {
         let stats = &self.session.stats;
         match observation {
@@ -263,7 +263,7 @@ impl Observer {
         self.meters.record_error(error);
     }
 
-    /// To be called when the bridge has nothing more to do for now.
+    /// Publishes the state, and once a second the counters. Called when the bridge has no more output.
     pub(crate) fn publish_if_due(&mut self, now: Instant, bridge: &Bridge) {
         self.session.stats.set_state(bridge.state());
         if now >= self.publish_at {
@@ -308,7 +308,8 @@ impl Observer {
             (&meters.audio_muted, now.muted, &mut published.muted),
             (&meters.audio_silenced, now.silenced, &mut published.silenced),
         ] {
-            // What a model was spared may be given to it after all: that goes back, and counters do not.
+            // Silenced audio can decrease when it is given to a model after all. Counters cannot, so the decrease is
+            // skipped.
             if now > *published {
                 meter.inc_by((now - *published).as_secs_f64());
                 *published = now;
@@ -316,13 +317,13 @@ impl Observer {
         }
     }
 
-    /// The session goes no further, whatever it was about to do.
+    /// Records that the session was cut off.
     pub(crate) fn mark_cut_off(&mut self) {
         self.notes.reason.get_or_insert(EndReason::CutOff);
         self.client_closed(false, None);
     }
 
-    /// The session is over; `drain_guard` is held until its line is written.
+    /// Ends the observation and writes the access log line; `drain_guard` is held until the line is written.
     pub(crate) fn finish(mut self, bridge: &Bridge, drain_guard: mpsc::Sender<()>) {
         for lane in self.lanes.iter().map(|observed| observed.lane).collect::<Vec<_>>() {
             self.lane_closed(lane, None);
@@ -349,7 +350,7 @@ impl Observer {
     }
 }
 
-/// Now and before, in and out.
+/// Values now and before, each in and out.
 type CounterChange = ([u64; 2], [u64; 2]);
 
 fn add_changes(wire: &TrafficMeters, bytes: CounterChange, frames: CounterChange) {
@@ -360,7 +361,7 @@ fn add_changes(wire: &TrafficMeters, bytes: CounterChange, frames: CounterChange
     }
 }
 
-/// The close code a peer sent; `None` where it sent none.
+/// The peer's close code; `None` if it sent none.
 pub(crate) const fn close_code(reason: &DisconnectReason) -> Option<u16> {
     match reason {
         DisconnectReason::Closed(code, _) => Some(*code),

@@ -1,4 +1,4 @@
-//! What a session's line in the access log is made of.
+//! Collects a session's line for the access log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,10 +13,10 @@ use crate::{
     telemetry::access_log::{AccessRecord, rfc3339},
 };
 
-/// Of a conversation of a day only the newest sessions are named.
+/// Limit on the upstream sessions named per line; long conversations keep the newest.
 const UPSTREAM_SESSIONS_MAX: usize = 16;
 
-/// What was noted so far.
+/// Facts collected so far.
 #[derive(Debug, Default)]
 pub(super) struct AccessLogNotes {
     upstream_sessions: Vec<String>,
@@ -70,14 +70,14 @@ impl AccessLogNotes {
         self.upstream_close = Some((if by_upstream { "upstream" } else { "bridge" }, code));
     }
 
-    /// Whether it was not known before: who closes first has closed it.
+    /// Records the first close of the client's connection; returns false for later ones.
     pub(super) fn record_client_close(&mut self, by_client: bool, code: Option<u16>) -> bool {
         let is_first = self.client_close.is_none();
         self.client_close.get_or_insert((if by_client { "client" } else { "bridge" }, code));
         is_first
     }
 
-    /// The line, but for what others have counted.
+    /// The access log line, without the byte and audio counters.
     pub(super) fn to_record(&self, session: &LiveSession, reason: EndReason) -> AccessRecord {
         let ms = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64() * 1000.0);
         let (info, lasted) = (&session.info, session.opened.elapsed());

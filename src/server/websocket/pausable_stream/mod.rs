@@ -1,8 +1,8 @@
-//! A client's TCP stream that is read when the system says that something came, or only when it is looked at.
+//! A client's TCP stream that is read on events or, while paused, only when the scheduler allows a read.
 //!
-//! A client that streams wakes up its session fifty times a second, and being woken up costs more than all that is done
-//! with a frame (field notes libraries.md). Read by the clock, the stream is not registered with the runtime's poller at
-//! all: what comes gathers in the system's buffer, and wakes up nobody. When to look is for [`crate::server::session_task`] to say.
+//! A streaming client wakes its session fifty times a second, and a wake-up costs more than processing a frame (field
+//! notes libraries.md). While paused, the stream is not registered with the runtime's poller: data gathers in the
+//! socket buffer and wakes no task. [`crate::server::adaptive_read`] decides when to read.
 
 use std::{
     io::{self, IoSlice, Read as _, Write as _},
@@ -15,31 +15,31 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What can be read by the clock.
+/// A stream whose read events can be paused.
 pub(crate) trait PausableRead {
-    /// From now on it is read only when it is looked at. It wakes up nobody who waits to read.
+    /// Stops read events. Data is read only after `allow_read`, and pending reads are not woken.
     fn pause(&mut self);
-    /// From now on it is read when something comes.
+    /// Reads on events again.
     fn resume(&mut self);
-    /// Whether it is read by the clock now. Writing to a stream that is full ends that.
+    /// True while read events are paused. Writing to a full stream resumes them.
     fn is_paused(&self) -> bool;
-    /// It is read once more until there is nothing left.
+    /// Allows reading until nothing is left.
     fn allow_read(&mut self);
 }
 
-/// A TCP stream.
+/// A TCP stream with pausable read events.
 pub(crate) struct PausableStream {
     tcp: TcpRegistration,
-    /// It was read to the last byte since it was looked at.
+    /// The stream was read to its last byte since the last `allow_read`.
     is_exhausted: bool,
 }
 
 enum TcpRegistration {
-    /// Known to the runtime's poller.
+    /// Registered with the runtime's poller.
     Registered(TcpStream),
-    /// Known to nobody else.
+    /// Not registered; no events.
     Unregistered(std::net::TcpStream),
-    /// The system would not have it, for this reason.
+    /// Registration failed with this error.
     Failed(io::ErrorKind),
 }
 
@@ -50,7 +50,7 @@ impl From<TcpStream> for PausableStream {
 }
 
 impl PausableStream {
-    /// The registered stream, to wait on.
+    /// The registered stream, on which a task can wait.
     fn register(&mut self) -> io::Result<&mut TcpStream> {
         self.resume();
         match &mut self.tcp {
@@ -60,7 +60,7 @@ impl PausableStream {
         }
     }
 
-    /// Writes by the clock, too, as long as nothing has to be waited for.
+    /// Writes without registration as long as the stream takes data.
     fn write_or_wait(
         &mut self,
         cx: &mut Context<'_>,
@@ -111,7 +111,7 @@ impl PausableStream {
     }
 }
 
-/// A signal or a full buffer: no failure.
+/// True for a signal or a full buffer, which are no failures.
 fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
@@ -133,7 +133,8 @@ impl AsyncRead for PausableStream {
         let capacity = buffer.len();
         match stream.read(buffer) {
             Ok(count) => {
-                // Less than there was room for is all there was; but the end is still to be found.
+                // A short read has emptied the socket buffer. Reading 0 bytes is the end of the stream, which a later
+                // read must find again.
                 this.is_exhausted = count < capacity && count > 0;
                 buf.advance(count);
                 Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! On real sockets: who is woken up by what, and that nothing is lost between the two ways of reading.
+//! Tests on real sockets: which events wake a reader, and that no byte is lost between paused and resumed reading.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, server::TlsStream};
 
 use super::*;
 
-/// Longer than anything takes here on a busy machine.
+/// Longer than any step takes on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Both ends of a connection; ours has little room for what is sent.
+/// Both ends of a connection; ours has a small send buffer.
 async fn connected_pair() -> (PausableStream, TcpStream) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_send_buffer_size(16 * 1024).unwrap();
@@ -30,7 +30,7 @@ async fn connected_pair() -> (PausableStream, TcpStream) {
     (PausableStream::from(near.unwrap().0), far.unwrap())
 }
 
-/// What a single read gives without waiting, if it gives anything.
+/// The result of one read that does not wait.
 async fn read_now(stream: &mut (impl AsyncRead + Unpin), capacity: usize) -> Option<io::Result<Vec<u8>>> {
     let mut bytes = vec![0; capacity];
     let mut buf = ReadBuf::new(&mut bytes);
@@ -39,19 +39,19 @@ async fn read_now(stream: &mut (impl AsyncRead + Unpin), capacity: usize) -> Opt
     Some(read.map(|()| buf.filled().to_vec()))
 }
 
-/// Waits, without looking, until so many bytes lie in the system's buffer.
+/// Waits, without reading, until `bytes` lie in the socket buffer.
 async fn wait_until_buffered(stream: &PausableStream, bytes: usize) {
-    let TcpRegistration::Unregistered(stream) = &stream.tcp else { panic!("it is not read by the clock") };
+    let TcpRegistration::Unregistered(stream) = &stream.tcp else { panic!("the stream is not paused") };
     let mut buffered = vec![0; bytes];
     let waiting = async {
         while stream.peek(&mut buffered).ok() != Some(bytes) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(TEST_TIMEOUT, waiting).await.expect("it does not come");
+    timeout(TEST_TIMEOUT, waiting).await.expect("the bytes do not arrive");
 }
 
-/// All that a look finds.
+/// All bytes that an allowed read finds.
 async fn read_available(stream: &mut PausableStream, capacity: usize) -> Vec<u8> {
     stream.allow_read();
     let mut all = Vec::new();
@@ -63,7 +63,7 @@ async fn read_available(stream: &mut PausableStream, capacity: usize) -> Vec<u8>
     all
 }
 
-/// Looks until it finds something.
+/// Allows reads until one finds something.
 async fn read_next(stream: &mut PausableStream) -> io::Result<Vec<u8>> {
     let reading = async {
         loop {
@@ -74,7 +74,7 @@ async fn read_next(stream: &mut PausableStream) -> io::Result<Vec<u8>> {
             tokio::task::yield_now().await;
         }
     };
-    timeout(TEST_TIMEOUT, reading).await.expect("nothing is found")
+    timeout(TEST_TIMEOUT, reading).await.expect("no allowed read finds data")
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn paused_stream_never_wakes_its_reader() {
     let (mut near, mut far) = connected_pair().await;
     near.pause();
     assert!(near.is_paused());
-    // Who waits to read is woken up by nothing, although all of it is there.
+    // No event wakes the reader, although all data is there.
     let woken = {
         let waiting = async {
             let mut byte = [0];
@@ -95,13 +95,10 @@ async fn paused_stream_never_wakes_its_reader() {
     };
     assert!(woken.is_err());
     wait_until_buffered(&near, 1000).await;
-    assert!(read_now(&mut near, 4096).await.is_none(), "not even if it is asked again");
+    assert!(read_now(&mut near, 4096).await.is_none(), "a second read finds nothing either");
     assert_eq!(read_available(&mut near, 4096).await, [1; 1000]);
     assert!(read_now(&mut near, 4096).await.is_none());
-    assert!(
-        read_available(&mut near, 4096).await.is_empty(),
-        "a look in vain finds nothing, and is no error"
-    );
+    assert!(read_available(&mut near, 4096).await.is_empty(), "an allowed read without data is no error");
 }
 
 #[tokio::test]
@@ -129,7 +126,7 @@ async fn bytes_received_while_paused_are_readable_after_resume() {
         assert!(!near.is_paused());
         far.write_all(&[round; 50]).await.unwrap();
         let mut rest = vec![0; 150 - read.len()];
-        timeout(TEST_TIMEOUT, near.read_exact(&mut rest)).await.expect("nobody is woken up").unwrap();
+        timeout(TEST_TIMEOUT, near.read_exact(&mut rest)).await.expect("the reader is not woken").unwrap();
         read.extend(rest);
         assert_eq!(read, [round; 150]);
     }
@@ -145,7 +142,7 @@ async fn paused_stream_reports_end_and_reset() {
     assert!(read_now(&mut near, 64).await.is_none());
     near.allow_read();
     assert_eq!(read_now(&mut near, 64).await.unwrap().unwrap(), b"last");
-    // Whether the end came with the last bytes or after them, a look finds it.
+    // The end may come with the last bytes or after them.
     assert!(read_next(&mut near).await.unwrap().is_empty());
 
     let (mut near, far) = connected_pair().await;
@@ -162,7 +159,7 @@ async fn full_send_buffer_resumes_reading_without_loss() {
     let (mut near, mut far) = connected_pair().await;
     near.pause();
     near.write_all(b"small").await.unwrap();
-    assert!(near.is_paused(), "what has room needs no events");
+    assert!(near.is_paused(), "a write that fits needs no events");
     let sent: Vec<u8> = (0..2 << 20).map(|at: u32| (at % 251) as u8).collect();
     let more = [b'm'; 100];
     far.write_all(&more).await.unwrap();
@@ -178,10 +175,10 @@ async fn full_send_buffer_resumes_reading_without_loss() {
     let (mut near, ()) =
         timeout(TEST_TIMEOUT, async { tokio::join!(writing, reading) }).await.expect("stuck");
     assert!(received[..5] == *b"small" && received[5..] == sent);
-    assert!(!near.is_paused(), "who waits for room waits for an event");
-    // What came in the meantime is still there.
+    assert!(!near.is_paused(), "a write that waits for room resumes events");
+    // Bytes that came in the meantime are still there.
     let mut read = [0; 100];
-    timeout(TEST_TIMEOUT, near.read_exact(&mut read)).await.expect("it is lost").unwrap();
+    timeout(TEST_TIMEOUT, near.read_exact(&mut read)).await.expect("the bytes are lost").unwrap();
     assert_eq!(read, more);
     near.shutdown().await.unwrap();
     assert_eq!(far.read(&mut [0; 1]).await.unwrap(), 0);
@@ -195,7 +192,7 @@ async fn paused_stream_can_shut_down() {
     assert_eq!(timeout(TEST_TIMEOUT, far.read(&mut [0; 1])).await.expect("no end").unwrap(), 0);
 }
 
-/// Both ends of a connection with TLS on it.
+/// Both ends of a TLS connection.
 async fn tls_pair() -> (TlsStream<PausableStream>, tokio_rustls::client::TlsStream<TcpStream>) {
     let key = KeyPair::generate().unwrap();
     let cert = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -221,12 +218,12 @@ async fn tls_stream_can_be_paused() {
     let (mut near, mut far) = tls_pair().await;
     near.get_mut().0.pause();
     let mut read = Vec::new();
-    // Records of any size, and rooms that split them.
+    // Records of any size, and reads that split them.
     for (round, size) in [10, 1000, 20_000].into_iter().enumerate() {
         let sent = vec![round as u8; size];
         far.write_all(&sent).await.unwrap();
         far.flush().await.unwrap();
-        assert!(read_now(&mut near, 4096).await.is_none(), "nobody has looked");
+        assert!(read_now(&mut near, 4096).await.is_none(), "no read was allowed");
         let reading = async {
             while read.len() < size {
                 near.get_mut().0.allow_read();
@@ -236,7 +233,7 @@ async fn tls_stream_can_be_paused() {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(TEST_TIMEOUT, reading).await.expect("it does not come");
+        timeout(TEST_TIMEOUT, reading).await.expect("the bytes do not arrive");
         assert_eq!(std::mem::take(&mut read), sent);
     }
     near.write_all(b"answer").await.unwrap();
