@@ -5,7 +5,7 @@ use crate::{
     error::Error,
     event::{ClientCommand, CloseReason, Message},
     mapping::{
-        client::{EventName, ReportedAs},
+        client::{EventName, ReportedAs, Slot},
         template::SlotValue,
     },
 };
@@ -28,7 +28,7 @@ impl Codec {
         let name = event_name(&command);
         let template = self.mapping.event(name)?;
         let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| self.slot_value(&command, name.slot_name(slot), at_s));
+        template.render(&mut json, |slot| self.slot_value(&command, slot, at_s));
         Some(Message::Text(json))
     }
 
@@ -69,12 +69,12 @@ impl Codec {
     ) -> Option<Message> {
         let template = self.mapping.event(EventName::Error)?;
         let mut json = String::with_capacity(256);
-        template.render(&mut json, |slot| match EventName::Error.slot_name(slot) {
-            "code" => SlotValue::Str(code),
-            "message" => SlotValue::Str(message),
-            "recoverable" => SlotValue::Bool(recoverable),
-            "segment_id" => segment_id.map_or(SlotValue::Null, |id| SlotValue::Int(id.into())),
-            other => self.common_slot(other),
+        template.render(&mut json, |slot| match slot {
+            Slot::Code => SlotValue::Str(code),
+            Slot::Message => SlotValue::Str(message),
+            Slot::Recoverable => SlotValue::Bool(recoverable),
+            Slot::SegmentId => segment_id.map_or(SlotValue::Null, |id| SlotValue::Int(id.into())),
+            other => self.common_value(other).unwrap_or(SlotValue::Null),
         });
         Some(Message::Text(json))
     }
@@ -89,114 +89,6 @@ impl Codec {
             self.mapping.close(why).filter(|spelling| spelling.reported_as == ReportedAs::Error)?;
         self.render_error_event(&spelling.reason, &spelling.text, false, None)
     }
-
-    /// A value that every event may tell, by [`EventName::COMMON_SLOTS`].
-    fn common_slot(&self, slot: &str) -> SlotValue<'_> {
-        match slot {
-            "session_id" => SlotValue::Str(&self.session_id),
-            "model" => SlotValue::Str(&self.model),
-            "opened_at" => SlotValue::Str(&self.opened_at),
-            _ => SlotValue::Null,
-        }
-    }
-
-    /// A slot's value; the names are those of [`EventName::own_slots`].
-    fn slot_value<'v>(&'v self, command: &'v ClientCommand, slot: &str, at_s: f64) -> SlotValue<'v> {
-        if slot == "unix_s" {
-            return SlotValue::Float(self.opened_unix_s + at_s);
-        }
-        match (command, slot) {
-            (ClientCommand::SessionCreated { session_id, .. }, "session_id")
-            | (ClientCommand::SessionClosed { session_id, .. }, "session_id") => SlotValue::Str(session_id),
-            (ClientCommand::SessionCreated { model, .. }, "model") => SlotValue::Str(model),
-            (ClientCommand::SessionCreated { language, .. }, "language") => language.as_deref().into(),
-            (ClientCommand::SpeechStarted { at_ms } | ClientCommand::SpeechEnded { at_ms }, "at_ms") => {
-                integer(*at_ms)
-            }
-            (ClientCommand::SpeechStarted { at_ms } | ClientCommand::SpeechEnded { at_ms }, "at_s") => {
-                seconds(*at_ms)
-            }
-            (ClientCommand::UtteranceGap { last_ms }, "last_s") => seconds(*last_ms),
-            (
-                ClientCommand::TranscriptPartial { start_ms: from_ms, .. }
-                | ClientCommand::TranscriptFinal { start_ms: from_ms, .. },
-                "from_s",
-            ) => seconds(*from_ms),
-            (
-                ClientCommand::TranscriptPartial { start_ms: from_ms, audio_ms: length_ms, .. }
-                | ClientCommand::TranscriptFinal { start_ms: from_ms, duration_ms: length_ms, .. },
-                "to_s",
-            ) => seconds(from_ms + length_ms),
-            (ClientCommand::TranscriptPartial { audio_ms: at_ms, .. }, "duration_s") => seconds(*at_ms),
-            (ClientCommand::TranscriptFinal { utterance_ended: ended, .. }, "ended") => {
-                SlotValue::Bool(*ended)
-            }
-            (ClientCommand::TranscriptFinal { finalized, .. }, "finalized") => SlotValue::Bool(*finalized),
-            (ClientCommand::Flushed { sequence } | ClientCommand::Cleared { sequence }, "sequence") => {
-                SlotValue::Int((*sequence).into())
-            }
-            (
-                ClientCommand::TranscriptPartial { text, .. } | ClientCommand::TranscriptFinal { text, .. },
-                "text",
-            ) => SlotValue::Str(text),
-            (
-                ClientCommand::TranscriptPartial { segment_id, .. }
-                | ClientCommand::TranscriptFinal { segment_id, .. },
-                "segment_id",
-            ) => SlotValue::Int((*segment_id).into()),
-            (
-                ClientCommand::TranscriptPartial { speaker, .. }
-                | ClientCommand::TranscriptFinal { speaker, .. },
-                "speaker",
-            ) => SlotValue::Str(speaker.name()),
-            (
-                ClientCommand::TranscriptPartial { speaker, .. }
-                | ClientCommand::TranscriptFinal { speaker, .. },
-                "source",
-            ) => SlotValue::Str(speaker.source()),
-            (ClientCommand::TranscriptPartial { audio_ms: at_ms, .. }, "at_ms") => integer(*at_ms),
-            (ClientCommand::TranscriptFinal { .. }, "start_ms") => SlotValue::Int(0),
-            (ClientCommand::TranscriptFinal { .. }, "start_s") => SlotValue::Float(0.0),
-            (ClientCommand::TranscriptFinal { duration_ms, .. }, "end_ms") => integer(*duration_ms),
-            (ClientCommand::TranscriptFinal { duration_ms, .. }, "end_s" | "duration_s") => {
-                seconds(*duration_ms)
-            }
-            (ClientCommand::TranscriptFinal { language, .. }, "language") => language.as_deref().into(),
-            (
-                ClientCommand::SpeakingStarted { request_id, .. }
-                | ClientCommand::SpeakingEnded { request_id, .. },
-                "request_id",
-            ) => SlotValue::Str(request_id),
-            (
-                ClientCommand::SpeakingStarted { at_ms, .. } | ClientCommand::SpeakingEnded { at_ms, .. },
-                "at_ms",
-            ) => integer(*at_ms),
-            (ClientCommand::SpeakingStarted { text, .. }, "text") => SlotValue::Str(text),
-            (ClientCommand::SpeakingEnded { cancelled, .. }, "cancelled") => SlotValue::Bool(*cancelled),
-            (ClientCommand::SpeakingEnded { audio_ms, .. }, "audio_ms") => integer(*audio_ms),
-            (ClientCommand::RateLimited { delay_ms }, "delay_ms") => integer(*delay_ms),
-            (ClientCommand::FramesDropped { dropped_ms }, "dropped_ms") => integer(*dropped_ms),
-            (ClientCommand::RolledOver { reason, .. }, "reason") => SlotValue::Str(reason.name()),
-            (ClientCommand::RolledOver { gap_ms, .. }, "gap_ms") => integer(*gap_ms),
-            (ClientCommand::RolledOver { standby, .. }, "standby") => SlotValue::Bool(*standby),
-            (ClientCommand::RolledOver { kept_ms, .. }, "kept_ms") => integer(*kept_ms),
-            (ClientCommand::SessionClosed { reason: why, .. }, "reason") => {
-                self.mapping.close(*why).map_or(SlotValue::Null, |spelling| SlotValue::Str(&spelling.reason))
-            }
-            (ClientCommand::SessionClosed { total_ms, .. }, "total_ms") => integer(*total_ms),
-            (ClientCommand::SessionClosed { audio_ms, .. }, "audio_s") => seconds(*audio_ms),
-            (ClientCommand::SessionClosed { segments, .. }, "segments") => SlotValue::Int((*segments).into()),
-            _ => self.common_slot(slot),
-        }
-    }
-}
-
-fn seconds(ms: u64) -> SlotValue<'static> {
-    SlotValue::Float(ms as f64 / 1000.0)
-}
-
-fn integer(number: u64) -> SlotValue<'static> {
-    SlotValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 const fn event_name(command: &ClientCommand) -> EventName {

@@ -8,6 +8,7 @@ mod encode;
 mod picture;
 pub mod reference;
 pub mod relay;
+mod slot_values;
 
 use std::sync::Arc;
 

@@ -1,28 +1,31 @@
-//! JSON templates: text with `${slot}` holes, cut into pieces once and filled by appending.
+//! JSON templates: text with `${slot}` placeholders, parsed once and filled by appending.
 //!
-//! A hole stands where a JSON value stands and is filled with a complete one, quotes and escapes included. `${slot?}` is
-//! the value of an object's member that is left out, key and all, when there is none. Not a language: no conditions, no
-//! loops.
+//! A slot stands where a JSON value stands and is filled with a complete value, quotes and escapes included.
+//! `${slot:whole}` rounds a number to an integer. `${slot:text}` writes a number or flag as a JSON string. `${slot?}` and
+//! `${slot:whole?}` are values of object members: a member without a value is left out, key and all. Templates are not a
+//! language: they have no conditions and no loops.
 
 use std::fmt::Write as _;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::extract::Node;
 use crate::audio::pcm;
 
-/// What goes into a hole.
+/// The value of a slot.
 #[derive(Debug, Clone, Copy)]
 pub enum SlotValue<'a> {
     /// `null`.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number, written with up to three decimals; not finite becomes `null`.
+    /// A number, written with up to three decimals; a non-finite one becomes `null`.
     Float(f64),
-    /// A string, escaped as JSON wants it.
+    /// A string, escaped as JSON requires.
     Str(&'a str),
-    /// JSON as it is, such as base64 in quotes made beforehand.
+    /// JSON that is inserted unchanged, such as base64 that already has its quotes.
     Raw(&'a str),
     /// A string that needs no escapes, such as base64.
     Plain(&'a str),
@@ -30,6 +33,8 @@ pub enum SlotValue<'a> {
     List(&'a [Node<'a>]),
     /// int16 samples, written as a base64 string of raw float32.
     Audio(&'a [i16]),
+    /// Bytes, written as a base64 string.
+    Base64(&'a [u8]),
 }
 
 impl<'a> From<Option<&'a str>> for SlotValue<'a> {
@@ -38,55 +43,92 @@ impl<'a> From<Option<&'a str>> for SlotValue<'a> {
     }
 }
 
-/// A compiled template; holes are numbered by the list of slot names it was compiled with.
+/// A compiled template. `S` identifies its slots: an index into the list of names it was compiled with, or an enum.
 #[derive(Debug, Clone, Default)]
-pub struct Template {
-    pieces: Vec<TemplatePiece>,
+pub struct Template<S = usize> {
+    pieces: Vec<TemplatePiece<S>>,
 }
 
 #[derive(Debug, Clone)]
-enum TemplatePiece {
+enum TemplatePiece<S> {
     Text(Box<str>),
-    Slot(usize),
-    /// A member that may be absent: its key with what stands before it, and its value.
-    OptionalMember(Box<str>, usize),
+    Slot(S, SlotFormat),
+    /// An object member that may be absent: the comma before it with its key, and its value.
+    OptionalMember(Box<str>, S, SlotFormat),
+}
+
+/// How a slot's value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SlotFormat {
+    /// As JSON.
+    Json,
+    /// As JSON, but numbers are rounded to integers.
+    Whole,
+    /// As a JSON string, numbers and flags too.
+    Text,
 }
 
 /// Why a template does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A hole whose name this template has no value for.
+    /// The template has no slot of this name.
     #[error("unknown slot `${{{name}}}`{hint}; this template knows {known}")]
     UnknownSlot {
         /// The name in the file.
         name: String,
         /// ", did you mean …", or nothing.
         hint: String,
-        /// The names there are.
+        /// The valid names.
         known: String,
+    },
+    /// A format other than `whole` and `text`.
+    #[error("unknown format `{format}` of `${{{name}}}`; a slot may be `:whole` or `:text`")]
+    UnknownFormat {
+        /// The slot's name.
+        name: String,
+        /// The format in the file.
+        format: String,
     },
     /// A `${` without its `}`.
     #[error("`${{` without a closing `}}`")]
     UnclosedSlot,
-    /// A `${…?}` that is no member's value.
+    /// A `${…?}` that is not the value of an object member.
     #[error("`${{{name}?}}` can be left out only as the value of an object's member")]
     NotAMember {
         /// The name in the file.
         name: String,
     },
-    /// Filled with values it is not JSON.
+    /// The filled template is not JSON.
     #[error("not JSON once filled: {0}")]
     NotJson(String),
 }
 
 impl Template {
-    /// Compiles `text` with the slots it may use; spaces and line ends between JSON tokens are dropped.
+    /// Compiles a JSON template; its slots are indices into `slots`.
     ///
     /// # Errors
     /// [`TemplateError`] says what is wrong with the text.
     pub fn compile(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
+        Self::compile_slots(text, &numbered(slots))
+    }
+
+    /// Compiles a plain text (a prompt, a message), to be filled with [`Template::render_plain`].
+    ///
+    /// # Errors
+    /// [`TemplateError`] for an unknown slot or an unclosed one.
+    pub fn compile_plain(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
+        Self::parse(text, &numbered(slots))
+    }
+}
+
+impl<S: Copy> Template<S> {
+    /// Compiles a JSON template with its slots by name. Spaces and line ends between JSON tokens are dropped.
+    ///
+    /// # Errors
+    /// [`TemplateError`] says what is wrong with the text.
+    pub fn compile_slots(text: &str, slots: &[(&str, S)]) -> Result<Self, TemplateError> {
         let template = Self::parse(&minify(text), slots)?;
-        // A string shows a hole inside a string, which `null` would not.
+        // `null` is valid inside a JSON string; a string value is not, and so reveals a slot within quotes.
         for fill in [SlotValue::Null, SlotValue::Str("text")] {
             let mut sample = String::new();
             template.render(&mut sample, |_| fill);
@@ -96,15 +138,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Compiles a plain text (a prompt, a message), to be filled with [`Template::render_plain`].
-    ///
-    /// # Errors
-    /// [`TemplateError`] for an unknown slot or an open hole.
-    pub fn compile_plain(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
-        Self::parse(text, slots)
-    }
-
-    fn parse(text: &str, slots: &[&str]) -> Result<Self, TemplateError> {
+    fn parse(text: &str, slots: &[(&str, S)]) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -114,11 +148,15 @@ impl Template {
             let end = rest[start..].find('}').ok_or(TemplateError::UnclosedSlot)? + start;
             let name = &rest[start + 2..end];
             let piece = match name.strip_suffix('?') {
-                None => TemplatePiece::Slot(slot_index(name, slots)?),
-                Some(name) => TemplatePiece::OptionalMember(
-                    take_member_key(&mut pieces, name)?,
-                    slot_index(name, slots)?,
-                ),
+                None => {
+                    let (slot, format) = find_slot(name, slots)?;
+                    TemplatePiece::Slot(slot, format)
+                }
+                Some(name) => {
+                    let key = take_member_key(&mut pieces, name)?;
+                    let (slot, format) = find_slot(name, slots)?;
+                    TemplatePiece::OptionalMember(key, slot, format)
+                }
             };
             pieces.push(piece);
             rest = &rest[end + 1..];
@@ -130,48 +168,64 @@ impl Template {
     }
 
     /// Appends the filled template to `out`.
-    pub fn render<'v>(&self, out: &mut String, fill: impl Fn(usize) -> SlotValue<'v>) {
-        // The first member of an object is absent: the next one brings a comma too many.
+    pub fn render<'v>(&self, out: &mut String, fill: impl Fn(S) -> SlotValue<'v>) {
+        // True while the first member of an object was left out: the next member brings a comma too many.
         let mut first = false;
         for piece in &self.pieces {
             match piece {
                 TemplatePiece::Text(text) => out.push_str(without_comma(text, std::mem::take(&mut first))),
-                TemplatePiece::Slot(slot) => write_json(fill(*slot), out),
-                TemplatePiece::OptionalMember(key, slot) => match fill(*slot) {
+                TemplatePiece::Slot(slot, format) => write_formatted(fill(*slot), *format, out),
+                TemplatePiece::OptionalMember(key, slot, format) => match fill(*slot) {
                     SlotValue::Null => first |= !key.starts_with(','),
                     value => {
                         out.push_str(without_comma(key, std::mem::take(&mut first)));
-                        write_json(value, out);
+                        write_formatted(value, *format, out);
                     }
                 },
             }
         }
     }
 
-    /// Appends the filled plain text to `out`; strings go in as they are, the rest as JSON.
-    pub fn render_plain<'v>(&self, out: &mut String, fill: impl Fn(usize) -> SlotValue<'v>) {
+    /// Appends the filled plain text to `out`: strings unchanged, other values as JSON.
+    pub fn render_plain<'v>(&self, out: &mut String, fill: impl Fn(S) -> SlotValue<'v>) {
         for piece in &self.pieces {
             match piece {
                 TemplatePiece::Text(text) => out.push_str(text),
-                TemplatePiece::Slot(slot) | TemplatePiece::OptionalMember(_, slot) => match fill(*slot) {
-                    SlotValue::Str(text) => out.push_str(text),
-                    SlotValue::Null => {}
-                    other => write_json(other, out),
-                },
+                TemplatePiece::Slot(slot, format) | TemplatePiece::OptionalMember(_, slot, format) => {
+                    match fill(*slot) {
+                        SlotValue::Str(text) => out.push_str(text),
+                        SlotValue::Null => {}
+                        other => write_formatted(other, *format, out),
+                    }
+                }
             }
         }
     }
 
+    /// The slots the template uses, in order, repeated ones repeatedly.
+    pub fn slots(&self) -> impl Iterator<Item = S> + '_ {
+        self.pieces.iter().filter_map(|piece| match piece {
+            TemplatePiece::Text(_) => None,
+            TemplatePiece::Slot(slot, _) | TemplatePiece::OptionalMember(_, slot, _) => Some(*slot),
+        })
+    }
+
     /// Whether the template uses a slot.
     #[must_use]
-    pub fn uses_slot(&self, slot: usize) -> bool {
-        let uses = |piece: &TemplatePiece| matches!(piece, TemplatePiece::Slot(hole) | TemplatePiece::OptionalMember(_, hole) if *hole == slot);
-        self.pieces.iter().any(uses)
+    pub fn uses_slot(&self, slot: S) -> bool
+    where
+        S: PartialEq,
+    {
+        self.slots().any(|used| used == slot)
     }
 }
 
-/// Takes a member's key, and the comma before it, off the text that ends with them.
-fn take_member_key(pieces: &mut Vec<TemplatePiece>, name: &str) -> Result<Box<str>, TemplateError> {
+fn numbered<'s>(slots: &[&'s str]) -> Vec<(&'s str, usize)> {
+    slots.iter().enumerate().map(|(number, name)| (*name, number)).collect()
+}
+
+/// Removes a member's key, and the comma before it, from the text that ends with them.
+fn take_member_key<S>(pieces: &mut Vec<TemplatePiece<S>>, name: &str) -> Result<Box<str>, TemplateError> {
     let no_member = || TemplateError::NotAMember { name: name.to_owned() };
     let Some(TemplatePiece::Text(text)) = pieces.pop() else { return Err(no_member()) };
     let key = text.strip_suffix("\":").ok_or_else(no_member)?;
@@ -187,12 +241,39 @@ fn without_comma(text: &str, unwanted: bool) -> &str {
     if unwanted { text.strip_prefix(',').unwrap_or(text) } else { text }
 }
 
-fn slot_index(name: &str, slots: &[&str]) -> Result<usize, TemplateError> {
-    slots.iter().position(|slot| *slot == name).ok_or_else(|| TemplateError::UnknownSlot {
+/// The slot and format of `name` or `name:format`.
+fn find_slot<S: Copy>(spelled: &str, slots: &[(&str, S)]) -> Result<(S, SlotFormat), TemplateError> {
+    let (name, format) =
+        spelled.split_once(':').map_or((spelled, None), |(name, format)| (name, Some(format)));
+    let names = || slots.iter().map(|(name, _)| *name);
+    let slot = slots.iter().find(|(known, _)| *known == name).ok_or_else(|| TemplateError::UnknownSlot {
         name: name.to_owned(),
-        hint: super::check::did_you_mean(name, slots.iter().copied()),
-        known: super::check::quoted_list(slots.iter().copied()),
-    })
+        hint: super::check::did_you_mean(name, names()),
+        known: super::check::quoted_list(names()),
+    })?;
+    let format = match format {
+        None => SlotFormat::Json,
+        Some("whole") => SlotFormat::Whole,
+        Some("text") => SlotFormat::Text,
+        Some(other) => {
+            return Err(TemplateError::UnknownFormat { name: name.to_owned(), format: other.to_owned() });
+        }
+    };
+    Ok((slot.1, format))
+}
+
+fn write_formatted(value: SlotValue<'_>, format: SlotFormat, out: &mut String) {
+    match (format, value) {
+        (SlotFormat::Whole, SlotValue::Float(number)) if number.is_finite() => {
+            write_json(SlotValue::Int(number.round() as i64), out);
+        }
+        (SlotFormat::Text, SlotValue::Bool(_) | SlotValue::Int(_) | SlotValue::Float(_)) => {
+            out.push('"');
+            write_json(value, out);
+            out.push('"');
+        }
+        _ => write_json(value, out),
+    }
 }
 
 fn write_json(value: SlotValue<'_>, out: &mut String) {
@@ -202,7 +283,7 @@ fn write_json(value: SlotValue<'_>, out: &mut String) {
         SlotValue::Int(value) => {
             let _ = write!(out, "{value}");
         }
-        // Milliseconds are the finest this bridge knows, so three decimals of a second say all there is.
+        // voxbridge measures in milliseconds, so three decimals of a second are exact.
         SlotValue::Float(value) if value.is_finite() => {
             let rounded = (value * 1000.0).round() / 1000.0;
             let _ = write!(out, "{rounded:?}");
@@ -230,6 +311,11 @@ fn write_json(value: SlotValue<'_>, out: &mut String) {
             pcm::encode_base64_f32(samples, out);
             out.push('"');
         }
+        SlotValue::Base64(bytes) => {
+            out.push('"');
+            STANDARD.encode_string(bytes, out);
+            out.push('"');
+        }
     }
 }
 
@@ -244,7 +330,7 @@ const fn scalar_value<'n>(node: &'n Node<'_>) -> SlotValue<'n> {
     }
 }
 
-/// RFC 8259 §7: quote, backslash and control characters are escaped; everything else stands as it is.
+/// Writes a JSON string: quote, backslash and control characters are escaped (RFC 8259 §7).
 fn write_string(text: &str, out: &mut String) {
     out.reserve(text.len() + 2);
     out.push('"');
@@ -270,7 +356,7 @@ fn write_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Drops white space outside strings, so that templates can be laid out for people and sent compact.
+/// Drops white space outside strings: files are laid out for people, messages are compact.
 fn minify(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut in_string, mut escaped) = (false, false);
@@ -333,6 +419,23 @@ mod tests {
         assert!(template.uses_slot(0) && template.uses_slot(1));
         let problem = Template::compile("[${x?}]", &["x"]).unwrap_err();
         assert_eq!(problem, TemplateError::NotAMember { name: "x".into() });
+    }
+
+    #[test]
+    fn formats_write_integers_and_strings() {
+        let text = "{\"a\": ${x:whole}, \"b\": ${x:text}, \"c\": ${x:whole?}, \"d\": ${x}}";
+        let template = Template::compile(text, &["x"]).unwrap();
+        let filled = |x: SlotValue<'static>| {
+            let mut out = String::new();
+            template.render(&mut out, |_| x);
+            out
+        };
+        assert_eq!(filled(SlotValue::Float(2.6)), r#"{"a":3,"b":"2.6","c":3,"d":2.6}"#);
+        assert_eq!(filled(SlotValue::Int(7)), r#"{"a":7,"b":"7","c":7,"d":7}"#);
+        assert_eq!(filled(SlotValue::Str("s")), r#"{"a":"s","b":"s","c":"s","d":"s"}"#);
+        assert_eq!(filled(SlotValue::Null), r#"{"a":null,"b":null,"d":null}"#);
+        let problem = Template::compile("[${x:hole}]", &["x"]).unwrap_err().to_string();
+        assert!(problem.contains("`:whole` or `:text`"), "{problem}");
     }
 
     #[test]

@@ -15,23 +15,35 @@ const SLOTS_MAX: usize = 64;
 pub(super) type SlotValues = BTreeMap<String, Value>;
 
 /// What stands in a message's holes; `None` for a message that this template did not make.
-pub(super) fn extract_slots(template: &Template, slots: &[&str], message: &Value) -> Option<SlotValues> {
+pub(super) fn extract_slots<S: Copy>(
+    template: &Template<S>,
+    slots: &[&str],
+    number: impl Fn(S) -> usize,
+    message: &Value,
+) -> Option<SlotValues> {
     let markers: Vec<String> = (0..SLOTS_MAX).map(|slot| format!("{SLOT_MARK}{slot}")).collect();
     let mut json = String::new();
-    template
-        .render(&mut json, |slot| markers.get(slot).map_or(SlotValue::Null, |marker| SlotValue::Str(marker)));
+    template.render(&mut json, |slot| {
+        markers.get(number(slot)).map_or(SlotValue::Null, |marker| SlotValue::Str(marker))
+    });
     let pattern: Value = serde_json::from_str(&json).ok()?;
     let mut slot_values = SlotValues::new();
     matches(&pattern, message, slots, &mut slot_values).then_some(slot_values)
 }
 
 /// The template with these values; a slot without one is `null`.
-pub(super) fn render_slots(template: &Template, slots: &[&str], slot_values: &SlotValues) -> String {
+pub(super) fn render_slots<S: Copy>(
+    template: &Template<S>,
+    slots: &[&str],
+    number: impl Fn(S) -> usize,
+    slot_values: &SlotValues,
+) -> String {
     let value = |slot: &&str| slot_values.get(*slot).map_or("null".to_owned(), Value::to_string);
     let values: Vec<String> = slots.iter().map(value).collect();
     let mut json = String::new();
-    template
-        .render(&mut json, |slot| values.get(slot).map_or(SlotValue::Null, |value| SlotValue::Raw(value)));
+    template.render(&mut json, |slot| {
+        values.get(number(slot)).map_or(SlotValue::Null, |value| SlotValue::Raw(value))
+    });
     json
 }
 
@@ -75,9 +87,9 @@ mod tests {
         let other =
             Template::compile(r#"{"text": ${text}, "again": ${text}, "ms": ${at_ms}}"#, slots).unwrap();
         let message = serde_json::json!({"type": "a", "deep": {"t": "Hi \"you\""}, "at": [5]});
-        let slot_values = extract_slots(&one, slots, &message).unwrap();
+        let slot_values = extract_slots(&one, slots, |slot| slot, &message).unwrap();
         assert_eq!(
-            render_slots(&other, slots, &slot_values),
+            render_slots(&other, slots, |slot| slot, &slot_values),
             r#"{"text":"Hi \"you\"","again":"Hi \"you\"","ms":5}"#
         );
         for other_message in [
@@ -87,7 +99,7 @@ mod tests {
             r#"{"type":"a","deep":{"t":1},"at":[1],"x":1}"#,
         ] {
             assert_eq!(
-                extract_slots(&one, slots, &serde_json::from_str(other_message).unwrap()),
+                extract_slots(&one, slots, |slot| slot, &serde_json::from_str(other_message).unwrap()),
                 None,
                 "{other_message}"
             );

@@ -2,6 +2,7 @@
 
 mod compile;
 mod file;
+mod slot;
 mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use self::{
 };
 pub use self::{
     file::{AudioIn, AudioOut, CloseSpelling, ReportedAs},
+    slot::Slot,
     vocabulary::{CloseReason, EventName, Verb},
 };
 use super::{
@@ -56,7 +58,7 @@ pub struct ClientMapping {
     pub relay: Option<RelayProtocol>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
-    events: BTreeMap<EventName, Template>,
+    events: BTreeMap<EventName, Template<Slot>>,
     errors: BTreeMap<ErrorKey, ErrorSpelling>,
     closes: BTreeMap<CloseReason, CloseSpelling>,
 }
@@ -103,7 +105,8 @@ impl ClientMapping {
             commands.map(|(name, command)| command.compile(name, command_key, &mut extractor, source_file));
         let commands = commands.collect::<Result<_, FileError>>()?;
         let template = |name: EventName, text: &Spanned<String>| {
-            Template::compile(text.get_ref(), &name.all_slots())
+            let slots: Vec<_> = name.slots().map(|slot| (slot.name(), slot)).collect();
+            Template::compile_slots(text.get_ref(), &slots)
                 .map_err(|error| source_file.problem(text.span().start, error.to_string()))
         };
         let mut problems = Vec::new();
@@ -258,7 +261,7 @@ impl ClientMapping {
 
     /// The template of an event; `None` for what this protocol does not tell its clients.
     #[must_use]
-    pub fn event(&self, name: EventName) -> Option<&Template> {
+    pub fn event(&self, name: EventName) -> Option<&Template<Slot>> {
         self.events.get(&name)
     }
 

@@ -92,69 +92,6 @@ impl EventName {
         Self::Error,
         Self::SessionClosed,
     ];
-
-    /// The values every template may use, beside its own.
-    pub const COMMON_SLOTS: [&'static str; 3] = ["session_id", "model", "opened_at"];
-
-    /// The value that a template's hole of that number is for.
-    #[must_use]
-    pub fn slot_name(self, number: usize) -> &'static str {
-        let own = self.own_slots();
-        own.get(number).or_else(|| Self::COMMON_SLOTS.get(number - own.len())).copied().unwrap_or_default()
-    }
-
-    /// All values its template may use, as its holes are numbered.
-    #[must_use]
-    pub fn all_slots(self) -> Vec<&'static str> {
-        self.own_slots().iter().copied().chain(Self::COMMON_SLOTS).collect()
-    }
-
-    /// The values its template may use, beside [`EventName::COMMON_SLOTS`].
-    #[must_use]
-    pub const fn own_slots(self) -> &'static [&'static str] {
-        match self {
-            Self::SessionCreated => &["language"],
-            Self::SpeechStarted | Self::SpeechEnded => &["at_ms", "at_s", "unix_s"],
-            Self::TranscriptPartial => &[
-                "text",
-                "segment_id",
-                "at_ms",
-                "from_s",
-                "to_s",
-                "duration_s",
-                "speaker",
-                "source",
-                "unix_s",
-            ],
-            Self::UtteranceGap => &["last_s", "unix_s"],
-            Self::Flushed | Self::Cleared => &["sequence", "unix_s"],
-            Self::Configured => &["unix_s"],
-            Self::TranscriptFinal => &[
-                "text",
-                "segment_id",
-                "start_ms",
-                "end_ms",
-                "start_s",
-                "end_s",
-                "duration_s",
-                "from_s",
-                "to_s",
-                "ended",
-                "finalized",
-                "language",
-                "speaker",
-                "source",
-                "unix_s",
-            ],
-            Self::SpeakingStarted => &["request_id", "at_ms", "text", "unix_s"],
-            Self::SpeakingEnded => &["request_id", "at_ms", "cancelled", "audio_ms", "unix_s"],
-            Self::RateLimited => &["delay_ms"],
-            Self::FramesDropped => &["dropped_ms"],
-            Self::RolledOver => &["reason", "gap_ms", "standby", "kept_ms", "unix_s"],
-            Self::Error => &["code", "message", "recoverable", "segment_id"],
-            Self::SessionClosed => &["reason", "total_ms", "audio_s", "segments"],
-        }
-    }
 }
 
 /// Why the bridge closes a client's session. Mapping files name these in snake case under `[closes]`.

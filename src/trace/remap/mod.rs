@@ -21,7 +21,11 @@ use crate::{
     downstream::Codec,
     error::ErrorKind,
     event::{ClientEvent, CloseReason, Frame, LaneEvent},
-    mapping::{ClientMapping, Library, UpstreamMapping, client::EventName, upstream::SendName},
+    mapping::{
+        ClientMapping, Library, UpstreamMapping,
+        client::{EventName, Slot},
+        upstream::SendName,
+    },
     upstream::Dialect,
 };
 
@@ -186,14 +190,19 @@ fn remap_client_output(record: &TraceRecord, from: &ClientMapping, to: &ClientMa
     }
     let Some(text) = &record.text else { return remapped(record, vec!["audio, as it is".to_owned()], false) };
     let message: Value = serde_json::from_str(text).unwrap_or_default();
-    let found = EventName::ALL
-        .iter()
-        .find_map(|name| Some((*name, extract_slots(from.event(*name)?, &name.all_slots(), &message)?)));
+    let slot_names = |name: EventName| name.slots().map(Slot::name).collect::<Vec<_>>();
+    let number =
+        |name: EventName| move |slot: Slot| name.slots().position(|known| known == slot).unwrap_or(usize::MAX);
+    let found = EventName::ALL.into_iter().find_map(|name| {
+        Some((name, extract_slots(from.event(name)?, &slot_names(name), number(name), &message)?))
+    });
     let Some((name, mut slot_values)) = found else {
         return remapped(record, vec!["no event of the protocol it was recorded with".to_owned()], true);
     };
     translate_codes(name, &mut slot_values, from, to);
-    let spelled = to.event(name).map(|template| render_slots(template, &name.all_slots(), &slot_values));
+    let spelled = to
+        .event(name)
+        .map(|template| render_slots(template, &slot_names(name), number(name), &slot_values));
     remapped(record, vec![spelled.unwrap_or_else(|| format!("not told ({name:?})"))], false)
 }
 
@@ -237,11 +246,11 @@ fn remap_lane_output(record: &TraceRecord, from: &UpstreamMapping, to: &Upstream
         record.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let found = SendName::ALL
         .iter()
-        .find_map(|name| Some((*name, extract_slots(from.message(*name)?, name.slots(), &message)?)));
+        .find_map(|name| Some((*name, extract_slots(from.message(*name)?, name.slots(), |slot| slot, &message)?)));
     let Some((name, slot_values)) = found else {
         return remapped(record, vec!["no message of the dialect it was recorded with".to_owned()], true);
     };
-    let spelled = to.message(name).map(|template| render_slots(template, name.slots(), &slot_values));
+    let spelled = to.message(name).map(|template| render_slots(template, name.slots(), |slot| slot, &slot_values));
     let trouble = spelled.is_none();
     remapped(
         record,
