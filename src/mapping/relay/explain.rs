@@ -3,7 +3,7 @@
 use super::{
     super::{
         ClientMapping, UpstreamMapping,
-        explain::{ExplainRow, RowKind},
+        explain::row::{ExplainRow, RowKind},
         template::SlotValue,
         upstream::{Mode, SendName},
     },
