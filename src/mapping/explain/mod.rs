@@ -39,9 +39,9 @@ pub struct Explanation {
     pub because: Option<String>,
     /// Notes of the three mapping files.
     pub notes: Vec<String>,
-    /// What the client sends, and its effect.
+    /// Messages and fields from the client, with their effect.
     pub sends: Vec<ExplainRow>,
-    /// What the client receives, and its origin.
+    /// Messages to the client, with their origin.
     pub gets: Vec<ExplainRow>,
     /// Paths that serve this protocol.
     pub paths: Vec<String>,
